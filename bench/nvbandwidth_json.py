@@ -1,0 +1,127 @@
+"""Runs a given nvbandwidth binary and reads what it prints with `-j`.
+
+Read from its documented output, versions 0.5 to 0.8: one object under "nvbandwidth", whose "testcases" hold a
+"bandwidth_matrix" of strings ("55.58", or "N/A") with one row for the host and one column a GPU; errors stand under
+"error", of the whole or of a testcase, and plain text may come before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pyxfer.errors import MeasurementError, UsageError
+from pyxfer.model import Direction, Fact, Side, unknown
+
+# What pyxfer calls the testcases: the direction, and the side whose rate is printed.
+TESTCASES: dict[str, tuple[Direction, Side]] = {
+    "host_to_device_memcpy_ce": ("h2d", "h2d"),
+    "device_to_host_memcpy_ce": ("d2h", "d2h"),
+    "host_to_device_bidirectional_memcpy_ce": ("both", "h2d"),
+    "device_to_host_bidirectional_memcpy_ce": ("both", "d2h"),
+}
+MIB = 1 << 20
+TIMEOUT_S = 180.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One run of nvbandwidth: its versions, and GB/s by testcase."""
+
+    version: Fact[str]
+    git_version: Fact[str]
+    driver: Fact[str]
+    gbps: dict[str, Fact[float]]
+
+
+def check_sizes(sizes: Iterable[int]) -> None:
+    """Refuse what the tool cannot be asked for."""
+    for nbytes in sizes:
+        if nbytes % MIB:
+            raise UsageError(f"nvbandwidth takes whole MiB, and {nbytes} bytes is not; give sizes such as 64MiB.")
+
+
+def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
+    """Run the four testcases at one size, with no device visible but the one of `device_uuid`."""
+    command = [str(binary), "--json", "--bufferSize", str(nbytes // MIB), "--testcase", *TESTCASES]
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": device_uuid} if device_uuid else {})
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, env=environment, check=False
+        )
+    except OSError as error:
+        raise UsageError(f"Cannot run {binary}: {error.strerror}. Give the path of a built nvbandwidth.") from error
+    except subprocess.TimeoutExpired as error:
+        raise MeasurementError(f"{binary} did not end within {TIMEOUT_S:.0f} s and was stopped.") from error
+    if done.returncode < 0:
+        raise MeasurementError(f"{binary} was ended by signal {-done.returncode}. {_first_line(done.stderr)}".rstrip())
+    return read_answer(done.stdout or done.stderr)
+
+
+def read_answer(text: str) -> Answer:
+    """Read what nvbandwidth printed; a testcase without a number carries the reason."""
+    body = _body(text)
+    cases = body.get("testcases")
+    found = {case["name"]: case for case in cases or () if isinstance(case, dict) and isinstance(case.get("name"), str)}
+    if body.get("error") and not found:
+        raise MeasurementError(f"nvbandwidth failed: {str(body['error']).strip()}")
+    gbps = {name: _rate(found.get(name), body.get("error")) for name in TESTCASES}
+    return Answer(_text(body, "version"), _text(body, "git_version"), _text(body, "Driver Version"), gbps)
+
+
+def _body(text: str) -> dict[str, Any]:
+    """Find the last object that holds "nvbandwidth": after an error the tool prints a second, fuller one."""
+    body: dict[str, Any] | None = None
+    decoder = json.JSONDecoder()
+    start = text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (json.JSONDecodeError, RecursionError):
+            end = start + 1
+        else:
+            if isinstance(value, dict) and isinstance(value.get("nvbandwidth"), dict):
+                body = value["nvbandwidth"]
+        start = text.find("{", end)
+    if body is None:
+        said = _first_line(text) or "nothing"
+        raise MeasurementError(
+            f"nvbandwidth printed no JSON result (its first line: {said}). --json needs version 0.5 or later."
+        )
+    return body
+
+
+def _rate(case: dict[str, Any] | None, error: object) -> Fact[float]:
+    if case is None:
+        return unknown(f"nvbandwidth did not run it{_because(error)}")
+    status = case.get("status", "no status")
+    matrix = case.get("bandwidth_matrix")
+    if not matrix:
+        return unknown(f"nvbandwidth says {status}{_because(case.get('error') or error)}")
+    try:
+        cell = matrix[0][0]
+        gbps = float(cell)
+    except (TypeError, ValueError, IndexError, KeyError):
+        return unknown(f"nvbandwidth printed {json.dumps(matrix)} in place of a rate")
+    if not math.isfinite(gbps) or gbps <= 0:
+        return unknown(f"nvbandwidth printed {cell} in place of a rate")
+    return Fact(gbps)
+
+
+def _because(error: object) -> str:
+    return f": {str(error).strip()}" if error else ""
+
+
+def _text(body: dict[str, Any], key: str) -> Fact[str]:
+    value = body.get(key)
+    return Fact(str(value)) if value else unknown(f'nvbandwidth printed no "{key}"')
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:200]

@@ -1,0 +1,208 @@
+"""Fills the figures in README.md and docs/*.md from the documents under bench/results/.
+
+    python bench/readme_figures.py [--check]
+
+What stands between `<!-- figures:NAME -->` and `<!-- /figures -->`, each on a line of its own, is replaced by the table
+NAME, so no figure is typed by hand. With --check nothing is written, and the exit status is 1 where a file is out of
+date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+import peers
+import shared
+
+from pyxfer import documents
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.files import read_whole, write_whole
+from pyxfer.model import Link, Measurement, Memory, Run, Side
+from pyxfer.table import escape_markdown, to_markdown
+from pyxfer.units import format_percent, format_size
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL_BYTES = 1 << 20
+COLUMNS: tuple[tuple[Side, Memory], ...] = (
+    ("h2d", "pinned"),
+    ("h2d", "pageable"),
+    ("d2h", "pinned"),
+    ("d2h", "pageable"),
+)
+
+_OPEN = re.compile(r"^<!-- figures:([a-z0-9-]+) -->$")
+_CLOSE = "<!-- /figures -->"
+_FENCE = re.compile(r"^\s*(```|~~~)")
+
+Figures = Mapping[str, Callable[[], str]]
+
+
+def figures(results: Path) -> Figures:
+    """Every table by its name, made from the document it belongs to when it is asked for."""
+    return {
+        "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json")),
+        "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
+        "peers-table": lambda: peers_table(load_peers(results / "peers.json")),
+    }
+
+
+def fill(text: str, tables: Figures, name: str) -> str:
+    """Fill every marked place of the text; markers inside a fenced block are an example and stay as they are."""
+    out: list[str] = []
+    opened: str | None = None
+    fenced = False
+    for line in text.splitlines(keepends=True):
+        marker = _OPEN.match(line.strip())
+        fenced ^= opened is None and _FENCE.match(line) is not None
+        if opened is None:
+            out.append(line)
+            if marker and not fenced:
+                opened = marker[1]
+                out.append(_table(tables, opened, name))
+        elif line.strip() == _CLOSE:
+            opened = None
+            out.append(line)
+        elif marker:
+            break
+    if opened is not None:
+        raise UsageError(f"{name}: `<!-- figures:{opened} -->` is not closed; put `{_CLOSE}` on a line below it.")
+    return "".join(out)
+
+
+def _table(tables: Figures, wanted: str, name: str) -> str:
+    if wanted not in tables:
+        raise UsageError(f"{name}: there is no table `{wanted}`; there are {', '.join(sorted(tables))}.")
+    return f"\n{tables[wanted]().strip()}\n\n"
+
+
+# --- the tables ------------------------------------------------------------------------------------------------------
+
+
+def ceiling_table(run: Run) -> str:
+    """Sizes down; pinned and pageable each way across, each with its share of the protocol peak."""
+    header = ["size"]
+    for side, memory in COLUMNS:
+        header += [f"{side} {memory}, GB/s", "of peak"]
+    body = []
+    for nbytes in _sizes(run):
+        cells = [_rate_cells(best(run, side, memory, nbytes)) for side, memory in COLUMNS]
+        body.append([format_size(nbytes), *chain.from_iterable(cells)])
+    return f"{_caption(run)}\n\n{to_markdown(header, body)}\n{_peaks(run.link)}"
+
+
+def small_sizes(run: Run) -> str:
+    """Up to 1 MiB: the rate of pinned memory each way, and the time of one copy."""
+    header = ["size", "h2d, GB/s", "h2d, us a copy", "d2h, GB/s", "d2h, us a copy"]
+    body = [
+        [
+            format_size(nbytes),
+            *_time_cells(best(run, "h2d", "pinned", nbytes)),
+            *_time_cells(best(run, "d2h", "pinned", nbytes)),
+        ]
+        for nbytes in _sizes(run)
+        if nbytes <= SMALL_BYTES
+    ]
+    return f"{_caption(run)}\n\n{to_markdown(header, body)}"
+
+
+def peers_table(document: peers.Peers) -> str:
+    """Both tools' medians and their difference."""
+    header = ["test", "size", "nvbandwidth, GB/s", "pyxfer, GB/s", "difference"]
+    version = document.nvbandwidth_version.value or "of unknown version"
+    where = shared.machine_line(document.device, document.environment)
+    caption = escape_markdown(f"{where}; nvbandwidth {version}; {document.rounds} rounds in turns. GB = 1e9 bytes.")
+    return f"{caption}\n\n{to_markdown(header, peers.cells(document.rows))}"
+
+
+def best(run: Run, side: Side, memory: Memory, nbytes: int) -> Measurement | None:
+    """Find the fastest warm measurement of one direction, whatever the mode; that is what a ceiling is."""
+    found = [
+        m
+        for m in run.measurements
+        if (m.direction, m.side, m.memory, m.nbytes, m.variant) == (side, side, memory, nbytes, "warm")
+    ]
+    return max(found, key=lambda m: m.gbps or 0.0, default=None)
+
+
+def _sizes(run: Run) -> list[int]:
+    return sorted({m.nbytes for m in run.measurements})
+
+
+def _rate_cells(found: Measurement | None) -> list[str]:
+    if found is None or found.gbps is None:
+        return ["-", "-"]
+    return [f"{found.gbps:.2f}", "-" if found.of_peak is None else format_percent(found.of_peak)]
+
+
+def _time_cells(found: Measurement | None) -> list[str]:
+    if found is None or found.gbps is None or found.elapsed_s is None:
+        return ["-", "-"]
+    return [f"{found.gbps:.2f}", f"{found.elapsed_s * 1e6:.2f}"]
+
+
+def _caption(run: Run) -> str:
+    return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. GB = 1e9 bytes.")
+
+
+def _peaks(link: Link) -> str:
+    h2d, d2h, state = link.h2d_peak_gbps, link.d2h_peak_gbps, link.under_load.value or link.system_most.value
+    if h2d.value is None or d2h.value is None:
+        return f"No protocol peak: {h2d.reason or d2h.reason}.\n"
+    where = f"PCIe {state.generation}.0 x{state.width}" if state else "this link"
+    return f"The protocol peak of {where} is {h2d.value:.2f} GB/s h2d and {d2h.value:.2f} GB/s d2h.\n"
+
+
+def load_peers(path: Path) -> peers.Peers:
+    """Read the document of `bench/peers.py`."""
+    try:
+        return msgspec.json.decode(read_whole(path), type=peers.Peers)
+    except msgspec.MsgspecError as error:
+        raise DocumentError(f"{path} is not a document of bench/peers.py: {error}") from error
+
+
+# --- the script ------------------------------------------------------------------------------------------------------
+
+
+def pages(root: Path) -> list[Path]:
+    """List the files that may hold figures."""
+    return [path for path in (root / "README.md", *sorted((root / "docs").glob("*.md"))) if path.exists()]
+
+
+def refresh(root: Path, *, check: bool) -> list[Path]:
+    """Write the files that are out of date, or with `check` leave them alone; either way, name them."""
+    tables = figures(root / "bench" / "results")
+    stale = []
+    for path in pages(root):
+        old = path.read_text(encoding="utf-8")
+        new = fill(old, tables, path.relative_to(root).as_posix())
+        if new != old:
+            stale.append(path)
+            if not check:
+                write_whole(path, new.encode())
+    return stale
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Fill the figures, or say which files are out of date."""
+    parser = argparse.ArgumentParser(description="Fill the figures of README.md and docs/ from bench/results/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is out of date")
+    options = parser.parse_args(arguments)
+    stale = [path.relative_to(root).as_posix() for path in refresh(root, check=options.check)]
+    if not stale:
+        print("All figures are up to date.")
+        return 0
+    if not options.check:
+        print(f"Filled {', '.join(stale)}.")
+        return 0
+    print(f"Out of date: {', '.join(stale)}. Run python bench/readme_figures.py.", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

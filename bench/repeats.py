@@ -1,0 +1,144 @@
+"""Five repeats of the pinned ceiling, and how far their medians lie apart.
+
+    python bench/repeats.py [--processes] [--repeats 5] [--export-json F]
+
+The repeats run in this process, and with --processes also one in a fresh process each, where memory, context and stream
+are new. The spread is (largest - smallest) / median of the repeats' medians. Exit status 1 where one exceeds 0.3 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+import msgspec
+import shared
+
+import pyxfer
+from pyxfer.errors import MeasurementError, UsageError
+from pyxfer.files import check_writable
+from pyxfer.model import Device, Environment, Run, Side
+from pyxfer.units import format_percent, format_size
+
+SIZES = (16 << 20, 64 << 20, 256 << 20)
+SIDES: tuple[Literal["h2d", "d2h"], ...] = ("h2d", "d2h")
+BUDGET_S = 5.0
+LARGEST_SPREAD = 0.003
+
+Where = Literal["one process", "fresh processes"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The medians of all repeats of one direction and size."""
+
+    where: Where
+    side: Side
+    nbytes: int
+    gbps: tuple[float, ...]
+
+    @property
+    def spread(self) -> float:
+        """(largest - smallest) / median."""
+        return (max(self.gbps) - min(self.gbps)) / median(self.gbps)
+
+
+class Repeats(msgspec.Struct, frozen=True):
+    """The document: where, when, and the median of each repeat."""
+
+    device: Device
+    environment: Environment
+    rows: tuple[Row, ...]
+    kind: Literal["repeats"] = "repeats"
+    schema_version: int = 1
+
+
+def measure(seed: int) -> Run:
+    """One repeat: pinned, asynchronous, both directions apart from each other."""
+    run = pyxfer.ceiling(
+        device=0,
+        directions=SIDES,
+        memories=("pinned",),
+        modes=("async",),
+        sizes=SIZES,
+        budget_s=BUDGET_S,
+        seed=seed,
+        require_gpu=True,
+    )
+    if run.ended == "interrupted":
+        raise KeyboardInterrupt
+    if run.ended == "failed":
+        raise MeasurementError(f"Repeat {seed + 1} failed: {run.failure}")
+    return run
+
+
+def measure_afresh(seed: int) -> Run:
+    """One repeat in a process that has never touched the GPU."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(measure, seed).result()
+
+
+def rows(where: Where, runs: Sequence[Run]) -> tuple[Row, ...]:
+    """One row a direction and size; a repeat without a figure makes the whole comparison void."""
+    return tuple(Row(where, side, nbytes, _figures(runs, side, nbytes)) for side in SIDES for nbytes in SIZES)
+
+
+def _figures(runs: Sequence[Run], side: Side, nbytes: int) -> tuple[float, ...]:
+    wanted = (side, side, nbytes, "warm")
+    found = [m for run in runs for m in run.measurements if (m.direction, m.side, m.nbytes, m.variant) == wanted]
+    figures = tuple(m.gbps for m in found if m.gbps is not None)
+    if len(figures) != len(runs):
+        raise MeasurementError(f"{side} at {format_size(nbytes)} has {len(figures)} figures of {len(runs)} repeats.")
+    return figures
+
+
+def table(found: Iterable[Row]) -> str:
+    """One line a row: the medians in the order they were taken, their spread, and whether it passes."""
+    within = f"within {format_percent(LARGEST_SPREAD)}"
+    header = ["where", "direction", "size", "median of each repeat, GB/s", "spread", within]
+    lines = [
+        [
+            row.where,
+            row.side,
+            format_size(row.nbytes),
+            " ".join(f"{gbps:.2f}" for gbps in row.gbps),
+            f"{row.spread * 100:.3f} %",
+            "yes" if row.spread <= LARGEST_SPREAD else "no",
+        ]
+        for row in found
+    ]
+    return shared.aligned(header, lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Repeat, print, write; 0 where every spread is small enough."""
+    parser = argparse.ArgumentParser(description="Repeat pyxfer's pinned ceiling and compare the medians.")
+    parser.add_argument("--repeats", type=int, default=5, help="how many (default: %(default)s)")
+    parser.add_argument("--processes", action="store_true", help="repeat in fresh processes too")
+    parser.add_argument("--export-json", type=Path, metavar="F", help="write every median to this file")
+    options = parser.parse_args(arguments)
+    if options.repeats <= 1:
+        raise UsageError(f"--repeats must be at least 2 to have a spread, not {options.repeats}.")
+    if options.export_json:
+        check_writable(options.export_json)
+    ways: list[tuple[Where, Callable[[int], Run]]] = [("one process", measure)]
+    if options.processes:
+        ways.append(("fresh processes", measure_afresh))
+    found: list[Row] = []
+    for where, repeat in ways:
+        runs = [repeat(seed) for seed in range(options.repeats)]
+        found += rows(where, runs)
+    document = Repeats(runs[-1].device, runs[-1].environment, tuple(found))
+    print(shared.machine_line(document.device, document.environment))
+    print(table(document.rows))
+    if options.export_json:
+        shared.write_document(options.export_json, document)
+    return 0 if all(row.spread <= LARGEST_SPREAD for row in document.rows) else 1
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

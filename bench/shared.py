@@ -1,0 +1,55 @@
+"""What the scripts here share: plain tables, result files, and how a script ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
+from pyxfer.files import write_whole
+from pyxfer.model import Device, Environment
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell: the first to the left, the others to the right."""
+    widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
+    lines = [
+        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
+        for line in (header, ["-" * width for width in widths], *rows)
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def machine_line(device: Device, environment: Environment) -> str:
+    """Which machine, which software and which day: what a figure needs beside it."""
+    cpu = environment.cpu_model.value or "CPU unknown"
+    driver = environment.driver.value or "unknown"
+    day = environment.taken_at[:10]
+    return f"{device.name}, {cpu}, driver {driver}, pyxfer {environment.pyxfer}, {day}"
+
+
+def write_document(path: Path, document: msgspec.Struct) -> None:
+    """Write the document as JSON that a person can read too, whole or not at all."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+
+
+def run_script(main: Callable[[], int]) -> None:
+    """Run `main` and end the process with its status; an error becomes one sentence and the status of its kind."""
+    try:
+        status = main()
+    except KeyboardInterrupt:
+        print("Interrupted; nothing was written.", file=sys.stderr)
+        status = 130
+    except PyxferError as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        status = _status_of(error)
+    sys.exit(status)
+
+
+def _status_of(error: PyxferError) -> int:
+    if isinstance(error, (UsageError, DocumentError)):
+        return 2
+    return 3 if isinstance(error, CudaUnavailableError) else 4

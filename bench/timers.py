@@ -1,0 +1,235 @@
+"""The same three framework calls under three timers: torch.utils.benchmark, cupyx.profiler.benchmark, pyxfer.measure.
+
+    python bench/timers.py [--rounds 5] [--export-json F]
+
+The calls move 64 MiB from the host to the GPU, and each ends by synchronising its own stream, so that all three timers
+see the whole transfer and the same waiting:
+
+- `torch to`: `x.to("cuda")` from pageable memory, then `current_stream().synchronize()`;
+- `torch pinned`: `copy_(pinned, non_blocking=True)` on the current stream, then the same;
+- `cupy asarray`: `cupy.asarray(x)` from pageable memory, then `get_current_stream().synchronize()`.
+
+What each timer's figure includes:
+
+- torch (`Timer.blocked_autorange`): host clock over a block of calls with a device synchronisation at the block's end,
+  divided by the calls; so the call, its wait, and its share of that synchronisation;
+- cupyx (`benchmark(...).gpu_times`): between two events on CuPy's current stream around one call;
+- pyxfer (`measure(..., stream=...).elapsed_s`): between two events on the library's current stream around one call.
+
+Every round runs the three timers on every call once, in an order that turns round by round. A timer's figure is the
+median of its samples of all rounds together. Its *noise* reaches as far as the 95 % interval of that median or the
+medians of its single rounds do, whichever is further. Timers agree on a call when each pair of their noises overlaps.
+
+Below stands what pyxfer says of an empty callable in both brackets, which is the least it can measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+import shared
+from timed_calls import CALLS, NBYTES, TIMERS, Call, Samples, Timer
+
+import pyxfer
+from pyxfer import native
+from pyxfer.errors import UsageError
+from pyxfer.files import check_writable
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.model import Device, Environment, Fact, Summary, unknown
+from pyxfer.stats import summarise
+
+EMPTY_TARGET_S = 5e-6
+
+Time = Callable[[Call], Samples]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What one timer said of one call, in seconds."""
+
+    call: str
+    timer: Timer
+    rounds: tuple[tuple[float, ...], ...]
+    summary: Fact[Summary]
+
+    @property
+    def noise(self) -> tuple[float, float] | None:
+        """The 95 % interval of all rounds together, widened to the medians of the single rounds."""
+        if self.summary.value is None:
+            return None
+        medians = [median(samples) for samples in self.rounds]
+        ends = [end for end in (self.summary.value.low_s, self.summary.value.high_s) if end is not None]
+        return min(*medians, *ends), max(*medians, *ends)
+
+
+class Empty(msgspec.Struct, frozen=True):
+    """What pyxfer said of an empty callable."""
+
+    bracket: str
+    elapsed_s: Fact[float]
+
+
+class Timers(msgspec.Struct, frozen=True):
+    """The document: where, when, which versions, and every sample."""
+
+    device: Device
+    environment: Environment
+    versions: dict[str, Fact[str]]
+    nbytes: int
+    rows: tuple[Row, ...]
+    empty: tuple[Empty, ...]
+    kind: Literal["timers"] = "timers"
+    schema_version: int = 1
+
+
+def measure(calls: Sequence[Call], timers: dict[Timer, Time], rounds: int) -> tuple[Row, ...]:
+    """Every timer on every call in every round; a timer that cannot run leaves its reason in its rows."""
+    samples: dict[tuple[str, Timer], list[Samples]] = {(call.name, timer): [] for call in calls for timer in timers}
+    reasons: dict[tuple[str, Timer], str] = {}
+    for number in range(rounds):
+        step = -1 if number % 2 else 1
+        for call in calls[::step]:
+            for timer in list(timers)[::step]:
+                try:
+                    samples[call.name, timer].append(timers[timer](call))
+                except (ImportError, RuntimeError) as error:
+                    reasons[call.name, timer] = _why(error)
+    return tuple(_row(*key, found, reasons.get(key)) for key, found in samples.items())
+
+
+def _row(call: str, timer: Timer, rounds: Sequence[Samples], reason: str | None) -> Row:
+    if reason is not None:
+        return Row(call, timer, (), unknown(reason))
+    together = [sample for samples in rounds for sample in samples]
+    return Row(call, timer, tuple(tuple(samples) for samples in rounds), Fact(summarise(together)))
+
+
+def _why(error: ImportError | RuntimeError) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed"
+    return str(error) or type(error).__name__
+
+
+def agree(rows: Sequence[Row]) -> bool | None:
+    """Whether each pair of noises overlaps; None with fewer than two timers to compare."""
+    noises = [noise for row in rows if (noise := row.noise) is not None]
+    if len(noises) <= 1:
+        return None
+    return max(low for low, _ in noises) <= min(high for _, high in noises)
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def table(document: Timers) -> str:
+    """One line a call and timer, then the empty callable, then what is missing."""
+    lines, notes = [], []
+    for row in document.rows:
+        verdict = agree([other for other in document.rows if other.call == row.call])
+        lines.append([row.call, row.timer, *_figures(row), {True: "yes", False: "no", None: "-"}[verdict]])
+        if row.summary.reason is not None:
+            notes.append(f"{row.call}, {row.timer}: {row.summary.reason}")
+    header = ["call", "timer", "median us", "95 % interval us", "noise us", "n", "agree within noise"]
+    notes += [_empty_line(empty) for empty in document.empty]
+    return "\n".join([shared.aligned(header, lines), *notes])
+
+
+def _figures(row: Row) -> list[str]:
+    summary, noise = row.summary.value, row.noise
+    if summary is None or noise is None:
+        return ["-"] * 4
+    interval = _span(summary.low_s, summary.high_s)
+    return [f"{summary.median_s * 1e6:.1f}", interval, _span(*noise), str(summary.n)]
+
+
+def _span(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low * 1e6:.1f} to {high * 1e6:.1f}"
+
+
+def _empty_line(empty: Empty) -> str:
+    if empty.elapsed_s.value is None:
+        return f"empty callable, {empty.bracket} bracket: {empty.elapsed_s.reason}"
+    verdict = "yes" if empty.elapsed_s.value <= EMPTY_TARGET_S else "no"
+    seconds = f"{empty.elapsed_s.value * 1e6:.2f} us"
+    return f"empty callable, {empty.bracket} bracket: {seconds}; at most {EMPTY_TARGET_S * 1e6:.0f} us: {verdict}"
+
+
+# --- the script ------------------------------------------------------------------------------------------------------
+
+
+def measure_empty(stream: Any | None) -> tuple[Empty, Empty]:
+    """Time an empty callable between events on a framework's stream, and between drains of the device."""
+    if stream is None:
+        first = Empty("stream", unknown("neither torch nor cupy is here to lend a stream"))
+    else:
+        first = Empty("stream", _empty_elapsed(stream))
+    return first, Empty("drained", _empty_elapsed(None))
+
+
+def _empty_elapsed(stream: Any | None) -> Fact[float]:
+    found = pyxfer.measure(lambda: None, nbytes=1, direction="h2d", stream=stream)
+    return unknown(found.rate.reason or "no valid trial") if found.elapsed_s is None else Fact(found.elapsed_s)
+
+
+def prepare() -> tuple[list[Call], tuple[Row, ...]]:
+    """Make the calls that can be made here, and a row for each timer of a call that cannot."""
+    calls: list[Call] = []
+    missing: list[Row] = []
+    for name, make in CALLS.items():
+        try:
+            calls.append(make())
+        except (ImportError, RuntimeError) as error:
+            missing += [Row(name, timer, (), unknown(_why(error))) for timer in TIMERS]
+    return calls, tuple(missing)
+
+
+def versions() -> dict[str, Fact[str]]:
+    """Name the versions of the libraries whose timers ran."""
+    found: dict[str, Fact[str]] = {}
+    for name in ("torch", "cupy"):
+        owners = metadata.packages_distributions().get(name)
+        found[name] = Fact(metadata.version(owners[0])) if owners else unknown(f"{name} is not installed")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Time, print, write; 1 where timers disagree or the empty callable takes too long, 4 where nothing compared."""
+    parser = argparse.ArgumentParser(description="Three framework calls under three timers, side by side.")
+    parser.add_argument("--rounds", type=int, default=5, help="how often every timer runs (default: %(default)s)")
+    parser.add_argument("--export-json", type=Path, metavar="F", help="write every sample to this file")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        raise UsageError(f"--rounds must be at least 1, not {options.rounds}.")
+    if options.export_json:
+        check_writable(options.export_json)
+    engine = native.choose(0, require_gpu=True).engine
+    device = find_device(engine, 0)
+    calls, missing = prepare()
+    rows = (*measure(calls, TIMERS, options.rounds), *missing)
+    empty = measure_empty(calls[0].stream if calls else None)
+    document = Timers(device, read_environment(engine, device), versions(), NBYTES, rows, empty)
+    print(shared.machine_line(document.device, document.environment))
+    print(table(document))
+    if options.export_json:
+        shared.write_document(options.export_json, document)
+    return status(document)
+
+
+def status(document: Timers) -> int:
+    """0 where all that ran agrees and the empty callable is short enough, 1 where not, 4 where nothing compared."""
+    verdicts = [agree([row for row in document.rows if row.call == name]) for name in CALLS]
+    compared = [verdict for verdict in verdicts if verdict is not None]
+    short = all(empty.elapsed_s.value is None or empty.elapsed_s.value <= EMPTY_TARGET_S for empty in document.empty)
+    if not compared:
+        return 4
+    return 0 if all(compared) and short else 1
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

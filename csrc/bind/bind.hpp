@@ -1,0 +1,21 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+/// One function a family of names. No logic here: words become types, results become objects, and the GIL is released
+/// around everything that may block.
+namespace pyxfer {
+
+void bind_errors();
+void bind_device(pybind11::module_& module);
+void bind_memory(pybind11::module_& module);
+void bind_stream(pybind11::module_& module);
+void bind_copy(pybind11::module_& module);
+
+/// What the module calls itself, and what only one of the two modules has; each defines its own.
+char const* runtime_word();
+void bind_runtime_own(pybind11::module_& module);
+
+using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
+
+}  // namespace pyxfer

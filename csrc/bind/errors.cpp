@@ -1,0 +1,56 @@
+#include "bind/bind.hpp"
+#include "cuda/error.hpp"
+
+#include <new>
+#include <system_error>
+
+namespace py = pybind11;
+
+namespace pyxfer {
+namespace {
+
+py::object error_class(char const* name) { return py::module_::import("pyxfer.errors").attr(name); }
+
+void raise(char const* class_name, char const* text) {
+  auto const kind = error_class(class_name);
+  py::set_error(kind, text);
+}
+
+void raise(char const* class_name, cuda_error const& error) {
+  auto const kind = error_class(class_name);
+  auto const made = kind(error.code(), error.name(), error.call(), error.where(),
+                         error.description(), hint_for(error.code()));
+  PyErr_SetObject(kind.ptr(), made.ptr());
+}
+
+void translate(std::exception_ptr fault) {
+  try {
+    std::rethrow_exception(fault);
+  } catch (unavailable_error const& error) {
+    raise("CudaUnavailableError", error);
+  } catch (memory_error const& error) {
+    raise("CudaMemoryError", error);
+  } catch (device_lost_error const& error) {
+    raise("DeviceLostError", error);
+  } catch (cuda_error const& error) {
+    raise("CudaError", error);
+  } catch (timeout_error const& error) {
+    raise("DeviceTimeoutError", error.what());
+  } catch (cancelled_error const& error) {
+    raise("CancelledError", error.what());
+  } catch (forked_error const& error) {
+    raise("ForkedError", error.what());
+  } catch (std::system_error const& error) {
+    auto const made = py::module_::import("builtins").attr("OSError")(error.code().value(), error.what());
+    PyErr_SetObject(PyExc_OSError, made.ptr());
+  } catch (std::bad_alloc const&) {
+    PyErr_SetString(PyExc_MemoryError,
+                    "Host memory ran out: ask for smaller sizes, or free some first.");
+  }
+}
+
+}  // namespace
+
+void bind_errors() { py::register_local_exception_translator(&translate); }
+
+}  // namespace pyxfer

@@ -1,0 +1,43 @@
+#include "bind/module_body.hpp"
+#include "hostrt/control.hpp"
+
+#include <pybind11/stl.h>
+
+namespace py = pybind11;
+
+namespace pyxfer {
+
+char const* runtime_word() { return "host"; }
+
+void bind_runtime_own(py::module_& module) {
+  auto testing = module.def_submodule(
+      "testing", "For tests only: make the host runtime slow, fail, stall, or tell what it holds.");
+  testing.def(
+      "model_link",
+      [](double h2d_bytes_per_s, double h2d_latency_s, double d2h_bytes_per_s, double d2h_latency_s) {
+        hostrt::model_link({h2d_bytes_per_s, h2d_latency_s}, {d2h_bytes_per_s, d2h_latency_s});
+      },
+      py::arg("h2d_bytes_per_s"), py::arg("h2d_latency_s"), py::arg("d2h_bytes_per_s"),
+      py::arg("d2h_latency_s"));
+  testing.def("fail", &hostrt::fail, py::arg("call"), py::arg("nth"), py::arg("code"));
+  testing.def("fail_sticky", &hostrt::fail_sticky, py::arg("call"), py::arg("nth"), py::arg("code"));
+  testing.def("stall", &hostrt::stall, py::arg("call"), py::arg("nth"), py::arg("seconds"));
+  testing.def("release_stalls", &hostrt::release_stalls, release_gil());
+  testing.def("lose_device", &hostrt::lose_device, py::arg("code"));
+  testing.def("set_device_count", &hostrt::set_device_count, py::arg("count"));
+  testing.def("set_missing", &hostrt::set_missing, py::arg("symbol"), py::arg("missing"));
+  testing.def("set_no_driver", &hostrt::set_no_driver, py::arg("code"));
+  testing.def("allocated", [] {
+    py::list found;
+    for (auto const& each : hostrt::allocated()) {
+      found.append(py::make_tuple(each.kind, each.address, each.bytes));
+    }
+    return found;
+  });
+  testing.def("calls", &hostrt::calls);
+  testing.def("reset", &hostrt::reset, release_gil());
+}
+
+}  // namespace pyxfer
+
+PYBIND11_MODULE(_host, module, pybind11::mod_gil_not_used()) { pyxfer::bind_everything(module); }

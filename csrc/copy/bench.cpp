@@ -1,0 +1,65 @@
+#include "copy/bench.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
+
+#include <utility>
+
+namespace pyxfer {
+namespace {
+
+/// Long enough for the rest of a window; Ctrl-C has to end a run within a second.
+constexpr double drain_s = 0.5;
+
+}  // namespace
+
+bench::bench(int device, std::size_t streams, patience limit)
+    : device_{device}, limit_{std::move(limit)} {
+  streams_.reserve(streams);
+  for (std::size_t i = 0; i < streams; ++i) { streams_.emplace_back(device_); }
+  events_.reserve(own_marks + streams);
+  for (std::size_t i = 0; i < own_marks + streams; ++i) { events_.emplace_back(device_); }
+}
+
+void bench::fork(event& at) {
+  if (width() == 1) { return; }
+  at.record(on(0));
+  for (std::size_t i = 1; i < width(); ++i) { at.hold(on(i)); }
+}
+
+void bench::join() {
+  for (std::size_t i = 1; i < width(); ++i) {
+    auto& reached = mark(own_marks + i);
+    reached.record(on(i));
+    reached.hold(on(0));
+  }
+}
+
+void bench::drain() noexcept {
+  release_noexcept([this] {
+    device_guard const guard{device_};
+    for (std::size_t i = 0; i < width(); ++i) { mark(own_marks + i).record(on(i)); }
+    for (std::size_t i = 0; i < width(); ++i) {
+      if (!wait_for(mark(own_marks + i), drain_s)) {
+        note_cleanup_failure("a copy was still under way half a second after it was given up");
+        return;
+      }
+    }
+  });
+}
+
+void bench::close() {
+  for (auto& each : events_) { each.close(); }
+  for (auto& each : streams_) { each.close(); }
+}
+
+void bench::abandon() noexcept {
+  for (auto& each : events_) { each.abandon(); }
+  for (auto& each : streams_) { each.abandon(); }
+}
+
+drain_guard::~drain_guard() {
+  if (armed_) { bench_.drain(); }
+}
+
+}  // namespace pyxfer

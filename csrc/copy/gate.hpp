@@ -1,0 +1,31 @@
+#pragma once
+
+#include "cuda/stream.hpp"
+
+#include <memory>
+
+namespace pyxfer {
+
+/// Holds a stream until everything that is to be timed has been queued behind it, so that the time between two events
+/// is the device's alone. It opens by itself after `timeout_s`, and says so: a sample behind such a gate is invalid.
+class gate {
+ public:
+  gate(stream_view on, double timeout_s);
+  ~gate() { open(); }
+  gate(gate const&) = delete;
+  gate& operator=(gate const&) = delete;
+  gate(gate&&) = delete;
+  gate& operator=(gate&&) = delete;
+
+  void open() noexcept;
+  /// Valid once work behind the gate has been seen to finish.
+  [[nodiscard]] bool timed_out() const noexcept;
+
+ private:
+  struct state;
+  static void hold(void* shared_state);
+
+  std::shared_ptr<state> state_;
+};
+
+}  // namespace pyxfer

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace pyxfer {
+
+enum class direction { h2d, d2h };
+
+[[nodiscard]] direction direction_of(std::string const& word);
+
+/// Where the transfers of one direction go: `slots` places `stride` bytes apart on both sides, used in turn, so that no
+/// transfer finds the last one's bytes in a cache.
+struct lane {
+  direction way;
+  std::uintptr_t host;
+  std::uintptr_t device;
+  std::size_t bytes;
+  std::size_t stride;
+  std::size_t slots;
+
+  [[nodiscard]] void* host_at(std::size_t turn) const { return at(host, turn); }
+  [[nodiscard]] void* device_at(std::size_t turn) const { return at(device, turn); }
+  [[nodiscard]] void* source(std::size_t turn) const {
+    return way == direction::h2d ? host_at(turn) : device_at(turn);
+  }
+  [[nodiscard]] void* destination(std::size_t turn) const {
+    return way == direction::h2d ? device_at(turn) : host_at(turn);
+  }
+
+ private:
+  [[nodiscard]] void* at(std::uintptr_t base, std::size_t turn) const {
+    return reinterpret_cast<void*>(base + turn % slots * stride);  // NOLINT(performance-no-int-to-ptr)
+  }
+};
+
+/// Throws std::invalid_argument where the numbers make no lane.
+void validate(lane const& made);
+
+}  // namespace pyxfer

@@ -1,0 +1,35 @@
+#include "cuda/cleanup.hpp"
+
+#include <mutex>
+#include <utility>
+
+namespace pyxfer {
+namespace {
+
+struct note_book {
+  std::mutex lock;
+  std::vector<std::string> notes;
+};
+
+/// Never destroyed: owners may be released after static destructors ran.
+note_book& book() {
+  static auto* const kept = new note_book;
+  return *kept;
+}
+
+}  // namespace
+
+void note_cleanup_failure(char const* text) noexcept {
+  try {
+    std::lock_guard const held{book().lock};
+    book().notes.emplace_back(text);
+  } catch (std::exception const&) {  // out of memory while noting: nothing more can be done
+  }
+}
+
+std::vector<std::string> take_cleanup_failures() {
+  std::lock_guard const held{book().lock};
+  return std::exchange(book().notes, {});
+}
+
+}  // namespace pyxfer

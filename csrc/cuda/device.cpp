@@ -1,0 +1,98 @@
+#include "cuda/device.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/error.hpp"
+#include "cuda/process.hpp"
+
+#include <array>
+#include <cstdio>
+
+namespace pyxfer {
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  PYXFER_TRY(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+std::string uuid_text(CUuuid const& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) { text += '-'; }
+    text += digits.data();
+  }
+  return text;
+}
+
+std::string pci_address(int device) {
+  std::array<char, 32> text{};
+  auto const status = cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device);
+  if (status == cudaErrorInvalidDevice) {  // a device off the PCI bus has no address
+    static_cast<void>(cudaGetLastError());
+    return {};
+  }
+  PYXFER_TRY_STATUS("cudaDeviceGetPCIBusId", status);
+  return text.data();
+}
+
+}  // namespace
+
+int device_count() {
+  note_process();
+  int count = 0;
+  PYXFER_TRY(cudaGetDeviceCount(&count));
+  return count;
+}
+
+int driver_version() {
+  int version = 0;
+  PYXFER_TRY(cudaDriverGetVersion(&version));
+  return version;
+}
+
+device_properties properties_of(int device) {
+  note_process();
+  device_properties found{};
+  std::array<char, 256> name{};
+  CUuuid uuid{};
+  PYXFER_TRY(driver().cuDeviceGetName(name.data(), static_cast<int>(name.size()), device));
+  PYXFER_TRY(driver().cuDeviceGetUuid(&uuid, device));
+  PYXFER_TRY(driver().cuDeviceTotalMem(&found.memory_bytes, device));
+  found.name = name.data();
+  found.uuid = uuid_text(uuid);
+  found.pci = pci_address(device);
+  found.compute_major = attribute(cudaDevAttrComputeCapabilityMajor, device);
+  found.compute_minor = attribute(cudaDevAttrComputeCapabilityMinor, device);
+  found.copy_engines = attribute(cudaDevAttrAsyncEngineCount, device);
+  found.integrated = attribute(cudaDevAttrIntegrated, device) != 0;
+  return found;
+}
+
+std::pair<std::size_t, std::size_t> memory_info(int device) {
+  device_guard const guard{device};
+  std::size_t free = 0;
+  std::size_t total = 0;
+  PYXFER_TRY(cudaMemGetInfo(&free, &total));
+  return {free, total};
+}
+
+void synchronize_device(int device) {
+  device_guard const guard{device};
+  PYXFER_TRY(cudaDeviceSynchronize());
+}
+
+device_guard::device_guard(int device) {
+  note_process();
+  PYXFER_TRY(driver().cuCtxGetCurrent(&previous_));
+  PYXFER_TRY(cudaSetDevice(device));
+}
+
+device_guard::~device_guard() {
+  release_noexcept([this] { PYXFER_TRY(driver().cuCtxSetCurrent(previous_)); });
+}
+
+}  // namespace pyxfer

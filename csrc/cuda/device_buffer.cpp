@@ -1,0 +1,31 @@
+#include "cuda/device_buffer.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
+#include "cuda/error.hpp"
+#include "cuda/process.hpp"
+
+#include <utility>
+
+namespace pyxfer {
+
+device_buffer::device_buffer(std::size_t bytes, int device) : size_{bytes}, device_{device} {
+  device_guard const guard{device_};
+  PYXFER_TRY(cudaMalloc(&data_, size_));
+}
+
+device_buffer::device_buffer(device_buffer&& other) noexcept
+    : size_{other.size_}, device_{other.device_}, data_{std::exchange(other.data_, nullptr)} {}
+
+device_buffer::~device_buffer() {
+  release_noexcept([this] { close(); });
+}
+
+void device_buffer::close() {
+  auto* const data = std::exchange(data_, nullptr);
+  if (data == nullptr || !same_process()) { return; }
+  device_guard const guard{device_};
+  PYXFER_TRY(cudaFree(data));
+}
+
+}  // namespace pyxfer

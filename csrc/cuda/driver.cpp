@@ -1,0 +1,75 @@
+#include "cuda/driver.hpp"
+
+#include "cuda/error.hpp"
+
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+namespace pyxfer {
+namespace {
+
+/// The oldest driver API that pyxfer speaks: every function above has kept its meaning since.
+constexpr unsigned oldest_api = 12000;
+
+template <typename Function>
+void find(char const* symbol, Function& function) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  PYXFER_TRY(cudaGetDriverEntryPointByVersion(symbol, &address, oldest_api, cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess || address == nullptr) {
+    throw unavailable_error(cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+                            "cudaGetDriverEntryPointByVersion", "csrc/cuda/driver.cpp",
+                            std::string{"the driver has no "} + symbol);
+  }
+  function = reinterpret_cast<Function>(address);
+}
+
+driver_table load() {
+  driver_table table{};
+  find("cuCtxGetCurrent", table.cuCtxGetCurrent);
+  find("cuCtxSetCurrent", table.cuCtxSetCurrent);
+  find("cuDeviceGetName", table.cuDeviceGetName);
+  find("cuDeviceGetUuid", table.cuDeviceGetUuid);
+  find("cuDeviceTotalMem", table.cuDeviceTotalMem);
+  find("cuEventCreate", table.cuEventCreate);
+  find("cuEventDestroy", table.cuEventDestroy);
+  find("cuEventElapsedTime", table.cuEventElapsedTime);
+  find("cuEventQuery", table.cuEventQuery);
+  find("cuEventRecord", table.cuEventRecord);
+  find("cuStreamWaitEvent", table.cuStreamWaitEvent);
+  find("cuGetErrorName", table.cuGetErrorName);
+  find("cuGetErrorString", table.cuGetErrorString);
+  return table;
+}
+
+}  // namespace
+
+driver_table const& driver() {
+  static std::once_flag once;
+  static driver_table table{};
+  std::call_once(once, [] { table = load(); });  // an exception leaves the flag unset
+  return table;
+}
+
+bool driver_has(std::string const& symbol, unsigned int api_version) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  auto const status = cudaGetDriverEntryPointByVersion(symbol.c_str(), &address, api_version,
+                                                       cudaEnableDefault, &found);
+  if (status != cudaSuccess) { static_cast<void>(cudaGetLastError()); }
+  return status == cudaSuccess && found == cudaDriverEntryPointSuccess && address != nullptr;
+}
+
+void driver_error_text(CUresult status, char const** name, char const** text) noexcept {
+  *name = "CUDA_ERROR";
+  *text = "the driver gave no text for this code";
+  try {
+    auto const& table = driver();
+    if (table.cuGetErrorName(status, name) != CUDA_SUCCESS) { *name = "CUDA_ERROR"; }
+    if (table.cuGetErrorString(status, text) != CUDA_SUCCESS) { *text = "unknown driver error"; }
+  } catch (std::exception const&) {  // no driver: the fallback texts above stand
+  }
+}
+
+}  // namespace pyxfer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace pyxfer {
+
+/// The driver calls that take other libraries' handles. A runtime handle must not cross CUDA majors, a driver handle may
+/// (CUDA driver API, "version mixing rules"), and torch brings CUDA 13 where TensorFlow brings 12.
+struct driver_table {
+  CUresult (*cuCtxGetCurrent)(CUcontext*);
+  CUresult (*cuCtxSetCurrent)(CUcontext);
+  CUresult (*cuDeviceGetName)(char*, int, CUdevice);
+  CUresult (*cuDeviceGetUuid)(CUuuid*, CUdevice);
+  CUresult (*cuDeviceTotalMem)(size_t*, CUdevice);
+  CUresult (*cuEventCreate)(CUevent*, unsigned int);
+  CUresult (*cuEventDestroy)(CUevent);
+  CUresult (*cuEventElapsedTime)(float*, CUevent, CUevent);
+  CUresult (*cuEventQuery)(CUevent);
+  CUresult (*cuEventRecord)(CUevent, CUstream);
+  CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned int);
+  CUresult (*cuGetErrorName)(CUresult, char const**);
+  CUresult (*cuGetErrorString)(CUresult, char const**);
+};
+
+/// Found on first use through the runtime, so that nothing links against libcuda. Throws where there is no driver, and
+/// tries again at the next call.
+[[nodiscard]] driver_table const& driver();
+
+/// Whether the driver has a function of that API version; false also where there is no driver.
+[[nodiscard]] bool driver_has(std::string const& symbol, unsigned int api_version);
+
+/// Name and text of a driver error; never null, also where the table itself could not be had.
+void driver_error_text(CUresult status, char const** name, char const** text) noexcept;
+
+}  // namespace pyxfer

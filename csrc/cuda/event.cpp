@@ -1,0 +1,51 @@
+#include "cuda/event.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/error.hpp"
+#include "cuda/process.hpp"
+
+#include <utility>
+
+namespace pyxfer {
+
+event::event(int device) : device_{device} {
+  device_guard const guard{device_};
+  PYXFER_TRY(driver().cuEventCreate(&handle_, CU_EVENT_DEFAULT));
+}
+
+event::event(event&& other) noexcept
+    : device_{other.device_}, handle_{std::exchange(other.handle_, nullptr)} {}
+
+event::~event() {
+  release_noexcept([this] { close(); });
+}
+
+void event::record(stream_view on) { PYXFER_TRY(driver().cuEventRecord(handle_, on.handle())); }
+
+bool event::passed() const {
+  auto const status = driver().cuEventQuery(handle_);
+  if (status == CUDA_ERROR_NOT_READY) { return false; }
+  PYXFER_TRY_STATUS("cuEventQuery", status);
+  return true;
+}
+
+double event::seconds_since(event const& start) const {
+  float milliseconds = 0.0F;
+  PYXFER_TRY(driver().cuEventElapsedTime(&milliseconds, start.handle_, handle_));
+  return static_cast<double>(milliseconds) / 1e3;
+}
+
+void event::hold(stream_view waiting) const {
+  PYXFER_TRY(driver().cuStreamWaitEvent(waiting.handle(), handle_, 0));
+}
+
+void event::close() {
+  auto* const handle = std::exchange(handle_, nullptr);
+  if (handle == nullptr || !same_process()) { return; }
+  device_guard const guard{device_};
+  PYXFER_TRY(driver().cuEventDestroy(handle));
+}
+
+}  // namespace pyxfer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "cuda/stream.hpp"
+
+#include <cuda.h>
+
+namespace pyxfer {
+
+/// A timestamp on a stream, in driver-API form: it may be recorded on any library's stream of the same device.
+class event {
+ public:
+  explicit event(int device);
+  ~event();
+  event(event&& other) noexcept;
+  event& operator=(event&& other) = delete;
+  event(event const&) = delete;
+  event& operator=(event const&) = delete;
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] CUevent handle() const noexcept { return handle_; }
+
+  void record(stream_view on);
+  /// Whether the device has passed it.
+  [[nodiscard]] bool passed() const;
+  /// Seconds from `start` to this; both must have been passed.
+  [[nodiscard]] double seconds_since(event const& start) const;
+  /// Make later work on `waiting` wait for the latest record.
+  void hold(stream_view waiting) const;
+
+  void close();
+  void abandon() noexcept { handle_ = nullptr; }
+
+ private:
+  int device_;
+  CUevent handle_{};
+};
+
+}  // namespace pyxfer

@@ -1,0 +1,68 @@
+#include "cuda/error.hpp"
+
+#include <string>
+
+namespace pyxfer {
+namespace {
+
+/// 12090 -> "12.9", as NVIDIA writes it.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+std::string driver_hint() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return "No NVIDIA driver answers here: install one (525 or later), or start the container with "
+           "its GPUs passed in.";
+  }
+  return "The NVIDIA driver here speaks CUDA " + version_text(driver) +
+         " and pyxfer needs 12.0: install driver 525 or later.";
+}
+
+}  // namespace
+
+std::string hint_for(int code) {
+  switch (code) {
+    case cudaErrorInsufficientDriver: return driver_hint();
+    case cudaErrorNoDevice:
+      return "The driver sees no GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES, and that the "
+             "container was given its GPUs.";
+    case cudaErrorStubLibrary:
+      return "A stub libcuda.so comes before the driver's own: take the toolkit's stubs folder off "
+             "LD_LIBRARY_PATH.";
+    case cudaErrorMemoryAllocation:
+      return "Memory ran out: ask for smaller sizes, or free what other processes hold (nvidia-smi "
+             "shows them). Page-locked memory is limited by free RAM, the container's limit and "
+             "ulimit -l.";
+    case cudaErrorInitializationError:
+      return "The driver could not start: after a fork, start workers with multiprocessing's "
+             "\"spawn\"; otherwise check nvidia-smi.";
+    case cudaErrorCallRequiresNewerDriver:
+      return "This driver is too old for that call: update it, or choose another mode.";
+    case cudaErrorSystemNotReady:
+      return "The system is still starting its GPUs: check that nvidia-fabricmanager runs.";
+    case cudaErrorSystemDriverMismatch:
+      return "The loaded kernel driver and the installed user libraries differ: reboot, or reload "
+             "the driver.";
+    case cudaErrorDevicesUnavailable:
+      return "The GPU is busy or in exclusive mode: end the process that holds it, or choose "
+             "another with --device.";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "That memory is page-locked already: use it as pinned memory.";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorUnknown:
+      return "The GPU has a fault or has left the bus: look for Xid in dmesg; only a new process "
+             "can use it again.";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+      return "The device is in an error state that an earlier operation left, perhaps another "
+             "library's: only a new process can use it again.";
+    default: return "";
+  }
+}
+
+}  // namespace pyxfer

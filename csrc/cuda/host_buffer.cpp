@@ -1,0 +1,125 @@
+#include "cuda/host_buffer.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
+#include "cuda/error.hpp"
+#include "cuda/process.hpp"
+#include "cuda/wait.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace pyxfer {
+namespace {
+
+bool is_mapped_here(memory_kind kind) {
+  return kind == memory_kind::pageable || kind == memory_kind::registered;
+}
+
+std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// One write a page, so that no first touch falls into a trial.
+void touch(void* data, std::size_t bytes) {
+  auto* const first = static_cast<unsigned char*>(data);
+  for (std::size_t at = 0; at < bytes; at += page_size()) { first[at] = 1; }
+}
+
+}  // namespace
+
+memory_kind memory_kind_of(std::string const& word) {
+  if (word == "pageable") { return memory_kind::pageable; }
+  if (word == "pinned") { return memory_kind::pinned; }
+  if (word == "registered") { return memory_kind::registered; }
+  if (word == "write-combined") { return memory_kind::write_combined; }
+  throw std::invalid_argument("unknown memory \"" + word +
+                              "\"; known are pageable, pinned, registered, write-combined");
+}
+
+host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
+    : size_{bytes}, kind_{kind}, device_{device} {
+  if (size_ == 0) { throw std::invalid_argument("a buffer needs at least one byte"); }
+  if (is_mapped_here(kind_)) { map_pages(); }
+  if (kind_ == memory_kind::pageable) { return; }
+  try {
+    lock_pages();
+  } catch (...) {
+    if (data_ != nullptr) { ::munmap(data_, size_); }
+    throw;
+  }
+}
+
+void host_buffer::map_pages() {
+  void* const found = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) {  // NOLINT(performance-no-int-to-ptr): the system's own macro
+    throw std::bad_alloc{};
+  }
+  data_ = found;
+  touch(data_, size_);
+}
+
+void host_buffer::lock_pages() {
+  device_guard const guard{device_};
+  auto const begin = host_clock::now();
+  if (kind_ == memory_kind::registered) {
+    PYXFER_TRY(cudaHostRegister(data_, size_, cudaHostRegisterPortable));
+  } else {
+    unsigned int const combined = kind_ == memory_kind::write_combined ? cudaHostAllocWriteCombined : 0U;
+    PYXFER_TRY(cudaHostAlloc(&data_, size_, cudaHostAllocPortable | combined));
+  }
+  locking_s_ = seconds_between(begin, host_clock::now());
+}
+
+host_buffer::host_buffer(host_buffer&& other) noexcept
+    : size_{other.size_},
+      kind_{other.kind_},
+      device_{other.device_},
+      data_{std::exchange(other.data_, nullptr)},
+      locking_s_{other.locking_s_} {}
+
+host_buffer::~host_buffer() {
+  release_noexcept([this] { close(); });
+}
+
+void host_buffer::forget(std::size_t offset, std::size_t bytes) {
+  if (kind_ != memory_kind::pageable) {
+    throw std::invalid_argument("only pageable memory can be given back to the system");
+  }
+  if (offset > size_ || bytes > size_ - offset) {
+    throw std::out_of_range("the range to forget is not inside the buffer");
+  }
+  if (::madvise(static_cast<char*>(data_) + offset, bytes, MADV_DONTNEED) != 0) {
+    throw std::runtime_error(std::string{"madvise(MADV_DONTNEED) failed: "} + std::strerror(errno));
+  }
+}
+
+void host_buffer::close() {
+  auto* const data = std::exchange(data_, nullptr);
+  if (data == nullptr) { return; }
+  release(data);
+}
+
+void host_buffer::release(void* data) {
+  // The mapping goes whatever the runtime answers, and in a forked child too.
+  struct unmap {
+    void* data;
+    std::size_t size;
+    ~unmap() {
+      if (data != nullptr) { ::munmap(data, size); }
+    }
+  } const mapping{is_mapped_here(kind_) ? data : nullptr, size_};
+  if (kind_ == memory_kind::pageable || !same_process()) { return; }
+  device_guard const guard{device_};
+  if (kind_ == memory_kind::registered) {
+    PYXFER_TRY(cudaHostUnregister(data));
+  } else {
+    PYXFER_TRY(cudaFreeHost(data));
+  }
+}
+
+}  // namespace pyxfer

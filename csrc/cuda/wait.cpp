@@ -1,0 +1,43 @@
+#include "cuda/wait.hpp"
+
+#include "cuda/error.hpp"
+
+#include <sstream>
+#include <thread>
+
+namespace pyxfer {
+namespace {
+
+/// Longer than any copy that is timed by the host's clock to the microsecond.
+constexpr double spin_s = 0.02;
+constexpr auto nap = std::chrono::microseconds{100};
+
+template <typename Ended>
+bool poll(event const& until, double seconds, Ended const& ended) {
+  auto const begin = host_clock::now();
+  while (!until.passed()) {
+    auto const waited = seconds_between(begin, host_clock::now());
+    if (waited >= seconds || ended()) { return until.passed(); }
+    if (waited >= spin_s) { std::this_thread::sleep_for(nap); }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool wait_for(event const& until, double seconds, std::atomic<bool> const* cancelled) {
+  return poll(until, seconds, [&] {
+    return cancelled != nullptr && cancelled->load(std::memory_order_relaxed);
+  });
+}
+
+void wait(event const& until, patience const& limit, char const* what) {
+  if (poll(until, limit.seconds(), [&] { return limit.cancelled(); })) { return; }
+  if (limit.cancelled()) { throw cancelled_error(std::string{"cancelled during "} + what); }
+  std::ostringstream text;
+  text << "The device did not finish " << what << " within " << limit.seconds()
+       << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in dmesg.";
+  throw timeout_error(text.str());
+}
+
+}  // namespace pyxfer

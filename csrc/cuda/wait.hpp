@@ -1,0 +1,44 @@
+#pragma once
+
+#include "cuda/event.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+namespace pyxfer {
+
+using host_clock = std::chrono::steady_clock;
+
+[[nodiscard]] inline double seconds_between(host_clock::time_point from, host_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// How long a wait may take, and who may end it early. Copies share the flag.
+class patience {
+ public:
+  explicit patience(double seconds)
+      : patience{seconds, std::make_shared<std::atomic<bool>>(false)} {}
+  patience(double seconds, std::shared_ptr<std::atomic<bool>> cancelled)
+      : seconds_{seconds}, cancelled_{std::move(cancelled)} {}
+
+  [[nodiscard]] double seconds() const noexcept { return seconds_; }
+  [[nodiscard]] bool cancelled() const noexcept {
+    return cancelled_->load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] patience lasting(double seconds) const { return {seconds, cancelled_}; }
+
+ private:
+  double seconds_;
+  std::shared_ptr<std::atomic<bool>> cancelled_;
+};
+
+/// Poll until the device has passed `until`; false after `seconds`. It spins at first, because a sleep would show in the
+/// clocks of short copies, and never blocks inside the driver, because nothing could end that.
+[[nodiscard]] bool wait_for(event const& until, double seconds,
+                            std::atomic<bool> const* cancelled = nullptr);
+
+/// The same, but throws `timeout_error` or `cancelled_error`. `what` completes "The device did not finish ...".
+void wait(event const& until, patience const& limit, char const* what);
+
+}  // namespace pyxfer

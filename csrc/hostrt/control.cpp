@@ -1,0 +1,110 @@
+#include "control.hpp"
+
+#include <stdexcept>
+
+#include "configuration.hpp"
+#include "event.hpp"
+#include "injection.hpp"
+#include "link.hpp"
+#include "loss.hpp"
+#include "memory_registry.hpp"
+#include "delay.hpp"
+#include "stream_registry.hpp"
+#include "thread_state.hpp"
+
+namespace pyxfer::hostrt {
+namespace {
+
+std::size_t known_call(std::string const& name) {
+  try {
+    return index_of(name);
+  } catch (std::invalid_argument const&) {
+    throw std::invalid_argument{"the host runtime has no call '" + name + "'"};
+  }
+}
+
+int counted(int nth) {
+  if (nth < 1) throw std::invalid_argument{"calls are counted from 1, not " + std::to_string(nth)};
+  return nth;
+}
+
+cudaError_t error_code(int code) {
+  if (code < 1 || code >= cudaErrorApiFailureBase) {
+    throw std::invalid_argument{std::to_string(code) + " is not an error code"};
+  }
+  return static_cast<cudaError_t>(code);
+}
+
+char const* name_of(memory_kind kind) {
+  switch (kind) {
+    case memory_kind::device:
+      return "device";
+    case memory_kind::pinned:
+      return "pinned";
+    case memory_kind::write_combined:
+      return "write-combined";
+    case memory_kind::registered:
+      break;
+  }
+  return "registered";
+}
+
+}  // namespace
+
+void model_link(direction_model h2d, direction_model d2h) { link().set(h2d, d2h); }
+
+void fail(std::string const& call, int nth, int code) {
+  injected().add({known_call(call), counted(nth), error_code(code), false, 0});
+}
+
+void fail_sticky(std::string const& call, int nth, int code) {
+  injected().add({known_call(call), counted(nth), error_code(code), true, 0});
+}
+
+void stall(std::string const& call, int nth, double seconds) {
+  injected().add({known_call(call), counted(nth), cudaSuccess, false, seconds});
+}
+
+void release_stalls() { end_delays(); }
+
+void lose_device(int code) { lose(error_code(code)); }
+
+void set_device_count(int count) {
+  if (count < 0 || count > max_devices) {
+    throw std::invalid_argument{"the host runtime has 0 to " + std::to_string(max_devices) +
+                                " devices, not " + std::to_string(count)};
+  }
+  injected().set_device_count(count);
+}
+
+void set_missing(std::string const& symbol, bool missing) {
+  injected().set_missing(known_call(symbol), missing);
+}
+
+void set_no_driver(int code) {
+  injected().set_no_driver(code == 0 ? cudaSuccess : error_code(code));
+}
+
+std::vector<allocation> allocated() {
+  std::vector<allocation> live;
+  for (auto const& each : memory().all()) {
+    live.push_back({name_of(each.kind), each.address, each.bytes});
+  }
+  for (auto const handle : streams().handles()) live.push_back({"stream", handle, 0});
+  for (auto const handle : events().handles()) live.push_back({"event", handle, 0});
+  return live;
+}
+
+std::map<std::string, long> calls() { return injected().counts(); }
+
+void reset() {
+  // Else the orders of the environment would come after a reset that precedes the first call.
+  configure_from_environment();
+  injected().reset();
+  end_delays();
+  restore_device();
+  link().set({0, 0}, {0, 0});
+  this_thread() = {};
+}
+
+}  // namespace pyxfer::hostrt

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace pyxfer::hostrt {
+
+/// An ordered delay. It ends early with `end_delays` and with the loss of the device.
+class ordered_delay {
+ public:
+  explicit ordered_delay(double seconds);
+
+  /// Waits, on the thread that executes what is to be delayed.
+  void serve() const;
+
+ private:
+  double seconds_;
+  std::uint64_t generation_;
+  std::uint64_t epoch_;
+};
+
+/// Ends every delay ordered up to now, also those whose turn has not come.
+void end_delays();
+
+}  // namespace pyxfer::hostrt

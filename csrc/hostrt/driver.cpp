@@ -1,0 +1,165 @@
+#include "driver.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "device.hpp"
+#include "driver_call.hpp"
+#include "driver_events.hpp"
+#include "error_texts.hpp"
+#include "host_memory.hpp"
+#include "stream_calls.hpp"
+
+namespace pyxfer::hostrt {
+namespace driver {
+namespace {
+
+/// The contexts are the devices' primary ones: a value that tells them apart, never dereferenced.
+constexpr std::uintptr_t first_context = 0x100;
+
+CUresult init(unsigned int flags) {
+  return driver_call<index_of("cuInit")>(
+      [&] { return flags == 0 ? cudaSuccess : cudaErrorInvalidValue; });
+}
+
+CUresult get_version(int* version) {
+  return driver_call<index_of("cuDriverGetVersion")>([&] {
+    if (version == nullptr) return cudaErrorInvalidValue;
+    *version = driver_version();
+    return cudaSuccess;
+  });
+}
+
+CUresult get_current_context(CUcontext* context) {
+  return driver_call<index_of("cuCtxGetCurrent")>([&] {
+    if (context == nullptr) return cudaErrorInvalidValue;
+    auto const& state = this_thread();
+    auto const value = first_context + static_cast<std::uintptr_t>(state.device);
+    *context = state.has_context ? reinterpret_cast<CUcontext>(value) : nullptr;
+    return cudaSuccess;
+  });
+}
+
+CUresult set_current_context(CUcontext context) {
+  return driver_call<index_of("cuCtxSetCurrent")>([&] {
+    auto& state = this_thread();
+    if (context != nullptr) {
+      auto const device = static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - first_context);
+      if (!is_device(device)) return cudaErrorDeviceUninitialized;
+      state.device = device;
+    }
+    state.has_context = context != nullptr;
+    return cudaSuccess;
+  });
+}
+
+CUresult get_device_name(char* name, int length, CUdevice device) {
+  return driver_call<index_of("cuDeviceGetName")>([&] {
+    if (name == nullptr || length < 1) return cudaErrorInvalidValue;
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    auto const room = static_cast<std::size_t>(length) - 1;
+    auto const copied = std::min(room, std::strlen(device_name));
+    std::memcpy(name, device_name, copied);
+    name[copied] = '\0';
+    return cudaSuccess;
+  });
+}
+
+CUresult get_device_uuid(CUuuid* uuid, CUdevice device) {
+  return driver_call<index_of("cuDeviceGetUuid")>([&] {
+    if (uuid == nullptr) return cudaErrorInvalidValue;
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    constexpr char recognisable[sizeof(uuid->bytes)] = "pyxfer host mem";
+    std::memcpy(uuid->bytes, recognisable, sizeof(recognisable));
+    uuid->bytes[sizeof(recognisable) - 1] = static_cast<char>(device);
+    return cudaSuccess;
+  });
+}
+
+CUresult get_total_memory(std::size_t* bytes, CUdevice device) {
+  return driver_call<index_of("cuDeviceTotalMem")>([&] {
+    if (bytes == nullptr) return cudaErrorInvalidValue;
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    *bytes = memory_of_machine().total_bytes;
+    return cudaSuccess;
+  });
+}
+
+CUresult stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {
+  return driver_call<index_of("cuStreamWaitEvent")>(
+      [&](ordered_delay const& delay) { return make_stream_wait(stream, event, flags, delay); });
+}
+
+CUresult stream_synchronize(CUstream stream) {
+  return driver_call<index_of("cuStreamSynchronize")>([&] { return synchronize_stream(stream); });
+}
+
+CUresult stream_query(CUstream stream) {
+  return driver_call<index_of("cuStreamQuery")>([&] { return query_stream(stream); });
+}
+
+CUresult answer(char const** out, char const* text) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *out = text;
+  return text == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+error_text const* find_driver_error(CUresult code) {
+  auto const* const known = find_error(static_cast<int>(code));
+  return known == nullptr || known->driver_name == nullptr ? nullptr : known;
+}
+
+CUresult get_error_name(CUresult code, char const** name) {
+  (void)admit(index_of("cuGetErrorName"));
+  auto const* const known = find_driver_error(code);
+  return answer(name, known == nullptr ? nullptr : known->driver_name);
+}
+
+CUresult get_error_string(CUresult code, char const** text) {
+  (void)admit(index_of("cuGetErrorString"));
+  auto const* const known = find_driver_error(code);
+  return answer(text, known == nullptr ? nullptr : known->text);
+}
+
+struct symbol_entry {
+  std::string_view name;
+  void* function;
+};
+
+// Not const at compile time: a function's address as `void*` is no constant expression.
+auto const& symbols() {
+  static std::array const table{
+      symbol_entry{"cuInit", reinterpret_cast<void*>(init)},
+      symbol_entry{"cuDriverGetVersion", reinterpret_cast<void*>(get_version)},
+      symbol_entry{"cuCtxGetCurrent", reinterpret_cast<void*>(get_current_context)},
+      symbol_entry{"cuCtxSetCurrent", reinterpret_cast<void*>(set_current_context)},
+      symbol_entry{"cuDeviceGetName", reinterpret_cast<void*>(get_device_name)},
+      symbol_entry{"cuDeviceGetUuid", reinterpret_cast<void*>(get_device_uuid)},
+      symbol_entry{"cuDeviceTotalMem", reinterpret_cast<void*>(get_total_memory)},
+      symbol_entry{"cuEventCreate", reinterpret_cast<void*>(event_create)},
+      symbol_entry{"cuEventDestroy", reinterpret_cast<void*>(event_destroy)},
+      symbol_entry{"cuEventRecord", reinterpret_cast<void*>(event_record)},
+      symbol_entry{"cuEventQuery", reinterpret_cast<void*>(event_query)},
+      symbol_entry{"cuEventSynchronize", reinterpret_cast<void*>(event_synchronize)},
+      symbol_entry{"cuEventElapsedTime", reinterpret_cast<void*>(event_elapsed_time)},
+      symbol_entry{"cuStreamWaitEvent", reinterpret_cast<void*>(stream_wait_event)},
+      symbol_entry{"cuStreamSynchronize", reinterpret_cast<void*>(stream_synchronize)},
+      symbol_entry{"cuStreamQuery", reinterpret_cast<void*>(stream_query)},
+      symbol_entry{"cuGetErrorName", reinterpret_cast<void*>(get_error_name)},
+      symbol_entry{"cuGetErrorString", reinterpret_cast<void*>(get_error_string)},
+  };
+  return table;
+}
+
+}  // namespace
+}  // namespace driver
+
+void* driver_function(std::string_view symbol) noexcept {
+  auto const& known = driver::symbols();
+  auto const found = std::find_if(known.begin(), known.end(),
+                                  [&](auto const& each) { return each.name == symbol; });
+  return found == known.end() ? nullptr : found->function;
+}
+
+}  // namespace pyxfer::hostrt

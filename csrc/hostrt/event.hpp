@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "stream.hpp"
+
+namespace pyxfer::hostrt {
+
+/// One recording of an event: its place in a stream, and the clock when the worker came there.
+struct recording {
+  stream_point at;
+  std::atomic<std::int64_t> clock_ns{0};
+};
+
+/// An event knows its latest recording. Earlier ones live on while their streams need them.
+class event {
+ public:
+  explicit event(bool timed) noexcept : timed_{timed} {}
+
+  [[nodiscard]] bool timed() const noexcept { return timed_; }
+  [[nodiscard]] std::shared_ptr<recording const> latest() const;
+  void set_latest(std::shared_ptr<recording const> record);
+
+ private:
+  bool const timed_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<recording const> latest_;
+};
+
+class event_registry {
+ public:
+  [[nodiscard]] CUevent create(bool timed);
+  [[nodiscard]] bool destroy(CUevent handle);
+  /// Null when the handle is none of a live event.
+  [[nodiscard]] std::shared_ptr<event> find(CUevent handle) const;
+  [[nodiscard]] std::vector<std::uintptr_t> handles() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<event>> events_;
+};
+
+[[nodiscard]] event_registry& events() noexcept;
+
+}  // namespace pyxfer::hostrt

@@ -1,0 +1,101 @@
+#include "injection.hpp"
+
+#include <algorithm>
+
+#include "loss.hpp"
+
+namespace pyxfer::hostrt {
+
+orders injection::enter(std::size_t call) {
+  counts_[call].fetch_add(1, std::memory_order_relaxed);
+  auto ordered = has_rules_ ? apply_rules(call) : orders{};
+  if (auto const standing = standing_error(call); standing != cudaSuccess) ordered.code = standing;
+  return ordered;
+}
+
+orders injection::apply_rules(std::size_t call) {
+  orders ordered;
+  bool sticky = false;
+  {
+    std::lock_guard const lock{mutex_};
+    auto const due = [&](rule& each) {
+      if (each.call != call || --each.calls_left > 0) return false;
+      if (each.code != cudaSuccess) ordered.code = each.code;
+      ordered.stall_s += each.stall_s;
+      sticky = sticky || each.sticky;
+      return true;
+    };
+    rules_.erase(std::remove_if(rules_.begin(), rules_.end(), due), rules_.end());
+    has_rules_ = !rules_.empty();
+  }
+  if (sticky) lose(ordered.code);
+  return ordered;
+}
+
+cudaError_t injection::standing_error(std::size_t call) const {
+  if (misconfigured_) return cudaErrorInvalidValue;
+  if (all_calls[call].kind == call_kind::always) return cudaSuccess;
+  if (auto const code = no_driver(); code != cudaSuccess) return code;
+  if (has_missing_) {
+    std::lock_guard const lock{mutex_};
+    if (missing_.count(call) != 0) return cudaErrorCallRequiresNewerDriver;
+  }
+  return loss_code();
+}
+
+void injection::add(rule const& added) {
+  std::lock_guard const lock{mutex_};
+  rules_.push_back(added);
+  has_rules_ = true;
+}
+
+void injection::set_missing(std::size_t call, bool missing) {
+  std::lock_guard const lock{mutex_};
+  if (missing) {
+    missing_.insert(call);
+  } else {
+    missing_.erase(call);
+  }
+  has_missing_ = !missing_.empty();
+}
+
+bool injection::missing(std::string const& symbol) const {
+  std::lock_guard const lock{mutex_};
+  return std::any_of(missing_.begin(), missing_.end(),
+                     [&](std::size_t call) { return all_calls[call].name == symbol; });
+}
+
+cudaError_t injection::no_driver() const noexcept {
+  if (auto const code = static_cast<cudaError_t>(no_driver_.load()); code != cudaSuccess)
+    return code;
+  return device_count_ == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+std::map<std::string, long> injection::counts() const {
+  std::map<std::string, long> made;
+  for (std::size_t call = 0; call < all_calls.size(); ++call) {
+    if (auto const count = counts_[call].load(); count != 0) {
+      made.emplace(all_calls[call].name, count);
+    }
+  }
+  return made;
+}
+
+void injection::reset() {
+  std::lock_guard const lock{mutex_};
+  rules_.clear();
+  missing_.clear();
+  has_rules_ = false;
+  has_missing_ = false;
+  misconfigured_ = false;
+  device_count_ = 1;
+  no_driver_ = cudaSuccess;
+  for (auto& count : counts_) count = 0;
+}
+
+injection& injected() noexcept {
+  static auto& the_injection = *new injection;
+  return the_injection;
+}
+
+}  // namespace pyxfer::hostrt

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+
+namespace pyxfer::hostrt {
+
+/// The code the device was lost with, cudaSuccess while it works.
+[[nodiscard]] cudaError_t loss_code() noexcept;
+
+[[nodiscard]] inline bool device_lost() noexcept { return loss_code() != cudaSuccess; }
+
+/// Counts the losses. Work queued before a loss is never done, not even after `restore_device`.
+[[nodiscard]] std::uint64_t loss_epoch() noexcept;
+
+/// Loses the device: queued work is dropped and whoever waits for it returns.
+void lose(cudaError_t code);
+
+void restore_device() noexcept;
+
+/// Held shared while work reads or writes memory that a caller may release.
+[[nodiscard]] std::shared_mutex& memory_in_use() noexcept;
+
+/// Runs `work` unless the device was lost since `epoch`.
+template <typename Work>
+void touch_memory(std::uint64_t epoch, Work const& work) {
+  std::shared_lock const lock{memory_in_use()};
+  if (epoch == loss_epoch()) work();
+}
+
+/// After a loss: returns once no dropped work still touches memory.
+void await_last_touch();
+
+}  // namespace pyxfer::hostrt

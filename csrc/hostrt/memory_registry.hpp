@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <vector>
+
+namespace pyxfer::hostrt {
+
+enum class memory_kind { device, pinned, write_combined, registered };
+
+struct region {
+  std::uintptr_t address;
+  std::size_t bytes;
+  memory_kind kind;
+  int device;
+};
+
+/// Where a range of bytes lies.
+enum class placement {
+  pageable,  ///< in no known region
+  locked,    ///< inside one region of pinned, write-combined or registered memory
+  device,    ///< inside one region of device memory
+  outside,   ///< begins or ends beyond a known region
+};
+
+/// The live regions that the runtime allocated or registered; they never overlap.
+class memory_registry {
+ public:
+  /// False when a part of the range is known already.
+  [[nodiscard]] bool add(region const& added);
+
+  /// Forgets and returns the region that begins at `address`, if `wanted` holds for its kind.
+  template <typename Wanted>
+  [[nodiscard]] std::optional<region> remove(void const* address, Wanted const& wanted) {
+    std::unique_lock const lock{mutex_};
+    auto const found = regions_.find(reinterpret_cast<std::uintptr_t>(address));
+    if (found == regions_.end() || !wanted(found->second.kind)) return std::nullopt;
+    auto const removed = found->second;
+    regions_.erase(found);
+    return removed;
+  }
+
+  /// The region that holds `address`.
+  [[nodiscard]] std::optional<region> find(void const* address) const;
+
+  [[nodiscard]] placement place(void const* address, std::size_t bytes) const;
+
+  [[nodiscard]] std::vector<region> all() const;
+
+ private:
+  /// The last region that begins below `end`, which is the only one that can hold or cut a range
+  /// ending there.
+  [[nodiscard]] std::optional<region> last_below(std::uintptr_t end) const;
+
+  mutable std::shared_mutex mutex_;
+  std::map<std::uintptr_t, region> regions_;
+};
+
+[[nodiscard]] memory_registry& memory() noexcept;
+
+}  // namespace pyxfer::hostrt

@@ -1,0 +1,91 @@
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "entry.hpp"
+#include "loss.hpp"
+#include "memory_registry.hpp"
+#include "stream_registry.hpp"
+#include "synchronize.hpp"
+#include "transfer.hpp"
+
+using namespace pyxfer::hostrt;
+
+namespace {
+
+/// Up to here the driver takes a pageable source along with the command.
+constexpr std::size_t staged_limit = std::size_t{64} << 10U;
+
+cudaError_t copy_blocking(transfer copy) {
+  auto const on = streams().legacy(this_thread().device);
+  if (copy.kind == cudaMemcpyHostToDevice && copy.pageable) {
+    if (auto const code = synchronize(streams().pending(on)); code != cudaSuccess) return code;
+    if (copy.bytes <= staged_limit) {
+      stage(copy);
+      submit(on, {copy}, ordered_delay{0});
+      return cudaSuccess;
+    }
+  }
+  auto const arrival = submit(on, {copy}, ordered_delay{0});
+  // The real call does not wait for a copy that stays on the device.
+  return copy.kind == cudaMemcpyDeviceToDevice ? cudaSuccess : synchronize({arrival});
+}
+
+stream_point queue_memset(std::shared_ptr<stream> const& on, void* to, int value, std::size_t bytes,
+                          ordered_delay const& delay) {
+  return streams().enqueue(on, [=](std::uint64_t epoch) {
+    delay.serve();
+    touch_memory(epoch, [&] { std::memset(to, value, bytes); });
+  });
+}
+
+bool can_set(void const* address, std::size_t bytes) {
+  auto const where = memory().place(address, bytes);
+  return where == placement::device || where == placement::locked;
+}
+
+}  // namespace
+
+cudaError_t cudaMemcpy(void* dst, void const* src, std::size_t count, cudaMemcpyKind kind) {
+  return runtime_call<index_of("cudaMemcpy")>([&] {
+    transfer copy;
+    if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
+    return count == 0 ? cudaSuccess : copy_blocking(std::move(copy));
+  });
+}
+
+cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  return runtime_call<index_of("cudaMemcpyAsync")>([&](ordered_delay const& delay) {
+    auto const on = streams().find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    transfer copy;
+    if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
+    if (count == 0) return cudaSuccess;
+    auto const pageable = copy.pageable;
+    auto const arrival = submit(on, {std::move(copy)}, delay);
+    return pageable ? synchronize({arrival}) : cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemset(void* devPtr, int value, std::size_t count) {
+  return runtime_call<index_of("cudaMemset")>([&] {
+    if (count == 0) return cudaSuccess;
+    if (!can_set(devPtr, count)) return cudaErrorInvalidValue;
+    auto const on = streams().legacy(this_thread().device);
+    auto const done = queue_memset(on, devPtr, value, count, ordered_delay{0});
+    auto const on_host = memory().place(devPtr, count) == placement::locked;
+    return on_host ? synchronize({done}) : cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* devPtr, int value, std::size_t count, cudaStream_t stream) {
+  return runtime_call<index_of("cudaMemsetAsync")>([&](ordered_delay const& delay) {
+    auto const on = streams().find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    if (count == 0) return cudaSuccess;
+    if (!can_set(devPtr, count)) return cudaErrorInvalidValue;
+    queue_memset(on, devPtr, value, count, delay);
+    return cudaSuccess;
+  });
+}

@@ -1,0 +1,76 @@
+#include <cuda_runtime_api.h>
+
+#include "driver.hpp"
+#include "entry.hpp"
+#include "injection.hpp"
+#include "loss.hpp"
+#include "stream_calls.hpp"
+#include "stream_registry.hpp"
+
+using namespace pyxfer::hostrt;
+
+namespace {
+
+/// Calls the caller's function, with CUDA calls forbidden meanwhile.
+void call_host_function(cudaHostFn_t function, void* argument) {
+  this_thread().in_host_function = true;
+  function(argument);
+  this_thread().in_host_function = false;
+}
+
+}  // namespace
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
+  return runtime_call<index_of("cudaStreamCreateWithFlags")>([&] {
+    auto const known = flags == cudaStreamDefault || flags == cudaStreamNonBlocking;
+    if (pStream == nullptr || !known) return cudaErrorInvalidValue;
+    *pStream = streams().create(this_thread().device, flags == cudaStreamDefault);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return runtime_call<index_of("cudaStreamDestroy")>([&] {
+    return streams().destroy(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  });
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return runtime_call<index_of("cudaStreamSynchronize")>([&] { return synchronize_stream(stream); });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return runtime_call<index_of("cudaStreamQuery")>([&] { return query_stream(stream); });
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
+  return runtime_call<index_of("cudaStreamWaitEvent")>(
+      [&](ordered_delay const& delay) { return make_stream_wait(stream, event, flags, delay); });
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData) {
+  return runtime_call<index_of("cudaLaunchHostFunc")>([&](ordered_delay const& delay) {
+    if (fn == nullptr) return cudaErrorInvalidValue;
+    auto const on = streams().find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    streams().enqueue(on, [=](std::uint64_t epoch) {
+      delay.serve();
+      if (epoch == loss_epoch()) call_host_function(fn, userData);
+    });
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(char const* symbol, void** funcPtr,
+                                             unsigned int /*cudaVersion*/,
+                                             unsigned long long /*flags*/,
+                                             cudaDriverEntryPointQueryResult* driverStatus) {
+  return runtime_call<index_of("cudaGetDriverEntryPointByVersion")>([&] {
+    if (symbol == nullptr || funcPtr == nullptr) return cudaErrorInvalidValue;
+    *funcPtr = injected().missing(symbol) ? nullptr : driver_function(symbol);
+    auto const found = *funcPtr != nullptr;
+    if (driverStatus == nullptr) return found ? cudaSuccess : cudaErrorSymbolNotFound;
+    *driverStatus = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return cudaSuccess;
+  });
+}

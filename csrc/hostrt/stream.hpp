@@ -1,0 +1,77 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace pyxfer::hostrt {
+
+class stream;
+
+/// A place in a stream: everything queued there up to `ticket`.
+struct stream_point {
+  std::shared_ptr<stream> on;
+  std::uint64_t ticket = 0;
+
+  [[nodiscard]] bool reached() const;
+  /// Returns once the place is reached or the device is lost.
+  void wait() const;
+};
+
+/// Work of a stream; it gets the loss epoch in which it was queued.
+using stream_work = std::function<void(std::uint64_t epoch)>;
+
+/// An in-order queue and the worker thread that empties it.
+class stream : public std::enable_shared_from_this<stream> {
+ public:
+  stream(int device, bool blocking) noexcept : device_{device}, blocking_{blocking} {}
+
+  /// The worker's loop: ends when the stream is retired and its queue is empty.
+  void run();
+
+  /// Queues `work` behind everything queued before and behind all of `after`.
+  stream_point enqueue(stream_work work, std::vector<stream_point> after);
+
+  /// No more work will come.
+  void retire();
+
+  /// Lets every waiter look again whether it still has to wait.
+  void wake();
+
+  [[nodiscard]] stream_point last_point();
+  [[nodiscard]] int device() const noexcept { return device_; }
+  /// Whether it synchronises with the legacy default stream.
+  [[nodiscard]] bool blocking() const noexcept { return blocking_; }
+
+ private:
+  friend struct stream_point;
+
+  struct task {
+    stream_work work;
+    std::vector<stream_point> after;
+    std::uint64_t epoch;
+  };
+
+  [[nodiscard]] bool take(task& next);
+  void perform(task& next);
+  void finish();
+
+  int const device_;
+  bool const blocking_;
+  std::mutex mutex_;
+  std::condition_variable work_came_;
+  std::condition_variable work_done_;
+  std::deque<task> queue_;
+  std::atomic<std::uint64_t> enqueued_{0};
+  std::atomic<std::uint64_t> completed_{0};
+  std::atomic<bool> retired_{false};
+  bool worker_sleeps_ = false;
+  int waiters_ = 0;
+};
+
+}  // namespace pyxfer::hostrt

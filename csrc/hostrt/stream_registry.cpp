@@ -1,0 +1,188 @@
+#include "stream_registry.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "handles.hpp"
+#include "thread_state.hpp"
+
+namespace pyxfer::hostrt {
+namespace {
+
+/// A thread inherits its maker's signal mask: a worker must never run the program's handlers.
+class signals_blocked {
+ public:
+  signals_blocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  signals_blocked(signals_blocked const&) = delete;
+  signals_blocked& operator=(signals_blocked const&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// The per-thread default streams of one thread, one a device.
+struct own_streams {
+  std::map<int, std::shared_ptr<stream>> by_device;
+  pid_t process = getpid();
+
+  own_streams() = default;
+  own_streams(own_streams const&) = delete;
+  own_streams& operator=(own_streams const&) = delete;
+
+  ~own_streams() {
+    // A forked child has the streams but not their workers, one of which may have held a lock.
+    if (process != getpid()) return;
+    for (auto const& [device, own] : by_device) own->retire();
+  }
+};
+
+own_streams& this_threads_streams() {
+  thread_local own_streams own;
+  return own;
+}
+
+void add_if_pending(stream_point point, std::vector<stream_point>& points) {
+  if (!point.reached()) points.push_back(std::move(point));
+}
+
+}  // namespace
+
+std::shared_ptr<stream> stream_registry::start(int device, bool blocking) {
+  auto started = std::make_shared<stream>(device, blocking);
+  running_.push_back(started);
+  try {
+    signals_blocked const blocked;
+    // Detached: a worker that is stuck in a gate at exit must not hold up the process.
+    std::thread{[this, started] {
+      started->run();
+      forget(started.get());
+    }}.detach();
+  } catch (...) {
+    running_.pop_back();
+    throw;
+  }
+  return started;
+}
+
+cudaStream_t stream_registry::create(int device, bool blocking) {
+  std::lock_guard const lock{mutex_};
+  auto const handle = next_handle();
+  created_.emplace(handle, start(device, blocking));
+  return reinterpret_cast<cudaStream_t>(handle);
+}
+
+bool stream_registry::destroy(cudaStream_t handle) {
+  std::lock_guard const lock{mutex_};
+  auto const found = created_.find(reinterpret_cast<std::uintptr_t>(handle));
+  if (found == created_.end()) return false;
+  found->second->retire();
+  created_.erase(found);
+  return true;
+}
+
+std::shared_ptr<stream> stream_registry::find(cudaStream_t handle) {
+  if (handle == nullptr || handle == cudaStreamLegacy) return legacy(this_thread().device);
+  if (handle == cudaStreamPerThread) return per_thread(this_thread().device);
+  std::lock_guard const lock{mutex_};
+  auto const found = created_.find(reinterpret_cast<std::uintptr_t>(handle));
+  return found == created_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<stream> stream_registry::legacy(int device) {
+  std::lock_guard const lock{mutex_};
+  auto& found = legacy_[device];
+  if (!found) found = start(device, true);
+  return found;
+}
+
+std::shared_ptr<stream> stream_registry::per_thread(int device) {
+  auto& found = this_threads_streams().by_device[device];
+  if (!found) {
+    std::lock_guard const lock{mutex_};
+    found = start(device, true);
+  }
+  return found;
+}
+
+stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
+                                      std::vector<stream_point> after) {
+  if (on->blocking()) {
+    std::lock_guard const lock{mutex_};
+    add_implicit(*on, after);
+    return on->enqueue(std::move(work), std::move(after));
+  }
+  return on->enqueue(std::move(work), std::move(after));
+}
+
+void stream_registry::add_implicit(stream& on, std::vector<stream_point>& after) const {
+  auto const default_stream = legacy_.find(on.device());
+  if (default_stream == legacy_.end()) return;
+  if (default_stream->second.get() != &on) {
+    add_if_pending(default_stream->second->last_point(), after);
+    return;
+  }
+  for (auto const& each : running_) {
+    auto const ordered = each->blocking() && each->device() == on.device() && each.get() != &on;
+    if (ordered) add_if_pending(each->last_point(), after);
+  }
+}
+
+std::vector<stream_point> stream_registry::pending(std::shared_ptr<stream> const& on) {
+  std::vector<stream_point> points;
+  add_if_pending(on->last_point(), points);
+  std::lock_guard const lock{mutex_};
+  auto const default_stream = legacy_.find(on->device());
+  if (default_stream != legacy_.end() && default_stream->second == on) add_implicit(*on, points);
+  return points;
+}
+
+std::vector<stream_point> stream_registry::pending_on_device(int device) {
+  std::vector<stream_point> points;
+  std::lock_guard const lock{mutex_};
+  for (auto const& each : running_) {
+    if (each->device() == device) add_if_pending(each->last_point(), points);
+  }
+  return points;
+}
+
+std::vector<stream_point> stream_registry::pending_anywhere() {
+  std::vector<stream_point> points;
+  std::lock_guard const lock{mutex_};
+  for (auto const& each : running_) add_if_pending(each->last_point(), points);
+  return points;
+}
+
+void stream_registry::wake_all() {
+  std::lock_guard const lock{mutex_};
+  for (auto const& each : running_) each->wake();
+}
+
+std::vector<std::uintptr_t> stream_registry::handles() const {
+  std::lock_guard const lock{mutex_};
+  std::vector<std::uintptr_t> values;
+  for (auto const& [handle, each] : created_) values.push_back(handle);
+  return values;
+}
+
+void stream_registry::forget(stream const* ended) {
+  std::lock_guard const lock{mutex_};
+  auto const same = [&](auto const& each) { return each.get() == ended; };
+  running_.erase(std::remove_if(running_.begin(), running_.end(), same), running_.end());
+}
+
+stream_registry& streams() noexcept {
+  // Never destroyed: the workers outlive every static destructor.
+  static auto& the_streams = *new stream_registry;
+  return the_streams;
+}
+
+}  // namespace pyxfer::hostrt

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "stream.hpp"
+
+namespace pyxfer::hostrt {
+
+/// All streams, the default ones too, and the order between the legacy one and the blocking ones.
+class stream_registry {
+ public:
+  [[nodiscard]] cudaStream_t create(int device, bool blocking);
+
+  /// False when the handle is none of a created stream. Queued work is still done.
+  [[nodiscard]] bool destroy(cudaStream_t handle);
+
+  /// The stream of a handle, on this thread's device for the default streams; null when unknown.
+  [[nodiscard]] std::shared_ptr<stream> find(cudaStream_t handle);
+
+  [[nodiscard]] std::shared_ptr<stream> legacy(int device);
+
+  /// Queues `work`, behind what the legacy stream's rules demand and behind all of `after`.
+  stream_point enqueue(std::shared_ptr<stream> const& on, stream_work work,
+                       std::vector<stream_point> after = {});
+
+  /// The places that a synchronisation with `on` has to wait for.
+  [[nodiscard]] std::vector<stream_point> pending(std::shared_ptr<stream> const& on);
+
+  [[nodiscard]] std::vector<stream_point> pending_on_device(int device);
+  [[nodiscard]] std::vector<stream_point> pending_anywhere();
+
+  void wake_all();
+
+  [[nodiscard]] std::vector<std::uintptr_t> handles() const;
+
+ private:
+  [[nodiscard]] std::shared_ptr<stream> start(int device, bool blocking);
+  [[nodiscard]] std::shared_ptr<stream> per_thread(int device);
+  void add_implicit(stream& on, std::vector<stream_point>& after) const;
+  void forget(stream const* ended);
+
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<stream>> created_;
+  std::map<int, std::shared_ptr<stream>> legacy_;
+  /// Every stream with a worker: the created, the default and the destroyed that still work.
+  std::vector<std::shared_ptr<stream>> running_;
+};
+
+[[nodiscard]] stream_registry& streams() noexcept;
+
+}  // namespace pyxfer::hostrt

@@ -1,0 +1,43 @@
+#include "waiting.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+namespace pyxfer::hostrt {
+namespace {
+
+struct alarm_bell {
+  std::mutex mutex;
+  std::condition_variable rung;
+};
+
+// Never destroyed: worker threads may still pause while the process ends.
+alarm_bell& bell() {
+  static auto& the_bell = *new alarm_bell;
+  return the_bell;
+}
+
+}  // namespace
+
+void pause_until(steady::time_point deadline, std::function<bool()> const& ended) {
+  {
+    std::unique_lock lock{bell().mutex};
+    bell().rung.wait_until(lock, deadline - spin_limit, ended);
+  }
+  // The kernel may wake a sleeper tens of microseconds late, which a modelled link would show.
+  while (!ended() && steady::now() < deadline) std::this_thread::yield();
+}
+
+void wake_pauses() {
+  std::lock_guard const lock{bell().mutex};
+  bell().rung.notify_all();
+}
+
+steady::duration as_duration(double seconds) noexcept {
+  constexpr double longest_s = 1e6;
+  std::chrono::duration<double> const wanted{std::clamp(seconds, 0.0, longest_s)};
+  return std::chrono::duration_cast<steady::duration>(wanted);
+}
+
+}  // namespace pyxfer::hostrt

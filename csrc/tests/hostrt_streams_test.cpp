@@ -1,0 +1,176 @@
+#include "hostrt_support.hpp"
+
+namespace pyxfer::hostrt::testing {
+namespace {
+
+using hostrt_streams = hostrt;
+
+struct step {
+  std::vector<int>* order;
+  int number;
+  static void take(void* self) {
+    auto const* const taken = static_cast<step*>(self);
+    taken->order->push_back(taken->number);
+  }
+};
+
+TEST_F(hostrt_streams, work_of_one_stream_runs_in_order) {
+  auto* const s = stream();
+  std::vector<int> order;
+  std::vector<step> steps;
+  std::vector<int> expected;
+  for (int i = 0; i < 200; ++i) {
+    steps.push_back({&order, i});
+    expected.push_back(i);
+  }
+  for (auto& each : steps) ASSERT_EQ(cudaLaunchHostFunc(s, step::take, &each), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  EXPECT_EQ(order, expected);
+}
+
+TEST_F(hostrt_streams, streams_run_side_by_side) {
+  auto* const held = stream();
+  auto* const free = stream();
+  gate closed;
+  ASSERT_EQ(closed.close(held), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(free), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(free), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(held), cudaErrorNotReady);
+  closed.open();
+  EXPECT_EQ(cudaStreamSynchronize(held), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, a_query_that_is_not_ready_is_the_last_error_once) {
+  auto* const s = stream();
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(s), cudaErrorNotReady);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, the_legacy_stream_waits_for_blocking_streams) {
+  auto* const blocking = stream(cudaStreamDefault);
+  gate closed;
+  ASSERT_EQ(closed.close(blocking), cudaSuccess);
+  auto* const target = device(64);
+  ASSERT_EQ(cudaMemsetAsync(target, 1, 64, nullptr), cudaSuccess);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+  closed.open();
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, blocking_streams_wait_for_the_legacy_stream) {
+  auto* const blocking = stream(cudaStreamDefault);
+  gate closed;
+  ASSERT_EQ(closed.close(cudaStreamLegacy), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(device(64), 1, 64, blocking), cudaSuccess);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(cudaStreamQuery(blocking), cudaErrorNotReady);
+  closed.open();
+  EXPECT_EQ(cudaStreamSynchronize(blocking), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, non_blocking_streams_ignore_the_legacy_stream) {
+  auto* const independent = stream(cudaStreamNonBlocking);
+  gate closed;
+  ASSERT_EQ(closed.close(nullptr), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(device(64), 1, 64, independent), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(independent), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+}
+
+TEST_F(hostrt_streams, the_legacy_stream_ignores_non_blocking_streams) {
+  auto* const independent = stream(cudaStreamNonBlocking);
+  gate closed;
+  ASSERT_EQ(closed.close(independent), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, every_thread_has_a_default_stream_of_its_own) {
+  gate closed;
+  ASSERT_EQ(closed.close(cudaStreamPerThread), cudaSuccess);
+  std::thread{[] { EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess); }}.join();
+  EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+  closed.open();
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, device_synchronisation_waits_for_every_stream) {
+  auto* const s = stream();
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  auto waiting = std::async(std::launch::async, cudaDeviceSynchronize);
+  EXPECT_EQ(waiting.wait_for(30ms), std::future_status::timeout);
+  closed.open();
+  EXPECT_EQ(waiting.get(), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(s), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, work_of_a_destroyed_stream_is_still_done) {
+  cudaStream_t s = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  auto* const target = pinned(64);
+  ASSERT_EQ(cudaMemsetAsync(target, 7, 64, s), cudaSuccess);
+  ASSERT_EQ(cudaStreamDestroy(s), cudaSuccess);
+  closed.open();
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(target[63], std::byte{7});
+}
+
+TEST_F(hostrt_streams, calls_inside_a_host_function_are_not_permitted) {
+  auto* const s = stream();
+  static cudaError_t inside;
+  auto const call = [](void* /*unused*/) { inside = cudaDeviceSynchronize(); };
+  ASSERT_EQ(cudaLaunchHostFunc(s, call, nullptr), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  EXPECT_EQ(inside, cudaErrorNotPermitted);
+}
+
+TEST_F(hostrt_streams, unknown_handles_are_refused) {
+  auto* const unknown = reinterpret_cast<cudaStream_t>(0x12345);
+  EXPECT_EQ(cudaStreamSynchronize(unknown), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaStreamQuery(unknown), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaStreamDestroy(unknown), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaStreamDestroy(nullptr), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemsetAsync(device(8), 0, 8, unknown), cudaErrorInvalidResourceHandle);
+}
+
+TEST_F(hostrt_streams, a_destroyed_handle_stays_invalid) {
+  cudaStream_t s = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamDestroy(s), cudaSuccess);
+  EXPECT_NE(stream(), s);
+  EXPECT_EQ(cudaStreamDestroy(s), cudaErrorInvalidResourceHandle);
+}
+
+TEST_F(hostrt_streams, wrong_arguments_are_refused) {
+  cudaStream_t s = nullptr;
+  EXPECT_EQ(cudaStreamCreateWithFlags(&s, 7), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamCreateWithFlags(nullptr, 0), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaLaunchHostFunc(nullptr, nullptr, nullptr), cudaErrorInvalidValue);
+}
+
+TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
+  auto* const s = stream();
+  static std::atomic<int> done;
+  done = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([s] {
+      for (int j = 0; j < 100; ++j) {
+        EXPECT_EQ(cudaLaunchHostFunc(s, [](void* /*unused*/) { ++done; }, nullptr), cudaSuccess);
+        if (j % 10 == 0) EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+      }
+    });
+  }
+  for (auto& each : threads) each.join();
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  EXPECT_EQ(done, 400);
+}
+
+}  // namespace
+}  // namespace pyxfer::hostrt::testing

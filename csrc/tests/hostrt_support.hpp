@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hostrt/control.hpp"
+
+namespace pyxfer::hostrt::testing {
+
+using namespace std::chrono_literals;
+
+inline constexpr std::size_t mib = std::size_t{1} << 20U;
+
+inline double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// A driver call by its name, as the code under test gets it.
+template <typename... Arguments>
+CUresult driver(char const* symbol, Arguments... arguments) {
+  void* function = nullptr;
+  auto found = cudaDriverEntryPointSymbolNotFound;
+  EXPECT_EQ(cudaGetDriverEntryPointByVersion(symbol, &function, 12000, 0, &found), cudaSuccess);
+  EXPECT_EQ(found, cudaDriverEntryPointSuccess) << symbol;
+  return reinterpret_cast<CUresult (*)(Arguments...)>(function)(arguments...);
+}
+
+inline CUevent make_event(unsigned int flags = CU_EVENT_DEFAULT) {
+  CUevent event = nullptr;
+  EXPECT_EQ(driver("cuEventCreate", &event, flags), CUDA_SUCCESS);
+  return event;
+}
+
+inline CUresult record(CUevent event, cudaStream_t stream) {
+  return driver("cuEventRecord", event, static_cast<CUstream>(stream));
+}
+
+inline CUresult elapsed(float& milliseconds, CUevent start, CUevent end) {
+  return driver("cuEventElapsedTime", &milliseconds, start, end);
+}
+
+/// Blocks a stream until it is opened, as the gated windows do.
+class gate {
+ public:
+  gate() = default;
+  ~gate() { open(); }
+  gate(gate const&) = delete;
+  gate& operator=(gate const&) = delete;
+
+  cudaError_t close(cudaStream_t stream) { return cudaLaunchHostFunc(stream, wait, this); }
+
+  void open() {
+    if (!opened_.exchange(true)) opening_.set_value();
+  }
+
+ private:
+  static void wait(void* self) { static_cast<gate*>(self)->open_.wait(); }
+
+  std::atomic<bool> opened_{false};
+  std::promise<void> opening_;
+  std::shared_future<void> open_{opening_.get_future().share()};
+};
+
+/// Starts every test with nothing ordered and checks that it leaves nothing allocated.
+class hostrt : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    reset();
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  }
+
+  void TearDown() override {
+    reset();
+    (void)cudaSetDevice(0);
+    (void)cudaDeviceSynchronize();
+    for (auto* const event : events_) (void)driver("cuEventDestroy", event);
+    for (auto* const stream : streams_) (void)cudaStreamDestroy(stream);
+    for (auto* const memory : device_) (void)cudaFree(memory);
+    for (auto* const memory : pinned_) (void)cudaFreeHost(memory);
+    for (auto const& live : allocated()) ADD_FAILURE() << "left: " << live.kind;
+  }
+
+  cudaStream_t stream(unsigned int flags = cudaStreamNonBlocking) {
+    cudaStream_t made = nullptr;
+    EXPECT_EQ(cudaStreamCreateWithFlags(&made, flags), cudaSuccess);
+    return streams_.emplace_back(made);
+  }
+
+  CUevent event(unsigned int flags = CU_EVENT_DEFAULT) {
+    return events_.emplace_back(make_event(flags));
+  }
+
+  std::byte* device(std::size_t bytes) {
+    void* made = nullptr;
+    EXPECT_EQ(cudaMalloc(&made, bytes), cudaSuccess);
+    device_.push_back(made);
+    return static_cast<std::byte*>(made);
+  }
+
+  std::byte* pinned(std::size_t bytes, unsigned int flags = cudaHostAllocDefault) {
+    void* made = nullptr;
+    EXPECT_EQ(cudaHostAlloc(&made, bytes, flags), cudaSuccess);
+    pinned_.push_back(made);
+    return static_cast<std::byte*>(made);
+  }
+
+  static long live(std::string const& kind) {
+    long count = 0;
+    for (auto const& each : allocated()) count += each.kind == kind ? 1 : 0;
+    return count;
+  }
+
+ private:
+  std::vector<cudaStream_t> streams_;
+  std::vector<CUevent> events_;
+  std::vector<void*> device_;
+  std::vector<void*> pinned_;
+};
+
+}  // namespace pyxfer::hostrt::testing

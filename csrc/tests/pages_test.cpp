@@ -1,0 +1,159 @@
+#include "numa/pages.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <system_error>
+#include <string>
+#include <thread>
+
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace {
+
+std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+std::size_t total(std::map<int, std::size_t> const& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::size_t{0},
+                         [](auto sum, auto const& entry) { return sum + entry.second; });
+}
+
+/// Fresh memory of the process's own, so that nothing but the test has touched it.
+class mapping {
+ public:
+  explicit mapping(std::size_t bytes)
+      : bytes_{bytes},
+        data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)} {
+    if (data_ == MAP_FAILED) { throw std::system_error{errno, std::generic_category(), "mmap"}; }
+    // Huge pages would touch the neighbours of a page together with it.
+    ::madvise(data_, bytes_, MADV_NOHUGEPAGE);
+  }
+  mapping(mapping const&) = delete;
+  mapping& operator=(mapping const&) = delete;
+  ~mapping() { ::munmap(data_, bytes_); }
+
+  [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(data_); }
+  void touch(std::size_t bytes) { std::memset(data_, 1, bytes); }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+/// Skips where a container keeps these calls from us, which is a property of the machine and not of the code.
+class pages : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      auto const buffer = mapping{page_bytes()};
+      static_cast<void>(pyxfer::page_nodes(buffer.address(), 1));
+      static_cast<void>(pyxfer::current_policy());
+    } catch (std::system_error const& error) {
+      GTEST_SKIP() << "the kernel refuses NUMA calls here: " << error.what();
+    }
+  }
+};
+
+TEST_F(pages, of_a_written_buffer_lie_on_nodes) {
+  mapping buffer{16 * page_bytes()};
+  buffer.touch(16 * page_bytes());
+  auto const counts = pyxfer::page_nodes(buffer.address(), 16 * page_bytes());
+  EXPECT_EQ(total(counts), 16U);
+  EXPECT_GE(counts.begin()->first, 0);
+}
+
+TEST_F(pages, never_written_are_counted_under_the_kernels_error) {
+  mapping buffer{8 * page_bytes()};
+  buffer.touch(3 * page_bytes());
+  auto const counts = pyxfer::page_nodes(buffer.address(), 8 * page_bytes());
+  ASSERT_EQ(counts.count(-ENOENT), 1U);
+  EXPECT_EQ(counts.at(-ENOENT), 5U);
+}
+
+TEST_F(pages, of_nothing_are_none) { EXPECT_TRUE(pyxfer::page_nodes(4096, 0).empty()); }
+
+TEST_F(pages, are_counted_whole_where_a_buffer_straddles_them) {
+  mapping buffer{4 * page_bytes()};
+  buffer.touch(4 * page_bytes());
+  auto const counts = pyxfer::page_nodes(buffer.address() + page_bytes() - 1, 2);
+  EXPECT_EQ(total(counts), 2U);
+}
+
+TEST_F(pages, of_a_large_buffer_are_sampled_evenly) {
+  auto const count = 2 * pyxfer::most_pages_sampled;
+  mapping buffer{count * page_bytes()};
+  buffer.touch(count / 4 * page_bytes());
+  auto const counts = pyxfer::page_nodes(buffer.address(), count * page_bytes());
+  EXPECT_EQ(total(counts), pyxfer::most_pages_sampled);
+  EXPECT_EQ(counts.at(-ENOENT), pyxfer::most_pages_sampled / 4 * 3);
+}
+
+TEST_F(pages, of_an_impossible_range_are_refused) {
+  EXPECT_THROW(static_cast<void>(pyxfer::page_nodes(UINTPTR_MAX - 1, 4096)), std::system_error);
+}
+
+TEST_F(pages, preferring_a_node_is_put_back) {
+  auto const before = pyxfer::current_policy();
+  pyxfer::prefer_node(0);
+  auto const during = pyxfer::current_policy();
+  pyxfer::prefer_node(std::nullopt);
+  EXPECT_EQ(during.mode, MPOL_PREFERRED);
+  EXPECT_EQ(during.nodes.at(0), 1U);
+  EXPECT_EQ(pyxfer::current_policy().mode, before.mode);
+}
+
+TEST_F(pages, putting_back_finds_a_policy_that_somebody_else_set) {
+  auto const before = pyxfer::current_policy();
+  pyxfer::restore({MPOL_BIND, {1}});
+  pyxfer::prefer_node(0);
+  pyxfer::prefer_node(0);
+  pyxfer::prefer_node(std::nullopt);
+  EXPECT_EQ(pyxfer::current_policy().mode, MPOL_PREFERRED);
+  pyxfer::prefer_node(std::nullopt);
+  auto const after = pyxfer::current_policy();
+  pyxfer::restore(before);
+  EXPECT_EQ(after.mode, MPOL_BIND);
+  EXPECT_EQ(after.nodes.at(0), 1U);
+}
+
+TEST_F(pages, putting_back_nothing_changes_nothing) {
+  auto const before = pyxfer::current_policy();
+  pyxfer::restore({MPOL_BIND, {1}});
+  pyxfer::prefer_node(std::nullopt);
+  auto const after = pyxfer::current_policy();
+  pyxfer::restore(before);
+  EXPECT_EQ(after.mode, MPOL_BIND);
+}
+
+TEST_F(pages, preferring_concerns_the_calling_thread_alone) {
+  pyxfer::prefer_node(0);
+  int other = -1;
+  std::thread{[&other] {
+    pyxfer::prefer_node(std::nullopt);
+    other = pyxfer::current_policy().mode;
+  }}.join();
+  EXPECT_EQ(pyxfer::current_policy().mode, MPOL_PREFERRED);
+  // A new thread inherits the policy, and has found nothing of its own to put back.
+  EXPECT_EQ(other, MPOL_PREFERRED);
+  pyxfer::prefer_node(std::nullopt);
+}
+
+TEST_F(pages, a_node_that_is_not_there_is_refused_with_the_kernels_reason) {
+  auto const before = pyxfer::current_policy();
+  for (int const node : {-1, 4096, 1023}) {
+    try {
+      pyxfer::prefer_node(node);
+      FAIL() << "node " << node << " was accepted";
+    } catch (std::system_error const& error) {
+      EXPECT_EQ(error.code().value(), EINVAL);
+      EXPECT_NE(std::string{error.what()}.find("set_mempolicy"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(pyxfer::current_policy().mode, before.mode);
+}
+
+}  // namespace

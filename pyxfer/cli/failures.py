@@ -1,0 +1,84 @@
+"""How a command ends: what went wrong becomes one sentence on stderr and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer.model import Measurement, Run
+
+USAGE = 2
+NO_GPU = 3
+NOT_VALID = 4
+INTERRUPTED = 130
+READER_GONE = 141
+
+
+@contextmanager
+def as_exit_codes() -> Iterator[None]:
+    """Wrap a whole command."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except PyxferError as error:
+        _end(str(error), _code_of(error))
+    except MemoryError:
+        _end("host memory ran out; take smaller sizes, such as --sizes 4KiB:16MiB:x4", NOT_VALID)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _end(f"{error.strerror or error}{where}", USAGE)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+
+
+def say(text: str) -> None:
+    """One line on stderr, whoever wrote it; nobody listening there is no reason to stop."""
+    from pyxfer.report.text import clean
+
+    with suppress(OSError):
+        sys.stderr.write(f"pyxfer: {clean(text, longest=2000)}\n")
+        sys.stderr.flush()
+
+
+def end_as(run: Run) -> None:
+    """Leave with the code that a run has earned, after it has been shown and saved."""
+    if run.ended == "interrupted":
+        raise SystemExit(INTERRUPTED)
+    invalid = why_invalid(run)
+    if invalid:
+        _end(invalid, NOT_VALID)
+
+
+def why_invalid(run: Run) -> str:
+    """Why a run must not be believed, or nothing."""
+    if run.ended == "failed":
+        return f"the run failed: {run.failure or 'no reason given'}"
+    if not any(measurement.rate.value is not None for measurement in run.measurements):
+        return "nothing was measured, for the reasons above"
+    if any(measurement.verified.value is False for measurement in run.measurements):
+        return "contents differ after a transfer, so its figures cannot be believed"
+    if any(_all_invalid(measurement) for measurement in run.measurements):
+        return "every trial of a measurement was invalid, for the reasons above"
+    return ""
+
+
+def _all_invalid(measurement: Measurement) -> bool:
+    return bool(measurement.trials) and all(trial.invalid is not None for trial in measurement.trials)
+
+
+def _code_of(error: PyxferError) -> int:
+    if isinstance(error, CudaUnavailableError):
+        return NO_GPU
+    return USAGE if isinstance(error, (UsageError, DocumentError)) else NOT_VALID
+
+
+def _end(sentence: str, code: int) -> None:
+    say(sentence)
+    raise SystemExit(code) from None

@@ -1,0 +1,90 @@
+"""The command `pyxfer`: its verbs, and the one way in."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .failures import as_exit_codes
+from .streams import prepare_streams
+from .verb_ceiling import ceiling
+from .verb_host import show_host
+from .verb_info import info
+from .verb_list import list_all
+from .verb_show import show
+
+
+class _Verbs(TyperGroup):
+    """Every verb runs where its errors become sentences."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with as_exit_codes():
+            return super().invoke(ctx)
+
+
+# Plain help: rich would cost a tenth of a second, and draw boxes into pipes.
+app = typer.Typer(
+    cls=_Verbs,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"pyxfer {_version()}\n")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pyxfer")
+    except metadata.PackageNotFoundError:
+        return "of an unknown version (run from its source, not installed)"
+
+
+@app.callback(invoke_without_command=True)
+def pyxfer(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How fast bytes can cross the link between host memory and a GPU, and how fast they do.
+
+    Without a verb: this host in ten seconds.
+
+    \b
+    Example:
+      pyxfer
+      pyxfer ceiling --direction h2d,d2h --export-json run.json
+
+    \b
+    Exit codes: 0 fine, 2 usage, 3 a GPU was required and none is usable,
+    4 measured but not valid, 130 interrupted.
+    """
+    if context.invoked_subcommand is None:
+        show_host()
+
+
+app.command()(ceiling)
+app.command()(info)
+app.command("list")(list_all)
+app.command()(show)
+
+
+def run() -> None:
+    """Run the command line and leave with its exit code."""
+    prepare_streams()
+    try:
+        with as_exit_codes():
+            app(prog_name="pyxfer")
+    finally:
+        # Everything is saved; another Ctrl-C during Python's own shutdown would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,40 @@
+"""`pyxfer info`: devices, links and everything that a result needs to be believed."""
+
+from __future__ import annotations
+
+import sys
+
+from . import options as opt
+from .failures import say
+
+
+def info(json: opt.Json = False) -> None:
+    """Devices, their links and this machine; nothing is measured.
+
+    \b
+    Example:
+      pyxfer info --json > machine.json
+    """
+    import msgspec
+
+    from pyxfer import native
+    from pyxfer.machine import devices, environment, link, numa
+    from pyxfer.report.machine_page import print_machine
+    from pyxfer.report.terminal import Page
+
+    choice = native.choose(0)
+    if choice.reason:
+        say(choice.reason)
+    engine = choice.engine
+    found = devices.list_devices(engine)
+    links = tuple(link.read_link(engine, device) for device in found)
+    surroundings = environment.read_environment(engine, found[0])
+    placements = []
+    for device in found:
+        with numa.bind(engine, numa.device_node(device)) as placement:
+            placements.append(placement)
+    if json:
+        whole = {"devices": found, "links": links, "placements": placements, "environment": surroundings}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
+    else:
+        print_machine(found, links, placements, surroundings, Page(sys.stdout))

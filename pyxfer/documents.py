@@ -1,0 +1,218 @@
+"""Run documents: saved whole or not at all, read with care, and exported flat.
+
+What a document says is data. Nothing in it is run, opened or formatted as anything but text.
+`python -m pyxfer.documents` prints the JSON Schema of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from inspect import cleandoc
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from . import table
+from .errors import DocumentError
+from .files import Path, check_writable, read_whole, write_whole
+from .model import SCHEMA_VERSION, Link, Measurement, Remark, Run
+from .units import format_gbps, format_percent, format_size
+
+__all__ = [
+    "Path",
+    "check_writable",
+    "decode",
+    "encode",
+    "load",
+    "rows",
+    "save",
+    "schema",
+    "to_csv",
+    "to_markdown",
+    "upgrade",
+]
+
+Document = dict[str, Any]
+Step = Callable[[Document], Document]
+
+UPGRADES: Mapping[int, Step] = MappingProxyType({})
+"""What makes a document of version n one of version n + 1."""
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def encode(run: Run) -> bytes:
+    """The document as JSON that a person can read too."""
+    try:
+        data = msgspec.json.encode(run)
+    except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the run to it would be worse
+        data = msgspec.json.encode(_unicode(msgspec.to_builtins(run)))
+    return msgspec.json.format(data, indent=1) + b"\n"
+
+
+def decode(data: bytes, source: str = "this document") -> Run:
+    """The run in these bytes; `DocumentError`, which names the source, says why there is none."""
+    document = _parsed(data, source)
+    if not isinstance(document, dict):
+        raise DocumentError(f"{source} is JSON, but not a pyxfer run; name a file that pyxfer saved")
+    version = document.get("schema_version")
+    if version is None:
+        raise DocumentError(f"{source} has no schema_version, so it is not a pyxfer run; name a file that pyxfer saved")
+    if type(version) is not int or version < 1:
+        raise DocumentError(f"{source} has a schema_version that no pyxfer writes; name a file that pyxfer saved")
+    if version > SCHEMA_VERSION:
+        raise DocumentError(
+            f"{source} has schema_version {version}, and this pyxfer reads up to {SCHEMA_VERSION}; "
+            "upgrade pyxfer (pip install --upgrade pyxfer)"
+        )
+    try:
+        return msgspec.convert(upgrade(document), Run)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(f"{source} is not a pyxfer run: {error}") from error
+
+
+def upgrade(document: Document, steps: Mapping[int, Step] = UPGRADES, newest: int = SCHEMA_VERSION) -> Document:
+    """An older document, step by step, as one of the newest version."""
+    for version in range(document["schema_version"], newest):
+        document = {**steps[version](document), "schema_version": version + 1}
+    return document
+
+
+def schema() -> Document:
+    """The JSON Schema (2020-12) of a saved run."""
+    described: Document = _dedented(msgspec.json.schema(Run))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "pyxfer run", **described}
+
+
+def _parsed(data: bytes, source: str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if not data.strip():
+            raise DocumentError(f"{source} is empty; the run was never written to it") from error
+        if "truncated" in str(error) and data.lstrip()[:1] == b"{":
+            raise DocumentError(
+                f"{source} is cut short; fetch it again from where it came, or measure again"
+            ) from error
+        raise DocumentError(f"{source} is not JSON; name a file that pyxfer saved") from error
+
+
+def _unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_unicode(key): _unicode(item) for key, item in value.items()}
+    return [_unicode(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _dedented(value: Any) -> Any:
+    """Descriptions without the source's indentation, which Python keeps up to 3.12 and drops from 3.13 on."""
+    if isinstance(value, dict):
+        return {key: cleandoc(item) if key == "description" else _dedented(item) for key, item in value.items()}
+    return [_dedented(item) for item in value] if isinstance(value, list) else value
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def save(run: Run, path: Path) -> None:
+    """Write the run to a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    write_whole(path, encode(run))
+
+
+def load(path: Path) -> Run:
+    """The run in a file; `DocumentError` says why there is none."""
+    return decode(read_whole(path), repr(os.fspath(path)))
+
+
+# --- flat exports ----------------------------------------------------------------------------------------------------
+
+_HEADER = (
+    *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+    *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
+    *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+    *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
+)
+_READABLE_HEADER = (
+    *("route", "direction", "side", "memory", "mode", "variant", "size"),
+    *("bandwidth", "95 % interval", "of ceiling", "of peak", "notes"),
+)
+
+
+def rows(run: Run) -> tuple[tuple[str, ...], list[tuple[table.Cell, ...]]]:
+    """Names of the columns, and one row of unrounded values a measurement."""
+    return _HEADER, [_row(measurement) for measurement in run.measurements]
+
+
+def to_csv(run: Run) -> str:
+    """Every measurement with all its figures, for a program or a spreadsheet."""
+    return table.to_csv(*rows(run))
+
+
+def to_markdown(run: Run) -> str:
+    """Every measurement with its headline figures, for a reader."""
+    made = f"{run.environment.taken_at}, pyxfer {run.environment.pyxfer}"
+    lines = [f"## {table.escape_markdown(f'{run.device.name}, {_link_words(run.link)}, {made}')}", ""]
+    for note in _notes(run):
+        lines += [f"{table.escape_markdown(note)}  "]
+    lines += [""] if len(lines) > 2 else []
+    readable = [_readable_row(measurement) for measurement in run.measurements]
+    return "\n".join(lines) + "\n" + table.to_markdown(_READABLE_HEADER, readable)
+
+
+def _labels(measurement: Measurement) -> tuple[str, ...]:
+    m = measurement
+    return m.route, m.direction, m.side, m.memory, m.mode, m.variant
+
+
+def _row(measurement: Measurement) -> tuple[table.Cell, ...]:
+    m, rate, summary = measurement, measurement.rate.value, measurement.summary
+    rates = (rate.gbps, rate.low_gbps, rate.high_gbps) if rate else (None,) * 3
+    times = (
+        (summary.median_s, summary.low_s, summary.high_s, summary.iqr_s, summary.mad_s, summary.min_s, summary.n)
+        if summary
+        else (None,) * 7
+    )
+    costs = (m.dispatch_s, m.wall_s, m.first_s.value)
+    remarks = "; ".join(_remark(remark) for remark in m.remarks)
+    shares = (m.of_ceiling, m.of_peak)
+    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, m.verified.value, m.rate.reason, remarks
+
+
+def _readable_row(measurement: Measurement) -> tuple[table.Cell, ...]:
+    m, rate = measurement, measurement.rate.value
+    interval = None
+    if rate and rate.low_gbps is not None and rate.high_gbps is not None:
+        interval = f"{format_gbps(rate.low_gbps).removesuffix(' GB/s')} to {format_gbps(rate.high_gbps)}"
+    shares = (None if share is None else format_percent(share) for share in (m.of_ceiling, m.of_peak))
+    notes = "; ".join([*([m.rate.reason] if m.rate.reason else []), *map(_remark, m.remarks)])
+    bandwidth = format_gbps(rate.gbps) if rate else None
+    return *_labels(m), format_size(m.nbytes), bandwidth, interval, *shares, notes
+
+
+def _remark(remark: Remark) -> str:
+    return f"{remark.text} ({remark.fix})" if remark.fix else remark.text
+
+
+def _notes(run: Run) -> list[str]:
+    """What must be known of the run as a whole before its figures are read."""
+    ended = [] if run.ended == "complete" else [f"This run is not complete: it was {run.ended}."]
+    failure = [run.failure] if run.failure else []
+    host = [run.runtime_reason] if run.runtime == "host" else []
+    return [*ended, *failure, *host, *map(_remark, (*run.link.remarks, *run.remarks))]
+
+
+def _link_words(link: Link) -> str:
+    if link.kind == "none":
+        return "no link"
+    name = {"pcie": "PCIe", "c2c": "NVLink-C2C", "nvlink": "NVLink", "unknown": "link unknown"}[link.kind]
+    state = link.under_load.value or link.now.value
+    return f"{name} {state.generation}.0 x{state.width}" if state and link.kind == "pcie" else name
+
+
+if __name__ == "__main__":
+    print(json.dumps(schema(), indent=1))

@@ -1,0 +1,124 @@
+"""What a reader must know about single values: a letter behind each, and one line a letter."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyxfer import model, units
+
+from .text import clean, remark_text
+
+_LABELS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Note:
+    """One line under the table, about every value that bears its mark."""
+
+    mark: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Concern:
+    index: int
+    group: str
+    remark: model.Remark
+
+
+def gather(run: model.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
+    """The marks of each measurement in order, and the notes that explain them."""
+    groups: dict[str, list[_Concern]] = {}
+    for index, measurement in enumerate(run.measurements):
+        for concern in _concerns(index, measurement, run.parameters.precision):
+            groups.setdefault(concern.group, []).append(concern)
+    marks = [""] * len(run.measurements)
+    notes = []
+    for order, concerns in enumerate(groups.values()):
+        mark = _letters(order)
+        for index in {concern.index for concern in concerns}:
+            marks[index] += mark
+        notes.append(Note(mark, _sentence(run, concerns)))
+    return tuple(marks), tuple(notes)
+
+
+def label(measurement: model.Measurement, run: model.Run) -> str:
+    """A measurement in a reader's words, its size left out: `h2d pinned`, `both pageable streams:2`."""
+    if run.kind == "measure":
+        return clean(measurement.route, longest=40)
+    return " ".join((measurement.direction, *label_words(measurement, run)))
+
+
+def label_words(measurement: model.Measurement, run: model.Run) -> tuple[str, ...]:
+    """The memory, then mode and variant where the run holds several."""
+    words = [clean(measurement.memory, longest=40)]
+    if len({other.mode for other in run.measurements if _alike(other, measurement)}) > 1:
+        words.append(clean(measurement.mode, longest=40))
+    if measurement.variant == "fresh":
+        words.append("fresh")
+    return tuple(words)
+
+
+def _alike(other: model.Measurement, measurement: model.Measurement) -> bool:
+    return (other.memory, other.direction) == (measurement.memory, measurement.direction)
+
+
+def sizes_text(sizes: Sequence[int], known: Sequence[int]) -> str:
+    """Sizes as a reader would say them: a stretch of the known ones from its first to its last, else a list."""
+    wanted = sorted(set(sizes))
+    first, last = wanted[0], wanted[-1]
+    if len(wanted) > 2 and wanted == sorted({size for size in known if first <= size <= last}):
+        return f"{units.format_size(first)} to {units.format_size(last)}"
+    shown = [units.format_size(size) for size in wanted[:_LABELS_SHOWN]]
+    return ", ".join(shown) + _and_more(len(wanted) - len(shown))
+
+
+def _concerns(index: int, measurement: model.Measurement, precision: float) -> list[_Concern]:
+    if measurement.rate.value is None:
+        reason = measurement.rate.reason or "no reason given"
+        return [_Concern(index, f"missing {reason}", model.Remark("missing", reason))]
+    found = [_Concern(index, f"remark {remark.code}", remark) for remark in measurement.remarks]
+    if measurement.verified.value is False:
+        wrong = model.Remark("contents", "the bytes that arrived are not the bytes that were sent", None)
+        found.append(_Concern(index, "contents", wrong))
+    half_width = measurement.summary.relative_half_width if measurement.summary is not None else None
+    if not found and half_width is not None and half_width > precision:
+        text = f"the median is known to {units.format_percent(half_width)}, not to {units.format_percent(precision)}"
+        found.append(_Concern(index, "wide", model.Remark("wide", text, "a longer --budget")))
+    return found
+
+
+def _sentence(run: model.Run, concerns: Sequence[_Concern]) -> str:
+    worst = max(concerns, key=lambda concern: _half_width(run.measurements[concern.index]))
+    joint = ": " if len({concern.remark.text for concern in concerns}) == 1 else "; at worst: "
+    return f"{_where(run, concerns)}{joint}{remark_text(worst.remark)}"
+
+
+def _where(run: model.Run, concerns: Sequence[_Concern]) -> str:
+    sizes_of: dict[str, list[int]] = {}
+    for concern in concerns:
+        measurement = run.measurements[concern.index]
+        sizes_of.setdefault(label(measurement, run), []).append(measurement.nbytes)
+    known = [measurement.nbytes for measurement in run.measurements]
+    labels_at: dict[str, list[str]] = {}
+    for name, sizes in sizes_of.items():
+        labels_at.setdefault(sizes_text(sizes, known), []).append(name)
+    places = [f"{' and '.join(names)} at {sizes}" for sizes, names in labels_at.items()]
+    return "; ".join(places[:_LABELS_SHOWN]) + _and_more(len(places) - _LABELS_SHOWN)
+
+
+def _and_more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def _half_width(measurement: model.Measurement) -> float:
+    return (measurement.summary.relative_half_width or 0.0) if measurement.summary is not None else 0.0
+
+
+def _letters(order: int) -> str:
+    letters = string.ascii_lowercase
+    return (
+        letters[order] if order < len(letters) else letters[order // len(letters) - 1] + letters[order % len(letters)]
+    )

@@ -1,0 +1,166 @@
+"""The parts of a run's page beside its rates: what it was, the fits, page-locking, peaks, what was verified."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+
+from pyxfer import model, units
+
+from .grid import Column, percent_cells, to_table
+from .text import clean, device_text, fact_text, link_state_text, link_text, remark_text
+
+_SIDES: tuple[model.Side, ...] = ("h2d", "d2h", "sum")
+
+
+def heading_lines(run: model.Run) -> list[tuple[str, str]]:
+    """What was measured, where, and how well."""
+    environment = run.environment
+    versions = [f"pyxfer {clean(environment.pyxfer)}", f"CUDA runtime {clean(environment.cuda_runtime)}"]
+    if run.runtime == "cuda":
+        versions.append(f"driver {fact_text(environment.driver)}")
+    lines = [("device", device_text(run.device))]
+    if run.runtime == "cuda":
+        lines.append(("link", link_text(run.link)))
+    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
+    lines.append(("with", ", ".join(versions)))
+    return lines
+
+
+def ending_text(run: model.Run) -> str:
+    """Why a run is not whole, or nothing."""
+    if run.ended == "interrupted":
+        return "Interrupted: what follows is what was measured until then."
+    if run.ended == "failed":
+        return f"Failed: {clean(run.failure or 'no reason given')} What follows was measured before."
+    return ""
+
+
+def rates_heading(run: model.Run) -> str:
+    """What the numbers of the table are; the one place that says what a GB is."""
+    precision = units.format_percent(run.parameters.precision)
+    return f"GB/s (1 GB = 1e9 bytes), medians; a letter marks what is not known to {precision}, or has a note"
+
+
+def fits_table(run: model.Run) -> Table | None:
+    """`t = t0 + n/B` of each curve."""
+    if not run.curves:
+        return None
+    curves = run.curves
+    return to_table(
+        [
+            Column(("route",), tuple(_curve_name(curve) for curve in curves), left=True),
+            Column(("way",), tuple(_curve_way(curve) for curve in curves), left=True),
+            _fact_column("t0", [curve.latency_s for curve in curves], units.format_seconds),
+            _fact_column("B", [curve.asymptote_gbps for curve in curves], units.format_gbps),
+            _fact_column("half B at", [curve.half_bytes for curve in curves], _rounded_size),
+            Column(("misfit",), percent_cells([curve.worst_misfit.value for curve in curves])),
+        ],
+        gap=2,
+    )
+
+
+def fit_reasons(run: model.Run) -> list[tuple[str, str]]:
+    """Why a curve has no fit, one line a reason."""
+    names: dict[str, list[str]] = {}
+    for curve in run.curves:
+        if curve.latency_s.reason is not None:
+            names.setdefault(clean(curve.latency_s.reason), []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
+    return [("-", f"{', '.join(who)}: {reason}") for reason, who in names.items()]
+
+
+def locking_lines(run: model.Run) -> list[tuple[str, str]]:
+    """What page-locking costs, and when that has paid."""
+    return [(cost.memory, _locking_text(cost)) for cost in run.locking]
+
+
+def peak_lines(link: model.Link) -> list[tuple[str, str]]:
+    """What the link could do on paper, and from what that is computed; or why there is no peak."""
+    if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
+        return [("no", clean(link.raw_peak_gbps.reason or "no reason given"))]
+    raw = fact_text(link.raw_peak_gbps, units.format_gbps)
+    return [
+        ("raw", f"{raw} each way: {_peak_state(link)}, less the line code"),
+        ("protocol", _protocol_text(link)),
+    ]
+
+
+def verified_text(run: model.Run) -> str:
+    """Whether what arrived is what was sent."""
+    verdicts = [measurement.verified for measurement in run.measurements]
+    if not verdicts:
+        return "nothing was measured"
+    right = sum(verdict.value is True for verdict in verdicts)
+    wrong = sum(verdict.value is False for verdict in verdicts)
+    unknown = Counter(clean(verdict.reason) for verdict in verdicts if verdict.reason is not None)
+    parts = [f"the contents arrived whole in {right} of {len(verdicts)} measurements"]
+    if wrong:
+        parts.append(f"WRONG in {wrong}")
+    parts.extend(f"not checked in {count}: {reason}" for reason, count in unknown.items())
+    return "; ".join(parts)
+
+
+def invalid_lines(run: model.Run) -> list[tuple[str, str]]:
+    """Trials that do not count, by reason."""
+    trials = [trial for measurement in run.measurements for trial in measurement.trials]
+    reasons = Counter(clean(trial.invalid) for trial in trials if trial.invalid is not None)
+    return [("invalid", f"{count} of {len(trials)} trials: {reason}") for reason, count in reasons.items()]
+
+
+def remark_lines(run: model.Run) -> list[tuple[str, str]]:
+    """What holds for the whole run."""
+    return [("-", remark_text(remark)) for remark in (*run.link.remarks, *run.remarks)]
+
+
+def _locking_text(cost: model.LockingCost) -> str:
+    each = f"{fact_text(cost.s_per_gib, _three_digits)} s/GiB (measured at {units.format_size(cost.nbytes)})"
+    if cost.s_per_gib.value is None:
+        return fact_text(cost.s_per_gib)
+    if cost.pays_after_transfers.value is None:
+        return f"{each}; after how many transfers it pays is {fact_text(cost.pays_after_transfers)}"
+    return f"{each}; pays after {cost.pays_after_transfers.value} {cost.pays_direction} transfers of that size"
+
+
+def _peak_state(link: model.Link) -> str:
+    """The state that the peak was computed from, and the hop that sets it where that is not the device's own."""
+    state, when = link.under_load, "under load"
+    if state.value is None:
+        state, when = link.system_most, "at most, not seen under load"
+    words = f"{fact_text(state, link_state_text)} {when}"
+    hop = link.narrowest_hop.value
+    if hop is not None and hop != link.hops[0]:
+        words += f", narrowed by the link of {clean(hop.pci)} above it"
+    return words
+
+
+def _protocol_text(link: model.Link) -> str:
+    sides = ", ".join(
+        f"{side} {fact_text(link.peak_gbps(side), units.format_gbps)}" for side in _SIDES if side != "sum"
+    )
+    payload = link.max_payload_bytes
+    return f"{sides}: less the packet headers at " + (
+        f"{payload.value} B payload" if payload.value is not None else f"a payload that is {fact_text(payload)}"
+    )
+
+
+def _curve_name(curve: model.Curve) -> str:
+    name = clean(curve.route, longest=40)
+    return f"{name} (fresh)" if curve.variant == "fresh" else name
+
+
+def _curve_way(curve: model.Curve) -> str:
+    return f"both {curve.side}" if curve.direction == "both" else curve.direction
+
+
+def _fact_column(name: str, facts: Sequence[model.Fact[float]], say: Callable[[float], str]) -> Column:
+    return Column((name,), tuple("-" if fact.value is None else say(fact.value) for fact in facts))
+
+
+def _rounded_size(nbytes: float) -> str:
+    return units.format_size(float(f"{nbytes:.3g}"))
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}"

@@ -1,0 +1,178 @@
+"""How figures get into the pages, and that a page with old ones is noticed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import peers
+import pytest
+import readme_figures
+import shared
+from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
+
+from pyxfer import documents
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.model import Fact, Rate, unknown
+
+MIB = 1 << 20
+TABLES = {"one": lambda: "| a |\n| --- |\n| 1 |\n"}
+
+
+def test_what_stands_between_the_markers_is_replaced_and_nothing_else() -> None:
+    text = "before\n<!-- figures:one -->\nold\n<!-- /figures -->\nafter\n"
+    filled = readme_figures.fill(text, TABLES, "README.md")
+    assert filled == "before\n<!-- figures:one -->\n\n| a |\n| --- |\n| 1 |\n\n<!-- /figures -->\nafter\n"
+
+
+def test_filling_twice_changes_nothing() -> None:
+    once = readme_figures.fill("<!-- figures:one -->\n<!-- /figures -->\n", TABLES, "README.md")
+    assert readme_figures.fill(once, TABLES, "README.md") == once
+
+
+def test_markers_in_a_fenced_block_are_an_example() -> None:
+    text = "```\n<!-- figures:one -->\n<!-- /figures -->\n```\n"
+    assert readme_figures.fill(text, TABLES, "README.md") == text
+
+
+def test_a_place_after_a_fenced_block_is_filled() -> None:
+    text = "```\ncode\n```\n<!-- figures:one -->\n<!-- /figures -->\n"
+    assert "| 1 |" in readme_figures.fill(text, TABLES, "README.md")
+
+
+@pytest.mark.parametrize("rest", ["old\n", "<!-- figures:one -->\n<!-- /figures -->\n"], ids=["end", "next place"])
+def test_a_marker_that_is_not_closed_is_refused(rest: str) -> None:
+    with pytest.raises(UsageError, match=r"docs/a.md: `<!-- figures:one -->` is not closed"):
+        readme_figures.fill(f"<!-- figures:one -->\n{rest}", TABLES, "docs/a.md")
+
+
+def test_a_table_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(UsageError, match="there is no table `two`; there are one"):
+        readme_figures.fill("<!-- figures:two -->\n<!-- /figures -->\n", TABLES, "README.md")
+
+
+def test_the_ceiling_table_has_rates_with_their_share_of_the_peak() -> None:
+    rate = Fact(Rate(gbps=55.58, low_gbps=None, high_gbps=None))
+    pinned = make_measurement(64 * MIB // 4, rate=rate, peak_share=Fact(0.951))
+    text = readme_figures.ceiling_table(make_run(measurements=(pinned,)))
+    assert "| 16 MiB | 55.58 | 95.1 % | - | - | - | - | - | - |" in text
+
+
+def test_the_ceiling_table_names_machine_day_and_peaks() -> None:
+    text = readme_figures.ceiling_table(make_run())
+    assert text.startswith("NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver 570.124.06, pyxfer 0.1.0, 2025-11-21")
+    assert "The protocol peak of PCIe 5.0 x16 is 58.45 GB/s h2d and 57.61 GB/s d2h." in text
+
+
+def test_without_a_peak_the_table_says_why() -> None:
+    none: Fact[float] = unknown("host memory, not a PCIe link")
+    link = make_link(h2d_peak_gbps=none, d2h_peak_gbps=none)
+    assert "No protocol peak: host memory, not a PCIe link." in readme_figures.ceiling_table(make_run(link=link))
+
+
+def test_a_measurement_without_a_rate_is_a_dash() -> None:
+    text = readme_figures.ceiling_table(make_run(measurements=(make_missing(),)))
+    assert "| 16 MiB | - | - |" in text
+
+
+def test_the_best_mode_of_a_memory_is_the_one_shown() -> None:
+    slow, fast = (
+        make_measurement(mode=mode, rate=Fact(Rate(gbps=gbps, low_gbps=None, high_gbps=None)))
+        for mode, gbps in (("memcpy", 50.0), ("async", 55.0))
+    )
+    assert readme_figures.best(make_run(measurements=(fast, slow)), "h2d", "pinned", 16 * MIB) is fast
+
+
+@pytest.mark.parametrize("other", [{"variant": "fresh"}, {"direction": "both"}, {"memory": "pageable"}])
+def test_another_variant_direction_or_memory_does_not_stand_in(other: dict[str, Any]) -> None:
+    run = make_run(measurements=(make_measurement(**other),))
+    assert readme_figures.best(run, "h2d", "pinned", 16 * MIB) is None
+
+
+def test_small_sizes_stop_at_one_mib() -> None:
+    text = readme_figures.small_sizes(make_run())
+    assert "| 4 KiB |" in text
+    assert "16 MiB" not in text
+
+
+def test_small_sizes_give_the_time_of_one_copy() -> None:
+    found = make_measurement(4096)
+    assert found.elapsed_s is not None
+    text = readme_figures.small_sizes(make_run(measurements=(found,)))
+    assert f"| {found.gbps:.2f} | {found.elapsed_s * 1e6:.2f} | - | - |" in text
+
+
+def make_peers() -> peers.Peers:
+    readings = [peers.Reading(tool, 0, "h2d", "h2d", 64 * MIB, Fact(gbps)) for tool, gbps in PAIR]
+    return peers.Peers(
+        device=make_device(),
+        environment=make_environment(),
+        nvbandwidth_version=Fact("v0.8"),
+        nvbandwidth_git_version=Fact("v0.8"),
+        nvbandwidth_driver=Fact("570.124.06"),
+        tolerance=0.005,
+        rounds=3,
+        rows=peers.compare(readings, 0.005),
+        readings=tuple(readings),
+    )
+
+
+PAIR: tuple[tuple[peers.Tool, float], ...] = (("nvbandwidth", 55.5), ("pyxfer", 55.4))
+
+
+def test_the_peers_table_has_both_tools_versions_and_day() -> None:
+    text = readme_figures.peers_table(make_peers())
+    assert "pyxfer 0.1.0, 2025-11-21; nvbandwidth v0.8; 3 rounds in turns." in text
+    assert "| h2d | 64 MiB | 55.50 | 55.40 | -0.18 % |" in text
+
+
+def test_a_file_that_is_no_peers_document_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "peers.json").write_text("{}")
+    with pytest.raises(DocumentError, match=r"peers.json is not a document of bench/peers.py"):
+        readme_figures.load_peers(tmp_path / "peers.json")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A project with a page that has a place for each table, and the documents for them."""
+    results = tmp_path / "bench" / "results"
+    results.mkdir(parents=True)
+    (tmp_path / "docs").mkdir()
+    documents.save(make_run(), results / "ceiling.json")
+    shared.write_document(results / "peers.json", make_peers())
+    places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
+    (tmp_path / "README.md").write_text(places)
+    (tmp_path / "docs" / "plain.md").write_text("no figures\n")
+    return tmp_path
+
+
+def test_check_names_the_stale_page_and_leaves_it_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (tree / "README.md").read_text()
+    assert readme_figures.main(["--check"], tree) == 1
+    assert capsys.readouterr().err == "Out of date: README.md. Run python bench/readme_figures.py.\n"
+    assert (tree / "README.md").read_text() == before
+
+
+def test_a_filled_page_passes_the_check(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert readme_figures.main([], tree) == 0
+    assert readme_figures.main(["--check"], tree) == 0
+    assert capsys.readouterr().out == "Filled README.md.\nAll figures are up to date.\n"
+
+
+def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
+    readme_figures.main([], tree)
+    slower = msgspec.structs.replace(make_run(), measurements=())
+    documents.save(slower, tree / "bench" / "results" / "ceiling.json")
+    assert readme_figures.main(["--check"], tree) == 1
+
+
+def test_a_missing_document_is_named(tree: Path) -> None:
+    (tree / "bench" / "results" / "peers.json").unlink()
+    with pytest.raises(DocumentError, match=r"there is no file .*peers.json"):
+        readme_figures.main([], tree)
+
+
+def test_a_page_without_places_needs_no_documents(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("plain\n")
+    assert readme_figures.main(["--check"], tmp_path) == 0

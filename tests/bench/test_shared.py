@@ -1,0 +1,69 @@
+"""Tables as text, and how a script of bench/ ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import shared
+from samples import make_device, make_environment
+
+from pyxfer.errors import CudaUnavailableError, DocumentError, MeasurementError, PyxferError, UsageError
+from pyxfer.model import unknown
+
+NO_GPU = CudaUnavailableError(100, "cudaErrorNoDevice", "cudaGetDeviceCount", "", "no CUDA-capable device", "")
+
+
+def test_columns_line_up_with_numbers_to_the_right() -> None:
+    text = shared.aligned(["name", "GB/s"], [["a", "1.5"], ["longer", "55.58"]])
+    assert text == "name     GB/s\n------  -----\na         1.5\nlonger  55.58"
+
+
+def test_a_table_without_rows_is_its_header() -> None:
+    assert shared.aligned(["name"], []) == "name\n----"
+
+
+def test_the_machine_is_named_with_driver_and_day() -> None:
+    line = shared.machine_line(make_device(), make_environment(driver=unknown("no driver")))
+    assert line == "NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver unknown, pyxfer 0.1.0, 2025-11-21"
+
+
+def test_a_document_is_written_as_json_with_a_last_line_end(tmp_path: Path) -> None:
+    shared.write_document(tmp_path / "device.json", make_device())
+    data = (tmp_path / "device.json").read_bytes()
+    assert data.endswith(b"}\n")
+    assert msgspec.json.decode(data, type=type(make_device())) == make_device()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(UsageError("x"), 2), (DocumentError("x"), 2), (NO_GPU, 3), (MeasurementError("x"), 4)],
+    ids=["usage", "bad file", "no GPU", "not valid"],
+)
+def test_an_error_is_one_sentence_and_the_status_of_its_kind(
+    error: PyxferError, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> int:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        shared.run_script(main)
+    assert ended.value.code == status
+    assert capsys.readouterr().err.endswith(f": {error}\n")
+
+
+def test_an_interrupt_ends_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        shared.run_script(main)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "Interrupted; nothing was written.\n"
+
+
+def test_the_status_of_main_is_the_status_of_the_script() -> None:
+    with pytest.raises(SystemExit) as ended:
+        shared.run_script(lambda: 1)
+    assert ended.value.code == 1

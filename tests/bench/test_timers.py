@@ -1,0 +1,127 @@
+"""How samples of several timers become one verdict, without a framework or a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import msgspec
+import pytest
+import timers
+from samples import make_device, make_environment
+from timed_calls import Call, Timer
+
+from pyxfer import stats
+from pyxfer.errors import UsageError
+from pyxfer.model import Fact, unknown
+
+
+def row(timer: Timer, *rounds: list[float], call: str = "torch to") -> timers.Row:
+    together = [sample for samples in rounds for sample in samples]
+    return timers.Row(call, timer, tuple(tuple(samples) for samples in rounds), Fact(stats.summarise(together)))
+
+
+def missing(timer: Timer, reason: str, call: str = "torch to") -> timers.Row:
+    return timers.Row(call, timer, (), unknown(reason))
+
+
+STEADY = [1.000e-3, 1.001e-3, 1.002e-3, 1.003e-3, 1.004e-3, 1.005e-3, 1.006e-3, 1.007e-3]
+LATER = [sample + 100e-6 for sample in STEADY]
+
+
+def test_timers_whose_intervals_overlap_agree() -> None:
+    shifted = [sample + 1e-6 for sample in STEADY]
+    assert timers.agree([row("torch", STEADY), row("pyxfer", shifted)]) is True
+
+
+def test_timers_whose_noises_lie_apart_do_not_agree() -> None:
+    assert timers.agree([row("torch", STEADY), row("cupyx", STEADY), row("pyxfer", LATER)]) is False
+
+
+def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
+    wandering = row("torch", STEADY * 20, LATER)
+    assert wandering.summary.value is not None
+    assert wandering.summary.value.high_s is not None
+    assert wandering.summary.value.high_s < min(LATER)
+    assert timers.agree([wandering, row("pyxfer", LATER)]) is True
+
+
+def test_one_timer_alone_gives_no_verdict() -> None:
+    assert timers.agree([row("torch", STEADY), missing("cupyx", "cupy is not installed")]) is None
+
+
+def test_every_round_runs_every_timer_in_turned_order() -> None:
+    seen: list[str] = []
+
+    def timer(name: str) -> timers.Time:
+        def time(call: Call) -> list[float]:
+            seen.append(f"{call.name} {name}")
+            return [1e-3]
+
+        return time
+
+    calls = [Call("a", lambda: None, None), Call("b", lambda: None, None)]
+    rows = timers.measure(calls, {"torch": timer("torch"), "pyxfer": timer("pyxfer")}, 2)
+    assert seen == ["a torch", "a pyxfer", "b torch", "b pyxfer", "b pyxfer", "b torch", "a pyxfer", "a torch"]
+    assert [len(found.rounds) for found in rows] == [2, 2, 2, 2]
+
+
+def test_a_library_that_is_missing_becomes_a_row_that_says_so() -> None:
+    def absent(_: Call) -> list[float]:
+        raise ModuleNotFoundError("No module named 'cupyx'", name="cupyx")
+
+    (found,) = timers.measure([Call("torch to", lambda: None, None)], {"cupyx": absent}, 1)
+    assert found.summary.reason == "cupyx is not installed"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed here")
+def test_a_call_whose_library_is_missing_has_a_row_for_every_timer() -> None:
+    _, rows = timers.prepare()
+    said = [(found.timer, found.summary.reason) for found in rows if found.call == "cupy asarray"]
+    assert said == [(timer, "cupy is not installed") for timer in ("torch", "cupyx", "pyxfer")]
+
+
+def document(rows: list[timers.Row], *empty_s: float) -> timers.Timers:
+    return timers.Timers(
+        device=make_device(),
+        environment=make_environment(),
+        versions={"torch": Fact("2.11.0")},
+        nbytes=64 << 20,
+        rows=tuple(rows),
+        empty=tuple(timers.Empty("stream", Fact(seconds)) for seconds in empty_s),
+    )
+
+
+def test_the_table_shows_median_interval_noise_and_verdict() -> None:
+    text = timers.table(document([row("torch", STEADY), row("pyxfer", STEADY)], 2.5e-6))
+    interval = "1000.0 to 1007.0"
+    assert text.splitlines()[2].split() == f"torch to torch 1003.5 {interval} {interval} 8 yes".split()
+    assert "empty callable, stream bracket: 2.50 us; at most 5 us: yes" in text
+
+
+def test_the_table_gives_the_reason_of_a_missing_timer() -> None:
+    text = timers.table(document([row("torch", STEADY), missing("cupyx", "cupyx is not installed")]))
+    assert "torch to, cupyx: cupyx is not installed" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "empty_s", "status"),
+    [
+        ([row("torch", STEADY), row("pyxfer", STEADY)], 2e-6, 0),
+        ([row("torch", STEADY), row("pyxfer", LATER)], 2e-6, 1),
+        ([row("torch", STEADY), row("pyxfer", STEADY)], 6e-6, 1),
+        ([row("torch", STEADY), missing("pyxfer", "no")], 2e-6, 4),
+    ],
+    ids=["agree", "disagree", "empty too long", "nothing to compare"],
+)
+def test_the_exit_status_says_what_came_out(rows: list[timers.Row], empty_s: float, status: int) -> None:
+    assert timers.status(document(rows, empty_s)) == status
+
+
+def test_the_document_survives_json() -> None:
+    before = document([row("torch", STEADY), missing("cupyx", "no")], 2e-6)
+    assert msgspec.json.decode(msgspec.json.encode(before), type=timers.Timers) == before
+
+
+def test_no_round_at_all_is_refused() -> None:
+    with pytest.raises(UsageError, match="--rounds must be at least 1, not 0"):
+        timers.main(["--rounds", "0"])

@@ -1,0 +1,217 @@
+"""A small complete run for any test that needs one, made of figures such as an H200 host gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pyxfer import model, stats
+from pyxfer.model import Fact, unknown
+
+KIB, MIB = 1024, 1024**2
+SIZES = (4 * KIB, 16 * MIB)
+SECONDS = {4 * KIB: 2.52e-6, 16 * MIB: 304e-6}
+
+# Text that a terminal, a spreadsheet, a page or a Markdown viewer might act on, were it taken for more than text.
+FORMULA = "=cmd|' /C calc'!A0"
+MARKUP = "[red]x[/red]"
+SCRIPT = "<script>alert(1)</script>"
+
+PINNED = "raw.pinned-async"
+PAGEABLE = "raw.pageable-memcpy"
+
+
+def make_device(**overrides: Any) -> model.Device:
+    """One GPU."""
+    device = model.Device(
+        index=0,
+        runtime="cuda",
+        name="NVIDIA H200",
+        memory_bytes=150_754_820_096,
+        uuid=Fact("GPU-6a1f2c3d-0001-0002-0003-000000000004"),
+        pci=Fact("0000:19:00.0"),
+        compute_capability=Fact("9.0"),
+        copy_engines=Fact(3),
+        mig=Fact(False),
+        vgpu=Fact(False),
+        confidential=Fact(False),
+    )
+    return msgspec.structs.replace(device, **overrides)
+
+
+def make_link(**overrides: Any) -> model.Link:
+    """PCIe 5.0 x16 under one switch."""
+    gen5 = model.LinkState(generation=5, width=16)
+    hop = model.Hop(pci="0000:19:00.0", now=Fact(gen5), most=Fact(gen5))
+    link = model.Link(
+        kind="pcie",
+        now=Fact(gen5),
+        under_load=Fact(gen5),
+        device_most=Fact(gen5),
+        system_most=Fact(gen5),
+        max_payload_bytes=Fact(256),
+        max_read_request_bytes=unknown("PCI configuration space is readable only in part without root"),
+        relaxed_ordering=unknown("PCI configuration space is readable only in part without root"),
+        hops=(hop,),
+        narrowest_hop=Fact(hop),
+        raw_peak_gbps=Fact(63.015),
+        h2d_peak_gbps=Fact(58.45),
+        d2h_peak_gbps=Fact(57.61),
+    )
+    return msgspec.structs.replace(link, **overrides)
+
+
+def make_environment(**overrides: Any) -> model.Environment:
+    """A container on a two-socket host."""
+    environment = model.Environment(
+        host="node-7",
+        taken_at="2025-11-21T08:30:00+00:00",
+        pyxfer="0.1.0",
+        python="3.11.9",
+        numpy="2.1.3",
+        cuda_runtime="12.9",
+        driver=Fact("570.124.06"),
+        driver_cuda=Fact("12.8"),
+        visible_devices=unknown("CUDA_VISIBLE_DEVICES is not set"),
+        gpu_clocks=Fact(model.Clocks(sm_mhz=1980, memory_mhz=3201, sm_most_mhz=1980, memory_most_mhz=3201)),
+        throttle_reasons=Fact(()),
+        performance_state=Fact("P0"),
+        temperature_c=Fact(34),
+        persistence=Fact(True),
+        other_gpu_processes=Fact(()),
+        cpu_model=Fact("INTEL(R) XEON(R) PLATINUM 8568Y+"),
+        cpus_usable=16,
+        cpu_governor=unknown("/sys/devices/system/cpu/cpu0/cpufreq is not there"),
+        memory_bytes=Fact(137_438_953_472),
+        memory_available_bytes=Fact(120_000_000_000),
+        transparent_huge_pages=Fact("madvise"),
+        iommu=unknown("/sys/class/iommu is not readable"),
+        kernel="6.8.0",
+        system=Fact("Debian GNU/Linux 12"),
+        container=Fact("docker"),
+        virtual_machine=unknown("the processor reports no hypervisor"),
+    )
+    return msgspec.structs.replace(environment, **overrides)
+
+
+def make_measurement(
+    nbytes: int = 16 * MIB, side: model.Side = "h2d", slower: float = 1.0, **overrides: Any
+) -> model.Measurement:
+    """Eight trials of a pinned copy, a little apart from each other."""
+    moved_bytes = 2 * nbytes if side == "sum" else nbytes
+    scale = slower * {"h2d": 1.0, "d2h": 1.01, "sum": 1.07}[side]
+    seconds = [SECONDS[nbytes] * scale * (1 + 0.001 * step) for step in (0, 3, 1, 4, 2, 6, 5, 7)]
+    summary = stats.summarise(seconds)
+    rate = stats.rate(moved_bytes, summary)
+    peak = make_link().peak_gbps(side).value
+    assert peak is not None
+    measurement = model.Measurement(
+        route=PINNED,
+        direction="both" if side == "sum" else side,
+        side=side,
+        memory="pinned",
+        mode="async",
+        variant="warm",
+        bracket="gated",
+        nbytes=nbytes,
+        moved_bytes=moved_bytes,
+        rate=Fact(rate),
+        peak_share=Fact(rate.gbps / peak),
+        ceiling_share=Fact(model.Share(value=1 / slower, low=0.999 / slower, high=1.001 / slower)),
+        verified=Fact(True),
+        first_s=Fact(412e-6),
+        summary=summary,
+        dispatch=stats.summarise([1.1e-6] * len(seconds)),
+        trials=tuple(model.Trial(round=i, elapsed_s=s, dispatch_s=1.1e-6, copies=16) for i, s in enumerate(seconds)),
+    )
+    return msgspec.structs.replace(measurement, **overrides)
+
+
+def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **overrides: Any) -> model.Measurement:
+    """A measurement that has no result, and why."""
+    blank: dict[str, Any] = dict.fromkeys(
+        ("rate", "peak_share", "ceiling_share", "verified", "first_s"), unknown(reason)
+    )
+    return make_measurement(**{**blank, "summary": None, "dispatch": None, "trials": (), **overrides})
+
+
+def make_hostile() -> model.Measurement:
+    """A measurement whose every label is an attack on somebody."""
+    return make_measurement(
+        route=FORMULA, memory=SCRIPT, mode=MARKUP, remarks=(model.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),)
+    )
+
+
+def make_measurements() -> tuple[model.Measurement, ...]:
+    """Each direction at two sizes, one that is missing, one hostile."""
+    unstable = model.Remark(
+        code="unstable", text="the median is known to 1.2 %, not to 0.5 %", fix="--budget 180s or --precision 2%"
+    )
+    return (
+        *(make_measurement(nbytes, side) for side in ("h2d", "d2h") for nbytes in SIZES),
+        *(make_measurement(nbytes, side, direction="both") for side in ("h2d", "d2h", "sum") for nbytes in SIZES),
+        make_measurement(4 * KIB, slower=3.1, route=PAGEABLE, memory="pageable", mode="memcpy", remarks=(unstable,)),
+        make_missing(route=PAGEABLE, memory="pageable", mode="memcpy"),
+        make_hostile(),
+    )
+
+
+def make_parameters(**overrides: Any) -> model.Parameters:
+    """What the run was asked for."""
+    parameters = model.Parameters(
+        device="0",
+        directions=("h2d", "d2h", "both"),
+        memories=("pageable", "pinned"),
+        modes=("memcpy", "async"),
+        sizes_bytes=SIZES,
+        fresh=False,
+        precision=0.005,
+        budget_s=30.0,
+        seed=20251121,
+        min_rounds=8,
+    )
+    return msgspec.structs.replace(parameters, **overrides)
+
+
+def make_run(**overrides: Any) -> model.Run:
+    """A finished run of `pyxfer ceiling`; any field of it can be given."""
+    run = model.Run(
+        kind="ceiling",
+        ended="complete",
+        runtime="cuda",
+        runtime_reason="a GPU answers",
+        parameters=make_parameters(),
+        device=make_device(),
+        link=make_link(),
+        placement=model.Placement(
+            device_node=Fact(0), cpus=Fact("0-15"), memory_node=Fact(0), pages_by_node=Fact({"0": 4096})
+        ),
+        environment=make_environment(),
+        environment_after=make_environment(taken_at="2025-11-21T08:30:09+00:00", temperature_c=Fact(38)),
+        duration_s=8.75,
+        measurements=make_measurements(),
+        curves=(
+            model.Curve(
+                route=PINNED,
+                direction="h2d",
+                side="h2d",
+                variant="warm",
+                latency_s=Fact(2.33e-6),
+                asymptote_gbps=Fact(55.6),
+                half_bytes=Fact(129_500.0),
+                worst_misfit=Fact(0.031),
+            ),
+        ),
+        locking=(
+            model.LockingCost(
+                memory="pinned",
+                nbytes=16 * MIB,
+                summary=stats.summarise([3.1e-3, 3.2e-3, 3.3e-3]),
+                s_per_gib=Fact(0.205),
+                pays_after_transfers=Fact(4),
+            ),
+        ),
+        remarks=(model.Remark(code="note", text=MARKUP, fix=None),),
+    )
+    return msgspec.structs.replace(run, **overrides)

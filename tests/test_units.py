@@ -1,0 +1,296 @@
+"""What a user types becomes numbers or a sentence; numbers become what a user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pyxfer.errors import UsageError
+from pyxfer.units import (
+    MAX_SIZES,
+    format_gbps,
+    format_percent,
+    format_seconds,
+    format_size,
+    parse_duration,
+    parse_ratio,
+    parse_size,
+    parse_sizes,
+)
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+BINARY = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024**4}
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("4096", 4096),
+        ("7B", 7),
+        ("4KiB", 4096),
+        ("4 KB", 4000),
+        ("64 MB", 64_000_000),
+        ("1.5GiB", 3 * 512 * MIB),
+        ("  2TiB ", 2 * 1024**4),
+        ("2TB", 2 * 10**12),
+        (".5KiB", 512),
+        ("1.KiB", 1024),
+        ("4kib", 4096),
+        ("+8MiB", 8 * MIB),
+    ],
+)
+def test_a_size_is_whole_bytes(text: str, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", 'the size is empty; write a size such as "4KiB", "64MB" or "4096"'),
+        ("  ", "the size is empty"),
+        ("0", "the size '0' is not above zero"),
+        ("-4KiB", "the size '-4KiB' is not above zero"),
+        ("0.3KB1", "is not a size"),
+        ("1.3B", "the size '1.3B' is not a whole number of bytes"),
+        ("0.001KiB", "is not a whole number of bytes"),
+        ("4XB", "the size '4XB' has the unknown unit 'XB'"),
+        ("4%", "has the unknown unit '%'"),
+        ("nan", "'nan' is not a size"),
+        ("inf", "'inf' is not a size"),
+        ("1e999999999", "'1e999999999' is not a size"),
+        ("99999999TiB", "more than any machine addresses"),
+        ("9" * 5000, "... is not a size".replace("... ", "...' ")),
+        ("٤KiB", "is not a size"),
+        ("4\x1b[31mKiB", r"'4\x1b[31mKiB' is not a size"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused_with_a_right_example(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_size(text)
+    assert sentence in str(refusal.value)
+    assert '"4KiB"' in str(refusal.value)
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("4k", "write KB for 1000 bytes or KiB for 1024 bytes"), ("2 M", "MiB")])
+def test_a_bare_prefix_is_ambiguous_and_both_meanings_are_named(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match="is ambiguous") as refusal:
+        parse_size(text)
+    assert sentence in str(refusal.value)
+
+
+@given(st.integers(1, 1023), st.sampled_from(sorted(BINARY)))
+def test_a_size_of_whole_binary_units_reads_back_as_itself(count: int, unit: str) -> None:
+    nbytes = count * BINARY[unit]
+    assert parse_size(format_size(nbytes)) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("4KiB", (4 * KIB,)),
+        ("1MiB, 4KiB,1MiB", (4 * KIB, MIB)),
+        ("4KiB:256KiB:x4", (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)),
+        ("4KiB:255KiB:x4", (4 * KIB, 16 * KIB, 64 * KIB)),
+        ("1MiB:4MiB:+1MiB", (MIB, 2 * MIB, 3 * MIB, 4 * MIB)),
+        ("1MiB : 4MiB : + 2MiB", (MIB, 3 * MIB)),
+        ("100:250:x1.5", (100, 150, 225)),
+        ("8KiB:8KiB:x2", (8 * KIB,)),
+        ("64KiB,4KiB:16KiB:X2,10", (10, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB)),
+        ("1:200:+1", tuple(range(1, 201))),
+    ],
+)
+def test_sizes_are_sorted_and_each_is_there_once(text: str, sizes: tuple[int, ...]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("4KiB:1KiB:x2", "the range '4KiB:1KiB:x2' ends below its start"),
+        ("4KiB:8KiB", "the range '4KiB:8KiB' is not start:end:step"),
+        ("4KiB:8KiB:x2:x2", "is not start:end:step"),
+        ("1:9:x1", "the factor 'x1' is not a number above 1"),
+        ("1:9:x0.5", "the factor 'x0.5' is not a number above 1"),
+        ("1:9:x2KiB", "is not a number above 1"),
+        ("1:9:x0", "the factor '0' is not above zero"),
+        ("1:9:x", "the factor is empty"),
+        ("1:9:+0", "the size '0' is not above zero"),
+        ("1:9:+-1", "the size '-1' is not above zero"),
+        ("1:9:2", "the step '2' is neither a factor (x4) nor an addend (+1MiB)"),
+        ("1KiB,,2KiB", "the size is empty"),
+        ("1:201:+1", "more than 200 sizes; take a larger step"),
+        ("1GiB:2GiB:x1.0001", "more than 200 sizes"),
+        (",".join(str(n) for n in range(1, 202)), "more than 200 sizes"),
+        ("1:150:+1,1001:1051:+1", "more than 200 sizes"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_sizes(text)
+    assert sentence in str(refusal.value)
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**9), st.integers(2, 64))
+def test_a_geometric_range_begins_at_its_start_and_goes_on_by_its_factor_to_its_end(
+    start: int, more: int, factor: int
+) -> None:
+    sizes = parse_sizes(f"{start}:{start + more}:x{factor}")
+    assert sizes[0] == start
+    assert all(after == before * factor for before, after in zip(sizes, sizes[1:], strict=False))
+    assert sizes[-1] <= start + more < sizes[-1] * factor
+
+
+@given(st.integers(1, 10**9), st.integers(1, MAX_SIZES), st.integers(1, 10**9), st.data())
+def test_an_arithmetic_range_holds_every_step_up_to_its_end(start: int, count: int, step: int, data: st.DataObject) -> None:
+    rest = data.draw(st.integers(0, step - 1))
+    end = start + (count - 1) * step + rest
+    assert parse_sizes(f"{start}:{end}:+{step}") == tuple(range(start, end + 1, step))
+
+
+@pytest.mark.parametrize(("text", "ratio"), [("0.5%", 0.005), ("0.005", 0.005), (" 3 % ", 0.03), ("99.9%", 0.999)])
+def test_a_share_is_a_percentage_or_a_fraction(text: str, ratio: float) -> None:
+    assert parse_ratio(text) == ratio
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0", "the share '0' is not above zero"),
+        ("-1%", "is not above zero"),
+        ("100%", "the share '100%' is not below 100%"),
+        ("5", "the share '5' is not below 100%"),
+        ("5s", "has the unknown unit 's'"),
+        ("nan", "'nan' is not a share"),
+        ("", "the share is empty"),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused_with_a_right_example(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_ratio(text)
+    assert sentence in str(refusal.value)
+    assert '"0.5%"' in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30s", 30.0), ("500ms", 0.5), ("2min", 120.0), ("1.5", 1.5), ("90", 90.0), ("10us", 1e-5), ("1h", 3600.0)],
+)
+def test_a_duration_is_seconds(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0s", "the duration '0s' is not above zero"),
+        ("-1", "is not above zero"),
+        ("5 parsecs", "has the unknown unit 'parsecs'"),
+        ("5m", "has the unknown unit 'm'"),
+        ("inf", "'inf' is not a duration"),
+        ("9999999h", "the duration '9999999h' is longer than a year"),
+        ("", "the duration is empty"),
+    ],
+)
+def test_a_duration_that_cannot_be_is_refused_with_a_right_example(text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        parse_duration(text)
+    assert sentence in str(refusal.value)
+    assert '"30s"' in str(refusal.value)
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_sizes, parse_ratio, parse_duration])
+@given(text=st.text() | st.text(alphabet="0123456789.,:+-xkKMGTiBbs% eE\n\u0664\ud800"))
+@example("1:9223372036854775807:x1.00000000000000000000000000000000000001")
+@example("." + "0" * 62 + "1")
+@example("1" * 64)
+def test_any_text_is_a_positive_value_or_a_usage_error(
+    parse: Callable[[str], float | tuple[int, ...]], text: str
+) -> None:
+    try:
+        value = parse(text)
+    except UsageError as refusal:
+        assert len(str(refusal)) < 400
+        assert str(refusal).isprintable()
+    else:
+        values = value if isinstance(value, tuple) else (value,)
+        assert values
+        assert len(values) <= MAX_SIZES
+        assert all(0 < each < float("inf") for each in values)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 KB"),
+        (4096, "4 KiB"),
+        (256 * MIB, "256 MiB"),
+        (4 * GIB, "4 GiB"),
+        (1536 * MIB, "1536 MiB"),
+        (150_754_820_096, "143771 MiB"),
+        (1_500_000, "1.5 MB"),
+        (999_999, "1 MB"),
+        (123_456_789, "123.5 MB"),
+        (10**10, "10 GB"),
+        (5 * 10**15 + 1, "5000 TB"),
+        (129_500.4, "129.5 KB"),
+        (-4096, "-4 KiB"),
+    ],
+)
+def test_a_size_is_written_in_exact_binary_units_or_else_in_decimal_ones(nbytes: float, text: str) -> None:
+    assert format_size(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (5e-10, "0.500 ns"),
+        (12.3e-9, "12.3 ns"),
+        (2.514e-6, "2.51 us"),
+        (0.9996e-3, "1.00 ms"),
+        (4.85e-3, "4.85 ms"),
+        (0.120, "120 ms"),
+        (1.2, "1.20 s"),
+        (3661.0, "3660 s"),
+        (-2e-3, "-2.00 ms"),
+    ],
+)
+def test_seconds_are_written_with_three_digits_in_the_unit_that_suits(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("gbps", "text"),
+    [
+        (0.0, "0 GB/s"),
+        (0.00123, "0.00123 GB/s"),
+        (0.527, "0.527 GB/s"),
+        (0.9996, "1.00 GB/s"),
+        (1.617, "1.62 GB/s"),
+        (55.314, "55.31 GB/s"),
+        (99.996, "100.0 GB/s"),
+        (1234.4, "1234 GB/s"),
+    ],
+)
+def test_a_rate_is_written_with_three_or_four_digits(gbps: float, text: str) -> None:
+    assert format_gbps(gbps) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0 %"), (0.005, "0.5 %"), (0.00123, "0.12 %"), (0.023, "2.3 %"), (0.983, "98.3 %"), (1.0, "100.0 %")],
+)
+def test_a_share_is_written_in_percent(share: float, text: str) -> None:
+    assert format_percent(share) == text
+
+
+@given(st.floats(1e-9, 1e6))
+def test_written_seconds_are_within_half_a_percent_of_what_they_stand_for(seconds: float) -> None:
+    number, unit = format_seconds(seconds).split()
+    factor = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
+    assert float(number) * factor == pytest.approx(seconds, rel=0.00501)
