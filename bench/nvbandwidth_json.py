@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -40,6 +41,12 @@ class Answer(msgspec.Struct, frozen=True):
     gbps: dict[str, Fact[float]]
 
 
+def check_binary(binary: Path) -> None:
+    """Refuse a path that cannot be run, before anything is measured."""
+    if shutil.which(binary) is None:
+        raise UsageError(f"{str(binary)!r} is no program that can be run; give the path of a built nvbandwidth.")
+
+
 def check_sizes(sizes: Iterable[int]) -> None:
     """Refuse what the tool cannot be asked for."""
     for nbytes in sizes:
@@ -56,7 +63,8 @@ def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, env=environment, check=False
         )
     except OSError as error:
-        raise UsageError(f"Cannot run {binary}: {error.strerror}. Give the path of a built nvbandwidth.") from error
+        said = f"{str(binary)!r} could not be run ({error.strerror}); give a nvbandwidth built for this machine."
+        raise UsageError(said) from error
     except subprocess.TimeoutExpired as error:
         raise MeasurementError(f"{binary} did not end within {TIMEOUT_S:.0f} s and was stopped.") from error
     if done.returncode < 0:

@@ -226,9 +226,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UsageError(f"--rounds must be at least 1, not {options.rounds}.")
     sizes, tolerance = parse_sizes(options.sizes), parse_ratio(options.tolerance)
     nvbandwidth_json.check_sizes(sizes)
+    binary = options.nvbandwidth.absolute()  # a bare name would be looked for on PATH
+    nvbandwidth_json.check_binary(binary)
     if options.export_json:
         check_writable(options.export_json)
-    bench = Bench(options.nvbandwidth)
+    bench = Bench(binary)
     readings = interleave((bench.read_pyxfer, bench.read_nvbandwidth), sizes, options.rounds)
     run, answer = bench.runs[-1], bench.answers[-1]
     document = Peers(

@@ -16,6 +16,7 @@ import pyxfer
 from pyxfer.errors import MeasurementError
 
 NBYTES = 64 << 20
+EMPTY = "empty callable"
 REPEATS = 30
 WARM_UPS = 3
 
@@ -29,6 +30,7 @@ class Call(msgspec.Struct, frozen=True):
     name: str
     run: Callable[[], object]
     stream: Any
+    nbytes: int = NBYTES
 
 
 def torch_to() -> Call:
@@ -69,6 +71,15 @@ def cupy_asarray() -> Call:
     return Call("cupy asarray", run, stream)
 
 
+def empty() -> Call:
+    """Nothing, on the stream of the first library that is here: what a timer reads for itself."""
+    try:
+        stream = _torch().cuda.current_stream()
+    except ImportError:
+        stream = import_module("cupy").cuda.get_current_stream()
+    return Call(EMPTY, lambda: None, stream, nbytes=1)
+
+
 def _torch() -> Any:
     torch = import_module("torch")
     if not torch.cuda.is_available():
@@ -80,6 +91,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "torch to": torch_to,
     "torch pinned": torch_pinned,
     "cupy asarray": cupy_asarray,
+    EMPTY: empty,
 }
 
 # --- the timers ------------------------------------------------------------------------------------------------------
@@ -100,7 +112,7 @@ def time_cupyx(call: Call) -> Samples:
 
 def time_pyxfer(call: Call) -> Samples:
     """Seconds between pyxfer's two events, one a trial."""
-    found = pyxfer.measure(call.run, nbytes=NBYTES, direction="h2d", stream=call.stream)
+    found = pyxfer.measure(call.run, nbytes=call.nbytes, direction="h2d", stream=call.stream)
     samples = [trial.elapsed_s for trial in found.trials if trial.invalid is None]
     if not samples:
         raise MeasurementError(found.rate.reason or "no valid trial")

@@ -16,11 +16,15 @@ What each timer's figure includes:
 - cupyx (`benchmark(...).gpu_times`): between two events on CuPy's current stream around one call;
 - pyxfer (`measure(..., stream=...).elapsed_s`): between two events on the library's current stream around one call.
 
+An empty callable is timed likewise, because a timer reads something for nothing, and that is in each of its figures.
+
 Every round runs the three timers on every call once, in an order that turns round by round. A timer's figure is the
 median of its samples of all rounds together. Its *noise* reaches as far as the 95 % interval of that median or the
-medians of its single rounds do, whichever is further. Timers agree on a call when each pair of their noises overlaps.
+medians of its single rounds do, whichever is further, and from there down by what it reads for the empty callable.
+Timers agree on a call when each pair of their noises overlaps.
 
-Below stands what pyxfer says of an empty callable in both brackets, which is the least it can measure.
+Below stands what pyxfer says of the empty callable in both its brackets. Exit status 1 where timers disagree or that is
+above 5 us.
 """
 
 from __future__ import annotations
@@ -30,11 +34,11 @@ from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import shared
-from timed_calls import CALLS, NBYTES, TIMERS, Call, Samples, Timer
+from timed_calls import CALLS, EMPTY, NBYTES, TIMERS, Call, Samples, Timer
 
 import pyxfer
 from pyxfer import native
@@ -46,6 +50,7 @@ from pyxfer.model import Device, Environment, Fact, Summary, unknown
 from pyxfer.stats import summarise
 
 EMPTY_TARGET_S = 5e-6
+VERDICTS = {True: "yes", False: "no", None: "-"}
 
 Time = Callable[[Call], Samples]
 
@@ -57,15 +62,6 @@ class Row(msgspec.Struct, frozen=True):
     timer: Timer
     rounds: tuple[tuple[float, ...], ...]
     summary: Fact[Summary]
-
-    @property
-    def noise(self) -> tuple[float, float] | None:
-        """The 95 % interval of all rounds together, widened to the medians of the single rounds."""
-        if self.summary.value is None:
-            return None
-        medians = [median(samples) for samples in self.rounds]
-        ends = [end for end in (self.summary.value.low_s, self.summary.value.high_s) if end is not None]
-        return min(*medians, *ends), max(*medians, *ends)
 
 
 class Empty(msgspec.Struct, frozen=True):
@@ -116,9 +112,23 @@ def _why(error: ImportError | RuntimeError) -> str:
     return str(error) or type(error).__name__
 
 
-def agree(rows: Sequence[Row]) -> bool | None:
-    """Whether each pair of noises overlaps; None with fewer than two timers to compare."""
-    noises = [noise for row in rows if (noise := row.noise) is not None]
+def noise(row: Row, rows: Sequence[Row]) -> tuple[float, float] | None:
+    """How far a timer's figure may be off, as the module says; `rows` hold what it reads for the empty callable."""
+    if row.summary.value is None:
+        return None
+    medians = [median(samples) for samples in row.rounds]
+    ends = [end for end in (row.summary.value.low_s, row.summary.value.high_s) if end is not None]
+    return min(*medians, *ends) - _own_s(row, rows), max(*medians, *ends)
+
+
+def _own_s(row: Row, rows: Sequence[Row]) -> float:
+    own = (other.summary.value for other in rows if (other.call, other.timer) == (EMPTY, row.timer))
+    return next((summary.median_s for summary in own if summary is not None), 0.0)
+
+
+def agree(call: str, rows: Sequence[Row]) -> bool | None:
+    """Whether each pair of noises overlaps on a call; None with fewer than two timers to compare."""
+    noises = [span for row in rows if row.call == call and (span := noise(row, rows)) is not None]
     if len(noises) <= 1:
         return None
     return max(low for low, _ in noises) <= min(high for _, high in noises)
@@ -131,8 +141,8 @@ def table(document: Timers) -> str:
     """One line a call and timer, then the empty callable, then what is missing."""
     lines, notes = [], []
     for row in document.rows:
-        verdict = agree([other for other in document.rows if other.call == row.call])
-        lines.append([row.call, row.timer, *_figures(row), {True: "yes", False: "no", None: "-"}[verdict]])
+        verdict = None if row.call == EMPTY else agree(row.call, document.rows)
+        lines.append([row.call, row.timer, *_figures(row, document.rows), VERDICTS[verdict]])
         if row.summary.reason is not None:
             notes.append(f"{row.call}, {row.timer}: {row.summary.reason}")
     header = ["call", "timer", "median us", "95 % interval us", "noise us", "n", "agree within noise"]
@@ -140,12 +150,12 @@ def table(document: Timers) -> str:
     return "\n".join([shared.aligned(header, lines), *notes])
 
 
-def _figures(row: Row) -> list[str]:
-    summary, noise = row.summary.value, row.noise
-    if summary is None or noise is None:
+def _figures(row: Row, rows: Sequence[Row]) -> list[str]:
+    summary, reach = row.summary.value, noise(row, rows)
+    if summary is None or reach is None:
         return ["-"] * 4
     interval = _span(summary.low_s, summary.high_s)
-    return [f"{summary.median_s * 1e6:.1f}", interval, _span(*noise), str(summary.n)]
+    return [f"{summary.median_s * 1e6:.1f}", interval, _span(*reach), str(summary.n)]
 
 
 def _span(low: float | None, high: float | None) -> str:
@@ -163,18 +173,16 @@ def _empty_line(empty: Empty) -> str:
 # --- the script ------------------------------------------------------------------------------------------------------
 
 
-def measure_empty(stream: Any | None) -> tuple[Empty, Empty]:
-    """Time an empty callable between events on a framework's stream, and between drains of the device."""
-    if stream is None:
-        first = Empty("stream", unknown("neither torch nor cupy is here to lend a stream"))
-    else:
-        first = Empty("stream", _empty_elapsed(stream))
-    return first, Empty("drained", _empty_elapsed(None))
-
-
-def _empty_elapsed(stream: Any | None) -> Fact[float]:
-    found = pyxfer.measure(lambda: None, nbytes=1, direction="h2d", stream=stream)
-    return unknown(found.rate.reason or "no valid trial") if found.elapsed_s is None else Fact(found.elapsed_s)
+def measure_empty(rows: Sequence[Row]) -> tuple[Empty, Empty]:
+    """Take what pyxfer says of the empty callable: between events on a stream, from its rows, and between drains."""
+    row = next(row for row in rows if (row.call, row.timer) == (EMPTY, "pyxfer"))
+    summary = row.summary.value
+    on_stream: Fact[float] = unknown(row.summary.reason or "") if summary is None else Fact(summary.median_s)
+    found = pyxfer.measure(lambda: None, nbytes=1, direction="h2d")
+    drained: Fact[float] = unknown(found.rate.reason or "no valid trial")
+    if found.elapsed_s is not None:
+        drained = Fact(found.elapsed_s)
+    return Empty("stream", on_stream), Empty("drained", drained)
 
 
 def prepare() -> tuple[list[Call], tuple[Row, ...]]:
@@ -212,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = find_device(engine, 0)
     calls, missing = prepare()
     rows = (*measure(calls, TIMERS, options.rounds), *missing)
-    empty = measure_empty(calls[0].stream if calls else None)
+    empty = measure_empty(rows)
     document = Timers(device, read_environment(engine, device), versions(), NBYTES, rows, empty)
     print(shared.machine_line(document.device, document.environment))
     print(table(document))
@@ -223,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def status(document: Timers) -> int:
     """0 where all that ran agrees and the empty callable is short enough, 1 where not, 4 where nothing compared."""
-    verdicts = [agree([row for row in document.rows if row.call == name]) for name in CALLS]
+    verdicts = [agree(name, document.rows) for name in CALLS if name != EMPTY]
     compared = [verdict for verdict in verdicts if verdict is not None]
     short = all(empty.elapsed_s.value is None or empty.elapsed_s.value <= EMPTY_TARGET_S for empty in document.empty)
     if not compared:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
 from types import MappingProxyType
@@ -156,12 +157,10 @@ def to_csv(run: Run) -> str:
 def to_markdown(run: Run) -> str:
     """Every measurement with its headline figures, for a reader."""
     made = f"{run.environment.taken_at}, pyxfer {run.environment.pyxfer}"
-    lines = [f"## {table.escape_markdown(f'{run.device.name}, {_link_words(run.link)}, {made}')}", ""]
-    for note in _notes(run):
-        lines += [f"{table.escape_markdown(note)}  "]
-    lines += [""] if len(lines) > 2 else []
+    heading = f"## {table.escape_markdown(f'{run.device.name}, {_link_words(run.link)}, {made}')}\n"
+    notes = "".join(f"- {table.escape_markdown(note)}\n" for note in _notes(run))
     readable = [_readable_row(measurement) for measurement in run.measurements]
-    return "\n".join(lines) + "\n" + table.to_markdown(_READABLE_HEADER, readable)
+    return "\n".join(filter(None, (heading, notes, table.to_markdown(_READABLE_HEADER, readable))))
 
 
 def _labels(measurement: Measurement) -> tuple[str, ...]:
@@ -200,7 +199,11 @@ def _remark(remark: Remark) -> str:
 
 def _notes(run: Run) -> list[str]:
     """What must be known of the run as a whole before its figures are read."""
-    ended = [] if run.ended == "complete" else [f"This run is not complete: it was {run.ended}."]
+    ended = {
+        "complete": [],
+        "interrupted": ["This run was interrupted before its end."],
+        "failed": ["This run has failed before its end."],
+    }[run.ended]
     failure = [run.failure] if run.failure else []
     host = [run.runtime_reason] if run.runtime == "host" else []
     return [*ended, *failure, *host, *map(_remark, (*run.link.remarks, *run.remarks))]
@@ -215,4 +218,4 @@ def _link_words(link: Link) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(schema(), indent=1))
+    sys.stdout.write(json.dumps(schema(), indent=1) + "\n")

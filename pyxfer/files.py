@@ -32,12 +32,11 @@ _REMEDIES = {
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all; a file that was there stays as it was if anything fails."""
     try:
-        target = os.path.realpath(path)  # a symbolic link stays one
-        mode = _writable_mode(target)
+        mode = _writable_mode(path)
         if stat.S_ISREG(mode):
-            _replace(target, data, mode)
+            _replace(os.path.realpath(path), data, mode)  # a symbolic link stays one
         else:
-            with open(target, "wb") as stream:  # a pipe or a terminal cannot be replaced
+            with open(path, "wb") as stream:  # a pipe or a terminal cannot be replaced
                 stream.write(data)
     except (OSError, ValueError) as error:
         raise UsageError(_refusal(path, error)) from error
@@ -46,10 +45,9 @@ def write_whole(path: Path, data: bytes) -> None:
 def check_writable(path: Path) -> None:
     """Say now what `write_whole` would say after the measurement; a file that is there is not touched."""
     try:
-        target = os.path.realpath(path)
-        mode = _writable_mode(target)
+        mode = _writable_mode(path)
         if stat.S_ISREG(mode):
-            descriptor, temporary = _create_beside(target, mode)
+            descriptor, temporary = _create_beside(os.path.realpath(path), mode)
             os.close(descriptor)
             os.unlink(temporary)
     except (OSError, ValueError) as error:
@@ -75,15 +73,15 @@ def read_whole(path: Path) -> bytes:
     return data
 
 
-def _writable_mode(target: str) -> int:
-    """The mode of what is at the target, or of a new file; OSError where it may not be written."""
+def _writable_mode(path: Path) -> int:
+    """The mode of what is there, or of a new file; OSError where it may not be written."""
     try:
-        mode = os.stat(target).st_mode
+        mode = os.stat(path).st_mode
     except FileNotFoundError:
         return stat.S_IFREG | 0o666
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not os.access(target, os.W_OK):  # replacing it needs only the folder's leave, and would ignore this wish
+    if not os.access(path, os.W_OK):  # replacing it needs only the folder's leave, and would ignore this wish
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return mode
 

@@ -32,7 +32,7 @@ class Fit:
 def fit_curve(points: Sequence[tuple[int, float]]) -> Fit:
     """Fixed cost and asymptote of (bytes, seconds), by least squares of the relative error.
 
-    Relative, because times span five decades: in seconds the largest size alone would decide, and the fixed cost with it.
+    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too.
     A figure is given only where the points bear it: see `_latency` and `_asymptote`.
     """
     distinct = len({nbytes for nbytes, _ in points})

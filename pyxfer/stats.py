@@ -33,6 +33,7 @@ MODE_APART = 0.015
 """Two steps of a coarse event clock at the shortest copies are 1.3 % apart and no modes."""
 OUTLIER_SHARE = 0.05
 MAX_BUDGET_FACTOR = 100
+QUIETER = "let the machine settle, stop other work on it and measure again"
 
 Values = NDArray[np.float64]
 
@@ -128,7 +129,7 @@ def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
 def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None:
     """First third against last third by the rank-sum test, which no outlier and no skew can sway."""
     third = seconds.size // 3
-    if third < 3:
+    if third == 0:
         return None
     first, last = seconds[:third], seconds[-third:]
     _, ranks, counts = np.unique(np.concatenate((first, last)), return_inverse=True, return_counts=True)
@@ -142,7 +143,7 @@ def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None
         code="drift",
         text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
         f"{format_seconds(after)} in its last",
-        fix="let the machine settle and measure again, or span the drift with a longer --budget",
+        fix=f"{QUIETER}, or span the drift with a longer --budget",
     )
 
 
@@ -163,21 +164,24 @@ def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | No
         code="bimodal",
         text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
         f"the others near {format_seconds(far)}",
-        fix="stop other work on this machine and measure again; --export-json keeps every trial",
+        fix=f"{QUIETER}; --export-json keeps every trial",
     )
 
 
 def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
     half_width = summary.relative_half_width
     if half_width is None:
-        return Remark(code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes")
+        return Remark(
+            code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes"
+        )
     if half_width <= precision:
         return None
     factor = trials_needed(summary, precision) / summary.n
+    reached, wanted = format_percent(half_width), format_percent(precision)
     return Remark(
         code="unstable",
-        text=f"the median is known within {format_percent(half_width)}, not within {format_percent(precision)}",
-        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))),
+        text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
+        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))) or QUIETER,
     )
 
 
@@ -191,7 +195,7 @@ def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | N
         code="outliers",
         text=f"{outside} of {summary.n} trials lie far outside the others, up to {format_seconds(summary.max_s)} "
         f"against a median of {format_seconds(summary.median_s)}",
-        fix="stop other work on this machine, or outnumber them with a longer --budget",
+        fix=f"{QUIETER}, or outnumber them with a longer --budget",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 Cell = str | int | float | bool | None
 
 # A spreadsheet runs a cell that begins with one of these as a formula; the wide forms where East Asian input is set.
-_FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")
+_FORMULA = re.compile(r"[=+\-@\t\n\uff0b\uff0d\uff1d\uff20]")
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 # A line break ends a table row, and the other control characters steer a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -29,9 +29,8 @@ def to_csv(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 def to_markdown(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     """A pipe table; columns of numbers, with or without a unit, stand right."""
     body = [[escape_markdown(cell) for cell in row] for row in rows]
-    columns = range(len(header))
-    numeric = [bool(body) and all(_NUMBER.fullmatch(row[column]) for row in body) for column in columns]
-    rule = ["---:" if right else "---" for right in numeric]
+    columns = [[row[place] for row in body] for place in range(len(header))]
+    rule = ["---:" if any(column) and all(map(_NUMBER.fullmatch, column)) else "---" for column in columns]
     lines = [[escape_markdown(name) for name in header], rule, *body]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -44,6 +43,7 @@ def escape_markdown(cell: Cell) -> str:
 
 
 def _inert(cell: Cell) -> Cell:
-    if isinstance(cell, str) and _FORMULA.match(cell):
-        return "'" + cell
-    return cell
+    if not isinstance(cell, str):
+        return cell
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")  # csv leaves a bare return unquoted up to Python 3.12
+    return "'" + text if _FORMULA.match(text) else text

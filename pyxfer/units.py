@@ -15,6 +15,9 @@ MAX_SIZES = 200
 MAX_DURATION_S = 365 * 24 * 3600.0
 _MAX_BYTES = 2**63 - 1
 _MAX_TEXT = 64
+_NEXT_UNIT = 1000
+_FOUR_DIGITS_FROM = 10
+_ONE_DECIMAL_FROM = 10
 # Beyond this many KiB or MiB nobody reads the count: 10 GB is better than 9765625 KiB.
 _MAX_COUNT = 999_999
 
@@ -101,7 +104,7 @@ def format_size(nbytes: float) -> str:
             return f"{whole // factor} {name}"
     for name, factor in {"B": 1, **_DECIMAL}.items():
         text = f"{whole / factor:.4g}"
-        if float(text) < 1000:
+        if float(text) < _NEXT_UNIT:
             return f"{text} {name}"
     return f"{whole / _DECIMAL['TB']:.0f} TB"
 
@@ -112,20 +115,21 @@ def format_seconds(seconds: float) -> str:
         return "0 s"
     for name, factor in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
         text = _digits(seconds * factor, 3)
-        if abs(float(text)) < 1000:
+        if abs(float(text)) < _NEXT_UNIT:
             return f"{text} {name}"
     return f"{_digits(seconds, 3)} s"
 
 
 def format_gbps(gbps: float) -> str:
     """Three or four significant digits of 1e9 bytes a second: `0.527 GB/s`, `1.62 GB/s`, `55.31 GB/s`."""
-    return f"{gbps:.2f} GB/s" if 1 <= abs(gbps) < 99.995 else f"{_digits(gbps, 3 if abs(gbps) < 1 else 4)} GB/s"
+    three = _digits(gbps, 3)
+    return f"{three if abs(float(three)) < _FOUR_DIGITS_FROM else _digits(gbps, 4)} GB/s"
 
 
 def format_percent(share: float) -> str:
     """A share of one in percent: one decimal from 10 % on, two significant digits below."""
     percent = share * 100
-    return f"{percent:.1f} %" if abs(percent) >= 10 else f"{float(f'{percent:.2g}'):g} %"
+    return f"{float(f'{percent:.2g}'):g} %" if abs(percent) < _ONE_DECIMAL_FROM else f"{percent:.1f} %"
 
 
 def _quantity(text: str, what: str, example: str) -> tuple[Fraction, str]:
@@ -144,20 +148,21 @@ def _quantity(text: str, what: str, example: str) -> tuple[Fraction, str]:
 
 
 def _range(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(":", 3)]
-    if len(parts) != 3:
-        raise UsageError(f"the range {_shown(text)} is not start:end:step; {_SIZES_EXAMPLE}")
-    start, end = parse_size(parts[0]), parse_size(parts[1])
+    try:
+        first, last, step_text = (part.strip() for part in text.split(":"))
+    except ValueError:
+        raise UsageError(f"the range {_shown(text)} is not start:end:step; {_SIZES_EXAMPLE}") from None
+    start, end = parse_size(first), parse_size(last)
     if end < start:
         raise UsageError(f"the range {_shown(text)} ends below its start; {_SIZES_EXAMPLE}")
-    if parts[2].startswith(("x", "X")):
-        return _geometric(start, end, parts[2][1:], text)
-    if parts[2].startswith("+"):
-        step = parse_size(parts[2][1:])
+    if step_text.startswith(("x", "X")):
+        return _geometric(start, end, step_text[1:], text)
+    if step_text.startswith("+"):
+        step = parse_size(step_text[1:])
         if (end - start) // step >= MAX_SIZES:
             raise _too_many(text)
         return list(range(start, end + 1, step))
-    raise UsageError(f"the step {_shown(parts[2])} is neither a factor (x4) nor an addend (+1MiB); {_SIZES_EXAMPLE}")
+    raise UsageError(f"the step {_shown(step_text)} is neither a factor (x4) nor an addend (+1MiB); {_SIZES_EXAMPLE}")
 
 
 def _geometric(start: int, end: int, factor_text: str, text: str) -> list[int]:

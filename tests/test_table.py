@@ -12,7 +12,6 @@ from samples import FORMULA, MARKUP, SCRIPT
 
 from pyxfer import table
 
-# A carriage return within a cell is one newline to every reader of CSV that translates line ends.
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x00"))
 
 
@@ -33,9 +32,18 @@ def test_csv_leaves_negative_numbers_numbers() -> None:
     assert table.to_csv(("v",), [(-1.5,)]) == "v\n-1.5\n"
 
 
-@pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1+1"])
+@pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
 def test_csv_text_that_a_spreadsheet_would_run_is_made_inert(text: str) -> None:
     assert read(table.to_csv(("v",), [(text,)]))[1][0] == "'" + text
+
+
+@pytest.mark.parametrize("text", ["two\rlines", "two\r\nlines"])
+def test_csv_line_breaks_within_a_cell_do_not_end_its_row(text: str) -> None:
+    assert read(table.to_csv(("v",), [(text,)]))[1:] == [["two\nlines"]]
+
+
+def test_csv_hides_no_formula_behind_a_line_break() -> None:
+    assert read(table.to_csv(("v",), [("\r=1",)]))[1] == ["'\n=1"]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=5))
@@ -47,7 +55,9 @@ def test_csv_text_reads_back_as_it_was_but_for_the_quote_before_a_formula(rows: 
 
 
 def test_markdown_is_a_pipe_table_with_columns_of_numbers_to_the_right() -> None:
-    text = table.to_markdown(("route", "size", "bandwidth", "share"), [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)])
+    text = table.to_markdown(
+        ("route", "size", "bandwidth", "share"), [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
+    )
     assert text.splitlines() == [
         "| route | size | bandwidth | share |",
         "| --- | ---: | ---: | ---: |",

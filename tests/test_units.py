@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -21,8 +22,17 @@ from pyxfer.units import (
     parse_sizes,
 )
 
+Parse = Callable[[str], float | tuple[int, ...]]
+
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 BINARY = {"KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024**4}
+
+
+def attempt(parse: Parse, text: str) -> float | tuple[int, ...] | UsageError:
+    try:
+        return parse(text)
+    except UsageError as refusal:
+        return refusal
 
 
 @pytest.mark.parametrize(
@@ -62,7 +72,7 @@ def test_a_size_is_whole_bytes(text: str, nbytes: int) -> None:
         ("inf", "'inf' is not a size"),
         ("1e999999999", "'1e999999999' is not a size"),
         ("99999999TiB", "more than any machine addresses"),
-        ("9" * 5000, "... is not a size".replace("... ", "...' ")),
+        ("9" * 5000, "999...' is not a size"),
         ("٤KiB", "is not a size"),
         ("4\x1b[31mKiB", r"'4\x1b[31mKiB' is not a size"),
     ],
@@ -74,7 +84,10 @@ def test_a_size_that_cannot_be_is_refused_with_a_right_example(text: str, senten
     assert '"4KiB"' in str(refusal.value)
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("4k", "write KB for 1000 bytes or KiB for 1024 bytes"), ("2 M", "MiB")])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("4k", "write KB for 1000 bytes or KiB for 1024 bytes"), ("2 M", "MB for 1000000 bytes or MiB for 1048576 bytes")],
+)
 def test_a_bare_prefix_is_ambiguous_and_both_meanings_are_named(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match="is ambiguous") as refusal:
         parse_size(text)
@@ -139,14 +152,15 @@ def test_a_geometric_range_begins_at_its_start_and_goes_on_by_its_factor_to_its_
 ) -> None:
     sizes = parse_sizes(f"{start}:{start + more}:x{factor}")
     assert sizes[0] == start
-    assert all(after == before * factor for before, after in zip(sizes, sizes[1:], strict=False))
+    assert all(after == before * factor for before, after in pairwise(sizes))
     assert sizes[-1] <= start + more < sizes[-1] * factor
 
 
 @given(st.integers(1, 10**9), st.integers(1, MAX_SIZES), st.integers(1, 10**9), st.data())
-def test_an_arithmetic_range_holds_every_step_up_to_its_end(start: int, count: int, step: int, data: st.DataObject) -> None:
-    rest = data.draw(st.integers(0, step - 1))
-    end = start + (count - 1) * step + rest
+def test_an_arithmetic_range_holds_every_step_up_to_its_end(
+    start: int, count: int, step: int, data: st.DataObject
+) -> None:
+    end = start + (count - 1) * step + data.draw(st.integers(0, step - 1))
     assert parse_sizes(f"{start}:{end}:+{step}") == tuple(range(start, end + 1, step))
 
 
@@ -206,16 +220,13 @@ def test_a_duration_that_cannot_be_is_refused_with_a_right_example(text: str, se
 @example("1:9223372036854775807:x1.00000000000000000000000000000000000001")
 @example("." + "0" * 62 + "1")
 @example("1" * 64)
-def test_any_text_is_a_positive_value_or_a_usage_error(
-    parse: Callable[[str], float | tuple[int, ...]], text: str
-) -> None:
-    try:
-        value = parse(text)
-    except UsageError as refusal:
-        assert len(str(refusal)) < 400
-        assert str(refusal).isprintable()
+def test_any_text_is_a_positive_value_or_one_printable_sentence(parse: Parse, text: str) -> None:
+    outcome = attempt(parse, text)
+    if isinstance(outcome, UsageError):
+        assert len(str(outcome)) < 400
+        assert str(outcome).isprintable()
     else:
-        values = value if isinstance(value, tuple) else (value,)
+        values = outcome if isinstance(outcome, tuple) else (outcome,)
         assert values
         assert len(values) <= MAX_SIZES
         assert all(0 < each < float("inf") for each in values)

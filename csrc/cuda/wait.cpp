@@ -18,7 +18,11 @@ bool poll(event const& until, double seconds, Ended const& ended) {
   while (!until.passed()) {
     auto const waited = seconds_between(begin, host_clock::now());
     if (waited >= seconds || ended()) { return until.passed(); }
-    if (waited >= spin_s) { std::this_thread::sleep_for(nap); }
+    if (waited >= spin_s) {
+      std::this_thread::sleep_for(nap);
+    } else {
+      std::this_thread::yield();  // on few cores the work that is waited for may need this one
+    }
   }
   return true;
 }

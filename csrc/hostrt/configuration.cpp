@@ -114,8 +114,8 @@ order read_devices(fields const& values) {
 
 std::map<std::string, order (*)(fields const&)> const& readers() {
   static auto const& known = *new std::map<std::string, order (*)(fields const&)>{
-      {"fail", read_fail},       {"lose", read_lose},           {"stall", read_stall},
-      {"link", read_link},       {"missing", read_missing},     {"no-driver", read_no_driver},
+      {"fail", read_fail},       {"lose", read_lose},       {"stall", read_stall},
+      {"link", read_link},       {"missing", read_missing}, {"no-driver", read_no_driver},
       {"devices", read_devices},
   };
   return known;

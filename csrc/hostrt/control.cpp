@@ -3,12 +3,12 @@
 #include <stdexcept>
 
 #include "configuration.hpp"
+#include "delay.hpp"
 #include "event.hpp"
 #include "injection.hpp"
 #include "link.hpp"
 #include "loss.hpp"
 #include "memory_registry.hpp"
-#include "delay.hpp"
 #include "stream_registry.hpp"
 #include "thread_state.hpp"
 
@@ -37,14 +37,10 @@ cudaError_t error_code(int code) {
 
 char const* name_of(memory_kind kind) {
   switch (kind) {
-    case memory_kind::device:
-      return "device";
-    case memory_kind::pinned:
-      return "pinned";
-    case memory_kind::write_combined:
-      return "write-combined";
-    case memory_kind::registered:
-      break;
+    case memory_kind::device: return "device";
+    case memory_kind::pinned: return "pinned";
+    case memory_kind::write_combined: return "write-combined";
+    case memory_kind::registered: break;
   }
   return "registered";
 }

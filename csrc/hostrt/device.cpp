@@ -4,24 +4,18 @@
 
 namespace pyxfer::hostrt {
 
-bool is_device(int ordinal) noexcept {
-  return ordinal >= 0 && ordinal < injected().device_count();
-}
+bool is_device(int ordinal) noexcept { return ordinal >= 0 && ordinal < injected().device_count(); }
 
 std::optional<int> attribute(cudaDeviceAttr attr) noexcept {
   switch (attr) {
-    case cudaDevAttrAsyncEngineCount:
-      return 2;
+    case cudaDevAttrAsyncEngineCount: return 2;
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrHostRegisterSupported:
-      return 1;
+    case cudaDevAttrHostRegisterSupported: return 1;
     case cudaDevAttrComputeCapabilityMajor:
     case cudaDevAttrComputeCapabilityMinor:
-    case cudaDevAttrIntegrated:
-      return 0;
-    default:
-      return std::nullopt;
+    case cudaDevAttrIntegrated: return 0;
+    default: return std::nullopt;
   }
 }
 

@@ -45,7 +45,8 @@ CUresult set_current_context(CUcontext context) {
   return driver_call<index_of("cuCtxSetCurrent")>([&] {
     auto& state = this_thread();
     if (context != nullptr) {
-      auto const device = static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - first_context);
+      auto const device =
+          static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - first_context);
       if (!is_device(device)) return cudaErrorDeviceUninitialized;
       state.device = device;
     }

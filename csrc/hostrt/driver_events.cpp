@@ -61,9 +61,8 @@ CUresult event_create(CUevent* made, unsigned int flags) {
 }
 
 CUresult event_destroy(CUevent handle) {
-  return driver_call<index_of("cuEventDestroy")>([&] {
-    return events().destroy(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle;
-  });
+  return driver_call<index_of("cuEventDestroy")>(
+      [&] { return events().destroy(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 
 CUresult event_record(CUevent handle, CUstream stream) {

@@ -22,8 +22,8 @@ struct admission {
 
 [[nodiscard]] admission admit(std::size_t call);
 
-/// Runs the body of a driver call. A body that takes an `ordered_delay` is asynchronous and serves it on its
-/// stream; for every other body the call itself is delayed.
+/// Runs the body of a driver call. A body that takes an `ordered_delay` is asynchronous and serves
+/// it on its stream; for every other body the call itself is delayed.
 template <std::size_t Call, typename Body>
 cudaError_t guarded(Body const& body) noexcept {
   try {
@@ -40,9 +40,7 @@ cudaError_t guarded(Body const& body) noexcept {
     return admitted.code != cudaSuccess ? admitted.code : result;
   } catch (std::bad_alloc const&) {
     return cudaErrorMemoryAllocation;
-  } catch (std::system_error const&) {
-    return cudaErrorOperatingSystem;
-  }
+  } catch (std::system_error const&) { return cudaErrorOperatingSystem; }
 }
 
 /// The same for a runtime call, which remembers its error for cudaGetLastError.

@@ -25,8 +25,8 @@ struct batch {
 };
 
 bool is_access_order(cudaMemcpySrcAccessOrder order) {
-  return order == cudaMemcpySrcAccessOrderStream || order == cudaMemcpySrcAccessOrderDuringApiCall ||
-         order == cudaMemcpySrcAccessOrderAny;
+  return order == cudaMemcpySrcAccessOrderStream ||
+         order == cudaMemcpySrcAccessOrderDuringApiCall || order == cudaMemcpySrcAccessOrderAny;
 }
 
 bool has_valid_attributes(batch const& wanted) {
@@ -50,8 +50,7 @@ bool must_read_now(batch const& wanted) {
 cudaError_t plan_all(batch const& wanted, std::vector<transfer>& copies, std::size_t& failed) {
   for (std::size_t i = 0; i < wanted.count; ++i) {
     transfer copy;
-    auto const code =
-        plan(wanted.to[i], wanted.from[i], wanted.bytes[i], cudaMemcpyDefault, copy);
+    auto const code = plan(wanted.to[i], wanted.from[i], wanted.bytes[i], cudaMemcpyDefault, copy);
     if (code != cudaSuccess) {
       failed = i;
       return code;
@@ -73,9 +72,9 @@ cudaError_t queue_batch(batch const& wanted, cudaStream_t stream, ordered_delay 
   if (!on) return cudaErrorInvalidResourceHandle;
   std::vector<transfer> copies;
   if (auto const code = plan_all(wanted, copies, failed); code != cudaSuccess) return code;
-  auto const waits = must_read_now(wanted) ||
-                     std::any_of(copies.begin(), copies.end(),
-                                 [](transfer const& copy) { return copy.pageable; });
+  auto const waits =
+      must_read_now(wanted) ||
+      std::any_of(copies.begin(), copies.end(), [](transfer const& copy) { return copy.pageable; });
   auto const arrival = submit(on, std::move(copies), delay);
   return waits ? synchronize({arrival}) : cudaSuccess;
 }

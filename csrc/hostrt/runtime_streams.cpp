@@ -30,13 +30,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags)
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return runtime_call<index_of("cudaStreamDestroy")>([&] {
-    return streams().destroy(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle;
-  });
+  return runtime_call<index_of("cudaStreamDestroy")>(
+      [&] { return streams().destroy(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return runtime_call<index_of("cudaStreamSynchronize")>([&] { return synchronize_stream(stream); });
+  return runtime_call<index_of("cudaStreamSynchronize")>(
+      [&] { return synchronize_stream(stream); });
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {

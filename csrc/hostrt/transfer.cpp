@@ -14,7 +14,8 @@ namespace {
 
 cudaMemcpyKind kind_between(placement from, placement to) {
   auto const from_device = from == placement::device;
-  if (to == placement::device) return from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice;
+  if (to == placement::device)
+    return from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice;
   return from_device ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 

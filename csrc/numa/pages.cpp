@@ -13,7 +13,8 @@
 namespace pyxfer {
 namespace {
 
-// More nodes than any kernel is built for (CONFIG_NODES_SHIFT is at most 10); get_mempolicy refuses fewer than it has.
+// More nodes than any kernel is built for (CONFIG_NODES_SHIFT is at most 10); get_mempolicy refuses
+// fewer than it has.
 constexpr std::size_t most_nodes = 4096;
 constexpr std::size_t bits_per_word = sizeof(unsigned long) * CHAR_BIT;
 
@@ -21,20 +22,22 @@ constexpr std::size_t bits_per_word = sizeof(unsigned long) * CHAR_BIT;
   throw std::system_error{code, std::generic_category(), call};
 }
 
-void check(long result, char const* call) {
-  if (result < 0) { throw_system_error(errno, call); }
+template <typename... Arguments>
+void call_kernel(char const* call, long number, Arguments... arguments) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): these calls have wrappers in libnuma alone
+  if (::syscall(number, arguments...) < 0) { throw_system_error(errno, call); }
 }
 
-std::vector<void*> sample_pages(std::uintptr_t address, std::size_t bytes) {
+std::vector<std::uintptr_t> sample_pages(std::uintptr_t address, std::size_t bytes) {
   auto const page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   auto const first = address / page;
-  auto const count = (address + bytes - 1) / page - first + 1;
+  auto const count = ((address + bytes - 1) / page) - first + 1;
   auto const samples = std::min<std::uintptr_t>(count, most_pages_sampled);
-  std::vector<void*> pages(samples);
+  std::vector<std::uintptr_t> pages(samples);
   for (std::uintptr_t i = 0; i < samples; ++i) {
     // i * count / samples, in parts that cannot overflow.
-    auto const offset = i * (count / samples) + i * (count % samples) / samples;
-    pages[i] = reinterpret_cast<void*>((first + offset) * page);
+    auto const offset = (i * (count / samples)) + (i * (count % samples) / samples);
+    pages[i] = (first + offset) * page;
   }
   return pages;
 }
@@ -54,7 +57,8 @@ std::map<int, std::size_t> page_nodes(std::uintptr_t address, std::size_t bytes)
   auto pages = sample_pages(address, bytes);
   std::vector<int> status(pages.size());
   // Without target nodes the call moves nothing and only tells.
-  check(::syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, status.data(), 0), "move_pages");
+  call_kernel("move_pages", SYS_move_pages, 0, pages.size(), pages.data(), nullptr, status.data(),
+              0);
   std::map<int, std::size_t> counts;
   for (int const node : status) { ++counts[node]; }
   return counts;
@@ -62,21 +66,25 @@ std::map<int, std::size_t> page_nodes(std::uintptr_t address, std::size_t bytes)
 
 memory_policy current_policy() {
   memory_policy policy{MPOL_DEFAULT, std::vector<unsigned long>(most_nodes / bits_per_word)};
-  check(::syscall(SYS_get_mempolicy, &policy.mode, policy.nodes.data(), most_nodes, nullptr, 0UL), "get_mempolicy");
+  call_kernel("get_mempolicy", SYS_get_mempolicy, &policy.mode, policy.nodes.data(), most_nodes,
+              nullptr, 0UL);
   return policy;
 }
 
 void restore(memory_policy const& policy) {
-  bool const is_empty = std::all_of(policy.nodes.begin(), policy.nodes.end(), [](auto word) { return word == 0; });
+  bool const is_empty =
+      std::all_of(policy.nodes.begin(), policy.nodes.end(), [](auto word) { return word == 0; });
   auto const* nodes = is_empty ? nullptr : policy.nodes.data();
   auto const bits = is_empty ? 0UL : policy.nodes.size() * bits_per_word;
-  check(::syscall(SYS_set_mempolicy, policy.mode, nodes, bits), "set_mempolicy");
+  call_kernel("set_mempolicy", SYS_set_mempolicy, policy.mode, nodes, bits);
 }
 
 void prefer_node(std::optional<int> node) {
   thread_local std::vector<memory_policy> found;
   if (node) {
-    if (*node < 0 || static_cast<std::size_t>(*node) >= most_nodes) { throw_system_error(EINVAL, "set_mempolicy"); }
+    if (*node < 0 || static_cast<std::size_t>(*node) >= most_nodes) {
+      throw_system_error(EINVAL, "set_mempolicy");
+    }
     found.push_back(current_policy());
     try {
       restore(preference(*node));

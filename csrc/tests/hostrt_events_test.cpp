@@ -10,8 +10,8 @@ TEST_F(hostrt_events, elapsed_time_is_that_between_two_records) {
   auto* const start = event();
   auto* const end = event();
   ASSERT_EQ(record(start, s), CUDA_SUCCESS);
-  ASSERT_EQ(cudaLaunchHostFunc(s, [](void* /*unused*/) { std::this_thread::sleep_for(30ms); },
-                               nullptr),
+  ASSERT_EQ(cudaLaunchHostFunc(
+                s, [](void* /*unused*/) { std::this_thread::sleep_for(30ms); }, nullptr),
             cudaSuccess);
   ASSERT_EQ(record(end, s), CUDA_SUCCESS);
   ASSERT_EQ(driver("cuEventSynchronize", end), CUDA_SUCCESS);

@@ -13,8 +13,7 @@ TEST_F(hostrt_memory, everything_live_is_accounted) {
   stream();
   event();
   ASSERT_EQ(cudaHostRegister(own.data(), own.size(), 0), cudaSuccess);
-  for (auto const* kind :
-       {"device", "pinned", "write-combined", "registered", "stream", "event"}) {
+  for (auto const* kind : {"device", "pinned", "write-combined", "registered", "stream", "event"}) {
     EXPECT_EQ(live(kind), 1) << kind;
   }
   EXPECT_EQ(allocated().size(), 6U);

@@ -1,3 +1,5 @@
+#include <atomic>
+
 #include "hostrt_support.hpp"
 
 namespace pyxfer::hostrt::testing {
@@ -163,7 +165,7 @@ TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
     threads.emplace_back([s] {
       for (int j = 0; j < 100; ++j) {
         EXPECT_EQ(cudaLaunchHostFunc(s, [](void* /*unused*/) { ++done; }, nullptr), cudaSuccess);
-        if (j % 10 == 0) EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+        EXPECT_EQ(j % 10 == 0 ? cudaStreamSynchronize(s) : cudaSuccess, cudaSuccess);
       }
     });
   }

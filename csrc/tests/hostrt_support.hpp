@@ -4,10 +4,10 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,23 +51,34 @@ inline CUresult elapsed(float& milliseconds, CUevent start, CUevent end) {
 /// Blocks a stream until it is opened, as the gated windows do.
 class gate {
  public:
-  gate() = default;
+  gate() : latch_{latches().emplace_back(std::make_unique<latch>()).get()} {}
   ~gate() { open(); }
   gate(gate const&) = delete;
   gate& operator=(gate const&) = delete;
 
-  cudaError_t close(cudaStream_t stream) { return cudaLaunchHostFunc(stream, wait, this); }
+  cudaError_t close(cudaStream_t stream) { return cudaLaunchHostFunc(stream, wait, latch_); }
 
   void open() {
-    if (!opened_.exchange(true)) opening_.set_value();
+    if (!opened_) latch_->opening.set_value();
+    opened_ = true;
   }
 
  private:
-  static void wait(void* self) { static_cast<gate*>(self)->open_.wait(); }
+  struct latch {
+    std::promise<void> opening;
+    std::shared_future<void> open{opening.get_future().share()};
+  };
 
-  std::atomic<bool> opened_{false};
-  std::promise<void> opening_;
-  std::shared_future<void> open_{opening_.get_future().share()};
+  // Kept for good: when the device is lost, nothing says when a host function has returned.
+  static std::vector<std::unique_ptr<latch>>& latches() {
+    static auto& kept = *new std::vector<std::unique_ptr<latch>>;
+    return kept;
+  }
+
+  static void wait(void* self) { static_cast<latch*>(self)->open.wait(); }
+
+  latch* latch_;
+  bool opened_ = false;
 };
 
 /// Starts every test with nothing ordered and checks that it leaves nothing allocated.

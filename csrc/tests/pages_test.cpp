@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
-#include <system_error>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include <linux/mempolicy.h>
@@ -27,16 +27,21 @@ class mapping {
  public:
   explicit mapping(std::size_t bytes)
       : bytes_{bytes},
-        data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)} {
+        data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)} {
     if (data_ == MAP_FAILED) { throw std::system_error{errno, std::generic_category(), "mmap"}; }
     // Huge pages would touch the neighbours of a page together with it.
     ::madvise(data_, bytes_, MADV_NOHUGEPAGE);
   }
   mapping(mapping const&) = delete;
   mapping& operator=(mapping const&) = delete;
+  mapping(mapping&&) = delete;
+  mapping& operator=(mapping&&) = delete;
   ~mapping() { ::munmap(data_, bytes_); }
 
-  [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(data_); }
+  [[nodiscard]] std::uintptr_t address() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(data_);
+  }
   void touch(std::size_t bytes) { std::memset(data_, 1, bytes); }
 
  private:
@@ -44,7 +49,8 @@ class mapping {
   void* data_;
 };
 
-/// Skips where a container keeps these calls from us, which is a property of the machine and not of the code.
+/// Skips where a container keeps these calls from us, which is a property of the machine and not of
+/// the code.
 class pages : public testing::Test {
  protected:
   void SetUp() override {

@@ -60,10 +60,10 @@ def why_invalid(run: Run) -> str:
     """Why a run must not be believed, or nothing."""
     if run.ended == "failed":
         return f"the run failed: {run.failure or 'no reason given'}"
-    if not any(measurement.rate.value is not None for measurement in run.measurements):
-        return "nothing was measured, for the reasons above"
     if any(measurement.verified.value is False for measurement in run.measurements):
         return "contents differ after a transfer, so its figures cannot be believed"
+    if not any(measurement.rate.value is not None for measurement in run.measurements):
+        return "nothing was measured, for the reasons above"
     if any(_all_invalid(measurement) for measurement in run.measurements):
         return "every trial of a measurement was invalid, for the reasons above"
     return ""

@@ -49,7 +49,14 @@ def _version() -> str:
         return "of an unknown version (run from its source, not installed)"
 
 
-@app.callback(invoke_without_command=True)
+def _example(*commands: str) -> str:
+    """The foot of a help page; the backspace keeps its lines as they are."""
+    return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+@app.callback(
+    invoke_without_command=True, epilog=_example("pyxfer", "pyxfer ceiling --direction h2d,d2h --export-json run.json")
+)
 def pyxfer(
     context: typer.Context,
     version: Annotated[
@@ -60,23 +67,16 @@ def pyxfer(
 
     Without a verb: this host in ten seconds.
 
-    \b
-    Example:
-      pyxfer
-      pyxfer ceiling --direction h2d,d2h --export-json run.json
-
-    \b
-    Exit codes: 0 fine, 2 usage, 3 a GPU was required and none is usable,
-    4 measured but not valid, 130 interrupted.
+    Exit codes: 0 fine, 2 usage, 3 a GPU was required and none is usable, 4 measured but not valid, 130 interrupted.
     """
     if context.invoked_subcommand is None:
         show_host()
 
 
-app.command()(ceiling)
-app.command()(info)
-app.command("list")(list_all)
-app.command()(show)
+app.command(epilog=_example("pyxfer ceiling --direction h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
+app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
+app.command("list", epilog=_example("pyxfer list"))(list_all)
+app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 
 
 def run() -> None:

@@ -24,11 +24,16 @@ class Progress(Protocol):
     """What the engine tells between its trials."""
 
     @property
-    def phase(self) -> str: ...
+    def phase(self) -> str:
+        """What is being done."""
+
     @property
-    def done(self) -> float: ...
+    def done(self) -> float:
+        """How much of it all, from 0 to 1."""
+
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """What it is done with."""
 
 
 class ProgressReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import TextIO
 
 from .failures import READER_GONE
 
@@ -13,12 +14,14 @@ class LeavableOutput(io.TextIOWrapper):
     """Ends the program quietly once its reader has gone, with the code that a shell gives to SIGPIPE."""
 
     def write(self, text: str) -> int:
+        """Write, or end with the reader."""
         try:
             return super().write(text)
         except OSError as error:
             raise self._given_up(error) from None
 
     def flush(self) -> None:
+        """Flush, or end with the reader."""
         try:
             super().flush()
         except OSError as error:
@@ -36,15 +39,20 @@ class LeavableOutput(io.TextIOWrapper):
 
 
 def prepare_streams() -> None:
-    """Called once, by the program and not by its tests."""
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")
-    sys.stderr.reconfigure(errors="backslashreplace")
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")
-        return
-    encoding, line_buffering = sys.stdout.encoding, sys.stdout.line_buffering
-    # No name from outside may end the program because the terminal cannot spell it.
-    sys.stdout = LeavableOutput(
-        sys.stdout.detach(), encoding=encoding, errors="backslashreplace", line_buffering=line_buffering
-    )
+    """Make both streams ready for whatever happens to them; for the program, not for its tests."""
+    # A closed descriptor (`>&-`) leaves None there, which nothing can be written to.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # No name from outside may end the program because the terminal cannot spell it.
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        encoding, line_buffering = sys.stdout.encoding, sys.stdout.line_buffering
+        sys.stdout = LeavableOutput(
+            sys.stdout.detach(), encoding=encoding, errors="backslashreplace", line_buffering=line_buffering
+        )
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def ceiling(
+    *,
     device: opt.Device = "0",
     direction: opt.Directions = "h2d,d2h,both",
     memory: opt.Memories = "pageable,pinned",
@@ -22,7 +23,7 @@ def ceiling(
     sizes: opt.Sizes = "4KiB:256MiB:x4",
     fresh: opt.Fresh = False,
     precision: opt.Precision = "0.5%",
-    budget: opt.Budget = "8s",
+    budget: opt.Budget = "7s",
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
@@ -33,10 +34,6 @@ def ceiling(
 
     Measures raw copies of every size, direction, memory and mode side by side, and sets them against what the link
     could do on paper. What is not known to the precision is marked, with the reason and what would help.
-
-    \b
-    Example:
-      pyxfer ceiling --direction h2d --sizes 1MiB:256MiB:x4 --export-json run.json
     """
     from pyxfer import native, raw, units
 

@@ -9,12 +9,7 @@ from .failures import say
 
 
 def info(json: opt.Json = False) -> None:
-    """Devices, their links and this machine; nothing is measured.
-
-    \b
-    Example:
-      pyxfer info --json > machine.json
-    """
+    """Devices, their links and this machine; nothing is measured."""
     import msgspec
 
     from pyxfer import native

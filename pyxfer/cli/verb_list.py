@@ -9,12 +9,7 @@ from .failures import say
 
 
 def list_all(json: opt.Json = False) -> None:
-    """Devices, routes and modes: available, or why not.
-
-    \b
-    Example:
-      pyxfer list
-    """
+    """Devices, routes and modes: available, or why not."""
     import msgspec
 
     from pyxfer import native, raw

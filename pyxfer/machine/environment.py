@@ -152,8 +152,8 @@ def _iommu_group(device: Device, root: Path) -> str:
             kind = read_text(group / "type").value or "of unknown type"
             return f"group {group.resolve().name}, {kind}"
     groups = root / "sys/kernel/iommu_groups"
-    count = len(list(groups.iterdir())) if groups.is_dir() else 0
-    return f"on, {count} groups, none of them this device's" if count else "no groups"
+    is_on = groups.is_dir() and any(groups.iterdir())
+    return "on, and none of its groups holds this device" if is_on else "no groups"
 
 
 def _iommu_options(root: Path) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
+
+_MOST_DECIMALS = 5
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,8 @@ def to_table(columns: Sequence[Column], gap: int) -> Table:
 
 def rate_cells(values: Sequence[float | None], missing: Sequence[str]) -> tuple[str, ...]:
     """GB/s with the same number of decimals: two, or as many as leave two digits of the smallest."""
-    known = [value for value in values if value is not None and value > 0]
-    smallest = min(known, default=1.0)
-    decimals = 2 if smallest >= 0.1 else 3 if smallest >= 0.01 else 4
+    smallest = min((value for value in values if value is not None and value > 0), default=1.0)
+    decimals = min(max(2, 1 - math.floor(math.log10(smallest))), _MOST_DECIMALS)
     return tuple(gap if value is None else f"{value:.{decimals}f}" for value, gap in zip(values, missing, strict=True))
 
 

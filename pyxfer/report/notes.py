@@ -10,7 +10,8 @@ from pyxfer import model, units
 
 from .text import clean, remark_text
 
-_LABELS_SHOWN = 3
+_PLACES_SHOWN = 4
+_STRETCH = 3
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ def sizes_text(sizes: Sequence[int], known: Sequence[int]) -> str:
     """Sizes as a reader would say them: a stretch of the known ones from its first to its last, else a list."""
     wanted = sorted(set(sizes))
     first, last = wanted[0], wanted[-1]
-    if len(wanted) > 2 and wanted == sorted({size for size in known if first <= size <= last}):
+    if len(wanted) >= _STRETCH and wanted == sorted({size for size in known if first <= size <= last}):
         return f"{units.format_size(first)} to {units.format_size(last)}"
-    shown = [units.format_size(size) for size in wanted[:_LABELS_SHOWN]]
+    shown = [units.format_size(size) for size in wanted[:_PLACES_SHOWN]]
     return ", ".join(shown) + _and_more(len(wanted) - len(shown))
 
 
@@ -86,7 +87,7 @@ def _concerns(index: int, measurement: model.Measurement, precision: float) -> l
     half_width = measurement.summary.relative_half_width if measurement.summary is not None else None
     if not found and half_width is not None and half_width > precision:
         text = f"the median is known to {units.format_percent(half_width)}, not to {units.format_percent(precision)}"
-        found.append(_Concern(index, "wide", model.Remark("wide", text, "a longer --budget")))
+        found.append(_Concern(index, "wide", model.Remark("wide", text, "a longer --budget would narrow it")))
     return found
 
 
@@ -105,8 +106,15 @@ def _where(run: model.Run, concerns: Sequence[_Concern]) -> str:
     labels_at: dict[str, list[str]] = {}
     for name, sizes in sizes_of.items():
         labels_at.setdefault(sizes_text(sizes, known), []).append(name)
-    places = [f"{' and '.join(names)} at {sizes}" for sizes, names in labels_at.items()]
-    return "; ".join(places[:_LABELS_SHOWN]) + _and_more(len(places) - _LABELS_SHOWN)
+    everything = {label(measurement, run) for measurement in run.measurements}
+    places = [f"{_names_text(names, everything)} at {sizes}" for sizes, names in labels_at.items()]
+    return "; ".join(places[:_PLACES_SHOWN]) + _and_more(len(places) - _PLACES_SHOWN)
+
+
+def _names_text(names: Sequence[str], everything: set[str]) -> str:
+    if len(names) > 1 and set(names) == everything:
+        return "everything"
+    return ", ".join(names[:_PLACES_SHOWN]) + _and_more(len(names) - _PLACES_SHOWN)
 
 
 def _and_more(count: int) -> str:

@@ -15,15 +15,24 @@ class Route(Protocol):
     """What this page needs to know of a route."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Such as `raw.pinned-async`."""
+
     @property
-    def direction(self) -> tuple[str, ...]: ...
+    def direction(self) -> tuple[str, ...]:
+        """The directions it knows."""
+
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> str:
+        """How it issues its copies."""
+
     @property
-    def available(self) -> bool: ...
+    def available(self) -> bool:
+        """Whether it can run here."""
+
     @property
-    def reason(self) -> str: ...
+    def reason(self) -> str:
+        """Why it cannot."""
 
 
 def print_routes(devices: Sequence[model.Device], routes: Sequence[Route], page: Page) -> None:
@@ -31,7 +40,7 @@ def print_routes(devices: Sequence[model.Device], routes: Sequence[Route], page:
     page.line("Devices", style="bold")
     page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
     page.heading("Routes")
-    page.hanging([(f"  {clean(route.name)}", f"{', '.join(route.direction)}: {_state(route)}") for route in routes])
+    page.hanging([(f"  {clean(route.name)}", _route_line(route)) for route in routes])
     page.heading("Modes")
     page.hanging([(f"  {clean(mode)}", state) for mode, state in mode_states(routes).items()])
 
@@ -52,6 +61,10 @@ def _selector(device: model.Device) -> str:
 def _device_line(device: model.Device) -> str:
     words = f"{device_text(device)}, {memory_text(device.memory_bytes)}"
     return words if device.uuid.value is None else f"{words}, {clean(device.uuid.value)}"
+
+
+def _route_line(route: Route) -> str:
+    return f"{', '.join(route.direction)}: {_state(route)}" if route.available else _state(route)
 
 
 def _state(route: Route) -> str:

@@ -39,9 +39,10 @@ def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
 
 
 def _print_fits(run: model.Run, page: Page) -> None:
-    table = sections.fits_table(run)
-    if table is None:
+    if not run.curves:
         return
     page.heading("Fits, t = t0 + n/B")
-    page.show(table)
+    table = sections.fits_table(run)
+    if table is not None:
+        page.show(table)
     page.hanging(sections.fit_reasons(run))

@@ -12,17 +12,17 @@ from pyxfer import model, units
 from .grid import Column, percent_cells, to_table
 from .text import clean, device_text, fact_text, link_state_text, link_text, remark_text
 
+_CURVES_NAMED = 2
 _SIDES: tuple[model.Side, ...] = ("h2d", "d2h", "sum")
 
 
 def heading_lines(run: model.Run) -> list[tuple[str, str]]:
     """What was measured, where, and how well."""
     environment = run.environment
-    versions = [f"pyxfer {clean(environment.pyxfer)}", f"CUDA runtime {clean(environment.cuda_runtime)}"]
-    if run.runtime == "cuda":
-        versions.append(f"driver {fact_text(environment.driver)}")
+    versions = [f"pyxfer {clean(environment.pyxfer)}"]
     lines = [("device", device_text(run.device))]
     if run.runtime == "cuda":
+        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
         lines.append(("link", link_text(run.link)))
     lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
     lines.append(("with", ", ".join(versions)))
@@ -45,10 +45,10 @@ def rates_heading(run: model.Run) -> str:
 
 
 def fits_table(run: model.Run) -> Table | None:
-    """`t = t0 + n/B` of each curve."""
-    if not run.curves:
+    """`t = t0 + n/B` of each curve that has one."""
+    curves = [curve for curve in run.curves if curve.latency_s.value is not None]
+    if not curves:
         return None
-    curves = run.curves
     return to_table(
         [
             Column(("route",), tuple(_curve_name(curve) for curve in curves), left=True),
@@ -68,7 +68,14 @@ def fit_reasons(run: model.Run) -> list[tuple[str, str]]:
     for curve in run.curves:
         if curve.latency_s.reason is not None:
             names.setdefault(clean(curve.latency_s.reason), []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
-    return [("-", f"{', '.join(who)}: {reason}") for reason, who in names.items()]
+    return [("-", f"no fit of {_names_text(who, len(run.curves))}: {reason}") for reason, who in names.items()]
+
+
+def _names_text(names: Sequence[str], of: int) -> str:
+    """One or two by name, more by their number."""
+    if len(names) <= _CURVES_NAMED:
+        return ", ".join(names)
+    return "any curve" if len(names) == of else f"{names[0]} and {len(names) - 1} more"
 
 
 def locking_lines(run: model.Run) -> list[tuple[str, str]]:
@@ -115,7 +122,7 @@ def remark_lines(run: model.Run) -> list[tuple[str, str]]:
 
 
 def _locking_text(cost: model.LockingCost) -> str:
-    each = f"{fact_text(cost.s_per_gib, _three_digits)} s/GiB (measured at {units.format_size(cost.nbytes)})"
+    each = f"{fact_text(cost.s_per_gib, _three_digits)} s/GiB at {units.format_size(cost.nbytes)}"
     if cost.s_per_gib.value is None:
         return fact_text(cost.s_per_gib)
     if cost.pays_after_transfers.value is None:

@@ -141,8 +141,16 @@ def test_a_size_that_is_not_whole_mib_is_refused() -> None:
         nvbandwidth_json.check_sizes((64 << 20, 4096))
 
 
-def test_a_missing_binary_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"No such file or directory. Give the path of a built nvbandwidth"):
+def test_a_path_that_is_no_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("not a program")
+    with pytest.raises(UsageError, match="notes' is no program that can be run; give the path of a built nvbandwidth"):
+        nvbandwidth_json.check_binary(tmp_path / "notes")
+
+
+def test_a_program_for_another_machine_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "nvbandwidth").write_bytes(b"\x7fELF of another kind")
+    (tmp_path / "nvbandwidth").chmod(0o755)
+    with pytest.raises(UsageError, match=r"could not be run \(Exec format error\)"):
         nvbandwidth_json.run(tmp_path / "nvbandwidth", 64 << 20, None)
 
 

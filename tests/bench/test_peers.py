@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import peers
 import pytest
 from samples import make_device, make_environment, make_measurement, make_missing, make_run
 
+import pyxfer
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, unknown
+from pyxfer.model import Fact, Rate, Run, unknown
 
 SIZE = 64 << 20
 
@@ -126,3 +129,51 @@ def test_a_measurement_that_is_not_there_is_said_to_be_missing() -> None:
 def test_bad_options_are_refused_before_anything_runs(option: str, value: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         peers.main(["--nvbandwidth", "nvbandwidth", option, value])
+
+
+PRINTED = """cat <<'END'
+{"nvbandwidth": {"version": "v0.8", "testcases": [
+  {"name": "host_to_device_memcpy_ce", "bandwidth_matrix": [["55.45"]]},
+  {"name": "device_to_host_memcpy_ce", "bandwidth_matrix": [["55.37"]]},
+  {"name": "host_to_device_bidirectional_memcpy_ce", "bandwidth_matrix": [["52.43"]]},
+  {"name": "device_to_host_bidirectional_memcpy_ce", "bandwidth_matrix": [["50.51"]]}
+]}}
+END"""
+CEILING: dict[peers.Test, float] = {
+    ("h2d", "h2d"): 55.46,
+    ("d2h", "d2h"): 55.36,
+    ("both", "h2d"): 52.40,
+    ("both", "d2h"): 50.60,
+}
+
+
+def ceiling(sizes: tuple[int, ...], **_: object) -> Run:
+    """What the engine would say on the GPU that this machine lacks."""
+    made = [
+        msgspec.structs.replace(make_measurement(side=side), direction=direction, nbytes=sizes[0], rate=fact(gbps))
+        for (direction, side), gbps in CEILING.items()
+    ]
+    return make_run(measurements=tuple(made))
+
+
+def fact(gbps: float) -> Fact[Rate]:
+    return Fact(Rate(gbps=gbps, low_gbps=None, high_gbps=None))
+
+
+@pytest.mark.parametrize(("tolerance", "status"), [("0.5%", 0), ("0.1%", 1)])
+def test_the_script_prints_writes_and_judges(
+    tolerance: str,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(pyxfer, "ceiling", ceiling, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("nvbandwidth").write_text(f"#!/bin/sh\n{PRINTED}\n")
+    Path("nvbandwidth").chmod(0o755)
+    options = ["--nvbandwidth", "nvbandwidth", "--tolerance", tolerance, "--rounds", "2", "--export-json", "peers.json"]
+    assert peers.main(options) == status
+    written = msgspec.json.decode(Path("peers.json").read_bytes(), type=peers.Peers)
+    assert len(written.readings) == 2 * 2 * 2 * 4
+    assert peers.table(written) in capsys.readouterr().out

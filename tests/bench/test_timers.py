@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import timers
 from samples import make_device, make_environment
-from timed_calls import Call, Timer
+from timed_calls import EMPTY, Call, Timer
 
 from pyxfer import stats
 from pyxfer.errors import UsageError
@@ -30,11 +30,11 @@ LATER = [sample + 100e-6 for sample in STEADY]
 
 def test_timers_whose_intervals_overlap_agree() -> None:
     shifted = [sample + 1e-6 for sample in STEADY]
-    assert timers.agree([row("torch", STEADY), row("pyxfer", shifted)]) is True
+    assert timers.agree("torch to", [row("torch", STEADY), row("pyxfer", shifted)]) is True
 
 
 def test_timers_whose_noises_lie_apart_do_not_agree() -> None:
-    assert timers.agree([row("torch", STEADY), row("cupyx", STEADY), row("pyxfer", LATER)]) is False
+    assert timers.agree("torch to", [row("torch", STEADY), row("cupyx", STEADY), row("pyxfer", LATER)]) is False
 
 
 def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
@@ -42,11 +42,29 @@ def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
     assert wandering.summary.value is not None
     assert wandering.summary.value.high_s is not None
     assert wandering.summary.value.high_s < min(LATER)
-    assert timers.agree([wandering, row("pyxfer", LATER)]) is True
+    assert timers.agree("torch to", [wandering, row("pyxfer", LATER)]) is True
+
+
+def test_what_a_timer_reads_for_nothing_is_noise_too() -> None:
+    apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
+    assert timers.agree("torch to", [row("torch", STEADY), apart]) is False
+    own = row("cupyx", [4e-6] * 8, call=EMPTY)
+    assert timers.agree("torch to", [row("torch", STEADY), apart, own]) is True
+
+
+def test_another_timers_empty_reading_widens_nothing() -> None:
+    apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
+    own = row("pyxfer", [4e-6] * 8, call=EMPTY)
+    assert timers.agree("torch to", [row("torch", STEADY), apart, own]) is False
+
+
+def test_the_empty_callable_itself_has_no_verdict() -> None:
+    text = timers.table(document([row("torch", [1e-7] * 8, call=EMPTY), row("pyxfer", [4e-6] * 8, call=EMPTY)]))
+    assert [line.split()[-1] for line in text.splitlines()[2:]] == ["-", "-"]
 
 
 def test_one_timer_alone_gives_no_verdict() -> None:
-    assert timers.agree([row("torch", STEADY), missing("cupyx", "cupy is not installed")]) is None
+    assert timers.agree("torch to", [row("torch", STEADY), missing("cupyx", "cupy is not installed")]) is None
 
 
 def test_every_round_runs_every_timer_in_turned_order() -> None:

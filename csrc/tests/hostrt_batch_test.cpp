@@ -1,0 +1,128 @@
+#include <array>
+#include <cstring>
+
+#include "hostrt_support.hpp"
+
+namespace pyxfer::hostrt::testing {
+namespace {
+
+/// A batch of two pinned copies that a test can spoil before it is issued.
+class hostrt_batch : public hostrt {
+ protected:
+  void SetUp() override {
+    hostrt::SetUp();
+    stream_ = stream();
+    source_ = pinned(200);
+    target_ = device(200);
+    std::memset(source_, 9, 200);
+    sources_ = {source_, source_ + 100};
+    targets_ = {target_, target_ + 100};
+    attributes_[0].srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  }
+
+  cudaError_t issue() {
+#if CUDART_VERSION >= 13000
+    return cudaMemcpyBatchAsync(targets_.data(), const_cast<void const**>(sources_.data()),
+                                sizes_.data(), count_, attributes_.data(), first_of_.data(),
+                                attribute_count_, stream_);
+#else
+    return cudaMemcpyBatchAsync(targets_.data(), sources_.data(), sizes_.data(), count_,
+                                attributes_.data(), first_of_.data(), attribute_count_, &failed_,
+                                stream_);
+#endif
+  }
+
+  cudaStream_t stream_ = nullptr;
+  std::byte* source_ = nullptr;
+  std::byte* target_ = nullptr;
+  std::array<void*, 2> sources_{};
+  std::array<void*, 2> targets_{};
+  std::array<std::size_t, 2> sizes_{100, 100};
+  std::size_t count_ = 2;
+  std::array<cudaMemcpyAttributes, 2> attributes_{};
+  std::array<std::size_t, 2> first_of_{0, 1};
+  std::size_t attribute_count_ = 1;
+  std::size_t failed_ = 0;
+};
+
+TEST_F(hostrt_batch, every_copy_arrives) {
+  ASSERT_EQ(issue(), cudaSuccess);
+  std::vector<std::byte> back(200);
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(back.data(), target_, 200, cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(back, std::vector<std::byte>(200, std::byte{9}));
+}
+
+TEST_F(hostrt_batch, it_keeps_the_order_of_the_stream) {
+  gate closed;
+  ASSERT_EQ(closed.close(stream_), cudaSuccess);
+  ASSERT_EQ(issue(), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(stream_), cudaErrorNotReady);
+  closed.open();
+  EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+}
+
+TEST_F(hostrt_batch, it_returns_after_reading_sources_that_must_be_read_during_the_call) {
+  attributes_[0].srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
+  stall("cudaMemcpyBatchAsync", 1, 0.05);
+  ASSERT_EQ(issue(), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(stream_), cudaSuccess);
+}
+
+TEST_F(hostrt_batch, it_bears_the_latency_once) {
+  model_link({0, 0.1}, {0, 0});
+  auto const begun = now_s();
+  ASSERT_EQ(issue(), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+  EXPECT_GE(now_s() - begun, 0.1);
+  EXPECT_LT(now_s() - begun, 0.2);
+}
+
+TEST_F(hostrt_batch, the_legacy_stream_is_refused) {
+  stream_ = nullptr;
+  EXPECT_EQ(issue(), cudaErrorInvalidValue);
+  stream_ = cudaStreamLegacy;
+  EXPECT_EQ(issue(), cudaErrorInvalidValue);
+}
+
+TEST_F(hostrt_batch, an_empty_batch_is_refused) {
+  count_ = 0;
+  EXPECT_EQ(issue(), cudaErrorInvalidValue);
+}
+
+TEST_F(hostrt_batch, copies_without_attributes_are_refused) {
+  attribute_count_ = 0;
+  EXPECT_EQ(issue(), cudaErrorInvalidValue);
+}
+
+TEST_F(hostrt_batch, attributes_out_of_order_are_refused) {
+  attributes_[1].srcAccessOrder = cudaMemcpySrcAccessOrderAny;
+  attribute_count_ = 2;
+  EXPECT_EQ(issue(), cudaSuccess);
+  for (auto const& wrong : {std::array<std::size_t, 2>{1, 1}, {0, 0}, {0, 2}, {1, 0}}) {
+    first_of_ = wrong;
+    EXPECT_EQ(issue(), cudaErrorInvalidValue) << wrong[0] << ' ' << wrong[1];
+  }
+}
+
+TEST_F(hostrt_batch, an_access_order_is_needed) {
+  attributes_[0].srcAccessOrder = cudaMemcpySrcAccessOrderInvalid;
+  EXPECT_EQ(issue(), cudaErrorInvalidValue);
+}
+
+TEST_F(hostrt_batch, a_bad_copy_is_refused_with_all_others) {
+  sizes_[1] = 101;
+  ASSERT_EQ(issue(), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaStreamQuery(stream_), cudaSuccess);
+#if CUDART_VERSION < 13000
+  EXPECT_EQ(failed_, 1U);
+#endif
+}
+
+TEST_F(hostrt_batch, an_old_driver_does_not_have_it) {
+  set_missing("cudaMemcpyBatchAsync", true);
+  EXPECT_EQ(issue(), cudaErrorCallRequiresNewerDriver);
+}
+
+}  // namespace
+}  // namespace pyxfer::hostrt::testing

@@ -1,0 +1,100 @@
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "hostrt/configuration.hpp"
+#include "hostrt_support.hpp"
+
+namespace pyxfer::hostrt::testing {
+namespace {
+
+using hostrt_configuration = hostrt;
+
+std::string refusal_of(std::string const& line) {
+  try {
+    configure(line);
+  } catch (std::invalid_argument const& problem) { return problem.what(); }
+  return "none";
+}
+
+TEST_F(hostrt_configuration, one_line_holds_several_orders) {
+  configure("fail=cudaPeekAtLastError:2:4;missing=cudaMemGetInfo;devices=3;");
+  int count = 0;
+  std::size_t free = 0;
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaErrorCudartUnloading);
+  EXPECT_EQ(cudaMemGetInfo(&free, &free), cudaErrorCallRequiresNewerDriver);
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  EXPECT_EQ(count, 3);
+}
+
+TEST_F(hostrt_configuration, the_device_is_lost_at_a_call_or_at_once) {
+  configure("lose=cudaDeviceSynchronize:1:719");
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
+  reset();
+  configure("lose=214");
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorECCUncorrectable);
+}
+
+TEST_F(hostrt_configuration, the_driver_can_be_absent) {
+  configure("no-driver=100");
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorNoDevice);
+}
+
+TEST_F(hostrt_configuration, the_link_and_stalls_take_decimal_numbers) {
+  configure("link=1e9:0.05:2.5e9:0;stall=cudaDeviceSynchronize:1:0.05");
+  auto begun = now_s();
+  ASSERT_EQ(cudaMemcpy(device(8), pinned(8), 8, cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_GE(now_s() - begun, 0.05);
+  begun = now_s();
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_GE(now_s() - begun, 0.05);
+}
+
+TEST_F(hostrt_configuration, a_refusal_says_what_is_wrong) {
+  EXPECT_EQ(refusal_of("fial=cudaMalloc:1:2"),
+            "'fial=cudaMalloc:1:2' is none of fail=, lose=, stall=, link=, missing=, no-driver=, "
+            "devices=");
+  EXPECT_EQ(refusal_of("fail=cudaMalloc:1"),
+            "'fail=cudaMalloc:1': it takes 3 values between colons, not 2");
+  EXPECT_EQ(refusal_of("fail=cudaMallok:1:2"),
+            "'fail=cudaMallok:1:2': 'cudaMallok' is not a call of the host runtime");
+  EXPECT_EQ(refusal_of("devices=two"), "'devices=two': 'two' is not a number of the right sort");
+  EXPECT_EQ(refusal_of("stall=cudaMalloc:1:-2"), "'stall=cudaMalloc:1:-2': '-2' is out of range");
+  EXPECT_EQ(refusal_of("link=nan:0:0:0"), "'link=nan:0:0:0': 'nan' is out of range");
+}
+
+TEST_F(hostrt_configuration, nothing_is_carried_out_of_a_line_with_a_mistake) {
+  EXPECT_NE(refusal_of("no-driver=35;devices=99"), "none");
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+/// Runs in a process of its own, in which this variable is there before the first call.
+[[noreturn]] void exit_with_first_code(char const* line, int calls) {
+  setenv("PYXFER_HOSTRT", line, 1);
+  auto code = cudaSuccess;
+  for (int i = 0; i < calls; ++i) code = cudaDeviceSynchronize();
+  std::fflush(stderr);
+  std::_Exit(code % 256);
+}
+
+// Not the fixture: its calls would come before the variable.
+class hostrt_environment : public ::testing::Test {
+ protected:
+  void SetUp() override { ::testing::GTEST_FLAG(death_test_style) = "threadsafe"; }
+};
+
+TEST_F(hostrt_environment, the_variable_is_read_at_the_first_call) {
+  EXPECT_EXIT(exit_with_first_code("fail=cudaDeviceSynchronize:2:100", 2),
+              ::testing::ExitedWithCode(cudaErrorNoDevice), "");
+}
+
+TEST_F(hostrt_environment, a_mistake_makes_every_call_fail_and_says_why_once) {
+  EXPECT_EXIT(exit_with_first_code("nonsense", 2), ::testing::ExitedWithCode(cudaErrorInvalidValue),
+              "^PYXFER_HOSTRT cannot be read, so every CUDA call will fail: 'nonsense' is none of "
+              "[^\n]*\n$");
+}
+
+}  // namespace
+}  // namespace pyxfer::hostrt::testing

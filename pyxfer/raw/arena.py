@@ -1,0 +1,142 @@
+"""The memory that raw copies go between: allocated once, touched, and divided into places that are used in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyxfer.errors import UsageError
+from pyxfer.machine.memory import available_host_bytes
+from pyxfer.units import format_size
+
+if TYPE_CHECKING:
+    from pyxfer.model import Direction, Memory
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import DeviceBuffer, HostBuffer, Lane
+
+PLACE_BYTES = 4096
+# Copies below this are so short that reading a far-away page table would be part of them; few places are enough, because
+# all of a copy engine's reads come from memory or cache at the link's speed.
+SMALL_BYTES = 1 << 20
+SMALL_SLOTS = 32
+# What stays free for everybody else, the page-locking driver included.
+HEADROOM = 0.9
+
+
+class Arena:
+    """Host buffers, one a kind of memory, and one device buffer of the same layout.
+
+    The first part holds what is sent to the device, twice the largest size so that sources rotate; the second part
+    receives what comes back.
+    """
+
+    def __init__(self, engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
+        self._engine = engine
+        self._device = device
+        self._sent_bytes = sent_bytes(largest, cache_bytes)
+        self._total_bytes = self._sent_bytes + _placed(largest)
+        self._host: dict[Memory, HostBuffer] = {}
+        self._scratch: HostBuffer | None = None
+        self._remote: DeviceBuffer | None = None
+        try:
+            self._allocate(memories, largest)
+        except BaseException:
+            self.close()
+            raise
+
+    def _allocate(self, memories: Sequence[Memory], largest: int) -> None:
+        self._remote = self._engine.DeviceBuffer(self._total_bytes, self._device)
+        for memory in dict.fromkeys(memories):
+            self._host[memory] = self._engine.HostBuffer(self._total_bytes, memory, self._device)
+        self._scratch = self._engine.HostBuffer(largest, "pageable", self._device)
+
+    @property
+    def scratch_address(self) -> int:
+        """Host memory of the largest size that no copy touches."""
+        return self._held(self._scratch).address
+
+    def forget_received(self, memory: Memory, lane: Lane, turn: int) -> None:
+        """Give back the pages of the place that a copy from the device will go to, so that it touches them first."""
+        place = self._sent_bytes + turn % lane.slots * _placed(lane.nbytes)
+        self._host[memory].forget(place, lane.nbytes)
+
+    def pages(self, memory: Memory) -> tuple[int, int]:
+        """Address and size of the buffer of one kind of memory, to see where its pages lie."""
+        return self._host[memory].address, self._total_bytes
+
+    def lane(self, direction: Direction, memory: Memory, nbytes: int) -> Lane:
+        """The places for copies of one size in one direction."""
+        offset, part_bytes = (
+            (0, self._sent_bytes) if direction == "h2d" else (self._sent_bytes, self._total_bytes - self._sent_bytes)
+        )
+        stride = _placed(nbytes)
+        slots = max(1, part_bytes // stride)
+        if nbytes < SMALL_BYTES:
+            slots = min(slots, SMALL_SLOTS)
+        host = self._host[memory].address + offset
+        return self._engine.Lane(direction, host, self._held(self._remote).address + offset, nbytes, stride, slots)
+
+    def close(self) -> None:
+        """Give everything back; the first error is raised when all has been tried."""
+        faults: list[Exception] = []
+        for buffer in self._buffers():
+            try:
+                buffer.close()
+            except Exception as error:  # noqa: BLE001 - the others must still be released
+                faults.append(error)
+        if faults:
+            raise faults[0]
+
+    def abandon(self) -> None:
+        """Leave everything to the end of the process: copies may still be under way."""
+        for buffer in self._buffers():
+            buffer.abandon()
+
+    def _buffers(self) -> list[HostBuffer | DeviceBuffer]:
+        every = [*self._host.values(), self._scratch, self._remote]
+        return [buffer for buffer in every if buffer is not None]
+
+    @staticmethod
+    def _held(buffer: DeviceBuffer | HostBuffer | None) -> DeviceBuffer | HostBuffer:
+        if buffer is None:
+            raise RuntimeError("the arena has been closed")
+        return buffer
+
+
+def check_room(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
+    """Refuse sizes that the machine has no memory for, before anything is allocated.
+
+    Raises:
+        UsageError: says how much is wanted, how much there is, and what to ask for instead.
+
+    """
+    total = sent_bytes(largest, cache_bytes) + _placed(largest)
+    host = total * len(set(memories)) + largest
+    if engine.RUNTIME == "host":  # there the device's memory is the same memory
+        host += total
+    else:
+        free, _ = engine.memory_info(device)
+        _refuse(total, free, largest, "device memory")
+    available = available_host_bytes().value
+    if available is not None:
+        _refuse(host, available, largest, "host memory")
+
+
+def sent_bytes(largest: int, cache_bytes: int) -> int:
+    """The first part: twice the largest size, and at large sizes more than the last-level cache."""
+    twice = 2 * _placed(largest)
+    if largest < SMALL_BYTES:
+        return max(twice, SMALL_SLOTS * PLACE_BYTES)
+    return _placed(max(twice, cache_bytes * 3 // 2))
+
+
+def _refuse(wanted: int, free: int, largest: int, what: str) -> None:
+    if wanted > free * HEADROOM:
+        raise UsageError(
+            f"Copies of {format_size(largest)} need {format_size(wanted)} of {what}, several buffers of that size, and "
+            f"{format_size(free)} is free. Ask for smaller --sizes, or fewer kinds of --memory."
+        )
+
+
+def _placed(nbytes: int) -> int:
+    return -(-nbytes // PLACE_BYTES) * PLACE_BYTES

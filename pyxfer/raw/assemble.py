@@ -1,0 +1,191 @@
+"""From trials to measurements: statistics, shares of the ceiling and of the peak, and what a reader must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyxfer import stats
+from pyxfer.model import Bracket, Curve, Fact, Link, Measurement, Rate, Remark, Share, Side, Summary, Trial, unknown
+from pyxfer.raw.subjects import RawSubject
+from pyxfer.raw.ways import Way
+from pyxfer.sampling.subject import Series
+from pyxfer.units import format_gbps, format_percent
+
+NO_TRIAL = "the budget was spent before its first trial: give a longer --budget"
+
+
+@dataclass
+class Collected:
+    """What is known of one way at one size, measured or not."""
+
+    way: Way
+    nbytes: int
+    unavailable: str | None = None
+    subject: RawSubject | None = None
+    series: Series | None = None
+    verified: Fact[bool] = field(default_factory=lambda: unknown("the run ended before it was verified"))
+    first_s: Fact[float] = field(default_factory=lambda: unknown("the run ended before its first copy"))
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Makes measurements; the same for a run under way and for a finished one."""
+
+    link: Link
+    precision: float
+    budget_s: float
+
+    def measurements(self, collected: Sequence[Collected]) -> tuple[Measurement, ...]:
+        """In the order collected, the sides of a copy both ways one after the other."""
+        ceilings = _ceilings(collected)
+        return tuple(
+            self._measurement(each, side, ceilings.get((each.way.direction, side, each.nbytes)))
+            for each in collected
+            for side in _sides(each.way)
+        )
+
+    def _measurement(self, found: Collected, side: Side, ceiling: Sequence[Trial] | None) -> Measurement:
+        trials = tuple(found.series.trials.get(side, ())) if found.series else ()
+        valid = [trial for trial in trials if trial.invalid is None]
+        summary = stats.summarise([trial.elapsed_s for trial in valid]) if valid else None
+        moved = found.nbytes * (2 if side == "sum" else 1)
+        rate = self._rate(found, side, moved, summary, trials)
+        return Measurement(
+            route=found.way.route,
+            direction=found.way.direction,
+            side=side,
+            memory=found.way.memory,
+            mode=found.way.mode,
+            variant=found.way.variant,
+            bracket=_bracket(found),
+            nbytes=found.nbytes,
+            moved_bytes=moved,
+            rate=rate,
+            peak_share=self._peak_share(side, rate),
+            ceiling_share=_ceiling_share(valid, ceiling, rate),
+            verified=found.verified if found.unavailable is None else unknown(found.unavailable),
+            first_s=found.first_s if found.unavailable is None else unknown(found.unavailable),
+            summary=summary,
+            dispatch=_summary_of([trial.dispatch_s for trial in valid]),
+            wall=_summary_of([trial.wall_s for trial in valid]),
+            trials=trials,
+            remarks=self._remarks(found, valid, trials, summary),
+        )
+
+    def _rate(
+        self, found: Collected, side: Side, moved: int, summary: Summary | None, trials: Sequence[Trial]
+    ) -> Fact[Rate]:
+        reason = found.unavailable or (found.series.failure if found.series else None)
+        if summary is None:
+            return unknown(reason or _why_no_trial(trials))
+        if found.verified.value is False:
+            return unknown("what arrived was not what was sent, so no bandwidth is given")
+        if summary.median_s <= 0:
+            return unknown("half of the trials took no time that the event clock could see: ask for larger --sizes")
+        rate = stats.rate(moved, summary)
+        peak = self.link.peak_gbps(side).value
+        if peak is not None and rate.gbps > peak:
+            return unknown(
+                f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(peak)}, so these bytes did "
+                "not all cross it"
+            )
+        return Fact(rate)
+
+    def _peak_share(self, side: Side, rate: Fact[Rate]) -> Fact[float]:
+        peak = self.link.peak_gbps(side)
+        if rate.value is None:
+            return unknown(rate.reason or "")
+        if peak.value is None:
+            return unknown(peak.reason or "")
+        return Fact(rate.value.gbps / peak.value)
+
+    def _remarks(
+        self, found: Collected, valid: Sequence[Trial], trials: Sequence[Trial], summary: Summary | None
+    ) -> tuple[Remark, ...]:
+        remarks = []
+        if summary is not None:
+            doubt = stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
+            remarks += [doubt] if doubt else []
+        if found.series is not None and found.series.failure and summary is not None:
+            remarks.append(Remark("failed", f"it ended early: {found.series.failure}"))
+        if valid and len(valid) < len(trials):
+            share = format_percent(1 - len(valid) / len(trials))
+            reason = next(trial.invalid for trial in trials if trial.invalid)
+            remarks.append(Remark("invalid-trials", f"{share} of the trials were not used: {reason}"))
+        return tuple(remarks)
+
+
+def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
+    """A fit for every route, direction, side and variant that was measured."""
+    points: dict[tuple[str, str, Side, str], list[Measurement]] = {}
+    for each in measurements:
+        points.setdefault((each.route, each.direction, each.side, each.variant), []).append(each)
+    return tuple(_curve(each) for each in points.values())
+
+
+def _curve(points: Sequence[Measurement]) -> Curve:
+    known = [(each.moved_bytes, each.elapsed_s) for each in points if each.gbps is not None and each.elapsed_s]
+    fit = stats.fit_curve(known)
+    first = points[0]
+    return Curve(
+        route=first.route,
+        direction=first.direction,
+        side=first.side,
+        variant=first.variant,
+        latency_s=fit.latency_s,
+        asymptote_gbps=fit.asymptote_gbps,
+        half_bytes=fit.half_bytes,
+        worst_misfit=fit.worst_misfit,
+    )
+
+
+def _ceilings(collected: Sequence[Collected]) -> Mapping[tuple[str, Side, int], Sequence[Trial]]:
+    """The trials of the best verified route of each direction, side and size."""
+    best: dict[tuple[str, Side, int], tuple[float, Sequence[Trial]]] = {}
+    for found in collected:
+        if found.series is None or found.verified.value is False or found.way.variant != "warm":
+            continue
+        for side in found.series.trials:
+            times = found.series.valid_times(side)
+            if not times:
+                continue
+            place = (found.way.direction, side, found.nbytes)
+            median = stats.summarise(times).median_s
+            if place not in best or median < best[place][0]:
+                best[place] = (median, found.series.trials[side])
+    return {place: trials for place, (_, trials) in best.items()}
+
+
+def _ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
+    """The median of the ratios round by round: a machine's drift is in both."""
+    if rate.value is None:
+        return unknown(rate.reason or "")
+    reference = {trial.round: trial.elapsed_s for trial in ceiling or () if trial.invalid is None}
+    shared = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
+    shared = [(above, below) for above, below in shared if above > 0 and below > 0]
+    if not shared:
+        return unknown("no round has a valid trial of this and of the ceiling")
+    return Fact(stats.ratio_share([above for above, _ in shared], [below for _, below in shared]))
+
+
+def _summary_of(seconds: Sequence[float | None]) -> Summary | None:
+    known = [each for each in seconds if each is not None]
+    return stats.summarise(known) if known else None
+
+
+def _why_no_trial(trials: Sequence[Trial]) -> str:
+    invalid = next((trial.invalid for trial in trials if trial.invalid), None)
+    return f"no trial was valid: {invalid}" if invalid else NO_TRIAL
+
+
+def _sides(way: Way) -> tuple[Side, ...]:
+    if way.direction == "both":
+        return ("h2d", "d2h", "sum")
+    return ("h2d",) if way.direction == "h2d" else ("d2h",)
+
+
+def _bracket(found: Collected) -> Bracket:
+    if found.way.mode == "memcpy":
+        return "drained"
+    return "gated" if found.way.page_locked else "stream"

@@ -1,0 +1,303 @@
+"""A ceiling run: what the link does, raw, for every way and size that was asked for."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyxfer.errors import (
+    CancelledError,
+    CleanupWarning,
+    CudaError,
+    CudaUnavailableError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    PyxferError,
+)
+from pyxfer.machine.caches import last_level_bytes
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.machine.link import link_under_load, read_link, with_load
+from pyxfer.machine.numa import bind, device_node, verify_pages
+from pyxfer.model import Device, Environment, Fact, LinkState, LockingCost, Memory, Placement, Remark, Run, unknown
+from pyxfer.model import Ending as RunEnding
+from pyxfer.native import HOST, Choice, choose
+from pyxfer.raw.arena import check_room
+from pyxfer.raw.assemble import Assembler, Collected, curves
+from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
+from pyxfer.raw.request import DEFAULT_BUDGET_S, DEFAULT_PRECISION, DEFAULT_SIZES, Request, make_request
+from pyxfer.raw.subjects import RawSubject, make_subject
+from pyxfer.raw.wake import wake_link
+from pyxfer.raw.ways import AUTO, why_not
+from pyxfer.raw.workshop import Workshop
+from pyxfer.sampling.exclusive import Presence, turn
+from pyxfer.sampling.interruptible import Ending, run_interruptible
+from pyxfer.sampling.progress import OnProgress, Progress, silent
+from pyxfer.sampling.rounds import Group, Sampler
+from pyxfer.units import format_size
+
+if TYPE_CHECKING:
+    from pyxfer.sampling.subject import Subject
+
+SaveTo = Callable[[Run], None]
+# No copy that a machine can hold takes this long; a device that does has hung.
+PATIENCE_S = 30.0
+# Often enough that a killed run loses little, seldom enough that writing is no part of the measurement.
+SAVE_EVERY_S = 2.0
+WAKE_BYTES = 16 << 20
+_NOT_TAKEN = "the run ended before it was read"
+
+
+def ceiling(
+    device: int | str = 0,
+    *,
+    directions: Sequence[str] = ("h2d", "d2h", "both"),
+    memories: Sequence[str] = ("pageable", "pinned"),
+    modes: Sequence[str] = (AUTO,),
+    sizes: str | Sequence[int] = DEFAULT_SIZES,
+    fresh: bool = False,
+    precision: float = DEFAULT_PRECISION,
+    budget_s: float = DEFAULT_BUDGET_S,
+    seed: int | None = None,
+    require_gpu: bool = False,
+    on_progress: OnProgress | None = None,
+    save_to: SaveTo | None = None,
+) -> Run:
+    """Measure raw copies and return the run.
+
+    Ctrl-C ends it within a second with what was measured (`run.ended == "interrupted"`); so does a device that fails
+    in the middle (`"failed"`, `run.failure` says why). `save_to` is given the run so far every few seconds.
+
+    Raises:
+        UsageError: something asked for cannot be; nothing was measured.
+        CudaUnavailableError: a GPU is required and none is usable.
+        CudaError: the device failed before anything was measured.
+
+    """
+    request = make_request(
+        device, directions, memories, modes, sizes, fresh=fresh, precision=precision, budget_s=budget_s, seed=seed
+    )
+    choice = choose(device, require_gpu)
+    found = find_device(choice.engine, 0 if device == HOST else device)
+    check_room(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
+    with turn(found.uuid.value or found.name):
+        return Session(choice, found, request, on_progress or silent, save_to or _nowhere).run()
+
+
+class Session:
+    """One run under way."""
+
+    def __init__(
+        self, choice: Choice, device: Device, request: Request, on_progress: OnProgress, save_to: SaveTo
+    ) -> None:
+        self._choice = choice
+        self._device = device
+        self._request = request
+        self._on_progress = on_progress
+        self._save_to = save_to
+        self._started = self._saved = time.perf_counter()
+        self._link = read_link(choice.engine, device)
+        self._before = read_environment(choice.engine, device)
+        self._after: Environment | None = None
+        node = device_node(device)
+        self._placement = Placement(node, unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN))
+        self._collected = [Collected(way, nbytes) for nbytes in request.sizes for way in request.ways]
+        self._locking: dict[Memory, list[float]] = {}
+        self._presence = Presence(device.uuid.value or device.name)
+        self._workshop = Workshop(choice.engine, device.index, PATIENCE_S)
+        self._remarks: list[Remark] = []
+
+    def run(self) -> Run:
+        """Measure until done, interrupted or failed."""
+        ended: RunEnding = "complete"
+        failure: str | None = None
+        try:
+            how = run_interruptible(self._work, self._workshop.cancel)
+            if how is not Ending.DONE:
+                ended = "interrupted"
+            if how is Ending.STUCK:
+                self._remarks.append(_STUCK)
+        except (PyxferError, MemoryError) as error:
+            if not any(found.series and found.series.trials for found in self._collected):
+                raise
+            ended, failure = "failed", str(error)
+        run = self._document(ended, failure)
+        self._save_to(run)
+        return run
+
+    def _work(self) -> None:
+        """Everything that touches the device; in a thread of its own."""
+        try:
+            with self._presence, bind(self._choice.engine, self._placement.device_node) as placement:
+                self._placement = placement
+                self._measure()
+                self._after = read_environment(self._choice.engine, self._device)
+        except DeviceTimeoutError:
+            self._workshop.abandon()
+            self._remarks.append(_STUCK)
+            raise
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        for fault in self._workshop.close():
+            self._remarks.append(Remark("cleanup", f"Something could not be released: {fault}"))
+            warnings.warn(fault, CleanupWarning, stacklevel=2)
+
+    def _measure(self) -> None:
+        request = self._request
+        self._on_progress(Progress("preparing", 0.0, "allocating memory"))
+        self._workshop.allocate(request.memories, request.largest, _cache_bytes())
+        self._place_pages()
+        self._wake()
+        self._time_locking()
+        self._prepare()
+        deadline = self._started + request.budget_s
+        groups = [self._group(nbytes) for nbytes in request.sizes]
+        sampler = Sampler(
+            groups=[group for group in groups if group.series],
+            precision=request.precision,
+            deadline_s=deadline,
+            seed=request.seed,
+            cancelled=self._workshop.cancelled,
+            on_progress=self._on_progress,
+            on_turn=self._keep,
+        )
+        sampler.run()
+
+    def _place_pages(self) -> None:
+        """Where the memory that counts really lies."""
+        memory = self._request.memories[-1]
+        pages = verify_pages(self._choice.engine, *self._workshop.arena.pages(memory))
+        before = self._placement
+        self._placement = Placement(before.device_node, before.cpus, before.memory_node, pages)
+
+    def _wake(self) -> None:
+        lane = self._workshop.arena.lane("h2d", self._request.memories[-1], min(WAKE_BYTES, self._request.largest))
+        gated = self._request.memories[-1] != "pageable"
+
+        def read() -> Fact[LinkState]:
+            return link_under_load(self._device)
+
+        state = wake_link(self._workshop.copier(1), lane, read, self._workshop.cancelled, gated=gated)
+        self._link = with_load(self._link, state)
+
+    def _time_locking(self) -> None:
+        for memory in LOCKED_KINDS:
+            if memory in self._request.memories and not self._late():
+                self._locking[memory] = measure_locking(
+                    self._choice.engine, self._device.index, memory, self._request.largest, self._workshop.cancelled
+                )
+
+    def _prepare(self) -> None:
+        """First copies, windows and verification of every way at every size, outside the trials."""
+        for done, found in enumerate(self._collected):
+            if self._workshop.cancelled():
+                raise CancelledError("the measurement was asked to end")
+            found.unavailable = why_not(self._choice.engine, found.way)
+            if found.unavailable is not None or self._late():
+                continue
+            text = f"verifying {found.way.route} {found.way.direction} {format_size(found.nbytes)}"
+            self._on_progress(Progress("preparing", done / len(self._collected), text))
+            self._prepare_one(found, done)
+
+    def _prepare_one(self, found: Collected, number: int) -> None:
+        shop = self._workshop
+        try:
+            subject: RawSubject = make_subject(
+                shop.engine, found.way, found.nbytes, shop.arena, shop.copier(found.way.streams), shop.device
+            )
+            found.first_s = Fact(subject.calibrate())
+            found.verified = subject.verify(self._request.seed + number)
+        except (CudaUnavailableError, DeviceLostError):
+            raise
+        except CudaError as error:
+            found.unavailable = str(error)
+        else:
+            found.subject = subject
+
+    def _group(self, nbytes: int) -> Group:
+        members = [found for found in self._collected if found.nbytes == nbytes and found.subject is not None]
+        subjects: list[Subject] = [found.subject for found in members if found.subject is not None]
+        group = Group.of(format_size(nbytes), subjects)
+        for found, series in zip(members, group.series, strict=True):
+            found.series = series
+        return group
+
+    def _late(self) -> bool:
+        return time.perf_counter() > self._started + self._request.budget_s
+
+    def _keep(self) -> None:
+        """Save what there is, now and then; and see who else measures."""
+        now = time.perf_counter()
+        if now - self._saved < SAVE_EVERY_S:
+            return
+        self._presence.look()
+        self._save_to(self._document("interrupted", None))
+        self._saved = time.perf_counter()
+
+    def _document(self, ended: RunEnding, failure: str | None) -> Run:
+        request = self._request
+        measurements = Assembler(self._link, request.precision, request.budget_s).measurements(self._collected)
+        locking: list[LockingCost] = [
+            locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()
+        ]
+        return Run(
+            kind="ceiling",
+            ended=ended,
+            runtime=self._choice.runtime,
+            runtime_reason=self._choice.reason,
+            parameters=request.parameters(),
+            device=self._device,
+            link=self._link,
+            placement=self._placement,
+            environment=self._before,
+            environment_after=self._after,
+            duration_s=time.perf_counter() - self._started,
+            measurements=measurements,
+            curves=curves(measurements) if len(request.sizes) > 1 else (),
+            locking=tuple(locking),
+            remarks=tuple([*self._remarks, *self._circumstances()]),
+            failure=failure,
+        )
+
+    def _circumstances(self) -> list[Remark]:
+        remarks = [_others(sorted(self._presence.met))] if self._presence.met else []
+        for environment in (self._before, self._after):
+            reasons = environment.throttle_reasons.value if environment else None
+            if reasons:
+                remarks.append(
+                    Remark(
+                        "throttled",
+                        f"The GPU's clocks were held down: {', '.join(reasons)}.",
+                        "see nvidia-smi -q -d PERFORMANCE, and measure again when it is cool and has its power",
+                    )
+                )
+                break
+        return remarks
+
+
+_STUCK = Remark(
+    "stuck",
+    "The device did not answer in time; its memory is left to the end of this process.",
+    "look at nvidia-smi and for Xid in dmesg",
+)
+
+
+def _others(pids: Sequence[int]) -> Remark:
+    who = ", ".join(str(pid) for pid in pids)
+    return Remark(
+        "contended",
+        f"Another pyxfer measured this device at the same time (process {who}), so figures may be low.",
+        "measure again when it has ended",
+    )
+
+
+def _cache_bytes() -> int:
+    return last_level_bytes().value or 0
+
+
+def _nowhere(_: Run) -> None:
+    """Nobody wants it saved."""

@@ -1,0 +1,217 @@
+"""Raw copies as subjects of the sampler: one way, and both ways at once."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pyxfer.model import Fact, Side, Trial
+from pyxfer.raw.ways import Way
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Copier, Lane, Sample
+    from pyxfer.raw.arena import Arena
+
+# A window this long makes the event clock's half microsecond less than a part in five thousand.
+WINDOW_S = 0.003
+# Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md); nvbandwidth queues as many.
+MOST_COPIES = 16
+MOST_WARMUPS = 4
+MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
+CALIBRATION_COPIES = 4
+
+
+class OneWay:
+    """Copies of one size in one direction."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        self.way = way
+        self.nbytes = nbytes
+        self._engine = engine
+        self._device = device
+        self._arena = arena
+        self._copier = copier
+        self._lane = arena.lane(way.direction, way.memory, nbytes)
+        self._slot = 0
+        self._copies = 1
+        self._warmups = 1
+
+    @property
+    def key(self) -> str:
+        """Its way; sizes are groups."""
+        return self.way.key
+
+    @property
+    def anchor(self) -> str | None:
+        """Queued copies of pinned memory, which are the ceiling nearly everywhere."""
+        return Way(self.way.direction, "pinned", "async").key
+
+    @property
+    def gated(self) -> bool:
+        """Whether a window of copies is queued behind a gate."""
+        return self.way.page_locked and self.way.mode != "memcpy"
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One window, or one copy where a window cannot be queued."""
+        if self.way.variant == "fresh":
+            self._arena.forget_received(self.way.memory, self._lane, self._slot)
+        sample = self._run(self._copies, self._warmups)
+        return {_side(self.way): as_trial(sample, round_index)}
+
+    def calibrate(self) -> float:
+        """Choose the window; returns the seconds that the very first copy took."""
+        first = self._run(1, 0)
+        if self.gated:
+            once = self._run(CALIBRATION_COPIES, 1).elapsed_s
+            self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
+            self._warmups = max(1, min(MOST_WARMUPS, self._copies // 4))
+        return first.elapsed_s
+
+    def verify(self, seed: int) -> Fact[bool]:
+        """Send fresh random data over poison and look at what arrived."""
+        scratch = self._arena.scratch_address
+        self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
+        self._slot = 0
+        self._run(1, 0)
+        slow = self.way.memory == "write-combined"
+        wrong = self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow)
+        return Fact(wrong is None)
+
+    def _run(self, copies: int, warmups: int) -> Sample:
+        slot = self._slot
+        self._slot += copies + warmups
+        if self.way.mode == "memcpy":
+            return self._copier.drained(self._lane, slot)
+        issue = "split" if self.way.mode.startswith("streams:") else self.way.mode
+        if self.gated:
+            return self._copier.gated(issue, self._lane, copies, warmups, slot)
+        return self._copier.on_stream(issue, self._lane, slot)
+
+
+class BothWays:
+    """Copies of one size in both directions at once."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        self.way = way
+        self.nbytes = nbytes
+        self._engine = engine
+        self._device = device
+        self._arena = arena
+        self._copier = copier
+        self._lanes = (arena.lane("h2d", way.memory, nbytes), arena.lane("d2h", way.memory, nbytes))
+        self._slot = 0
+        self._copies = 1
+        self._warmups = 1
+        self._tails = (1, 1)
+        self._extra = 0
+
+    @property
+    def key(self) -> str:
+        """Its way; sizes are groups."""
+        return self.way.key
+
+    @property
+    def anchor(self) -> str | None:
+        """Both ways between pinned memory and the device."""
+        return Way("both", "pinned", "async").key
+
+    @property
+    def gated(self) -> bool:
+        """Whether both sides are queued behind a gate."""
+        return self.way.page_locked
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One window each way; the sum is that of the two rates."""
+        h2d, d2h = self._run(self._copies, self._warmups)
+        if h2d.invalid or d2h.invalid:
+            self._extra = min(self._extra + 1, MOST_WARMUPS)
+            self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
+        trials: dict[Side, Trial] = {"h2d": as_trial(h2d, round_index), "d2h": as_trial(d2h, round_index)}
+        trials["sum"] = _together(trials["h2d"], trials["d2h"])
+        return trials
+
+    def calibrate(self) -> float:
+        """Choose the windows; returns the seconds that the very first pair of copies took."""
+        h2d, d2h = self._run(1, 0)
+        first = max(h2d.elapsed_s, d2h.elapsed_s)
+        again = self._run(2, 1)
+        self._fit_window(again[0].elapsed_s, again[1].elapsed_s)
+        return first
+
+    def verify(self, seed: int) -> Fact[bool]:
+        """Fresh random data over poison on both sides, both copied at once."""
+        scratch = self._arena.scratch_address
+        self._slot = 0
+        for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True):
+            self._engine.prepare_check(self._device, lane, 0, salt, scratch)
+        self._run(1, 0)
+        slow = self.way.memory == "write-combined"
+        wrong = [
+            self._engine.first_wrong(self._device, lane, 0, salt, scratch, slow)
+            for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True)
+        ]
+        return Fact(all(each is None for each in wrong))
+
+    def _run(self, copies: int, warmups: int) -> list[Sample]:
+        slot = self._slot
+        if not self.gated:
+            self._slot += copies
+            return self._copier.both_threads(*self._lanes, copies, slot)
+        self._slot += copies + warmups + max(self._tails)
+        return self._copier.both_gated(*self._lanes, copies, warmups, self._tails, slot)
+
+    def _fit_window(self, h2d_s: float, d2h_s: float) -> None:
+        """A window of some milliseconds, and tails so that the quicker side outlasts the slower side's window.
+
+        Where the sides did not overlap, more copies run before and after it.
+        """
+        slower = max(h2d_s, d2h_s, 1e-9)
+        self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
+        self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
+        while self._copies > 1 and max(self._needed_tails(h2d_s, d2h_s)) > MOST_QUEUED:
+            self._copies -= 1
+        self._tails = self._needed_tails(h2d_s, d2h_s)
+
+    def _needed_tails(self, h2d_s: float, d2h_s: float) -> tuple[int, int]:
+        before = self._warmups + self._copies
+        spare = self._extra + max(1, before // 4)
+
+        def tail(own_s: float, other_s: float) -> int:
+            return max(0, math.ceil(before * other_s / max(own_s, 1e-9)) - before) + spare
+
+        return tail(h2d_s, d2h_s), tail(d2h_s, h2d_s)
+
+
+RawSubject = OneWay | BothWays
+
+
+def make_subject(engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawSubject:
+    """The subject of a way."""
+    kind = BothWays if way.direction == "both" else OneWay
+    return kind(engine, way, nbytes, arena, copier, device)
+
+
+def as_trial(sample: Sample, round_index: int) -> Trial:
+    """What the engine gave, as the document keeps it."""
+    return Trial(
+        round=round_index,
+        elapsed_s=sample.elapsed_s,
+        dispatch_s=sample.dispatch_s,
+        wall_s=sample.wall_s,
+        copies=sample.copies,
+        invalid=sample.invalid or None,
+    )
+
+
+def _together(h2d: Trial, d2h: Trial) -> Trial:
+    """Two transfers at the sum of both rates: their time is the harmonic mean of the two."""
+    seconds = h2d.elapsed_s + d2h.elapsed_s
+    elapsed = 2 * h2d.elapsed_s * d2h.elapsed_s / seconds if seconds > 0 else 0.0
+    return Trial(h2d.round, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid)
+
+
+def _side(way: Way) -> Side:
+    return "h2d" if way.direction == "h2d" else "d2h"

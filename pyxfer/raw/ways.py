@@ -1,0 +1,153 @@
+"""The raw routes: which memory, which mode, which direction, and whether they are to be had here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+
+from pyxfer.errors import UsageError
+from pyxfer.model import Direction, Memory, Variant
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+
+Word = TypeVar("Word", bound=str)
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+MEMORIES: tuple[Memory, ...] = get_args(Memory)
+AUTO = "auto"
+MOST_STREAMS = 16
+SHOWN_MODES = ("memcpy", "async", "streams:2", "streams:4", "batch")
+# The driver's cuMemcpyBatchAsync came with CUDA 12.8.
+BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way for bytes to go: a direction of a raw route."""
+
+    direction: Direction
+    memory: Memory
+    mode: str
+    variant: Variant = "warm"
+
+    @property
+    def route(self) -> str:
+        """The route's name, `owner.name`."""
+        return f"raw.{self.memory}-{self.mode}"
+
+    @property
+    def key(self) -> str:
+        """Tells it apart among the ways of one size."""
+        return f"{self.route} {self.direction} {self.variant}"
+
+    @property
+    def streams(self) -> int:
+        """How many streams it keeps busy."""
+        if self.direction == "both":
+            return 2
+        return int(self.mode.partition(":")[2]) if self.mode.startswith("streams:") else 1
+
+    @property
+    def page_locked(self) -> bool:
+        """Whether the copy engine reads the memory itself; only then can a window be queued behind a gate."""
+        return self.memory != "pageable"
+
+
+@dataclass(frozen=True)
+class RouteStatus:
+    """A line of `pyxfer list`."""
+
+    name: str
+    direction: tuple[Direction, ...]
+    memory: Memory
+    mode: str
+    available: bool
+    reason: str
+
+
+def plan_ways(
+    directions: Sequence[str], memories: Sequence[str], modes: Sequence[str], *, fresh: bool
+) -> tuple[Way, ...]:
+    """Every combination that was asked for, `auto` resolved, fresh variants behind the warm ones.
+
+    Raises:
+        UsageError: a word that is not known, or a fresh variant where there is none.
+
+    """
+    ways = [
+        Way(_known(direction, DIRECTIONS, "direction"), _known(memory, MEMORIES, "memory"), mode)
+        for direction in _some(directions, "direction")
+        for memory in _some(memories, "memory")
+        for mode in _modes_for(direction, memory, _some(modes, "mode"))
+    ]
+    if not fresh:
+        return tuple(dict.fromkeys(ways))
+    fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if _can_be_fresh(way)]
+    if not fresh_ways:
+        raise UsageError(
+            "--fresh times the first touch of a pageable destination, and nothing asked for has one: "
+            "add --direction d2h --memory pageable."
+        )
+    return tuple(dict.fromkeys([*ways, *fresh_ways]))
+
+
+def why_not(engine: Engine, way: Way) -> str | None:
+    """Why this way cannot be had here; None where it can."""
+    if way.direction == "both" and way.mode == "memcpy":
+        return "cudaMemcpy uses one stream, so two directions would take turns: use --mode async"
+    if way.direction == "both" and way.mode != "async":
+        return "both directions already use a stream each: use --mode async"
+    if way.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+        return "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
+    return None
+
+
+def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
+    """Every raw route, and for each what it can do here or why it cannot."""
+    return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in SHOWN_MODES)
+
+
+def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
+    reasons = {direction: why_not(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
+    usable = tuple(direction for direction, reason in reasons.items() if reason is None)
+    missing = dict.fromkeys(reason for reason in reasons.values() if reason is not None)
+    return RouteStatus(f"raw.{memory}-{mode}", usable, memory, mode, bool(usable), "; ".join(missing))
+
+
+def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
+    return [_automatic(direction, memory) if mode == AUTO else _checked_mode(mode) for mode in modes]
+
+
+def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
+    """What a program would use: cudaMemcpy for ordinary memory, queued copies for page-locked memory."""
+    return "memcpy" if memory == "pageable" and direction != "both" else "async"
+
+
+def _checked_mode(mode: str) -> str:
+    name, _, count = mode.partition(":")
+    if name == "streams" and count.isascii() and count.isdigit() and 2 <= int(count) <= MOST_STREAMS:
+        return f"streams:{int(count)}"
+    if mode in {"memcpy", "async", "batch"}:
+        return mode
+    raise UsageError(
+        f"Unknown mode {mode!r}. Known are auto, memcpy, async, batch, and streams:N with N from 2 to {MOST_STREAMS}."
+    )
+
+
+def _can_be_fresh(way: Way) -> bool:
+    return way.memory == "pageable" and way.direction == "d2h"
+
+
+def _known(word: str, words: tuple[Word, ...], what: str) -> Word:
+    for known in words:
+        if known == word:
+            return known
+    raise UsageError(f"Unknown {what} {word!r}. Known are {', '.join(words)}.")
+
+
+def _some(words: Sequence[str], what: str) -> Sequence[str]:
+    if not words:
+        raise UsageError(f"No {what} was named; leave the option out for the default.")
+    return words

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from samples import make_measurement, make_missing, make_run
+
+from pyxfer import model
+from pyxfer.cli.failures import as_exit_codes, end_as, say, why_invalid
+from pyxfer.errors import (
+    CudaError,
+    CudaMemoryError,
+    CudaUnavailableError,
+    DeviceLostError,
+    DocumentError,
+    MeasurementError,
+    PyxferError,
+    UsageError,
+)
+from pyxfer.model import Fact, Trial
+
+NO_DRIVER = (
+    100,
+    "cudaErrorNoDevice",
+    "cudaGetDeviceCount",
+    "",
+    "no CUDA-capable device is detected",
+    "Load the driver.",
+)
+
+
+def ended_by(action: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as caught, as_exit_codes():
+        action()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, capsys.readouterr().err
+
+
+def throw(error: BaseException) -> Callable[[], object]:
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (UsageError("no such size"), 2, "pyxfer: no such size\n"),
+        (DocumentError("not a run"), 2, "pyxfer: not a run\n"),
+        (CudaUnavailableError(*NO_DRIVER), 3, "cudaErrorNoDevice (100)"),
+        (DeviceLostError(*NO_DRIVER), 4, "Load the driver."),
+        (CudaMemoryError(*NO_DRIVER), 4, "Load the driver."),
+        (CudaError(*NO_DRIVER), 4, "Load the driver."),
+        (MeasurementError("no trial is valid"), 4, "pyxfer: no trial is valid\n"),
+        (PyxferError("anything else"), 4, "pyxfer: anything else\n"),
+        (MemoryError(), 4, "host memory ran out; take smaller sizes"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.json"), 2, "No space left on device (run.json)"),
+        (OSError("something odd"), 2, "something odd"),
+        (KeyboardInterrupt(), 130, "pyxfer: interrupted\n"),
+    ],
+)
+def test_every_error_is_a_sentence_and_a_code(
+    error: BaseException, code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    got, text = ended_by(throw(error), capsys)
+    assert got == code
+    assert sentence in text
+    assert "Traceback" not in text
+
+
+def test_a_fault_of_the_program_itself_is_not_dressed_up_as_a_users() -> None:
+    with pytest.raises(ZeroDivisionError), as_exit_codes():
+        raise ZeroDivisionError
+
+
+def test_a_sentence_cannot_be_an_escape(capsys: pytest.CaptureFixture[str]) -> None:
+    say("name \x1b[2J\x07 with\nlines")
+    assert capsys.readouterr().err == "pyxfer: name with lines\n"
+
+
+def replaced(**changes: object) -> model.Run:
+    return make_run(measurements=(msgspec.structs.replace(make_measurement(), **changes),))
+
+
+ALL_INVALID = tuple(Trial(round=i, elapsed_s=1e-3, invalid="the gate timed out") for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (make_run(ended="failed", failure="the GPU is gone"), "the run failed: the GPU is gone"),
+        (make_run(measurements=()), "nothing was measured"),
+        (make_run(measurements=(make_missing(),)), "nothing was measured"),
+        (replaced(verified=Fact(False)), "contents differ"),
+        (
+            make_run(measurements=(make_measurement(), make_missing(trials=ALL_INVALID))),
+            "every trial of a measurement was invalid",
+        ),
+    ],
+)
+def test_a_run_that_must_not_be_believed_ends_with_4_and_says_why(
+    run: model.Run, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = ended_by(lambda: end_as(run), capsys)
+    assert code == 4
+    assert reason in text
+
+
+def test_a_run_with_gaps_that_have_reasons_is_valid() -> None:
+    assert why_invalid(make_run()) == ""
+    end_as(make_run())
+
+
+def test_an_interrupted_run_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended_by(lambda: end_as(make_run(ended="interrupted")), capsys) == (130, "")

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from pyxfer import raw, units
+from pyxfer.cli.options import split_list
+from pyxfer.cli.verb_ceiling import ceiling
+from pyxfer.errors import UsageError
+
+
+def test_a_list_is_split_at_commas_and_each_item_taken_once() -> None:
+    assert split_list("h2d, d2h,h2d", "--direction") == ("h2d", "d2h")
+
+
+@pytest.mark.parametrize("text", ["", ",", "h2d,,d2h", "h2d,"])
+def test_an_empty_item_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"holds an empty item; write a list such as --direction h2d,d2h"):
+        split_list(text, "--direction")
+
+
+def test_the_defaults_are_those_of_the_python_function() -> None:
+    typed = {name: parameter.default for name, parameter in inspect.signature(ceiling).parameters.items()}
+    called = {name: parameter.default for name, parameter in inspect.signature(raw.ceiling).parameters.items()}
+    assert typed["device"] == str(called["device"])
+    assert typed["direction"].split(",") == list(called["directions"])
+    assert typed["memory"].split(",") == list(called["memories"])
+    assert typed["mode"].split(",") == list(called["modes"])
+    assert typed["sizes"] == called["sizes"]
+    assert typed["fresh"] == called["fresh"]
+    assert typed["seed"] == called["seed"]
+    assert units.parse_ratio(typed["precision"]) == called["precision"]
+    assert units.parse_duration(typed["budget"]) == called["budget_s"]

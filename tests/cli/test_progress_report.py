@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pages import Terminal
+
+from pyxfer.cli.progress import ProgressReport
+from pyxfer.sampling.progress import Progress
+
+STEPS = (
+    Progress("waking the link", 0.0, ""),
+    Progress("measuring", 0.1, "4 KiB"),
+    Progress("measuring", 0.5, "1 MiB"),
+    Progress("page-locking", 1.0, ""),
+)
+
+
+def reported(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    stream = Terminal()
+    for name, value in {"TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with ProgressReport() as report:
+        for step in STEPS:
+            report(step)
+    return stream.getvalue()
+
+
+def test_in_a_log_every_phase_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressReport() as report:
+        for step in STEPS:
+            report(step)
+    assert capsys.readouterr().err == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
+
+
+def test_on_a_terminal_a_bar_comes_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = reported(monkeypatch)
+    assert "page-locking" in text
+    assert "100%" in text
+    assert text.endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_that_wants_no_movement_is_given_lines(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    text = reported(monkeypatch, **variables)
+    assert text == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
+
+
+def test_nobody_listening_any_more_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with ProgressReport() as report:
+        report(STEPS[0])

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import pyxfer, shell
+from samples import make_run
+
+from pyxfer import documents
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "run.json"
+    documents.save(make_run(), path)
+    return path
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", "ceiling --help"])
+def test_a_reader_that_is_gone_before_the_first_word_ends_it_quietly(arguments: str) -> None:
+    result = shell(f"(sleep 0.5; exec '{_python()}' -m pyxfer {arguments}) | true")
+    assert (result.returncode, result.stdout, result.stderr) == (141, "", "")
+
+
+def test_a_reader_that_leaves_after_one_line_ends_it_quietly(saved: Path) -> None:
+    result = shell(f"pyxfer show {saved} --sort gbps | head -1")
+    assert result.stdout == "device  NVIDIA H200, GPU 0, 0000:19:00.0\n"
+    assert result.stderr == ""
+    assert result.returncode in (0, 141)
+
+
+def test_a_full_disk_is_a_sentence(saved: Path) -> None:
+    result = shell(f"pyxfer show {saved} > /dev/full")
+    assert result.stderr == "pyxfer: No space left on device (standard output)\n"
+    assert result.returncode == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_not_there_are_done_without(saved: Path, closed: str) -> None:
+    result = shell(f"pyxfer show {saved} {closed}")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_name_that_the_terminal_cannot_spell_is_spelled_out(tmp_path: Path) -> None:
+    run = make_run(failure="caf\u00e9", ended="failed")
+    documents.save(run, tmp_path / "run.json")
+    result = pyxfer("show", str(tmp_path / "run.json"), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert result.returncode == 0
+    assert "Failed: caf\\xe9" in result.stdout
+
+
+def _python() -> str:
+    import sys
+
+    return sys.executable

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import in_terminal, pyxfer
+from pages import full_run, printed
+from samples import make_run
+from typer.testing import CliRunner
+
+from pyxfer import documents
+from pyxfer.cli.main import app
+from pyxfer.report.run_page import print_run
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "run.json"
+    documents.save(full_run(), path)
+    return path
+
+
+def test_a_saved_run_is_printed_as_when_it_was_measured(saved: Path) -> None:
+    result = CliRunner().invoke(app, ["show", str(saved)])
+    assert result.exit_code == 0
+    assert result.stdout == printed(lambda page: print_run(full_run(), page))
+
+
+def test_sorted_by_rate_the_fastest_is_first(saved: Path) -> None:
+    result = CliRunner().invoke(app, ["show", str(saved), "--sort", "gbps"])
+    rows = [line for line in result.stdout.splitlines() if line.startswith("raw.") and "iB" in line]
+    assert "both sum" in rows[0]
+    assert "4 KiB" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"{", "is cut short"),
+        (b"[]", "not a pyxfer run"),
+        (b"\x89PNG", "is not JSON"),
+        (b'{"schema_version": 999}', "schema_version 999"),
+    ],
+)
+def test_a_file_that_is_no_run_is_refused_with_2(tmp_path: Path, content: bytes, sentence: str) -> None:
+    (tmp_path / "bad.json").write_bytes(content)
+    result = CliRunner().invoke(app, ["show", str(tmp_path / "bad.json")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert sentence in result.stderr
+
+
+def test_a_file_that_is_not_there_is_refused_with_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["show", str(tmp_path / "none.json")])
+    assert result.exit_code == 2
+    assert "there is no file" in result.stderr
+
+
+def test_an_unknown_order_is_refused_with_2(saved: Path) -> None:
+    result = CliRunner().invoke(app, ["show", str(saved), "--sort", "colour"])
+    assert result.exit_code == 2
+    assert "choose one of size, gbps, route, direction, memory, mode" in result.stderr
+
+
+def test_in_a_terminal_of_80_columns_it_is_coloured_and_no_line_is_longer(saved: Path) -> None:
+    code, text = in_terminal("show", str(saved))
+    assert code == 0
+    assert "\x1b[1m" in text
+    plain = pyxfer("show", str(saved)).stdout
+    assert [line for line in plain.splitlines() if "pinned" in line and len(line) > 80] == []
+
+
+def test_with_no_color_a_terminal_is_sent_no_escape(saved: Path) -> None:
+    code, text = in_terminal("show", str(saved), NO_COLOR="1")
+    assert code == 0
+    assert "\x1b" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_a_hostile_file_sends_a_terminal_nothing_but_colour(tmp_path: Path) -> None:
+    bell = "\x1b]0;owned\x07\x1b[2Jname"
+    documents.save(make_run(ended="failed", failure=bell), tmp_path / "run.json")
+    _, text = in_terminal("show", str(tmp_path / "run.json"))
+    assert "owned" not in text
+    assert "\x1b[2J" not in text
+    assert "Failed: name" in text

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from machine.fake_host import GPU, FakeEngine, Port, gpu, make_path, nvml, without_nvml, write
+
+from pyxfer import native
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.numa import bind, device_node, read_nodes, verify_pages
+from pyxfer.model import Fact
+
+MINE = sorted(os.sched_getaffinity(0))
+needs_two_cpus = pytest.mark.skipif(len(MINE) < 2, reason="takes two CPUs")
+
+
+def nodes(root: Path, **cpulists: str) -> None:
+    folder = "sys/devices/system/node"
+    write(root, **{f"{folder}/{node}/cpulist": f"{cpus}\n" for node, cpus in cpulists.items()})
+    write(root, **{f"{folder}/online": f"0-{len(cpulists) - 1}\n"})
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path) -> Path:
+    nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[-1]))
+    return tmp_path
+
+
+@needs_two_cpus
+def test_thread_runs_on_the_node_and_comes_back(two_nodes: Path) -> None:
+    engine = FakeEngine()
+    with bind(engine, Fact(1), root=two_nodes) as placement:
+        assert os.sched_getaffinity(0) == {MINE[-1]}
+        assert placement.cpus.value == str(MINE[-1])
+        assert placement.memory_node.value == 1
+    assert os.sched_getaffinity(0) == set(MINE)
+    assert engine.preferred == [1, None]
+
+
+@needs_two_cpus
+def test_failure_inside_still_puts_everything_back(two_nodes: Path) -> None:
+    engine = FakeEngine()
+    with pytest.raises(RuntimeError, match="inside"), bind(engine, Fact(0), root=two_nodes):
+        raise RuntimeError("inside")
+    assert os.sched_getaffinity(0) == set(MINE)
+    assert engine.preferred == [0, None]
+
+
+@needs_two_cpus
+def test_memory_that_the_kernel_refuses_is_told_and_the_thread_is_bound(two_nodes: Path) -> None:
+    engine = FakeEngine(refusal=OSError(errno.EPERM, "Operation not permitted"))
+    with bind(engine, Fact(1), root=two_nodes) as placement:
+        assert os.sched_getaffinity(0) == {MINE[-1]}
+    reason = "the kernel refuses to prefer memory of NUMA node 1: Operation not permitted"
+    assert placement.memory_node.reason == reason
+    assert os.sched_getaffinity(0) == set(MINE)
+
+
+@needs_two_cpus
+def test_cpus_are_only_those_allowed(tmp_path: Path) -> None:
+    nodes(tmp_path, node0="4000", node1=f"{MINE[0]},4001-4002")
+    with bind(FakeEngine(), Fact(1), root=tmp_path) as placement:
+        assert placement.cpus.value == str(MINE[0])
+
+
+def unbound_reason(root: Path, node: Fact[int]) -> str | None:
+    engine = FakeEngine()
+    with bind(engine, node, root=root) as placement:
+        assert os.sched_getaffinity(0) == set(MINE)
+    assert engine.preferred == []
+    assert placement.cpus.reason == placement.memory_node.reason
+    return placement.cpus.reason
+
+
+def test_node_without_an_allowed_cpu_is_not_bound(tmp_path: Path) -> None:
+    nodes(tmp_path, node0=str(MINE[0]), node1="4000-4003")
+    allowed = unbound_reason(tmp_path, Fact(1))
+    assert allowed is not None
+    assert allowed.startswith("not bound: none of the CPUs of NUMA node 1 (4000-4003) is among those allowed here (")
+
+
+def test_node_of_memory_alone_is_not_bound(tmp_path: Path) -> None:
+    nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[-1]), node2="")
+    assert unbound_reason(tmp_path, Fact(2)) == "not bound: NUMA node 2 has no CPUs"
+
+
+def test_one_node_beside_memory_alone_leaves_nothing_to_choose(tmp_path: Path) -> None:
+    nodes(tmp_path, node0=str(MINE[0]), node1="")
+    reason = "not bound: this machine shows one NUMA node with CPUs, so there is nothing to choose"
+    assert unbound_reason(tmp_path, Fact(0)) == reason
+
+
+def test_unknown_node_is_not_bound(two_nodes: Path) -> None:
+    assert unbound_reason(two_nodes, Fact(reason="the firmware names none")) == "not bound: the firmware names none"
+
+
+def test_kernel_without_numa_is_not_bound(tmp_path: Path) -> None:
+    reason = unbound_reason(tmp_path, Fact(0)) or ""
+    assert reason.startswith("not bound: ")
+    assert reason.endswith("node/online cannot be read: No such file or directory")
+
+
+def test_nodes_of_this_machine_hold_its_cpus() -> None:
+    found = read_nodes()
+    if found.value is None:
+        pytest.skip(f"no NUMA nodes shown here: {found.reason}")
+    assert set(MINE) <= set().union(*found.value.values())
+
+
+def test_pages_are_counted_by_node() -> None:
+    pages = verify_pages(FakeEngine(pages={1: 3, 0: 500, -errno.ENOENT: 2, -errno.EFAULT: 1}), 4096, 1 << 20)
+    assert pages.value == {"0": 500, "1": 3, "untouched": 2, "EFAULT": 1}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (
+            errno.EPERM,
+            "the kernel refuses move_pages here, as a container's seccomp profile does without CAP_SYS_NICE",
+        ),
+        (errno.ENOSYS, "this kernel has no move_pages"),
+        (errno.EINVAL, "move_pages failed: Invalid argument"),
+    ],
+)
+def test_refused_page_query_says_why(code: int, reason: str) -> None:
+    assert verify_pages(FakeEngine(refusal=OSError(code, os.strerror(code))), 4096, 4096).reason == reason
+
+
+def test_pages_of_a_real_array_lie_on_nodes_of_this_machine() -> None:
+    try:
+        engine = native.load("host")
+    except ImportError as error:
+        pytest.skip(f"the compiled engine is not built: {error}")
+    array = np.ones(1 << 20, dtype=np.uint8)
+    pages = verify_pages(engine, array.ctypes.data, array.nbytes)
+    if pages.value is None:
+        pytest.skip(pages.reason or "")
+    assert sum(pages.value.values()) >= array.nbytes // os.sysconf("SC_PAGE_SIZE")
+    assert all(name.isdecimal() for name in pages.value)
+
+
+def test_node_of_the_device_comes_from_the_firmware(tmp_path: Path) -> None:
+    (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("1\n")
+    assert device_node(gpu(), root=tmp_path, nvml=without_nvml()).value == 1
+
+
+def test_node_of_the_device_comes_from_nvml_where_the_firmware_names_none(tmp_path: Path) -> None:
+    (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("-1\n")
+    assert device_node(gpu(), root=tmp_path, nvml=nvml(nvmlDeviceGetMemoryAffinity=[0b10])).value == 1
+
+
+def test_node_that_nobody_names_has_both_reasons(tmp_path: Path) -> None:
+    (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("-1\n")
+    assert device_node(gpu(), root=tmp_path, nvml=nvml()).reason == (
+        f"the firmware names no NUMA node for {GPU}; nvmlDeviceGetMemoryAffinity: Not Supported"
+    )
+
+
+def test_host_memory_hangs_on_no_node() -> None:
+    engine = FakeEngine(RUNTIME="host")
+    assert device_node(find_device(engine, 0)).reason == "host memory, not a PCIe link"

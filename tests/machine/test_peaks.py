@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from pyxfer.machine.peaks import (
+    COMPLETION_OVERHEAD_BYTES,
+    WRITE_OVERHEAD_BYTES,
+    protocol_peak_gbps,
+    raw_peak_gbps,
+)
+from pyxfer.model import Fact, LinkState
+
+
+def x16(generation: int) -> Fact[LinkState]:
+    return Fact(LinkState(generation, 16))
+
+
+@pytest.mark.parametrize(("generation", "gbps"), [(1, 4.0), (2, 8.0), (3, 15.75), (4, 31.51), (5, 63.02), (6, 118.0)])
+def test_raw_peak_is_transfers_times_lanes_times_encoding(generation: int, gbps: float) -> None:
+    assert raw_peak_gbps(x16(generation)).value == pytest.approx(gbps, abs=0.005)
+
+
+def test_raw_peak_goes_with_the_width() -> None:
+    assert raw_peak_gbps(Fact(LinkState(5, 8))).value == pytest.approx(31.51, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("generation", "payload", "gbps"),
+    [
+        *[(3, 64, 12.00), (3, 128, 13.62), (3, 256, 14.61), (3, 512, 15.16)],
+        *[(4, 64, 24.01), (4, 128, 27.25), (4, 256, 29.22), (4, 512, 30.32)],
+        *[(5, 64, 48.01), (5, 128, 54.50), (5, 256, 58.45), (5, 512, 60.65)],
+    ],
+)
+def test_host_to_device_pays_for_completions(generation: int, payload: int, gbps: float) -> None:
+    peak = protocol_peak_gbps(x16(generation), Fact(payload), COMPLETION_OVERHEAD_BYTES)
+    assert peak.value == pytest.approx(gbps, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("generation", "payload", "gbps"),
+    [
+        *[(3, 128, 13.27), (3, 256, 14.40), (3, 512, 15.05)],
+        *[(4, 128, 26.53), (4, 256, 28.81), (4, 512, 30.10)],
+        *[(5, 128, 53.07), (5, 256, 57.61), (5, 512, 60.19)],
+    ],
+)
+def test_device_to_host_pays_for_writes(generation: int, payload: int, gbps: float) -> None:
+    peak = protocol_peak_gbps(x16(generation), Fact(payload), WRITE_OVERHEAD_BYTES)
+    assert peak.value == pytest.approx(gbps, abs=0.006)
+
+
+def test_generation_6_has_a_raw_peak_and_says_why_it_has_no_protocol_peak() -> None:
+    peak = protocol_peak_gbps(x16(6), Fact(256), WRITE_OVERHEAD_BYTES)
+    assert peak.reason == "the protocol overhead of PCIe generation 6 (flit mode) is not modelled"
+
+
+def test_generation_of_the_future_has_no_peak() -> None:
+    assert raw_peak_gbps(x16(9)).reason == "PCIe generation 9 is not modelled"
+    assert protocol_peak_gbps(x16(9), Fact(256), WRITE_OVERHEAD_BYTES).reason == "PCIe generation 9 is not modelled"
+
+
+def test_unread_max_payload_leaves_no_protocol_peak_and_says_why() -> None:
+    peak = protocol_peak_gbps(x16(5), Fact(reason="it takes root"), WRITE_OVERHEAD_BYTES)
+    assert peak.reason == "MaxPayload is not known: it takes root"
+
+
+def test_unknown_state_hands_its_reason_on() -> None:
+    assert raw_peak_gbps(Fact(reason="no driver")).reason == "no driver"

@@ -1,0 +1,105 @@
+"""Runs of the usual shape, and pages as the text that a reader sees."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from samples import KIB, MIB, make_device, make_link, make_measurement, make_run
+
+from pyxfer import model
+from pyxfer.model import Fact, unknown
+from pyxfer.report.terminal import Page
+
+USUAL_SIZES = tuple(4 * KIB * 4**step for step in range(9))
+HOST_REASON = "host memory, not a PCIe link"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(draw: Callable[[Page], None]) -> str:
+    """What a page says where it is read by something other than a terminal."""
+    stream = io.StringIO()
+    draw(Page(stream))
+    return stream.getvalue()
+
+
+def line_with(text: str, *words: str) -> str:
+    """The one line that holds all the words."""
+    found = [line for line in text.splitlines() if all(word in line for word in words)]
+    assert len(found) == 1, (words, text)
+    return found[0]
+
+
+def full_run(
+    directions: Sequence[model.Direction] = ("h2d", "d2h", "both"),
+    memories: Sequence[str] = ("pinned", "pageable"),
+    modes: Sequence[str] = ("async",),
+    sizes: Sequence[int] = USUAL_SIZES,
+    **overrides: Any,
+) -> model.Run:
+    """A measurement of everything asked for, with figures such as an H200 host gives."""
+    measurements = tuple(
+        _measurement(direction, side, memory, mode, nbytes)
+        for direction in directions
+        for side in (("h2d", "d2h", "sum") if direction == "both" else (direction,))
+        for memory in memories
+        for mode in modes
+        for nbytes in sizes
+    )
+    return make_run(**{"measurements": measurements, "remarks": (), **overrides})
+
+
+def host_run(run: model.Run) -> model.Run:
+    """The same run without a GPU: no link, no peak, no share of one."""
+    reason: Any = unknown(HOST_REASON)
+    names = [name for name in model.Link.__struct_fields__ if name not in ("kind", "hops", "remarks")]
+    link = msgspec.structs.replace(make_link(kind="none", hops=()), **dict.fromkeys(names, reason))
+    measurements = tuple(msgspec.structs.replace(m, peak_share=reason) for m in run.measurements)
+    device = make_device(runtime="host", name=HOST_REASON, uuid=reason, pci=reason)
+    return msgspec.structs.replace(run, runtime="host", device=device, link=link, measurements=measurements)
+
+
+def _measurement(
+    direction: model.Direction, side: model.Side, memory: str, mode: str, nbytes: int
+) -> model.Measurement:
+    slower = {"pageable": 3.7}.get(memory, 1.0) * (1 + 2.33e-6 * 55e9 / nbytes)
+    sample = make_measurement(16 * MIB, side, slower)
+    return msgspec.structs.replace(
+        sample, direction=direction, memory=memory, mode=mode, route=f"raw.{memory}-{mode}", nbytes=nbytes
+    )
+
+
+def with_remark(measurement: model.Measurement, code: str, text: str, fix: str | None = None) -> model.Measurement:
+    """The measurement with one thing to say about it."""
+    return msgspec.structs.replace(measurement, remarks=(model.Remark(code, text, fix),))
+
+
+def widened(measurement: model.Measurement, half_width: float) -> model.Measurement:
+    """The measurement with its median known only so well."""
+    assert measurement.summary is not None
+    median_s = measurement.summary.median_s
+    summary = msgspec.structs.replace(
+        measurement.summary, low_s=median_s * (1 - half_width), high_s=median_s * (1 + half_width)
+    )
+    return msgspec.structs.replace(measurement, summary=summary)
+
+
+def missing(measurement: model.Measurement, reason: str) -> model.Measurement:
+    """The measurement that has no result."""
+    nothing: Any = unknown(reason)
+    return msgspec.structs.replace(
+        measurement, rate=nothing, peak_share=nothing, ceiling_share=nothing, verified=nothing, summary=None, trials=()
+    )
+
+
+def fact(value: Any) -> Fact[Any]:
+    """A fact that is known."""
+    return Fact(value)

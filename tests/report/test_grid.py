@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from pyxfer.report.grid import Column, grid_width, percent_cells, rate_cells, to_table
+from pyxfer.report.terminal import Page
+
+
+def shown(columns: list[Column], gap: int = 2) -> list[str]:
+    stream = io.StringIO()
+    Page(stream).show(to_table(columns, gap))
+    return stream.getvalue().splitlines()
+
+
+def test_numbers_stay_in_line_whatever_their_marks() -> None:
+    column = Column(("GB/s",), ("1.62", "55.10", "-"), ("", "ab", "c"))
+    assert shown([column, Column(("n",), ("1", "2", "3"))]) == [
+        " GB/s     n",
+        " 1.62     1",
+        "55.10 ab  2",
+        "    - c   3",
+    ]
+
+
+def test_headings_of_different_heights_stand_on_their_columns() -> None:
+    columns = [Column(("size",), ("4 KiB",)), Column(("h2d", "pinned"), ("1.62",))]
+    assert shown(columns) == ["          h2d", " size  pinned", "4 KiB    1.62"]
+
+
+def test_the_width_is_known_before_anything_is_printed() -> None:
+    columns = [Column(("route",), ("raw.pinned-async",), left=True), Column(("GB/s",), ("1.62",), ("a",))]
+    assert grid_width(columns, gap=2) == max(len(line) for line in shown(columns))
+
+
+def test_wide_characters_count_for_what_they_take() -> None:
+    assert Column(("x",), ("速い",)).width == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "cells"),
+    [
+        ((1.6234, 55.1), ("1.62", "55.10")),
+        ((0.0312, 55.1), ("0.031", "55.100")),
+        ((None, 3.0), ("-", "3.00")),
+        ((0.0, 2.0), ("0.00", "2.00")),
+        ((1e-12,), ("0.00000",)),
+    ],
+)
+def test_rates_of_a_column_have_the_same_number_of_decimals(values: tuple[float], cells: tuple[str]) -> None:
+    assert rate_cells(values, ["-"] * len(values)) == cells
+
+
+def test_a_share_that_is_missing_leaves_its_cell_empty() -> None:
+    assert percent_cells([0.9491, None]) == ("94.9 %", "")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from pages import Terminal, full_run, host_run, line_with, missing, printed, with_remark
+from samples import KIB, MIB, make_link, make_run
+
+from pyxfer import model
+from pyxfer.report.host_card import print_host_card, suggestions
+from pyxfer.report.terminal import Page
+
+SIZES = (4 * KIB, MIB, 64 * MIB)
+
+
+def card_run(**overrides: object) -> model.Run:
+    return full_run(sizes=SIZES, **overrides)
+
+
+def card(run: model.Run) -> str:
+    return printed(lambda page: print_host_card(run, page))
+
+
+def commands(run: model.Run) -> list[str]:
+    return [command for command, _ in suggestions(run)]
+
+
+def test_the_card_sets_the_ceiling_under_the_peaks_each_way() -> None:
+    lines = card(card_run()).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("GB/s"))
+    assert lines[start].split()[-3:] == ["h2d", "d2h", "both"]
+    assert [line.split("  ")[0] for line in lines[start + 1 : start + 5]] == [
+        "raw peak",
+        "protocol peak",
+        "ceiling at 64 MiB",
+        "",
+    ]
+    assert lines[start + 1].split()[2:] == ["63.02", "63.02", "126.03"]
+    assert lines[start + 2].split()[2:] == ["58.45", "57.61", "116.06"]
+    assert lines[start + 4].startswith("  of the protocol peak")
+
+
+def test_pageable_stands_beside_the_ceiling_with_its_share_of_it() -> None:
+    lines = card(card_run()).splitlines()
+    index = next(index for index, line in enumerate(lines) if line.startswith("pageable at 64 MiB"))
+    assert lines[index + 1].startswith("  of the ceiling")
+    assert lines[index + 1].split()[3] == "27.0"
+
+
+def test_the_smallest_size_shows_what_a_single_call_costs() -> None:
+    assert line_with(card(card_run()), "ceiling at 4 KiB").split()[4].startswith("1.")
+
+
+def test_every_line_of_the_card_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    print_host_card(card_run(remarks=(model.Remark("long", "word " * 40),)), Page(stream))
+    assert max(len(line) for line in stream.getvalue().splitlines()) <= 80
+
+
+def test_without_a_gpu_the_card_has_no_peaks_and_says_why() -> None:
+    text = card(host_run(card_run()))
+    assert line_with(text, "device ") == "device  host memory, not a PCIe link"
+    assert "peak" not in text
+
+
+def test_a_value_that_is_missing_is_marked_with_its_reason() -> None:
+    run = card_run()
+    broken = tuple(
+        missing(m, "out of memory") if (m.direction, m.nbytes) == ("h2d", 64 * MIB) else m for m in run.measurements
+    )
+    text = card(msgspec.structs.replace(run, measurements=broken))
+    assert "- a" in line_with(text, "ceiling at 64 MiB")
+    assert line_with(text, "out of memory").startswith("a  h2d")
+
+
+def test_a_run_that_measured_nothing_is_still_a_card() -> None:
+    text = card(make_run(measurements=(), ended="failed", failure="The GPU fell off the bus."))
+    assert "Failed: The GPU fell off the bus." in text
+
+
+def test_slow_pageable_memory_suggests_comparing_it() -> None:
+    found = dict(suggestions(card_run()))
+    assert (
+        "pageable memory reaches 27.0 % of the ceiling" in found["pyxfer ceiling --memory pageable,pinned,registered"]
+    )
+
+
+def test_fast_pageable_memory_suggests_nothing_about_it() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=SIZES)
+    assert not any("--memory" in command for command in commands(run))
+
+
+def test_unsteady_values_suggest_a_longer_budget() -> None:
+    run = card_run()
+    unsteady = with_remark(run.measurements[0], "unstable", "it varies", "--budget 60s")
+    assert "pyxfer ceiling --budget 60s" in commands(
+        msgspec.structs.replace(run, measurements=(unsteady, *run.measurements[1:]))
+    )
+    assert "pyxfer ceiling --budget 60s" not in commands(run)
+
+
+def test_a_remark_on_the_link_suggests_looking_at_it() -> None:
+    narrow = make_link(remarks=(model.Remark("link-narrow", "The link runs at x8."),))
+    assert "pyxfer info" in commands(card_run(link=narrow))
+    assert "pyxfer info" not in commands(card_run())
+
+
+def test_without_a_gpu_the_first_suggestion_is_to_see_why() -> None:
+    assert commands(host_run(card_run()))[0] == "pyxfer list"
+
+
+def test_the_whole_curve_is_always_suggested() -> None:
+    assert commands(card_run())[-1] == "pyxfer ceiling --export-json run.json"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pages import host_run, line_with, printed
+from samples import MARKUP, make_device, make_link, make_run
+
+from pyxfer import model
+from pyxfer.model import unknown
+from pyxfer.report.machine_page import print_machine
+
+
+def page_of(run: model.Run) -> str:
+    return printed(lambda page: print_machine([run.device], [run.link], [run.placement], run.environment, page))
+
+
+def test_every_fact_of_a_device_is_told() -> None:
+    text = page_of(make_run())
+    assert line_with(text, "  UUID").split()[1] == "GPU-6a1f2c3d-0001-0002-0003-000000000004"
+    assert line_with(text, "  memory", "140.4 GiB")
+    assert line_with(text, "  confidential computing").endswith("no")
+
+
+def test_what_could_not_be_read_says_why() -> None:
+    assert line_with(page_of(make_run()), "MaxReadReq").endswith(
+        "unknown: PCI configuration space is readable only in part without root"
+    )
+
+
+def test_the_link_is_told_now_under_load_and_at_most() -> None:
+    text = page_of(make_run(link=make_link(now=model.Fact(model.LinkState(1, 16)))))
+    assert line_with(text, "  now    ").endswith("PCIe 1.0 x16")
+    assert line_with(text, "  under load ").endswith("PCIe 5.0 x16")
+    assert line_with(text, "  hop 0000:19:00.0").endswith("now PCIe 5.0 x16, at most PCIe 5.0 x16")
+
+
+def test_a_remark_on_the_link_says_what_to_do() -> None:
+    narrow = make_link(remarks=(model.Remark("link-narrow", "The link runs at x8.", "Reseat the card."),))
+    assert line_with(page_of(make_run(link=narrow)), "  remark").endswith("The link runs at x8. Reseat the card.")
+
+
+def test_placement_and_environment_are_told() -> None:
+    text = page_of(make_run())
+    assert line_with(text, "  CPUs for measuring").endswith("0-15")
+    assert line_with(text, "  throttled by").endswith("none")
+    assert line_with(text, "  GPU clocks").endswith("SM 1980 MHz of at most 1980, memory 3201 MHz of at most 3201")
+
+
+def test_every_field_of_the_environment_is_on_the_page() -> None:
+    environment = make_run().environment
+    facts = {
+        name: unknown(f"reason of {name}")
+        for name in environment.__struct_fields__
+        if isinstance(getattr(environment, name), model.Fact)
+    }
+    text = page_of(make_run(environment=model.Environment(**{**_plain(environment), **facts})))
+    assert [name for name in facts if f"reason of {name}" not in text] == []
+
+
+def test_without_a_gpu_the_page_says_so_and_tells_no_link() -> None:
+    text = page_of(host_run(make_run()))
+    assert text.splitlines()[0] == "host memory, not a PCIe link"
+    assert "MaxPayload" not in text
+
+
+def test_a_device_name_is_text() -> None:
+    assert MARKUP in page_of(make_run(device=make_device(name=MARKUP)))
+
+
+def _plain(environment: model.Environment) -> dict[str, object]:
+    return {name: getattr(environment, name) for name in environment.__struct_fields__}

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import msgspec
+from pages import full_run, missing, widened, with_remark
+from samples import KIB, MIB, SCRIPT, make_run
+
+from pyxfer import model
+from pyxfer.report.notes import gather, sizes_text
+
+SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
+
+
+def small_run(**overrides: object) -> model.Run:
+    return full_run(("h2d",), ("pinned", "pageable"), sizes=SIZES, **overrides)
+
+
+def changed(run: model.Run, *changes: tuple[int, model.Measurement]) -> model.Run:
+    measurements = list(run.measurements)
+    for index, measurement in changes:
+        measurements[index] = measurement
+    return msgspec.structs.replace(run, measurements=tuple(measurements))
+
+
+def test_a_steady_run_has_no_notes() -> None:
+    marks, notes = gather(small_run())
+    assert set(marks) == {""}
+    assert notes == ()
+
+
+def test_twenty_alike_are_one_line_with_the_flag_that_fixes_them() -> None:
+    run = small_run()
+    alike = [with_remark(m, "unstable", "it varies", "--budget 60s") for m in run.measurements]
+    marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(alike)))
+    assert marks == ("a",) * 8
+    assert [note.text for note in notes] == [
+        "everything at 4 KiB to 256 KiB: it varies; try --budget 60s"
+    ]
+
+
+def test_of_different_words_about_the_same_the_worst_is_told() -> None:
+    run = small_run()
+    mild = widened(with_remark(run.measurements[0], "unstable", "known to 1 %", "--budget 20s"), 0.01)
+    worse = widened(with_remark(run.measurements[2], "unstable", "known to 7 %", "--budget 90s"), 0.07)
+    _, notes = gather(changed(run, (0, mild), (2, worse)))
+    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: known to 7 %; try --budget 90s"
+
+
+def test_a_missing_value_is_marked_with_its_reason() -> None:
+    run = small_run()
+    marks, notes = gather(changed(run, (5, missing(run.measurements[5], "out of memory"))))
+    assert marks[5] == "a"
+    assert notes[0].text == "h2d pageable at 16 KiB: out of memory"
+
+
+def test_different_reasons_are_different_notes() -> None:
+    run = small_run()
+    changes = [(i, missing(run.measurements[i], reason)) for i, reason in enumerate(("no driver", "no memory"))]
+    _, notes = gather(changed(run, *changes))
+    assert [(note.mark, note.text) for note in notes] == [
+        ("a", "h2d pinned at 4 KiB: no driver"),
+        ("b", "h2d pinned at 16 KiB: no memory"),
+    ]
+
+
+def test_an_interval_wider_than_the_precision_is_marked_even_where_nobody_remarked_on_it() -> None:
+    run = small_run()
+    _, notes = gather(changed(run, (0, widened(run.measurements[0], 0.031))))
+    assert notes[0].text == (
+        "h2d pinned at 4 KiB: the median is known to 3.1 %, not to 0.5 %. A longer --budget would narrow it"
+    )
+
+
+def test_wrong_contents_are_marked_beside_any_other_remark() -> None:
+    run = small_run()
+    wrong = with_remark(run.measurements[0], "unstable", "it varies")
+    wrong = msgspec.structs.replace(wrong, verified=model.Fact(False))
+    marks, notes = gather(changed(run, (0, wrong)))
+    assert marks[0] == "ab"
+    assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
+
+
+def test_modes_are_named_where_there_are_several() -> None:
+    run = full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=SIZES)
+    _, notes = gather(changed(run, (5, missing(run.measurements[5], "no"))))
+    assert notes[0].text.startswith("h2d pinned streams:2 at 16 KiB")
+
+
+def test_a_measurement_of_ones_own_goes_by_its_name() -> None:
+    run = small_run(kind="measure")
+    _, notes = gather(changed(run, (0, missing(run.measurements[0], "no"))))
+    assert notes[0].text.startswith("raw.pinned-async at 4 KiB")
+
+
+def test_more_notes_than_letters_still_have_marks_of_their_own() -> None:
+    sizes = tuple(range(KIB, 41 * KIB, KIB))
+    run = full_run(("h2d",), ("pinned",), sizes=sizes)
+    different = tuple(missing(m, f"reason {i}") for i, m in enumerate(run.measurements))
+    marks, _ = gather(msgspec.structs.replace(run, measurements=different))
+    assert marks[25:28] == ("z", "aa", "ab")
+    assert len(set(marks)) == len(sizes)
+
+
+def test_labels_from_a_file_are_text() -> None:
+    _, notes = gather(make_run())
+    assert SCRIPT in notes[-1].text
+
+
+def test_a_stretch_of_sizes_is_told_by_its_ends() -> None:
+    assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
+
+
+def test_sizes_with_a_gap_are_listed_and_a_long_list_is_counted() -> None:
+    known = tuple(4**step * MIB for step in range(8))
+    assert sizes_text(known[::2], known) == "1 MiB, 16 MiB, 256 MiB, 4 GiB"
+    assert sizes_text(known[:2] + known[3:], known) == "1 MiB, 4 MiB, 64 MiB, 256 MiB and 3 more"

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from pages import full_run, host_run, missing, printed, with_remark
+from samples import MIB, make_run
+
+from pyxfer import model
+from pyxfer.errors import UsageError
+from pyxfer.report.notes import gather
+from pyxfer.report.rate_tables import rate_tables
+
+
+def tables(run: model.Run, width: int = 80, sort: str | None = None) -> list[str]:
+    found = rate_tables(run, gather(run)[0], width, sort)
+    return [printed(lambda page, table=table: page.show(table)) for table in found]  # type: ignore[misc]
+
+
+def test_the_usual_run_is_two_tables_within_80_columns() -> None:
+    one_way, both = tables(full_run())
+    assert [line.split() for line in one_way.splitlines()[:2]] == [
+        ["h2d", "h2d", "best", "d2h", "d2h", "best"],
+        ["size", "pinned", "pageable", "of", "peak", "pinned", "pageable", "of", "peak"],
+    ]
+    assert both.splitlines()[0].split()[:6] == ["both", "h2d", "both", "h2d", "both", "d2h"]
+    assert all(len(line) <= 80 for table in (one_way, both) for line in table.splitlines())
+
+
+def test_the_usual_run_fits_with_a_mark_on_every_value() -> None:
+    run = full_run()
+    marked = tuple(with_remark(m, "unstable", "it varies") for m in run.measurements)
+    found = tables(msgspec.structs.replace(run, measurements=marked))
+    assert len(found) == 2
+    assert all(len(line) <= 80 for table in found for line in table.splitlines())
+
+
+def test_every_size_is_one_row_and_every_column_lines_up() -> None:
+    lines = tables(full_run())[0].splitlines()
+    assert [line[:7].strip() for line in lines[2:]] == [
+        *("4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB"),
+    ]
+    points = [[index for index, character in enumerate(line) if character == "."] for line in lines[2:]]
+    assert all(row == points[0] for row in points)
+
+
+def test_the_share_of_the_peak_is_that_of_the_best() -> None:
+    run = full_run(("h2d",), ("pageable", "pinned"), sizes=(256 * MIB,))
+    best = max(m.of_peak or 0.0 for m in run.measurements)
+    assert tables(run)[0].splitlines()[-1].endswith(f"{best * 100:.1f} %")
+
+
+def test_without_a_gpu_no_share_of_a_peak_is_shown() -> None:
+    assert not any("%" in table or "peak" in table for table in tables(host_run(full_run())))
+
+
+def test_a_value_that_is_missing_is_a_marked_dash() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=(MIB, 4 * MIB))
+    broken = msgspec.structs.replace(run, measurements=(missing(run.measurements[0], "no"), run.measurements[1]))
+    assert "- a" in tables(broken)[0]
+
+
+def test_modes_are_columns_of_their_own() -> None:
+    headings = tables(full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=(MIB,)))[0].splitlines()[:3]
+    assert [line.split() for line in headings] == [
+        ["h2d", "h2d"],
+        ["pinned", "pinned", "best"],
+        ["size", "async", "streams:2", "of", "peak"],
+    ]
+
+
+def test_fresh_stands_over_its_own_column() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=(MIB,))
+    fresh = msgspec.structs.replace(run.measurements[0], variant="fresh")
+    both = msgspec.structs.replace(run, measurements=(*run.measurements, fresh))
+    assert "fresh" in tables(both)[0].splitlines()[2]
+
+
+def test_what_does_not_fit_becomes_one_row_a_measurement_with_nothing_cut() -> None:
+    run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("memcpy", "async", "batch"))
+    (table,) = tables(run)
+    lines = table.splitlines()
+    assert len(lines) == 1 + len(run.measurements)
+    assert "raw.write-combined-memcpy" in table
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_wider_terminal_takes_more_columns() -> None:
+    run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("async", "batch"))
+    assert tables(run)[0].startswith("route")
+    assert tables(run, width=400)[0].split()[0] == "h2d"
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [
+        ("size", "4 KiB"),
+        ("route", "raw.pageable-async"),
+        ("direction", "both d2h"),
+        ("memory", "raw.pageable-async"),
+        ("mode", "raw.pinned-async"),
+    ],
+)
+def test_sorted_rows_begin_with_the_first_of_their_order(sort: str, first: str) -> None:
+    (table,) = tables(full_run(), sort=sort)
+    assert first in table.splitlines()[1]
+
+
+def test_rows_sorted_by_rate_fall() -> None:
+    run = full_run()
+    (table,) = tables(run, sort="gbps")
+    rates = [float(line.split("iB")[1].split()[0]) for line in table.splitlines()[1:]]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_an_unknown_order_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"cannot sort by 'colour': choose one of size, gbps, route"):
+        tables(full_run(), sort="colour")
+
+
+def test_a_measurement_of_ones_own_is_a_row_under_its_name() -> None:
+    run = full_run(("h2d",), ("pinned",), sizes=(MIB,), kind="measure")
+    named = msgspec.structs.replace(run.measurements[0], route="torch.to")
+    (table,) = tables(msgspec.structs.replace(run, measurements=(named,)))
+    assert table.splitlines()[1].startswith("torch.to")
+
+
+def test_hostile_labels_are_shown_as_they_are() -> None:
+    (table,) = tables(make_run(), sort="route")
+    assert "=cmd|' /C calc'!A0" in table
+
+
+def test_nothing_measured_makes_no_table() -> None:
+    assert tables(make_run(measurements=())) == []

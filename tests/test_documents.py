@@ -1,0 +1,339 @@
+"""Runs survive being saved, and whatever else a file holds is refused with a sentence."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from samples import (
+    FORMULA,
+    MARKUP,
+    SCRIPT,
+    make_device,
+    make_environment,
+    make_link,
+    make_measurement,
+    make_missing,
+    make_run,
+)
+
+from pyxfer import documents
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.model import SCHEMA_VERSION, Fact, LinkState, Remark, Run, unknown
+
+SCHEMA = Path(__file__).parents[1] / "docs" / "run.schema.json"
+ENCODED = documents.encode(make_run())
+
+
+def altered(**fields: Any) -> bytes:
+    return json.dumps({**json.loads(ENCODED), **fields}).encode()
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(DocumentError) as refusal:
+        documents.decode(data, "'run.json'")
+    return str(refusal.value)
+
+
+def attempt(data: bytes) -> Run | str:
+    try:
+        return documents.decode(data, "'run.json'")
+    except DocumentError as refusal:
+        return str(refusal)
+
+
+# --- bytes and files -------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_run_is_loaded_as_it_was(tmp_path: Path) -> None:
+    documents.save(make_run(), tmp_path / "run.json")
+    assert documents.load(tmp_path / "run.json") == make_run()
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_run_comes_through_json_byte_for_byte() -> None:
+    assert documents.encode(documents.decode(ENCODED)) == ENCODED
+
+
+def test_a_saved_run_is_indented_json_that_ends_in_a_newline() -> None:
+    assert ENCODED.startswith(b'{\n "kind": "ceiling",\n')
+    assert ENCODED.endswith(b"}\n")
+
+
+def test_fields_of_a_later_release_of_the_same_version_are_passed_over() -> None:
+    assert documents.decode(altered(mood="good")) == make_run()
+
+
+def test_a_name_in_a_foreign_encoding_is_saved_legibly() -> None:
+    run = make_run(environment=make_environment(host=b"caf\xe9".decode(errors="surrogateescape")))
+    assert documents.decode(documents.encode(run)).environment.host == r"caf\udce9"
+
+
+def test_a_run_that_cannot_be_saved_says_which_file_and_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no/run.json' cannot be written .*; make the folder first"):
+        documents.save(make_run(), tmp_path / "no" / "run.json")
+
+
+def test_a_file_that_is_not_there_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"there is no file .*run.json'; check the name"):
+        documents.load(tmp_path / "run.json")
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "'run.json' is empty; the run was never written to it"),
+        (b" \n", "'run.json' is empty"),
+        (b"hello", "'run.json' is not JSON; name a file that pyxfer saved"),
+        (b"\x89PNG\r\n\x1a\n", "is not JSON"),
+        (b'{"a": "\xff"}', "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"a": 1e999}', "is not JSON"),
+        (b"[1, 2]", "'run.json' is JSON, but not a pyxfer run"),
+        (b"null", "is JSON, but not a pyxfer run"),
+        (b"{}", "'run.json' has no schema_version, so it is not a pyxfer run; name a file that pyxfer saved"),
+        (b'{"schema_version": "1"}', "has a schema_version that no pyxfer writes"),
+        (b'{"schema_version": true}', "has a schema_version that no pyxfer writes"),
+        (b'{"schema_version": 0}', "has a schema_version that no pyxfer writes"),
+        (b'{"schema_version": 1}', "'run.json' is not a pyxfer run: Object missing required field `kind`"),
+    ],
+)
+def test_what_is_not_a_run_is_refused_by_name(data: bytes, sentence: str) -> None:
+    assert sentence in refused(data)
+
+
+@pytest.mark.parametrize("length", [1, 100, len(ENCODED) // 2, len(ENCODED) - 2])
+def test_a_run_cut_short_is_told_from_one_that_never_was(length: int) -> None:
+    assert refused(ENCODED[:length]) == ("'run.json' is cut short; fetch it again from where it came, or measure again")
+
+
+def test_a_later_document_names_both_versions_and_the_upgrade() -> None:
+    assert refused(altered(schema_version=7)) == (
+        f"'run.json' has schema_version 7, and this pyxfer reads up to {SCHEMA_VERSION}; "
+        "upgrade pyxfer (pip install --upgrade pyxfer)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "where"),
+    [
+        ("duration_s", "long", "Expected `float`, got `str` - at `$.duration_s`"),
+        ("ended", "badly", "Invalid enum value 'badly' - at `$.ended`"),
+        ("placement", {"device_node": {}}, "a fact has a value, or a reason"),
+        ("measurements", 5, "Expected `array`, got `int` - at `$.measurements`"),
+    ],
+)
+def test_a_document_with_a_wrong_part_names_it(field: str, value: object, where: str) -> None:
+    assert where in refused(altered(**{field: value}))
+
+
+@given(st.binary() | st.text().map(str.encode))
+@example(b'"\\ud800"')
+@example(b'{"schema_version": 123456789012345678901234567890}')
+def test_any_bytes_are_a_run_or_a_document_error(data: bytes) -> None:
+    assert refused(data).startswith("'run.json' ")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(json.loads(ENCODED))), JSON)
+def test_any_json_in_any_field_is_a_run_or_a_document_error(field: str, value: object) -> None:
+    outcome = attempt(altered(**{field: value}))
+    if isinstance(outcome, Run):
+        assert documents.decode(documents.encode(outcome)) == outcome
+    else:
+        assert outcome.startswith("'run.json' ")
+
+
+@given(st.integers(0, len(ENCODED) - 1), st.integers(0, 255))
+def test_one_damaged_byte_is_a_run_or_a_document_error(position: int, byte: int) -> None:
+    damaged = bytearray(ENCODED)
+    damaged[position] = byte
+    outcome = attempt(bytes(damaged))
+    assert isinstance(outcome, Run) or outcome.startswith("'run.json' ")
+
+
+def test_strings_of_a_document_stay_strings() -> None:
+    run = documents.decode(documents.encode(make_run(failure="{0.__class__} %s $(id) ${HOME}")))
+    assert run.failure == "{0.__class__} %s $(id) ${HOME}"
+
+
+# --- older versions --------------------------------------------------------------------------------------------------
+
+
+def test_an_older_document_is_upgraded_step_by_step() -> None:
+    steps = {
+        1: lambda document: {"seconds": document["s"]},
+        2: lambda document: {"seconds": [document["seconds"]]},
+    }
+    upgraded = documents.upgrade({"schema_version": 1, "s": 5}, steps, newest=3)
+    assert upgraded == {"schema_version": 3, "seconds": [5]}
+
+
+def test_a_document_of_the_newest_version_is_left_alone() -> None:
+    document = {"schema_version": SCHEMA_VERSION, "any": "thing"}
+    assert documents.upgrade(document) == document
+
+
+def test_there_is_a_step_from_every_older_version() -> None:
+    assert set(documents.UPGRADES) == set(range(1, SCHEMA_VERSION))
+
+
+# --- the schema ------------------------------------------------------------------------------------------------------
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    current = json.loads(json.dumps(documents.schema()))
+    assert json.loads(SCHEMA.read_text()) == current, "python -m pyxfer.documents > docs/run.schema.json"
+
+
+def test_the_schema_names_every_field_of_a_saved_run() -> None:
+    schema = documents.schema()
+    assert schema["$ref"] == "#/$defs/Run"
+    assert set(schema["$defs"]["Run"]["properties"]) == set(json.loads(ENCODED))
+
+
+def test_a_saved_run_is_valid_by_the_published_schema() -> None:
+    jsonschema.validate(json.loads(ENCODED), json.loads(SCHEMA.read_text()))
+
+
+def test_a_run_without_its_device_is_not_valid_by_the_published_schema() -> None:
+    document = json.loads(ENCODED)
+    del document["device"]
+    with pytest.raises(jsonschema.ValidationError, match="'device' is a required property"):
+        jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+
+
+def test_descriptions_in_the_schema_are_free_of_source_indentation() -> None:
+    assert "\n    " not in documents.schema()["$defs"]["Measurement"]["description"]
+
+
+# --- flat exports ----------------------------------------------------------------------------------------------------
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_rows_hold_one_measurement_each_under_named_columns() -> None:
+    run = make_run()
+    header, rows = documents.rows(run)
+    assert header == (
+        *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+        *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
+        *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+        *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
+    )
+    assert len(rows) == len(run.measurements)
+    assert {len(row) for row in rows} == {len(header)}
+
+
+def test_csv_figures_are_unrounded() -> None:
+    measurement = make_measurement()
+    summary = measurement.summary
+    assert summary is not None
+    row = read_csv(documents.to_csv(make_run(measurements=(measurement,))))[0]
+    assert float(row["gbps"]) == measurement.gbps
+    assert float(row["median_s"]) == summary.median_s
+    assert float(row["iqr_s"]) == summary.iqr_s
+    assert float(row["of_ceiling"]) == measurement.of_ceiling
+    assert float(row["dispatch_s"]) == measurement.dispatch_s
+    assert (row["n"], row["verified"], row["wall_s"]) == ("8", "True", "")
+
+
+def test_csv_of_what_is_missing_has_the_reason_and_no_figure() -> None:
+    row = read_csv(documents.to_csv(make_run(measurements=(make_missing("out of memory"),))))[0]
+    assert row["missing"] == "out of memory"
+    assert {row[name] for name in ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")} == {""}
+
+
+def test_csv_joins_the_remarks_with_their_fixes() -> None:
+    remarks = (Remark(code="a", text="one", fix="--budget 9s"), Remark(code="b", text="two"))
+    row = read_csv(documents.to_csv(make_run(measurements=(make_measurement(remarks=remarks),))))[0]
+    assert row["remarks"] == "one (--budget 9s); two"
+
+
+def test_csv_runs_no_formula() -> None:
+    routes = [row["route"] for row in read_csv(documents.to_csv(make_run()))]
+    assert "'" + FORMULA in routes
+    assert FORMULA not in routes
+
+
+def test_markdown_begins_with_device_link_date_and_version() -> None:
+    heading = documents.to_markdown(make_run()).splitlines()[0]
+    assert heading == "## NVIDIA H200, PCIe 5.0 x16, 2025-11-21T08:30:00+00:00, pyxfer 0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("c2c", "NVLink-C2C"), ("nvlink", "NVLink"), ("none", "no link"), ("unknown", "link unknown"), ("pcie", "PCIe,")],
+)
+def test_markdown_names_a_link_that_is_not_pci_express_or_has_no_state(kind: Any, words: str) -> None:
+    no_state: Fact[LinkState] = unknown("sysfs is not there")
+    link = make_link(kind=kind, now=no_state, under_load=no_state)
+    assert f"NVIDIA H200, {words}" in documents.to_markdown(make_run(link=link)).splitlines()[0]
+
+
+def test_markdown_shows_sizes_and_bandwidths_with_their_units() -> None:
+    text = documents.to_markdown(make_run(measurements=(make_measurement(),), remarks=()))
+    assert text.splitlines()[2:] == [
+        "| route | direction | side | memory | mode | variant | size | bandwidth | 95 % interval | of ceiling "
+        "| of peak | notes |",
+        "| --- | --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | --- |",
+        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.80 to 55.19 GB/s | 100.0 % "
+        "| 94.1 % |  |",
+    ]
+
+
+def test_markdown_says_why_a_figure_is_missing() -> None:
+    text = documents.to_markdown(make_run(measurements=(make_missing("out of memory"),)))
+    assert text.rstrip().endswith("|  |  |  |  | out of memory |")
+
+
+def test_markdown_of_a_broken_off_run_says_so_before_any_figure() -> None:
+    run = make_run(ended="failed", failure="the GPU vanished", remarks=())
+    lines = documents.to_markdown(run).splitlines()
+    assert lines[2:4] == ["- This run has failed before its end.", "- the GPU vanished"]
+
+
+def test_markdown_of_a_run_without_a_gpu_says_so_before_any_figure() -> None:
+    run = make_run(
+        runtime="host",
+        runtime_reason="no GPU answers: no driver",
+        device=make_device(runtime="host", name="host memory, not a PCIe link"),
+        link=make_link(kind="none"),
+    )
+    lines = documents.to_markdown(run).splitlines()
+    assert lines[0].startswith("## host memory, not a PCIe link, no link, ")
+    assert lines[2] == "- no GPU answers: no driver"
+
+
+def test_markdown_keeps_labels_text() -> None:
+    text = documents.to_markdown(make_run(device=make_device(name=SCRIPT)))
+    assert SCRIPT not in text
+    assert MARKUP not in text
+    assert r"\<script\>" in text
+
+
+def test_a_run_without_measurements_exports_its_header() -> None:
+    run = make_run(measurements=())
+    assert documents.to_csv(run).count("\n") == 1
+    assert documents.to_markdown(run).endswith("| --- |\n")
+
+
+def test_encoding_a_run_leaves_no_field_out() -> None:
+    assert set(json.loads(ENCODED)) == {field.name for field in msgspec.structs.fields(make_run())}
