@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from . import table
-from .errors import DocumentError
+from .errors import DocumentError, UsageError
 from .files import Path, check_writable, read_whole, write_whole
 from .model import SCHEMA_VERSION, Link, Measurement, Remark, Run
 from .units import format_gbps, format_percent, format_size
@@ -41,6 +41,8 @@ Step = Callable[[Document], Document]
 
 UPGRADES: Mapping[int, Step] = MappingProxyType({})
 """What makes a document of version n one of version n + 1."""
+SCHEMA_PYTHON = (3, 11)
+"""Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
@@ -84,7 +86,9 @@ def upgrade(document: Document, steps: Mapping[int, Step] = UPGRADES, newest: in
 
 
 def schema() -> Document:
-    """The JSON Schema (2020-12) of a saved run."""
+    """The JSON Schema (2020-12) of a saved run, which `docs/run.schema.json` holds."""
+    if sys.version_info < SCHEMA_PYTHON:
+        raise UsageError("the JSON Schema is made with Python 3.11 or later; docs/run.schema.json holds it ready made")
     described: Document = _dedented(msgspec.json.schema(Run))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "pyxfer run", **described}
 

@@ -37,9 +37,7 @@ class ForkedError(PyxferError, RuntimeError):
 class CudaError(PyxferError, RuntimeError):
     """A CUDA call failed: which one, where, with which code, and what to do."""
 
-    def __init__(
-        self, code: int, name: str, call: str, where: str, description: str, hint: str
-    ) -> None:
+    def __init__(self, code: int, name: str, call: str, where: str, description: str, hint: str) -> None:
         sentence = f"{call} failed with {name} ({code}): {description}."
         super().__init__(f"{sentence} {hint}" if hint else sentence)
         self.code = code

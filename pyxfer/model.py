@@ -1,14 +1,18 @@
 """The document: what a run holds, and nothing else defines it.
 
-Units stand in the names: `_s` seconds, `_bytes` bytes, `_gbps` 1e9 bytes a second. What was not measured or could not be
-read is null with the reason beside it, never left out and never zero.
+Units stand in the names: `_s` seconds, `_bytes` bytes, `_gbps` 1e9 bytes a second. What was not measured or could not
+be read is null with the reason beside it, never left out and never zero.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 import msgspec
+
+from pyxfer.errors import UsageError
 
 SCHEMA_VERSION = 1
 
@@ -100,14 +104,23 @@ class Link(msgspec.Struct, frozen=True):
     d2h_peak_gbps: Fact[float]
     remarks: tuple[Remark, ...] = ()
 
+    def most_gbps(self, side: Side) -> float | None:
+        """What no bandwidth of a side can exceed: its protocol peak, or where that is not known the raw one."""
+        known = self.peak_gbps(side).value
+        if known is not None or self.raw_peak_gbps.value is None:
+            return known
+        return self.raw_peak_gbps.value * (2 if side == "sum" else 1)
+
     def peak_gbps(self, side: Side) -> Fact[float]:
         """The protocol peak of a side; of `sum`, of both together."""
         if side == "h2d":
             return self.h2d_peak_gbps
         if side == "d2h":
             return self.d2h_peak_gbps
-        if self.h2d_peak_gbps.value is None or self.d2h_peak_gbps.value is None:
+        if self.h2d_peak_gbps.value is None:
             return self.h2d_peak_gbps
+        if self.d2h_peak_gbps.value is None:
+            return self.d2h_peak_gbps
         return Fact(self.h2d_peak_gbps.value + self.d2h_peak_gbps.value)
 
 
@@ -333,3 +346,43 @@ class Run(msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
     schema_version: int = SCHEMA_VERSION
+
+    def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
+        """The best raw measurement of a direction at a size; of `both`, the sum of its sides.
+
+        Raises:
+            UsageError: this run has none; the text says which sizes it has.
+
+        """
+        side: Side = "sum" if direction == "both" else direction
+        fitting = [each for each in self.measurements if each.direction == direction and each.side == side]
+        known = [each for each in fitting if each.nbytes == nbytes and each.gbps is not None and each.variant == "warm"]
+        if not known:
+            sizes = ", ".join(str(size) for size in sorted({each.nbytes for each in fitting if each.gbps is not None}))
+            raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")
+        return max(known, key=lambda each: each.gbps or 0.0)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON, whole or not at all."""
+        from pyxfer import documents
+
+        documents.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """Read a saved run, of this or an earlier version."""
+        from pyxfer import documents
+
+        return documents.load(Path(path))
+
+    def to_csv(self) -> str:
+        """One row a measurement, numbers unrounded."""
+        from pyxfer import documents
+
+        return documents.to_csv(self)
+
+    def to_markdown(self) -> str:
+        """A table for people."""
+        from pyxfer import documents
+
+        return documents.to_markdown(self)

@@ -10,7 +10,7 @@ import msgspec
 from samples import KIB, MIB, make_device, make_link, make_measurement, make_run
 
 from pyxfer import model
-from pyxfer.model import Fact, unknown
+from pyxfer.model import unknown
 from pyxfer.report.terminal import Page
 
 USUAL_SIZES = tuple(4 * KIB * 4**step for step in range(9))
@@ -98,8 +98,3 @@ def missing(measurement: model.Measurement, reason: str) -> model.Measurement:
     return msgspec.structs.replace(
         measurement, rate=nothing, peak_share=nothing, ceiling_share=nothing, verified=nothing, summary=None, trials=()
     )
-
-
-def fact(value: Any) -> Fact[Any]:
-    """A fact that is known."""
-    return Fact(value)

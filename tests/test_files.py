@@ -134,7 +134,9 @@ def test_a_name_too_long_is_to_be_shortened(check: Checks, tmp_path: Path) -> No
 
 @before_and_after
 def test_a_name_with_a_null_byte_is_refused(check: Checks) -> None:
-    assert refused(check, Path("a\0b")) == r"'a\x00b' cannot be written (embedded null byte); name another file"
+    sentence = refused(check, Path("a\0b"))
+    assert sentence.startswith(r"'a\x00b' cannot be written (")
+    assert "embedded null" in sentence
 
 
 @before_and_after

@@ -1,9 +1,9 @@
 #include "cuda/stream.hpp"
 
 #include "bind/bind.hpp"
-#include "cuda/device.hpp"
-#include "cuda/event.hpp"
-#include "cuda/wait.hpp"
+#include "cuda/bracket.hpp"
+
+#include <pybind11/stl.h>
 
 namespace py = pybind11;
 
@@ -24,21 +24,17 @@ void bind_stream(py::module_& module) {
           [](stream const& self) { return reinterpret_cast<std::uintptr_t>(self.handle()); })
       .def("close", &stream::close, release_gil())
       .def("abandon", &stream::abandon);
-  py::class_<event>(module, "Event", py::module_local(), py::is_final())
-      .def(py::init<int>(), py::arg("device") = 0, release_gil())
-      .def(
-          "record",
-          [](event& self, std::uintptr_t handle) {
-            device_guard const guard{self.device()};
-            self.record(view_of(handle));
-          },
-          py::arg("stream"), release_gil())
-      .def(
-          "wait", [](event const& self, double seconds) { return wait_for(self, seconds); },
-          py::arg("seconds"), release_gil())
-      .def("seconds_since", &event::seconds_since, py::arg("start"))
-      .def("close", &event::close, release_gil())
-      .def("abandon", &event::abandon);
+  py::class_<bracket>(module, "Bracket", py::module_local(), py::is_final())
+      .def(py::init([](int device, std::optional<std::uintptr_t> handle) {
+             if (!handle) { return std::make_unique<bracket>(device); }
+             return std::make_unique<bracket>(device, view_of(*handle));
+           }),
+           py::arg("device"), py::arg("stream") = py::none(), release_gil())
+      .def("begin", &bracket::begin, release_gil())
+      .def("end", &bracket::end, release_gil())
+      .def("ended_within", &bracket::ended_within, py::arg("seconds"), release_gil())
+      .def_property_readonly("elapsed_s", &bracket::elapsed_s)
+      .def("close", &bracket::close, release_gil());
 }
 
 }  // namespace pyxfer

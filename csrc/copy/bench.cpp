@@ -35,6 +35,15 @@ void bench::join() {
   }
 }
 
+void bench::meet() {
+  for (std::size_t i = 0; i < width(); ++i) { mark(own_marks + i).record(on(i)); }
+  for (std::size_t i = 0; i < width(); ++i) {
+    for (std::size_t other = 0; other < width(); ++other) {
+      if (other != i) { mark(own_marks + other).hold(on(i)); }
+    }
+  }
+}
+
 void bench::drain() noexcept {
   release_noexcept([this] {
     device_guard const guard{device_};

@@ -24,6 +24,8 @@ class bench {
   void fork(event& at);
   /// ... and the first goes on only when the others have come to here.
   void join();
+  /// Every stream goes on only when all have come to here.
+  void meet();
   /// Wait a moment for whatever an aborted operation left queued; a release that follows must not meet a running copy.
   void drain() noexcept;
 

@@ -53,9 +53,10 @@ char const* overlap_fault(side_events const& mine, side_events const& other) {
 both_samples time_both_gated(bench& with, both_lanes const& along, both_plan plan) {
   device_guard const guard{with.device()};
   drain_guard drained{with};
-  // A gate a stream: where streams are threads, one that waits for another's event would begin late.
+  // A gate a stream, so that both are awake, and then a meeting, so that neither begins alone.
   gate entrance{with.on(0), gate_timeout_s};
   gate other_entrance{with.on(1), gate_timeout_s};
+  with.meet();
   std::array<double, 2> const dispatch{queue_side(with, 0, along[0], plan),
                                        queue_side(with, 1, along[1], plan)};
   entrance.open();

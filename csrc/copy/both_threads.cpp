@@ -33,6 +33,7 @@ sample run_side(bench& with, std::size_t side, lane const& along, std::size_t co
   auto& stop = with.mark(bench::side_marks + 4 * side + 1);
   shared.wait_for_both();
   start.record(on);
+  wait(start, with.limit(), "an event on an idle stream");  // as in time_on_stream
   auto const called = host_clock::now();
   auto returned = called;
   for (std::size_t i = 0; i < copies * most_rounds; ++i) {

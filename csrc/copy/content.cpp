@@ -13,8 +13,10 @@ namespace {
 
 constexpr int poison = 0xA5;
 constexpr std::size_t word = sizeof(std::uint64_t);
+constexpr std::size_t block_words = 512;
+using block = std::array<std::uint64_t, block_words>;
 
-/// splitmix64's output function (Steele, Lea, Flood 2014) of a counter: no state, so it runs at memory speed.
+/// splitmix64's output function (Steele, Lea, Flood 2014).
 std::uint64_t scrambled(std::uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
@@ -27,18 +29,26 @@ unsigned char* bytes_at(std::uintptr_t address) {
 
 std::uintptr_t number(void const* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
-/// The pattern as a sequence of words; the place of a word alone decides it.
-class pattern {
- public:
-  explicit pattern(std::uint64_t seed) : base_{scrambled(seed + step)} {}
-  [[nodiscard]] std::uint64_t operator()(std::size_t index) const {
-    return scrambled(base_ + index * step);
+/// Writes the words from `first` on. A counter from a scrambled start in scrambled steps, its halves mixed: every word is
+/// another, as is every seed's, and there is no multiplication in the loop, so that it runs at the speed of memory.
+void make_words(block& words, std::uint64_t seed, std::size_t first) {
+  auto const step = scrambled(seed + 2) | 1U;
+  auto counter = scrambled(seed + 1) + first * step;
+  for (auto& each : words) {
+    each = counter ^ (counter >> 29U) ^ (counter << 23U);
+    counter += step;
   }
+}
 
- private:
-  static constexpr std::uint64_t step = 0x9e3779b97f4a7c15ULL;
-  std::uint64_t base_;
-};
+/// Calls `use(offset, words, length)` for each block of the pattern until it answers false.
+template <typename Use>
+void for_each_block(std::size_t bytes, std::uint64_t seed, Use const& use) {
+  block words{};
+  for (std::size_t offset = 0; offset < bytes; offset += sizeof words) {
+    make_words(words, seed, offset / word);
+    if (!use(offset, words.data(), std::min(sizeof words, bytes - offset))) { return; }
+  }
+}
 
 /// A blocking copy between the slot's device side and scratch, whatever the lane's own direction.
 void copy_scratch(content_check const& what, direction way) {
@@ -56,29 +66,24 @@ void fetch(content_check const& what) {
 
 void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
   auto* const to = bytes_at(address);
-  pattern const word_at{seed};
-  for (std::size_t i = 0; i < bytes / word; ++i) {
-    auto const value = word_at(i);
-    std::memcpy(to + i * word, &value, word);
-  }
-  auto const last = word_at(bytes / word);
-  std::memcpy(to + bytes / word * word, &last, bytes % word);
+  for_each_block(bytes, seed, [&](std::size_t offset, void const* words, std::size_t length) {
+    std::memcpy(to + offset, words, length);
+    return true;
+  });
 }
 
 std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t bytes,
                                         std::uint64_t seed) {
+  std::optional<std::size_t> found;
   auto const* const at = bytes_at(address);
-  pattern const word_at{seed};
-  for (std::size_t i = 0; i * word < bytes; ++i) {
-    auto const value = word_at(i);
-    auto const length = std::min(word, bytes - i * word);
-    if (std::memcmp(at + i * word, &value, length) == 0) { continue; }
-    std::array<unsigned char, word> expected{};
-    std::memcpy(expected.data(), &value, word);
-    auto const differs = std::mismatch(expected.begin(), expected.begin() + length, at + i * word);
-    return i * word + static_cast<std::size_t>(differs.first - expected.begin());
-  }
-  return std::nullopt;
+  for_each_block(bytes, seed, [&](std::size_t offset, void const* words, std::size_t length) {
+    if (std::memcmp(at + offset, words, length) == 0) { return true; }
+    auto const* const expected = static_cast<unsigned char const*>(words);
+    auto const differs = std::mismatch(expected, expected + length, at + offset);
+    found = offset + static_cast<std::size_t>(differs.first - expected);
+    return false;
+  });
+  return found;
 }
 
 void prepare(int device, content_check const& what) {

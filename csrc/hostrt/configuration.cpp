@@ -1,11 +1,13 @@
 #include "configuration.hpp"
 
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
+#include <map>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -52,7 +54,7 @@ int nth_from(std::string const& text) { return number_from(text, 1, most_calls);
 double seconds_from(std::string const& text) { return number_from(text, 0.0, longest_s); }
 double rate_from(std::string const& text) { return number_from(text, 0.0, fastest_bytes_per_s); }
 
-std::string const& call_from(std::string const& text) {
+std::string call_from(std::string const& text) {
   try {
     (void)index_of(text);
   } catch (std::invalid_argument const&) {
@@ -141,8 +143,8 @@ void read_environment() {
   try {
     configure(line);
   } catch (std::invalid_argument const& problem) {
-    std::fprintf(stderr, "PYXFER_HOSTRT cannot be read, so every CUDA call will fail: %s\n",
-                 problem.what());
+    std::cerr << "PYXFER_HOSTRT cannot be read, so every CUDA call will fail: " << problem.what()
+              << '\n';
     injected().set_misconfigured();
   }
 }

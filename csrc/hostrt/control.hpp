@@ -79,8 +79,8 @@ void set_no_driver(int code);
 /// How often each call was made since the last `reset`, also in vain.
 [[nodiscard]] std::map<std::string, long> calls();
 
-/// Takes back all orders, restores a lost device, and forgets this thread's last error and the
-/// counts. What is allocated stays.
+/// Takes back all orders, ends all stalls, restores a lost device, forgets the counts, and puts
+/// this thread back to device 0 without a context or a last error. What is allocated stays.
 void reset();
 
 }  // namespace pyxfer::hostrt

@@ -158,8 +158,8 @@ auto const& symbols() {
 
 void* driver_function(std::string_view symbol) noexcept {
   auto const& known = driver::symbols();
-  auto const found = std::find_if(known.begin(), known.end(),
-                                  [&](auto const& each) { return each.name == symbol; });
+  auto const* const found = std::find_if(known.begin(), known.end(),
+                                         [&](auto const& each) { return each.name == symbol; });
   return found == known.end() ? nullptr : found->function;
 }
 

@@ -9,8 +9,9 @@
 namespace pyxfer::hostrt::driver {
 namespace {
 
-constexpr unsigned int known_flags =
-    CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+constexpr unsigned int known_flags = unsigned{CU_EVENT_BLOCKING_SYNC} |
+                                     unsigned{CU_EVENT_DISABLE_TIMING} |
+                                     unsigned{CU_EVENT_INTERPROCESS};
 
 bool are_event_flags(unsigned int flags) {
   if ((flags & ~known_flags) != 0) return false;

@@ -47,6 +47,6 @@ class event_registry {
   std::map<std::uintptr_t, std::shared_ptr<event>> events_;
 };
 
-[[nodiscard]] event_registry& events() noexcept;
+[[nodiscard]] event_registry& events();
 
 }  // namespace pyxfer::hostrt

@@ -17,7 +17,7 @@ orders injection::apply_rules(std::size_t call) {
   orders ordered;
   bool sticky = false;
   {
-    std::lock_guard const lock{mutex_};
+    std::scoped_lock const lock{mutex_};
     auto const due = [&](rule& each) {
       if (each.call != call || --each.calls_left > 0) return false;
       if (each.code != cudaSuccess) ordered.code = each.code;
@@ -37,20 +37,20 @@ cudaError_t injection::standing_error(std::size_t call) const {
   if (all_calls[call].kind == call_kind::always) return cudaSuccess;
   if (auto const code = no_driver(); code != cudaSuccess) return code;
   if (has_missing_) {
-    std::lock_guard const lock{mutex_};
+    std::scoped_lock const lock{mutex_};
     if (missing_.count(call) != 0) return cudaErrorCallRequiresNewerDriver;
   }
   return loss_code();
 }
 
 void injection::add(rule const& added) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   rules_.push_back(added);
   has_rules_ = true;
 }
 
 void injection::set_missing(std::size_t call, bool missing) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   if (missing) {
     missing_.insert(call);
   } else {
@@ -60,7 +60,7 @@ void injection::set_missing(std::size_t call, bool missing) {
 }
 
 bool injection::missing(std::string const& symbol) const {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   return std::any_of(missing_.begin(), missing_.end(),
                      [&](std::size_t call) { return all_calls[call].name == symbol; });
 }
@@ -82,7 +82,7 @@ std::map<std::string, long> injection::counts() const {
 }
 
 void injection::reset() {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   rules_.clear();
   missing_.clear();
   has_rules_ = false;
@@ -93,7 +93,7 @@ void injection::reset() {
   for (auto& count : counts_) count = 0;
 }
 
-injection& injected() noexcept {
+injection& injected() {
   static auto& the_injection = *new injection;
   return the_injection;
 }

@@ -66,6 +66,6 @@ class injection {
   std::array<std::atomic<long>, all_calls.size()> counts_{};
 };
 
-[[nodiscard]] injection& injected() noexcept;
+[[nodiscard]] injection& injected();
 
 }  // namespace pyxfer::hostrt

@@ -5,7 +5,7 @@
 namespace pyxfer::hostrt {
 
 void modelled_link::set(direction_model h2d, direction_model d2h) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   h2d_ = {h2d, {}};
   d2h_ = {d2h, {}};
 }
@@ -13,7 +13,7 @@ void modelled_link::set(direction_model h2d, direction_model d2h) {
 steady::time_point modelled_link::occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
                                          bool first) {
   if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return {};
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto& used = kind == cudaMemcpyHostToDevice ? h2d_ : d2h_;
   auto const [bytes_per_s, latency_s] = used.model;
   auto const crossing_s = bytes_per_s > 0 ? static_cast<double>(bytes) / bytes_per_s : 0.0;
@@ -24,7 +24,7 @@ steady::time_point modelled_link::occupy(int device, cudaMemcpyKind kind, std::s
   return free_at;
 }
 
-modelled_link& link() noexcept {
+modelled_link& link() {
   static auto& the_link = *new modelled_link;
   return the_link;
 }

@@ -33,6 +33,6 @@ class modelled_link {
   direction d2h_;
 };
 
-[[nodiscard]] modelled_link& link() noexcept;
+[[nodiscard]] modelled_link& link();
 
 }  // namespace pyxfer::hostrt

@@ -9,24 +9,28 @@ namespace pyxfer::hostrt {
 namespace {
 
 std::atomic<int> lost_with{cudaSuccess};
-std::atomic<std::uint64_t> losses{0};
+std::atomic<std::uint64_t> epoch{0};
 
 }  // namespace
 
 cudaError_t loss_code() noexcept { return static_cast<cudaError_t>(lost_with.load()); }
 
-std::uint64_t loss_epoch() noexcept { return losses.load(); }
+std::uint64_t loss_epoch() noexcept { return epoch.load(); }
 
 void lose(cudaError_t code) {
   lost_with = code;
-  ++losses;
+  ++epoch;
   wake_pauses();
   streams().wake_all();
 }
 
-void restore_device() noexcept { lost_with = cudaSuccess; }
+void restore_device() noexcept {
+  if (!device_lost()) return;
+  ++epoch;
+  lost_with = cudaSuccess;
+}
 
-std::shared_mutex& memory_in_use() noexcept {
+std::shared_mutex& memory_in_use() {
   static auto& mutex = *new std::shared_mutex;
   return mutex;
 }

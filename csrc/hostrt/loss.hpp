@@ -13,8 +13,14 @@ namespace pyxfer::hostrt {
 
 [[nodiscard]] inline bool device_lost() noexcept { return loss_code() != cudaSuccess; }
 
-/// Counts the losses. Work queued before a loss is never done, not even after `restore_device`.
+/// Changes with every loss and every restoration.
 [[nodiscard]] std::uint64_t loss_epoch() noexcept;
+
+/// Whether work queued in that epoch is still to be done. What was queued before or during a loss
+/// never is, not even after `restore_device`: its memory may be gone.
+[[nodiscard]] inline bool is_current(std::uint64_t epoch) noexcept {
+  return epoch == loss_epoch() && !device_lost();
+}
 
 /// Loses the device: queued work is dropped and whoever waits for it returns.
 void lose(cudaError_t code);
@@ -22,13 +28,13 @@ void lose(cudaError_t code);
 void restore_device() noexcept;
 
 /// Held shared while work reads or writes memory that a caller may release.
-[[nodiscard]] std::shared_mutex& memory_in_use() noexcept;
+[[nodiscard]] std::shared_mutex& memory_in_use();
 
-/// Runs `work` unless the device was lost since `epoch`.
+/// Runs `work` unless the device was lost since it was queued.
 template <typename Work>
 void touch_memory(std::uint64_t epoch, Work const& work) {
   std::shared_lock const lock{memory_in_use()};
-  if (epoch == loss_epoch()) work();
+  if (is_current(epoch)) work();
 }
 
 /// After a loss: returns once no dropped work still touches memory.

@@ -46,11 +46,12 @@ placement memory_registry::place(void const* address, std::size_t bytes) const {
 std::vector<region> memory_registry::all() const {
   std::shared_lock const lock{mutex_};
   std::vector<region> live;
+  live.reserve(regions_.size());
   for (auto const& [address, each] : regions_) live.push_back(each);
   return live;
 }
 
-memory_registry& memory() noexcept {
+memory_registry& memory() {
   static auto& the_memory = *new memory_registry;
   return the_memory;
 }

@@ -60,6 +60,6 @@ class memory_registry {
   std::map<std::uintptr_t, region> regions_;
 };
 
-[[nodiscard]] memory_registry& memory() noexcept;
+[[nodiscard]] memory_registry& memory();
 
 }  // namespace pyxfer::hostrt

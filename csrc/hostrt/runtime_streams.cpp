@@ -55,7 +55,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userD
     if (!on) return cudaErrorInvalidResourceHandle;
     streams().enqueue(on, [=](std::uint64_t epoch) {
       delay.serve();
-      if (epoch == loss_epoch()) call_host_function(fn, userData);
+      if (is_current(epoch)) call_host_function(fn, userData);
     });
     return cudaSuccess;
   });

@@ -29,7 +29,7 @@ void stream::run() {
 }
 
 stream_point stream::enqueue(stream_work work, std::vector<stream_point> after) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   queue_.push_back({std::move(work), std::move(after), loss_epoch()});
   auto const ticket = ++enqueued_;
   if (worker_sleeps_) work_came_.notify_one();
@@ -37,13 +37,13 @@ stream_point stream::enqueue(stream_work work, std::vector<stream_point> after) 
 }
 
 void stream::retire() {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   retired_ = true;
   work_came_.notify_one();
 }
 
 void stream::wake() {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   work_done_.notify_all();
 }
 
@@ -62,13 +62,13 @@ bool stream::take(task& next) {
   return true;
 }
 
-void stream::perform(task& next) {
+void stream::perform(task const& next) {
   for (auto const& point : next.after) point.wait();
-  if (next.work && next.epoch == loss_epoch()) next.work(next.epoch);
+  if (next.work && is_current(next.epoch)) next.work(next.epoch);
 }
 
 void stream::finish() {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   ++completed_;
   if (waiters_ > 0) work_done_.notify_all();
 }

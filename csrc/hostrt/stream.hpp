@@ -54,11 +54,11 @@ class stream : public std::enable_shared_from_this<stream> {
   struct task {
     stream_work work;
     std::vector<stream_point> after;
-    std::uint64_t epoch;
+    std::uint64_t epoch = 0;
   };
 
   [[nodiscard]] bool take(task& next);
-  void perform(task& next);
+  static void perform(task const& next);
   void finish();
 
   int const device_;

@@ -1,10 +1,10 @@
 #include "stream_registry.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <thread>
 
 #include "handles.hpp"
@@ -24,9 +24,11 @@ class signals_blocked {
   ~signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   signals_blocked(signals_blocked const&) = delete;
   signals_blocked& operator=(signals_blocked const&) = delete;
+  signals_blocked(signals_blocked&&) = delete;
+  signals_blocked& operator=(signals_blocked&&) = delete;
 
  private:
-  sigset_t before_;
+  sigset_t before_{};
 };
 
 /// The per-thread default streams of one thread, one a device.
@@ -37,6 +39,8 @@ struct own_streams {
   own_streams() = default;
   own_streams(own_streams const&) = delete;
   own_streams& operator=(own_streams const&) = delete;
+  own_streams(own_streams&&) = delete;
+  own_streams& operator=(own_streams&&) = delete;
 
   ~own_streams() {
     // A forked child has the streams but not their workers, one of which may have held a lock.
@@ -74,14 +78,14 @@ std::shared_ptr<stream> stream_registry::start(int device, bool blocking) {
 }
 
 cudaStream_t stream_registry::create(int device, bool blocking) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto const handle = next_handle();
   created_.emplace(handle, start(device, blocking));
   return reinterpret_cast<cudaStream_t>(handle);
 }
 
 bool stream_registry::destroy(cudaStream_t handle) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto const found = created_.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found == created_.end()) return false;
   found->second->retire();
@@ -92,13 +96,13 @@ bool stream_registry::destroy(cudaStream_t handle) {
 std::shared_ptr<stream> stream_registry::find(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) return legacy(this_thread().device);
   if (handle == cudaStreamPerThread) return per_thread(this_thread().device);
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto const found = created_.find(reinterpret_cast<std::uintptr_t>(handle));
   return found == created_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<stream> stream_registry::legacy(int device) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto& found = legacy_[device];
   if (!found) found = start(device, true);
   return found;
@@ -107,7 +111,7 @@ std::shared_ptr<stream> stream_registry::legacy(int device) {
 std::shared_ptr<stream> stream_registry::per_thread(int device) {
   auto& found = this_threads_streams().by_device[device];
   if (!found) {
-    std::lock_guard const lock{mutex_};
+    std::scoped_lock const lock{mutex_};
     found = start(device, true);
   }
   return found;
@@ -116,7 +120,7 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
 stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
                                       std::vector<stream_point> after) {
   if (on->blocking()) {
-    std::lock_guard const lock{mutex_};
+    std::scoped_lock const lock{mutex_};
     add_implicit(*on, after);
     return on->enqueue(std::move(work), std::move(after));
   }
@@ -139,7 +143,7 @@ void stream_registry::add_implicit(stream& on, std::vector<stream_point>& after)
 std::vector<stream_point> stream_registry::pending(std::shared_ptr<stream> const& on) {
   std::vector<stream_point> points;
   add_if_pending(on->last_point(), points);
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto const default_stream = legacy_.find(on->device());
   if (default_stream != legacy_.end() && default_stream->second == on) add_implicit(*on, points);
   return points;
@@ -147,7 +151,7 @@ std::vector<stream_point> stream_registry::pending(std::shared_ptr<stream> const
 
 std::vector<stream_point> stream_registry::pending_on_device(int device) {
   std::vector<stream_point> points;
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   for (auto const& each : running_) {
     if (each->device() == device) add_if_pending(each->last_point(), points);
   }
@@ -156,30 +160,31 @@ std::vector<stream_point> stream_registry::pending_on_device(int device) {
 
 std::vector<stream_point> stream_registry::pending_anywhere() {
   std::vector<stream_point> points;
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   for (auto const& each : running_) add_if_pending(each->last_point(), points);
   return points;
 }
 
 void stream_registry::wake_all() {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   for (auto const& each : running_) each->wake();
 }
 
 std::vector<std::uintptr_t> stream_registry::handles() const {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   std::vector<std::uintptr_t> values;
+  values.reserve(created_.size());
   for (auto const& [handle, each] : created_) values.push_back(handle);
   return values;
 }
 
 void stream_registry::forget(stream const* ended) {
-  std::lock_guard const lock{mutex_};
+  std::scoped_lock const lock{mutex_};
   auto const same = [&](auto const& each) { return each.get() == ended; };
   running_.erase(std::remove_if(running_.begin(), running_.end(), same), running_.end());
 }
 
-stream_registry& streams() noexcept {
+stream_registry& streams() {
   // Never destroyed: the workers outlive every static destructor.
   static auto& the_streams = *new stream_registry;
   return the_streams;

@@ -52,6 +52,6 @@ class stream_registry {
   std::vector<std::shared_ptr<stream>> running_;
 };
 
-[[nodiscard]] stream_registry& streams() noexcept;
+[[nodiscard]] stream_registry& streams();
 
 }  // namespace pyxfer::hostrt

@@ -24,7 +24,7 @@ void carry_out(transfer const& copy, int device, bool first, std::uint64_t epoch
   // Overlapping ranges are the caller's error; memmove makes it a wrong copy, not undefined.
   touch_memory(epoch, [&] { std::memmove(copy.to, copy.from, copy.bytes); });
   if (arrival == steady::time_point{}) return;
-  pause_until(arrival, [&] { return epoch != loss_epoch(); });
+  pause_until(arrival, [&] { return !is_current(epoch); });
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ void pause_until(steady::time_point deadline, std::function<bool()> const& ended
 }
 
 void wake_pauses() {
-  std::lock_guard const lock{bell().mutex};
+  std::scoped_lock const lock{bell().mutex};
   bell().rung.notify_all();
 }
 

@@ -90,6 +90,14 @@ TEST_F(hostrt_environment, the_variable_is_read_at_the_first_call) {
               ::testing::ExitedWithCode(cudaErrorNoDevice), "");
 }
 
+TEST_F(hostrt_environment, a_stuck_stream_does_not_hold_up_the_exit) {
+  auto const exit_with_closed_gate = [] {
+    gate closed;
+    std::exit(closed.close(cudaStreamPerThread) == cudaSuccess ? 3 : 4);
+  };
+  EXPECT_EXIT(exit_with_closed_gate(), ::testing::ExitedWithCode(3), "");
+}
+
 TEST_F(hostrt_environment, a_mistake_makes_every_call_fail_and_says_why_once) {
   EXPECT_EXIT(exit_with_first_code("nonsense", 2), ::testing::ExitedWithCode(cudaErrorInvalidValue),
               "^PYXFER_HOSTRT cannot be read, so every CUDA call will fail: 'nonsense' is none of "

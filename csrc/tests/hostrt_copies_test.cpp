@@ -8,7 +8,7 @@ using bytes = std::vector<std::byte>;
 
 bytes pattern(std::size_t count) {
   bytes made(count);
-  for (std::size_t i = 0; i < count; ++i) made[i] = static_cast<std::byte>(i * 7 + 1);
+  for (std::size_t i = 0; i < count; ++i) made[i] = static_cast<std::byte>((i * 7) + 1);
   return made;
 }
 

@@ -24,7 +24,7 @@ TEST_F(hostrt_injection, a_failed_call_does_nothing) {
   fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
   void* made = nullptr;
   EXPECT_EQ(cudaMalloc(&made, 10), cudaErrorMemoryAllocation);
-  EXPECT_TRUE(allocated().empty());
+  EXPECT_TRUE(hostrt::made().empty());
 }
 
 TEST_F(hostrt_injection, driver_calls_fail_by_their_names) {
@@ -47,7 +47,7 @@ TEST_F(hostrt_injection, a_failed_release_has_released) {
   EXPECT_EQ(cudaFree(made), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaStreamDestroy(s), cudaErrorLaunchFailure);
   EXPECT_EQ(driver("cuEventDestroy", e), CUDA_ERROR_LAUNCH_FAILED);
-  EXPECT_TRUE(allocated().empty());
+  EXPECT_TRUE(hostrt::made().empty());
 }
 
 TEST_F(hostrt_injection, a_lost_device_stays_lost) {
@@ -71,7 +71,7 @@ TEST_F(hostrt_injection, a_lost_device_still_releases_and_explains) {
   EXPECT_EQ(cudaFree(made), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaFreeHost(host), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaHostUnregister(&own), cudaErrorLaunchFailure);
-  EXPECT_TRUE(allocated().empty());
+  EXPECT_TRUE(hostrt::made().empty());
   int version = 0;
   EXPECT_EQ(cudaRuntimeGetVersion(&version), cudaSuccess);
   EXPECT_STREQ(cudaGetErrorName(cudaErrorLaunchFailure), "cudaErrorLaunchFailure");
@@ -103,6 +103,20 @@ TEST_F(hostrt_injection, work_queued_before_a_loss_is_never_done) {
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_EQ(target[0], std::byte{1});
   EXPECT_FALSE(called);
+}
+
+TEST_F(hostrt_injection, losing_the_device_ends_a_pageable_copy_behind_a_gate) {
+  auto* const s = stream();
+  auto* const target = device(mib);
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  auto copying = std::async(std::launch::async, [&] {
+    std::vector<std::byte> own(mib);
+    return cudaMemcpyAsync(target, own.data(), own.size(), cudaMemcpyHostToDevice, s);
+  });
+  EXPECT_EQ(copying.wait_for(20ms), std::future_status::timeout);
+  lose_device(cudaErrorLaunchFailure);
+  EXPECT_EQ(copying.get(), cudaErrorLaunchFailure);
 }
 
 TEST_F(hostrt_injection, a_stalled_asynchronous_call_is_late_on_its_stream) {

@@ -1,3 +1,5 @@
+#include <map>
+
 #include "hostrt_support.hpp"
 
 namespace pyxfer::hostrt::testing {
@@ -13,15 +15,16 @@ TEST_F(hostrt_memory, everything_live_is_accounted) {
   stream();
   event();
   ASSERT_EQ(cudaHostRegister(own.data(), own.size(), 0), cudaSuccess);
-  for (auto const* kind : {"device", "pinned", "write-combined", "registered", "stream", "event"}) {
-    EXPECT_EQ(live(kind), 1) << kind;
-  }
-  EXPECT_EQ(allocated().size(), 6U);
-  for (auto const& each : allocated()) {
-    if (each.kind != "device") continue;
-    EXPECT_EQ(each.bytes, 1000U);
-    EXPECT_EQ(each.address, reinterpret_cast<std::uintptr_t>(on_device));
-  }
+  std::map<std::string, allocation> live;
+  for (auto const& each : made()) live[each.kind] = each;
+  EXPECT_EQ(made().size(), 6U);
+  EXPECT_EQ(live.size(), 6U);
+  EXPECT_EQ(live.at("device").bytes, 1000U);
+  EXPECT_EQ(live.at("device").address, reinterpret_cast<std::uintptr_t>(on_device));
+  EXPECT_EQ(live.at("pinned").bytes, 2000U);
+  EXPECT_EQ(live.at("write-combined").bytes, 3000U);
+  EXPECT_EQ(live.at("registered").bytes, 100U);
+  EXPECT_EQ(live.count("stream") + live.count("event"), 2U);
   EXPECT_EQ(cudaHostUnregister(own.data()), cudaSuccess);
 }
 

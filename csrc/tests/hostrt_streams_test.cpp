@@ -161,6 +161,7 @@ TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
   static std::atomic<int> done;
   done = 0;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([s] {
       for (int j = 0; j < 100; ++j) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,8 @@ class gate {
   ~gate() { open(); }
   gate(gate const&) = delete;
   gate& operator=(gate const&) = delete;
+  gate(gate&&) = delete;
+  gate& operator=(gate&&) = delete;
 
   cudaError_t close(cudaStream_t stream) { return cudaLaunchHostFunc(stream, wait, latch_); }
 
@@ -81,12 +84,13 @@ class gate {
   bool opened_ = false;
 };
 
-/// Starts every test with nothing ordered and checks that it leaves nothing allocated.
+/// Starts every test with nothing ordered and checks that it leaves nothing new allocated.
 class hostrt : public ::testing::Test {
  protected:
   void SetUp() override {
     reset();
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    for (auto const& each : allocated()) before_.insert(each.address);
   }
 
   void TearDown() override {
@@ -97,7 +101,7 @@ class hostrt : public ::testing::Test {
     for (auto* const stream : streams_) (void)cudaStreamDestroy(stream);
     for (auto* const memory : device_) (void)cudaFree(memory);
     for (auto* const memory : pinned_) (void)cudaFreeHost(memory);
-    for (auto const& live : allocated()) ADD_FAILURE() << "left: " << live.kind;
+    for (auto const& live : made()) ADD_FAILURE() << "left: " << live.kind;
   }
 
   cudaStream_t stream(unsigned int flags = cudaStreamNonBlocking) {
@@ -124,13 +128,17 @@ class hostrt : public ::testing::Test {
     return static_cast<std::byte*>(made);
   }
 
-  static long live(std::string const& kind) {
-    long count = 0;
-    for (auto const& each : allocated()) count += each.kind == kind ? 1 : 0;
-    return count;
+  /// What this test has allocated and not released.
+  [[nodiscard]] std::vector<allocation> made() const {
+    std::vector<allocation> added;
+    for (auto const& each : allocated()) {
+      if (before_.count(each.address) == 0) added.push_back(each);
+    }
+    return added;
   }
 
  private:
+  std::set<std::uintptr_t> before_;
   std::vector<cudaStream_t> streams_;
   std::vector<CUevent> events_;
   std::vector<void*> device_;

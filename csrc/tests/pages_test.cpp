@@ -25,11 +25,7 @@ std::size_t total(std::map<int, std::size_t> const& counts) {
 /// Fresh memory of the process's own, so that nothing but the test has touched it.
 class mapping {
  public:
-  explicit mapping(std::size_t bytes)
-      : bytes_{bytes},
-        data_{::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)} {
-    if (data_ == MAP_FAILED) { throw std::system_error{errno, std::generic_category(), "mmap"}; }
+  explicit mapping(std::size_t bytes) : bytes_{bytes}, data_{map(bytes)} {
     // Huge pages would touch the neighbours of a page together with it.
     ::madvise(data_, bytes_, MADV_NOHUGEPAGE);
   }
@@ -45,6 +41,13 @@ class mapping {
   void touch(std::size_t bytes) { std::memset(data_, 1, bytes); }
 
  private:
+  static void* map(std::size_t bytes) {
+    int const flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (data == MAP_FAILED) { throw std::system_error{errno, std::generic_category(), "mmap"}; }
+    return data;
+  }
+
   std::size_t bytes_;
   void* data_;
 };

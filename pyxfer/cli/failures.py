@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
 
 if TYPE_CHECKING:
-    from pyxfer.model import Measurement, Run
+    from pyxfer.model import Run
 
 USAGE = 2
 NO_GPU = 3
@@ -42,8 +44,11 @@ def say(text: str) -> None:
     """One line on stderr, whoever wrote it; nobody listening there is no reason to stop."""
     from pyxfer.report.text import clean
 
+    line = f"pyxfer: {clean(text, longest=2000)}"
     with suppress(OSError):
-        sys.stderr.write(f"pyxfer: {clean(text, longest=2000)}\n")
+        if sys.stderr.isatty():
+            line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False)
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
@@ -62,15 +67,11 @@ def why_invalid(run: Run) -> str:
         return f"the run failed: {run.failure or 'no reason given'}"
     if any(measurement.verified.value is False for measurement in run.measurements):
         return "contents differ after a transfer, so its figures cannot be believed"
-    if not any(measurement.rate.value is not None for measurement in run.measurements):
-        return "nothing was measured, for the reasons above"
-    if any(_all_invalid(measurement) for measurement in run.measurements):
-        return "every trial of a measurement was invalid, for the reasons above"
-    return ""
-
-
-def _all_invalid(measurement: Measurement) -> bool:
-    return bool(measurement.trials) and all(trial.invalid is not None for trial in measurement.trials)
+    if any(measurement.rate.value is not None for measurement in run.measurements):
+        return ""
+    if any(measurement.trials for measurement in run.measurements):
+        return "not one trial was valid, for the reasons above"
+    return "nothing was measured, for the reasons above"
 
 
 def _code_of(error: PyxferError) -> int:

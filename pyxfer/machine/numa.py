@@ -20,7 +20,7 @@ _NODES = "sys/devices/system/node"
 _NO_PAGES: Fact[dict[str, int]] = Fact(reason="no buffer was looked at")
 _WHY_NO_PAGES = {
     errno.EPERM: "the kernel refuses move_pages here, as a container's seccomp profile does without CAP_SYS_NICE",
-    errno.ENOSYS: "this kernel has no move_pages",
+    errno.ENOSYS: "this kernel has no move_pages, as one built without NUMA",
 }
 
 
@@ -48,7 +48,7 @@ def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
 
 @contextlib.contextmanager
 def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator[Placement]:
-    """Keep the calling thread, and the memory it touches first, on the node for as long as the block lasts."""
+    """Keep the calling thread, and memory it touches first, on the node while the block lasts."""
     cpus = _usable_cpus(node, root)
     if cpus.value is None or node.value is None:
         yield _unbound(node, cpus.reason or "")
@@ -120,7 +120,9 @@ def verify_pages(engine: Engine, address: int, nbytes: int) -> Fact[dict[str, in
     try:
         pages = engine.page_nodes(address, nbytes)
     except OSError as error:
-        why = _WHY_NO_PAGES.get(error.errno or 0, f"move_pages failed: {error.strerror or error}")
+        why = _WHY_NO_PAGES.get(
+            error.errno or 0, f"the kernel does not tell where the pages lie: {error.strerror or error}"
+        )
         return Fact(reason=why)
     return Fact({_node_name(node): count for node, count in sorted(pages.items())})
 

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     class Engine(Protocol):
         """What `_cuda` and `_host` both offer; `_cuda.pyi` has the signatures."""
 
+        # ruff: noqa: D102 - the stub file says what they do
+
         RUNTIME: str
         RUNTIME_VERSION: int
         DeviceBuffer: type[_cuda.DeviceBuffer]
         HostBuffer: type[_cuda.HostBuffer]
         Stream: type[_cuda.Stream]
-        Event: type[_cuda.Event]
+        Bracket: type[_cuda.Bracket]
         Lane: type[_cuda.Lane]
         Copier: type[_cuda.Copier]
 

@@ -63,12 +63,12 @@ class Assembler:
             moved_bytes=moved,
             rate=rate,
             peak_share=self._peak_share(side, rate),
-            ceiling_share=_ceiling_share(valid, ceiling, rate),
+            ceiling_share=ceiling_share(valid, ceiling, rate),
             verified=found.verified if found.unavailable is None else unknown(found.unavailable),
             first_s=found.first_s if found.unavailable is None else unknown(found.unavailable),
             summary=summary,
-            dispatch=_summary_of([trial.dispatch_s for trial in valid]),
-            wall=_summary_of([trial.wall_s for trial in valid]),
+            dispatch=summary_of([trial.dispatch_s for trial in valid]),
+            wall=summary_of([trial.wall_s for trial in valid]),
             trials=trials,
             remarks=self._remarks(found, valid, trials, summary),
         )
@@ -81,16 +81,7 @@ class Assembler:
             return unknown(reason or _why_no_trial(trials))
         if found.verified.value is False:
             return unknown("what arrived was not what was sent, so no bandwidth is given")
-        if summary.median_s <= 0:
-            return unknown("half of the trials took no time that the event clock could see: ask for larger --sizes")
-        rate = stats.rate(moved, summary)
-        peak = self.link.peak_gbps(side).value
-        if peak is not None and rate.gbps > peak:
-            return unknown(
-                f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(peak)}, so these bytes did "
-                "not all cross it"
-            )
-        return Fact(rate)
+        return credible_rate(moved, summary, self.link.most_gbps(side))
 
     def _peak_share(self, side: Side, rate: Fact[Rate]) -> Fact[float]:
         peak = self.link.peak_gbps(side)
@@ -114,6 +105,19 @@ class Assembler:
             reason = next(trial.invalid for trial in trials if trial.invalid)
             remarks.append(Remark("invalid-trials", f"{share} of the trials were not used: {reason}"))
         return tuple(remarks)
+
+
+def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact[Rate]:
+    """The bandwidth, unless it cannot be true."""
+    if summary.median_s <= 0:
+        return unknown("half of the trials took no time that the event clock could see: time a larger size")
+    rate = stats.rate(moved, summary)
+    if most_gbps is not None and rate.gbps > most_gbps:
+        return unknown(
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps)}, so these bytes did "
+            "not all cross it"
+        )
+    return Fact(rate)
 
 
 def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
@@ -157,7 +161,7 @@ def _ceilings(collected: Sequence[Collected]) -> Mapping[tuple[str, Side, int], 
     return {place: trials for place, (_, trials) in best.items()}
 
 
-def _ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
+def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
     """The median of the ratios round by round: a machine's drift is in both."""
     if rate.value is None:
         return unknown(rate.reason or "")
@@ -169,7 +173,7 @@ def _ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate
     return Fact(stats.ratio_share([above for above, _ in shared], [below for _, below in shared]))
 
 
-def _summary_of(seconds: Sequence[float | None]) -> Summary | None:
+def summary_of(seconds: Sequence[float | None]) -> Summary | None:
     known = [each for each in seconds if each is not None]
     return stats.summarise(known) if known else None
 

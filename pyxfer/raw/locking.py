@@ -20,7 +20,9 @@ MOST_BYTES = 64 << 20
 MOST_S = 0.5
 
 
-def measure_locking(engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool]) -> list[float]:
+def measure_locking(
+    engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool]
+) -> list[float]:
     """Seconds of each of a few page-lockings of `locking_bytes(largest)`."""
     nbytes = locking_bytes(largest)
     until = time.perf_counter() + MOST_S

@@ -80,8 +80,8 @@ def make_request(
         ways=plan_ways(directions, memories, modes, fresh=fresh),
         sizes=_sizes(sizes),
         fresh=fresh,
-        precision=_between(precision, "precision", 1.0, "0.005 (0.5 %)"),
-        budget_s=_between(budget_s, "budget", 86400.0, "30 (seconds)"),
+        precision=between(precision, "precision", 1.0, "0.005 (0.5 %)"),
+        budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
         seed=secrets.randbits(32) if seed is None else _seed(seed),
     )
 
@@ -91,11 +91,14 @@ def _sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
         return parse_sizes(sizes)
     whole = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and size > 0]
     if not whole or len(whole) != len(sizes):
-        raise UsageError(f"Sizes are whole numbers of bytes above zero, or text such as {DEFAULT_SIZES!r}; got {sizes!r}.")
+        raise UsageError(
+            f"Sizes are whole numbers of bytes above zero, or text such as {DEFAULT_SIZES!r}; got {sizes!r}."
+        )
     return tuple(sorted(set(whole)))
 
 
-def _between(value: float, what: str, most: float, example: str) -> float:
+def between(value: float, what: str, most: float, example: str) -> float:
+    """A number above zero and at most `most`, or a UsageError that says so."""
     if not math.isfinite(value) or not 0 < value <= most:
         raise UsageError(f"The {what} has to be above zero and at most {most:g}, for example {example}; got {value!r}.")
     return float(value)

@@ -29,7 +29,7 @@ from pyxfer.raw.assemble import Assembler, Collected, curves
 from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
 from pyxfer.raw.request import DEFAULT_BUDGET_S, DEFAULT_PRECISION, DEFAULT_SIZES, Request, make_request
 from pyxfer.raw.subjects import RawSubject, make_subject
-from pyxfer.raw.wake import wake_link
+from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import AUTO, why_not
 from pyxfer.raw.workshop import Workshop
 from pyxfer.sampling.exclusive import Presence, turn
@@ -46,7 +46,6 @@ SaveTo = Callable[[Run], None]
 PATIENCE_S = 30.0
 # Often enough that a killed run loses little, seldom enough that writing is no part of the measurement.
 SAVE_EVERY_S = 2.0
-WAKE_BYTES = 16 << 20
 _NOT_TAKEN = "the run ended before it was read"
 
 
@@ -133,7 +132,7 @@ class Session:
             with self._presence, bind(self._choice.engine, self._placement.device_node) as placement:
                 self._placement = placement
                 self._measure()
-                self._after = read_environment(self._choice.engine, self._device)
+            self._after = read_environment(self._choice.engine, self._device)
         except DeviceTimeoutError:
             self._workshop.abandon()
             self._remarks.append(_STUCK)

@@ -169,7 +169,8 @@ class BothWays:
         Where the sides did not overlap, more copies run before and after it.
         """
         slower = max(h2d_s, d2h_s, 1e-9)
-        self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
+        fewest = 2 if self.gated else 1
+        self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
         self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
         while self._copies > 1 and max(self._needed_tails(h2d_s, d2h_s)) > MOST_QUEUED:
             self._copies -= 1

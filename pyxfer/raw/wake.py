@@ -15,6 +15,7 @@ LEAST_S = 0.05
 MOST_S = 2.0
 STEADY_READINGS = 3
 QUEUED = 8
+WAKE_BYTES = 16 << 20
 
 
 def wake_link(

@@ -77,7 +77,7 @@ def plan_ways(
 
     """
     ways = [
-        Way(_known(direction, DIRECTIONS, "direction"), _known(memory, MEMORIES, "memory"), mode)
+        Way(known_word(direction, DIRECTIONS, "direction"), known_word(memory, MEMORIES, "memory"), mode)
         for direction in _some(directions, "direction")
         for memory in _some(memories, "memory")
         for mode in _modes_for(direction, memory, _some(modes, "mode"))
@@ -140,7 +140,8 @@ def _can_be_fresh(way: Way) -> bool:
     return way.memory == "pageable" and way.direction == "d2h"
 
 
-def _known(word: str, words: tuple[Word, ...], what: str) -> Word:
+def known_word(word: str, words: tuple[Word, ...], what: str) -> Word:
+    """The word itself, if it is one of these; else a UsageError that names them."""
     for known in words:
         if known == word:
             return known

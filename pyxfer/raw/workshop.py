@@ -59,7 +59,7 @@ class Workshop:
     def close(self) -> list[str]:
         """Release everything; what could not be released is told, not raised, for there is nothing left to try."""
         faults: list[str] = []
-        for each in [*self._copiers.values(), *([self._arena] if self._arena else [])]:
+        for each in self._held():
             try:
                 each.close()
             except CudaError as error:
@@ -69,9 +69,13 @@ class Workshop:
 
     def abandon(self) -> None:
         """Leave everything to the end of the process: the device does not answer, and may still be writing."""
-        for each in [*self._copiers.values(), *([self._arena] if self._arena else [])]:
+        for each in self._held():
             each.abandon()
         self._forget()
+
+    def _held(self) -> list[Copier | Arena]:
+        """In the order in which it may be released: nothing may use memory that is gone."""
+        return [*self._copiers.values(), *([self._arena] if self._arena else [])]
 
     def _forget(self) -> None:
         self._copiers.clear()

@@ -39,7 +39,9 @@ def print_host_card(run: model.Run, page: Page) -> None:
         page.heading("Remarks")
         page.hanging(remarks)
     page.heading("Try next")
-    page.hanging(suggestions(run), style="bold")
+    for command, why in suggestions(run):
+        page.line(f"  {command}", style="bold")
+        page.line(f"    {why}")
 
 
 def suggestions(run: model.Run) -> list[tuple[str, str]]:
@@ -51,9 +53,7 @@ def suggestions(run: model.Run) -> list[tuple[str, str]]:
         found.append(("pyxfer info", "every part of the link, and which one holds it back"))
     share = _pageable_share(run)
     if share is not None and share < _PAGEABLE_IS_SLOW:
-        reaches = (
-            f"pageable memory reaches {units.format_percent(share)} of the ceiling: from which size on pinning pays"
-        )
+        reaches = f"pageable memory reaches {units.format_percent(share)} of the ceiling: see when pinning pays"
         found.append(("pyxfer ceiling --memory pageable,pinned,registered", reaches))
     if any(remark.fix and "--budget" in remark.fix for m in run.measurements for remark in m.remarks):
         found.append(("pyxfer ceiling --budget 60s", "steadier values from more rounds"))

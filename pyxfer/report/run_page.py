@@ -19,7 +19,7 @@ def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
         page.line()
         page.line(sections.ending_text(run), style="bold red")
     if tables:
-        page.heading(sections.rates_heading(run))
+        page.heading(sections.RATES_HEADING)
     for table in tables:
         page.line()
         page.show(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -12,7 +13,10 @@ from pyxfer import model, units
 from .grid import Column, percent_cells, to_table
 from .text import clean, device_text, fact_text, link_state_text, link_text, remark_text
 
+# The one place that says what a GB is.
+RATES_HEADING = "GB/s (1 GB = 1e9 bytes), medians; a letter leads to a note below"
 _CURVES_NAMED = 2
+_IN_BRACKETS = re.compile(r" \([^)]*\)")
 _SIDES: tuple[model.Side, ...] = ("h2d", "d2h", "sum")
 
 
@@ -26,6 +30,7 @@ def heading_lines(run: model.Run) -> list[tuple[str, str]]:
         lines.append(("link", link_text(run.link)))
     lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
     lines.append(("with", ", ".join(versions)))
+    lines.append(("asked", _asked_text(run)))
     return lines
 
 
@@ -34,14 +39,8 @@ def ending_text(run: model.Run) -> str:
     if run.ended == "interrupted":
         return "Interrupted: what follows is what was measured until then."
     if run.ended == "failed":
-        return f"Failed: {clean(run.failure or 'no reason given')} What follows was measured before."
+        return f"Failed: {clean(run.failure or 'no reason given').rstrip('.')}. What follows was measured before."
     return ""
-
-
-def rates_heading(run: model.Run) -> str:
-    """What the numbers of the table are; the one place that says what a GB is."""
-    precision = units.format_percent(run.parameters.precision)
-    return f"GB/s (1 GB = 1e9 bytes), medians; a letter marks what is not known to {precision}, or has a note"
 
 
 def fits_table(run: model.Run) -> Table | None:
@@ -67,7 +66,9 @@ def fit_reasons(run: model.Run) -> list[tuple[str, str]]:
     names: dict[str, list[str]] = {}
     for curve in run.curves:
         if curve.latency_s.reason is not None:
-            names.setdefault(clean(curve.latency_s.reason), []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
+            # What stands in brackets is one curve's own figure, and would keep the same reason from being one line.
+            reason = _IN_BRACKETS.sub("", clean(curve.latency_s.reason))
+            names.setdefault(reason, []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
     return [("-", f"no fit of {_names_text(who, len(run.curves))}: {reason}") for reason, who in names.items()]
 
 
@@ -121,13 +122,22 @@ def remark_lines(run: model.Run) -> list[tuple[str, str]]:
     return [("-", remark_text(remark)) for remark in (*run.link.remarks, *run.remarks)]
 
 
+def _asked_text(run: model.Run) -> str:
+    asked = run.parameters
+    precision = units.format_percent(asked.precision)
+    budget, took = units.format_seconds(asked.budget_s), units.format_seconds(run.duration_s)
+    return f"medians to {precision} within {budget}, seed {asked.seed}; took {took}"
+
+
 def _locking_text(cost: model.LockingCost) -> str:
     each = f"{fact_text(cost.s_per_gib, _three_digits)} s/GiB at {units.format_size(cost.nbytes)}"
     if cost.s_per_gib.value is None:
         return fact_text(cost.s_per_gib)
     if cost.pays_after_transfers.value is None:
-        return f"{each}; after how many transfers it pays is {fact_text(cost.pays_after_transfers)}"
-    return f"{each}; pays after {cost.pays_after_transfers.value} {cost.pays_direction} transfers of that size"
+        return f"{each}; how soon it pays: {clean(cost.pays_after_transfers.reason or 'no reason given')}"
+    count = cost.pays_after_transfers.value
+    transfers = f"{cost.pays_direction} transfer{'' if count == 1 else 's'}"
+    return f"{each}; pays after {count} {transfers} of that size"
 
 
 def _peak_state(link: model.Link) -> str:

@@ -40,7 +40,9 @@ class Presence:
 
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
-            self._folder.mkdir(mode=0o1777, parents=True, exist_ok=True)
+            if not self._folder.exists():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._folder.chmod(0o1777)  # other users leave their files here too, and take away only their own
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.look()

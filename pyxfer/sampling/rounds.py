@@ -1,7 +1,8 @@
 """The sampler: rounds in shuffled order, until the medians are precise or the budget is spent.
 
 Machines drift, so what is to be compared runs in the same rounds, and groups take turns instead of finishing one after
-the other. A subject that could not become precise within the budget is given up early, for the sake of the others.
+the other. When not everything can become precise within the budget, the cheapest goes first: that makes most results
+precise, and what is left out is marked with what it would have taken.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, Devic
 from pyxfer.sampling.progress import OnProgress, Progress, silent
 from pyxfer.sampling.subject import Series, Subject
 
-# The least with which a median has an interval that one outlier does not widen to the outlier.
+# A median has a 95 % interval from six values on; it is then their whole range, so it has to be much narrower than asked.
+FEWEST_ROUNDS = 6
+CLEARLY = 0.25
+# From here on the interval is believed as it is.
 MIN_ROUNDS = 10
 # A document of more trials than this grows large without telling more.
-MAX_ROUNDS = 2000
+MAX_ROUNDS = 1000
 # One turn of a group: long enough to amortise the bookkeeping, short enough that groups really alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
@@ -37,16 +41,21 @@ class Group:
         """A group that has not run yet."""
         return cls(name, [Series(subject) for subject in subjects])
 
-    def active(self, precision: float) -> list[Series]:
-        """The series that want more rounds, with those that they are compared with."""
-        wanting = [each for each in self.series if self._wants_more(each, precision)]
-        keys = {each.subject.key for each in wanting} | {each.subject.anchor for each in wanting}
+    def wanting(self, precision: float) -> list[Series]:
+        """The series that are not settled."""
+        return [each for each in self.series if self._wants_more(each, precision)]
+
+    def with_anchors(self, series: Sequence[Series]) -> list[Series]:
+        """These, and those that they are compared with."""
+        keys = {each.subject.key for each in series} | {each.subject.anchor for each in series}
         return [each for each in self.series if each.subject.key in keys and each.failure is None]
 
     def _wants_more(self, series: Series, precision: float) -> bool:
-        if series.failure is not None or series.given_up or self.rounds >= MAX_ROUNDS:
+        if series.failure is not None or self.rounds >= MAX_ROUNDS:
             return False
-        return self.rounds < MIN_ROUNDS or not series.within(precision)
+        if self.rounds < FEWEST_ROUNDS:
+            return True
+        return not series.within(precision if self.rounds >= MIN_ROUNDS else precision * CLEARLY)
 
 
 @dataclass
@@ -70,29 +79,52 @@ class Sampler:
 
     def run(self) -> None:
         """Until every series is settled or the deadline has come."""
-        self._minimum()
+        self._first_rounds()
         while not self._spent():
-            waiting = [group for group in self.groups if group.active(self.precision)]
-            if not waiting:
+            wanting = [(group, each) for group in self.groups for each in group.wanting(self.precision)]
+            if not wanting:
                 return
-            for group in waiting:
-                self._turn(group)
+            for group, series in self._affordable(wanting) or self._neglected(wanting):
+                self._turn(group, series)
                 if self._spent():
                     break
-            self._give_up()
 
-    def _minimum(self) -> None:
+    def _first_rounds(self) -> None:
         """One round of everything at a time, so that a short budget leaves every group with something."""
-        for _ in range(MIN_ROUNDS):
+        for _ in range(FEWEST_ROUNDS):
             for group in self.groups:
                 if self._spent():
                     return
                 self._round(group, [each for each in group.series if each.failure is None])
             self._report()
 
-    def _turn(self, group: Group) -> None:
+    def _affordable(self, wanting: list[tuple[Group, Series]]) -> list[tuple[Group, list[Series]]]:
+        """The series whose wants fit into the time left, the cheapest first."""
+        costs = {id(each): self._cost_s(group, each) for group, each in wanting}
+        # Twice what is left, because the width of an interval of few trials is itself uncertain.
+        left = 2 * (self.deadline_s - self.clock())
+        chosen: dict[int, list[Series]] = {}
+        for group, each in sorted(wanting, key=lambda pair: costs[id(pair[1])]):
+            left -= costs[id(each)]
+            if left < 0:
+                break
+            chosen.setdefault(id(group), []).append(each)
+        return [(group, chosen[id(group)]) for group in self.groups if id(group) in chosen]
+
+    @staticmethod
+    def _neglected(wanting: list[tuple[Group, Series]]) -> list[tuple[Group, list[Series]]]:
+        """Where nothing can become precise any more, what has had the least time becomes a little better."""
+        group, series = min(wanting, key=lambda pair: pair[1].spent_s)
+        return [(group, [series])]
+
+    def _cost_s(self, group: Group, series: Series) -> float:
+        """Seconds until it is settled, its anchor's trials included."""
+        each_round = sum(each.mean_cost_s for each in group.with_anchors([series]))
+        return each_round * max(series.rounds_wanting(self.precision), MIN_ROUNDS - group.rounds, 1)
+
+    def _turn(self, group: Group, series: list[Series]) -> None:
         until = self.clock() + TURN_S
-        active = group.active(self.precision)
+        active = group.with_anchors(series)
         for _ in range(TURN_ROUNDS):
             self._round(group, [each for each in active if each.failure is None])
             if self.clock() >= until or self._spent():
@@ -103,7 +135,8 @@ class Sampler:
         order = list(series)
         self.random.shuffle(order)
         for each in order:
-            self._check_cancelled()
+            if self.cancelled():
+                raise CancelledError("the measurement was asked to end")
             self._trial(each, group.rounds)
         group.rounds += 1
 
@@ -115,28 +148,16 @@ class Sampler:
             raise
         except CudaError as error:  # this route's own trouble: its row says so, the others go on
             series.failure = str(error)
-        series.cost_s = self.clock() - begun
-
-    def _give_up(self) -> None:
-        """Leave out what would need far more rounds than the rest of the budget has."""
-        left = self.deadline_s - self.clock()
-        for group in self.groups:
-            for series in group.active(self.precision):
-                wanting = series.rounds_wanting(self.precision)
-                # Twice, because the width of an interval of few trials is itself uncertain.
-                series.given_up = series.given_up or wanting * series.cost_s > 2 * left
+        series.spent_s += self.clock() - begun
+        series.runs += 1
 
     def _spent(self) -> bool:
         return self.clock() >= self.deadline_s
 
-    def _check_cancelled(self) -> None:
-        if self.cancelled():
-            raise CancelledError("the measurement was asked to end")
-
     def _report(self) -> None:
         self.on_turn()
         total = sum(len(group.series) for group in self.groups)
-        settled = sum(len(group.series) - len(group.active(self.precision)) for group in self.groups)
+        settled = total - sum(len(group.wanting(self.precision)) for group in self.groups)
         spent = (self.clock() - self.started_s) / max(self.deadline_s - self.started_s, 1e-9)
         text = f"{settled} of {total} results are precise"
         self.on_progress(Progress("measuring", min(1.0, max(spent, settled / max(total, 1))), text))

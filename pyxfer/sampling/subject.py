@@ -32,9 +32,13 @@ class Series:
     subject: Subject
     trials: dict[Side, list[Trial]] = field(default_factory=dict)
     failure: str | None = None
-    first_s: dict[Side, float] = field(default_factory=dict)
-    cost_s: float = 0.0
-    given_up: bool = False
+    spent_s: float = 0.0
+    runs: int = 0
+
+    @property
+    def mean_cost_s(self) -> float:
+        """Seconds that one trial takes, with everything around it."""
+        return self.spent_s / self.runs if self.runs else 0.0
 
     def add(self, found: Mapping[Side, Trial]) -> None:
         """Take in what one round gave."""

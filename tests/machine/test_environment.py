@@ -51,10 +51,12 @@ def test_time_is_universal_and_to_the_second() -> None:
 
 
 def test_reading_is_quick_enough_to_do_before_and_after_a_run() -> None:
-    read_environment(FakeEngine(), gpu(), nvml=without_nvml())
-    started = time.perf_counter()
-    read_environment(FakeEngine(), gpu(), nvml=without_nvml())
-    assert time.perf_counter() - started < 0.05
+    durations_s = []
+    for _ in range(5):
+        started_s = time.perf_counter()
+        read_environment(FakeEngine(), gpu(), nvml=without_nvml())
+        durations_s.append(time.perf_counter() - started_s)
+    assert min(durations_s) < 0.05
 
 
 def test_bare_folder_yields_reasons_and_no_error(tmp_path: Path) -> None:

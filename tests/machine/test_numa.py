@@ -122,8 +122,8 @@ def test_pages_are_counted_by_node() -> None:
             errno.EPERM,
             "the kernel refuses move_pages here, as a container's seccomp profile does without CAP_SYS_NICE",
         ),
-        (errno.ENOSYS, "this kernel has no move_pages"),
-        (errno.EINVAL, "move_pages failed: Invalid argument"),
+        (errno.ENOSYS, "this kernel has no move_pages, as one built without NUMA"),
+        (errno.EINVAL, "the kernel does not tell where the pages lie: Invalid argument"),
     ],
 )
 def test_refused_page_query_says_why(code: int, reason: str) -> None:

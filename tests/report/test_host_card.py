@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from pages import Terminal, full_run, host_run, line_with, missing, printed, with_remark
@@ -12,7 +14,7 @@ from pyxfer.report.terminal import Page
 SIZES = (4 * KIB, MIB, 64 * MIB)
 
 
-def card_run(**overrides: object) -> model.Run:
+def card_run(**overrides: Any) -> model.Run:
     return full_run(sizes=SIZES, **overrides)
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from pages import host_run, line_with, printed
 from samples import MARKUP, make_device, make_link, make_run
 
@@ -46,12 +49,12 @@ def test_placement_and_environment_are_told() -> None:
 
 def test_every_field_of_the_environment_is_on_the_page() -> None:
     environment = make_run().environment
-    facts = {
+    facts: dict[str, Any] = {
         name: unknown(f"reason of {name}")
         for name in environment.__struct_fields__
         if isinstance(getattr(environment, name), model.Fact)
     }
-    text = page_of(make_run(environment=model.Environment(**{**_plain(environment), **facts})))
+    text = page_of(make_run(environment=msgspec.structs.replace(environment, **facts)))
     assert [name for name in facts if f"reason of {name}" not in text] == []
 
 
@@ -63,7 +66,3 @@ def test_without_a_gpu_the_page_says_so_and_tells_no_link() -> None:
 
 def test_a_device_name_is_text() -> None:
     assert MARKUP in page_of(make_run(device=make_device(name=MARKUP)))
-
-
-def _plain(environment: model.Environment) -> dict[str, object]:
-    return {name: getattr(environment, name) for name in environment.__struct_fields__}

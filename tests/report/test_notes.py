@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, SCRIPT, make_run
@@ -10,7 +12,7 @@ from pyxfer.report.notes import gather, sizes_text
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
 
 
-def small_run(**overrides: object) -> model.Run:
+def small_run(**overrides: Any) -> model.Run:
     return full_run(("h2d",), ("pinned", "pageable"), sizes=SIZES, **overrides)
 
 
@@ -32,9 +34,7 @@ def test_twenty_alike_are_one_line_with_the_flag_that_fixes_them() -> None:
     alike = [with_remark(m, "unstable", "it varies", "--budget 60s") for m in run.measurements]
     marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(alike)))
     assert marks == ("a",) * 8
-    assert [note.text for note in notes] == [
-        "everything at 4 KiB to 256 KiB: it varies; try --budget 60s"
-    ]
+    assert [note.text for note in notes] == ["everything at 4 KiB to 256 KiB: it varies; try --budget 60s"]
 
 
 def test_of_different_words_about_the_same_the_worst_is_told() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -80,7 +81,7 @@ def test_a_peak_that_a_hop_above_sets_names_that_hop() -> None:
 
 
 def test_a_link_without_peaks_says_why() -> None:
-    reason = unknown("joined chip to chip")
+    reason: Any = unknown("joined chip to chip")
     link = make_link(kind="c2c", raw_peak_gbps=reason, h2d_peak_gbps=reason, d2h_peak_gbps=reason)
     text = page_of(full_run(link=link))
     assert "no  joined chip to chip" in text
@@ -92,7 +93,7 @@ def test_the_fits_give_fixed_cost_asymptote_and_half_size() -> None:
 
 
 def test_curves_without_a_fit_share_one_line_with_the_reason() -> None:
-    nothing = unknown("two sizes are too few")
+    nothing: Any = unknown("two sizes are too few")
     curve = model.Curve("raw.pinned-async", "h2d", "h2d", "warm", nothing, nothing, nothing, nothing)
     other = msgspec.structs.replace(curve, direction="d2h", side="d2h")
     text = page_of(full_run(curves=(curve, other)))
@@ -105,10 +106,15 @@ def test_page_locking_says_what_it_costs_and_when_it_pays() -> None:
     )
 
 
+def test_page_locking_that_pays_at_once_says_so_in_the_singular() -> None:
+    once = msgspec.structs.replace(make_run().locking[0], pays_after_transfers=Fact(1))
+    assert line_with(page_of(full_run(locking=(once,))), "s/GiB").endswith("pays after 1 h2d transfer of that size")
+
+
 def test_page_locking_that_never_pays_says_why() -> None:
     cost = make_run().locking[0]
     never = msgspec.structs.replace(cost, pays_after_transfers=unknown("pageable copies are as fast"))
-    assert "unknown: pageable copies are as fast" in line_with(page_of(full_run(locking=(never,))), "s/GiB")
+    assert "how soon it pays: pageable copies are as fast" in line_with(page_of(full_run(locking=(never,))), "s/GiB")
 
 
 def test_contents_that_arrived_whole_are_counted() -> None:
@@ -167,3 +173,16 @@ def test_what_a_file_holds_cannot_colour_or_run_anything() -> None:
 
 def test_no_line_ends_in_spaces_that_only_a_table_needs() -> None:
     assert not any(line.endswith(" ") for line in page_of(full_run()).splitlines())
+
+
+@pytest.mark.parametrize("figure", [0.0, -1.0, 5e-324, 1e30])
+def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float) -> None:
+    def absurd(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: absurd(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [absurd(item) for item in value]
+        return figure if isinstance(value, float) else value
+
+    document = absurd(msgspec.json.decode(documents.encode(make_run())))
+    assert "Checks" in page_of(documents.decode(msgspec.json.encode(document)))

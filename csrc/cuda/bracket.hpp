@@ -1,0 +1,36 @@
+#pragma once
+
+#include "cuda/event.hpp"
+#include "cuda/stream.hpp"
+
+#include <optional>
+
+namespace pyxfer {
+
+/// Two events around somebody else's work.
+///
+/// On a given stream they are recorded there. Without one the device is drained before and after, and they are recorded on
+/// an idle stream of the bracket's own: events there are not ordered with a framework's hidden streams, so the time between
+/// them is the host's, on the device's clock. Each end is one call, because every step between the events is measured too.
+class bracket {
+ public:
+  explicit bracket(int device);
+  bracket(int device, stream_view on);
+
+  void begin();
+  void end();
+  /// Whether the end has been passed; waits so long for it at most.
+  [[nodiscard]] bool ended_within(double seconds) const;
+  [[nodiscard]] double elapsed_s() const { return stop_.seconds_since(start_); }
+
+  void close();
+
+ private:
+  int device_;
+  std::optional<stream> own_;
+  stream_view on_;
+  event start_;
+  event stop_;
+};
+
+}  // namespace pyxfer

@@ -1,0 +1,222 @@
+"""Any callable, timed through the same events as the raw copies, and in the same rounds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyxfer import stats
+from pyxfer.errors import UsageError
+from pyxfer.machine.caches import last_level_bytes
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.link import link_under_load, read_link, with_load
+from pyxfer.machine.numa import bind, device_node
+from pyxfer.model import Device, Direction, Fact, Link, Measurement, Rate, Remark, Side, Trial, unknown
+from pyxfer.native import HOST, Choice, choose
+from pyxfer.raw.arena import check_room
+from pyxfer.raw.assemble import ceiling_share, credible_rate, summary_of
+from pyxfer.raw.request import DEFAULT_PRECISION, between
+from pyxfer.raw.subjects import RawSubject, make_subject
+from pyxfer.raw.wake import WAKE_BYTES, wake_link
+from pyxfer.raw.ways import DIRECTIONS, Way, known_word
+from pyxfer.raw.workshop import Workshop
+from pyxfer.sampling.bracket import Bracket
+from pyxfer.sampling.exclusive import turn
+from pyxfer.sampling.rounds import Group, Sampler
+from pyxfer.sampling.streams import StreamLike
+from pyxfer.units import format_seconds
+
+if TYPE_CHECKING:
+    from pyxfer.sampling.subject import Series, Subject
+
+Sync = Callable[[], object]
+WARM_CALLS = 2
+# The event clock ticks in half microseconds, and an event is recorded a few after it was asked for.
+CLOCK_TOLERANCE_S = 10e-6
+CLOCK_TOLERANCE = 0.02
+
+
+class CallableSubject:
+    """Somebody's callable as a subject."""
+
+    key = "callable"
+
+    def __init__(self, call: Callable[[], object], bracket: Bracket, sync: Sync | None, side: Side, anchor: str | None):
+        self.anchor = anchor
+        self._call = call
+        self._bracket = bracket
+        self._sync = sync
+        self._side = side
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One call."""
+        bracket, call = self._bracket, self._call
+        bracket.begin()
+        call()
+        bracket.returned()
+        bracket.end(self._sync)
+        return {self._side: Trial(round_index, bracket.elapsed_s, bracket.dispatch_s, bracket.wall_s)}
+
+
+def measure(
+    fn: Callable[[], object],
+    *,
+    nbytes: int | None = None,
+    direction: str | None = None,
+    stream: StreamLike | None = None,
+    sync: Sync | None = None,
+    device: int | str = 0,
+    precision: float = DEFAULT_PRECISION,
+    budget_s: float = 2.0,
+    seed: int = 0,
+) -> Measurement:
+    """Time a callable with two CUDA events and the host's clock.
+
+    With `nbytes` and `direction` (h2d, d2h, or both, then bytes each way) the result has a bandwidth, and its share of the
+    ceiling: pinned copies of that size, made in the same rounds. `stream` is the stream that the callable queues its
+    work on; without one the device is drained around every call. `sync` is called to wait for the framework where the
+    device's own end is not enough. The callable runs in the calling thread, a few times unrecorded first.
+
+    Raises:
+        UsageError: arguments that cannot be.
+        Exception: whatever the callable raises, unchanged.
+
+    """
+    way = _checked_way(fn, nbytes, direction)
+    between(precision, "precision", 1.0, "0.005 (0.5 %)")
+    between(budget_s, "budget", 86400.0, "30 (seconds)")
+    choice = choose(device)
+    found = find_device(choice.engine, 0 if device == HOST else device)
+    with turn(found.uuid.value or found.name):
+        bracket = Bracket(choice.engine, found.index, stream)
+        try:
+            with _reference(choice, found, way, nbytes) as (reference, link):
+                series, ceiling, first_s = _sample(fn, bracket, sync, reference, precision, budget_s, seed)
+        finally:
+            bracket.close()
+    return _result(fn, way, nbytes, bracket, series, ceiling, first_s, link, precision, budget_s)
+
+
+def _checked_way(fn: object, nbytes: int | None, direction: str | None) -> Way | None:
+    if not callable(fn):
+        raise UsageError(f"measure() times something that can be called; got {type(fn).__name__}.")
+    if (nbytes is None) != (direction is None):
+        raise UsageError("nbytes and direction go together: bytes need a direction for a ceiling to set them against.")
+    if nbytes is None or direction is None:
+        return None
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes <= 0:
+        raise UsageError(
+            f"nbytes is a whole number of bytes above zero, the bytes that one call moves; got {nbytes!r}."
+        )
+    return Way(known_word(direction, DIRECTIONS, "direction"), "pinned", "async")
+
+
+@contextlib.contextmanager
+def _reference(
+    choice: Choice, device: Device, way: Way | None, nbytes: int | None
+) -> Iterator[tuple[RawSubject | None, Link]]:
+    """The raw copy that the callable is set against, on an awake link."""
+    link = read_link(choice.engine, device)
+    if way is None or nbytes is None:
+        yield None, link
+        return
+    cache = last_level_bytes().value or 0
+    check_room(choice.engine, device.index, [way.memory], nbytes, cache)
+    shop = Workshop(choice.engine, device.index, patience_s=30.0)
+    try:
+        with bind(choice.engine, device_node(device)):
+            arena = shop.allocate([way.memory], nbytes, cache)
+        lane = arena.lane("h2d", way.memory, min(WAKE_BYTES, nbytes))
+        state = wake_link(shop.copier(1), lane, lambda: link_under_load(device), shop.cancelled, gated=True)
+        subject = make_subject(choice.engine, way, nbytes, arena, shop.copier(way.streams), device.index)
+        subject.calibrate()
+        yield subject, with_load(link, state)
+    finally:
+        shop.close()
+
+
+def _sample(
+    fn: Callable[[], object],
+    bracket: Bracket,
+    sync: Sync | None,
+    reference: RawSubject | None,
+    precision: float,
+    budget_s: float,
+    seed: int,
+) -> tuple[Series, Series | None, float]:
+    side: Side = "h2d" if reference is None else _side_of(reference.way.direction)
+    subject = CallableSubject(fn, bracket, sync, side, reference.key if reference else None)
+    first_s = subject.trial(0)[side].elapsed_s
+    for _ in range(WARM_CALLS):
+        subject.trial(0)
+    members: list[Subject] = [subject, *([reference] if reference else [])]
+    group = Group.of("measure", members)
+    Sampler([group], precision, time.perf_counter() + budget_s, seed).run()
+    return group.series[0], group.series[1] if reference else None, first_s
+
+
+def _result(
+    fn: Callable[[], object],
+    way: Way | None,
+    nbytes: int | None,
+    bracket: Bracket,
+    series: Series,
+    ceiling: Series | None,
+    first_s: float,
+    link: Link,
+    precision: float,
+    budget_s: float,
+) -> Measurement:
+    direction: Direction = way.direction if way else "h2d"
+    side = _side_of(direction)
+    trials = tuple(series.trials[side])
+    summary = stats.summarise([trial.elapsed_s for trial in trials])
+    wall = summary_of([trial.wall_s for trial in trials])
+    moved = (nbytes or 0) * (2 if side == "sum" else 1)
+    rate: Fact[Rate] = (
+        unknown("no nbytes were given") if not moved else credible_rate(moved, summary, link.most_gbps(side))
+    )
+    peak = link.peak_gbps(side)
+    remarks = [stats.instability([trial.elapsed_s for trial in trials], precision, budget_s)]
+    if bracket.word == "drained" and wall is not None:
+        remarks.append(_clock_remark(summary.median_s, wall.median_s))
+    return Measurement(
+        route=f"user.{getattr(fn, '__name__', type(fn).__name__)}",
+        direction=direction,
+        side=side,
+        memory="unknown",
+        mode="callable",
+        variant="warm",
+        bracket=bracket.word,
+        nbytes=nbytes or 0,
+        moved_bytes=moved,
+        rate=rate,
+        peak_share=unknown(rate.reason or peak.reason or "")
+        if rate.value is None or peak.value is None
+        else Fact(rate.value.gbps / peak.value),
+        ceiling_share=ceiling_share(trials, ceiling.trials.get(side) if ceiling else None, rate),
+        verified=unknown("pyxfer does not know what the callable moves"),
+        first_s=Fact(first_s),
+        summary=summary,
+        dispatch=summary_of([trial.dispatch_s for trial in trials]),
+        wall=wall,
+        trials=trials,
+        remarks=tuple(remark for remark in remarks if remark is not None),
+    )
+
+
+def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:
+    """Both clocks cover one span here; where they differ, neither is to be believed without a look."""
+    if abs(elapsed_s - wall_s) <= CLOCK_TOLERANCE_S + CLOCK_TOLERANCE * wall_s:
+        return None
+    return Remark(
+        "clock-disagreement",
+        f"the GPU's clock says {format_seconds(elapsed_s)} and the host's {format_seconds(wall_s)} for the same span",
+        "a busy host explains it: measure again with other work stopped",
+    )
+
+
+def _side_of(direction: Direction) -> Side:
+    return "sum" if direction == "both" else direction

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from command_line import in_terminal, interrupt_when, pyxfer, shell
+
+from pyxfer import documents
+
+# A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
+LINK = "link=2e9:20e-6:1e9:20e-6"
+QUICK = ("--device", "host", "--direction", "h2d", "--sizes", "64KiB,1MiB,4MiB", "--budget", "1s")
+# A link so slow that a run is still under way when something happens to it.
+SLOW = "link=1e7:5e-3:1e7:5e-3"
+LONG = (*QUICK[:4], "--sizes", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
+
+
+def test_a_host_without_a_gpu_is_measured_and_openly_labelled() -> None:
+    result = pyxfer("ceiling", *QUICK, PYXFER_HOSTRT=LINK)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("device  host memory, not a PCIe link\n")
+    assert "of peak" not in result.stdout
+
+
+def test_the_table_holds_what_the_link_does() -> None:
+    result = pyxfer("ceiling", *QUICK, PYXFER_HOSTRT=LINK)
+    row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
+    pinned = float(row.replace(" a", "").replace(" b", "").split()[-1])
+    assert pinned == pytest.approx(2.0, rel=0.1)
+
+
+def test_progress_and_why_there_is_no_gpu_go_to_stderr() -> None:
+    result = pyxfer("ceiling", *QUICK[2:], CUDA_VISIBLE_DEVICES="")
+    assert "No usable GPU" in result.stderr.splitlines()[0]
+    assert "pyxfer: measuring" in result.stderr
+    assert "No usable GPU" not in result.stdout
+    assert "pyxfer: " not in result.stdout
+
+
+def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    measured = pyxfer("ceiling", *QUICK, "--export-json", str(path))
+    shown = pyxfer("show", str(path))
+    assert shown.returncode == 0
+    assert shown.stdout == measured.stdout
+
+
+def test_every_export_is_written(tmp_path: Path) -> None:
+    names = {"--export-json": "run.json", "--export-csv": "run.csv", "--export-md": "run.md"}
+    result = pyxfer("ceiling", *QUICK, *(part for pair in names.items() for part in pair), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names.values())
+    run = documents.load(tmp_path / "run.json")
+    assert (tmp_path / "run.csv").read_text() == documents.to_csv(run)
+    assert (tmp_path / "run.md").read_text() == documents.to_markdown(run)
+
+
+def test_an_export_to_standard_output_can_be_parsed_and_the_table_is_on_stderr() -> None:
+    result = pyxfer("ceiling", *QUICK, "--export-json", "-")
+    assert json.loads(result.stdout)["kind"] == "ceiling"
+    assert "device  host memory, not a PCIe link" in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_measuring(tmp_path: Path) -> None:
+    result = pyxfer("ceiling", *QUICK, "--export-json", str(tmp_path / "none" / "run.json"))
+    assert result.returncode == 2
+    assert "make the folder first" in result.stderr
+    assert "measuring" not in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to everything")
+def test_a_file_without_leave_to_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("kept")
+    path.chmod(stat.S_IRUSR)
+    assert pyxfer("ceiling", *QUICK, "--export-json", str(path)).returncode == 2
+    assert path.read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--sizes", "0"), "is not above zero"),
+        (("--sizes", "-4KiB"), "is not above zero"),
+        (("--sizes", "lots"), "is not a size"),
+        (("--sizes", "1024TiB"), "memory"),
+        (("--direction", "sideways"), "Known are h2d, d2h, both"),
+        (("--direction", "h2d,"), "holds an empty item"),
+        (("--memory", "cardboard"), "Known are pageable, pinned"),
+        (("--mode", "teleport"), "Known are auto, memcpy, async, batch"),
+        (("--precision", "0"), "is not above zero"),
+        (("--precision", "200%"), "is not below 100%"),
+        (("--budget", "0s"), "is not above zero"),
+        (("--budget", "soon"), "write a duration such as"),
+        (("--seed", "-1"), "seed"),
+        (("--export-json", "-", "--export-csv", "-"), "only one export can be standard output"),
+    ],
+)
+def test_what_cannot_be_asked_for_ends_with_2_and_says_what_can(arguments: tuple[str, ...], sentence: str) -> None:
+    result = pyxfer("ceiling", "--device", "host", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("device", ["7", "GPU-12345678", "ffff:ff:1f.0", "garbage"])
+def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is(device: str) -> None:
+    result = pyxfer("ceiling", "--device", device, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "host memory, not a PCIe link" in result.stderr
+
+
+@pytest.mark.parametrize("device", ["0", "host"])
+def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
+    result = pyxfer("ceiling", "--require-gpu", "--device", device, CUDA_VISIBLE_DEVICES="")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_device_that_is_lost_in_the_middle_ends_with_4_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = pyxfer("ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=f"{SLOW};lose=cudaMemcpyAsync:200:999")
+    assert result.returncode == 4
+    assert "pyxfer: the run failed: " in result.stderr
+    assert "Failed: " in result.stdout
+    run = documents.load(path)
+    assert run.ended == "failed"
+    assert any(measurement.trials for measurement in run.measurements)
+
+
+def test_a_budget_too_short_for_anything_ends_with_4_and_says_so() -> None:
+    result = pyxfer("ceiling", "--device", "host", "--budget", "1us")
+    assert result.returncode == 4
+    assert "give a longer --budget" in result.stdout
+    assert "nothing was measured" in result.stderr
+
+
+def test_ctrl_c_shows_and_saves_what_was_measured_and_ends_with_130(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = interrupt_when("measuring", "ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=SLOW)
+    assert result.returncode == 130
+    assert "Interrupted: what follows is what was measured until then." in result.stdout
+    assert documents.load(path).ended == "interrupted"
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("times", [2, 3, 6])
+def test_ctrl_c_pressed_again_ends_without_a_traceback(times: int) -> None:
+    result = interrupt_when("measuring", "ceiling", *LONG, times=times, PYXFER_HOSTRT=SLOW)
+    assert result.returncode in (130, -2)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = shell(f"pyxfer ceiling {' '.join(QUICK)} --export-json {path} | true")
+    assert "Traceback" not in result.stderr
+    assert result.returncode == 141
+    assert documents.load(path).ended == "complete"
+
+
+def test_nobody_listening_on_stderr_does_not_stop_a_run() -> None:
+    result = shell(f"pyxfer ceiling {' '.join(QUICK)} 2> >(true)")
+    assert result.returncode == 0
+    assert "host memory, not a PCIe link" in result.stdout
+
+
+def test_in_a_terminal_of_80_columns_the_usual_table_is_neither_wrapped_nor_cut() -> None:
+    code, text = in_terminal("ceiling", "--device", "host", "--sizes", "4KiB:1MiB:x4", "--budget", "2s", NO_COLOR="1")
+    assert code == 0
+    lines = text.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert sum(line.lstrip().startswith("64 KiB ") for line in lines) == 2
+    assert "\u2026" not in text
