@@ -6,12 +6,19 @@ target_compile_options(pyxfer_options INTERFACE
   $<$<BOOL:${PYXFER_WERROR}>:-Werror>
   # __FILE__ is shown in errors: from the root of the project, not from where it was built.
   "-fmacro-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}/=")
-# The C++ runtime goes in, so that a wheel needs no newer libstdc++ than its Python's machine has; its symbols stay in.
-if(NOT PYXFER_SANITIZE)
-  target_link_options(pyxfer_options INTERFACE
-    -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--as-needed)
-else()
+
+# What the two modules are linked with besides. The C++ library goes in, so that a wheel needs no newer one than the
+# machine of its Python has. libgcc does not: since GCC 12 its static unwinder wants glibc 2.35 (_dl_find_object), and
+# NumPy needs the shared one anyway. Nothing but the modules' entry points can be seen from outside, not even the
+# templates of the C++ library, which bear default visibility whatever the compiler is told.
+set(exported_names "${CMAKE_CURRENT_LIST_DIR}/exported.map")
+add_library(pyxfer_module_options INTERFACE)
+if(PYXFER_SANITIZE)
   target_compile_options(pyxfer_options INTERFACE
     "-fsanitize=${PYXFER_SANITIZE}" -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
   target_link_options(pyxfer_options INTERFACE "-fsanitize=${PYXFER_SANITIZE}")
+else()
+  target_link_options(pyxfer_module_options INTERFACE
+    -static-libstdc++ -Wl,--as-needed "-Wl,--version-script=${exported_names}")
+  set_property(TARGET pyxfer_module_options PROPERTY INTERFACE_LINK_DEPENDS "${exported_names}")
 endif()

@@ -1,26 +1,32 @@
 """How fast bytes can cross the link between host memory and a CUDA GPU, and how fast they do.
 
-Importing pyxfer makes no CUDA call.
+Importing pyxfer makes no CUDA call, and loads nothing before it is used.
 """
 
-from pyxfer.api import devices, is_available, link
-from pyxfer.errors import (
-    CancelledError,
-    CleanupWarning,
-    CudaError,
-    CudaMemoryError,
-    CudaUnavailableError,
-    DeviceLostError,
-    DeviceTimeoutError,
-    DocumentError,
-    ForkedError,
-    MeasurementError,
-    PyxferError,
-    UsageError,
-)
-from pyxfer.model import Device, Link, Measurement, Remark, Run
-from pyxfer.raw import ceiling, measure
-from pyxfer.sampling.bracket import Timer
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyxfer.api import devices, is_available, link
+    from pyxfer.errors import (
+        CancelledError,
+        CleanupWarning,
+        CudaError,
+        CudaMemoryError,
+        CudaUnavailableError,
+        DeviceLostError,
+        DeviceTimeoutError,
+        DocumentError,
+        ForkedError,
+        MeasurementError,
+        PyxferError,
+        UsageError,
+    )
+    from pyxfer.model import Device, Link, Measurement, Remark, Run
+    from pyxfer.raw import ceiling, measure
+    from pyxfer.sampling.bracket import Timer
+
+    __version__: str
 
 __all__ = [
     "CancelledError",
@@ -47,3 +53,23 @@ __all__ = [
     "link",
     "measure",
 ]
+
+_HOMES = {
+    "pyxfer.api": ("devices", "is_available", "link"),
+    "pyxfer.model": ("Device", "Link", "Measurement", "Remark", "Run"),
+    "pyxfer.raw": ("ceiling", "measure"),
+    "pyxfer.sampling.bracket": ("Timer",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("pyxfer")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF.get(name, "pyxfer.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__, "__version__"])

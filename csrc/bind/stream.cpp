@@ -24,6 +24,7 @@ void bind_stream(py::module_& module) {
           [](stream const& self) { return reinterpret_cast<std::uintptr_t>(self.handle()); })
       .def("close", &stream::close, release_gil())
       .def("abandon", &stream::abandon);
+  module.def("drained_fault", &drained_fault, py::arg("elapsed_s"), py::arg("wall_s"));
   py::class_<bracket>(module, "Bracket", py::module_local(), py::is_final())
       .def(py::init([](int device, std::optional<std::uintptr_t> handle) {
              if (!handle) { return std::make_unique<bracket>(device); }

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 namespace pyxfer {
 namespace {
@@ -14,6 +17,9 @@ namespace {
 constexpr int poison = 0xA5;
 constexpr std::size_t word = sizeof(std::uint64_t);
 constexpr std::size_t block_words = 512;
+/// Memory feeds a few cores at once; a thread must have enough to do to be worth its start.
+constexpr std::size_t most_parts = 4;
+constexpr std::size_t least_part = std::size_t{8} << 20U;
 using block = std::array<std::uint64_t, block_words>;
 
 /// splitmix64's output function (Steele, Lea, Flood 2014).
@@ -40,13 +46,27 @@ void make_words(block& words, std::uint64_t seed, std::size_t first) {
   }
 }
 
+/// Calls `use(begin, end)` for a few parts of the bytes, each in a thread of its own where there are many.
+template <typename Use>
+void in_parts(std::size_t bytes, Use const& use) {
+  auto const cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
+  auto const parts = std::clamp<std::size_t>(bytes / least_part, 1, std::min(most_parts, cores));
+  auto const length = (bytes / parts + sizeof(block) - 1) / sizeof(block) * sizeof(block);
+  std::vector<std::thread> helpers;
+  for (std::size_t i = 1; i < parts; ++i) {
+    helpers.emplace_back(use, std::min(bytes, i * length), std::min(bytes, (i + 1) * length));
+  }
+  use(0, std::min(bytes, length));
+  for (auto& each : helpers) { each.join(); }
+}
+
 /// Calls `use(offset, words, length)` for each block of the pattern until it answers false.
 template <typename Use>
-void for_each_block(std::size_t bytes, std::uint64_t seed, Use const& use) {
+void for_each_block(std::size_t begin, std::size_t end, std::uint64_t seed, Use const& use) {
   block words{};
-  for (std::size_t offset = 0; offset < bytes; offset += sizeof words) {
+  for (std::size_t offset = begin; offset < end; offset += sizeof words) {
     make_words(words, seed, offset / word);
-    if (!use(offset, words.data(), std::min(sizeof words, bytes - offset))) { return; }
+    if (!use(offset, words.data(), std::min(sizeof words, end - offset))) { return; }
   }
 }
 
@@ -66,24 +86,33 @@ void fetch(content_check const& what) {
 
 void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
   auto* const to = bytes_at(address);
-  for_each_block(bytes, seed, [&](std::size_t offset, void const* words, std::size_t length) {
-    std::memcpy(to + offset, words, length);
-    return true;
+  in_parts(bytes, [=](std::size_t begin, std::size_t end) {
+    for_each_block(begin, end, seed, [=](std::size_t offset, void const* words, std::size_t length) {
+      std::memcpy(to + offset, words, length);
+      return true;
+    });
   });
 }
 
 std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t bytes,
                                         std::uint64_t seed) {
-  std::optional<std::size_t> found;
+  std::atomic<std::size_t> found{bytes};
   auto const* const at = bytes_at(address);
-  for_each_block(bytes, seed, [&](std::size_t offset, void const* words, std::size_t length) {
-    if (std::memcmp(at + offset, words, length) == 0) { return true; }
-    auto const* const expected = static_cast<unsigned char const*>(words);
-    auto const differs = std::mismatch(expected, expected + length, at + offset);
-    found = offset + static_cast<std::size_t>(differs.first - expected);
-    return false;
+  auto const note = [&](std::size_t offset) {
+    auto before = found.load();
+    while (offset < before && !found.compare_exchange_weak(before, offset)) {}
+  };
+  in_parts(bytes, [&](std::size_t begin, std::size_t end) {
+    for_each_block(begin, end, seed, [&](std::size_t offset, void const* words, std::size_t length) {
+      if (std::memcmp(at + offset, words, length) == 0) { return true; }
+      auto const* const expected = static_cast<unsigned char const*>(words);
+      auto const differs = std::mismatch(expected, expected + length, at + offset);
+      note(offset + static_cast<std::size_t>(differs.first - expected));
+      return false;
+    });
   });
-  return found;
+  if (found == bytes) { return std::nullopt; }
+  return found.load();
 }
 
 void prepare(int device, content_check const& what) {

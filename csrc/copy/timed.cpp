@@ -1,6 +1,7 @@
 #include "copy/timed.hpp"
 
 #include "copy/gate.hpp"
+#include "cuda/bracket.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 
@@ -74,7 +75,6 @@ sample time_drained(bench& with, lane const& along, std::size_t slot) {
 
   PYXFER_TRY(cudaDeviceSynchronize());
   start.record(with.on(0));
-  wait(start, with.limit(), idle_event);
   auto const called = host_clock::now();
   copy_blocking(along, slot);
   auto const returned = host_clock::now();
@@ -84,8 +84,9 @@ sample time_drained(bench& with, lane const& along, std::size_t slot) {
   wait(stop, with.limit(), the_copy);
   drained.done();
 
-  return {stop.seconds_since(start), seconds_between(called, returned),
-          seconds_between(called, finished), 1, ""};
+  auto const elapsed = stop.seconds_since(start);
+  auto const wall = seconds_between(called, finished);
+  return {elapsed, seconds_between(called, returned), wall, 1, drained_fault(elapsed, wall)};
 }
 
 }  // namespace pyxfer

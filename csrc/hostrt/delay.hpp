@@ -9,6 +9,8 @@ class ordered_delay {
  public:
   explicit ordered_delay(double seconds);
 
+  [[nodiscard]] bool none() const noexcept { return seconds_ <= 0; }
+
   /// Waits, on the thread that executes what is to be delayed.
   void serve() const;
 

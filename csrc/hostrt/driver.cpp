@@ -147,6 +147,7 @@ auto const& symbols() {
       symbol_entry{"cuStreamWaitEvent", reinterpret_cast<void*>(stream_wait_event)},
       symbol_entry{"cuStreamSynchronize", reinterpret_cast<void*>(stream_synchronize)},
       symbol_entry{"cuStreamQuery", reinterpret_cast<void*>(stream_query)},
+      symbol_entry{"cuMemcpyBatchAsync", reinterpret_cast<void*>(cudaMemcpyBatchAsync)},
       symbol_entry{"cuGetErrorName", reinterpret_cast<void*>(get_error_name)},
       symbol_entry{"cuGetErrorString", reinterpret_cast<void*>(get_error_string)},
   };

@@ -32,9 +32,12 @@ std::vector<stream_point> places_of(event const& recorded) {
 
 cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_delay const& delay) {
   auto made = std::make_shared<recording>();
-  made->at = streams().enqueue(on, [made, delay](std::uint64_t /*epoch*/) {
+  // A device stamps an event on an idle stream at once; the worker here may have to be woken first.
+  bool const at_once = on->idle() && !on->blocking() && delay.none();
+  if (at_once) made->clock_ns = clock_ns();
+  made->at = streams().enqueue(on, [made, delay, at_once](std::uint64_t /*epoch*/) {
     delay.serve();
-    made->clock_ns = clock_ns();
+    if (!at_once) made->clock_ns = clock_ns();
   });
   recorded.set_latest(std::move(made));
   return cudaSuccess;

@@ -1,5 +1,8 @@
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <string>
+
 #include "driver.hpp"
 #include "entry.hpp"
 #include "injection.hpp"
@@ -10,6 +13,12 @@
 using namespace pyxfer::hostrt;
 
 namespace {
+
+/// A runtime call that an old driver lacks is missing under its driver name too.
+bool is_missing(std::string const& symbol) {
+  auto const of_runtime = "cuda" + symbol.substr(std::min<std::size_t>(2, symbol.size()));
+  return injected().missing(symbol) || injected().missing(of_runtime);
+}
 
 /// Calls the caller's function, with CUDA calls forbidden meanwhile.
 void call_host_function(cudaHostFn_t function, void* argument) {
@@ -67,7 +76,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(char const* symbol, void** funcPtr,
                                              cudaDriverEntryPointQueryResult* driverStatus) {
   return runtime_call<index_of("cudaGetDriverEntryPointByVersion")>([&] {
     if (symbol == nullptr || funcPtr == nullptr) return cudaErrorInvalidValue;
-    *funcPtr = injected().missing(symbol) ? nullptr : driver_function(symbol);
+    *funcPtr = is_missing(symbol) ? nullptr : driver_function(symbol);
     auto const found = *funcPtr != nullptr;
     if (driverStatus == nullptr) return found ? cudaSuccess : cudaErrorSymbolNotFound;
     *driverStatus = found ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;

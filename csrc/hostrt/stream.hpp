@@ -44,6 +44,7 @@ class stream : public std::enable_shared_from_this<stream> {
   void wake();
 
   [[nodiscard]] stream_point last_point();
+  [[nodiscard]] bool idle() const noexcept { return enqueued_ == completed_; }
   [[nodiscard]] int device() const noexcept { return device_; }
   /// Whether it synchronises with the legacy default stream.
   [[nodiscard]] bool blocking() const noexcept { return blocking_; }

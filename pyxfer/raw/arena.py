@@ -57,7 +57,7 @@ class Arena:
 
     def forget_received(self, memory: Memory, lane: Lane, turn: int) -> None:
         """Give back the pages of the place that a copy from the device will go to, so that it touches them first."""
-        place = self._sent_bytes + turn % lane.slots * _placed(lane.nbytes)
+        place = self._sent_bytes + turn % lane.slots * stride_bytes(lane.nbytes)
         self._host[memory].forget(place, lane.nbytes)
 
     def pages(self, memory: Memory) -> tuple[int, int]:
@@ -69,7 +69,7 @@ class Arena:
         offset, part_bytes = (
             (0, self._sent_bytes) if direction == "h2d" else (self._sent_bytes, self._total_bytes - self._sent_bytes)
         )
-        stride = _placed(nbytes)
+        stride = stride_bytes(nbytes)
         slots = max(1, part_bytes // stride)
         if nbytes < SMALL_BYTES:
             slots = min(slots, SMALL_SLOTS)
@@ -126,8 +126,13 @@ def sent_bytes(largest: int, cache_bytes: int) -> int:
     """The first part: twice the largest size, and at large sizes more than the last-level cache."""
     twice = 2 * _placed(largest)
     if largest < SMALL_BYTES:
-        return max(twice, SMALL_SLOTS * PLACE_BYTES)
+        return max(twice, SMALL_SLOTS * 2 * PLACE_BYTES)
     return _placed(max(twice, cache_bytes * 3 // 2))
+
+
+def stride_bytes(nbytes: int) -> int:
+    """From one place to the next. Small ones have a gap between them, or a batch of them could become one large copy."""
+    return _placed(nbytes) + (PLACE_BYTES if nbytes < SMALL_BYTES else 0)
 
 
 def _refuse(wanted: int, free: int, largest: int, what: str) -> None:

@@ -57,7 +57,8 @@ class CallableSubject:
         call()
         bracket.returned()
         bracket.end(self._sync)
-        return {self._side: Trial(round_index, bracket.elapsed_s, bracket.dispatch_s, bracket.wall_s)}
+        trial = Trial(round_index, bracket.elapsed_s, bracket.dispatch_s, bracket.wall_s, invalid=bracket.fault)
+        return {self._side: trial}
 
 
 def measure(

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 # A window this long makes the event clock's half microsecond less than a part in five thousand.
 WINDOW_S = 0.003
-# Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md); nvbandwidth queues as many.
-MOST_COPIES = 16
-MOST_WARMUPS = 4
+# Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md); nvbandwidth queues twenty too.
+MOST_COPIES = 18
+MOST_WARMUPS = 2
 MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
 CALIBRATION_COPIES = 4
 

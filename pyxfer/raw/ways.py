@@ -112,8 +112,8 @@ def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
 def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
     reasons = {direction: why_not(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
     usable = tuple(direction for direction, reason in reasons.items() if reason is None)
-    missing = dict.fromkeys(reason for reason in reasons.values() if reason is not None)
-    return RouteStatus(f"raw.{memory}-{mode}", usable, memory, mode, bool(usable), "; ".join(missing))
+    reason = "" if usable else reasons["h2d"] or ""
+    return RouteStatus(f"raw.{memory}-{mode}", usable, memory, mode, bool(usable), reason)
 
 
 def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:

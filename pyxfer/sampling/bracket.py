@@ -29,6 +29,7 @@ class Bracket:
 
     def __init__(self, engine: Engine, device: int, stream: StreamLike | None = None) -> None:
         self.word: BracketWord = "drained" if stream is None else "stream"
+        self._engine = engine
         self._events = engine.Bracket(device, None if stream is None else stream_handle(stream))
         self._called = self._returned = self._finished = 0.0
 
@@ -74,6 +75,13 @@ class Bracket:
     def wall_s(self) -> float:
         """Seconds on the host's clock until the work was seen to be done."""
         return self._finished - self._called
+
+    @property
+    def fault(self) -> str | None:
+        """Why these times must not be used; None where they may."""
+        if self.word != "drained":
+            return None
+        return self._engine.drained_fault(self.elapsed_s, self.wall_s) or None
 
     def close(self) -> None:
         """Release the events."""
