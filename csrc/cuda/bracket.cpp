@@ -1,7 +1,9 @@
 #include "cuda/bracket.hpp"
 
 #include "cuda/device.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/error.hpp"
+#include "cuda/process.hpp"
 #include "cuda/wait.hpp"
 
 namespace pyxfer {
@@ -17,20 +19,25 @@ char const* drained_fault(double elapsed_s, double wall_s) noexcept {
 }
 
 bracket::bracket(int device)
-    : device_{device}, own_{std::in_place, device}, on_{own_->view()}, start_{device}, stop_{device} {}
+    : context_{primary_context(device)},
+      own_{std::in_place, device},
+      on_{own_->view()},
+      start_{device},
+      stop_{device} {}
 
 bracket::bracket(int device, stream_view on)
-    : device_{device}, on_{on}, start_{device}, stop_{device} {}
+    : context_{primary_context(device)}, on_{on}, start_{device}, stop_{device} {}
 
 void bracket::begin() {
-  device_guard const guard{device_};
-  if (own_) { PYXFER_TRY(cudaDeviceSynchronize()); }
+  note_process();
+  context_guard const guard{context_};
+  if (own_) { PYXFER_TRY(driver().cuCtxSynchronize()); }
   start_.record(on_);
 }
 
 void bracket::end() {
-  device_guard const guard{device_};
-  if (own_) { PYXFER_TRY(cudaDeviceSynchronize()); }
+  context_guard const guard{context_};
+  if (own_) { PYXFER_TRY(driver().cuCtxSynchronize()); }
   stop_.record(on_);
 }
 

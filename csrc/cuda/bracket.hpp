@@ -30,7 +30,7 @@ class bracket {
   void close();
 
  private:
-  int device_;
+  CUcontext context_;
   std::optional<stream> own_;
   stream_view on_;
   event start_;

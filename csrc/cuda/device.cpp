@@ -85,6 +85,24 @@ void synchronize_device(int device) {
   PYXFER_TRY(cudaDeviceSynchronize());
 }
 
+context_guard::context_guard(CUcontext wanted) {
+  PYXFER_TRY(driver().cuCtxGetCurrent(&previous_));
+  changed_ = previous_ != wanted;
+  if (changed_) { PYXFER_TRY(driver().cuCtxSetCurrent(wanted)); }
+}
+
+context_guard::~context_guard() {
+  if (!changed_) { return; }
+  release_noexcept([this] { PYXFER_TRY(driver().cuCtxSetCurrent(previous_)); });
+}
+
+CUcontext primary_context(int device) {
+  device_guard const guard{device};
+  CUcontext found{};
+  PYXFER_TRY(driver().cuCtxGetCurrent(&found));
+  return found;
+}
+
 device_guard::device_guard(int device) {
   note_process();
   PYXFER_TRY(driver().cuCtxGetCurrent(&previous_));

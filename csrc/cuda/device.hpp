@@ -27,6 +27,24 @@ struct device_properties {
 /// Wait until everything on the device is done, other libraries' streams included.
 void synchronize_device(int device);
 
+/// Makes a context current for a while; no call is made beyond asking where it is current already.
+class context_guard {
+ public:
+  explicit context_guard(CUcontext wanted);
+  ~context_guard();
+  context_guard(context_guard const&) = delete;
+  context_guard& operator=(context_guard const&) = delete;
+  context_guard(context_guard&&) = delete;
+  context_guard& operator=(context_guard&&) = delete;
+
+ private:
+  CUcontext previous_{};
+  bool changed_;
+};
+
+/// A device's primary context, made if need be.
+[[nodiscard]] CUcontext primary_context(int device);
+
 /// Makes a device's primary context current and puts back exactly what was current before, so that a framework in the
 /// same thread sees no change.
 class device_guard {

@@ -29,6 +29,7 @@ driver_table load() {
   driver_table table{};
   find("cuCtxGetCurrent", table.cuCtxGetCurrent);
   find("cuCtxSetCurrent", table.cuCtxSetCurrent);
+  find("cuCtxSynchronize", table.cuCtxSynchronize);
   find("cuDeviceGetName", table.cuDeviceGetName);
   find("cuDeviceGetUuid", table.cuDeviceGetUuid);
   find("cuDeviceTotalMem", table.cuDeviceTotalMem);

@@ -68,6 +68,7 @@ inline constexpr std::array all_calls{
     call_info{"cuEventSynchronize", call_kind::query},
     call_info{"cuEventElapsedTime", call_kind::query},
     call_info{"cuStreamWaitEvent", call_kind::query},
+    call_info{"cuCtxSynchronize", call_kind::query},
     call_info{"cuStreamSynchronize", call_kind::query},
     call_info{"cuStreamQuery", call_kind::query},
     call_info{"cuGetErrorName", call_kind::always},

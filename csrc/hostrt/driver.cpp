@@ -10,6 +10,9 @@
 #include "error_texts.hpp"
 #include "host_memory.hpp"
 #include "stream_calls.hpp"
+#include "stream_registry.hpp"
+#include "synchronize.hpp"
+#include "thread_state.hpp"
 
 namespace pyxfer::hostrt {
 namespace driver {
@@ -52,6 +55,13 @@ CUresult set_current_context(CUcontext context) {
     }
     state.has_context = context != nullptr;
     return cudaSuccess;
+  });
+}
+
+CUresult synchronize_context() {
+  return driver_call<index_of("cuCtxSynchronize")>([] {
+    if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
+    return synchronize(streams().pending_on_device(this_thread().device));
   });
 }
 
@@ -135,6 +145,7 @@ auto const& symbols() {
       symbol_entry{"cuDriverGetVersion", reinterpret_cast<void*>(get_version)},
       symbol_entry{"cuCtxGetCurrent", reinterpret_cast<void*>(get_current_context)},
       symbol_entry{"cuCtxSetCurrent", reinterpret_cast<void*>(set_current_context)},
+      symbol_entry{"cuCtxSynchronize", reinterpret_cast<void*>(synchronize_context)},
       symbol_entry{"cuDeviceGetName", reinterpret_cast<void*>(get_device_name)},
       symbol_entry{"cuDeviceGetUuid", reinterpret_cast<void*>(get_device_uuid)},
       symbol_entry{"cuDeviceTotalMem", reinterpret_cast<void*>(get_total_memory)},

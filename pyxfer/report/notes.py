@@ -12,6 +12,8 @@ from .text import clean, remark_text
 
 _PLACES_SHOWN = 4
 _STRETCH = 3
+# A precise median stays precise beside these; the document has them, and the page counts the invalid trials elsewhere.
+_HARMLESS = {"outliers", "invalid-trials"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,8 @@ def _concerns(index: int, measurement: model.Measurement, precision: float) -> l
     if measurement.rate.value is None:
         reason = measurement.rate.reason or "no reason given"
         return [_Concern(index, f"missing {reason}", model.Remark("missing", reason))]
-    found = [_Concern(index, f"remark {remark.code}", remark) for remark in measurement.remarks]
+    doubts = [remark for remark in measurement.remarks if remark.code not in _HARMLESS]
+    found = [_Concern(index, f"remark {remark.code}", remark) for remark in doubts]
     if measurement.verified.value is False:
         wrong = model.Remark("contents", "the bytes that arrived are not the bytes that were sent", None)
         found.append(_Concern(index, "contents", wrong))
@@ -92,9 +95,23 @@ def _concerns(index: int, measurement: model.Measurement, precision: float) -> l
 
 
 def _sentence(run: model.Run, concerns: Sequence[_Concern]) -> str:
+    alike = len({concern.remark.text for concern in concerns}) == 1
+    if not alike and {concern.remark.code for concern in concerns} <= {"unstable", "wide"}:
+        return f"{_where(run, concerns)}: {_widths_text(run, concerns)}"
     worst = max(concerns, key=lambda concern: _half_width(run.measurements[concern.index]))
-    joint = ": " if len({concern.remark.text for concern in concerns}) == 1 else "; at worst: "
+    joint = ": " if alike else "; at worst: "
     return f"{_where(run, concerns)}{joint}{remark_text(worst.remark)}"
+
+
+def _widths_text(run: model.Run, concerns: Sequence[_Concern]) -> str:
+    """Many medians that are not precise, as one: from the best known to the worst."""
+    widths = sorted(_half_width(run.measurements[concern.index]) for concern in concerns)
+    least, most = units.format_percent(widths[0]), units.format_percent(widths[-1])
+    known = least if least == most else f"{least} to {most}"
+    return (
+        f"the medians are known within {known}, not {units.format_percent(run.parameters.precision)}; "
+        "a longer --budget narrows them"
+    )
 
 
 def _where(run: model.Run, concerns: Sequence[_Concern]) -> str:

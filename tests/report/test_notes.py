@@ -37,12 +37,29 @@ def test_twenty_alike_are_one_line_with_the_flag_that_fixes_them() -> None:
     assert [note.text for note in notes] == ["everything at 4 KiB to 256 KiB: it varies; try --budget 60s"]
 
 
-def test_of_different_words_about_the_same_the_worst_is_told() -> None:
+def test_of_many_that_are_not_precise_the_range_is_told() -> None:
     run = small_run()
     mild = widened(with_remark(run.measurements[0], "unstable", "known to 1 %", "--budget 20s"), 0.01)
     worse = widened(with_remark(run.measurements[2], "unstable", "known to 7 %", "--budget 90s"), 0.07)
     _, notes = gather(changed(run, (0, mild), (2, worse)))
-    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: known to 7 %; try --budget 90s"
+    assert notes[0].text == (
+        "h2d pinned at 4 KiB, 64 KiB: the medians are known within 1 % to 7 %, not 0.5 %; a longer --budget narrows them"
+    )
+
+
+def test_of_different_words_about_one_trouble_the_worst_is_told() -> None:
+    run = small_run()
+    mild = widened(with_remark(run.measurements[0], "drift", "it drifted a little"), 0.01)
+    worse = widened(with_remark(run.measurements[2], "drift", "it drifted far"), 0.07)
+    _, notes = gather(changed(run, (0, mild), (2, worse)))
+    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: it drifted far"
+
+
+def test_what_leaves_a_median_precise_is_not_marked() -> None:
+    run = small_run()
+    marked = [with_remark(m, "outliers", "some trials lie far outside") for m in run.measurements]
+    marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(marked)))
+    assert (set(marks), notes) == ({""}, ())
 
 
 def test_a_missing_value_is_marked_with_its_reason() -> None:

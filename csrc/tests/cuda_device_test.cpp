@@ -1,0 +1,147 @@
+#include "cuda/device.hpp"
+
+#include "cuda/stream.hpp"
+#include "copy/gate.hpp"
+#include "engine_support.hpp"
+
+#include <future>
+#include <regex>
+#include <thread>
+
+namespace pyxfer::tests {
+namespace {
+
+using cuda_device = engine_test;
+
+CUcontext current_context() {
+  CUcontext found = nullptr;
+  EXPECT_EQ(driver().cuCtxGetCurrent(&found), CUDA_SUCCESS);
+  return found;
+}
+
+TEST_F(cuda_device, is_counted) {
+  EXPECT_EQ(device_count(), 1);
+  hostrt::set_device_count(3);
+  EXPECT_EQ(device_count(), 3);
+}
+
+TEST_F(cuda_device, that_is_not_there_is_unavailable) {
+  hostrt::set_device_count(0);
+  EXPECT_THROW(static_cast<void>(device_count()), unavailable_error);
+}
+
+TEST_F(cuda_device, says_the_version_of_its_driver) { EXPECT_EQ(driver_version(), CUDART_VERSION); }
+
+TEST_F(cuda_device, is_described) {
+  hostrt::set_device_count(2);
+  auto const found = properties_of(1);
+  EXPECT_EQ(found.name, "host memory, not a PCIe link");
+  EXPECT_TRUE(std::regex_match(
+      found.uuid, std::regex{"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"}))
+      << found.uuid;
+  EXPECT_NE(found.uuid, properties_of(0).uuid);
+  EXPECT_GT(found.memory_bytes, 0U);
+  EXPECT_EQ(found.copy_engines, 2);
+  EXPECT_FALSE(found.integrated);
+}
+
+TEST_F(cuda_device, off_the_pci_bus_has_no_address_and_leaves_no_error) {
+  EXPECT_EQ(properties_of(0).pci, "");
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(cuda_device, with_an_unknown_number_is_refused) {
+  EXPECT_EQ(text_of<cuda_error>([] { static_cast<void>(properties_of(7)); }),
+            "cuDeviceGetName failed with CUDA_ERROR_INVALID_DEVICE (101): invalid device ordinal");
+}
+
+TEST_F(cuda_device, tells_its_memory) {
+  auto const [free, total] = memory_info(0);
+  EXPECT_GT(free, 0U);
+  EXPECT_LE(free, total);
+}
+
+TEST_F(cuda_device, is_waited_for_with_other_libraries_streams) {
+  stream const theirs{0};
+  gate held{theirs.view(), 60};
+  auto waiting = std::async(std::launch::async, [] { synchronize_device(0); });
+  EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds{30}), std::future_status::timeout);
+  held.open();
+  EXPECT_NO_THROW(waiting.get());
+}
+
+TEST_F(cuda_device, that_is_asked_reports_every_failure) {
+  expect_every_failure_reported([] { static_cast<void>(properties_of(0)); });
+  expect_every_failure_reported([] { static_cast<void>(memory_info(0)); });
+  expect_every_failure_reported([] { static_cast<void>(device_count()); });
+  expect_every_failure_reported([] { synchronize_device(0); });
+}
+
+using cuda_device_guard = engine_test;
+
+TEST_F(cuda_device_guard, makes_its_device_current) {
+  hostrt::set_device_count(2);
+  device_guard const guard{1};
+  int current = -1;
+  EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+  EXPECT_EQ(current, 1);
+  EXPECT_NE(current_context(), nullptr);
+}
+
+TEST_F(cuda_device_guard, puts_back_that_there_was_no_context) {
+  ASSERT_EQ(current_context(), nullptr);
+  { device_guard const guard{0}; }
+  EXPECT_EQ(current_context(), nullptr);
+}
+
+TEST_F(cuda_device_guard, puts_back_the_context_of_another_device) {
+  hostrt::set_device_count(3);
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  auto* const before = current_context();
+  {
+    device_guard const outer{0};
+    device_guard const inner{1};
+  }
+  EXPECT_EQ(current_context(), before);
+  int current = -1;
+  EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+  EXPECT_EQ(current, 2);
+}
+
+TEST_F(cuda_device_guard, puts_the_context_back_when_an_exception_passes) {
+  hostrt::set_device_count(2);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  auto* const before = current_context();
+  try {
+    device_guard const guard{0};
+    throw std::runtime_error("on the way out");
+  } catch (std::runtime_error const&) { EXPECT_EQ(current_context(), before); }
+}
+
+TEST_F(cuda_device_guard, of_an_unknown_device_changes_nothing) {
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  auto* const before = current_context();
+  EXPECT_EQ(text_of<cuda_error>([] { device_guard const guard{5}; }),
+            "cudaSetDevice failed with cudaErrorInvalidDevice (101): invalid device ordinal");
+  EXPECT_EQ(current_context(), before);
+}
+
+TEST_F(cuda_device_guard, concerns_the_calling_thread_alone) {
+  hostrt::set_device_count(2);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  auto* const before = current_context();
+  std::thread{[] { device_guard const guard{1}; }}.join();
+  EXPECT_EQ(current_context(), before);
+}
+
+TEST_F(cuda_device_guard, notes_what_it_could_not_put_back) {
+  hostrt::fail("cuCtxSetCurrent", 1, CUDA_ERROR_INVALID_CONTEXT);
+  { device_guard const guard{0}; }
+  auto const notes = take_cleanup_failures();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes.front().rfind("cuCtxSetCurrent failed with CUDA_ERROR_INVALID_CONTEXT", 0), 0U)
+      << notes.front();
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

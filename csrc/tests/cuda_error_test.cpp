@@ -1,0 +1,148 @@
+#include "cuda/error.hpp"
+
+#include "engine_support.hpp"
+
+#include <typeinfo>
+
+namespace pyxfer::tests {
+namespace {
+
+using cuda_error_type = engine_test;
+
+/// The type that a failed runtime call throws for a code, and a failed driver call for the same.
+std::type_info const& type_thrown(cudaError_t code) {
+  try {
+    PYXFER_TRY(code);
+  } catch (std::exception const& error) { return typeid(error); }
+  return typeid(void);
+}
+
+std::type_info const& type_thrown_by_driver(int code) {
+  try {
+    PYXFER_TRY(static_cast<CUresult>(code));
+  } catch (std::exception const& error) { return typeid(error); }
+  return typeid(void);
+}
+
+TEST_F(cuda_error_type, without_a_usable_gpu_is_unavailable) {
+  for (auto const code : {cudaErrorInsufficientDriver, cudaErrorNoDevice, cudaErrorStubLibrary}) {
+    EXPECT_EQ(type_thrown(code), typeid(unavailable_error)) << code;
+    EXPECT_EQ(type_thrown_by_driver(code), typeid(unavailable_error)) << code;
+  }
+}
+
+TEST_F(cuda_error_type, out_of_memory_is_a_memory_error) {
+  EXPECT_EQ(type_thrown(cudaErrorMemoryAllocation), typeid(memory_error));
+  EXPECT_EQ(type_thrown_by_driver(CUDA_ERROR_OUT_OF_MEMORY), typeid(memory_error));
+}
+
+TEST_F(cuda_error_type, after_which_only_a_new_process_helps_is_a_lost_device) {
+  for (auto const code : {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorLaunchTimeout,
+                          cudaErrorECCUncorrectable, cudaErrorUnknown, cudaErrorMisalignedAddress,
+                          cudaErrorHardwareStackError, cudaErrorNvlinkUncorrectable}) {
+    EXPECT_EQ(type_thrown(code), typeid(device_lost_error)) << code;
+    EXPECT_EQ(type_thrown_by_driver(code), typeid(device_lost_error)) << code;
+  }
+}
+
+TEST_F(cuda_error_type, of_any_other_code_is_the_plain_one) {
+  for (auto const code : {cudaErrorInvalidValue, cudaErrorNotSupported, cudaErrorInvalidDevice,
+                          cudaErrorHostMemoryAlreadyRegistered}) {
+    EXPECT_EQ(type_thrown(code), typeid(cuda_error)) << code;
+    EXPECT_EQ(type_thrown_by_driver(code), typeid(cuda_error)) << code;
+  }
+}
+
+using cuda_error_text = engine_test;
+
+TEST_F(cuda_error_text, names_the_runtime_call_its_code_and_the_line) {
+  hostrt::fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+  void* made = nullptr;
+  try {
+    PYXFER_TRY(cudaMalloc(&made, 10));
+    FAIL() << "nothing was thrown";
+  } catch (cuda_error const& error) {
+    EXPECT_STREQ(error.what(),
+                 "cudaMalloc failed with cudaErrorMemoryAllocation (2): out of memory");
+    EXPECT_EQ(error.code(), 2);
+    EXPECT_EQ(error.name(), "cudaErrorMemoryAllocation");
+    EXPECT_EQ(error.call(), "cudaMalloc");
+    EXPECT_EQ(error.description(), "out of memory");
+    EXPECT_EQ(error.where(), "csrc/tests/cuda_error_test.cpp:" + std::to_string(__LINE__ - 10));
+  }
+}
+
+TEST_F(cuda_error_text, names_the_driver_call_without_the_table) {
+  hostrt::fail("cuEventDestroy", 1, CUDA_ERROR_INVALID_VALUE);
+  try {
+    PYXFER_TRY(driver().cuEventDestroy(nullptr));
+    FAIL() << "nothing was thrown";
+  } catch (cuda_error const& error) {
+    EXPECT_EQ(error.call(), "cuEventDestroy");
+    EXPECT_EQ(error.name(), "CUDA_ERROR_INVALID_VALUE");
+    EXPECT_EQ(error.description(), "invalid argument");
+  }
+}
+
+TEST_F(cuda_error_text, of_a_status_at_hand_has_the_name_that_was_given) {
+  EXPECT_EQ(text_of<cuda_error>([] { PYXFER_TRY_STATUS("cudaThat", cudaErrorInvalidValue); }),
+            "cudaThat failed with cudaErrorInvalidValue (1): invalid argument");
+}
+
+TEST_F(cuda_error_text, of_a_code_that_nobody_knows_is_still_a_sentence) {
+  EXPECT_EQ(text_of<cuda_error>([] { PYXFER_TRY_STATUS("cuThat", static_cast<CUresult>(12345)); }),
+            "cuThat failed with CUDA_ERROR (12345): unknown driver error");
+}
+
+using cuda_error_check = engine_test;
+
+TEST_F(cuda_error_check, of_a_success_throws_nothing_and_calls_once) {
+  int count = 0;
+  PYXFER_TRY(cudaGetDeviceCount(&count));
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(count_of("cudaGetDeviceCount"), 1);
+}
+
+TEST_F(cuda_error_check, leaves_no_error_behind_for_the_next_call) {
+  hostrt::fail("cudaStreamQuery", 1, cudaErrorInvalidValue);
+  EXPECT_THROW(PYXFER_TRY(cudaStreamQuery(nullptr)), cuda_error);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(cuda_error_check, cannot_clear_a_lost_device) {
+  hostrt::fail_sticky("cudaStreamQuery", 1, cudaErrorIllegalAddress);
+  EXPECT_THROW(PYXFER_TRY(cudaStreamQuery(nullptr)), device_lost_error);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaErrorIllegalAddress);
+}
+
+using cuda_error_hint = engine_test;
+
+TEST_F(cuda_error_hint, for_a_driver_too_old_says_what_it_is_and_what_it_must_be) {
+  auto const speaks =
+      std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  EXPECT_EQ(hint_for(cudaErrorInsufficientDriver),
+            "The NVIDIA driver here speaks CUDA " + speaks +
+                " and pyxfer needs 12.0: install driver 525 or later.");
+}
+
+TEST_F(cuda_error_hint, without_a_driver_says_that_none_answers) {
+  hostrt::set_no_driver(cudaErrorInsufficientDriver);
+  EXPECT_EQ(hint_for(cudaErrorInsufficientDriver).rfind("No NVIDIA driver answers here", 0), 0U);
+}
+
+TEST_F(cuda_error_hint, is_there_for_what_a_user_can_do_something_about) {
+  for (int const code :
+       {cudaErrorNoDevice, cudaErrorStubLibrary, cudaErrorMemoryAllocation,
+        cudaErrorInitializationError, cudaErrorCallRequiresNewerDriver, cudaErrorSystemNotReady,
+        cudaErrorSystemDriverMismatch, cudaErrorDevicesUnavailable,
+        cudaErrorHostMemoryAlreadyRegistered, cudaErrorECCUncorrectable, cudaErrorIllegalAddress}) {
+    EXPECT_EQ(hint_for(code).back(), '.') << code;
+  }
+}
+
+TEST_F(cuda_error_hint, is_empty_where_nothing_general_can_be_said) {
+  EXPECT_EQ(hint_for(cudaErrorInvalidValue), "");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,139 @@
+#include "cuda/event.hpp"
+
+#include "copy/gate.hpp"
+#include "cuda/device.hpp"
+#include "engine_support.hpp"
+
+#include <thread>
+#include <utility>
+
+namespace pyxfer::tests {
+namespace {
+
+using cuda_event = engine_test;
+using std::chrono::milliseconds;
+
+TEST_F(cuda_event, is_released_once) {
+  {
+    event first{0};
+    event const second{std::move(first)};
+    EXPECT_EQ(made().size(), 1U);
+  }
+  EXPECT_EQ(count_of("cuEventDestroy"), 1);
+}
+
+TEST_F(cuda_event, closes_once) {
+  event made{0};
+  made.close();
+  made.close();
+  EXPECT_EQ(count_of("cuEventDestroy"), 1);
+}
+
+TEST_F(cuda_event, reports_every_failure_and_leaves_nothing) {
+  stream const own{0};
+  expect_every_failure_reported([&own] {
+    event start{0};
+    event stop{0};
+    start.record(own.view());
+    start.hold(own.view());
+    stop.record(own.view());
+    synchronize_device(0);
+    EXPECT_TRUE(stop.passed());
+    EXPECT_GE(stop.seconds_since(start), 0);
+  });
+}
+
+TEST_F(cuda_event, of_a_lost_device_is_gone_and_noted) {
+  {
+    event const made{0};
+    hostrt::lose_device(cudaErrorLaunchFailure);
+  }
+  EXPECT_FALSE(take_cleanup_failures().empty());
+  EXPECT_TRUE(made().empty());
+}
+
+TEST_F(cuda_event, that_is_abandoned_makes_no_call) {
+  CUevent handle = nullptr;
+  {
+    event made{0};
+    handle = made.handle();
+    made.abandon();
+  }
+  EXPECT_EQ(count_of("cuEventDestroy"), 0);
+  EXPECT_EQ(driver().cuEventDestroy(handle), CUDA_SUCCESS);
+}
+
+TEST_F(cuda_event, has_passed_when_its_stream_came_there) {
+  stream const own{0};
+  event reached{0};
+  gate held{own.view(), 60};
+  reached.record(own.view());
+  EXPECT_FALSE(reached.passed());
+  held.open();
+  synchronize_device(0);
+  EXPECT_TRUE(reached.passed());
+}
+
+TEST_F(cuda_event, measures_the_time_between_two_places) {
+  stream const own{0};
+  event start{0};
+  event stop{0};
+  start.record(own.view());
+  gate held{own.view(), 60};
+  stop.record(own.view());
+  synchronize_device(0);
+  std::this_thread::sleep_for(milliseconds{0});
+  held.open();
+  EXPECT_GE(stop.seconds_since(start), 0);
+}
+
+TEST_F(cuda_event, may_be_recorded_on_any_librarys_stream) {
+  cudaStream_t theirs = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&theirs, cudaStreamDefault), cudaSuccess);
+  event reached{0};
+  for (auto* const on : {theirs, static_cast<cudaStream_t>(nullptr), cudaStreamPerThread}) {
+    reached.record(stream_view{on});
+    synchronize_device(0);
+    EXPECT_TRUE(reached.passed());
+  }
+  EXPECT_EQ(cudaStreamDestroy(theirs), cudaSuccess);
+}
+
+TEST_F(cuda_event, holds_later_work_of_another_stream) {
+  stream const first{0};
+  stream const second{0};
+  event reached{0};
+  event after{0};
+  gate held{first.view(), 60};
+  reached.record(first.view());
+  reached.hold(second.view());
+  after.record(second.view());
+  std::this_thread::sleep_for(milliseconds{20});
+  EXPECT_FALSE(after.passed());
+  held.open();
+  synchronize_device(0);
+  EXPECT_TRUE(after.passed());
+}
+
+TEST_F(cuda_event, that_has_not_passed_gives_no_time) {
+  stream const own{0};
+  event start{0};
+  event stop{0};
+  start.record(own.view());
+  gate held{own.view(), 60};
+  stop.record(own.view());
+  EXPECT_EQ(text_of<cuda_error>([&] { static_cast<void>(stop.seconds_since(start)); })
+                .rfind("cuEventElapsedTime failed with CUDA_ERROR_NOT_READY (600)", 0),
+            0U);
+  held.open();
+}
+
+TEST_F(cuda_event, on_a_device_that_is_lost_says_so) {
+  event reached{0};
+  hostrt::lose_device(cudaErrorIllegalAddress);
+  EXPECT_THROW(static_cast<void>(reached.passed()), device_lost_error);
+  hostrt::reset();
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

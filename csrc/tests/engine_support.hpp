@@ -1,0 +1,152 @@
+#pragma once
+
+#include "cuda/cleanup.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/error.hpp"
+#include "hostrt/control.hpp"
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace pyxfer::tests {
+
+inline double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What the host runtime holds, in words that show in a failed comparison.
+inline std::vector<std::string> live() {
+  std::vector<std::string> words;
+  for (auto const& each : hostrt::allocated()) {
+    words.push_back(each.kind + " " + std::to_string(each.address));
+  }
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+inline long count_of(std::string const& call) {
+  auto const made = hostrt::calls();
+  auto const found = made.find(call);
+  return found == made.end() ? 0 : found->second;
+}
+
+/// Starts with nothing ordered, and ends with nothing left allocated or unsaid. A test that hangs kills the process.
+class engine_test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::alarm(120);
+    hostrt::reset();
+    static_cast<void>(driver());
+    before_ = live();
+  }
+
+  void TearDown() override {
+    hostrt::reset();
+    EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{});
+    EXPECT_EQ(live(), before_);
+    ::alarm(0);
+  }
+
+  /// What this test has allocated and not released.
+  [[nodiscard]] std::vector<std::string> made() const {
+    auto const now = live();
+    std::vector<std::string> added;
+    std::set_difference(now.begin(), now.end(), before_.begin(), before_.end(),
+                        std::back_inserter(added));
+    return added;
+  }
+
+ private:
+  std::vector<std::string> before_;
+};
+
+/// Calls that only explain an error; whoever makes them has one already.
+inline bool only_explains(std::string const& call) {
+  static std::set<std::string> const such{"cudaGetLastError", "cudaGetErrorName",
+                                          "cudaGetErrorString", "cuGetErrorName",
+                                          "cuGetErrorString"};
+  return such.count(call) != 0;
+}
+
+/// Run `action` with one call failing: the failure must be thrown or noted, and nothing may be left of it.
+inline void expect_failure_reported(std::function<void()> const& action, std::string const& call,
+                                    int nth) {
+  SCOPED_TRACE("call " + std::to_string(nth) + " of " + call + " fails");
+  hostrt::reset();
+  auto const before = live();
+  hostrt::fail(call, nth, cudaErrorNotSupported);
+  std::string report;
+  try {
+    action();
+  } catch (cuda_error const& error) {
+    report = error.what();
+    EXPECT_EQ(error.where().rfind("csrc/", 0), 0U) << error.where();
+  }
+  for (auto const& note : take_cleanup_failures()) { report += "\n" + note; }
+  auto const expected = call + " failed with ";
+  EXPECT_EQ(report.find(expected) != std::string::npos, count_of(call) >= nth) << report;
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  EXPECT_EQ(live(), before);
+}
+
+/// The same for every call that `action` makes. Of one that polls, the first few stand for all.
+inline void expect_every_failure_reported(std::function<void()> const& action) {
+  constexpr long most_of_one = 40;
+  constexpr long most_polls = 3;
+  hostrt::reset();
+  action();
+  for (auto const& [call, count] : hostrt::calls()) {
+    if (only_explains(call)) { continue; }
+    auto const most = std::min(count, call == "cuEventQuery" ? most_polls : most_of_one);
+    for (int nth = 1; nth <= most; ++nth) { expect_failure_reported(action, call, nth); }
+  }
+  hostrt::reset();
+}
+
+/// What `action` answers in a forked child of this process.
+inline std::string in_forked_child(std::function<std::string()> const& action) {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) { return "no pipe"; }
+  auto const child = ::fork();
+  if (child == 0) {
+    std::string text;
+    try {
+      text = action();
+    } catch (std::exception const& error) { text = std::string{"unexpected: "} + error.what(); }
+    auto const written = ::write(ends[1], text.data(), text.size());
+    ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string text;
+  std::array<char, 256> part{};
+  for (auto got = ::read(ends[0], part.data(), part.size()); got > 0;
+       got = ::read(ends[0], part.data(), part.size())) {
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : "the child ended badly";
+}
+
+/// The text of the error of that type which `action` throws.
+template <typename Error, typename Action>
+std::string text_of(Action const& action) {
+  try {
+    action();
+  } catch (Error const& error) { return error.what(); }
+  return "nothing was thrown";
+}
+
+}  // namespace pyxfer::tests

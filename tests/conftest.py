@@ -1,0 +1,96 @@
+"""What every test can rely on: where it runs, what it runs with, and that the host runtime is left as it was found."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from pyxfer.errors import CudaUnavailableError
+from pyxfer.native import choose, load
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+
+SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
+
+settings.register_profile("here", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if "CI" in os.environ else "here")
+
+
+def pytest_report_header() -> list[str]:
+    """Name what is tested, and on what."""
+    chosen = choose()
+    driver = load("cuda").driver_version()
+    sanitized = f", built with {SANITIZER}" if SANITIZER else ""
+    return [
+        f"pyxfer {_version()}{sanitized}; Python {platform.python_version()}, NumPy {np.__version__}",
+        f"runtime: {chosen.runtime}{f' ({chosen.reason})' if chosen.reason else ''}",
+        f"driver: {f'for CUDA {driver // 1000}.{driver % 1000 // 10}' if driver else 'none'}",
+    ]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what this machine or this build cannot show, with the reason."""
+    if item.get_closest_marker("gpu") and (trouble := _gpu_trouble()):
+        pytest.skip(trouble)
+    marker = item.get_closest_marker("unsanitized")
+    if marker and SANITIZER:
+        pytest.skip(f"built with {SANITIZER}: {marker.kwargs['reason']}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in another folder: a Python started in the checkout would import the sources and not what is installed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        yield
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    """The engine over ordinary memory, without orders; what the test allocates it must free.
+
+    Orders are given through `pyxfer.native._host.testing`.
+    """
+    from pyxfer.native._host import testing
+
+    testing.reset()
+    before = sorted(testing.allocated())
+    yield load("host")
+    testing.reset()
+    gc.collect()
+    assert sorted(testing.allocated()) == before, "the test left something allocated"
+
+
+@pytest.fixture
+def gpu_engine() -> Engine:
+    """The engine of the GPU; the test is skipped where none is usable."""
+    if trouble := _gpu_trouble():
+        pytest.skip(trouble)
+    return load("cuda")
+
+
+@functools.cache
+def _gpu_trouble() -> str:
+    try:
+        load("cuda").device_count()
+    except CudaUnavailableError as error:
+        return str(error)
+    return ""
+
+
+def _version() -> str:
+    try:
+        return version("pyxfer")
+    except PackageNotFoundError:
+        return "not installed"
