@@ -10,6 +10,7 @@ date.
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,9 @@ from pyxfer import documents
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.files import read_whole, write_whole
 from pyxfer.model import Link, Measurement, Memory, Run, Side
+from pyxfer.report.host_card import print_host_card
+from pyxfer.report.run_page import print_run
+from pyxfer.report.terminal import NARROWEST, Page
 from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_size
 
@@ -48,6 +52,8 @@ def figures(results: Path) -> Figures:
     return {
         "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json")),
         "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
+        "host-card": lambda: page_of(documents.load(results / "host.json"), print_host_card),
+        "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json"), print_run),
         "peers-table": lambda: peers_table(load_peers(results / "peers.json")),
     }
 
@@ -94,6 +100,13 @@ def ceiling_table(run: Run) -> str:
         cells = [_rate_cells(best(run, side, memory, nbytes)) for side, memory in COLUMNS]
         body.append([format_size(nbytes), *chain.from_iterable(cells)])
     return f"{_caption(run)}\n\n{to_markdown(header, body)}\n{_peaks(run.link)}"
+
+
+def page_of(run: Run, show: Callable[[Run, Page], None]) -> str:
+    """What a terminal of 80 columns shows, as a block."""
+    shown = io.StringIO()
+    show(run, Page(shown, columns=NARROWEST))
+    return f"```\n{shown.getvalue().strip()}\n```\n"
 
 
 def small_sizes(run: Run) -> str:

@@ -18,7 +18,7 @@ from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import choose, load
 
 if TYPE_CHECKING:
-    from pyxfer.native import Engine
+    from pyxfer.native.engine import Engine
 
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 

@@ -44,7 +44,7 @@ TEST_F(cuda_driver, explains_its_errors) {
 TEST_F(cuda_driver, has_words_for_an_error_it_does_not_know) {
   char const* name = nullptr;
   char const* text = nullptr;
-  driver_error_text(static_cast<CUresult>(12345), &name, &text);
+  driver_error_text(static_cast<CUresult>(998), &name, &text);
   EXPECT_STREQ(name, "CUDA_ERROR");
   EXPECT_STREQ(text, "unknown driver error");
 }

@@ -90,8 +90,8 @@ TEST_F(cuda_error_text, of_a_status_at_hand_has_the_name_that_was_given) {
 }
 
 TEST_F(cuda_error_text, of_a_code_that_nobody_knows_is_still_a_sentence) {
-  EXPECT_EQ(text_of<cuda_error>([] { PYXFER_TRY_STATUS("cuThat", static_cast<CUresult>(12345)); }),
-            "cuThat failed with CUDA_ERROR (12345): unknown driver error");
+  EXPECT_EQ(text_of<cuda_error>([] { PYXFER_TRY_STATUS("cuThat", static_cast<CUresult>(998)); }),
+            "cuThat failed with CUDA_ERROR (998): unknown driver error");
 }
 
 using cuda_error_check = engine_test;

@@ -79,12 +79,12 @@ TEST_F(cuda_event, measures_the_time_between_two_places) {
   event start{0};
   event stop{0};
   start.record(own.view());
-  gate held{own.view(), 60};
+  hostrt::stall("cudaLaunchHostFunc", 1, 0.05);
+  gate{own.view(), 60}.open();
   stop.record(own.view());
   synchronize_device(0);
-  std::this_thread::sleep_for(milliseconds{0});
-  held.open();
-  EXPECT_GE(stop.seconds_since(start), 0);
+  EXPECT_GE(stop.seconds_since(start), 0.05);
+  EXPECT_LT(start.seconds_since(stop), 0);
 }
 
 TEST_F(cuda_event, may_be_recorded_on_any_librarys_stream) {

@@ -58,11 +58,11 @@ def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[M
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())
     if not shared:
-        return unknown("h2d was not measured from pageable and from page-locked memory at one size")
+        return unknown("unknown, for h2d was not measured from pageable and from page-locked memory at one size")
     nbytes = shared[-1]
     saved_s = slow[nbytes] - quick[nbytes]
     if saved_s <= 0:
-        return unknown("it never pays: transfers from pageable memory are as fast here")
+        return unknown("no number of transfers, for those from pageable memory are as fast here")
     return Fact(max(1, math.ceil(cost_s_per_byte * nbytes / saved_s)))
 
 

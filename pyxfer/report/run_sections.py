@@ -87,7 +87,7 @@ def locking_lines(run: model.Run) -> list[tuple[str, str]]:
 def peak_lines(link: model.Link) -> list[tuple[str, str]]:
     """What the link could do on paper, and from what that is computed; or why there is no peak."""
     if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
-        return [("no", clean(link.raw_peak_gbps.reason or "no reason given"))]
+        return [("none", clean(link.raw_peak_gbps.reason or "no reason given"))]
     raw = fact_text(link.raw_peak_gbps, units.format_gbps)
     return [
         ("raw", f"{raw} each way: {_peak_state(link)}, less the line code"),
@@ -134,7 +134,7 @@ def _locking_text(cost: model.LockingCost) -> str:
     if cost.s_per_gib.value is None:
         return fact_text(cost.s_per_gib)
     if cost.pays_after_transfers.value is None:
-        return f"{each}; how soon it pays: {clean(cost.pays_after_transfers.reason or 'no reason given')}"
+        return f"{each}; pays after: {clean(cost.pays_after_transfers.reason or 'no reason given')}"
     count = cost.pays_after_transfers.value
     transfers = f"{cost.pays_direction} transfer{'' if count == 1 else 's'}"
     return f"{each}; pays after {count} {transfers} of that size"

@@ -25,11 +25,14 @@ def is_plain(stream: TextIO) -> bool:
 class Page:
     """Prints to one stream; what rich renders is written by us, so that a closed reader is seen here."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, columns: int | None = None) -> None:
+        """`columns` makes any stream wrap as a terminal of that width does."""
         self._stream = stream
         plain = is_plain(stream)
-        width = max(NARROWEST, Console(file=stream).width) if stream.isatty() else _UNWRAPPED
-        self.columns = width if stream.isatty() else NARROWEST
+        if columns is None and stream.isatty():
+            columns = max(NARROWEST, Console(file=stream).width)
+        width = columns or _UNWRAPPED
+        self.columns = columns or NARROWEST
         self._buffer = io.StringIO()
         self._console = Console(
             file=self._buffer,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
-# The module `_host`: the engine's face, and `testing` beside it.
-Host = Any
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Bracket, Lane
 
 NBYTES = 4 * 4096
 SLOTS = 2
@@ -16,7 +17,7 @@ SEED = 7
 
 
 @contextmanager
-def lanes(engine: Host, memory: str = "pinned") -> Iterator[tuple[Any, Any, int]]:
+def lanes(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Lane, Lane, int]]:
     """A lane each way over memory of their own, and the address of scratch memory of a slot's size."""
     total = NBYTES * SLOTS
     with ExitStack() as stack:
@@ -28,7 +29,7 @@ def lanes(engine: Host, memory: str = "pinned") -> Iterator[tuple[Any, Any, int]
         yield h2d, d2h, scratch.address
 
 
-def ask_about_the_device(engine: Host) -> None:
+def ask_about_the_device(engine: Engine) -> None:
     engine.device_count()
     engine.driver_version()
     engine.device_properties(0)
@@ -36,24 +37,24 @@ def ask_about_the_device(engine: Host) -> None:
     engine.synchronize(0)
 
 
-def hold_every_memory(engine: Host) -> None:
+def hold_every_memory(engine: Engine) -> None:
     with ExitStack() as stack:
         stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
         for memory in MEMORIES:
             stack.enter_context(closing(engine.HostBuffer(NBYTES, memory)))
 
 
-def bracket_nothing_on_a_stream(engine: Host) -> None:
+def bracket_nothing_on_a_stream(engine: Engine) -> None:
     with closing(engine.Stream()) as stream, closing(engine.Bracket(0, stream.handle)) as bracket:
         _bracket_nothing(bracket)
 
 
-def bracket_nothing_drained(engine: Host) -> None:
+def bracket_nothing_drained(engine: Engine) -> None:
     with closing(engine.Bracket(0)) as bracket:
         _bracket_nothing(bracket)
 
 
-def _bracket_nothing(bracket: Any) -> None:
+def _bracket_nothing(bracket: Bracket) -> None:
     bracket.begin()
     bracket.end()
     while not bracket.ended_within(1.0):
@@ -61,30 +62,30 @@ def _bracket_nothing(bracket: Any) -> None:
     assert bracket.elapsed_s >= 0
 
 
-def copy_one_way(engine: Host) -> None:
+def copy_one_way(engine: Engine) -> None:
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2)) as copier:
         for mode, lane in (("async", h2d), ("split", d2h), ("batch", h2d)):
             copier.gated(mode, lane, 2, 1, 0)
             copier.on_stream(mode, lane, 0)
 
 
-def copy_blocking(engine: Host) -> None:
+def copy_blocking(engine: Engine) -> None:
     with lanes(engine, "pageable") as (h2d, d2h, _), closing(engine.Copier(0)) as copier:
         copier.drained(h2d, 0)
         copier.drained(d2h, 0)
 
 
-def copy_both_ways_queued(engine: Host) -> None:
+def copy_both_ways_queued(engine: Engine) -> None:
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2)) as copier:
         copier.both_gated(h2d, d2h, 2, 1, (1, 1), 0)
 
 
-def copy_both_ways_in_threads(engine: Host) -> None:
+def copy_both_ways_in_threads(engine: Engine) -> None:
     with lanes(engine, "pageable") as (h2d, d2h, _), closing(engine.Copier(0, 2)) as copier:
         copier.both_threads(h2d, d2h, 2, 0)
 
 
-def verify_contents(engine: Host) -> None:
+def verify_contents(engine: Engine) -> None:
     with lanes(engine) as (h2d, d2h, scratch), closing(engine.Copier(0)) as copier:
         for lane, slow_reads in ((h2d, False), (d2h, False), (d2h, True)):
             engine.prepare_check(0, lane, 0, SEED, scratch)
@@ -92,14 +93,14 @@ def verify_contents(engine: Host) -> None:
             assert engine.first_wrong(0, lane, 0, SEED, scratch, slow_reads) is None
 
 
-def let_everything_go(engine: Host) -> None:
+def let_everything_go(engine: Engine) -> None:
     """Nothing is closed here: what was made goes with the last reference to it."""
     held = [engine.DeviceBuffer(NBYTES), engine.Stream(), engine.Bracket(0), engine.Copier(0, 2)]
     held += [engine.HostBuffer(NBYTES, memory) for memory in MEMORIES]
     held.clear()
 
 
-SCENARIOS: tuple[Callable[[Host], None], ...] = (
+SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     ask_about_the_device,
     hold_every_memory,
     bracket_nothing_on_a_stream,

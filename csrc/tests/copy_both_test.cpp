@@ -1,0 +1,247 @@
+#include "copy/both.hpp"
+
+#include "copy_support.hpp"
+#include "engine_support.hpp"
+
+#include <memory>
+#include <thread>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr std::size_t size = 256 * kib;
+constexpr double crossing_s = 2e-3;
+constexpr double rate = size / crossing_s;
+constexpr double rounding = 1 - 1e-6;  // an event gives milliseconds in single precision
+constexpr std::size_t h2d = 0;
+constexpr std::size_t d2h = 1;
+
+/// Memory of both sides.
+struct grounds {
+  explicit grounds(memory_kind kind, std::size_t slots = 1)
+      : up{direction::h2d, size, kind, slots}, down{direction::d2h, size, kind, slots} {}
+  [[nodiscard]] both_lanes lanes() const { return {up.along(), down.along()}; }
+  ground up;
+  ground down;
+};
+
+/// The first of several tries whose sides are both valid: another program may take the core from one of them.
+template <typename Try>
+both_samples valid_of(Try const& attempt) {
+  both_samples found;
+  for (int i = 0; i < 10; ++i) {
+    found = attempt();
+    if (found[h2d].invalid.empty() && found[d2h].invalid.empty()) { break; }
+  }
+  return found;
+}
+
+void expect_modelled(both_samples const& found, double h2d_s, double d2h_s) {
+  EXPECT_EQ(found[h2d].invalid, "");
+  EXPECT_EQ(found[d2h].invalid, "");
+  EXPECT_GE(found[h2d].elapsed_s, h2d_s * rounding);
+  EXPECT_GE(found[d2h].elapsed_s, d2h_s * rounding);
+}
+
+void expect_idle(bench const& used) {
+  EXPECT_EQ(cudaStreamQuery(used.on(0).handle()), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(used.on(1).handle()), cudaSuccess);
+}
+
+/// Runs something on a bench of its own that must leave no stream blocked, however it ends.
+template <typename Run>
+void run_on_bench(Run const& run) {
+  bench used{0, 2, patience{20}};
+  try {
+    run(used);
+  } catch (cuda_error const&) {
+    expect_idle(used);
+    throw;
+  }
+  expect_idle(used);
+}
+
+using copy_both_gated = engine_test;
+
+TEST_F(copy_both_gated, measures_each_side_while_the_other_runs) {
+  hostrt::model_link({rate, 0}, {rate, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned, 4};
+  auto const found = valid_of(
+      [&] { return time_both_gated(used, land.lanes(), {4, 2, {3, 3}, 0}); });
+  expect_modelled(found, crossing_s, crossing_s);
+  EXPECT_LT(found[h2d].elapsed_s, 1.8 * crossing_s);
+  EXPECT_LT(found[d2h].elapsed_s, 1.8 * crossing_s);
+  EXPECT_EQ(found[h2d].copies, 4U);
+  EXPECT_EQ(found[h2d].wall_s, std::nullopt);
+}
+
+TEST_F(copy_both_gated, moves_what_each_side_sends) {
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned, 8};
+  static_cast<void>(time_both_gated(used, land.lanes(), {2, 1, {1, 2}, 6}));
+  for (std::size_t const turn : {6U, 7U, 0U, 1U}) { EXPECT_TRUE(land.up.has_arrived(turn)); }
+  for (std::size_t const turn : {6U, 7U, 0U, 1U, 2U}) { EXPECT_TRUE(land.down.has_arrived(turn)); }
+  EXPECT_TRUE(land.up.is_untouched(2) && land.down.is_untouched(3));
+}
+
+TEST_F(copy_both_gated, is_invalid_where_the_other_side_ended_earlier) {
+  hostrt::model_link({rate, 0}, {rate / 50, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned};
+  auto const found = time_both_gated(used, land.lanes(), {1, 1, {1, 1}, 0});
+  EXPECT_EQ(found[h2d].invalid, "");
+  EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
+}
+
+TEST_F(copy_both_gated, is_valid_on_both_sides_when_the_quicker_has_tail_enough) {
+  hostrt::model_link({rate, 0}, {rate / 4, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned};
+  auto const found = valid_of(
+      [&] { return time_both_gated(used, land.lanes(), {1, 1, {10, 1}, 0}); });
+  expect_modelled(found, crossing_s, 4 * crossing_s);
+}
+
+TEST_F(copy_both_gated, is_invalid_where_the_other_side_began_later) {
+  hostrt::model_link({rate, 0}, {rate, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned};
+  both_plan const plan{1, 1, {1, 1}, 0};
+  hostrt::reset();
+  static_cast<void>(time_both_gated(used, land.lanes(), plan));
+  // The d2h side is queued last, and the first of its four events tells when it began.
+  hostrt::stall("cuEventRecord", static_cast<int>(count_of("cuEventRecord")) * 2 - 3, 0.2);
+  auto const found = time_both_gated(used, land.lanes(), plan);
+  EXPECT_EQ(found[h2d].invalid, "the other direction began later");
+  EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
+}
+
+TEST_F(copy_both_gated, of_pageable_memory_ends_and_is_invalid) {
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pageable};
+  auto const found = time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0});
+  for (auto const& side : found) {
+    EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
+  }
+}
+
+TEST_F(copy_both_gated, reports_every_failure_and_leaves_no_stream_blocked) {
+  grounds const land{memory_kind::pinned, 2};
+  expect_every_failure_reported([&] {
+    run_on_bench([&](bench& used) {
+      static_cast<void>(time_both_gated(used, land.lanes(), {2, 1, {1, 1}, 0}));
+    });
+  });
+}
+
+TEST_F(copy_both_gated, gives_up_on_a_device_that_stalls) {
+  grounds const land{memory_kind::pinned};
+  bench used{0, 2, patience{0.05}};
+  hostrt::stall("cudaMemcpyAsync", 2, 1000);
+  EXPECT_EQ(text_of<timeout_error>([&] {
+              static_cast<void>(time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0}));
+            }).rfind("The device did not finish the d2h side of a copy both ways within 0.05 s.", 0),
+            0U);
+  EXPECT_EQ(take_cleanup_failures().size(), 1U);
+  hostrt::release_stalls();
+}
+
+using copy_both_threads = engine_test;
+
+TEST_F(copy_both_threads, measures_each_side_while_the_other_runs) {
+  hostrt::model_link({rate, 0}, {rate, 0});
+  bench used{0, 2, patience{60}};
+  for (auto const kind : {memory_kind::pageable, memory_kind::pinned}) {
+    grounds const land{kind, 4};
+    auto const found = valid_of([&] { return time_both_threads(used, land.lanes(), 4, 0); });
+    expect_modelled(found, crossing_s, crossing_s);
+    EXPECT_LT(found[h2d].elapsed_s, 1.8 * crossing_s);
+    EXPECT_LT(found[d2h].elapsed_s, 1.8 * crossing_s);
+    EXPECT_EQ(found[d2h].copies, 4U);
+    for (std::size_t turn = 0; turn < 4; ++turn) {
+      EXPECT_TRUE(land.up.has_arrived(turn) && land.down.has_arrived(turn));
+    }
+  }
+}
+
+TEST_F(copy_both_threads, waits_for_a_slower_side) {
+  hostrt::model_link({rate, 0}, {rate / 50, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pageable};
+  auto const found = valid_of([&] { return time_both_threads(used, land.lanes(), 1, 0); });
+  expect_modelled(found, crossing_s, 50 * crossing_s);
+}
+
+TEST_F(copy_both_threads, is_invalid_where_the_other_side_gave_up_waiting) {
+  hostrt::model_link({10 * rate, 0}, {rate / 50, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pageable};
+  auto const found = time_both_threads(used, land.lanes(), 1, 0);
+  EXPECT_EQ(found[h2d].invalid, "");
+  EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
+}
+
+TEST_F(copy_both_threads, ends_with_the_error_of_the_side_that_fails) {
+  hostrt::model_link({rate, 0}, {rate, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pageable};
+  hostrt::fail("cudaMemcpyAsync", 5, cudaErrorNotSupported);
+  EXPECT_THROW(static_cast<void>(time_both_threads(used, land.lanes(), 8, 0)), cuda_error);
+  expect_idle(used);
+}
+
+TEST_F(copy_both_threads, reports_every_failure_and_leaves_no_stream_blocked) {
+  grounds const land{memory_kind::pageable};
+  expect_every_failure_reported([&] {
+    run_on_bench(
+        [&](bench& used) { static_cast<void>(time_both_threads(used, land.lanes(), 2, 0)); });
+  });
+}
+
+TEST_F(copy_both_threads, ends_when_cancelled_in_the_middle_of_a_window) {
+  hostrt::model_link({rate, 0}, {rate, 0});
+  auto const cancelled = std::make_shared<std::atomic<bool>>(false);
+  bench used{0, 2, patience{60, cancelled}};
+  grounds const land{memory_kind::pageable};
+  static_cast<void>(time_both_threads(used, land.lanes(), 1, 0));
+  std::thread cancelling{[&cancelled] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{30});
+    *cancelled = true;
+  }};
+  auto const begun = now_s();
+  EXPECT_EQ(text_of<cancelled_error>(
+                [&] { static_cast<void>(time_both_threads(used, land.lanes(), 10000, 0)); }),
+            "cancelled during one side of a copy both ways");
+  EXPECT_LT(now_s() - begun, 1);
+  cancelling.join();
+  expect_idle(used);
+}
+
+TEST_F(copy_both_threads, gives_up_on_a_device_that_stalls) {
+  grounds const land{memory_kind::pageable};
+  bench used{0, 2, patience{0.05}};
+  hostrt::stall("cuEventRecord", 1, 1000);
+  EXPECT_EQ(text_of<timeout_error>([&] {
+              static_cast<void>(time_both_threads(used, land.lanes(), 2, 0));
+            }).rfind("The device did not finish an event on an idle stream within 0.05 s.", 0),
+            0U);
+  EXPECT_EQ(take_cleanup_failures().size(), 1U);
+  hostrt::release_stalls();
+}
+
+TEST_F(copy_both_threads, in_a_forked_child_refuses_and_leaves_no_note) {
+  grounds const land{memory_kind::pageable};
+  bench used{0, 2, patience{1}};
+  auto const text = in_forked_child([&] {
+    auto found = text_of<forked_error>(
+        [&] { static_cast<void>(time_both_threads(used, land.lanes(), 1, 0)); });
+    for (auto const& note : take_cleanup_failures()) { found += "\nnoted: " + note; }
+    return found;
+  });
+  EXPECT_EQ(text.rfind("This process was forked after", 0), 0U) << text;
+  EXPECT_EQ(text.find("noted"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,235 @@
+#include "copy/content.hpp"
+
+#include "copy/issue.hpp"
+#include "copy_support.hpp"
+#include "cuda/device.hpp"
+#include "engine_support.hpp"
+
+#include <random>
+
+namespace pyxfer::tests {
+namespace {
+
+using bytes = std::vector<unsigned char>;
+
+constexpr std::array<std::size_t, 12> odd_lengths{1,    2,    7,    8,    9,    63,
+                                                  4095, 4096, 4097, 8191, 8193, 100003};
+
+std::uintptr_t address_of(bytes const& what) { return reinterpret_cast<std::uintptr_t>(what.data()); }
+
+bytes filled(std::size_t length, std::uint64_t seed) {
+  bytes made(length);
+  fill(address_of(made), length, seed);
+  return made;
+}
+
+std::size_t equal_bytes(bytes const& one, bytes const& other) {
+  std::size_t equal = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) { equal += one[i] == other[i] ? 1U : 0U; }
+  return equal;
+}
+
+TEST(copy_fill, depends_on_the_seed) {
+  std::array<std::uint64_t, 6> const seeds{0, 1, 2, 3, UINT64_MAX, UINT64_MAX - 1};
+  for (auto const one : seeds) {
+    EXPECT_EQ(filled(100003, one), filled(100003, one));
+    for (auto const other : seeds) {
+      if (one == other) { continue; }
+      // Chance makes one byte in 256 equal.
+      EXPECT_LT(equal_bytes(filled(100003, one), filled(100003, other)), 2U * 100003 / 256);
+    }
+  }
+}
+
+TEST(copy_fill, depends_on_the_place) {
+  for (std::uint64_t const seed : {0U, 1U, 77U}) {
+    auto const whole = filled(100000, seed);
+    for (std::size_t const shift : {1U, 8U, 512U, 4096U, 8192U}) {
+      bytes const early(whole.begin(), whole.end() - static_cast<std::ptrdiff_t>(shift));
+      bytes const late(whole.begin() + static_cast<std::ptrdiff_t>(shift), whole.end());
+      EXPECT_LT(equal_bytes(early, late), 2 * early.size() / 256) << shift;
+    }
+  }
+}
+
+TEST(copy_fill, of_a_part_is_a_part_of_the_whole) {
+  auto const whole = filled(100003, 5);
+  for (auto const length : odd_lengths) {
+    bytes const part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_EQ(filled(length, 5), part) << length;
+  }
+}
+
+TEST(copy_fill, writes_nothing_beyond) {
+  for (auto const length : odd_lengths) {
+    bytes made(length + 16, 0xEE);
+    fill(address_of(made), length, 9);
+    EXPECT_TRUE(std::all_of(made.end() - 16, made.end(), [](auto each) { return each == 0xEE; }));
+  }
+}
+
+TEST(copy_fill, uses_every_value_of_a_byte_about_as_often) {
+  std::array<std::size_t, 256> counts{};
+  for (auto const each : filled(256 * 1024, 3)) { ++counts.at(each); }
+  for (auto const count : counts) {
+    EXPECT_GT(count, 800U);
+    EXPECT_LT(count, 1250U);
+  }
+}
+
+TEST(copy_first_unlike, finds_nothing_in_what_was_filled) {
+  for (auto const length : odd_lengths) {
+    for (std::uint64_t const seed : {0U, 1U, 12345U}) {
+      EXPECT_EQ(first_unlike(address_of(filled(length, seed)), length, seed), std::nullopt);
+    }
+  }
+}
+
+TEST(copy_first_unlike, finds_a_single_changed_bit_at_any_offset) {
+  std::minstd_rand random{42};
+  for (auto const length : odd_lengths) {
+    auto made = filled(length, length);
+    for (int i = 0; i < 200; ++i) {
+      auto const at = random() % length;
+      auto const flipped = static_cast<unsigned char>(1U << random() % 8);
+      made[at] ^= flipped;
+      EXPECT_EQ(first_unlike(address_of(made), length, length), at);
+      made[at] ^= flipped;
+    }
+  }
+}
+
+TEST(copy_first_unlike, finds_the_first_of_several) {
+  auto made = filled(20000, 1);
+  for (std::size_t const at : {19999U, 15000U, 4096U, 4095U, 0U}) {
+    made[at] ^= 1U;
+    EXPECT_EQ(first_unlike(address_of(made), made.size(), 1), at);
+  }
+}
+
+TEST(copy_first_unlike, finds_another_seed) {
+  EXPECT_TRUE(first_unlike(address_of(filled(4096, 1)), 4096, 2).has_value());
+}
+
+TEST(copy_first_unlike, looks_at_an_address_of_any_alignment) {
+  bytes made(1100);
+  for (std::size_t shift = 0; shift < 16; ++shift) {
+    fill(address_of(made) + shift, 1000, 4);
+    EXPECT_EQ(first_unlike(address_of(made) + shift, 1000, 4), std::nullopt);
+  }
+}
+
+struct checked_copy {
+  direction way;
+  memory_kind kind;
+  bool slow_reads;
+};
+
+/// Every direction and kind of memory, read back by the processor or through the device.
+class copy_content : public engine_test, public ::testing::WithParamInterface<checked_copy> {
+ protected:
+  static constexpr std::size_t length = 70001;
+
+  void SetUp() override {
+    engine_test::SetUp();
+    land_.emplace(GetParam().way, length, GetParam().kind, 3U);
+    scratch_.emplace(length, memory_kind::pageable, 0);
+  }
+
+  void TearDown() override {
+    land_.reset();
+    scratch_.reset();
+    engine_test::TearDown();
+  }
+
+  [[nodiscard]] content_check check(std::uint64_t seed = 1) const {
+    return {land_->along(), 1, seed, scratch_->address(), GetParam().slow_reads};
+  }
+  [[nodiscard]] unsigned char* destination() const {
+    return static_cast<unsigned char*>(land_->along().destination(1));
+  }
+  [[nodiscard]] ground const& land() const { return *land_; }
+
+ private:
+  std::optional<ground> land_;
+  std::optional<host_buffer> scratch_;
+};
+
+TEST_P(copy_content, that_arrived_is_right) {
+  prepare(0, check());
+  copy_blocking(check().along, 1);
+  synchronize_device(0);
+  EXPECT_TRUE(land().has_arrived(1));
+  EXPECT_EQ(first_wrong(0, check()), std::nullopt);
+}
+
+TEST_P(copy_content, that_nothing_copied_is_wrong_from_the_start) {
+  prepare(0, check());
+  EXPECT_EQ(first_wrong(0, check()), 0U);
+}
+
+TEST_P(copy_content, of_which_half_was_copied_is_wrong_from_there) {
+  prepare(0, check());
+  auto half = check().along;
+  half.bytes = length / 2;
+  copy_blocking(half, 1);
+  synchronize_device(0);
+  EXPECT_EQ(first_wrong(0, check()), length / 2);
+}
+
+TEST_P(copy_content, that_an_earlier_copy_left_is_wrong) {
+  prepare(0, check(1));
+  copy_blocking(check().along, 1);
+  prepare(0, check(2));
+  EXPECT_EQ(first_wrong(0, check(2)), 0U);
+}
+
+TEST_P(copy_content, that_came_from_another_slot_is_wrong) {
+  prepare(0, check());
+  std::memcpy(destination(), land().along().source(2), length);
+  EXPECT_TRUE(first_wrong(0, check()).has_value());
+}
+
+TEST_P(copy_content, with_one_changed_byte_is_wrong_there) {
+  std::minstd_rand random{7};
+  prepare(0, check());
+  copy_blocking(check().along, 1);
+  synchronize_device(0);
+  for (int i = 0; i < 20; ++i) {
+    auto const at = random() % length;
+    destination()[at] ^= 0x10U;
+    EXPECT_EQ(first_wrong(0, check()), at);
+    destination()[at] ^= 0x10U;
+    if (GetParam().slow_reads) {  // it was read back over the source; nothing else has changed
+      EXPECT_EQ(first_wrong(0, check()), std::nullopt);
+    }
+  }
+}
+
+TEST_P(copy_content, of_other_slots_is_left_alone) {
+  prepare(0, check());
+  copy_blocking(check().along, 1);
+  static_cast<void>(first_wrong(0, check()));
+  EXPECT_TRUE(land().is_untouched(0) && land().is_untouched(2));
+}
+
+TEST_P(copy_content, reports_every_failure) {
+  expect_every_failure_reported([this] {
+    prepare(0, check());
+    static_cast<void>(first_wrong(0, check()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    every, copy_content,
+    ::testing::Values(checked_copy{direction::h2d, memory_kind::pageable, false},
+                      checked_copy{direction::h2d, memory_kind::pinned, false},
+                      checked_copy{direction::h2d, memory_kind::registered, false},
+                      checked_copy{direction::h2d, memory_kind::write_combined, true},
+                      checked_copy{direction::d2h, memory_kind::pageable, false},
+                      checked_copy{direction::d2h, memory_kind::pinned, false},
+                      checked_copy{direction::d2h, memory_kind::registered, false},
+                      checked_copy{direction::d2h, memory_kind::write_combined, true}));
+
+}  // namespace
+}  // namespace pyxfer::tests

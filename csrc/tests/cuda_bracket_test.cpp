@@ -1,0 +1,147 @@
+#include "cuda/bracket.hpp"
+
+#include "copy/gate.hpp"
+#include "cuda/device.hpp"
+#include "cuda/wait.hpp"
+#include "engine_support.hpp"
+
+#include <thread>
+
+namespace pyxfer::tests {
+namespace {
+
+using cuda_bracket = engine_test;
+using std::chrono::milliseconds;
+
+TEST_F(cuda_bracket, on_a_stream_measures_that_streams_work) {
+  stream const theirs{0};
+  bracket around{0, theirs.view()};
+  hostrt::stall("cudaLaunchHostFunc", 1, 0.05);
+  around.begin();
+  gate{theirs.view(), 60}.open();
+  around.end();
+  ASSERT_TRUE(around.ended_within(60));
+  EXPECT_GE(around.elapsed_s(), 0.05);
+}
+
+TEST_F(cuda_bracket, on_a_stream_neither_drains_nor_waits) {
+  stream const theirs{0};
+  bracket around{0, theirs.view()};
+  gate held{theirs.view(), 60};
+  around.begin();
+  around.end();
+  EXPECT_EQ(count_of("cudaDeviceSynchronize"), 0);
+  EXPECT_FALSE(around.ended_within(0.02));
+  held.open();
+  EXPECT_TRUE(around.ended_within(60));
+}
+
+TEST_F(cuda_bracket, on_a_stream_makes_no_stream) {
+  stream const theirs{0};
+  bracket const around{0, theirs.view()};
+  EXPECT_EQ(count_of("cudaStreamCreateWithFlags"), 1);
+}
+
+TEST_F(cuda_bracket, drained_measures_the_hosts_time) {
+  bracket around{0};
+  around.begin();
+  std::this_thread::sleep_for(milliseconds{30});
+  around.end();
+  ASSERT_TRUE(around.ended_within(60));
+  EXPECT_GE(around.elapsed_s(), 0.03);
+}
+
+TEST_F(cuda_bracket, drained_measures_what_hidden_streams_do) {
+  stream const hidden{0};
+  bracket around{0};
+  around.begin();
+  hostrt::stall("cudaLaunchHostFunc", 1, 0.05);
+  gate{hidden.view(), 60}.open();
+  around.end();
+  ASSERT_TRUE(around.ended_within(60));
+  EXPECT_GE(around.elapsed_s(), 0.05);
+}
+
+TEST_F(cuda_bracket, drained_leaves_out_what_was_under_way_before) {
+  stream const hidden{0};
+  bracket around{0};
+  hostrt::stall("cudaLaunchHostFunc", 1, 0.2);
+  gate{hidden.view(), 60}.open();
+  auto const begun = now_s();
+  around.begin();
+  EXPECT_GE(now_s() - begun, 0.15);
+  around.end();
+  ASSERT_TRUE(around.ended_within(60));
+  EXPECT_LT(around.elapsed_s(), 0.15);
+}
+
+TEST_F(cuda_bracket, may_be_used_again) {
+  bracket around{0};
+  for (int i = 0; i < 3; ++i) {
+    around.begin();
+    std::this_thread::sleep_for(milliseconds{5});
+    around.end();
+    ASSERT_TRUE(around.ended_within(60));
+    EXPECT_GE(around.elapsed_s(), 0.005);
+  }
+}
+
+TEST_F(cuda_bracket, that_was_never_used_has_no_time) {
+  bracket const around{0};
+  EXPECT_EQ(text_of<cuda_error>([&] { static_cast<void>(around.elapsed_s()); })
+                .rfind("cuEventElapsedTime failed with CUDA_ERROR_INVALID_HANDLE (400)", 0),
+            0U);
+}
+
+TEST_F(cuda_bracket, closes_once) {
+  bracket around{0};
+  around.close();
+  around.close();
+  EXPECT_EQ(count_of("cuEventDestroy"), 2);
+  EXPECT_EQ(count_of("cudaStreamDestroy"), 1);
+}
+
+TEST_F(cuda_bracket, reports_every_failure_and_leaves_nothing) {
+  stream const theirs{0};
+  auto const use = [](bracket& around) {
+    around.begin();
+    around.end();
+    EXPECT_TRUE(around.ended_within(60));
+    EXPECT_LT(around.elapsed_s(), 60);
+  };
+  expect_every_failure_reported([&use] {
+    bracket drained{0};
+    use(drained);
+    drained.close();
+  });
+  expect_every_failure_reported([&] {
+    bracket on_stream{0, theirs.view()};
+    use(on_stream);
+  });
+}
+
+TEST_F(cuda_bracket, around_a_device_that_is_lost_says_so) {
+  bracket around{0};
+  around.begin();
+  hostrt::lose_device(cudaErrorIllegalAddress);
+  EXPECT_THROW(around.end(), device_lost_error);
+  hostrt::reset();
+}
+
+TEST_F(cuda_bracket, in_a_forked_child_refuses_every_use) {
+  bracket around{0};
+  around.begin();
+  around.end();
+  ASSERT_TRUE(around.ended_within(60));
+  auto const uses = {std::function<void()>{[&] { around.begin(); }},
+                     std::function<void()>{[&] { around.end(); }},
+                     std::function<void()>{[&] { static_cast<void>(around.ended_within(0)); }},
+                     std::function<void()>{[&] { static_cast<void>(around.elapsed_s()); }}};
+  for (auto const& use : uses) {
+    auto const text = in_forked_child([&] { return text_of<forked_error>(use); });
+    EXPECT_EQ(text.rfind("This process was forked after", 0), 0U) << text;
+  }
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

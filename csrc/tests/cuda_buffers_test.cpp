@@ -1,0 +1,258 @@
+#include "cuda/device_buffer.hpp"
+#include "cuda/host_buffer.hpp"
+
+#include "engine_support.hpp"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <utility>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr std::size_t mib = std::size_t{1} << 20U;
+constexpr std::array every_kind{memory_kind::pageable, memory_kind::pinned, memory_kind::registered,
+                                memory_kind::write_combined};
+
+std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// How many pages of a range are in memory; nothing where a part of it is not mapped.
+std::optional<std::size_t> resident_pages(std::uintptr_t address, std::size_t bytes) {
+  std::vector<unsigned char> found((bytes + page_bytes() - 1) / page_bytes());
+  if (::mincore(reinterpret_cast<void*>(address), bytes, found.data()) != 0) { return std::nullopt; }
+  return static_cast<std::size_t>(
+      std::count_if(found.begin(), found.end(), [](unsigned char page) { return (page & 1U) != 0; }));
+}
+
+/// The size of this process's address space.
+std::size_t mapped_bytes() {
+  std::size_t pages = 0;
+  std::ifstream{"/proc/self/statm"} >> pages;
+  return pages * page_bytes();
+}
+
+using cuda_device_buffer = engine_test;
+
+TEST_F(cuda_device_buffer, is_released_once) {
+  {
+    device_buffer first{100, 0};
+    auto const address = first.address();
+    device_buffer const second{std::move(first)};
+    EXPECT_EQ(second.address(), address);
+    EXPECT_EQ(second.size(), 100U);
+    EXPECT_EQ(made(), std::vector<std::string>{"device " + std::to_string(address)});
+  }
+  EXPECT_EQ(count_of("cudaFree"), 1);
+}
+
+TEST_F(cuda_device_buffer, closes_once) {
+  device_buffer made{100, 0};
+  made.close();
+  made.close();
+  EXPECT_EQ(count_of("cudaFree"), 1);
+  EXPECT_EQ(made.address(), 0U);
+}
+
+TEST_F(cuda_device_buffer, reports_every_failure_and_leaves_nothing) {
+  expect_every_failure_reported([] { device_buffer const made{100, 0}; });
+  expect_every_failure_reported([] { device_buffer{100, 0}.close(); });
+}
+
+TEST_F(cuda_device_buffer, larger_than_memory_is_a_memory_error) {
+  auto const too_much = std::numeric_limits<std::size_t>::max() / 4;
+  EXPECT_THROW((device_buffer{too_much, 0}), memory_error);
+}
+
+TEST_F(cuda_device_buffer, of_a_lost_device_is_gone_and_noted) {
+  {
+    device_buffer const made{100, 0};
+    hostrt::lose_device(cudaErrorLaunchFailure);
+  }
+  EXPECT_FALSE(take_cleanup_failures().empty());
+  EXPECT_TRUE(made().empty());
+}
+
+TEST_F(cuda_device_buffer, that_is_abandoned_makes_no_call) {
+  std::uintptr_t address = 0;
+  {
+    device_buffer made{100, 0};
+    address = made.address();
+    made.abandon();
+  }
+  EXPECT_EQ(count_of("cudaFree"), 0);
+  EXPECT_EQ(cudaFree(reinterpret_cast<void*>(address)), cudaSuccess);
+}
+
+using cuda_host_buffer = engine_test;
+
+TEST_F(cuda_host_buffer, is_named_in_the_words_of_the_documents) {
+  EXPECT_EQ(memory_kind_of("pageable"), memory_kind::pageable);
+  EXPECT_EQ(memory_kind_of("pinned"), memory_kind::pinned);
+  EXPECT_EQ(memory_kind_of("registered"), memory_kind::registered);
+  EXPECT_EQ(memory_kind_of("write-combined"), memory_kind::write_combined);
+  EXPECT_EQ(text_of<std::invalid_argument>([] { static_cast<void>(memory_kind_of("locked")); }),
+            "unknown memory \"locked\"; known are pageable, pinned, registered, write-combined");
+}
+
+TEST_F(cuda_host_buffer, is_page_locked_as_its_kind_says) {
+  std::array<std::vector<std::string>, 4> const expected{
+      {{}, {"pinned"}, {"registered"}, {"write-combined"}}};
+  for (std::size_t i = 0; i < every_kind.size(); ++i) {
+    host_buffer const buffer{5000, every_kind.at(i), 0};
+    std::vector<std::string> kinds;
+    for (auto const& each : made()) { kinds.push_back(each.substr(0, each.find(' '))); }
+    EXPECT_EQ(kinds, expected.at(i));
+    EXPECT_EQ(buffer.kind(), every_kind.at(i));
+    EXPECT_EQ(buffer.size(), 5000U);
+  }
+}
+
+TEST_F(cuda_host_buffer, has_whole_pages_that_were_touched) {
+  for (auto const kind : every_kind) {
+    host_buffer const buffer{mib + 1, kind, 0};
+    EXPECT_EQ(buffer.address() % page_bytes(), 0U);
+    EXPECT_EQ(resident_pages(buffer.address(), mib + 1), mib / page_bytes() + 1);
+  }
+}
+
+TEST_F(cuda_host_buffer, tells_what_page_locking_cost) {
+  hostrt::stall("cudaHostAlloc", 1, 0.02);
+  hostrt::stall("cudaHostRegister", 1, 0.03);
+  EXPECT_GE((host_buffer{100, memory_kind::pinned, 0}.locking_s()), 0.02);
+  EXPECT_GE((host_buffer{100, memory_kind::registered, 0}.locking_s()), 0.03);
+  EXPECT_EQ((host_buffer{100, memory_kind::pageable, 0}.locking_s()), 0);
+}
+
+TEST_F(cuda_host_buffer, of_no_bytes_is_refused) {
+  for (auto const kind : every_kind) {
+    EXPECT_EQ(text_of<std::invalid_argument>([kind] { host_buffer const none{0, kind, 0}; }),
+              "a buffer needs at least one byte");
+  }
+}
+
+TEST_F(cuda_host_buffer, larger_than_the_address_space_is_out_of_memory) {
+  auto const too_much = std::numeric_limits<std::size_t>::max() / 4;
+  EXPECT_THROW((host_buffer{too_much, memory_kind::pageable, 0}), std::bad_alloc);
+  EXPECT_THROW((host_buffer{too_much, memory_kind::registered, 0}), std::bad_alloc);
+  EXPECT_THROW((host_buffer{too_much, memory_kind::pinned, 0}), memory_error);
+  EXPECT_THROW((host_buffer{too_much, memory_kind::write_combined, 0}), memory_error);
+}
+
+TEST_F(cuda_host_buffer, that_cannot_be_page_locked_gives_its_pages_back) {
+  auto const before = mapped_bytes();
+  for (int i = 0; i < 4; ++i) {
+    hostrt::fail("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+    EXPECT_THROW((host_buffer{16 * mib, memory_kind::registered, 0}), memory_error);
+  }
+  EXPECT_LT(mapped_bytes(), before + 16 * mib);
+}
+
+TEST_F(cuda_host_buffer, is_released_once_and_unmapped) {
+  for (auto const kind : every_kind) {
+    hostrt::reset();
+    std::uintptr_t address = 0;
+    {
+      host_buffer first{mib, kind, 0};
+      address = first.address();
+      host_buffer const second{std::move(first)};
+      EXPECT_EQ(second.address(), address);
+      EXPECT_EQ(second.kind(), kind);
+    }
+    EXPECT_EQ(resident_pages(address, mib), std::nullopt);
+    auto const locked = kind == memory_kind::pinned || kind == memory_kind::write_combined;
+    EXPECT_EQ(count_of("cudaFreeHost"), locked ? 1 : 0);
+    EXPECT_EQ(count_of("cudaHostUnregister"), kind == memory_kind::registered ? 1 : 0);
+  }
+}
+
+TEST_F(cuda_host_buffer, closes_once) {
+  for (auto const kind : every_kind) {
+    host_buffer made{100, kind, 0};
+    made.close();
+    EXPECT_NO_THROW(made.close());
+    EXPECT_EQ(made.address(), 0U);
+  }
+}
+
+TEST_F(cuda_host_buffer, reports_every_failure_and_leaves_nothing) {
+  for (auto const kind : every_kind) {
+    expect_every_failure_reported([kind] { host_buffer const made{100, kind, 0}; });
+    expect_every_failure_reported([kind] { host_buffer{100, kind, 0}.close(); });
+  }
+}
+
+TEST_F(cuda_host_buffer, is_unmapped_although_it_cannot_be_unregistered) {
+  host_buffer buffer{mib, memory_kind::registered, 0};
+  auto const address = buffer.address();
+  hostrt::fail("cudaHostUnregister", 1, cudaErrorNotSupported);
+  EXPECT_THROW(buffer.close(), cuda_error);
+  EXPECT_EQ(resident_pages(address, mib), std::nullopt);
+}
+
+TEST_F(cuda_host_buffer, of_a_lost_device_is_gone_and_noted) {
+  for (auto const kind :
+       {memory_kind::pinned, memory_kind::registered, memory_kind::write_combined}) {
+    {
+      host_buffer const made{100, kind, 0};
+      hostrt::lose_device(cudaErrorLaunchFailure);
+    }
+    EXPECT_FALSE(take_cleanup_failures().empty());
+    EXPECT_TRUE(made().empty());
+    hostrt::reset();
+  }
+}
+
+TEST_F(cuda_host_buffer, that_is_abandoned_stays_as_it_is) {
+  std::uintptr_t address = 0;
+  {
+    host_buffer made{mib, memory_kind::pinned, 0};
+    address = made.address();
+    made.abandon();
+  }
+  EXPECT_EQ(count_of("cudaFreeHost"), 0);
+  EXPECT_EQ(cudaFreeHost(reinterpret_cast<void*>(address)), cudaSuccess);
+}
+
+TEST_F(cuda_host_buffer, forgets_a_range_and_nothing_else) {
+  host_buffer buffer{4 * page_bytes(), memory_kind::pageable, 0};
+  std::memset(reinterpret_cast<void*>(buffer.address()), 7, buffer.size());
+  buffer.forget(page_bytes(), 2 * page_bytes());
+  EXPECT_EQ(resident_pages(buffer.address(), buffer.size()), 2U);
+  auto const* const bytes = reinterpret_cast<unsigned char const*>(buffer.address());
+  EXPECT_EQ(bytes[page_bytes() - 1], 7);
+  EXPECT_EQ(bytes[page_bytes()], 0);
+  EXPECT_EQ(bytes[3 * page_bytes() - 1], 0);
+  EXPECT_EQ(bytes[3 * page_bytes()], 7);
+}
+
+TEST_F(cuda_host_buffer, forgets_only_what_is_pageable) {
+  for (auto const kind :
+       {memory_kind::pinned, memory_kind::registered, memory_kind::write_combined}) {
+    host_buffer buffer{page_bytes(), kind, 0};
+    EXPECT_EQ(text_of<std::invalid_argument>([&] { buffer.forget(0, page_bytes()); }),
+              "only pageable memory can be given back to the system");
+  }
+}
+
+TEST_F(cuda_host_buffer, forgets_only_what_is_inside) {
+  constexpr auto most = std::numeric_limits<std::size_t>::max();
+  host_buffer buffer{2 * page_bytes(), memory_kind::pageable, 0};
+  for (auto const& [offset, bytes] :
+       {std::pair{page_bytes(), 2 * page_bytes()}, {3 * page_bytes(), 0}, {page_bytes(), most}}) {
+    EXPECT_EQ(text_of<std::out_of_range>([&] { buffer.forget(offset, bytes); }),
+              "the range to forget is not inside the buffer");
+  }
+}
+
+TEST_F(cuda_host_buffer, says_why_the_system_refused_to_take_pages_back) {
+  host_buffer buffer{2 * page_bytes(), memory_kind::pageable, 0};
+  EXPECT_EQ(text_of<std::runtime_error>([&] { buffer.forget(1, 1); }),
+            "madvise(MADV_DONTNEED) failed: Invalid argument");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

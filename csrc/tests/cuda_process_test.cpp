@@ -1,0 +1,108 @@
+#include "cuda/process.hpp"
+
+#include "copy/bench.hpp"
+#include "cuda/bracket.hpp"
+#include "cuda/device.hpp"
+#include "cuda/device_buffer.hpp"
+#include "cuda/host_buffer.hpp"
+#include "engine_support.hpp"
+
+#include <iostream>
+
+namespace pyxfer::tests {
+namespace {
+
+using cuda_process = engine_test;
+
+TEST_F(cuda_process, that_used_cuda_may_go_on_using_it) {
+  note_process();
+  EXPECT_NO_THROW(note_process());
+  EXPECT_TRUE(same_process());
+}
+
+TEST_F(cuda_process, that_was_forked_is_another) {
+  note_process();
+  EXPECT_EQ(in_forked_child([] { return std::string{same_process() ? "same" : "another"}; }),
+            "another");
+}
+
+TEST_F(cuda_process, that_was_forked_is_told_what_to_do) {
+  note_process();
+  EXPECT_EQ(in_forked_child([] { return text_of<forked_error>(note_process); }),
+            "This process was forked after its parent had used CUDA, and CUDA does not survive a "
+            "fork. Start workers with multiprocessing.get_context(\"spawn\"), or use pyxfer only "
+            "after the fork.");
+}
+
+TEST_F(cuda_process, that_was_forked_may_make_nothing) {
+  note_process();
+  auto const uses = {
+      std::function<void()>{[] { static_cast<void>(device_count()); }},
+      std::function<void()>{[] { static_cast<void>(properties_of(0)); }},
+      std::function<void()>{[] { static_cast<void>(memory_info(0)); }},
+      std::function<void()>{[] { synchronize_device(0); }},
+      std::function<void()>{[] { device_guard const guard{0}; }},
+      std::function<void()>{[] { stream const made{0}; }},
+      std::function<void()>{[] { event const made{0}; }},
+      std::function<void()>{[] { bracket const made{0}; }},
+      std::function<void()>{[] { device_buffer const made{10, 0}; }},
+      std::function<void()>{[] { host_buffer const made{10, memory_kind::pinned, 0}; }},
+      std::function<void()>{[] { host_buffer const made{10, memory_kind::registered, 0}; }},
+      std::function<void()>{[] { bench const made{0, 2, patience{1}}; }},
+  };
+  for (auto const& use : uses) {
+    auto const text = in_forked_child([&] { return text_of<forked_error>(use); });
+    EXPECT_EQ(text.rfind("This process was forked after", 0), 0U) << text;
+  }
+}
+
+TEST_F(cuda_process, that_was_forked_releases_nothing_of_its_parents) {
+  stream own{0};
+  event marked{0};
+  device_buffer remote{10, 0};
+  host_buffer pinned{10, memory_kind::pinned, 0};
+  host_buffer registered{10, memory_kind::registered, 0};
+  bench used{0, 3, patience{1}};
+  bracket around{0};
+  auto const calls_of_child = in_forked_child([&] {
+    hostrt::reset();
+    own.close();
+    marked.close();
+    remote.close();
+    pinned.close();
+    registered.close();
+    used.close();
+    around.close();
+    std::string made;
+    for (auto const& [call, count] : hostrt::calls()) { made += call + " "; }
+    for (auto const& note : take_cleanup_failures()) { made += note + " "; }
+    return made;
+  });
+  EXPECT_EQ(calls_of_child, "");
+}
+
+TEST_F(cuda_process, that_was_forked_gives_back_its_copies_of_pages) {
+  host_buffer pageable{std::size_t{1} << 20U, memory_kind::pageable, 0};
+  note_process();
+  auto const text = in_forked_child([&] {
+    pageable.close();
+    return std::string{pageable.address() == 0 ? "closed" : "open"};
+  });
+  EXPECT_EQ(text, "closed");
+}
+
+/// Which process uses CUDA first is noted once, so this needs a process of its own.
+TEST(cuda_process_at_first, may_be_a_forked_child_when_its_parent_used_nothing) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto const fork_and_use = [] {
+    std::cerr << in_forked_child([] {
+      note_process();
+      return std::string{same_process() ? "used in the child" : "refused"};
+    });
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(fork_and_use(), ::testing::ExitedWithCode(0), "used in the child");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import ctypes
+from contextlib import closing
+
+import pytest
+from native.scenarios import MEMORIES, NBYTES
+
+from pyxfer.errors import CudaMemoryError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KINDS = {"pinned": "pinned", "registered": "registered", "write-combined": "write-combined"}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_buffer_is_as_large_as_asked_and_can_be_written_to_its_end(engine: Engine, memory: str) -> None:
+    with closing(engine.HostBuffer(NBYTES + 1, memory)) as buffer:
+        assert buffer.nbytes == NBYTES + 1
+        ctypes.memset(buffer.address, 7, NBYTES + 1)
+        assert ctypes.string_at(buffer.address + NBYTES, 1) == b"\x07"
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_buffer_begins_on_a_page(engine: Engine, memory: str) -> None:
+    with closing(engine.HostBuffer(NBYTES, memory)) as buffer:
+        assert buffer.address % 4096 == 0
+
+
+@pytest.mark.parametrize(("memory", "kind"), KINDS.items())
+def test_page_locked_memory_is_what_it_is_called(engine: Engine, memory: str, kind: str) -> None:
+    with closing(engine.HostBuffer(NBYTES, memory)) as buffer:
+        assert (kind, buffer.address, NBYTES) in testing.allocated()
+
+
+def test_pageable_memory_is_nothing_to_cuda_and_costs_no_locking(engine: Engine) -> None:
+    with closing(engine.HostBuffer(NBYTES, "pageable")) as buffer:
+        assert testing.allocated() == []
+        assert buffer.locking_s == 0
+
+
+@pytest.mark.parametrize("memory", ["pinned", "registered"])
+def test_page_locking_is_timed_by_itself(engine: Engine, memory: str) -> None:
+    testing.stall("cudaHostAlloc" if memory == "pinned" else "cudaHostRegister", 1, 0.05)
+    with closing(engine.HostBuffer(NBYTES, memory)) as buffer:
+        assert buffer.locking_s >= 0.05
+
+
+def test_a_second_close_does_nothing(engine: Engine) -> None:
+    buffer = engine.HostBuffer(NBYTES, "pinned")
+    buffer.close()
+    buffer.close()
+    assert testing.calls()["cudaFreeHost"] == 1
+
+
+def test_what_is_not_closed_goes_with_its_last_reference(engine: Engine) -> None:
+    buffer = engine.DeviceBuffer(NBYTES)
+    assert testing.allocated() == [("device", buffer.address, NBYTES)]
+    del buffer
+    assert testing.allocated() == []
+
+
+def test_forgotten_pages_are_new_ones(engine: Engine) -> None:
+    with closing(engine.HostBuffer(NBYTES, "pageable")) as buffer:
+        ctypes.memset(buffer.address, 7, NBYTES)
+        buffer.forget(4096, 4096)
+        contents = ctypes.string_at(buffer.address, NBYTES)
+        assert contents == b"\x07" * 4096 + b"\x00" * 4096 + b"\x07" * (NBYTES - 8192)
+
+
+@pytest.mark.parametrize(("offset", "nbytes"), [(0, NBYTES + 1), (NBYTES, 1), (4096, 2**64 - 1)])
+def test_no_more_can_be_forgotten_than_is_there(engine: Engine, offset: int, nbytes: int) -> None:
+    with (
+        closing(engine.HostBuffer(NBYTES, "pageable")) as buffer,
+        pytest.raises(IndexError, match="not inside the buffer"),
+    ):
+        buffer.forget(offset, nbytes)
+
+
+@pytest.mark.parametrize("memory", KINDS)
+def test_page_locked_memory_cannot_be_forgotten(engine: Engine, memory: str) -> None:
+    with closing(engine.HostBuffer(NBYTES, memory)) as buffer, pytest.raises(ValueError, match="only pageable"):
+        buffer.forget(0, 4096)
+
+
+@pytest.mark.parametrize("memory", ["pageable", "registered"])
+def test_more_host_memory_than_there_can_be_is_refused_in_a_sentence(engine: Engine, memory: str) -> None:
+    with pytest.raises(MemoryError, match="Host memory ran out: ask for smaller sizes"):
+        engine.HostBuffer(1 << 60, memory)
+
+
+def test_more_page_locked_memory_than_there_is_is_refused(engine: Engine) -> None:
+    with pytest.raises(CudaMemoryError, match="cudaHostAlloc failed with cudaErrorMemoryAllocation"):
+        engine.HostBuffer(1 << 60, "pinned")
+
+
+def test_more_device_memory_than_there_is_is_refused(engine: Engine) -> None:
+    with pytest.raises(CudaMemoryError, match="cudaMalloc failed with cudaErrorMemoryAllocation"):
+        engine.DeviceBuffer(1 << 60)
+
+
+def test_a_kind_of_memory_that_is_unknown_is_refused_with_those_that_are(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="known are pageable, pinned, registered, write-combined"):
+        engine.HostBuffer(NBYTES, "cardboard")
+
+
+def test_no_bytes_are_no_buffer(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="at least one byte"):
+        engine.HostBuffer(0, "pinned")

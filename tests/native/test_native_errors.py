@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from native.scenarios import NBYTES, lanes
+
+from pyxfer.errors import (
+    CudaError,
+    CudaMemoryError,
+    CudaUnavailableError,
+    DeviceLostError,
+)
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+
+def malloc_failing_with(engine: Engine, code: int) -> CudaError:
+    testing.fail("cudaMalloc", 1, code)
+    with pytest.raises(CudaError) as caught:
+        engine.DeviceBuffer(NBYTES)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "name", "advice"),
+    [
+        (1, CudaError, "cudaErrorInvalidValue", ""),
+        (2, CudaMemoryError, "cudaErrorMemoryAllocation", "ask for smaller sizes"),
+        (3, CudaError, "cudaErrorInitializationError", 'multiprocessing\'s "spawn"'),
+        (34, CudaUnavailableError, "cudaErrorStubLibrary", "LD_LIBRARY_PATH"),
+        (35, CudaUnavailableError, "cudaErrorInsufficientDriver", "install driver 525 or later"),
+        (36, CudaError, "cudaErrorCallRequiresNewerDriver", "update it, or choose another mode"),
+        (46, DeviceLostError, "cudaErrorDevicesUnavailable", "end the process that holds it"),
+        (100, CudaUnavailableError, "cudaErrorNoDevice", "CUDA_VISIBLE_DEVICES"),
+        (214, DeviceLostError, "cudaErrorECCUncorrectable", "Xid"),
+        (700, DeviceLostError, "cudaErrorIllegalAddress", "only a new process"),
+        (712, CudaError, "cudaErrorHostMemoryAlreadyRegistered", "use it as pinned memory"),
+        (719, DeviceLostError, "cudaErrorLaunchFailure", "only a new process"),
+        (802, CudaError, "cudaErrorSystemNotReady", "nvidia-fabricmanager"),
+        (803, CudaError, "cudaErrorSystemDriverMismatch", "reboot"),
+        (999, DeviceLostError, "cudaErrorUnknown", "Xid"),
+    ],
+)
+def test_a_code_is_a_type_a_name_and_an_advice(
+    engine: Engine, code: int, kind: type[CudaError], name: str, advice: str
+) -> None:
+    error = malloc_failing_with(engine, code)
+    assert type(error) is kind
+    assert (error.code, error.name, error.call) == (code, name, "cudaMalloc")
+    assert advice in error.hint
+    assert str(error) == f"cudaMalloc failed with {name} ({code}): {error.description}. {error.hint}".rstrip()
+
+
+def test_the_error_names_its_place_in_the_sources(engine: Engine) -> None:
+    assert re.fullmatch(r"csrc/cuda/device_buffer\.cpp:\d+", malloc_failing_with(engine, 2).where)
+
+
+def test_out_of_memory_can_be_caught_as_pythons_own(engine: Engine) -> None:
+    testing.fail("cudaHostAlloc", 1, 2)
+    with pytest.raises(MemoryError, match="Page-locked memory is limited by free RAM"):
+        engine.HostBuffer(NBYTES, "pinned")
+
+
+def test_an_error_of_the_engine_can_be_handed_to_another_process(engine: Engine) -> None:
+    error = malloc_failing_with(engine, 2)
+    copied = pickle.loads(pickle.dumps(error))
+    assert type(copied) is CudaMemoryError
+    assert (str(copied), copied.where) == (str(error), error.where)
+
+
+def test_an_error_that_passes_does_not_show_up_again(engine: Engine) -> None:
+    malloc_failing_with(engine, 2)
+    engine.DeviceBuffer(NBYTES).close()
+    engine.synchronize(0)
+
+
+def test_a_lost_device_fails_every_later_call(engine: Engine) -> None:
+    with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier:
+        testing.fail_sticky("cudaMemcpyAsync", 2, 719)
+        with pytest.raises(DeviceLostError, match="cudaMemcpyAsync failed with cudaErrorLaunchFailure"):
+            copier.gated("async", h2d, 4, 0, 0)
+        with pytest.raises(DeviceLostError):
+            engine.memory_info(0)
+        testing.reset()
+    engine.take_cleanup_failures()
+
+
+def test_a_device_that_is_not_there_is_named_by_its_call(engine: Engine) -> None:
+    with pytest.raises(CudaError, match=r"cudaSetDevice failed with cudaErrorInvalidDevice \(101\)"):
+        engine.DeviceBuffer(NBYTES, 7)
+
+
+def test_without_a_driver_version_the_advice_is_to_install_a_driver(engine: Engine) -> None:
+    testing.fail("cudaDriverGetVersion", 1, 1)
+    assert malloc_failing_with(engine, 35).hint.startswith("No NVIDIA driver answers here")
+
+
+@pytest.mark.parametrize(("call", "text"), [("cuGetErrorName", "CUDA_ERROR"), ("cuGetErrorString", "unknown driver")])
+def test_a_driver_that_has_no_words_for_its_error_still_gives_an_error(engine: Engine, call: str, text: str) -> None:
+    testing.fail("cuEventCreate", 1, 1)
+    testing.fail(call, 1, 1)
+    with pytest.raises(CudaError, match=rf"cuEventCreate failed with .*{text}"):
+        engine.Bracket(0)
+
+
+def test_what_a_destructor_cannot_release_is_told_once(engine: Engine) -> None:
+    stream = engine.Stream()
+    testing.fail("cudaStreamDestroy", 1, 700)
+    del stream
+    (note,) = engine.take_cleanup_failures()
+    assert note.startswith("cudaStreamDestroy failed with cudaErrorIllegalAddress (700)")
+    assert engine.take_cleanup_failures() == []
+
+
+def test_an_order_that_cannot_be_read_fails_every_call_and_says_which_it_was() -> None:
+    script = "from pyxfer.native import load; load('host').device_count()"
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYXFER_HOSTRT": "fail=cudaNonsense:1:2"},
+    )
+    assert result.returncode == 1
+    assert "'cudaNonsense' is not a call of the host runtime" in result.stderr
+    assert "cudaErrorInvalidValue (1)" in result.stderr
+
+
