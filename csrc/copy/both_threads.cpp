@@ -1,7 +1,9 @@
 #include "copy/both.hpp"
 #include "copy/issue.hpp"
 #include "cuda/device.hpp"
+#include "cuda/error.hpp"
 
+#include <array>
 #include <atomic>
 #include <exception>
 #include <thread>
@@ -12,11 +14,14 @@ namespace {
 /// A side this much faster than the other gives up waiting for it.
 constexpr std::size_t most_rounds = 64;
 
+constexpr char const* one_side = "one side of a copy both ways";
+
 /// What the two threads share.
 struct meeting {
   std::atomic<int> arrived{0};
   std::atomic<int> finished{0};
   std::atomic<bool> broken{false};
+  std::array<std::atomic<bool>, 2> left_alone{};
 
   void wait_for_both() {
     ++arrived;
@@ -31,32 +36,34 @@ sample run_side(bench& with, std::size_t side, lane const& along, std::size_t co
   auto const on = with.on(side);
   auto& start = with.mark(bench::side_marks + 4 * side);
   auto& stop = with.mark(bench::side_marks + 4 * side + 1);
+  auto turn = first_slot;
+  auto const copy_until = [&](std::size_t last, auto const& ended) {
+    while (turn < last && !ended()) { copy_async(along, turn++, on); }
+  };
+  auto const cancelled = [&] { return with.limit().cancelled(); };
+
   shared.wait_for_both();
   start.record(on);
   wait(start, with.limit(), "an event on an idle stream");  // as in time_on_stream
   auto const called = host_clock::now();
-  auto returned = called;
-  for (std::size_t i = 0; i < copies * most_rounds; ++i) {
-    copy_async(along, first_slot + i, on);
-    if (i + 1 == copies) {
-      returned = host_clock::now();
-      stop.record(on);
-      ++shared.finished;
-    }
-    if (i + 1 >= copies && shared.over()) { break; }
-    if (with.limit().cancelled()) { break; }
-  }
-  bool const alone = !shared.over();
-  wait(stop, with.limit(), "one side of a copy both ways");
+  copy_until(first_slot + copies, cancelled);
+  auto const returned = host_clock::now();
+  if (turn < first_slot + copies) { throw cancelled_error(std::string{"cancelled during "} + one_side); }
+  stop.record(on);
+  ++shared.finished;
+  copy_until(first_slot + copies * most_rounds, [&] { return shared.over() || cancelled(); });
+  shared.left_alone.at(1 - side) = !shared.over();
+  wait(stop, with.limit(), one_side);
   auto const count = static_cast<double>(copies);
   return {stop.seconds_since(start) / count, seconds_between(called, returned) / count,
-          std::nullopt, copies, alone ? "the other direction was much slower, and ran on alone" : ""};
+          std::nullopt, copies, ""};
 }
 
 }  // namespace
 
 both_samples time_both_threads(bench& with, both_lanes const& along, std::size_t copies,
                                std::size_t first_slot) {
+  device_guard const guard{with.device()};  // fails here, before there is anything to drain
   drain_guard drained{with};
   meeting shared;
   both_samples samples{};
@@ -76,6 +83,9 @@ both_samples time_both_threads(bench& with, both_lanes const& along, std::size_t
     if (fault) { std::rethrow_exception(fault); }
   }
   drained.done();
+  for (std::size_t side = 0; side < samples.size(); ++side) {
+    if (shared.left_alone.at(side)) { samples.at(side).invalid = "the other direction ended earlier"; }
+  }
   return samples;
 }
 

@@ -4,6 +4,7 @@
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
+#include "cuda/process.hpp"
 #include "cuda/wait.hpp"
 
 namespace pyxfer {
@@ -41,7 +42,15 @@ void bracket::end() {
   stop_.record(on_);
 }
 
-bool bracket::ended_within(double seconds) const { return wait_for(stop_, seconds); }
+bool bracket::ended_within(double seconds) const {
+  note_process();
+  return wait_for(stop_, seconds);
+}
+
+double bracket::elapsed_s() const {
+  note_process();
+  return stop_.seconds_since(start_);
+}
 
 void bracket::close() {
   start_.close();

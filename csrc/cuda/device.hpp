@@ -3,6 +3,8 @@
 #include <cuda.h>
 
 #include <cstddef>
+#include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -59,5 +61,18 @@ class device_guard {
  private:
   CUcontext previous_{};
 };
+
+/// Release something of a device. Where the device cannot even be made current, it is released all the same and the
+/// failure thrown then: there is no second try.
+template <typename Release>
+void release_on(int device, Release const& release) {
+  std::optional<device_guard> guard;
+  std::exception_ptr fault;
+  try {
+    guard.emplace(device);
+  } catch (...) { fault = std::current_exception(); }
+  release();
+  if (fault) { std::rethrow_exception(fault); }
+}
 
 }  // namespace pyxfer

@@ -24,8 +24,7 @@ device_buffer::~device_buffer() {
 void device_buffer::close() {
   auto* const data = std::exchange(data_, nullptr);
   if (data == nullptr || !same_process()) { return; }
-  device_guard const guard{device_};
-  PYXFER_TRY(cudaFree(data));
+  release_on(device_, [&] { PYXFER_TRY(cudaFree(data)); });
 }
 
 }  // namespace pyxfer

@@ -2,7 +2,6 @@
 
 #include "cuda/error.hpp"
 
-#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -47,9 +46,7 @@ driver_table load() {
 }  // namespace
 
 driver_table const& driver() {
-  static std::once_flag once;
-  static driver_table table{};
-  std::call_once(once, [] { table = load(); });  // an exception leaves the flag unset
+  static driver_table const table = load();  // after an exception, the next call tries again
   return table;
 }
 

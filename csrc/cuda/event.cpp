@@ -44,8 +44,7 @@ void event::hold(stream_view waiting) const {
 void event::close() {
   auto* const handle = std::exchange(handle_, nullptr);
   if (handle == nullptr || !same_process()) { return; }
-  device_guard const guard{device_};
-  PYXFER_TRY(driver().cuEventDestroy(handle));
+  release_on(device_, [&] { PYXFER_TRY(driver().cuEventDestroy(handle)); });
 }
 
 }  // namespace pyxfer

@@ -114,12 +114,13 @@ void host_buffer::release(void* data) {
     }
   } const mapping{is_mapped_here(kind_) ? data : nullptr, size_};
   if (kind_ == memory_kind::pageable || !same_process()) { return; }
-  device_guard const guard{device_};
-  if (kind_ == memory_kind::registered) {
-    PYXFER_TRY(cudaHostUnregister(data));
-  } else {
-    PYXFER_TRY(cudaFreeHost(data));
-  }
+  release_on(device_, [&] {
+    if (kind_ == memory_kind::registered) {
+      PYXFER_TRY(cudaHostUnregister(data));
+    } else {
+      PYXFER_TRY(cudaFreeHost(data));
+    }
+  });
 }
 
 }  // namespace pyxfer

@@ -24,8 +24,7 @@ stream::~stream() {
 void stream::close() {
   auto* const handle = std::exchange(handle_, nullptr);
   if (handle == nullptr || !same_process()) { return; }
-  device_guard const guard{device_};
-  PYXFER_TRY(cudaStreamDestroy(handle));
+  release_on(device_, [&] { PYXFER_TRY(cudaStreamDestroy(handle)); });
 }
 
 }  // namespace pyxfer

@@ -9,7 +9,8 @@ import typer
 from pyxfer.errors import UsageError
 
 Device = Annotated[
-    str, typer.Option("--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host for none.")
+    str,
+    typer.Option("--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host for none."),
 ]
 Directions = Annotated[str, typer.Option("--direction", metavar="LIST", help="Of h2d, d2h, both.")]
 Memories = Annotated[
@@ -18,19 +19,29 @@ Memories = Annotated[
 Modes = Annotated[
     str, typer.Option("--mode", metavar="LIST", help="Of auto, memcpy, async, streams:N, batch; see pyxfer list.")
 ]
-Sizes = Annotated[str, typer.Option("--sizes", metavar="SIZES", help="Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
+Sizes = Annotated[
+    str, typer.Option("--sizes", metavar="SIZES", help="Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Also with destinations that are touched for the first time.")]
-Precision = Annotated[str, typer.Option("--precision", metavar="SHARE", help="How well each median is to be known, such as 0.5%.")]
+Precision = Annotated[
+    str, typer.Option("--precision", metavar="SHARE", help="How well each median is to be known, such as 0.5%.")
+]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long the measuring may last, such as 30s.")]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Repeat the order of an earlier run; it holds its seed.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Repeat the order of an earlier run; it holds its seed.")
+]
 RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail (exit code 3) where no GPU is usable.")]
 ExportJson = Annotated[
-    str | None, typer.Option("--export-json", metavar="FILE", help="The whole run, for pyxfer show; - is standard output.")
+    str | None,
+    typer.Option("--export-json", metavar="FILE", help="The whole run, for pyxfer show; - is standard output."),
 ]
 ExportCsv = Annotated[
-    str | None, typer.Option("--export-csv", metavar="FILE", help="One row a measurement, all figures; - is standard output.")
+    str | None,
+    typer.Option("--export-csv", metavar="FILE", help="One row a measurement, all figures; - is standard output."),
 ]
-ExportMd = Annotated[str | None, typer.Option("--export-md", metavar="FILE", help="A table for a page; - is standard output.")]
+ExportMd = Annotated[
+    str | None, typer.Option("--export-md", metavar="FILE", help="A table for a page; - is standard output.")
+]
 Json = Annotated[bool, typer.Option("--json", help="As JSON, for a program.")]
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import DeviceBuffer, HostBuffer, Lane
 
 PLACE_BYTES = 4096
-# Copies below this are so short that reading a far-away page table would be part of them; few places are enough, because
-# all of a copy engine's reads come from memory or cache at the link's speed.
+# Copies below this are so short that reading a far-away page table would be part of them; few places are enough,
+# because all of a copy engine's reads come from memory or cache at the link's speed.
 SMALL_BYTES = 1 << 20
 SMALL_SLOTS = 32
 # What stays free for everybody else, the page-locking driver included.
@@ -131,7 +131,7 @@ def sent_bytes(largest: int, cache_bytes: int) -> int:
 
 
 def stride_bytes(nbytes: int) -> int:
-    """From one place to the next. Small ones have a gap between them, or a batch of them could become one large copy."""
+    """From one place to the next. A gap between small ones keeps a batch of them from becoming one large copy."""
     return _placed(nbytes) + (PLACE_BYTES if nbytes < SMALL_BYTES else 0)
 
 

@@ -174,6 +174,7 @@ def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate:
 
 
 def summary_of(seconds: Sequence[float | None]) -> Summary | None:
+    """The summary of those that were taken."""
     known = [each for each in seconds if each is not None]
     return stats.summarise(known) if known else None
 

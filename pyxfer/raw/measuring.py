@@ -75,8 +75,8 @@ def measure(
 ) -> Measurement:
     """Time a callable with two CUDA events and the host's clock.
 
-    With `nbytes` and `direction` (h2d, d2h, or both, then bytes each way) the result has a bandwidth, and its share of the
-    ceiling: pinned copies of that size, made in the same rounds. `stream` is the stream that the callable queues its
+    With `nbytes` and `direction` (h2d, d2h, or both, then bytes each way) the result has a bandwidth, and its share of
+    the ceiling: pinned copies of that size, made in the same rounds. `stream` is what the callable queues its
     work on; without one the device is drained around every call. `sync` is called to wait for the framework where the
     device's own end is not enough. The callable runs in the calling thread, a few times unrecorded first.
 

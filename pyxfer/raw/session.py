@@ -258,7 +258,7 @@ class Session:
             measurements=measurements,
             curves=curves(measurements) if len(request.sizes) > 1 else (),
             locking=tuple(locking),
-            remarks=tuple([*self._remarks, *self._circumstances()]),
+            remarks=(*self._remarks, *self._circumstances()),
             failure=failure,
         )
 

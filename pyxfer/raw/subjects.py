@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, Lane, Sample
+    from pyxfer.native._cuda import Copier, Sample
     from pyxfer.raw.arena import Arena
 
 # A window this long makes the event clock's half microsecond less than a part in five thousand.

@@ -127,7 +127,7 @@ def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
 
 def _checked_mode(mode: str) -> str:
     name, _, count = mode.partition(":")
-    if name == "streams" and count.isascii() and count.isdigit() and 2 <= int(count) <= MOST_STREAMS:
+    if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MOST_STREAMS:
         return f"streams:{int(count)}"
     if mode in {"memcpy", "async", "batch"}:
         return mode

@@ -1,7 +1,8 @@
 """The bracket: two CUDA events and the host's clock around whatever runs between them.
 
-On a stream, the events are recorded on that stream. Without one the device is drained before and after, because an event on
-a stream of ours is not ordered with a framework's hidden streams; the time is then the host's, read from the GPU's clock.
+On a stream, the events are recorded on that stream. Without one the device is drained before and after, because an
+event on a stream of ours is not ordered with a framework's hidden streams; the time is then the host's, read from the
+GPU's clock.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class Bracket:
 class Timer:
     """Times a block: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`, `t.wall_s`, `t.dispatch_s`.
 
-    With a stream (an integer, an object with `__cuda_stream__`, a torch or a CuPy stream) the block is bracketed by events on
-    it. Without one the device is drained before and after.
+    With a stream (an integer, an object with `__cuda_stream__`, a torch or a CuPy stream) the block is bracketed by
+    events on it. Without one the device is drained before and after.
     """
 
     def __init__(self, stream: StreamLike | None = None, *, device: int = 0) -> None:

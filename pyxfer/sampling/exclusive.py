@@ -1,7 +1,7 @@
 """One measurement at a time: threads of this process take turns, other processes are told apart and named.
 
-Two measurements on one link halve each other's figures, so a thread waits for its turn. Another process is not waited for,
-because that would look like a hang; the run says instead that somebody else was measuring.
+Two measurements on one link halve each other's figures, so a thread waits for its turn. Another process is not waited
+for, because that would look like a hang; the run says instead that somebody else was measuring.
 """
 
 from __future__ import annotations

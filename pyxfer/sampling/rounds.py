@@ -16,7 +16,8 @@ from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, Devic
 from pyxfer.sampling.progress import OnProgress, Progress, silent
 from pyxfer.sampling.subject import Series, Subject
 
-# A median has a 95 % interval from six values on; it is then their whole range, so it has to be much narrower than asked.
+# A median has a 95 % interval from six values on; it is then their whole range, so it has to be much narrower than
+# asked.
 FEWEST_ROUNDS = 6
 CLEARLY = 0.25
 # From here on the interval is believed as it is.

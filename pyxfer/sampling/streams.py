@@ -36,8 +36,8 @@ def stream_handle(stream: StreamLike) -> int:
         if isinstance(handle, int) and not isinstance(handle, bool):
             return _checked(handle)
     raise UsageError(
-        f"{type(stream).__name__} is no stream: give an integer handle, an object with __cuda_stream__, a torch.cuda.Stream "
-        "or a cupy.cuda.Stream, or leave it out to drain the device around each call."
+        f"{type(stream).__name__} is no stream: give an integer handle, an object with __cuda_stream__, a "
+        "torch.cuda.Stream or a cupy.cuda.Stream, or leave it out to drain the device around each call."
     )
 
 

@@ -140,6 +140,7 @@ def tree(tmp_path: Path) -> Path:
     results.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
     documents.save(make_run(), results / "ceiling.json")
+    documents.save(make_run(), results / "host.json")
     shared.write_document(results / "peers.json", make_peers())
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)

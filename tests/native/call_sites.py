@@ -44,9 +44,7 @@ def checked_sites(runtime_version: int) -> set[Site]:
 def unchecked_calls(runtime_version: int) -> set[Unchecked]:
     """Every call in no error macro, except where a macro names the call for the status that it gave."""
     status_of = {
-        (file, call)
-        for file, _, line in _compiled_lines(runtime_version)
-        for call in _CHECKED_STATUS.findall(line)
+        (file, call) for file, _, line in _compiled_lines(runtime_version) for call in _CHECKED_STATUS.findall(line)
     }
     return {
         Unchecked(call, file)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -40,17 +41,23 @@ def test_the_host_is_chosen_without_a_word_where_it_was_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("code", "advice"),
-    [(35, "needs 12.0: install driver 525 or later"), (100, "check nvidia-smi, CUDA_VISIBLE_DEVICES")],
+    [
+        (35, "No NVIDIA driver answers here: install one (525 or later)"),
+        (100, "check nvidia-smi, CUDA_VISIBLE_DEVICES"),
+    ],
 )
-def test_without_a_usable_gpu_the_host_is_chosen_and_one_line_says_why(
-    as_gpu: Engine, code: int, advice: str
-) -> None:
+def test_without_a_usable_gpu_the_host_is_chosen_and_one_line_says_why(as_gpu: Engine, code: int, advice: str) -> None:
     testing.set_no_driver(code)
     choice = choose()
     assert choice.runtime == "host"
     assert choice.reason.startswith("No usable GPU: ")
     assert advice in choice.reason
     assert "\n" not in choice.reason
+
+
+def test_a_driver_that_is_too_old_is_no_usable_gpu_and_the_line_says_what_it_must_be(as_gpu: Engine) -> None:
+    testing.fail("cudaGetDeviceCount", 1, 35)
+    assert re.search(r"speaks CUDA 1\d\.\d and pyxfer needs 12\.0: install driver 525 or later", choose().reason)
 
 
 def test_a_machine_with_a_driver_and_no_device_has_no_usable_gpu(as_gpu: Engine) -> None:

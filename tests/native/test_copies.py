@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from native.scenarios import NBYTES, SEED, lanes
+
+from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError
+from pyxfer.native import Engine
+from pyxfer.native._cuda import Copier, Lane
+from pyxfer.native._host import testing
+
+# Slower than this machine's memory, and different each way.
+H2D, D2H = 200e6, 100e6
+LATENCY_S = 50e-6
+ONCE_S = {"h2d": LATENCY_S + NBYTES / H2D, "d2h": LATENCY_S + NBYTES / D2H}
+
+
+@pytest.fixture
+def modelled(engine: Engine) -> Engine:
+    testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
+    return engine
+
+
+@pytest.fixture
+def bench(modelled: Engine) -> Iterator[tuple[Copier, dict[str, Lane]]]:
+    with lanes(modelled) as (h2d, d2h, _), closing(modelled.Copier(0, 2)) as copier:
+        yield copier, {"h2d": h2d, "d2h": d2h}
+
+
+def verified(engine: Engine, lane: Lane, scratch: int, copy: object) -> bool:
+    assert callable(copy)
+    engine.prepare_check(0, lane, 0, SEED, scratch)
+    copy()
+    return engine.first_wrong(0, lane, 0, SEED, scratch, False) is None
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_a_gated_window_takes_as_long_as_its_copies_on_the_link(
+    bench: tuple[Copier, dict[str, Lane]], direction: str
+) -> None:
+    copier, lane = bench
+    sample = copier.gated("async", lane[direction], 8, 2, 0)
+    assert sample.copies == 8
+    assert sample.invalid == ""
+    assert sample.wall_s is None
+    assert sample.elapsed_s == pytest.approx(ONCE_S[direction], rel=0.9)
+    assert sample.elapsed_s >= 0.99 * ONCE_S[direction]
+
+
+def test_dispatch_is_what_queueing_costs_and_not_the_copy(bench: tuple[Copier, dict[str, Lane]]) -> None:
+    copier, lane = bench
+    fastest = min(copier.gated("async", lane["h2d"], 8, 0, 0).dispatch_s for _ in range(5))
+    assert 0 < fastest < ONCE_S["h2d"]
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+@pytest.mark.parametrize("kind", ["on_stream", "drained"])
+def test_a_single_copy_has_every_clock_and_the_host_sees_no_less_than_the_device(
+    bench: tuple[Copier, dict[str, Lane]], direction: str, kind: str
+) -> None:
+    copier, lane = bench
+    for _ in range(5):
+        one = lane[direction]
+        sample = copier.on_stream("async", one, 0) if kind == "on_stream" else copier.drained(one, 0)
+        assert sample.wall_s is not None
+        assert 0 < sample.dispatch_s <= sample.wall_s
+        assert sample.wall_s >= 0.99 * ONCE_S[direction]
+        if not sample.invalid:
+            assert sample.elapsed_s >= 0.99 * ONCE_S[direction]
+
+
+@pytest.mark.parametrize("mode", ["async", "split", "batch"])
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_every_mode_brings_every_byte(engine: Engine, mode: str, direction: str) -> None:
+    with lanes(engine) as (h2d, d2h, scratch), closing(engine.Copier(0, 3)) as copier:
+        lane = h2d if direction == "h2d" else d2h
+        assert verified(engine, lane, scratch, lambda: copier.gated(mode, lane, 1, 0, 0))
+        assert verified(engine, lane, scratch, lambda: copier.on_stream(mode, lane, 0))
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_what_did_not_arrive_is_found(engine: Engine, direction: str) -> None:
+    with lanes(engine) as (h2d, d2h, scratch):
+        assert not verified(engine, h2d if direction == "h2d" else d2h, scratch, lambda: None)
+
+
+def test_the_first_wrong_byte_is_named(engine: Engine) -> None:
+    with closing(engine.HostBuffer(NBYTES, "pageable")) as buffer:
+        engine.fill(buffer.address, NBYTES, SEED)
+        assert engine.first_unlike(buffer.address, NBYTES, SEED) is None
+        engine.fill(buffer.address, 4099, SEED + 1)
+        engine.fill(buffer.address, 4097, SEED)
+        found = engine.first_unlike(buffer.address, NBYTES, SEED)
+        assert found in (4097, 4098)  # one byte in 256 is the same in both
+
+
+def test_both_ways_queued_run_at_once(bench: tuple[Copier, dict[str, Lane]]) -> None:
+    copier, lane = bench
+    for _ in range(20):
+        h2d, d2h = copier.both_gated(lane["h2d"], lane["d2h"], 6, 2, (20, 6), 0)
+        assert h2d.elapsed_s >= 0.99 * ONCE_S["h2d"]
+        assert d2h.elapsed_s >= 0.99 * ONCE_S["d2h"]
+        if not h2d.invalid and not d2h.invalid:
+            return
+    pytest.fail(f"not one pair overlapped: {h2d.invalid or d2h.invalid}")
+
+
+def test_both_ways_without_tails_are_told_not_to_have_overlapped(bench: tuple[Copier, dict[str, Lane]]) -> None:
+    copier, lane = bench
+    _, d2h = copier.both_gated(lane["h2d"], lane["d2h"], 6, 1, (0, 0), 0)
+    assert d2h.invalid == "the other direction ended earlier"
+
+
+def test_both_ways_in_threads_bring_every_byte(engine: Engine) -> None:
+    with lanes(engine, "pageable") as (h2d, d2h, scratch), closing(engine.Copier(0, 2)) as copier:
+        engine.prepare_check(0, h2d, 0, SEED, scratch)
+        engine.prepare_check(0, d2h, 0, SEED, scratch)
+        copier.both_threads(h2d, d2h, 1, 0)
+        assert engine.first_wrong(0, h2d, 0, SEED, scratch, False) is None
+        assert engine.first_wrong(0, d2h, 0, SEED, scratch, False) is None
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("how", ["gated", "on_stream", "both_gated", "both_threads"])
+def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: Engine, how: str) -> None:
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2)) as copier:
+        calls = {
+            "gated": lambda: copier.gated("async", h2d, 4, 0, 0),
+            "on_stream": lambda: copier.on_stream("async", h2d, 0),
+            "both_gated": lambda: copier.both_gated(h2d, d2h, 4, 1, (1, 1), 0),
+            "both_threads": lambda: copier.both_threads(h2d, d2h, 4, 0),
+        }
+        later = threading.Timer(0.1, copier.cancel)
+        later.start()
+        begun = time.perf_counter()
+        with pytest.raises(CancelledError, match="cancelled during"):
+            calls[how]()
+        assert time.perf_counter() - begun < 3.0
+        later.join()
+        testing.release_stalls()
+    engine.take_cleanup_failures()
+
+
+@pytest.mark.parametrize("how", ["gated", "both_gated"])
+def test_a_copy_that_does_not_end_in_time_is_an_error_that_says_where_to_look(engine: Engine, how: str) -> None:
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2, patience_s=0.1)) as copier:
+        with pytest.raises(DeviceTimeoutError, match=r"did not finish .* within 0\.1 s\..*nvidia-smi"):
+            if how == "gated":
+                copier.gated("async", h2d, 4, 0, 0)
+            else:
+                copier.both_gated(h2d, d2h, 4, 1, (1, 1), 0)
+        testing.release_stalls()
+    engine.take_cleanup_failures()
+
+
+def test_after_a_failure_in_the_middle_of_queueing_the_same_copier_works_again(engine: Engine) -> None:
+    with lanes(engine) as (h2d, _, _), closing(engine.Copier(0, 2)) as copier:
+        for nth in range(1, 5):
+            testing.fail("cudaMemcpyAsync", nth, 1)
+            with pytest.raises(CudaError, match="cudaMemcpyAsync"):
+                copier.gated("async", h2d, 4, 0, 0)
+            assert copier.gated("async", h2d, 4, 0, 0).invalid == ""
+            testing.reset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("sideways", 1, 1, 1, 1, 1), "h2d or d2h"),
+        (("h2d", 0, 1, 1, 1, 1), "needs a host and a device address"),
+        (("h2d", 1, 1, 0, 1, 1), "at least one byte and one slot"),
+        (("h2d", 1, 1, 1, 1, 0), "at least one byte and one slot"),
+        (("h2d", 1, 1, 8, 4, 2), "would overlap"),
+    ],
+)
+def test_numbers_that_make_no_lane_are_refused(
+    engine: Engine, arguments: tuple[str, int, int, int, int, int], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        engine.Lane(*arguments)
+
+
+def test_an_unknown_way_to_issue_copies_is_refused(engine: Engine) -> None:
+    with (
+        lanes(engine) as (h2d, _, _),
+        closing(engine.Copier(0)) as copier,
+        pytest.raises(ValueError, match='unknown way to issue copies: "teleport"'),
+    ):
+        copier.gated("teleport", h2d, 1, 0, 0)

@@ -1,0 +1,90 @@
+"""CUDA does not survive a fork: a child says so and leaves what it inherited alone, a spawned process starts anew."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pyxfer.native import load
+
+# In a process of their own, because a fork copies whatever threads and locks the tests hold.
+FORKED = """
+import os, sys
+from pyxfer.errors import ForkedError
+from pyxfer.native import load
+engine = load("host")
+held = {held}
+child = os.fork()
+if child == 0:
+    try:
+        {use}
+    except ForkedError as error:
+        print(error, flush=True)
+        del held
+        os._exit(7)
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert engine.device_count() == 1
+del held
+assert engine.testing.allocated() == [], engine.testing.allocated()
+sys.exit(code)
+"""
+USES = {
+    "count": "engine.device_count()",
+    "properties": "engine.device_properties(0)",
+    "buffer": "engine.DeviceBuffer(4096)",
+    "pinned": "engine.HostBuffer(4096, 'pinned')",
+    "stream": "engine.Stream()",
+    "bracket": "engine.Bracket(0)",
+    "copier": "engine.Copier(0)",
+    "ceiling": "import pyxfer; pyxfer.ceiling('host', sizes=[4096], budget_s=0.1)",
+    "measure": "import pyxfer; pyxfer.measure(print, device='host')",
+    "devices": "import pyxfer; pyxfer.link('host')",
+}
+
+
+def forked(use: str, held: str = "engine.device_count()") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", FORKED.format(use=use, held=held)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_child_forked_after_use_is_told_to_spawn(use: str) -> None:
+    result = forked(USES[use])
+    assert result.returncode == 7, result.stderr
+    assert "CUDA does not survive a fork" in result.stdout
+    assert 'multiprocessing.get_context("spawn")' in result.stdout
+
+
+@pytest.mark.parametrize(
+    "held",
+    ["engine.DeviceBuffer(4096)", "engine.HostBuffer(4096, 'registered')", "engine.Stream()", "engine.Copier(0, 2)"],
+)
+def test_what_a_child_inherited_it_does_not_release(held: str) -> None:
+    result = forked(USES["count"], held)
+    assert result.returncode == 7, result.stderr
+
+
+def test_a_child_forked_before_any_use_may_use_it() -> None:
+    result = forked(USES["count"], held="None")
+    assert result.returncode == 0, result.stderr
+
+
+def count_devices() -> int:
+    return load("host").device_count()
+
+
+def test_a_spawned_process_may_use_it_after_its_parent_did() -> None:
+    assert count_devices() == 1
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply_async(os.getpid).get(60) != os.getpid()
+        assert pool.apply_async(count_devices).get(60) == 1
