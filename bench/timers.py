@@ -178,7 +178,7 @@ def measure_empty(rows: Sequence[Row]) -> tuple[Empty, Empty]:
     row = next(row for row in rows if (row.call, row.timer) == (EMPTY, "pyxfer"))
     summary = row.summary.value
     on_stream: Fact[float] = unknown(row.summary.reason or "") if summary is None else Fact(summary.median_s)
-    found = pyxfer.measure(lambda: None, nbytes=1, direction="h2d")
+    found = pyxfer.measure(lambda: None)
     drained: Fact[float] = unknown(found.rate.reason or "no valid trial")
     if found.elapsed_s is not None:
         drained = Fact(found.elapsed_s)

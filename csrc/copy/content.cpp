@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -46,18 +47,20 @@ void make_words(block& words, std::uint64_t seed, std::size_t first) {
   }
 }
 
-/// Calls `use(begin, end)` for a few parts of the bytes, each in a thread of its own where there are many.
+/// Calls `use(begin, end)` for a few parts of the bytes, each in a thread of its own where there are many bytes and a thread
+/// is to be had.
 template <typename Use>
 void in_parts(std::size_t bytes, Use const& use) {
   auto const cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
   auto const parts = std::clamp<std::size_t>(bytes / least_part, 1, std::min(most_parts, cores));
-  auto const length = (bytes / parts + sizeof(block) - 1) / sizeof(block) * sizeof(block);
-  std::vector<std::thread> helpers;
+  auto const blocks = (bytes + sizeof(block) - 1) / sizeof(block);
+  auto const length = (blocks + parts - 1) / parts * sizeof(block);
+  std::vector<std::future<void>> others;
   for (std::size_t i = 1; i < parts; ++i) {
-    helpers.emplace_back(use, std::min(bytes, i * length), std::min(bytes, (i + 1) * length));
+    others.push_back(std::async(use, std::min(bytes, i * length), std::min(bytes, (i + 1) * length)));
   }
   use(0, std::min(bytes, length));
-  for (auto& each : helpers) { each.join(); }
+  for (auto& each : others) { each.get(); }
 }
 
 /// Calls `use(offset, words, length)` for each block of the pattern until it answers false.

@@ -4,7 +4,6 @@
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
-#include "cuda/process.hpp"
 #include "cuda/wait.hpp"
 
 namespace pyxfer {

@@ -60,6 +60,14 @@ TEST(copy_fill, of_a_part_is_a_part_of_the_whole) {
   }
 }
 
+TEST(copy_fill, of_a_large_buffer_is_the_same_in_whole_and_in_part) {
+  auto const large = filled(32 * mib + 3, 8);
+  auto const less = filled(8 * mib - 5, 8);
+  EXPECT_TRUE(std::equal(less.begin(), less.end(), large.begin()));
+  EXPECT_EQ(first_unlike(address_of(filled(32 * mib + 1, 8)), 32 * mib + 1, 8), std::nullopt);
+  EXPECT_NE((bytes{large.end() - 3, large.end()}), (bytes{0, 0, 0}));
+}
+
 TEST(copy_fill, writes_nothing_beyond) {
   for (auto const length : odd_lengths) {
     bytes made(length + 16, 0xEE);
@@ -95,6 +103,18 @@ TEST(copy_first_unlike, finds_a_single_changed_bit_at_any_offset) {
       made[at] ^= flipped;
       EXPECT_EQ(first_unlike(address_of(made), length, length), at);
       made[at] ^= flipped;
+    }
+  }
+}
+
+TEST(copy_first_unlike, covers_large_buffers_to_the_last_byte) {
+  for (std::size_t const length : {16 * mib - 1, 16 * mib, 16 * mib + 1, 24 * mib + 2, 32 * mib + 1, 32 * mib + 3}) {
+    auto made = filled(length, 6);
+    EXPECT_EQ(first_unlike(address_of(made), length, 6), std::nullopt);
+    for (auto const at : {length - 1, length / 2, length / 4 * 3, std::size_t{8} * mib}) {
+      made[at] ^= 1U;
+      EXPECT_EQ(first_unlike(address_of(made), length, 6), at) << length;
+      made[at] ^= 1U;
     }
   }
 }

@@ -245,6 +245,7 @@ TEST_F(copy_time_drained, is_the_modelled_time_by_both_clocks) {
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
       EXPECT_LT(found.elapsed_s, crossing_s * slack);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);
+      EXPECT_EQ(found.invalid, "");
       EXPECT_TRUE(land.has_arrived(1) && land.is_untouched(0));
     }
   }
@@ -258,6 +259,13 @@ TEST_F(copy_time_drained, covers_the_part_of_a_copy_that_goes_on_after_its_retur
   EXPECT_LT(found.dispatch_s, 0.05);
   EXPECT_GE(found.elapsed_s, 0.05 * rounding);
   EXPECT_GE(found.wall_s.value_or(0), 0.05);
+}
+
+TEST_F(copy_time_drained, is_invalid_where_the_first_event_was_stamped_late) {
+  bench used{0, 1, patience{60}};
+  ground const land{direction::h2d, kib};
+  hostrt::stall("cuEventRecord", 1, 0.05);
+  EXPECT_EQ(time_drained(used, land.along(), 0).invalid, "the device stamped the first event late");
 }
 
 TEST_F(copy_time_drained, leaves_out_what_was_under_way_before) {

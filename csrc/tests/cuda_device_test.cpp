@@ -134,6 +134,40 @@ TEST_F(cuda_device_guard, concerns_the_calling_thread_alone) {
   EXPECT_EQ(current_context(), before);
 }
 
+TEST_F(cuda_device_guard, of_a_context_makes_it_current_and_puts_the_other_back) {
+  hostrt::set_device_count(2);
+  auto* const wanted = primary_context(1);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  auto* const before = current_context();
+  ASSERT_NE(before, wanted);
+  {
+    context_guard const guard{wanted};
+    EXPECT_EQ(current_context(), wanted);
+  }
+  EXPECT_EQ(current_context(), before);
+}
+
+TEST_F(cuda_device_guard, of_the_context_that_is_current_changes_nothing) {
+  auto* const wanted = primary_context(0);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  hostrt::reset();
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  { context_guard const guard{wanted}; }
+  EXPECT_EQ(count_of("cuCtxSetCurrent"), 0);
+}
+
+TEST_F(cuda_device_guard, makes_a_primary_context_and_leaves_the_callers_alone) {
+  ASSERT_EQ(current_context(), nullptr);
+  EXPECT_NE(primary_context(0), nullptr);
+  EXPECT_EQ(current_context(), nullptr);
+}
+
+TEST_F(cuda_device_guard, of_a_context_reports_every_failure) {
+  auto* const wanted = primary_context(0);
+  expect_every_failure_reported([wanted] { context_guard const guard{wanted}; });
+  expect_every_failure_reported([] { static_cast<void>(primary_context(0)); });
+}
+
 TEST_F(cuda_device_guard, notes_what_it_could_not_put_back) {
   hostrt::fail("cuCtxSetCurrent", 1, CUDA_ERROR_INVALID_CONTEXT);
   { device_guard const guard{0}; }

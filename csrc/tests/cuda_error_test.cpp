@@ -68,7 +68,7 @@ TEST_F(cuda_error_text, names_the_runtime_call_its_code_and_the_line) {
     EXPECT_EQ(error.name(), "cudaErrorMemoryAllocation");
     EXPECT_EQ(error.call(), "cudaMalloc");
     EXPECT_EQ(error.description(), "out of memory");
-    EXPECT_EQ(error.where(), "csrc/tests/cuda_error_test.cpp:" + std::to_string(__LINE__ - 10));
+    EXPECT_EQ(error.where(), "csrc/tests/cuda_error_test.cpp:" + std::to_string(__LINE__ - 9));
   }
 }
 

@@ -106,8 +106,13 @@ class Timer:
         if self._bracket is not None:
             raise UsageError("This timer is running already: use a second one for a block inside the block.")
         self._times = None
-        self._bracket = Bracket(choose(self._device).engine, self._device, self._stream)
-        self._bracket.begin()
+        bracket = Bracket(choose(self._device).engine, self._device, self._stream)
+        try:
+            bracket.begin()
+        except BaseException:
+            bracket.close()
+            raise
+        self._bracket = bracket
         return self
 
     def __exit__(

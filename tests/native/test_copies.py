@@ -43,12 +43,10 @@ def test_a_gated_window_takes_as_long_as_its_copies_on_the_link(
     bench: tuple[Copier, dict[str, Lane]], direction: str
 ) -> None:
     copier, lane = bench
-    sample = copier.gated("async", lane[direction], 8, 2, 0)
-    assert sample.copies == 8
-    assert sample.invalid == ""
-    assert sample.wall_s is None
-    assert sample.elapsed_s == pytest.approx(ONCE_S[direction], rel=0.9)
-    assert sample.elapsed_s >= 0.99 * ONCE_S[direction]
+    samples = [copier.gated("async", lane[direction], 8, 2, 0) for _ in range(5)]
+    assert {(sample.copies, sample.invalid, sample.wall_s) for sample in samples} == {(8, "", None)}
+    fastest = min(sample.elapsed_s for sample in samples)
+    assert 0.99 * ONCE_S[direction] <= fastest < 2 * ONCE_S[direction]
 
 
 def test_dispatch_is_what_queueing_costs_and_not_the_copy(bench: tuple[Copier, dict[str, Lane]]) -> None:

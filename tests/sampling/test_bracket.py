@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pyxfer.errors import CudaError, UsageError
+from pyxfer.native import Choice, Engine
+from pyxfer.native._host import testing
+from pyxfer.sampling import bracket as module
+from pyxfer.sampling.bracket import Bracket, Timer
+
+SLEEP_S = 0.01
+# The clocks of two threads are read a moment apart, and a busy machine makes that moment long now and then.
+TRIES = 10
+
+
+@pytest.fixture(params=["drained", "stream"])
+def bracket(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Bracket]:
+    """Each kind of bracket on the host runtime."""
+    with closing(engine.Stream()) as stream:
+        made = Bracket(engine, 0, stream if request.param == "stream" else None)
+        assert made.word == request.param
+        with closing(made):
+            yield made
+
+
+@pytest.fixture
+def timers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Timers on the host runtime, also on a machine that has a GPU."""
+    monkeypatch.setattr(module, "choose", lambda _device: Choice(engine, "host", ""))
+    return engine
+
+
+def around_a_sleep(bracket: Bracket) -> None:
+    bracket.begin()
+    time.sleep(SLEEP_S)
+    bracket.returned()
+    bracket.end()
+
+
+def test_all_clocks_cover_what_happens_between_the_ends(bracket: Bracket) -> None:
+    around_a_sleep(bracket)
+    assert bracket.dispatch_s >= SLEEP_S
+    assert bracket.wall_s >= bracket.dispatch_s
+    assert bracket.elapsed_s >= 0.95 * SLEEP_S
+    assert bracket.elapsed_s < 100 * SLEEP_S
+
+
+def test_both_clocks_agree_about_a_pause(bracket: Bracket) -> None:
+    for _ in range(TRIES):
+        around_a_sleep(bracket)
+        if bracket.elapsed_s == pytest.approx(bracket.wall_s, rel=0.02):
+            return
+    pytest.fail(f"{bracket.elapsed_s} s between the events, {bracket.wall_s} s on the host's clock")
+
+
+def test_nothing_takes_next_to_no_time(bracket: Bracket) -> None:
+    def empty_s() -> float:
+        bracket.begin()
+        bracket.returned()
+        bracket.end()
+        return bracket.elapsed_s
+
+    assert 0 <= min(empty_s() for _ in range(100)) < 1e-3
+
+
+def test_it_can_be_used_again_and_forgets_what_was(bracket: Bracket) -> None:
+    around_a_sleep(bracket)
+    bracket.begin()
+    bracket.returned()
+    bracket.end()
+    assert bracket.dispatch_s < SLEEP_S
+
+
+def test_the_framework_is_waited_for_within_the_time(bracket: Bracket) -> None:
+    bracket.begin()
+    bracket.returned()
+    bracket.end(lambda: time.sleep(SLEEP_S))
+    assert bracket.dispatch_s < SLEEP_S
+    assert bracket.wall_s >= SLEEP_S
+    assert (bracket.elapsed_s >= 0.95 * SLEEP_S) == (bracket.word == "drained")
+
+
+def test_work_that_was_only_queued_is_within_the_time(engine: Engine) -> None:
+    testing.model_link(10e6, 0, 10e6, 0)
+    with (
+        closing(engine.HostBuffer(1 << 16, "pinned")) as host,
+        closing(engine.DeviceBuffer(1 << 16)) as device,
+        closing(engine.Copier(0)) as copier,
+        closing(Bracket(engine, 0)) as bracket,
+    ):
+        lane = engine.Lane("h2d", host.address, device.address, 1 << 16, 1 << 16, 1)
+        bracket.begin()
+        copier.on_stream("async", lane, 0)
+        bracket.returned()
+        bracket.end()
+        assert bracket.elapsed_s >= 0.95 * (1 << 16) / 10e6
+
+
+def test_a_drained_trial_whose_first_stamp_came_late_must_not_be_used(engine: Engine) -> None:
+    with closing(Bracket(engine, 0)) as bracket:
+        testing.stall("cuEventRecord", 1, SLEEP_S)
+        around_a_sleep(bracket)
+        assert bracket.elapsed_s < SLEEP_S
+        assert bracket.fault == "the device stamped the first event late"
+
+
+def test_a_stream_decides_itself_when_its_first_event_is_stamped(engine: Engine) -> None:
+    with closing(engine.Stream()) as stream, closing(Bracket(engine, 0, stream)) as bracket:
+        testing.stall("cuEventRecord", 1, SLEEP_S)
+        around_a_sleep(bracket)
+        assert bracket.fault is None
+
+
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuEventQuery", "cuEventElapsedTime"])
+def test_a_call_that_fails_in_a_bracket_is_an_error(bracket: Bracket, call: str) -> None:
+    testing.fail(call, 1, 1)
+    with pytest.raises(CudaError, match=f"{call} failed"):
+        _ = (around_a_sleep(bracket), bracket.elapsed_s)
+
+
+def test_a_timer_times_its_block(timers: Engine) -> None:
+    with Timer() as timer:
+        time.sleep(SLEEP_S)
+    assert timer.dispatch_s >= SLEEP_S
+    assert timer.wall_s >= timer.dispatch_s
+    assert timer.elapsed_s >= 0.95 * SLEEP_S
+
+
+def test_a_timer_on_a_stream_times_what_was_queued_there(timers: Engine) -> None:
+    with closing(timers.Stream()) as stream, Timer(stream) as timer:
+        pass
+    assert timer.elapsed_s >= 0
+
+
+def test_a_timer_can_be_used_again(timers: Engine) -> None:
+    timer = Timer()
+    with timer:
+        time.sleep(SLEEP_S)
+    with timer:
+        pass
+    assert timer.dispatch_s < SLEEP_S
+
+
+def test_a_timer_within_a_timer_is_a_second_one(timers: Engine) -> None:
+    with Timer() as outer:
+        with Timer() as inner:
+            time.sleep(SLEEP_S)
+    assert outer.wall_s >= inner.wall_s >= SLEEP_S
+    with outer, pytest.raises(UsageError, match="use a second one for a block inside the block"), outer:
+        pass
+
+
+@pytest.mark.parametrize("error", [ValueError("of the block's own"), KeyboardInterrupt()])
+def test_an_exception_of_the_block_passes_and_leaves_no_times(timers: Engine, error: BaseException) -> None:
+    timer = Timer()
+    with pytest.raises(type(error)) as caught, timer:
+        raise error
+    assert caught.value is error
+    with pytest.raises(UsageError, match="or ended by an exception"):
+        _ = timer.elapsed_s
+    with timer:
+        pass
+    assert timer.elapsed_s >= 0
+
+
+@pytest.mark.parametrize("clock", ["elapsed_s", "wall_s", "dispatch_s"])
+def test_a_timer_has_no_times_before_its_block_has_ended(timers: Engine, clock: str) -> None:
+    timer = Timer()
+    with pytest.raises(UsageError, match="its block has not ended"):
+        getattr(timer, clock)
+    with timer, pytest.raises(UsageError, match="its block has not ended"):
+        getattr(timer, clock)
+
+
+def test_a_timer_on_what_is_no_stream_says_so_and_holds_nothing(timers: Engine) -> None:
+    with pytest.raises(UsageError, match="str is no stream"), Timer("cuda:0"):
+        pass
+    assert testing.allocated() == []
+
+
+def test_an_event_that_cannot_be_recorded_leaves_nothing_behind(timers: Engine) -> None:
+    timer = Timer()
+    testing.fail("cuEventRecord", 1, 1)
+    with pytest.raises(CudaError, match="cuEventRecord failed"), timer:
+        pass
+    assert testing.allocated() == []
+    with timer:
+        pass
