@@ -15,6 +15,7 @@ MAX_SIZES = 200
 MAX_DURATION_S = 365 * 24 * 3600.0
 _MAX_BYTES = 2**63 - 1
 _MAX_TEXT = 64
+_LEAST_PLAIN, _MOST_PLAIN = 1e-12, 1e15
 _NEXT_UNIT = 1000
 _FOUR_DIGITS_FROM = 10
 _ONE_DECIMAL_FROM = 10
@@ -98,6 +99,8 @@ def format_size(nbytes: float) -> str:
     """Exact binary units where they are whole (`4 KiB`), else decimal ones of four digits (`1.5 MB`)."""
     if nbytes < 0:
         return f"-{format_size(-nbytes)}"
+    if not nbytes < _MOST_PLAIN * _DECIMAL["TB"]:
+        return f"{nbytes:g} B"
     whole = round(nbytes)
     for name, factor in reversed(_BINARY.items()):
         if whole % factor == 0 and 1 <= whole // factor <= _MAX_COUNT:
@@ -189,9 +192,13 @@ def _shown(text: str) -> str:
 
 
 def _digits(value: float, significant: int) -> str:
-    """So many significant digits, zeros at the end kept, never with an exponent."""
+    """So many significant digits, zeros at the end kept; an exponent only where nobody could read the zeros."""
     if value == 0:
         return "0"
+    if not math.isfinite(value):
+        return str(value)
+    if not _LEAST_PLAIN <= abs(value) < _MOST_PLAIN:
+        return f"{value:.{significant - 1}e}"
     rounded = float(f"{value:.{significant - 1}e}")
     decimals = significant - 1 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:.{max(decimals, 0)}f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -305,3 +306,9 @@ def test_written_seconds_are_within_half_a_percent_of_what_they_stand_for(second
     number, unit = format_seconds(seconds).split()
     factor = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
     assert float(number) * factor == pytest.approx(seconds, rel=0.00501)
+
+
+@pytest.mark.parametrize("value", [1e300, 1e-300, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("write", [format_seconds, format_gbps, format_size])
+def test_figures_that_nobody_measures_still_make_a_short_text(write: Callable[[float], str], value: float) -> None:
+    assert 0 < len(write(value)) < 16

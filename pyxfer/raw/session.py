@@ -184,8 +184,10 @@ class Session:
         self._link = with_load(self._link, state)
 
     def _time_locking(self) -> None:
+        if not set(LOCKED_KINDS) & set(self._request.memories):
+            return
         for memory in LOCKED_KINDS:
-            if memory in self._request.memories and not self._late():
+            if not self._late():
                 self._locking[memory] = measure_locking(
                     self._choice.engine, self._device.index, memory, self._request.largest, self._workshop.cancelled
                 )
@@ -264,6 +266,9 @@ class Session:
 
     def _circumstances(self) -> list[Remark]:
         remarks = [_others(sorted(self._presence.met))] if self._presence.met else []
+        others = self._before.other_gpu_processes.value
+        if others:
+            remarks.append(_holders(others))
         for environment in (self._before, self._after):
             reasons = environment.throttle_reasons.value if environment else None
             if reasons:
@@ -291,6 +296,15 @@ def _others(pids: Sequence[int]) -> Remark:
         "contended",
         f"Another pyxfer measured this device at the same time (process {who}), so figures may be low.",
         "measure again when it has ended",
+    )
+
+
+def _holders(pids: Sequence[int]) -> Remark:
+    who = ", ".join(str(pid) for pid in pids)
+    return Remark(
+        "shared",
+        f"Other processes use this GPU (process {who}); while they copy or compute, figures are lower.",
+        "end them, or measure when they are idle",
     )
 
 

@@ -110,7 +110,7 @@ def test_both_ways_queued_run_at_once(bench: tuple[Copier, dict[str, Lane]]) -> 
 def test_both_ways_without_tails_are_told_not_to_have_overlapped(bench: tuple[Copier, dict[str, Lane]]) -> None:
     copier, lane = bench
     _, d2h = copier.both_gated(lane["h2d"], lane["d2h"], 6, 1, (0, 0), 0)
-    assert d2h.invalid == "the other direction ended earlier"
+    assert d2h.invalid in {"the other direction ended earlier", "the other direction began later"}
 
 
 def test_both_ways_in_threads_bring_every_byte(engine: Engine) -> None:
