@@ -16,7 +16,7 @@ set(exported_names "${CMAKE_CURRENT_LIST_DIR}/exported.map")
 add_library(pyxfer_module_options INTERFACE)
 if(PYXFER_SANITIZE)
   target_compile_options(pyxfer_options INTERFACE
-    "-fsanitize=${PYXFER_SANITIZE}" -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+    "-fsanitize=${PYXFER_SANITIZE}" -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(pyxfer_options INTERFACE "-fsanitize=${PYXFER_SANITIZE}")
 else()
   target_link_options(pyxfer_module_options INTERFACE

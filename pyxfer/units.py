@@ -132,6 +132,8 @@ def format_gbps(gbps: float) -> str:
 def format_percent(share: float) -> str:
     """A share of one in percent: one decimal from 10 % on, two significant digits below."""
     percent = share * 100
+    if not abs(percent) < _MOST_PLAIN:
+        return f"{percent:.2g} %"
     return f"{float(f'{percent:.2g}'):g} %" if abs(percent) < _ONE_DECIMAL_FROM else f"{percent:.1f} %"
 
 

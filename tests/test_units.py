@@ -309,6 +309,6 @@ def test_written_seconds_are_within_half_a_percent_of_what_they_stand_for(second
 
 
 @pytest.mark.parametrize("value", [1e300, 1e-300, math.inf, -math.inf, math.nan])
-@pytest.mark.parametrize("write", [format_seconds, format_gbps, format_size])
+@pytest.mark.parametrize("write", [format_seconds, format_gbps, format_percent, format_size])
 def test_figures_that_nobody_measures_still_make_a_short_text(write: Callable[[float], str], value: float) -> None:
     assert 0 < len(write(value)) < 16

@@ -25,22 +25,22 @@ struct grounds {
   ground down;
 };
 
-/// The first of several tries whose sides are both valid: another program may take the core from one of them.
+/// Both sides must be valid and take the modelled time at least, and in one of several tries not much more: another program
+/// may take the core from some.
 template <typename Try>
-both_samples valid_of(Try const& attempt) {
+void expect_modelled(double h2d_s, double d2h_s, Try const& attempt) {
+  constexpr double slack = 1.8;
   both_samples found;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 20; ++i) {
     found = attempt();
-    if (found[h2d].invalid.empty() && found[d2h].invalid.empty()) { break; }
+    EXPECT_GE(found[h2d].elapsed_s, h2d_s * rounding);
+    EXPECT_GE(found[d2h].elapsed_s, d2h_s * rounding);
+    auto const quiet =
+        found[h2d].elapsed_s < slack * h2d_s && found[d2h].elapsed_s < slack * d2h_s;
+    if (quiet && found[h2d].invalid.empty() && found[d2h].invalid.empty()) { return; }
   }
-  return found;
-}
-
-void expect_modelled(both_samples const& found, double h2d_s, double d2h_s) {
-  EXPECT_EQ(found[h2d].invalid, "");
-  EXPECT_EQ(found[d2h].invalid, "");
-  EXPECT_GE(found[h2d].elapsed_s, h2d_s * rounding);
-  EXPECT_GE(found[d2h].elapsed_s, d2h_s * rounding);
+  ADD_FAILURE() << "h2d: " << found[h2d].elapsed_s << " s " << found[h2d].invalid
+                << ", d2h: " << found[d2h].elapsed_s << " s " << found[d2h].invalid;
 }
 
 void expect_idle(bench const& used) {
@@ -66,13 +66,20 @@ TEST_F(copy_both_gated, measures_each_side_while_the_other_runs) {
   hostrt::model_link({rate, 0}, {rate, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pinned, 4};
-  auto const found = valid_of(
-      [&] { return time_both_gated(used, land.lanes(), {4, 2, {3, 3}, 0}); });
-  expect_modelled(found, crossing_s, crossing_s);
-  EXPECT_LT(found[h2d].elapsed_s, 1.8 * crossing_s);
-  EXPECT_LT(found[d2h].elapsed_s, 1.8 * crossing_s);
-  EXPECT_EQ(found[h2d].copies, 4U);
-  EXPECT_EQ(found[h2d].wall_s, std::nullopt);
+  expect_modelled(crossing_s, crossing_s,
+                  [&] { return time_both_gated(used, land.lanes(), {4, 2, {3, 3}, 0}); });
+}
+
+TEST_F(copy_both_gated, tells_the_time_of_one_transfer_and_of_its_dispatch) {
+  hostrt::model_link({rate / 20, 0}, {rate / 20, 0});
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned};
+  for (auto const& side : time_both_gated(used, land.lanes(), {2, 0, {1, 1}, 0})) {
+    EXPECT_EQ(side.copies, 2U);
+    EXPECT_EQ(side.wall_s, std::nullopt);
+    EXPECT_GT(side.dispatch_s, 0);
+    EXPECT_LT(side.dispatch_s, 20 * crossing_s);
+  }
 }
 
 TEST_F(copy_both_gated, moves_what_each_side_sends) {
@@ -97,9 +104,8 @@ TEST_F(copy_both_gated, is_valid_on_both_sides_when_the_quicker_has_tail_enough)
   hostrt::model_link({rate, 0}, {rate / 4, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pinned};
-  auto const found = valid_of(
-      [&] { return time_both_gated(used, land.lanes(), {1, 1, {10, 1}, 0}); });
-  expect_modelled(found, crossing_s, 4 * crossing_s);
+  expect_modelled(crossing_s, 4 * crossing_s,
+                  [&] { return time_both_gated(used, land.lanes(), {1, 1, {10, 1}, 0}); });
 }
 
 TEST_F(copy_both_gated, is_invalid_where_the_other_side_began_later) {
@@ -151,11 +157,7 @@ TEST_F(copy_both_threads, measures_each_side_while_the_other_runs) {
   hostrt::model_link({rate, 0}, {rate, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pageable, 4};
-  auto const found = valid_of([&] { return time_both_threads(used, land.lanes(), 4, 0); });
-  expect_modelled(found, crossing_s, crossing_s);
-  EXPECT_LT(found[h2d].elapsed_s, 1.8 * crossing_s);
-  EXPECT_LT(found[d2h].elapsed_s, 1.8 * crossing_s);
-  EXPECT_EQ(found[d2h].copies, 4U);
+  expect_modelled(crossing_s, crossing_s, [&] { return time_both_threads(used, land.lanes(), 4, 0); });
   for (std::size_t turn = 0; turn < 4; ++turn) {
     EXPECT_TRUE(land.up.has_arrived(turn) && land.down.has_arrived(turn));
   }
@@ -165,8 +167,8 @@ TEST_F(copy_both_threads, waits_for_a_slower_side) {
   hostrt::model_link({rate, 0}, {rate / 50, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pageable};
-  auto const found = valid_of([&] { return time_both_threads(used, land.lanes(), 1, 0); });
-  expect_modelled(found, crossing_s, 50 * crossing_s);
+  expect_modelled(crossing_s, 50 * crossing_s,
+                  [&] { return time_both_threads(used, land.lanes(), 1, 0); });
 }
 
 TEST_F(copy_both_threads, is_invalid_where_the_other_side_gave_up_waiting) {

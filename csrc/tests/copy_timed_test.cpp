@@ -25,6 +25,17 @@ void expect_idle(bench const& used) {
   }
 }
 
+/// The quickest of a few tries: another program may take the core from one of them.
+template <typename Try>
+sample quickest_of(Try const& attempt) {
+  auto best = attempt();
+  for (int i = 0; i < 4; ++i) {
+    auto const next = attempt();
+    if (next.elapsed_s < best.elapsed_s) { best = next; }
+  }
+  return best;
+}
+
 /// Runs something on a bench of its own that must leave no stream blocked, however it ends.
 template <typename Run>
 void run_on_bench(std::size_t streams, Run const& run) {
@@ -44,10 +55,12 @@ TEST_F(copy_time_gated, is_the_modelled_time_of_one_transfer) {
   bench used{0, 1, patience{60}};
   ground const up{direction::h2d, size};
   ground const down{direction::d2h, size};
-  auto const sent = time_gated(used, issue_mode::async, up.along(), {3, 1, 0});
+  auto const sent =
+      quickest_of([&] { return time_gated(used, issue_mode::async, up.along(), {3, 1, 0}); });
   EXPECT_GE(sent.elapsed_s, (crossing_s + 1e-3) * rounding);
   EXPECT_LT(sent.elapsed_s, (crossing_s + 1e-3) * slack);
-  auto const received = time_gated(used, issue_mode::async, down.along(), {2, 1, 0});
+  auto const received =
+      quickest_of([&] { return time_gated(used, issue_mode::async, down.along(), {2, 1, 0}); });
   EXPECT_GE(received.elapsed_s, 2 * crossing_s * rounding);
   EXPECT_LT(received.elapsed_s, 2 * crossing_s * slack);
   EXPECT_EQ(sent.invalid + received.invalid, "");
@@ -59,7 +72,7 @@ TEST_F(copy_time_gated, is_the_same_for_every_mode) {
   bench used{0, 4, patience{60}};
   ground const land{direction::h2d, size, memory_kind::pinned, 2};
   for (auto const mode : every_mode) {
-    auto const found = time_gated(used, mode, land.along(), {2, 1, 0});
+    auto const found = quickest_of([&] { return time_gated(used, mode, land.along(), {2, 1, 0}); });
     EXPECT_GE(found.elapsed_s, crossing_s * rounding);
     EXPECT_LT(found.elapsed_s, crossing_s * slack);
     EXPECT_EQ(found.invalid, "");
@@ -179,7 +192,8 @@ TEST_F(copy_time_on_stream, is_the_modelled_time_by_both_clocks) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     for (auto const kind : {memory_kind::pageable, memory_kind::pinned}) {
       ground const land{way, size, kind};
-      auto const found = time_on_stream(used, issue_mode::async, land.along(), 0);
+      auto const found =
+          quickest_of([&] { return time_on_stream(used, issue_mode::async, land.along(), 0); });
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
       EXPECT_LT(found.elapsed_s, crossing_s * slack);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);
@@ -192,12 +206,12 @@ TEST_F(copy_time_on_stream, is_the_modelled_time_by_both_clocks) {
 }
 
 TEST_F(copy_time_on_stream, dispatches_a_pageable_copy_as_long_as_it_takes) {
-  hostrt::model_link({rate, 0}, {0, 0});
+  hostrt::model_link({size / 0.1, 0}, {0, 0});
   bench used{0, 1, patience{60}};
   ground const pageable{direction::h2d, size, memory_kind::pageable};
   ground const pinned{direction::h2d, size};
-  EXPECT_GE(time_on_stream(used, issue_mode::async, pageable.along(), 0).dispatch_s, crossing_s);
-  EXPECT_LT(time_on_stream(used, issue_mode::async, pinned.along(), 0).dispatch_s, crossing_s);
+  EXPECT_GE(time_on_stream(used, issue_mode::async, pageable.along(), 0).dispatch_s, 0.1);
+  EXPECT_LT(time_on_stream(used, issue_mode::async, pinned.along(), 0).dispatch_s, 0.1);
 }
 
 TEST_F(copy_time_on_stream, divides_a_transfer_over_its_streams) {
@@ -241,7 +255,7 @@ TEST_F(copy_time_drained, is_the_modelled_time_by_both_clocks) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     for (auto const kind : {memory_kind::pageable, memory_kind::pinned}) {
       ground const land{way, size, kind, 2};
-      auto const found = time_drained(used, land.along(), 1);
+      auto const found = quickest_of([&] { return time_drained(used, land.along(), 1); });
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
       EXPECT_LT(found.elapsed_s, crossing_s * slack);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);

@@ -5,7 +5,6 @@
 #include "engine_support.hpp"
 
 #include <future>
-#include <regex>
 #include <thread>
 
 namespace pyxfer::tests {
@@ -17,6 +16,15 @@ CUcontext current_context() {
   CUcontext found = nullptr;
   EXPECT_EQ(driver().cuCtxGetCurrent(&found), CUDA_SUCCESS);
   return found;
+}
+
+/// Every lower-case hexadecimal digit as an x.
+std::string shape_of(std::string text) {
+  auto const is_digit = [](char each) {
+    return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'f');
+  };
+  std::replace_if(text.begin(), text.end(), is_digit, 'x');
+  return text;
 }
 
 TEST_F(cuda_device, is_counted) {
@@ -36,9 +44,7 @@ TEST_F(cuda_device, is_described) {
   hostrt::set_device_count(2);
   auto const found = properties_of(1);
   EXPECT_EQ(found.name, "host memory, not a PCIe link");
-  EXPECT_TRUE(std::regex_match(
-      found.uuid, std::regex{"GPU-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"}))
-      << found.uuid;
+  EXPECT_EQ(shape_of(found.uuid), "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx");
   EXPECT_NE(found.uuid, properties_of(0).uuid);
   EXPECT_GT(found.memory_bytes, 0U);
   EXPECT_EQ(found.copy_engines, 2);

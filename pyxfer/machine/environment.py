@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyxfer.machine import nvml as management
 from pyxfer.machine.confines import read_container, read_system, read_virtual_machine
-from pyxfer.machine.engine import Engine, is_host
+from pyxfer.machine.engine import HOST_REASON, Engine, is_host
 from pyxfer.machine.kernel_files import read_text
 from pyxfer.machine.memory import available_host_bytes, host_bytes
 from pyxfer.machine.nvml import Nvml
@@ -86,6 +86,8 @@ def _driver(nvml: Nvml, root: Path) -> Fact[str]:
 
 
 def _driver_cuda(engine: Engine) -> Fact[str]:
+    if is_host(engine):
+        return Fact(reason=HOST_REASON)
     number = engine.driver_version()
     return Fact(cuda_version(number)) if number else Fact(reason="no CUDA driver is installed here")
 

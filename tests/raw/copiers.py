@@ -1,0 +1,83 @@
+"""Copiers that do less than they were asked to, or say what they were asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyxfer.native._cuda import Copier, Lane, Sample
+
+
+class Idle:
+    """Says that it has copied, and has not."""
+
+    def gated(self, *_: object) -> None:
+        pass
+
+    def on_stream(self, *_: object) -> None:
+        pass
+
+    def drained(self, *_: object) -> None:
+        pass
+
+    def both_gated(self, *_: object) -> None:
+        pass
+
+    def both_threads(self, *_: object) -> None:
+        pass
+
+
+@dataclass
+class OneSided(Idle):
+    """Of a copy both ways it does one side."""
+
+    copier: Copier
+    side: int
+
+    def both_gated(self, *arguments: Any) -> None:
+        self.copier.gated("async", arguments[self.side], 1, 0, arguments[-1])
+
+    def both_threads(self, *arguments: Any) -> None:
+        self.copier.on_stream("async", arguments[self.side], arguments[-1])
+
+
+@dataclass
+class Recorder:
+    """Passes everything on and keeps what was asked for."""
+
+    copier: Copier
+    windows: list[tuple[int, int, int]] = field(default_factory=list)
+    queued: list[int] = field(default_factory=list)
+    modes: list[str] = field(default_factory=list)
+
+    def gated(self, mode: str, lane: Lane, copies: int, warmups: int, first_slot: int) -> Sample:
+        self.modes.append(f"gated {mode}")
+        self.windows.append((copies, warmups, first_slot))
+        self.queued.append(copies + warmups)
+        return self.copier.gated(mode, lane, copies, warmups, first_slot)
+
+    def on_stream(self, mode: str, lane: Lane, slot: int) -> Sample:
+        self.modes.append(f"on stream {mode}")
+        self.windows.append((1, 0, slot))
+        return self.copier.on_stream(mode, lane, slot)
+
+    def drained(self, lane: Lane, slot: int) -> Sample:
+        self.modes.append("drained")
+        self.windows.append((1, 0, slot))
+        return self.copier.drained(lane, slot)
+
+    def both_gated(
+        self, h2d: Lane, d2h: Lane, copies: int, warmups: int, tails: Sequence[int], first_slot: int
+    ) -> list[Sample]:
+        self.modes.append("both gated")
+        self.windows.append((copies, warmups, first_slot))
+        self.queued.append(copies + warmups + max(tails))
+        return self.copier.both_gated(h2d, d2h, copies, warmups, tails, first_slot)
+
+    def both_threads(self, h2d: Lane, d2h: Lane, copies: int, first_slot: int) -> list[Sample]:
+        self.modes.append("both threads")
+        self.windows.append((copies, 0, first_slot))
+        return self.copier.both_threads(h2d, d2h, copies, first_slot)
