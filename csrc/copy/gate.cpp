@@ -4,9 +4,40 @@
 #include "cuda/wait.hpp"
 
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <thread>
 
 namespace pyxfer {
+namespace {
+
+/// What callbacks that are still to run will use: one may run when its gate is gone, and on a lost device none ever does.
+class callback_states {
+ public:
+  void keep(std::shared_ptr<void> const& kept) {
+    std::lock_guard const held{lock_};
+    kept_.emplace(kept.get(), kept);
+  }
+  std::shared_ptr<void> take(void* wanted) {
+    std::lock_guard const held{lock_};
+    auto const found = kept_.find(wanted);
+    auto taken = std::move(found->second);
+    kept_.erase(found);
+    return taken;
+  }
+
+ private:
+  std::mutex lock_;
+  std::map<void*, std::shared_ptr<void>> kept_;
+};
+
+/// Never destroyed: a callback may run while the process ends.
+callback_states& states() {
+  static auto* const made = new callback_states;
+  return *made;
+}
+
+}  // namespace
 
 struct gate::state {
   explicit state(double seconds) : timeout_s{seconds} {}
@@ -16,16 +47,15 @@ struct gate::state {
 };
 
 gate::gate(stream_view on, double timeout_s) : state_{std::make_shared<state>(timeout_s)} {
-  // The callback owns a reference of its own: it may still run when this gate is gone.
-  auto held = std::make_unique<std::shared_ptr<state>>(state_);
-  PYXFER_TRY(cudaLaunchHostFunc(on.handle(), &gate::hold, held.get()));
-  static_cast<void>(held.release());
+  states().keep(state_);
+  auto const status = cudaLaunchHostFunc(on.handle(), &gate::hold, state_.get());
+  if (status != cudaSuccess) { static_cast<void>(states().take(state_.get())); }
+  PYXFER_TRY_STATUS("cudaLaunchHostFunc", status);
 }
 
 void gate::hold(void* shared_state) {
-  std::unique_ptr<std::shared_ptr<state>> const held{
-      static_cast<std::shared_ptr<state>*>(shared_state)};
-  auto& shared = **held;
+  auto const kept = states().take(shared_state);
+  auto& shared = *static_cast<state*>(kept.get());
   auto const begin = host_clock::now();
   while (!shared.open.load(std::memory_order_acquire)) {
     if (seconds_between(begin, host_clock::now()) > shared.timeout_s) {

@@ -41,7 +41,9 @@ class Arena:
         try:
             self._allocate(memories, largest)
         except BaseException:
-            self.close()
+            # Let go of and not closed: an error of closing must not take the place of the one that is under way.
+            self._host.clear()
+            self._scratch = self._remote = None
             raise
 
     def _allocate(self, memories: Sequence[Memory], largest: int) -> None:

@@ -37,7 +37,7 @@ class OneWay:
         self._lane = arena.lane(way.direction, way.memory, nbytes)
         self._slot = 0
         self._copies = 1
-        self._warmups = 1
+        self._warmups = 0  # only a window behind a gate has some
 
     @property
     def key(self) -> str:

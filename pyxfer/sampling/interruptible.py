@@ -48,7 +48,7 @@ def run_interruptible(work: Callable[[], None], cancel: Callable[[], None], grac
         return _end_early(thread, cancel, grace_s)
     thread.join()
     if raised:
-        raise raised[0]
+        raise raised.pop()  # kept here it would keep itself, and everything that its frames hold
     return Ending.DONE
 
 
