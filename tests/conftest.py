@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import platform
+import signal
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -25,6 +26,12 @@ SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C: a shell that starts the tests in the background has them, and all they start, ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:

@@ -2,8 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
-/// One function a family of names. No logic here: words become types, results become objects, and the GIL is released
-/// around everything that may block.
+/// One function a family of names. No logic here: words become types, results become objects, and
+/// the GIL is released around everything that may block.
 namespace pyxfer {
 
 void bind_errors();

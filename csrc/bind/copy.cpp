@@ -27,8 +27,8 @@ class copier {
   bench bench_;
 };
 
-lane make_lane(std::string const& way, std::uintptr_t host, std::uintptr_t device, std::size_t bytes,
-               std::size_t stride, std::size_t slots) {
+lane make_lane(std::string const& way, std::uintptr_t host, std::uintptr_t device,
+               std::size_t bytes, std::size_t stride, std::size_t slots) {
   lane const made{direction_of(way), host, device, bytes, stride, slots};
   validate(made);
   return made;
@@ -98,7 +98,8 @@ void bind_content(py::module_& module) {
       release_gil());
   module.def(
       "first_wrong",
-      [](int device, lane const& along, std::size_t slot, std::uint64_t seed, std::uintptr_t scratch,
+      [](int device, lane const& along, std::size_t slot, std::uint64_t seed,
+         std::uintptr_t scratch,
          bool slow_reads) { return first_wrong(device, {along, slot, seed, scratch, slow_reads}); },
       py::arg("device"), py::arg("lane"), py::arg("slot"), py::arg("seed"), py::arg("scratch"),
       py::arg("slow_reads"), release_gil());

@@ -3,6 +3,7 @@
 
 #include <new>
 #include <system_error>
+#include <utility>
 
 namespace py = pybind11;
 
@@ -25,7 +26,7 @@ void raise(char const* class_name, cuda_error const& error) {
 
 void translate(std::exception_ptr fault) {
   try {
-    std::rethrow_exception(fault);
+    std::rethrow_exception(std::move(fault));
   } catch (unavailable_error const& error) {
     raise("CudaUnavailableError", error);
   } catch (memory_error const& error) {
@@ -41,7 +42,8 @@ void translate(std::exception_ptr fault) {
   } catch (forked_error const& error) {
     raise("ForkedError", error.what());
   } catch (std::system_error const& error) {
-    auto const made = py::module_::import("builtins").attr("OSError")(error.code().value(), error.what());
+    auto const made =
+        py::module_::import("builtins").attr("OSError")(error.code().value(), error.what());
     PyErr_SetObject(PyExc_OSError, made.ptr());
   } catch (std::bad_alloc const&) {
     PyErr_SetString(PyExc_MemoryError,

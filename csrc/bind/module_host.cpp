@@ -14,13 +14,15 @@ void bind_runtime_own(py::module_& module) {
       "testing", "For tests only: make the host runtime slow, fail, stall, or tell what it holds.");
   testing.def(
       "model_link",
-      [](double h2d_bytes_per_s, double h2d_latency_s, double d2h_bytes_per_s, double d2h_latency_s) {
+      [](double h2d_bytes_per_s, double h2d_latency_s, double d2h_bytes_per_s,
+         double d2h_latency_s) {
         hostrt::model_link({h2d_bytes_per_s, h2d_latency_s}, {d2h_bytes_per_s, d2h_latency_s});
       },
       py::arg("h2d_bytes_per_s"), py::arg("h2d_latency_s"), py::arg("d2h_bytes_per_s"),
       py::arg("d2h_latency_s"));
   testing.def("fail", &hostrt::fail, py::arg("call"), py::arg("nth"), py::arg("code"));
-  testing.def("fail_sticky", &hostrt::fail_sticky, py::arg("call"), py::arg("nth"), py::arg("code"));
+  testing.def("fail_sticky", &hostrt::fail_sticky, py::arg("call"), py::arg("nth"),
+              py::arg("code"));
   testing.def("stall", &hostrt::stall, py::arg("call"), py::arg("nth"), py::arg("seconds"));
   testing.def("release_stalls", &hostrt::release_stalls, release_gil());
   testing.def("lose_device", &hostrt::lose_device, py::arg("code"));

@@ -11,7 +11,7 @@ namespace pyxfer {
 namespace {
 
 stream_view view_of(std::uintptr_t handle) {
-  return stream_view{reinterpret_cast<CUstream>(handle)};  // NOLINT(performance-no-int-to-ptr)
+  return stream_view{reinterpret_cast<CUstream>(handle)};
 }
 
 }  // namespace

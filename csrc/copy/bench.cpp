@@ -21,6 +21,7 @@ bench::bench(int device, std::size_t streams, patience limit)
   for (std::size_t i = 0; i < own_marks + streams; ++i) { events_.emplace_back(device_); }
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): it queues work on the streams
 void bench::fork(event& at) {
   if (width() == 1) { return; }
   at.record(on(0));

@@ -26,7 +26,8 @@ class bench {
   void join();
   /// Every stream goes on only when all have come to here.
   void meet();
-  /// Wait a moment for whatever an aborted operation left queued; a release that follows must not meet a running copy.
+  /// Wait a moment for whatever an aborted operation left queued; a release that follows must not
+  /// meet a running copy.
   void drain() noexcept;
 
   void close();
@@ -46,7 +47,8 @@ class bench {
   std::vector<event> events_;
 };
 
-/// Drains the bench when an operation ends by an exception. Declare it before the gate: the gate must open first.
+/// Drains the bench when an operation ends by an exception. Declare it before the gate: the gate
+/// must open first.
 class drain_guard {
  public:
   explicit drain_guard(bench& used) : bench_{used} {}

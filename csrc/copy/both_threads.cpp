@@ -48,7 +48,9 @@ sample run_side(bench& with, std::size_t side, lane const& along, std::size_t co
   auto const called = host_clock::now();
   copy_until(first_slot + copies, cancelled);
   auto const returned = host_clock::now();
-  if (turn < first_slot + copies) { throw cancelled_error(std::string{"cancelled during "} + one_side); }
+  if (turn < first_slot + copies) {
+    throw cancelled_error(std::string{"cancelled during "} + one_side);
+  }
   stop.record(on);
   ++shared.finished;
   copy_until(first_slot + copies * most_rounds, [&] { return shared.over() || cancelled(); });
@@ -84,7 +86,9 @@ both_samples time_both_threads(bench& with, both_lanes const& along, std::size_t
   }
   drained.done();
   for (std::size_t side = 0; side < samples.size(); ++side) {
-    if (shared.left_alone.at(side)) { samples.at(side).invalid = "the other direction ended earlier"; }
+    if (shared.left_alone.at(side)) {
+      samples.at(side).invalid = "the other direction ended earlier";
+    }
   }
   return samples;
 }

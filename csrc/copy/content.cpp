@@ -31,13 +31,14 @@ std::uint64_t scrambled(std::uint64_t value) {
 }
 
 unsigned char* bytes_at(std::uintptr_t address) {
-  return reinterpret_cast<unsigned char*>(address);  // NOLINT(performance-no-int-to-ptr)
+  return reinterpret_cast<unsigned char*>(address);
 }
 
 std::uintptr_t number(void const* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
-/// Writes the words from `first` on. A counter from a scrambled start in scrambled steps, its halves mixed: every word is
-/// another, as is every seed's, and there is no multiplication in the loop, so that it runs at the speed of memory.
+/// Writes the words from `first` on. A counter from a scrambled start in scrambled steps, its
+/// halves mixed: every word is another, as is every seed's, and there is no multiplication in the
+/// loop, so that it runs at the speed of memory.
 void make_words(block& words, std::uint64_t seed, std::size_t first) {
   auto const step = scrambled(seed + 2) | 1U;
   auto counter = scrambled(seed + 1) + first * step;
@@ -47,8 +48,8 @@ void make_words(block& words, std::uint64_t seed, std::size_t first) {
   }
 }
 
-/// Calls `use(begin, end)` for a few parts of the bytes, each in a thread of its own where there are many bytes and a thread
-/// is to be had.
+/// Calls `use(begin, end)` for a few parts of the bytes, each in a thread of its own where there
+/// are many bytes and a thread is to be had.
 template <typename Use>
 void in_parts(std::size_t bytes, Use const& use) {
   auto const cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -57,7 +58,8 @@ void in_parts(std::size_t bytes, Use const& use) {
   auto const length = (blocks + parts - 1) / parts * sizeof(block);
   std::vector<std::future<void>> others;
   for (std::size_t i = 1; i < parts; ++i) {
-    others.push_back(std::async(use, std::min(bytes, i * length), std::min(bytes, (i + 1) * length)));
+    others.push_back(
+        std::async(use, std::min(bytes, i * length), std::min(bytes, (i + 1) * length)));
   }
   use(0, std::min(bytes, length));
   for (auto& each : others) { each.get(); }
@@ -90,10 +92,11 @@ void fetch(content_check const& what) {
 void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
   auto* const to = bytes_at(address);
   in_parts(bytes, [=](std::size_t begin, std::size_t end) {
-    for_each_block(begin, end, seed, [=](std::size_t offset, void const* words, std::size_t length) {
-      std::memcpy(to + offset, words, length);
-      return true;
-    });
+    for_each_block(begin, end, seed,
+                   [=](std::size_t offset, void const* words, std::size_t length) {
+                     std::memcpy(to + offset, words, length);
+                     return true;
+                   });
   });
 }
 
@@ -106,13 +109,14 @@ std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t byte
     while (offset < before && !found.compare_exchange_weak(before, offset)) {}
   };
   in_parts(bytes, [&](std::size_t begin, std::size_t end) {
-    for_each_block(begin, end, seed, [&](std::size_t offset, void const* words, std::size_t length) {
-      if (std::memcmp(at + offset, words, length) == 0) { return true; }
-      auto const* const expected = static_cast<unsigned char const*>(words);
-      auto const differs = std::mismatch(expected, expected + length, at + offset);
-      note(offset + static_cast<std::size_t>(differs.first - expected));
-      return false;
-    });
+    for_each_block(begin, end, seed,
+                   [&](std::size_t offset, void const* words, std::size_t length) {
+                     if (std::memcmp(at + offset, words, length) == 0) { return true; }
+                     auto const* const expected = static_cast<unsigned char const*>(words);
+                     auto const differs = std::mismatch(expected, expected + length, at + offset);
+                     note(offset + static_cast<std::size_t>(differs.first - expected));
+                     return false;
+                   });
   });
   if (found == bytes) { return std::nullopt; }
   return found.load();
@@ -140,8 +144,12 @@ std::optional<std::size_t> first_wrong(int device, content_check const& what) {
   device_guard const guard{device};
   if (along.way == direction::d2h) {
     PYXFER_TRY(cudaMemset(along.device_at(what.slot), poison, along.bytes));
-    lane const back{direction::h2d, number(along.host_at(what.slot)),
-                    number(along.device_at(what.slot)), along.bytes, along.bytes, 1};
+    lane const back{direction::h2d,
+                    number(along.host_at(what.slot)),
+                    number(along.device_at(what.slot)),
+                    along.bytes,
+                    along.bytes,
+                    1};
     copy_blocking(back, 0);
   }
   fetch(what);

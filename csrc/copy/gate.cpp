@@ -7,19 +7,21 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace pyxfer {
 namespace {
 
-/// What callbacks that are still to run will use: one may run when its gate is gone, and on a lost device none ever does.
+/// What callbacks that are still to run will use: one may run when its gate is gone, and on a lost
+/// device none ever does.
 class callback_states {
  public:
   void keep(std::shared_ptr<void> const& kept) {
-    std::lock_guard const held{lock_};
+    std::scoped_lock const held{lock_};
     kept_.emplace(kept.get(), kept);
   }
   std::shared_ptr<void> take(void* wanted) {
-    std::lock_guard const held{lock_};
+    std::scoped_lock const held{lock_};
     auto const found = kept_.find(wanted);
     auto taken = std::move(found->second);
     kept_.erase(found);

@@ -6,8 +6,9 @@
 
 namespace pyxfer {
 
-/// Holds a stream until everything that is to be timed has been queued behind it, so that the time between two events
-/// is the device's alone. It opens by itself after `timeout_s`, and says so: a sample behind such a gate is invalid.
+/// Holds a stream until everything that is to be timed has been queued behind it, so that the time
+/// between two events is the device's alone. It opens by itself after `timeout_s`, and says so: a
+/// sample behind such a gate is invalid.
 class gate {
  public:
   gate(stream_view on, double timeout_s);

@@ -24,7 +24,8 @@ void copy_split(bench& with, lane const& along, std::size_t turn) {
   auto const* const from = static_cast<char const*>(along.source(turn));
   for (std::size_t i = 0; i < width && i * part < along.bytes; ++i) {
     auto const bytes = std::min(part, along.bytes - i * part);
-    PYXFER_TRY(cudaMemcpyAsync(to + i * part, from + i * part, bytes, kind_of(along), with.on(i).handle()));
+    PYXFER_TRY(cudaMemcpyAsync(to + i * part, from + i * part, bytes, kind_of(along),
+                               with.on(i).handle()));
   }
 }
 
@@ -42,10 +43,12 @@ void copy_batch(bench& with, lane const& along, std::size_t first, std::size_t c
 #if CUDART_VERSION >= 13000
   auto* const sources = const_cast<void const**>(from.data());
   auto* const destinations = const_cast<void const**>(to.data());
-  PYXFER_TRY(cudaMemcpyBatchAsync(destinations, sources, sizes.data(), count, &attributes, &from_index, 1, with.on(0).handle()));
+  PYXFER_TRY(cudaMemcpyBatchAsync(destinations, sources, sizes.data(), count, &attributes,
+                                  &from_index, 1, with.on(0).handle()));
 #else
   std::size_t failed_at = 0;
-  PYXFER_TRY(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), count, &attributes, &from_index, 1, &failed_at, with.on(0).handle()));
+  PYXFER_TRY(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), count, &attributes,
+                                  &from_index, 1, &failed_at, with.on(0).handle()));
 #endif
 }
 
@@ -63,7 +66,8 @@ void copy_blocking(lane const& along, std::size_t turn) {
 }
 
 void copy_async(lane const& along, std::size_t turn, stream_view on) {
-  PYXFER_TRY(cudaMemcpyAsync(along.destination(turn), along.source(turn), along.bytes, kind_of(along), on.handle()));
+  PYXFER_TRY(cudaMemcpyAsync(along.destination(turn), along.source(turn), along.bytes,
+                             kind_of(along), on.handle()));
 }
 
 void issue(bench& with, issue_mode mode, lane const& along, std::size_t first, std::size_t count) {

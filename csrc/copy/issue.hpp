@@ -17,7 +17,8 @@ enum class issue_mode {
 
 [[nodiscard]] issue_mode issue_mode_of(std::string const& word);
 
-/// One cudaMemcpy; returns when the runtime says so, which for pageable memory may be before the last byte has arrived.
+/// One cudaMemcpy; returns when the runtime says so, which for pageable memory may be before the
+/// last byte has arrived.
 void copy_blocking(lane const& along, std::size_t turn);
 
 void copy_async(lane const& along, std::size_t turn, stream_view on);

@@ -10,8 +10,8 @@ enum class direction { h2d, d2h };
 
 [[nodiscard]] direction direction_of(std::string const& word);
 
-/// Where the transfers of one direction go: `slots` places `stride` bytes apart on both sides, used in turn, so that no
-/// transfer finds the last one's bytes in a cache.
+/// Where the transfers of one direction go: `slots` places `stride` bytes apart on both sides, used
+/// in turn, so that no transfer finds the last one's bytes in a cache.
 struct lane {
   direction way;
   std::uintptr_t host;
@@ -31,7 +31,7 @@ struct lane {
 
  private:
   [[nodiscard]] void* at(std::uintptr_t base, std::size_t turn) const {
-    return reinterpret_cast<void*>(base + turn % slots * stride);  // NOLINT(performance-no-int-to-ptr)
+    return reinterpret_cast<void*>(base + turn % slots * stride);
   }
 };
 

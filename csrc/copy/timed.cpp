@@ -13,7 +13,8 @@ constexpr double gate_timeout_s = 1.0;
 
 constexpr char const* the_copy = "a copy";
 
-/// Waited for before a copy that the host itself paces: a late stamp would make the copy look short.
+/// Waited for before a copy that the host itself paces: a late stamp would make the copy look
+/// short.
 constexpr char const* idle_event = "an event on an idle stream";
 
 }  // namespace

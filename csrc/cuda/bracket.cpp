@@ -9,7 +9,8 @@
 namespace pyxfer {
 namespace {
 
-/// The event clock's resolution, and the time between a host clock's reading and the call beside it.
+/// The event clock's resolution, and the time between a host clock's reading and the call beside
+/// it.
 constexpr double clock_slack_s = 1.5e-6;
 
 }  // namespace

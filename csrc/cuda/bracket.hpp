@@ -7,15 +7,16 @@
 
 namespace pyxfer {
 
-/// Around a drained device both clocks cover one span, and the events lie outside the host's readings. Why a trial whose
-/// events say less must not be used; empty where they do not.
+/// Around a drained device both clocks cover one span, and the events lie outside the host's
+/// readings. Why a trial whose events say less must not be used; empty where they do not.
 [[nodiscard]] char const* drained_fault(double elapsed_s, double wall_s) noexcept;
 
 /// Two events around somebody else's work.
 ///
-/// On a given stream they are recorded there. Without one the device is drained before and after, and they are recorded on
-/// an idle stream of the bracket's own: events there are not ordered with a framework's hidden streams, so the time between
-/// them is the host's, on the device's clock. Each end is one call, because every step between the events is measured too.
+/// On a given stream they are recorded there. Without one the device is drained before and after,
+/// and they are recorded on an idle stream of the bracket's own: events there are not ordered with
+/// a framework's hidden streams, so the time between them is the host's, on the device's clock.
+/// Each end is one call, because every step between the events is measured too.
 class bracket {
  public:
   explicit bracket(int device);

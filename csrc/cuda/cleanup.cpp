@@ -21,14 +21,14 @@ note_book& book() {
 
 void note_cleanup_failure(char const* text) noexcept {
   try {
-    std::lock_guard const held{book().lock};
+    std::scoped_lock const held{book().lock};
     book().notes.emplace_back(text);
-  } catch (std::exception const&) {  // out of memory while noting: nothing more can be done
+  } catch (std::exception const&) {  // NOLINT(bugprone-empty-catch): out of memory while noting
   }
 }
 
 std::vector<std::string> take_cleanup_failures() {
-  std::lock_guard const held{book().lock};
+  std::scoped_lock const held{book().lock};
   return std::exchange(book().notes, {});
 }
 

@@ -6,7 +6,7 @@
 #include "cuda/process.hpp"
 
 #include <array>
-#include <cstdio>
+#include <string_view>
 
 namespace pyxfer {
 namespace {
@@ -18,12 +18,13 @@ int attribute(cudaDeviceAttr which, int device) {
 }
 
 std::string uuid_text(CUuuid const& uuid) {
+  constexpr std::string_view digits = "0123456789abcdef";
   std::string text = "GPU-";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
-    std::array<char, 3> digits{};
-    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    auto const value = static_cast<unsigned char>(uuid.bytes[i]);
     if (i == 4 || i == 6 || i == 8 || i == 10) { text += '-'; }
-    text += digits.data();
+    text += digits[value / 16U];
+    text += digits[value % 16U];
   }
   return text;
 }
@@ -87,8 +88,9 @@ void synchronize_device(int device) {
 
 context_guard::context_guard(CUcontext wanted) {
   PYXFER_TRY(driver().cuCtxGetCurrent(&previous_));
-  changed_ = previous_ != wanted;
-  if (changed_) { PYXFER_TRY(driver().cuCtxSetCurrent(wanted)); }
+  if (previous_ == wanted) { return; }
+  PYXFER_TRY(driver().cuCtxSetCurrent(wanted));
+  changed_ = true;
 }
 
 context_guard::~context_guard() {

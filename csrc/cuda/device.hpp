@@ -41,14 +41,14 @@ class context_guard {
 
  private:
   CUcontext previous_{};
-  bool changed_;
+  bool changed_{false};
 };
 
 /// A device's primary context, made if need be.
 [[nodiscard]] CUcontext primary_context(int device);
 
-/// Makes a device's primary context current and puts back exactly what was current before, so that a framework in the
-/// same thread sees no change.
+/// Makes a device's primary context current and puts back exactly what was current before, so that
+/// a framework in the same thread sees no change.
 class device_guard {
  public:
   explicit device_guard(int device);
@@ -62,8 +62,8 @@ class device_guard {
   CUcontext previous_{};
 };
 
-/// Release something of a device. Where the device cannot even be made current, it is released all the same and the
-/// failure thrown then: there is no second try.
+/// Release something of a device. Where the device cannot even be made current, it is released all
+/// the same and the failure thrown then: there is no second try.
 template <typename Release>
 void release_on(int device, Release const& release) {
   std::optional<device_guard> guard;

@@ -7,8 +7,9 @@
 
 namespace pyxfer {
 
-/// The driver calls that take other libraries' handles. A runtime handle must not cross CUDA majors, a driver handle may
-/// (CUDA driver API, "version mixing rules"), and torch brings CUDA 13 where TensorFlow brings 12.
+/// The driver calls that take other libraries' handles. A runtime handle must not cross CUDA
+/// majors, a driver handle may (CUDA driver API, "version mixing rules"), and torch brings CUDA 13
+/// where TensorFlow brings 12.
 struct driver_table {
   CUresult (*cuCtxGetCurrent)(CUcontext*);
   CUresult (*cuCtxSetCurrent)(CUcontext);
@@ -26,8 +27,8 @@ struct driver_table {
   CUresult (*cuGetErrorString)(CUresult, char const**);
 };
 
-/// Found on first use through the runtime, so that nothing links against libcuda. Throws where there is no driver, and
-/// tries again at the next call.
+/// Found on first use through the runtime, so that nothing links against libcuda. Throws where
+/// there is no driver, and tries again at the next call.
 [[nodiscard]] driver_table const& driver();
 
 /// Whether the driver has a function of that API version; false also where there is no driver.

@@ -8,14 +8,15 @@
 namespace pyxfer {
 namespace {
 
-/// "driver().cuEventRecord(e, s)" and "cudaMalloc(&p, n)" both begin their function's name with "cu".
+/// "driver().cuEventRecord(e, s)" and "cudaMalloc(&p, n)" both begin their function's name with
+/// "cu".
 std::string called_function(std::string const& expression) {
   auto const begin = expression.find("cu");
   if (begin == std::string::npos) { return expression; }
   auto end = begin;
-  while (end < expression.size() &&
-         (std::isalnum(static_cast<unsigned char>(expression[end])) != 0 ||
-          expression[end] == '_')) {
+  while (
+      end < expression.size() &&
+      (std::isalnum(static_cast<unsigned char>(expression[end])) != 0 || expression[end] == '_')) {
     ++end;
   }
   return expression.substr(begin, end - begin);
@@ -26,7 +27,8 @@ bool is_unavailable(int code) {
          code == cudaErrorStubLibrary;
 }
 
-/// Codes after which every later call in the process fails as well (CUDA runtime API, "sticky" errors).
+/// Codes after which every later call in the process fails as well (CUDA runtime API, "sticky"
+/// errors).
 bool is_lost(int code) {
   switch (code) {
     case cudaErrorDevicesUnavailable:

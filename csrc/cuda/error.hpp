@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <string>
 
-/// Typed errors below, the macro that raises them last. A failed call is thrown out of line, so that a check costs a
-/// comparison.
+/// Typed errors below, the macro that raises them last. A failed call is thrown out of line, so
+/// that a check costs a comparison.
 namespace pyxfer {
 
 /// A CUDA call failed: which one, where in csrc/, with which code, and what to do about it.

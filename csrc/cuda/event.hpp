@@ -6,7 +6,8 @@
 
 namespace pyxfer {
 
-/// A timestamp on a stream, in driver-API form: it may be recorded on any library's stream of the same device.
+/// A timestamp on a stream, in driver-API form: it may be recorded on any library's stream of the
+/// same device.
 class event {
  public:
   explicit event(int device);

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -56,9 +57,7 @@ host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
 void host_buffer::map_pages() {
   void* const found = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) {  // NOLINT(performance-no-int-to-ptr): the system's own macro
-    throw std::bad_alloc{};
-  }
+  if (found == MAP_FAILED) { throw std::bad_alloc{}; }
   data_ = found;
   touch(data_, size_);
 }
@@ -69,7 +68,8 @@ void host_buffer::lock_pages() {
   if (kind_ == memory_kind::registered) {
     PYXFER_TRY(cudaHostRegister(data_, size_, cudaHostRegisterPortable));
   } else {
-    unsigned int const combined = kind_ == memory_kind::write_combined ? cudaHostAllocWriteCombined : 0U;
+    unsigned int const combined =
+        kind_ == memory_kind::write_combined ? cudaHostAllocWriteCombined : 0U;
     PYXFER_TRY(cudaHostAlloc(&data_, size_, cudaHostAllocPortable | combined));
   }
   locking_s_ = seconds_between(begin, host_clock::now());
@@ -106,13 +106,9 @@ void host_buffer::close() {
 
 void host_buffer::release(void* data) {
   // The mapping goes whatever the runtime answers, and in a forked child too.
-  struct unmap {
-    void* data;
-    std::size_t size;
-    ~unmap() {
-      if (data != nullptr) { ::munmap(data, size); }
-    }
-  } const mapping{is_mapped_here(kind_) ? data : nullptr, size_};
+  auto const unmap = [this](void* mapped) { ::munmap(mapped, size_); };
+  std::unique_ptr<void, decltype(unmap)> const mapping{is_mapped_here(kind_) ? data : nullptr,
+                                                       unmap};
   if (kind_ == memory_kind::pageable || !same_process()) { return; }
   release_on(device_, [&] {
     if (kind_ == memory_kind::registered) {

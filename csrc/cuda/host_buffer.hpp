@@ -26,11 +26,12 @@ class host_buffer {
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
-  /// Seconds that the page-locking call took; zero for pageable memory. Pages of registered memory were touched before,
-  /// pages of pinned memory are made by the call.
+  /// Seconds that the page-locking call took; zero for pageable memory. Pages of registered memory
+  /// were touched before, pages of pinned memory are made by the call.
   [[nodiscard]] double locking_s() const noexcept { return locking_s_; }
 
-  /// Give the pages of a range back to the system, so that its next use touches them first. Pageable memory only.
+  /// Give the pages of a range back to the system, so that its next use touches them first.
+  /// Pageable memory only.
   void forget(std::size_t offset, std::size_t bytes);
 
   void close();

@@ -14,7 +14,8 @@ class stream_view {
   CUstream handle_;
 };
 
-/// A non-blocking stream of pyxfer's own: it never waits for the legacy default stream, nor makes that wait.
+/// A non-blocking stream of pyxfer's own: it never waits for the legacy default stream, nor makes
+/// that wait.
 class stream {
  public:
   explicit stream(int device);

@@ -30,9 +30,8 @@ bool poll(event const& until, double seconds, Ended const& ended) {
 }  // namespace
 
 bool wait_for(event const& until, double seconds, std::atomic<bool> const* cancelled) {
-  return poll(until, seconds, [&] {
-    return cancelled != nullptr && cancelled->load(std::memory_order_relaxed);
-  });
+  return poll(until, seconds,
+              [&] { return cancelled != nullptr && cancelled->load(std::memory_order_relaxed); });
 }
 
 void wait(event const& until, patience const& limit, char const* what) {
@@ -40,7 +39,8 @@ void wait(event const& until, patience const& limit, char const* what) {
   if (limit.cancelled()) { throw cancelled_error(std::string{"cancelled during "} + what); }
   std::ostringstream text;
   text << "The device did not finish " << what << " within " << limit.seconds()
-       << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in dmesg.";
+       << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in "
+          "dmesg.";
   throw timeout_error(text.str());
 }
 

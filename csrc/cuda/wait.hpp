@@ -10,7 +10,8 @@ namespace pyxfer {
 
 using host_clock = std::chrono::steady_clock;
 
-[[nodiscard]] inline double seconds_between(host_clock::time_point from, host_clock::time_point to) {
+[[nodiscard]] inline double seconds_between(host_clock::time_point from,
+                                            host_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
@@ -33,12 +34,14 @@ class patience {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
-/// Poll until the device has passed `until`; false after `seconds`. It spins at first, because a sleep would show in the
-/// clocks of short copies, and never blocks inside the driver, because nothing could end that.
+/// Poll until the device has passed `until`; false after `seconds`. It spins at first, because a
+/// sleep would show in the clocks of short copies, and never blocks inside the driver, because
+/// nothing could end that.
 [[nodiscard]] bool wait_for(event const& until, double seconds,
                             std::atomic<bool> const* cancelled = nullptr);
 
-/// The same, but throws `timeout_error` or `cancelled_error`. `what` completes "The device did not finish ...".
+/// The same, but throws `timeout_error` or `cancelled_error`. `what` completes "The device did not
+/// finish ...".
 void wait(event const& until, patience const& limit, char const* what);
 
 }  // namespace pyxfer

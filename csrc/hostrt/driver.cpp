@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include "device.hpp"
 #include "driver_call.hpp"
@@ -81,9 +82,10 @@ CUresult get_device_uuid(CUuuid* uuid, CUdevice device) {
   return driver_call<index_of("cuDeviceGetUuid")>([&] {
     if (uuid == nullptr) return cudaErrorInvalidValue;
     if (!is_device(device)) return cudaErrorInvalidDevice;
-    constexpr char recognisable[sizeof(uuid->bytes)] = "pyxfer host mem";
-    std::memcpy(uuid->bytes, recognisable, sizeof(recognisable));
-    uuid->bytes[sizeof(recognisable) - 1] = static_cast<char>(device);
+    constexpr std::string_view recognisable = "pyxfer host mem";
+    static_assert(recognisable.size() + 1 == sizeof(uuid->bytes));
+    std::memcpy(uuid->bytes, recognisable.data(), recognisable.size());
+    uuid->bytes[recognisable.size()] = static_cast<char>(device);
     return cudaSuccess;
   });
 }

@@ -97,9 +97,11 @@ cudaError_t cudaMemcpyBatchAsync(void* const* dsts, void const* const* srcs,
   return run_batch({dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, nullptr, stream);
 }
 #else
+// NOLINTBEGIN(readability-non-const-parameter): the signature is CUDA's
 cudaError_t cudaMemcpyBatchAsync(void** dsts, void** srcs, std::size_t* sizes, std::size_t count,
                                  cudaMemcpyAttributes* attrs, std::size_t* attrsIdxs,
                                  std::size_t numAttrs, std::size_t* failIdx, cudaStream_t stream) {
   return run_batch({dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, failIdx, stream);
 }
+// NOLINTEND(readability-non-const-parameter)
 #endif

@@ -138,9 +138,9 @@ TEST_F(copy_bench, gives_draining_up_within_a_second_and_notes_it) {
   auto const begun = now_s();
   used.drain();
   EXPECT_LT(now_s() - begun, 1);
-  EXPECT_EQ(take_cleanup_failures(),
-            std::vector<std::string>{
-                "a copy was still under way half a second after it was given up"});
+  EXPECT_EQ(
+      take_cleanup_failures(),
+      std::vector<std::string>{"a copy was still under way half a second after it was given up"});
 }
 
 TEST_F(copy_bench, notes_that_it_cannot_be_drained) {

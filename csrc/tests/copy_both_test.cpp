@@ -25,8 +25,8 @@ struct grounds {
   ground down;
 };
 
-/// Both sides must be valid and take the modelled time at least, and in one of several tries not much more: another program
-/// may take the core from some.
+/// Both sides must be valid and take the modelled time at least, and in one of several tries not
+/// much more: another program may take the core from some.
 template <typename Try>
 void expect_modelled(double h2d_s, double d2h_s, Try const& attempt) {
   constexpr double slack = 1.8;
@@ -35,8 +35,7 @@ void expect_modelled(double h2d_s, double d2h_s, Try const& attempt) {
     found = attempt();
     EXPECT_GE(found[h2d].elapsed_s, h2d_s * rounding);
     EXPECT_GE(found[d2h].elapsed_s, d2h_s * rounding);
-    auto const quiet =
-        found[h2d].elapsed_s < slack * h2d_s && found[d2h].elapsed_s < slack * d2h_s;
+    auto const quiet = found[h2d].elapsed_s < slack * h2d_s && found[d2h].elapsed_s < slack * d2h_s;
     if (quiet && found[h2d].invalid.empty() && found[d2h].invalid.empty()) { return; }
   }
   ADD_FAILURE() << "h2d: " << found[h2d].elapsed_s << " s " << found[h2d].invalid
@@ -143,10 +142,11 @@ TEST_F(copy_both_gated, gives_up_on_a_device_that_stalls) {
   grounds const land{memory_kind::pinned};
   bench used{0, 2, patience{0.05}};
   hostrt::stall("cudaMemcpyAsync", 2, 1000);
-  EXPECT_EQ(text_of<timeout_error>([&] {
-              static_cast<void>(time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0}));
-            }).rfind("The device did not finish the d2h side of a copy both ways within 0.05 s.", 0),
-            0U);
+  EXPECT_EQ(
+      text_of<timeout_error>([&] {
+        static_cast<void>(time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0}));
+      }).rfind("The device did not finish the d2h side of a copy both ways within 0.05 s.", 0),
+      0U);
   EXPECT_EQ(take_cleanup_failures().size(), 1U);
   hostrt::release_stalls();
 }
@@ -157,7 +157,8 @@ TEST_F(copy_both_threads, measures_each_side_while_the_other_runs) {
   hostrt::model_link({rate, 0}, {rate, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pageable, 4};
-  expect_modelled(crossing_s, crossing_s, [&] { return time_both_threads(used, land.lanes(), 4, 0); });
+  expect_modelled(crossing_s, crossing_s,
+                  [&] { return time_both_threads(used, land.lanes(), 4, 0); });
   for (std::size_t turn = 0; turn < 4; ++turn) {
     EXPECT_TRUE(land.up.has_arrived(turn) && land.down.has_arrived(turn));
   }

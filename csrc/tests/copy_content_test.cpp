@@ -15,7 +15,9 @@ using bytes = std::vector<unsigned char>;
 constexpr std::array<std::size_t, 12> odd_lengths{1,    2,    7,    8,    9,    63,
                                                   4095, 4096, 4097, 8191, 8193, 100003};
 
-std::uintptr_t address_of(bytes const& what) { return reinterpret_cast<std::uintptr_t>(what.data()); }
+std::uintptr_t address_of(bytes const& what) {
+  return reinterpret_cast<std::uintptr_t>(what.data());
+}
 
 bytes filled(std::size_t length, std::uint64_t seed) {
   bytes made(length);
@@ -78,7 +80,7 @@ TEST(copy_fill, writes_nothing_beyond) {
 
 TEST(copy_fill, uses_every_value_of_a_byte_about_as_often) {
   std::array<std::size_t, 256> counts{};
-  for (auto const each : filled(256 * 1024, 3)) { ++counts.at(each); }
+  for (auto const each : filled(256 * kib, 3)) { ++counts.at(each); }
   for (auto const count : counts) {
     EXPECT_GT(count, 800U);
     EXPECT_LT(count, 1250U);
@@ -108,7 +110,8 @@ TEST(copy_first_unlike, finds_a_single_changed_bit_at_any_offset) {
 }
 
 TEST(copy_first_unlike, covers_large_buffers_to_the_last_byte) {
-  for (std::size_t const length : {16 * mib - 1, 16 * mib, 16 * mib + 1, 24 * mib + 2, 32 * mib + 1, 32 * mib + 3}) {
+  for (std::size_t const length :
+       {16 * mib - 1, 16 * mib, 16 * mib + 1, 24 * mib + 2, 32 * mib + 1, 32 * mib + 3}) {
     auto made = filled(length, 6);
     EXPECT_EQ(first_unlike(address_of(made), length, 6), std::nullopt);
     for (auto const at : {length - 1, length / 2, length / 4 * 3, std::size_t{8} * mib}) {
@@ -133,9 +136,10 @@ TEST(copy_first_unlike, finds_another_seed) {
 
 TEST(copy_first_unlike, looks_at_an_address_of_any_alignment) {
   bytes made(1100);
+  auto const begin = reinterpret_cast<std::uintptr_t>(made.data());
   for (std::size_t shift = 0; shift < 16; ++shift) {
-    fill(address_of(made) + shift, 1000, 4);
-    EXPECT_EQ(first_unlike(address_of(made) + shift, 1000, 4), std::nullopt);
+    fill(begin + shift, 1000, 4);
+    EXPECT_EQ(first_unlike(begin + shift, 1000, 4), std::nullopt);
   }
 }
 

@@ -90,9 +90,9 @@ TEST_F(copy_issue, split_makes_a_copy_a_stream_and_none_of_nothing) {
     std::size_t bytes;
     long copies;
   };
-  for (auto const& [bytes, copies] : {expectation{100, 1}, expectation{4096, 1},
-                                      expectation{4097, 2}, expectation{16384, 4},
-                                      expectation{16385, 3}, expectation{mib, 4}}) {
+  for (auto const& [bytes, copies] :
+       {expectation{100, 1}, expectation{4096, 1}, expectation{4097, 2}, expectation{16384, 4},
+        expectation{16385, 3}, expectation{mib, 4}}) {
     ground const land{direction::h2d, bytes};
     hostrt::reset();
     issue(with, issue_mode::split, land.along(), 0, 1);

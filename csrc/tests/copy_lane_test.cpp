@@ -39,14 +39,16 @@ TEST(copy_lane, that_is_sound_is_accepted) {
 }
 
 TEST(copy_lane, without_an_address_is_refused) {
-  for (auto const& made : {lane{direction::h2d, 0, 1, 1, 1, 1}, lane{direction::h2d, 1, 0, 1, 1, 1}}) {
+  for (auto const& made :
+       {lane{direction::h2d, 0, 1, 1, 1, 1}, lane{direction::h2d, 1, 0, 1, 1, 1}}) {
     EXPECT_EQ(text_of<std::invalid_argument>([&] { validate(made); }),
               "a lane needs a host and a device address");
   }
 }
 
 TEST(copy_lane, without_a_byte_or_a_slot_is_refused) {
-  for (auto const& made : {lane{direction::h2d, 1, 1, 0, 1, 1}, lane{direction::h2d, 1, 1, 1, 1, 0}}) {
+  for (auto const& made :
+       {lane{direction::h2d, 1, 1, 0, 1, 1}, lane{direction::h2d, 1, 1, 1, 1, 0}}) {
     EXPECT_EQ(text_of<std::invalid_argument>([&] { validate(made); }),
               "a lane needs at least one byte and one slot");
   }

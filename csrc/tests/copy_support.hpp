@@ -13,8 +13,8 @@ namespace pyxfer::tests {
 inline constexpr std::size_t kib = 1024;
 inline constexpr std::size_t mib = 1024 * kib;
 
-/// The memory of one lane. Its sources are random, and no byte of a destination is yet what will arrive there; the
-/// device's side is read directly, which the host runtime's memory allows.
+/// The memory of one lane. Its sources are random, and no byte of a destination is yet what will
+/// arrive there; the device's side is read directly, which the host runtime's memory allows.
 class ground {
  public:
   ground(direction way, std::size_t bytes, memory_kind kind = memory_kind::pinned,

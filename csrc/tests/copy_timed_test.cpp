@@ -9,7 +9,8 @@
 namespace pyxfer::tests {
 namespace {
 
-constexpr double rate = 200e6;  // bytes a second; slow against any memory, so that a busy core does not show
+constexpr double rate =
+    200e6;  // bytes a second; slow against any memory, so that a busy core does not show
 constexpr std::size_t size = mib;
 constexpr double crossing_s = static_cast<double>(size) / rate;
 /// An event gives milliseconds in single precision.
@@ -81,7 +82,8 @@ TEST_F(copy_time_gated, is_the_same_for_every_mode) {
 
 TEST_F(copy_time_gated, leaves_out_the_warm_up) {
   for (auto const* const call : {"cudaMemcpyAsync", "cudaMemcpyBatchAsync"}) {
-    auto const mode = std::string{call} == "cudaMemcpyAsync" ? issue_mode::split : issue_mode::batch;
+    auto const mode =
+        std::string{call} == "cudaMemcpyAsync" ? issue_mode::split : issue_mode::batch;
     bench used{0, 2, patience{60}};
     ground const land{direction::h2d, 64 * kib};
     hostrt::stall(call, 1, 0.3);
@@ -216,7 +218,8 @@ TEST_F(copy_time_on_stream, dispatches_a_pageable_copy_as_long_as_it_takes) {
 
 TEST_F(copy_time_on_stream, divides_a_transfer_over_its_streams) {
   bench used{0, 5, patience{60}};
-  for (auto const bytes : {std::size_t{1}, std::size_t{4097}, std::size_t{5 * 4096 - 1}, size + 1}) {
+  for (auto const bytes :
+       {std::size_t{1}, std::size_t{4097}, std::size_t{5 * 4096 - 1}, size + 1}) {
     ground const land{direction::d2h, bytes};
     static_cast<void>(time_on_stream(used, issue_mode::split, land.along(), 0));
     EXPECT_TRUE(land.has_arrived(0)) << bytes;
@@ -227,9 +230,8 @@ TEST_F(copy_time_on_stream, reports_every_failure_and_leaves_no_stream_blocked) 
   ground const land{direction::d2h, 16 * kib, memory_kind::pageable};
   for (auto const mode : every_mode) {
     expect_every_failure_reported([&] {
-      run_on_bench(3, [&](bench& used) {
-        static_cast<void>(time_on_stream(used, mode, land.along(), 0));
-      });
+      run_on_bench(
+          3, [&](bench& used) { static_cast<void>(time_on_stream(used, mode, land.along(), 0)); });
     });
   }
 }

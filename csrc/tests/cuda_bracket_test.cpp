@@ -110,8 +110,9 @@ TEST_F(cuda_bracket, may_be_used_again) {
 
 TEST_F(cuda_bracket, that_was_never_used_has_no_time) {
   bracket const around{0};
-  EXPECT_EQ(text_of<cuda_error>([&] { static_cast<void>(around.elapsed_s()); })
-                .rfind("cuEventElapsedTime failed with CUDA_ERROR_INVALID_HANDLE (400)", 0),
+  EXPECT_EQ(text_of<cuda_error>([&] {
+              static_cast<void>(around.elapsed_s());
+            }).rfind("cuEventElapsedTime failed with CUDA_ERROR_INVALID_HANDLE (400)", 0),
             0U);
 }
 

@@ -23,9 +23,11 @@ std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZ
 /// How many pages of a range are in memory; nothing where a part of it is not mapped.
 std::optional<std::size_t> resident_pages(std::uintptr_t address, std::size_t bytes) {
   std::vector<unsigned char> found((bytes + page_bytes() - 1) / page_bytes());
-  if (::mincore(reinterpret_cast<void*>(address), bytes, found.data()) != 0) { return std::nullopt; }
-  return static_cast<std::size_t>(
-      std::count_if(found.begin(), found.end(), [](unsigned char page) { return (page & 1U) != 0; }));
+  if (::mincore(reinterpret_cast<void*>(address), bytes, found.data()) != 0) {
+    return std::nullopt;
+  }
+  return static_cast<std::size_t>(std::count_if(
+      found.begin(), found.end(), [](unsigned char page) { return (page & 1U) != 0; }));
 }
 
 /// The size of this process's address space.
@@ -241,9 +243,9 @@ TEST_F(cuda_host_buffer, forgets_only_what_is_pageable) {
 TEST_F(cuda_host_buffer, forgets_only_what_is_inside) {
   constexpr auto most = std::numeric_limits<std::size_t>::max();
   host_buffer buffer{2 * page_bytes(), memory_kind::pageable, 0};
-  for (auto const& [offset, bytes] :
+  for (auto const& range :
        {std::pair{page_bytes(), 2 * page_bytes()}, {3 * page_bytes(), 0}, {page_bytes(), most}}) {
-    EXPECT_EQ(text_of<std::out_of_range>([&] { buffer.forget(offset, bytes); }),
+    EXPECT_EQ(text_of<std::out_of_range>([&] { buffer.forget(range.first, range.second); }),
               "the range to forget is not inside the buffer");
   }
 }

@@ -1,7 +1,7 @@
 #include "cuda/device.hpp"
 
-#include "cuda/stream.hpp"
 #include "copy/gate.hpp"
+#include "cuda/stream.hpp"
 #include "engine_support.hpp"
 
 #include <future>

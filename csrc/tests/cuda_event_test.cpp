@@ -122,14 +122,15 @@ TEST_F(cuda_event, that_has_not_passed_gives_no_time) {
   start.record(own.view());
   gate held{own.view(), 60};
   stop.record(own.view());
-  EXPECT_EQ(text_of<cuda_error>([&] { static_cast<void>(stop.seconds_since(start)); })
-                .rfind("cuEventElapsedTime failed with CUDA_ERROR_NOT_READY (600)", 0),
+  EXPECT_EQ(text_of<cuda_error>([&] {
+              static_cast<void>(stop.seconds_since(start));
+            }).rfind("cuEventElapsedTime failed with CUDA_ERROR_NOT_READY (600)", 0),
             0U);
   held.open();
 }
 
 TEST_F(cuda_event, on_a_device_that_is_lost_says_so) {
-  event reached{0};
+  event const reached{0};
   hostrt::lose_device(cudaErrorIllegalAddress);
   EXPECT_THROW(static_cast<void>(reached.passed()), device_lost_error);
   hostrt::reset();

@@ -86,9 +86,10 @@ TEST_F(cuda_wait, tells_the_truth_about_an_event_that_passed_although_cancelled)
 
 TEST_F(cuda_wait, that_is_too_long_says_for_what_and_how_long_and_where_to_look) {
   auto const text = text_of<timeout_error>([this] { wait(awaited(), patience{0.05}, "a copy"); });
-  EXPECT_EQ(text,
-            "The device did not finish a copy within 0.05 s. Another program may hold it, or it has "
-            "hung: look at nvidia-smi and for Xid in dmesg.");
+  EXPECT_EQ(
+      text,
+      "The device did not finish a copy within 0.05 s. Another program may hold it, or it has "
+      "hung: look at nvidia-smi and for Xid in dmesg.");
 }
 
 TEST_F(cuda_wait, that_is_cancelled_says_during_what) {
@@ -111,7 +112,8 @@ TEST_F(cuda_wait, ends_when_the_device_is_lost) {
 TEST(patience, shares_its_flag_with_its_copies) {
   auto const flag = std::make_shared<std::atomic<bool>>(false);
   patience const first{2, flag};
-  auto const copied = first;
+  std::vector<patience> const copies{first, first};
+  auto const& copied = copies.back();
   auto const shorter = first.lasting(0.5);
   EXPECT_FALSE(copied.cancelled() || shorter.cancelled());
   *flag = true;

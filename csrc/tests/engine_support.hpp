@@ -41,7 +41,8 @@ inline long count_of(std::string const& call) {
   return found == made.end() ? 0 : found->second;
 }
 
-/// Starts with nothing ordered, and ends with nothing left allocated or unsaid. A test that hangs kills the process.
+/// Starts with nothing ordered, and ends with nothing left allocated or unsaid. A test that hangs
+/// kills the process.
 class engine_test : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -79,7 +80,8 @@ inline bool only_explains(std::string const& call) {
   return such.count(call) != 0;
 }
 
-/// Run `action` with one call failing: the failure must be thrown or noted, and nothing may be left of it.
+/// Run `action` with one call failing: the failure must be thrown or noted, and nothing may be left
+/// of it.
 inline void expect_failure_reported(std::function<void()> const& action, std::string const& call,
                                     int nth) {
   SCOPED_TRACE("call " + std::to_string(nth) + " of " + call + " fails");

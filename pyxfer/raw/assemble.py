@@ -78,7 +78,7 @@ class Assembler:
     ) -> Fact[Rate]:
         reason = found.unavailable or (found.series.failure if found.series else None)
         if summary is None:
-            return unknown(reason or _why_no_trial(trials))
+            return unknown(reason or why_no_trial(trials))
         if found.verified.value is False:
             return unknown("what arrived was not what was sent, so no bandwidth is given")
         return credible_rate(moved, summary, self.link.most_gbps(side))
@@ -100,10 +100,8 @@ class Assembler:
             remarks += [doubt] if doubt else []
         if found.series is not None and found.series.failure and summary is not None:
             remarks.append(Remark("failed", f"it ended early: {found.series.failure}"))
-        if valid and len(valid) < len(trials):
-            share = format_percent(1 - len(valid) / len(trials))
-            reason = next(trial.invalid for trial in trials if trial.invalid)
-            remarks.append(Remark("invalid-trials", f"{share} of the trials were not used: {reason}"))
+        unused = unused_remark(trials)
+        remarks += [unused] if unused else []
         return tuple(remarks)
 
 
@@ -179,7 +177,18 @@ def summary_of(seconds: Sequence[float | None]) -> Summary | None:
     return stats.summarise(known) if known else None
 
 
-def _why_no_trial(trials: Sequence[Trial]) -> str:
+def unused_remark(trials: Sequence[Trial]) -> Remark | None:
+    """What became of the trials that do not count, where others do."""
+    reasons = [trial.invalid for trial in trials if trial.invalid is not None]
+    if not reasons or len(reasons) == len(trials):
+        return None
+    return Remark(
+        "invalid-trials", f"{format_percent(len(reasons) / len(trials))} of the trials were not used: {reasons[0]}"
+    )
+
+
+def why_no_trial(trials: Sequence[Trial]) -> str:
+    """Why there is no time: no trial at all, or none that counts."""
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
     return f"no trial was valid: {invalid}" if invalid else NO_TRIAL
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from pyxfer import stats
-from pyxfer.errors import UsageError
+from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.machine.caches import last_level_bytes
 from pyxfer.machine.devices import find_device
 from pyxfer.machine.link import link_under_load, read_link, with_load
 from pyxfer.machine.numa import bind, device_node
-from pyxfer.model import Device, Direction, Fact, Link, Measurement, Rate, Remark, Side, Trial, unknown
+from pyxfer.model import (
+    Device,
+    Direction,
+    Fact,
+    Link,
+    Measurement,
+    Rate,
+    Remark,
+    Share,
+    Side,
+    Summary,
+    Trial,
+    unknown,
+)
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
-from pyxfer.raw.assemble import ceiling_share, credible_rate, summary_of
+from pyxfer.raw.assemble import ceiling_share, credible_rate, summary_of, unused_remark, why_no_trial
 from pyxfer.raw.request import DEFAULT_PRECISION, between
 from pyxfer.raw.subjects import RawSubject, make_subject
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
@@ -24,6 +39,7 @@ from pyxfer.raw.ways import DIRECTIONS, Way, known_word
 from pyxfer.raw.workshop import Workshop
 from pyxfer.sampling.bracket import Bracket
 from pyxfer.sampling.exclusive import turn
+from pyxfer.sampling.interruptible import GRACE_S, Ending, run_interruptible
 from pyxfer.sampling.rounds import Group, Sampler
 from pyxfer.sampling.streams import StreamLike
 from pyxfer.units import format_seconds
@@ -32,10 +48,19 @@ if TYPE_CHECKING:
     from pyxfer.sampling.subject import Series, Subject
 
 Sync = Callable[[], object]
+Result = TypeVar("Result")
 WARM_CALLS = 2
 # The event clock ticks in half microseconds, and an event is recorded a few after it was asked for.
 CLOCK_TOLERANCE_S = 10e-6
 CLOCK_TOLERANCE = 0.02
+
+
+class _OwnError(Exception):
+    """Holds what the callable raised."""
+
+    def __init__(self, error: CudaError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class CallableSubject:
@@ -51,6 +76,13 @@ class CallableSubject:
         self._side = side
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One call; its error ends the sampling, which would else take a CUDA error for one route's own."""
+        try:
+            return self.once(round_index)
+        except CudaError as error:
+            raise _OwnError(error) from error
+
+    def once(self, round_index: int) -> Mapping[Side, Trial]:
         """One call."""
         bracket, call = self._bracket, self._call
         bracket.begin()
@@ -59,6 +91,43 @@ class CallableSubject:
         bracket.end(self._sync)
         trial = Trial(round_index, bracket.elapsed_s, bracket.dispatch_s, bracket.wall_s, invalid=bracket.fault)
         return {self._side: trial}
+
+
+class ReferenceSubject:
+    """The raw copy that a callable is set against. It runs apart from the thread that Ctrl-C has to reach."""
+
+    anchor = None
+
+    def __init__(self, subject: RawSubject, shop: Workshop) -> None:
+        self.key = subject.key
+        self.direction: Direction = subject.way.direction
+        self._subject = subject
+        self._shop = shop
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One window of copies."""
+        return _apart(self._shop, lambda: self._subject.trial(round_index))
+
+
+def _apart(shop: Workshop, work: Callable[[], Result]) -> Result:
+    """Do it in a thread of its own; on Ctrl-C a device that does not answer is left to that thread."""
+    done: list[Result] = []
+    ending = run_interruptible(lambda: done.append(work()), shop.cancel)
+    if ending is Ending.STUCK:
+        shop.leave()
+    if ending is not Ending.DONE:
+        raise KeyboardInterrupt
+    return done[0]
+
+
+def _release(shop: Workshop) -> None:
+    """Release it in a thread of its own, and after Ctrl-C wait for no device that does not answer."""
+    faults: list[str] = []
+    thread = threading.Thread(target=lambda: faults.extend(shop.close()), name="pyxfer-releasing", daemon=True)
+    thread.start()
+    thread.join(GRACE_S if shop.cancelled() else None)
+    for fault in faults:
+        warnings.warn(fault, CleanupWarning, stacklevel=2)
 
 
 def measure(
@@ -117,7 +186,7 @@ def _checked_way(fn: object, nbytes: int | None, direction: str | None) -> Way |
 @contextlib.contextmanager
 def _reference(
     choice: Choice, device: Device, way: Way | None, nbytes: int | None
-) -> Iterator[tuple[RawSubject | None, Link]]:
+) -> Iterator[tuple[ReferenceSubject | None, Link]]:
     """The raw copy that the callable is set against, on an awake link."""
     link = read_link(choice.engine, device)
     if way is None or nbytes is None:
@@ -130,31 +199,40 @@ def _reference(
         with bind(choice.engine, device_node(device)):
             arena = shop.allocate([way.memory], nbytes, cache)
         lane = arena.lane("h2d", way.memory, min(WAKE_BYTES, nbytes))
-        state = wake_link(shop.copier(1), lane, lambda: link_under_load(device), shop.cancelled, gated=True)
+        copier = shop.copier(1)
+        state = _apart(
+            shop, lambda: wake_link(copier, lane, lambda: link_under_load(device), shop.cancelled, gated=True)
+        )
         subject = make_subject(choice.engine, way, nbytes, arena, shop.copier(way.streams), device.index)
-        subject.calibrate()
-        yield subject, with_load(link, state)
+        _apart(shop, subject.calibrate)
+        yield ReferenceSubject(subject, shop), with_load(link, state)
     finally:
-        shop.close()
+        _release(shop)
 
 
 def _sample(
     fn: Callable[[], object],
     bracket: Bracket,
     sync: Sync | None,
-    reference: RawSubject | None,
+    reference: ReferenceSubject | None,
     precision: float,
     budget_s: float,
     seed: int,
 ) -> tuple[Series, Series | None, float]:
-    side: Side = "h2d" if reference is None else _side_of(reference.way.direction)
+    side: Side = "h2d" if reference is None else _side_of(reference.direction)
     subject = CallableSubject(fn, bracket, sync, side, reference.key if reference else None)
-    first_s = subject.trial(0)[side].elapsed_s
+    first_s = subject.once(0)[side].elapsed_s
     for _ in range(WARM_CALLS):
-        subject.trial(0)
+        subject.once(0)
     members: list[Subject] = [subject, *([reference] if reference else [])]
     group = Group.of("measure", members)
-    Sampler([group], precision, time.perf_counter() + budget_s, seed).run()
+    raised: CudaError | None = None
+    try:
+        Sampler([group], precision, time.perf_counter() + budget_s, seed).run()
+    except _OwnError as own:
+        raised = own.error
+    if raised is not None:
+        raise raised
     return group.series[0], group.series[1] if reference else None, first_s
 
 
@@ -172,16 +250,17 @@ def _result(
 ) -> Measurement:
     direction: Direction = way.direction if way else "h2d"
     side = _side_of(direction)
-    trials = tuple(series.trials[side])
-    summary = stats.summarise([trial.elapsed_s for trial in trials])
-    wall = summary_of([trial.wall_s for trial in trials])
+    trials = tuple(series.trials.get(side, ()))
+    valid = [trial for trial in trials if trial.invalid is None]
+    summary = summary_of([trial.elapsed_s for trial in valid])
+    wall = summary_of([trial.wall_s for trial in valid])
     moved = (nbytes or 0) * (2 if side == "sum" else 1)
-    rate: Fact[Rate] = (
-        unknown("no nbytes were given") if not moved else credible_rate(moved, summary, link.most_gbps(side))
-    )
+    rate = _rate(moved, summary, trials, link.most_gbps(side))
     peak = link.peak_gbps(side)
-    remarks = [stats.instability([trial.elapsed_s for trial in trials], precision, budget_s)]
-    if bracket.word == "drained" and wall is not None:
+    remarks = [unused_remark(trials)]
+    if summary is not None:
+        remarks.append(stats.instability([trial.elapsed_s for trial in valid], precision, budget_s))
+    if bracket.word == "drained" and summary is not None and wall is not None:
         remarks.append(_clock_remark(summary.median_s, wall.median_s))
     return Measurement(
         route=f"user.{getattr(fn, '__name__', type(fn).__name__)}",
@@ -197,15 +276,28 @@ def _result(
         peak_share=unknown(rate.reason or peak.reason or "")
         if rate.value is None or peak.value is None
         else Fact(rate.value.gbps / peak.value),
-        ceiling_share=ceiling_share(trials, ceiling.trials.get(side) if ceiling else None, rate),
+        ceiling_share=_share(valid, ceiling, side, rate),
         verified=unknown("pyxfer does not know what the callable moves"),
         first_s=Fact(first_s),
         summary=summary,
-        dispatch=summary_of([trial.dispatch_s for trial in trials]),
+        dispatch=summary_of([trial.dispatch_s for trial in valid]),
         wall=wall,
         trials=trials,
         remarks=tuple(remark for remark in remarks if remark is not None),
     )
+
+
+def _rate(moved: int, summary: Summary | None, trials: Sequence[Trial], most_gbps: float | None) -> Fact[Rate]:
+    if summary is None:
+        return unknown(why_no_trial(trials))
+    return credible_rate(moved, summary, most_gbps) if moved else unknown("no nbytes were given")
+
+
+def _share(valid: Sequence[Trial], ceiling: Series | None, side: Side, rate: Fact[Rate]) -> Fact[Share]:
+    share = ceiling_share(valid, ceiling.trials.get(side) if ceiling else None, rate)
+    if share.value is None and rate.value is not None and ceiling is not None and ceiling.failure is not None:
+        return unknown(f"the ceiling could not be measured: {ceiling.failure}")
+    return share
 
 
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Copier
 
 
+# What nobody may release any more.
+_LEFT: list[Copier | Arena] = []
+
+
 class Workshop:
     """Use it in a `with` block of the thread that measures; `cancel` may come from any other."""
 
@@ -71,6 +75,11 @@ class Workshop:
         """Leave everything to the end of the process: the device does not answer, and may still be writing."""
         for each in self._held():
             each.abandon()
+        self._forget()
+
+    def leave(self) -> None:
+        """Leave everything to the end of the process: a thread that is stuck in the driver is still at work with it."""
+        _LEFT.extend(self._held())
         self._forget()
 
     def _held(self) -> list[Copier | Arena]:

@@ -1,4 +1,4 @@
-"""What together makes every CUDA call of the engine, in small: each piece holds nothing when it ends, however it ends."""
+"""What together makes every CUDA call of the engine, in small; each piece holds nothing when it ends."""
 
 from __future__ import annotations
 

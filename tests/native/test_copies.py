@@ -148,11 +148,12 @@ def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: E
 def test_a_copy_that_does_not_end_in_time_is_an_error_that_says_where_to_look(engine: Engine, how: str) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2, patience_s=0.1)) as copier:
+        calls = {
+            "gated": lambda: copier.gated("async", h2d, 4, 0, 0),
+            "both_gated": lambda: copier.both_gated(h2d, d2h, 4, 1, (1, 1), 0),
+        }
         with pytest.raises(DeviceTimeoutError, match=r"did not finish .* within 0\.1 s\..*nvidia-smi"):
-            if how == "gated":
-                copier.gated("async", h2d, 4, 0, 0)
-            else:
-                copier.both_gated(h2d, d2h, 4, 1, (1, 1), 0)
+            calls[how]()
         testing.release_stalls()
     engine.take_cleanup_failures()
 

@@ -23,7 +23,9 @@ CACHE = 3 * MIB
 
 
 @contextmanager
-def held(engine: Engine, largest: int, cache: int = CACHE, memories: tuple[Memory, ...] = ("pageable",)) -> Iterator[Arena]:
+def held(
+    engine: Engine, largest: int, cache: int = CACHE, memories: tuple[Memory, ...] = ("pageable",)
+) -> Iterator[Arena]:
     arena = Arena(engine, 0, memories, largest, cache)
     try:
         yield arena
@@ -95,7 +97,12 @@ def test_the_place_of_the_next_copy_from_the_device_is_forgotten(engine: Engine)
 
 def test_each_kind_of_memory_is_allocated_once(engine: Engine) -> None:
     with held(engine, MIB, memories=(*MEMORIES, "pinned")):
-        assert sorted(kind for kind, _, _ in testing.allocated()) == ["device", "pinned", "registered", "write-combined"]
+        assert sorted(kind for kind, _, _ in testing.allocated()) == [
+            "device",
+            "pinned",
+            "registered",
+            "write-combined",
+        ]
     assert testing.allocated() == []
 
 
@@ -138,7 +145,9 @@ def test_what_fits_is_not_refused(engine: Engine) -> None:
 
 
 def test_more_than_the_machine_has_is_refused_before_anything_is_allocated(engine: Engine) -> None:
-    with pytest.raises(UsageError, match=r"Copies of 16 TiB need .* of host memory, several buffers .* smaller --sizes"):
+    with pytest.raises(
+        UsageError, match=r"Copies of 16 TiB need .* of host memory, several buffers .* smaller --sizes"
+    ):
         check_room(engine, 0, ["pinned"], 1 << 44, CACHE)
     assert testing.calls() == {}
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
-from sampling.fakes import Clock, Timed
 from samples import make_link, make_measurement, make_missing
+from sampling.fakes import Clock, Timed
 
 from pyxfer import stats
 from pyxfer.model import Fact, Link, Measurement, Side, Trial, unknown

@@ -64,7 +64,9 @@ def test_text_that_is_no_size_is_refused(sizes: str) -> None:
 
 @pytest.mark.parametrize("precision", [0, -0.1, 1.01, math.nan, math.inf, -math.inf])
 def test_a_precision_that_cannot_be_is_refused_with_one_that_can(precision: float) -> None:
-    with pytest.raises(UsageError, match=r"precision has to be above zero and at most 1, for example 0\.005 \(0\.5 %\)"):
+    with pytest.raises(
+        UsageError, match=r"precision has to be above zero and at most 1, for example 0\.005 \(0\.5 %\)"
+    ):
         request(precision=precision)
 
 

@@ -122,7 +122,11 @@ def test_what_is_not_within_the_precision_is_marked(modelled: Run) -> None:
 
 
 def test_the_host_is_openly_no_link(modelled: Run) -> None:
-    assert (modelled.runtime, modelled.device.name, modelled.link.kind) == ("host", "host memory, not a PCIe link", "none")
+    assert (modelled.runtime, modelled.device.name, modelled.link.kind) == (
+        "host",
+        "host memory, not a PCIe link",
+        "none",
+    )
     assert modelled.link.h2d_peak_gbps.value is None
     assert {each.of_peak for each in modelled.measurements} == {None}
     assert modelled.runtime_reason == ""
@@ -278,7 +282,7 @@ def test_a_required_gpu_that_is_not_there_is_an_error_before_anything_is_measure
 
 
 def test_sizes_larger_than_memory_are_refused_before_anything_is_allocated(engine: Engine) -> None:
-    with pytest.raises(UsageError, match="Copies of 1024 TiB need .* Ask for smaller --sizes"):
+    with pytest.raises(UsageError, match=r"Copies of 1024 TiB need .* Ask for smaller --sizes"):
         quick(sizes="1024TiB")
     assert "cudaMalloc" not in testing.calls()
 

@@ -61,7 +61,10 @@ def test_a_way_knows_how_many_streams_it_keeps_busy(way: Way, streams: int) -> N
     [
         ((["sideways"], ["pinned"], ["auto"]), "Unknown direction 'sideways'. Known are h2d, d2h, both."),
         ((["d2d"], ["pinned"], ["auto"]), "Unknown direction 'd2d'"),
-        ((["h2d"], ["cardboard"], ["auto"]), "Unknown memory 'cardboard'. Known are pageable, pinned, registered, write-"),
+        (
+            (["h2d"], ["cardboard"], ["auto"]),
+            "Unknown memory 'cardboard'. Known are pageable, pinned, registered, write-",
+        ),
         ((["h2d"], ["pinned"], ["teleport"]), "Unknown mode 'teleport'. Known are auto, memcpy, async, batch, and str"),
         ((["h2d"], ["pinned"], ["streams:1"]), "Unknown mode 'streams:1'"),
         ((["h2d"], ["pinned"], [f"streams:{MOST_STREAMS + 1}"]), "streams:N with N from 2 to 16"),

@@ -58,8 +58,8 @@ def test_cancelling_ends_what_runs_and_what_would_run(engine: Engine) -> None:
     with pytest.raises(CancelledError):
         shop.copier(1).gated("async", lane, 2, 0, 0)
     assert shop.cancelled()
+    testing.stall("cudaMemcpyAsync", 1, 60)
     with pytest.raises(CancelledError):  # a bench made later is cancelled from the start
-        testing.stall("cudaMemcpyAsync", 1, 60)
         shop.copier(2).gated("async", lane, 2, 0, 0)
     timer.join()
     testing.release_stalls()

@@ -51,9 +51,8 @@ def test_another_process_on_the_device_is_met(tmp_path: Path) -> None:
 
 
 def test_who_comes_later_is_met_as_well(tmp_path: Path) -> None:
-    with Presence(DEVICE, tmp_path) as presence:
-        with another_process(tmp_path) as other:
-            presence.look()
+    with Presence(DEVICE, tmp_path) as presence, another_process(tmp_path) as other:
+        presence.look()
     assert presence.met == {other.pid}
 
 

@@ -42,9 +42,7 @@ class Bench:
         on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> list[Group]:
         made = [Group.of(str(index), subjects) for index, subjects in enumerate(groups)]
-        Sampler(
-            made, PRECISION, self.clock() + budget_s, seed, cancelled, on_progress, clock=self.clock
-        ).run()
+        Sampler(made, PRECISION, self.clock() + budget_s, seed, cancelled, on_progress, clock=self.clock).run()
         return made
 
     def order_of(self, round_index: int) -> list[str]:

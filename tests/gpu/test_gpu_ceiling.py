@@ -1,0 +1,107 @@
+"""The ceiling of a real link."""
+
+from __future__ import annotations
+
+import pytest
+
+import pyxfer
+from pyxfer.errors import UsageError
+from pyxfer.model import Run
+from pyxfer.raw.ways import MEMORIES
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return pyxfer.ceiling(sizes=(4096, MIB, 64 * MIB), budget_s=4, seed=1)
+
+
+def test_the_device_has_a_name_a_uuid_and_memory() -> None:
+    device = pyxfer.devices()[0]
+    assert device.runtime == "cuda"
+    assert device.name
+    assert device.uuid.value is not None
+    assert device.uuid.value.startswith("GPU-")
+    assert device.memory_bytes > 1 << 30
+
+
+def test_a_device_is_found_by_its_uuid_and_by_its_pci_address() -> None:
+    device = pyxfer.devices()[0]
+    for selector in filter(None, (device.uuid.value, device.pci.value)):
+        assert pyxfer.link(selector) == pyxfer.link(0)
+
+
+def test_everything_is_measured_and_its_contents_arrive(run: Run) -> None:
+    assert run.ended == "complete"
+    assert [(m.route, m.direction, m.nbytes, m.rate.reason) for m in run.measurements if m.gbps is None] == []
+    assert all(m.verified.value is True for m in run.measurements)
+
+
+def test_no_bandwidth_is_above_the_protocol_peak(run: Run) -> None:
+    assert all(m.of_peak is None or 0 < m.of_peak <= 1 for m in run.measurements)
+
+
+def test_large_pinned_copies_reach_most_of_the_peak(run: Run) -> None:
+    for direction in ("h2d", "d2h"):
+        share = run.ceiling(direction, 64 * MIB).of_peak
+        if share is None:
+            pytest.skip("this link has no protocol peak")
+        assert 0.8 < share <= 1
+
+
+def test_the_ceiling_is_whole_and_pageable_copies_are_less(run: Run) -> None:
+    ceiling = run.ceiling("h2d", 64 * MIB)
+    assert ceiling.memory == "pinned"
+    assert ceiling.of_ceiling == pytest.approx(1.0)
+    pageable = [m for m in run.measurements if (m.direction, m.memory, m.nbytes) == ("h2d", "pageable", 64 * MIB)]
+    assert 0 < (pageable[0].of_ceiling or 0) < 1
+
+
+def test_both_directions_at_once_are_slower_a_side_and_faster_in_sum(run: Run) -> None:
+    alone, together = run.ceiling("h2d", 64 * MIB), run.ceiling("both", 64 * MIB)
+    assert alone.gbps is not None
+    assert together.gbps is not None
+    assert alone.gbps < together.gbps < 2.1 * alone.gbps
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_every_kind_of_memory_in_every_mode_carries_the_bytes(memory: str) -> None:
+    run = pyxfer.ceiling(
+        directions=("h2d", "d2h"),
+        memories=(memory,),
+        modes=("memcpy", "async", "streams:3", "batch"),
+        sizes=(4096 + 1, MIB + 12345),
+        budget_s=2,
+        seed=2,
+    )
+    wrong = [(m.route, m.direction, m.nbytes, m.verified) for m in run.measurements if m.verified.value is not True]
+    assert [each for each in wrong if "no cudaMemcpyBatchAsync" not in (each[3].reason or "")] == []
+
+
+def test_a_fresh_destination_is_slower_than_a_warm_one() -> None:
+    run = pyxfer.ceiling(directions=("d2h",), memories=("pageable",), sizes=(64 * MIB,), fresh=True, budget_s=3)
+    seconds = {m.variant: m.elapsed_s for m in run.measurements}
+    assert seconds["fresh"] is not None
+    assert seconds["warm"] is not None
+    assert seconds["fresh"] > seconds["warm"]
+
+
+def test_a_size_larger_than_the_card_is_refused_in_a_sentence() -> None:
+    too_large = pyxfer.devices()[0].memory_bytes
+    with pytest.raises(UsageError, match=r"need .* memory, .* is free. Ask for smaller --sizes"):
+        pyxfer.ceiling(sizes=(too_large,), budget_s=1)
+
+
+def test_many_runs_leave_the_memory_as_it_was(gpu_engine: object) -> None:
+    from pyxfer.native import load
+
+    engine = load("cuda")
+    pyxfer.ceiling(sizes=(MIB,), budget_s=0.3)
+    before, _ = engine.memory_info(0)
+    for _ in range(10):
+        pyxfer.ceiling(sizes=(MIB,), budget_s=0.2)
+    after, _ = engine.memory_info(0)
+    assert abs(before - after) <= 16 * MIB

@@ -1,0 +1,122 @@
+"""Ctrl-C at any point, once and twice, of programs that use the library: each ends soon, with what it has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyxfer import Run
+
+# A second, and what the end of a process takes on a busy machine.
+SOON_S = 3.0
+SLOW = "link=1e8:1e-3:1e8:1e-3"
+HUNG = "stall=cudaMemcpyAsync:200:60"
+
+RUN = """
+import sys, pyxfer
+ceiling = pyxfer.ceiling
+print("started", flush=True)
+save = lambda run: run.save(sys.argv[1])
+run = ceiling("host", sizes="4KiB:1MiB:x4", precision=1e-6, budget_s=60.0, seed=1, save_to=save)
+print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
+from pyxfer.native import load
+print(load("host").testing.allocated(), flush=True)
+"""
+MEASURE = """
+import time, pyxfer
+measure = pyxfer.measure
+print("started", flush=True)
+try:
+    measure(lambda: time.sleep(0.001), nbytes=1 << 20, direction="h2d", device="host", precision=1e-6, budget_s=60.0)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+from pyxfer.native import load
+print(load("host").testing.allocated(), flush=True)
+"""
+TIMER = """
+import time, pyxfer
+from pyxfer.sampling import bracket
+from pyxfer.native import Choice, load
+bracket.choose = lambda device: Choice(load("host"), "host", "")
+print("started", flush=True)
+try:
+    with pyxfer.Timer():
+        time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print(load("host").testing.allocated(), flush=True)
+"""
+
+
+def interrupted(
+    script: str, after_s: float, *arguments: str, orders: str = "", times: int = 1
+) -> tuple[list[str], str]:
+    """What a program wrote that was interrupted so long after it had started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYXFER_HOSTRT": orders},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    time.sleep(after_s)
+    begun = time.perf_counter()
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    out, err = process.communicate(timeout=60)
+    assert time.perf_counter() - begun < SOON_S
+    assert process.returncode == 0, err
+    return out.splitlines(), err
+
+
+@pytest.mark.parametrize("after_s", [0.2, 0.4, 0.8, 1.2])
+def test_a_run_ends_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
+    path = tmp_path / "run.json"
+    (ended, left), _ = interrupted(RUN, after_s, str(path), orders=SLOW)
+    assert (ended, left) == ("interrupted []", "[]")
+    assert Run.load(path).ended == "interrupted"
+
+
+def test_what_was_measured_until_then_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    interrupted(RUN, 4.0, str(path), orders=SLOW)
+    assert any(row.trials for row in Run.load(path).measurements)
+
+
+def test_a_second_ctrl_c_still_leaves_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    (ended, _), _ = interrupted(RUN, 0.5, str(path), orders=HUNG, times=2)
+    assert ended == "interrupted ['stuck']"
+    assert Run.load(path).ended == "interrupted"
+
+
+def test_a_device_that_does_not_answer_does_not_hold_the_program(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    (ended, _), _ = interrupted(RUN, 1.0, str(path), orders=HUNG)
+    assert ended in {"interrupted []", "interrupted ['stuck']"}
+    assert Run.load(path).ended == "interrupted"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.5])
+def test_measuring_a_callable_ends_with_the_interrupt_and_leaves_nothing(after_s: float) -> None:
+    lines, _ = interrupted(MEASURE, after_s, orders=SLOW)
+    assert lines == ["interrupted", "[]"]
+
+
+def test_measuring_a_callable_beside_a_device_that_does_not_answer_can_be_interrupted() -> None:
+    lines, _ = interrupted(MEASURE, 1.0, orders=HUNG)
+    assert lines[0] == "interrupted"
+
+
+def test_a_timed_block_ends_with_the_interrupt_and_leaves_nothing() -> None:
+    lines, _ = interrupted(TIMER, 0.2)
+    assert lines == ["interrupted", "[]"]
