@@ -6,7 +6,7 @@ import pytest
 
 import pyxfer
 from pyxfer import native
-from pyxfer.errors import CudaError, UsageError
+from pyxfer.errors import UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -38,19 +38,12 @@ def test_a_driver_without_devices_has_none_available(as_gpu: Engine) -> None:
     assert not pyxfer.is_available()
 
 
-def test_trouble_with_a_gpu_is_not_taken_for_its_absence(as_gpu: Engine) -> None:
-    testing.fail("cudaGetDeviceCount", 1, 803)
-    with pytest.raises(CudaError, match="reboot, or reload the driver"):
-        pyxfer.is_available()
-
-
 def test_every_device_is_listed_in_cudas_order(as_gpu: Engine) -> None:
     testing.set_device_count(3)
     assert [device.index for device in pyxfer.devices()] == [0, 1, 2]
 
 
 def test_without_a_gpu_the_hosts_memory_is_the_one_device(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr("pyxfer.api.choose", lambda: native.choose("host"))
     (device,) = pyxfer.devices()
     assert (device.runtime, device.name) == ("host", "host memory, not a PCIe link")

@@ -59,8 +59,10 @@ void bench::drain() noexcept {
 }
 
 void bench::close() {
-  for (auto& each : events_) { each.close(); }
-  for (auto& each : streams_) { each.close(); }
+  closing all;
+  for (auto& each : events_) { all.close(each); }
+  for (auto& each : streams_) { all.close(each); }
+  all.finish();
 }
 
 void bench::abandon() noexcept {

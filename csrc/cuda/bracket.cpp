@@ -1,5 +1,6 @@
 #include "cuda/bracket.hpp"
 
+#include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
@@ -53,9 +54,11 @@ double bracket::elapsed_s() const {
 }
 
 void bracket::close() {
-  start_.close();
-  stop_.close();
-  if (own_) { own_->close(); }
+  closing all;
+  all.close(start_);
+  all.close(stop_);
+  if (own_) { all.close(*own_); }
+  all.finish();
 }
 
 }  // namespace pyxfer

@@ -1,5 +1,7 @@
 #include "cuda/cleanup.hpp"
 
+#include "cuda/error.hpp"
+
 #include <mutex>
 #include <utility>
 
@@ -24,6 +26,19 @@ void note_cleanup_failure(char const* text) noexcept {
     std::scoped_lock const held{book().lock};
     book().notes.emplace_back(text);
   } catch (std::exception const&) {  // NOLINT(bugprone-empty-catch): out of memory while noting
+  }
+}
+
+void note_cleanup_failure(std::exception const& error) noexcept {
+  auto const* const call = dynamic_cast<cuda_error const*>(&error);
+  if (call == nullptr) {
+    note_cleanup_failure(error.what());
+    return;
+  }
+  try {
+    note_cleanup_failure((std::string{error.what()} + ", at " + call->where()).c_str());
+  } catch (std::exception const&) {  // out of memory for the place: the text alone
+    note_cleanup_failure(error.what());
   }
 }
 

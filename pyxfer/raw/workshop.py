@@ -69,7 +69,7 @@ class Workshop:
             except CudaError as error:
                 faults.append(str(error))
         self._forget()
-        return faults + self.engine.take_cleanup_failures()
+        return list(dict.fromkeys([*faults, *self.engine.take_cleanup_failures()]))
 
     def abandon(self) -> None:
         """Leave everything to the end of the process: the device does not answer, and may still be writing."""

@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("csrc/cuda", "csrc/copy")
 
 _CALL = re.compile(r"\b(cu(?:da)?[A-Z]\w*)\(")
-_CHECKED = re.compile(r"PYXFER_TRY\((?:driver\(\)\.)?(cu\w+)\(")
-_CHECKED_STATUS = re.compile(r'PYXFER_TRY_STATUS\("(cu\w+)",')
+_CHECKED = re.compile(r"PYXFER_TRY\(\s*(?:driver\(\)\.)?(cu\w+)\(")
+_CHECKED_STATUS = re.compile(r'PYXFER_TRY_STATUS\(\s*"(cu\w+)",')
+_MACRO = re.compile(r"PYXFER_TRY(?:_STATUS)?\(")
 _CONDITION = re.compile(r"#\s*if CUDART_VERSION (>=|<) (\d+)")
 
 
@@ -33,44 +34,41 @@ class Unchecked:
 
 
 def checked_sites(runtime_version: int) -> set[Site]:
-    """Every call in an error macro."""
+    """Every call in an error macro; the error names the line on which the macro begins."""
     return {
-        Site(call, f"{file}:{number}")
-        for file, number, line in _compiled_lines(runtime_version)
-        for call in [*_CHECKED.findall(line), *_CHECKED_STATUS.findall(line)]
+        Site(found[1], f"{file}:{text.count(chr(10), 0, found.start()) + 1}")
+        for file, text in _compiled(runtime_version)
+        for pattern in (_CHECKED, _CHECKED_STATUS)
+        for found in pattern.finditer(text)
     }
 
 
 def unchecked_calls(runtime_version: int) -> set[Unchecked]:
-    """Every call in no error macro, except where a macro names the call for the status that it gave."""
-    status_of = {
-        (file, call) for file, _, line in _compiled_lines(runtime_version) for call in _CHECKED_STATUS.findall(line)
-    }
+    """Every call in no error macro, except where a macro of its file names the call for the status that it gave."""
     return {
         Unchecked(call, file)
-        for file, _, line in _compiled_lines(runtime_version)
-        for call in _CALL.findall(_without_text(_CHECKED.sub("", line)))
-        if (file, call) not in status_of
+        for file, text in _compiled(runtime_version)
+        for call in _CALL.findall(_without_words(_CHECKED.sub("", text)))
+        if call not in _CHECKED_STATUS.findall(text)
     }
 
 
 def macro_uses(runtime_version: int) -> int:
     """How often the error macros are used, whatever stands in them."""
-    lines = (line for _, _, line in _compiled_lines(runtime_version))
-    return sum(len(re.findall(r"PYXFER_TRY(?:_STATUS)?\(", line)) for line in lines)
+    return sum(len(_MACRO.findall(text)) for _, text in _compiled(runtime_version))
 
 
-def _compiled_lines(runtime_version: int) -> Iterator[tuple[str, int, str]]:
+def _compiled(runtime_version: int) -> Iterator[tuple[str, str]]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).glob("*.[ch]pp")):
-            file = str(path.relative_to(ROOT))
-            yield from ((file, number, line) for number, line in _kept(path.read_text(), runtime_version))
+            yield str(path.relative_to(ROOT)), _kept(path.read_text(), runtime_version)
 
 
-def _kept(text: str, runtime_version: int) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, comments and what another CUDA version would compile left out."""
+def _kept(text: str, runtime_version: int) -> str:
+    """The text line by line, empty for comments, directives and what another CUDA version would compile."""
     branches: list[bool] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    kept = []
+    for line in text.splitlines():
         bare = line.partition("//")[0]
         if bare.startswith("#if"):
             branches.append(_holds(bare, runtime_version))
@@ -78,8 +76,8 @@ def _kept(text: str, runtime_version: int) -> Iterator[tuple[int, str]]:
             branches[-1] = not branches[-1]
         elif bare.startswith("#endif"):
             branches.pop()
-        elif all(branches) and not bare.startswith("#"):
-            yield number, bare
+        kept.append(bare if all(branches) and not bare.startswith("#") else "")
+    return "\n".join(kept)
 
 
 def _holds(condition: str, runtime_version: int) -> bool:
@@ -89,5 +87,5 @@ def _holds(condition: str, runtime_version: int) -> bool:
     return runtime_version >= least if found[1] == ">=" else runtime_version < least
 
 
-def _without_text(line: str) -> str:
-    return re.sub(r'"[^"]*"', '""', line)
+def _without_words(text: str) -> str:
+    return re.sub(r'"[^"\n]*"', '""', text)

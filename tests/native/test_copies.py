@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -31,8 +31,7 @@ def bench(modelled: Engine) -> Iterator[tuple[Copier, dict[str, Lane]]]:
         yield copier, {"h2d": h2d, "d2h": d2h}
 
 
-def verified(engine: Engine, lane: Lane, scratch: int, copy: object) -> bool:
-    assert callable(copy)
+def verified(engine: Engine, lane: Lane, scratch: int, copy: Callable[[], object]) -> bool:
     engine.prepare_check(0, lane, 0, SEED, scratch)
     copy()
     return engine.first_wrong(0, lane, 0, SEED, scratch, False) is None
@@ -127,7 +126,7 @@ def test_both_ways_in_threads_bring_every_byte(engine: Engine) -> None:
 def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: Engine, how: str) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2)) as copier:
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "gated": lambda: copier.gated("async", h2d, 4, 0, 0),
             "on_stream": lambda: copier.on_stream("async", h2d, 0),
             "both_gated": lambda: copier.both_gated(h2d, d2h, 4, 1, (1, 1), 0),
@@ -148,7 +147,7 @@ def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: E
 def test_a_copy_that_does_not_end_in_time_is_an_error_that_says_where_to_look(engine: Engine, how: str) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2, patience_s=0.1)) as copier:
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "gated": lambda: copier.gated("async", h2d, 4, 0, 0),
             "both_gated": lambda: copier.both_gated(h2d, d2h, 4, 1, (1, 1), 0),
         }

@@ -95,7 +95,7 @@ def test_where_only_the_raw_peak_is_known_nothing_exceeds_that() -> None:
 
 
 def test_without_any_peak_there_is_a_bandwidth_and_no_share() -> None:
-    none = unknown("host memory, not a PCIe link")
+    none: Fact[float] = unknown("host memory, not a PCIe link")
     link = make_link(raw_peak_gbps=none, h2d_peak_gbps=none, d2h_peak_gbps=none)
     (made,) = assembled(collected(PINNED, [1e-6] * 10), link=link)
     assert made.gbps is not None

@@ -30,13 +30,14 @@ print(load("host").testing.allocated(), flush=True)
 """
 MEASURE = """
 import time, pyxfer
+from pyxfer.native import load
 measure = pyxfer.measure
+load("host")
 print("started", flush=True)
 try:
     measure(lambda: time.sleep(0.001), nbytes=1 << 20, direction="h2d", device="host", precision=1e-6, budget_s=60.0)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-from pyxfer.native import load
 print(load("host").testing.allocated(), flush=True)
 """
 TIMER = """
@@ -63,7 +64,7 @@ def interrupted(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYXFER_HOSTRT": orders},
+        env={**os.environ, "PYXFER_HOSTRT": orders, "TMPDIR": str(place)},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"

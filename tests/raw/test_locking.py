@@ -6,7 +6,7 @@ from samples import make_measurement, make_missing
 
 from pyxfer import stats
 from pyxfer.errors import CudaMemoryError
-from pyxfer.model import Measurement
+from pyxfer.model import Measurement, Memory
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 from pyxfer.raw.locking import GIB, MOST_BYTES, TRIALS, locking_bytes, locking_cost, measure_locking
@@ -25,7 +25,7 @@ def h2d(memory: str, seconds: float, nbytes: int = 16 * MIB, **changes: object) 
 
 
 @pytest.mark.parametrize(("memory", "call"), [("pinned", "cudaHostAlloc"), ("registered", "cudaHostRegister")])
-def test_each_page_locking_is_timed_and_given_back(engine: Engine, memory: str, call: str) -> None:
+def test_each_page_locking_is_timed_and_given_back(engine: Engine, memory: Memory, call: str) -> None:
     testing.stall(call, 1, 0.02)
     seconds = measure_locking(engine, 0, memory, 4 * KIB, never)
     assert len(seconds) == TRIALS == testing.calls()[call]

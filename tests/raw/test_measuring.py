@@ -14,8 +14,8 @@ from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError, DeviceLost
 from pyxfer.model import Measurement
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.raw import measuring
-from pyxfer.raw.measuring import WARM_CALLS
+from pyxfer.raw.measuring import WARM_CALLS, _clock_remark
+from pyxfer.sampling.bracket import Bracket
 
 KIB, MIB = 1024, 1024**2
 H2D, D2H, LATENCY_S = 2e9, 1e9, 20e-6
@@ -202,7 +202,7 @@ def test_trials_that_must_not_be_used_are_kept_and_do_not_count(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdicts = iter(["late"] * 5 + [""] * 100_000)
-    monkeypatch.setattr(measuring.Bracket, "fault", property(lambda _: next(verdicts) or None))
+    monkeypatch.setattr(Bracket, "fault", property(lambda _: next(verdicts) or None))
     found = with_a_time(lambda: time.sleep(0.001))
     assert found.summary is not None
     late = [trial for trial in found.trials if trial.invalid == "late"]
@@ -214,7 +214,7 @@ def test_trials_that_must_not_be_used_are_kept_and_do_not_count(
 def test_where_no_trial_may_be_used_there_is_no_time_and_the_reason(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring.Bracket, "fault", "the device stamped the first event late")
+    monkeypatch.setattr(Bracket, "fault", "the device stamped the first event late")
     found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget_s=0.05)
     assert found.trials
     assert (found.elapsed_s, found.gbps) == (None, None)
@@ -229,8 +229,6 @@ def test_a_budget_too_short_for_one_trial_gives_the_reason(engine: Engine) -> No
 
 
 def test_clocks_that_disagree_are_told_and_not_averaged(engine: Engine) -> None:
-    from pyxfer.raw.measuring import _clock_remark
-
     assert _clock_remark(10e-3, 10.1e-3) is None
     assert _clock_remark(5e-6, 12e-6) is None
     remark = _clock_remark(10e-3, 11e-3)

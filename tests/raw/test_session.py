@@ -223,6 +223,7 @@ def test_a_budget_too_short_for_one_trial_leaves_rows_that_say_so(engine: Engine
 
 
 def test_a_budget_is_kept(engine: Engine) -> None:
+    testing.model_link(H2D, 1e-3, D2H, 1e-3)
     begun = time.perf_counter()
     run = quick(precision=1e-9, budget_s=0.3)
     assert 0.3 <= time.perf_counter() - begun < 5
@@ -245,6 +246,7 @@ def test_the_run_is_saved_at_the_end_as_it_is_returned(engine: Engine) -> None:
 
 def test_a_long_run_is_saved_on_the_way(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyxfer.raw.session.SAVE_EVERY_S", 0.05)
+    testing.model_link(H2D, 1e-3, D2H, 1e-3)
     saved: list[Run] = []
     quick(save_to=saved.append, precision=1e-9)
     assert len(saved) > 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampling.test_exclusive import another_process
 
 from pyxfer import Run, ceiling
 from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError, DeviceLostError, DeviceTimeoutError, PyxferError
@@ -19,7 +20,6 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 from pyxfer.raw import session
 from pyxfer.raw.workshop import Workshop
-from pyxfer.sampling.exclusive import Presence
 from pyxfer.sampling.progress import Progress
 
 KIB = 1024
@@ -282,13 +282,8 @@ def test_an_error_of_whoever_saves_the_run_is_passed_on_and_leaves_nothing(nothi
         ceiling("host", sizes=(4 * KIB,), directions=("h2d",), memories=("pinned",), budget_s=0.2, save_to=save)
 
 
-def test_another_process_on_the_device_is_named_in_the_run(
-    nothing_left: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from sampling.test_exclusive import another_process
-
-    monkeypatch.setattr(Presence.__init__, "__defaults__", (tmp_path,))
-    with another_process(tmp_path, "host memory, not a PCIe link") as other:
+def test_another_process_on_the_device_is_named_in_the_run(nothing_left: Engine, meeting_place: Path) -> None:
+    with another_process(meeting_place, "host memory, not a PCIe link") as other:
         ended = run_into()
     assert ended.run is not None
     assert [remark.code for remark in ended.run.remarks] == ["contended"]

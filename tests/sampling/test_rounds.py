@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -35,7 +35,7 @@ class Bench:
 
     def run(
         self,
-        *groups: list[Subject],
+        *groups: Sequence[Subject],
         seed: int = 1,
         budget_s: float = LONG_S,
         cancelled: Callable[[], bool] = lambda: False,

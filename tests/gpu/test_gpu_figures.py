@@ -1,0 +1,58 @@
+"""Figures of a real link that hang together."""
+
+from __future__ import annotations
+
+import pytest
+
+import pyxfer
+from pyxfer.model import Measurement, Run
+
+pytestmark = pytest.mark.gpu
+KIB, MIB = 1024, 1024**2
+SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB)
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return pyxfer.ceiling(directions=("h2d", "d2h"), sizes=SIZES, budget_s=4.0, seed=1)
+
+
+def pinned(run: Run, direction: str, nbytes: int) -> Measurement:
+    (found,) = (
+        each
+        for each in run.measurements
+        if (each.route, each.direction, each.nbytes) == ("raw.pinned-async", direction, nbytes)
+    )
+    return found
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_larger_copies_are_faster(run: Run, direction: str) -> None:
+    rates = [pinned(run, direction, nbytes).gbps or 0 for nbytes in SIZES]
+    assert rates == sorted(rates)
+
+
+def test_small_pinned_copies_are_as_fast_as_only_a_gate_shows(run: Run) -> None:
+    found = pinned(run, "h2d", 4 * KIB)
+    assert found.bracket == "gated"
+    assert found.elapsed_s is not None
+    assert found.elapsed_s < 5e-6
+
+
+def test_the_fit_finds_a_latency_of_microseconds_or_says_that_no_line_fits(run: Run) -> None:
+    (curve,) = (each for each in run.curves if (each.route, each.direction) == ("raw.pinned-async", "h2d"))
+    if curve.latency_s.value is None:
+        assert curve.latency_s.reason
+    else:
+        assert 0 < curve.latency_s.value < 50e-6
+
+
+def test_page_locking_costs_something_and_pays(run: Run) -> None:
+    (cost,) = (each for each in run.locking if each.memory == "pinned")
+    assert cost.s_per_gib.value is not None
+    assert 0 < cost.s_per_gib.value < 60
+    assert cost.pays_after_transfers.value or cost.pays_after_transfers.reason
+
+
+def test_the_run_says_where_its_memory_lay(run: Run) -> None:
+    assert run.placement.pages_by_node.value or run.placement.pages_by_node.reason

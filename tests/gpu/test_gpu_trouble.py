@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+import pyxfer
+from pyxfer.errors import CudaError, CudaMemoryError, UsageError
+from pyxfer.model import Run
+from pyxfer.native import Engine
+
+pytestmark = pytest.mark.gpu
+MIB, TIB = 1 << 20, 1 << 40
+
+
+def small() -> Run:
+    return pyxfer.ceiling(sizes=(MIB,), directions=("h2d",), memories=("pinned",), precision=1.0, budget_s=1.0)
+
+
+def test_a_buffer_larger_than_the_device_is_refused_and_the_next_is_not(gpu_engine: Engine) -> None:
+    with pytest.raises(CudaMemoryError, match="ask for smaller sizes"):
+        gpu_engine.DeviceBuffer(TIB)
+    with closing(gpu_engine.DeviceBuffer(MIB)) as buffer:
+        assert buffer.nbytes == MIB
+
+
+def test_a_device_that_is_not_there_is_an_error(gpu_engine: Engine) -> None:
+    with pytest.raises(CudaError, match="invalid device ordinal"):
+        gpu_engine.DeviceBuffer(MIB, gpu_engine.device_count())
+    with pytest.raises(UsageError, match="none of the devices that CUDA shows"):
+        pyxfer.ceiling(gpu_engine.device_count())
+
+
+def test_another_process_on_the_device_is_named() -> None:
+    script = (
+        "import pyxfer\n"
+        "ceiling = pyxfer.ceiling\n"
+        "ceiling(sizes=[1 << 20], precision=1e-9, budget_s=8.0, on_progress=lambda _: print('here', flush=True))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "here\n"
+        run = small()
+        other.terminate()
+    (remark,) = (remark for remark in run.remarks if remark.code == "contended")
+    assert str(other.pid) in remark.text
