@@ -50,6 +50,13 @@ TEST_F(copy_bench, closes_once) {
   EXPECT_TRUE(made().empty());
 }
 
+TEST_F(copy_bench, closes_every_stream_and_event_although_one_cannot_be) {
+  bench used{0, 3, patience{1}};
+  hostrt::fail("cuEventDestroy", 1, cudaErrorNotSupported);
+  EXPECT_THROW(used.close(), cuda_error);
+  EXPECT_TRUE(made().empty());
+}
+
 TEST_F(copy_bench, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([] { bench const used{0, 4, patience{1}}; });
   expect_every_failure_reported([] { bench{0, 4, patience{1}}.close(); });

@@ -28,5 +28,39 @@ TEST_F(cuda_cleanup, says_nothing_about_a_release_that_worked) {
   EXPECT_TRUE(take_cleanup_failures().empty());
 }
 
+TEST_F(cuda_cleanup, notes_where_a_call_failed) {
+  release_noexcept([] { PYXFER_TRY_STATUS("cudaThat", cudaErrorInvalidValue); });
+  EXPECT_EQ(take_cleanup_failures(),
+            std::vector<std::string>{"cudaThat failed with cudaErrorInvalidValue (1): invalid "
+                                     "argument, at csrc/tests/cuda_cleanup_test.cpp:" +
+                                     std::to_string(__LINE__ - 4)});
+}
+
+/// Closes, or says that it cannot.
+struct door {
+  char const* fault;
+  bool tried{false};
+  void close() {
+    tried = true;
+    if (fault != nullptr) { throw std::runtime_error(fault); }
+  }
+};
+
+TEST_F(cuda_cleanup, closes_every_one_and_throws_the_first_error_and_notes_the_rest) {
+  std::array<door, 4> doors{door{nullptr}, door{"first"}, door{"second"}, door{nullptr}};
+  closing all;
+  for (auto& each : doors) { all.close(each); }
+  EXPECT_TRUE(std::all_of(doors.begin(), doors.end(), [](door const& each) { return each.tried; }));
+  EXPECT_EQ(text_of<std::runtime_error>([&all] { all.finish(); }), "first");
+  EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{"second"});
+}
+
+TEST_F(cuda_cleanup, that_closed_every_one_throws_nothing) {
+  door open{nullptr};
+  closing all;
+  all.close(open);
+  EXPECT_NO_THROW(all.finish());
+}
+
 }  // namespace
 }  // namespace pyxfer::tests

@@ -126,7 +126,7 @@ def check_room(engine: Engine, device: int, memories: Sequence[Memory], largest:
 
 def sent_bytes(largest: int, cache_bytes: int) -> int:
     """The first part: twice the largest size, and at large sizes more than the last-level cache."""
-    twice = 2 * _placed(largest)
+    twice = 2 * stride_bytes(largest)
     if largest < SMALL_BYTES:
         return max(twice, SMALL_SLOTS * 2 * PLACE_BYTES)
     return _placed(max(twice, cache_bytes * 3 // 2))
