@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 def main() -> None:
     """Run the command line; Ctrl-C while it is still being imported ends it as quietly as later."""
@@ -9,7 +11,10 @@ def main() -> None:
         from pyxfer.cli.main import run
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    run()
+    try:
+        run()
+    except KeyboardInterrupt:  # pressed so often that it fell between two answers
+        os._exit(130)
 
 
 if __name__ == "__main__":

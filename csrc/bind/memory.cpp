@@ -14,9 +14,12 @@ namespace {
 void bind_host_buffer(py::module_& module) {
   py::class_<host_buffer>(module, "HostBuffer", py::module_local(), py::is_final())
       .def(py::init([](std::size_t nbytes, std::string const& memory, int device) {
+             // Here and not as a call guard: pybind11 registers the object after this, under the
+             // GIL.
+             py::gil_scoped_release const released;
              return std::make_unique<host_buffer>(nbytes, memory_kind_of(memory), device);
            }),
-           py::arg("nbytes"), py::arg("memory"), py::arg("device") = 0, release_gil())
+           py::arg("nbytes"), py::arg("memory"), py::arg("device") = 0)
       .def_property_readonly("address", &host_buffer::address)
       .def_property_readonly("nbytes", &host_buffer::size)
       .def_property_readonly("locking_s", &host_buffer::locking_s)

@@ -27,10 +27,11 @@ void bind_stream(py::module_& module) {
   module.def("drained_fault", &drained_fault, py::arg("elapsed_s"), py::arg("wall_s"));
   py::class_<bracket>(module, "Bracket", py::module_local(), py::is_final())
       .def(py::init([](int device, std::optional<std::uintptr_t> handle) {
+             py::gil_scoped_release const released;  // as for HostBuffer
              if (!handle) { return std::make_unique<bracket>(device); }
              return std::make_unique<bracket>(device, view_of(*handle));
            }),
-           py::arg("device"), py::arg("stream") = py::none(), release_gil())
+           py::arg("device"), py::arg("stream") = py::none())
       .def("begin", &bracket::begin, release_gil())
       .def("end", &bracket::end, release_gil())
       .def("ended_within", &bracket::ended_within, py::arg("seconds"), release_gil())

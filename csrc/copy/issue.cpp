@@ -41,9 +41,7 @@ void copy_batch(bench& with, lane const& along, std::size_t first, std::size_t c
   attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
   std::size_t from_index = 0;
 #if CUDART_VERSION >= 13000
-  auto* const sources = const_cast<void const**>(from.data());
-  auto* const destinations = const_cast<void const**>(to.data());
-  PYXFER_TRY(cudaMemcpyBatchAsync(destinations, sources, sizes.data(), count, &attributes,
+  PYXFER_TRY(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), count, &attributes,
                                   &from_index, 1, with.on(0).handle()));
 #else
   std::size_t failed_at = 0;

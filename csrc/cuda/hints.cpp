@@ -10,14 +10,19 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+/// CUDA 13's runtime wants a later driver than 12's (CUDA compatibility, minor version
+/// compatibility).
+constexpr char const* least_driver = CUDART_VERSION >= 13000 ? "580" : "525";
+constexpr char const* least_cuda = CUDART_VERSION >= 13000 ? "13.0" : "12.0";
+
 std::string driver_hint() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    return "No NVIDIA driver answers here: install one (525 or later), or start the container with "
-           "its GPUs passed in.";
+    return std::string{"No NVIDIA driver answers here: install one ("} + least_driver +
+           " or later), or start the container with its GPUs passed in.";
   }
-  return "The NVIDIA driver here speaks CUDA " + version_text(driver) +
-         " and pyxfer needs 12.0: install driver 525 or later.";
+  return "The NVIDIA driver here speaks CUDA " + version_text(driver) + " and pyxfer needs " +
+         least_cuda + ": install driver " + least_driver + " or later.";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "copy_support.hpp"
 #include "engine_support.hpp"
+#include "fork_support.hpp"
 
 #include <memory>
 #include <thread>

@@ -1,53 +1,10 @@
-#include "copy/timed.hpp"
-
-#include "copy_support.hpp"
-#include "engine_support.hpp"
+#include "timed_support.hpp"
 
 #include <memory>
 #include <thread>
 
 namespace pyxfer::tests {
 namespace {
-
-constexpr double rate =
-    200e6;  // bytes a second; slow against any memory, so that a busy core does not show
-constexpr std::size_t size = mib;
-constexpr double crossing_s = static_cast<double>(size) / rate;
-/// An event gives milliseconds in single precision.
-constexpr double rounding = 1 - 1e-6;
-/// How much longer a modelled time may take on a machine that does other things too.
-constexpr double slack = 3;
-
-constexpr std::array every_mode{issue_mode::async, issue_mode::split, issue_mode::batch};
-
-void expect_idle(bench const& used) {
-  for (std::size_t i = 0; i < used.width(); ++i) {
-    EXPECT_EQ(cudaStreamQuery(used.on(i).handle()), cudaSuccess) << "stream " << i;
-  }
-}
-
-/// The quickest of a few tries: another program may take the core from one of them.
-template <typename Try>
-sample quickest_of(Try const& attempt) {
-  auto best = attempt();
-  for (int i = 0; i < 4; ++i) {
-    auto const next = attempt();
-    if (next.elapsed_s < best.elapsed_s) { best = next; }
-  }
-  return best;
-}
-
-/// Runs something on a bench of its own that must leave no stream blocked, however it ends.
-template <typename Run>
-void run_on_bench(std::size_t streams, Run const& run) {
-  bench used{0, streams, patience{20}};
-  try {
-    run(used);
-  } catch (cuda_error const&) {
-    expect_idle(used);
-    throw;
-  }
-}
 
 using copy_time_gated = engine_test;
 
@@ -247,59 +204,6 @@ TEST_F(copy_time_on_stream, gives_up_on_a_device_that_stalls_before_the_copy) {
   EXPECT_TRUE(land.is_untouched(0));
   EXPECT_EQ(take_cleanup_failures().size(), 1U);
   hostrt::release_stalls();
-}
-
-using copy_time_drained = engine_test;
-
-TEST_F(copy_time_drained, is_the_modelled_time_by_both_clocks) {
-  hostrt::model_link({rate, 0}, {rate, 0});
-  bench used{0, 1, patience{60}};
-  for (auto const way : {direction::h2d, direction::d2h}) {
-    for (auto const kind : {memory_kind::pageable, memory_kind::pinned}) {
-      ground const land{way, size, kind, 2};
-      auto const found = quickest_of([&] { return time_drained(used, land.along(), 1); });
-      EXPECT_GE(found.elapsed_s, crossing_s * rounding);
-      EXPECT_LT(found.elapsed_s, crossing_s * slack);
-      EXPECT_GE(found.wall_s.value_or(0), crossing_s);
-      EXPECT_EQ(found.invalid, "");
-      EXPECT_TRUE(land.has_arrived(1) && land.is_untouched(0));
-    }
-  }
-}
-
-TEST_F(copy_time_drained, covers_the_part_of_a_copy_that_goes_on_after_its_return) {
-  hostrt::model_link({32 * kib / 0.05, 0}, {0, 0});
-  bench used{0, 1, patience{60}};
-  ground const staged{direction::h2d, 32 * kib, memory_kind::pageable};
-  auto const found = time_drained(used, staged.along(), 0);
-  EXPECT_LT(found.dispatch_s, 0.05);
-  EXPECT_GE(found.elapsed_s, 0.05 * rounding);
-  EXPECT_GE(found.wall_s.value_or(0), 0.05);
-}
-
-TEST_F(copy_time_drained, is_invalid_where_the_first_event_was_stamped_late) {
-  bench used{0, 1, patience{60}};
-  ground const land{direction::h2d, kib};
-  hostrt::stall("cuEventRecord", 1, 0.05);
-  EXPECT_EQ(time_drained(used, land.along(), 0).invalid, "the device stamped the first event late");
-}
-
-TEST_F(copy_time_drained, leaves_out_what_was_under_way_before) {
-  hostrt::model_link({size / 0.2, 0}, {0, 0});
-  stream const theirs{0};
-  ground const slow{direction::h2d, size};
-  ground const quick{direction::d2h, kib};
-  bench used{0, 1, patience{60}};
-  copy_async(slow.along(), 0, theirs.view());
-  EXPECT_LT(time_drained(used, quick.along(), 0).elapsed_s, 0.15);
-  EXPECT_EQ(cudaStreamQuery(theirs.handle()), cudaSuccess);
-}
-
-TEST_F(copy_time_drained, reports_every_failure_and_leaves_no_stream_blocked) {
-  ground const land{direction::h2d, 16 * kib, memory_kind::pageable};
-  expect_every_failure_reported([&] {
-    run_on_bench(1, [&](bench& used) { static_cast<void>(time_drained(used, land.along(), 0)); });
-  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "cuda/device.hpp"
 #include "cuda/wait.hpp"
 #include "engine_support.hpp"
+#include "fork_support.hpp"
 
 #include <thread>
 
@@ -93,8 +94,13 @@ TEST_F(cuda_bracket, drained_is_at_fault_where_the_events_say_less_than_the_host
 }
 
 TEST_F(cuda_bracket, drained_is_not_at_fault_within_the_clocks_resolution) {
-  EXPECT_STREQ(drained_fault(1e-3, 1e-3 + 1e-6), "");
-  EXPECT_STRNE(drained_fault(1e-3, 1e-3 + 2e-6), "");
+  EXPECT_STREQ(drained_fault(1e-5, 1e-5 + 1e-6), "");
+  EXPECT_STRNE(drained_fault(1e-5, 1e-5 + 2e-6), "");
+}
+
+TEST_F(cuda_bracket, drained_is_not_at_fault_where_less_than_the_precision_is_missing) {
+  EXPECT_STREQ(drained_fault(1e-3, 1.005e-3), "");
+  EXPECT_STRNE(drained_fault(1e-3, 1.010e-3), "");
 }
 
 TEST_F(cuda_bracket, may_be_used_again) {

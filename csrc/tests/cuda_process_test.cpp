@@ -6,6 +6,7 @@
 #include "cuda/device_buffer.hpp"
 #include "cuda/host_buffer.hpp"
 #include "engine_support.hpp"
+#include "fork_support.hpp"
 
 #include <iostream>
 

@@ -8,9 +8,6 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -114,32 +111,6 @@ inline void expect_every_failure_reported(std::function<void()> const& action) {
     for (int nth = 1; nth <= most; ++nth) { expect_failure_reported(action, call, nth); }
   }
   hostrt::reset();
-}
-
-/// What `action` answers in a forked child of this process.
-inline std::string in_forked_child(std::function<std::string()> const& action) {
-  std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) { return "no pipe"; }
-  auto const child = ::fork();
-  if (child == 0) {
-    std::string text;
-    try {
-      text = action();
-    } catch (std::exception const& error) { text = std::string{"unexpected: "} + error.what(); }
-    auto const written = ::write(ends[1], text.data(), text.size());
-    ::_exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
-  }
-  ::close(ends[1]);
-  std::string text;
-  std::array<char, 256> part{};
-  for (auto got = ::read(ends[0], part.data(), part.size()); got > 0;
-       got = ::read(ends[0], part.data(), part.size())) {
-    text.append(part.data(), static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? text : "the child ended badly";
 }
 
 /// The text of the error of that type which `action` throws.

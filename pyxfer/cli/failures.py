@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -38,6 +40,10 @@ def as_exit_codes() -> Iterator[None]:
         _end(f"{error.strerror or error}{where}", USAGE)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
+    except ImportError as error:  # Ctrl-C while a compiled module was being loaded
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _end("interrupted", INTERRUPTED)
 
 
 def say(text: str) -> None:
@@ -59,6 +65,15 @@ def end_as(run: Run) -> None:
     invalid = why_invalid(run)
     if invalid:
         _end(invalid, NOT_VALID)
+
+
+def leave_at_once_if_stuck(code: object) -> None:
+    """End the process where a thread is stuck in the driver: Python's own shutdown would unwind it and abort."""
+    if any(thread.name.startswith("pyxfer-") and thread.is_alive() for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code if isinstance(code, int) else 1)
 
 
 def why_invalid(run: Run) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from .failures import as_exit_codes
+from .failures import INTERRUPTED, as_exit_codes, leave_at_once_if_stuck
 from .streams import prepare_streams
 from .verb_ceiling import ceiling
 from .verb_host import show_host
@@ -82,9 +82,15 @@ app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 def run() -> None:
     """Run the command line and leave with its exit code."""
     prepare_streams()
+    code: object = INTERRUPTED
     try:
         with as_exit_codes():
             app(prog_name="pyxfer")
-    finally:
-        # Everything is saved; another Ctrl-C during Python's own shutdown would print a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:  # pressed again while the first was being answered
+        pass
+    # Everything is saved; another Ctrl-C during Python's own shutdown would print a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    leave_at_once_if_stuck(code)
+    raise SystemExit(code)

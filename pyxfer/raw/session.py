@@ -11,6 +11,7 @@ from pyxfer.errors import (
     CancelledError,
     CleanupWarning,
     CudaError,
+    CudaMemoryError,
     CudaUnavailableError,
     DeviceLostError,
     DeviceTimeoutError,
@@ -187,10 +188,14 @@ class Session:
         if not set(LOCKED_KINDS) & set(self._request.memories):
             return
         for memory in LOCKED_KINDS:
-            if not self._late():
+            if self._late():
+                return
+            try:
                 self._locking[memory] = measure_locking(
                     self._choice.engine, self._device.index, memory, self._request.largest, self._workshop.cancelled
                 )
+            except CudaMemoryError as error:  # the copies can still be measured
+                self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
 
     def _prepare(self) -> None:
         """First copies, windows and verification of every way at every size, outside the trials."""

@@ -172,9 +172,10 @@ class BothWays:
         fewest = 2 if self.gated else 1
         self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
         self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
-        while self._copies > 1 and max(self._needed_tails(h2d_s, d2h_s)) > MOST_QUEUED:
-            self._copies -= 1
         self._tails = self._needed_tails(h2d_s, d2h_s)
+        while self._copies > 1 and self._warmups + self._copies + max(self._tails) > MOST_QUEUED:
+            self._copies -= 1
+            self._tails = self._needed_tails(h2d_s, d2h_s)
 
     def _needed_tails(self, h2d_s: float, d2h_s: float) -> tuple[int, int]:
         before = self._warmups + self._copies

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Between slices of waiting Python can act on Ctrl-C.
 SLICE_S = 0.2
-# What is missing from a long time changes no figure; after a pause the host needs some ten microseconds to find back.
-TOLERANCE = 0.005
 
 
 class Bracket:
@@ -82,7 +80,7 @@ class Bracket:
     @property
     def fault(self) -> str | None:
         """Why these times must not be used; None where they may."""
-        if self.word != "drained" or self.elapsed_s >= self.wall_s * (1 - TOLERANCE):
+        if self.word != "drained":
             return None
         return self._engine.drained_fault(self.elapsed_s, self.wall_s) or None
 

@@ -60,16 +60,18 @@ def one(run: Run, route: str, side: str, nbytes: int, direction: str | None = No
 def test_a_link_of_known_speed_is_measured_as_that(modelled: Run, side: str, rate: float, nbytes: int) -> None:
     expected_s = LATENCY_S + nbytes / rate
     found = one(modelled, "raw.pinned-async", side, nbytes)
-    assert found.elapsed_s is not None
-    assert 0.99 * expected_s <= found.elapsed_s <= 1.5 * expected_s
+    assert found.summary is not None
+    assert 0.99 * expected_s <= found.summary.median_s
+    assert found.summary.min_s <= 1.5 * expected_s  # the quickest: another program may take the core from the others
     assert found.verified.value is True
 
 
 def test_each_side_of_both_ways_at_once_has_the_link_to_itself(modelled: Run) -> None:
     for side, rate in (("h2d", H2D), ("d2h", D2H)):
         found = one(modelled, "raw.pinned-async", side, MIB, "both")
-        assert found.elapsed_s is not None
-        assert 0.99 * (LATENCY_S + MIB / rate) <= found.elapsed_s <= 1.6 * (LATENCY_S + MIB / rate)
+        assert found.summary is not None
+        assert 0.99 * (LATENCY_S + MIB / rate) <= found.summary.median_s
+        assert found.summary.min_s <= 1.6 * (LATENCY_S + MIB / rate)
 
 
 def test_the_sum_of_both_ways_is_that_of_its_sides(modelled: Run) -> None:
@@ -303,10 +305,10 @@ def test_several_threads_that_measure_at_once_take_turns_and_all_get_their_resul
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    seconds = [run.measurements[0].elapsed_s for run in runs]
-    assert len(seconds) == 4
-    # Two at a time would halve each other's link.
-    assert all(each is not None and each < 1.6 * (LATENCY_S + MIB / H2D) for each in seconds)
+    quickest = [run.measurements[0].summary.min_s for run in runs if run.measurements[0].summary is not None]
+    assert len(quickest) == 4
+    # Two at a time would halve each other's link, all the time.
+    assert all(each < 1.6 * (LATENCY_S + MIB / H2D) for each in quickest)
     assert not [remark for run in runs for remark in run.remarks if remark.code == "contended"]
 
 

@@ -43,7 +43,8 @@ def test_of_many_that_are_not_precise_the_range_is_told() -> None:
     worse = widened(with_remark(run.measurements[2], "unstable", "known to 7 %", "--budget 90s"), 0.07)
     _, notes = gather(changed(run, (0, mild), (2, worse)))
     assert notes[0].text == (
-        "h2d pinned at 4 KiB, 64 KiB: the medians are known within 1 % to 7 %, not 0.5 %; a longer --budget narrows them"
+        "h2d pinned at 4 KiB, 64 KiB: "
+        "the medians are known within 1 % to 7 %, not 0.5 %; a longer --budget narrows them"
     )
 
 
