@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -67,7 +68,8 @@ class Exports:
         if paths.count(STDOUT) > 1:
             raise UsageError("only one export can be standard output (-); give the others a file name")
         files = [path for path in paths if path != STDOUT]
-        for path in files:
-            if files.count(path) > 1:
+        places = [os.path.realpath(path) for path in files]
+        for path, place in zip(files, places, strict=True):
+            if places.count(place) > 1:
                 raise UsageError(f"two exports name the file {path!r}; give each its own")
             check_writable(path)

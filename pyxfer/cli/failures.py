@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import textwrap
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -69,7 +68,8 @@ def end_as(run: Run) -> None:
 
 def leave_at_once_if_stuck(code: object) -> None:
     """End the process where a thread is stuck in the driver: Python's own shutdown would unwind it and abort."""
-    if any(thread.name.startswith("pyxfer-") and thread.is_alive() for thread in threading.enumerate()):
+    measuring = sys.modules.get("pyxfer.sampling.interruptible")
+    if measuring is not None and measuring.is_work_left():
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ from pyxfer.raw.ways import DIRECTIONS, Way, known_word
 from pyxfer.raw.workshop import Workshop
 from pyxfer.sampling.bracket import Bracket
 from pyxfer.sampling.exclusive import turn
-from pyxfer.sampling.interruptible import GRACE_S, Ending, run_interruptible
+from pyxfer.sampling.interruptible import GRACE_S, Ending, run_at_most, run_interruptible
 from pyxfer.sampling.rounds import Group, Sampler
 from pyxfer.sampling.streams import StreamLike
 from pyxfer.units import format_seconds
@@ -123,9 +122,7 @@ def _apart(shop: Workshop, work: Callable[[], Result]) -> Result:
 def _release(shop: Workshop) -> None:
     """Release it in a thread of its own, and after Ctrl-C wait for no device that does not answer."""
     faults: list[str] = []
-    thread = threading.Thread(target=lambda: faults.extend(shop.close()), name="pyxfer-releasing", daemon=True)
-    thread.start()
-    thread.join(GRACE_S if shop.cancelled() else None)
+    run_at_most(lambda: faults.extend(shop.close()), GRACE_S if shop.cancelled() else None)
     for fault in faults:
         warnings.warn(fault, CleanupWarning, stacklevel=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyxfer.errors import UsageError
@@ -89,6 +89,8 @@ def make_request(
 def _sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
     if isinstance(sizes, str):
         return parse_sizes(sizes)
+    if not isinstance(sizes, Iterable):
+        raise UsageError(f"Sizes are a sequence of numbers of bytes, or text such as {DEFAULT_SIZES!r}; got {sizes!r}.")
     whole = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and size > 0]
     if not whole or len(whole) != len(sizes):
         raise UsageError(
@@ -99,12 +101,13 @@ def _sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
 
 def between(value: float, what: str, most: float, example: str) -> float:
     """A number above zero and at most `most`, or a UsageError that says so."""
-    if not math.isfinite(value) or not 0 < value <= most:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not 0 < value <= most:
         raise UsageError(f"The {what} has to be above zero and at most {most:g}, for example {example}; got {value!r}.")
     return float(value)
 
 
 def _seed(seed: int) -> int:
-    if not 0 <= seed < 1 << 63:
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
         raise UsageError(f"The seed has to be a whole number from 0 to 2^63 - 1; got {seed!r}.")
     return seed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from pyxfer.errors import (
     DeviceLostError,
     DeviceTimeoutError,
     PyxferError,
+    UsageError,
 )
 from pyxfer.machine.caches import last_level_bytes
 from pyxfer.machine.devices import find_device
@@ -37,7 +39,7 @@ from pyxfer.sampling.exclusive import Presence, turn
 from pyxfer.sampling.interruptible import Ending, run_interruptible
 from pyxfer.sampling.progress import OnProgress, Progress, silent
 from pyxfer.sampling.rounds import Group, Sampler
-from pyxfer.units import format_size
+from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from pyxfer.sampling.subject import Subject
@@ -79,6 +81,8 @@ def ceiling(
     request = make_request(
         device, directions, memories, modes, sizes, fresh=fresh, precision=precision, budget_s=budget_s, seed=seed
     )
+    if device == HOST and require_gpu:
+        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
     choice = choose(device, require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
     check_room(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
@@ -123,6 +127,12 @@ class Session:
             if not any(found.series and found.series.trials for found in self._collected):
                 raise
             ended, failure = "failed", str(error)
+        try:
+            return self._finish(ended, failure)
+        except KeyboardInterrupt:  # it came when all was measured: that is shown and saved all the same
+            return self._finish("interrupted", failure)
+
+    def _finish(self, ended: RunEnding, failure: str | None) -> Run:
         run = self._document(ended, failure)
         self._save_to(run)
         return run
@@ -154,6 +164,8 @@ class Session:
         self._wake()
         self._time_locking()
         self._prepare()
+        if self._late():
+            self._remarks.append(_late(time.perf_counter() - self._started))
         deadline = self._started + request.budget_s
         groups = [self._group(nbytes) for nbytes in request.sizes]
         sampler = Sampler(
@@ -290,9 +302,18 @@ class Session:
 
 _STUCK = Remark(
     "stuck",
-    "The device did not answer in time; its memory is left to the end of this process.",
-    "look at nvidia-smi and for Xid in dmesg",
+    "What was under way could not be ended in time, a large allocation or a device that does not answer; its memory is "
+    "left to the end of this process.",
+    "if the device is to blame, look at nvidia-smi and for Xid in dmesg",
 )
+
+
+def _late(prepared_s: float) -> Remark:
+    return Remark(
+        "late",
+        f"Preparing alone took {format_seconds(prepared_s)}, which was the whole budget.",
+        f"smaller --sizes, or --budget {math.ceil(3 * prepared_s)}s",
+    )
 
 
 def _others(pids: Sequence[int]) -> Remark:

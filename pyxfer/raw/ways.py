@@ -149,6 +149,8 @@ def known_word(word: str, words: tuple[Word, ...], what: str) -> Word:
 
 
 def _some(words: Sequence[str], what: str) -> Sequence[str]:
+    if isinstance(words, str):
+        return (words,)
     if not words:
         raise UsageError(f"No {what} was named; leave the option out for the default.")
     return words
