@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from .failures import INTERRUPTED, as_exit_codes, leave_at_once_if_stuck
+from .interrupts import heed_interrupts
 from .streams import prepare_streams
 from .verb_ceiling import ceiling
 from .verb_host import show_host
@@ -82,6 +83,7 @@ app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 def run() -> None:
     """Run the command line and leave with its exit code."""
     prepare_streams()
+    heed_interrupts()
     code: object = INTERRUPTED
     try:
         with as_exit_codes():
