@@ -9,12 +9,14 @@ import sys
 
 import pytest
 
+from pyxfer.api import devices
 from pyxfer.native import load
 
 # In a process of their own, because a fork copies whatever threads and locks the tests hold.
 FORKED = """
 import os, sys
 from pyxfer.errors import ForkedError
+from pyxfer.api import devices
 from pyxfer.native import load
 engine = load("host")
 held = {held}
@@ -79,12 +81,9 @@ def test_a_child_forked_before_any_use_may_use_it() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def count_devices() -> int:
-    return load("host").device_count()
-
-
 def test_a_spawned_process_may_use_it_after_its_parent_did() -> None:
-    assert count_devices() == 1
+    assert load("host").device_count() == 1
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply_async(os.getpid).get(60) != os.getpid()
-        assert pool.apply_async(count_devices).get(60) == 1
+        # Something of the package: the new process cannot import the tests.
+        assert len(pool.apply_async(devices).get(60)) >= 1
