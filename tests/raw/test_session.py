@@ -273,16 +273,20 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(
         ceiling(device, sizes=(4 * KIB,))
 
 
-@pytest.mark.parametrize("device", [0, "host"])
 @pytest.mark.parametrize("code", [35, 100])
 def test_a_required_gpu_that_is_not_there_is_an_error_before_anything_is_measured(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, device: int | str, code: int
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr("pyxfer.native.load", lambda _runtime: engine)
     testing.set_no_driver(code)
     with pytest.raises(CudaUnavailableError):
-        ceiling(device, require_gpu=True)
+        ceiling(0, require_gpu=True)
     assert "cudaMalloc" not in testing.calls()
+
+
+def test_the_host_and_a_required_gpu_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="a GPU was required: leave one of the two out"):
+        ceiling("host", require_gpu=True)
 
 
 def test_sizes_larger_than_memory_are_refused_before_anything_is_allocated(engine: Engine) -> None:
