@@ -24,8 +24,8 @@ MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
 CALIBRATION_COPIES = 4
 
 
-class OneWay:
-    """Copies of one size in one direction."""
+class _RawCopies:
+    """What copies of one size have in common, one way or both."""
 
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
         self.way = way
@@ -34,10 +34,8 @@ class OneWay:
         self._device = device
         self._arena = arena
         self._copier = copier
-        self._lane = arena.lane(way.direction, way.memory, nbytes)
         self._slot = 0
         self._copies = 1
-        self._warmups = 0  # only a window behind a gate has some
 
     @property
     def key(self) -> str:
@@ -48,6 +46,15 @@ class OneWay:
     def anchor(self) -> str | None:
         """Queued copies of pinned memory, which are the ceiling nearly everywhere."""
         return Way(self.way.direction, "pinned", "async").key
+
+
+class OneWay(_RawCopies):
+    """Copies of one size in one direction."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, copier, device)
+        self._lane = arena.lane(way.direction, way.memory, nbytes)
+        self._warmups = 0  # only a window behind a gate has some
 
     @property
     def gated(self) -> bool:
@@ -91,32 +98,15 @@ class OneWay:
         return self._copier.on_stream(issue, self._lane, slot)
 
 
-class BothWays:
+class BothWays(_RawCopies):
     """Copies of one size in both directions at once."""
 
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        self.way = way
-        self.nbytes = nbytes
-        self._engine = engine
-        self._device = device
-        self._arena = arena
-        self._copier = copier
+        super().__init__(engine, way, nbytes, arena, copier, device)
         self._lanes = (arena.lane("h2d", way.memory, nbytes), arena.lane("d2h", way.memory, nbytes))
-        self._slot = 0
-        self._copies = 1
         self._warmups = 1
         self._tails = (1, 1)
         self._extra = 0
-
-    @property
-    def key(self) -> str:
-        """Its way; sizes are groups."""
-        return self.way.key
-
-    @property
-    def anchor(self) -> str | None:
-        """Both ways between pinned memory and the device."""
-        return Way("both", "pinned", "async").key
 
     @property
     def gated(self) -> bool:
