@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     )
     from pyxfer.model import Device, Link, Measurement, Remark, Run
     from pyxfer.raw import ceiling, measure
+    from pyxfer.routes.base import RefusedError, Route, Transfer
+    from pyxfer.routes.listing import RouteStatus, list_routes
+    from pyxfer.routes.place import Place
+    from pyxfer.routes.registry import register_route
     from pyxfer.sampling.bracket import Timer
+    from pyxfer.workers import frameworks
 
     __version__: str
 
@@ -42,23 +47,36 @@ __all__ = [
     "Link",
     "Measurement",
     "MeasurementError",
+    "Place",
     "PyxferError",
+    "RefusedError",
     "Remark",
+    "Route",
+    "RouteStatus",
     "Run",
     "Timer",
+    "Transfer",
     "UsageError",
     "ceiling",
     "devices",
+    "frameworks",
     "is_available",
     "link",
+    "list_routes",
     "measure",
+    "register_route",
 ]
 
 _HOMES = {
     "pyxfer.api": ("devices", "is_available", "link"),
     "pyxfer.model": ("Device", "Link", "Measurement", "Remark", "Run"),
     "pyxfer.raw": ("ceiling", "measure"),
+    "pyxfer.routes.base": ("RefusedError", "Route", "Transfer"),
+    "pyxfer.routes.listing": ("RouteStatus", "list_routes"),
+    "pyxfer.routes.place": ("Place",),
+    "pyxfer.routes.registry": ("register_route",),
     "pyxfer.sampling.bracket": ("Timer",),
+    "pyxfer.workers": ("frameworks",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

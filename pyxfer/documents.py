@@ -19,8 +19,8 @@ import msgspec
 from . import table
 from .errors import DocumentError, UsageError
 from .files import Path, check_writable, read_whole, write_whole
-from .model import SCHEMA_VERSION, Link, Measurement, Remark, Run
-from .units import format_gbps, format_percent, format_size
+from .model import SCHEMA_VERSION, Link, Measurement, Remark, Run, Worker
+from .units import format_gbps, format_percent, format_seconds, format_size
 
 __all__ = [
     "Path",
@@ -39,7 +39,8 @@ __all__ = [
 Document = dict[str, Any]
 Step = Callable[[Document], Document]
 
-UPGRADES: Mapping[int, Step] = MappingProxyType({})
+# Version 2 added frameworks: workers, the nature of a route, page faults; all of them may be absent.
+UPGRADES: Mapping[int, Step] = MappingProxyType({1: lambda document: document})
 """What makes a document of version n one of version n + 1."""
 SCHEMA_PYTHON = (3, 11)
 """Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
@@ -141,10 +142,14 @@ _HEADER = (
     *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
     *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
+    *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
 )
 _READABLE_HEADER = (
     *("route", "direction", "side", "memory", "mode", "variant", "size"),
     *("bandwidth", "95 % interval", "of ceiling", "of peak", "notes"),
+)
+_READABLE_HEADER_OF_FRAMEWORKS = (
+    *("worker", "framework", "call", "host copies", "dma", "returns", "batch", "overhead", "faults"),
 )
 
 
@@ -164,7 +169,13 @@ def to_markdown(run: Run) -> str:
     heading = f"## {table.escape_markdown(f'{run.device.name}, {_link_words(run.link)}, {made}')}\n"
     notes = "".join(f"- {table.escape_markdown(note)}\n" for note in _notes(run))
     readable = [_readable_row(measurement) for measurement in run.measurements]
-    return "\n".join(filter(None, (heading, notes, table.to_markdown(_READABLE_HEADER, readable))))
+    header: tuple[str, ...] = _READABLE_HEADER
+    if run.kind == "frameworks":
+        header = (*header, *_READABLE_HEADER_OF_FRAMEWORKS)
+        readable = [
+            (*row, *_framework_cells(m, format_seconds)) for row, m in zip(readable, run.measurements, strict=True)
+        ]
+    return "\n".join(filter(None, (heading, notes, table.to_markdown(header, readable))))
 
 
 def _labels(measurement: Measurement) -> tuple[str, ...]:
@@ -183,7 +194,19 @@ def _row(measurement: Measurement) -> tuple[table.Cell, ...]:
     costs = (m.dispatch_s, m.wall_s, m.first_s.value)
     remarks = "; ".join(_remark(remark) for remark in m.remarks)
     shares = (m.of_ceiling, m.of_peak)
-    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, m.verified.value, m.rate.reason, remarks
+    said = (m.verified.value, m.rate.reason, remarks)
+    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, *said, *_framework_cells(m, float)
+
+
+def _framework_cells(measurement: Measurement, say: Callable[[float], table.Cell]) -> tuple[table.Cell, ...]:
+    """What only rows of a framework have; a raw row in a framework's worker has that worker's name."""
+    m, nature = measurement, measurement.nature
+    natures: tuple[table.Cell, ...] = (None,) * 5
+    overhead = None
+    if nature is not None:
+        natures = (nature.framework, nature.call, nature.host_copies, nature.dma, nature.returns)
+        overhead = None if m.overhead_s is None else say(m.overhead_s)
+    return m.worker, *natures, m.batch, overhead, m.faults
 
 
 def _readable_row(measurement: Measurement) -> tuple[table.Cell, ...]:
@@ -210,7 +233,13 @@ def _notes(run: Run) -> list[str]:
     }[run.ended]
     failure = [run.failure] if run.failure else []
     host = [run.runtime_reason] if run.runtime == "host" else []
-    return [*ended, *failure, *host, *map(_remark, (*run.link.remarks, *run.remarks))]
+    workers = [_worker_note(worker) for worker in run.workers if worker.ended != "complete"]
+    return [*ended, *failure, *host, *workers, *map(_remark, (*run.link.remarks, *run.remarks))]
+
+
+def _worker_note(worker: Worker) -> str:
+    ended = "was not available" if worker.ended == "unavailable" else f"ended as {worker.ended}"
+    return f"The worker {worker.name} {ended}: {worker.reason or 'no reason given'}"
 
 
 def _link_words(link: Link) -> str:

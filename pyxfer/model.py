@@ -28,6 +28,7 @@ from pyxfer.model_machine import (
     Side,
     unknown,
 )
+from pyxfer.model_routes import Nature, Published, Returns, Worker, WorkerEnding, Workload
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -46,10 +47,13 @@ __all__ = [
     "LockingCost",
     "Measurement",
     "Memory",
+    "Nature",
     "Parameters",
     "Placement",
+    "Published",
     "Rate",
     "Remark",
+    "Returns",
     "Run",
     "Runtime",
     "Share",
@@ -57,12 +61,16 @@ __all__ = [
     "Summary",
     "Trial",
     "Variant",
+    "Worker",
+    "WorkerEnding",
+    "Workload",
     "unknown",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-Direction = Literal["h2d", "d2h", "both"]
+# `ingest` is not a way over the link: NumPy to a framework's own tensor in host memory.
+Direction = Literal["h2d", "d2h", "both", "ingest"]
 Memory = Literal["pageable", "pinned", "registered", "write-combined"]
 Bracket = Literal["gated", "stream", "drained"]
 Variant = Literal["warm", "fresh"]
@@ -78,6 +86,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
     wall_s: float | None = None
     copies: int = 1
     invalid: str | None = None
+    faults: float | None = None
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -148,6 +157,9 @@ class Measurement(msgspec.Struct, frozen=True):
     wall: Summary | None = None
     trials: tuple[Trial, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    worker: str | None = None
+    nature: Nature | None = None
+    batch: int | None = None
 
     @property
     def gbps(self) -> float | None:
@@ -178,6 +190,19 @@ class Measurement(msgspec.Struct, frozen=True):
     def of_peak(self) -> float | None:
         """The share of the link's protocol peak."""
         return self.peak_share.value
+
+    @property
+    def overhead_s(self) -> float | None:
+        """Median seconds beyond what the ceiling's copy took in the same rounds."""
+        if self.elapsed_s is None or self.of_ceiling is None:
+            return None
+        return self.elapsed_s * (1 - self.of_ceiling)
+
+    @property
+    def faults(self) -> float | None:
+        """Median page faults of one transfer, the whole process's."""
+        known = sorted(trial.faults for trial in self.trials if trial.faults is not None and trial.invalid is None)
+        return known[len(known) // 2] if known else None
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -217,12 +242,16 @@ class Parameters(msgspec.Struct, frozen=True):
     budget_s: float
     seed: int
     min_rounds: int
+    frameworks: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    workload: Workload = "copy"
+    batches: tuple[int, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True):
     """One document: where, how, and what came out."""
 
-    kind: Literal["ceiling", "measure"]
+    kind: Literal["ceiling", "measure", "frameworks"]
     ended: Ending
     runtime: Runtime
     runtime_reason: str
@@ -238,6 +267,8 @@ class Run(msgspec.Struct, frozen=True):
     locking: tuple[LockingCost, ...] = ()
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
+    workers: tuple[Worker, ...] = ()
+    published: tuple[Published, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
     def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
@@ -248,7 +279,8 @@ class Run(msgspec.Struct, frozen=True):
 
         """
         side: Side = "sum" if direction == "both" else direction
-        fitting = [each for each in self.measurements if each.direction == direction and each.side == side]
+        raw = [each for each in self.measurements if each.nature is None]
+        fitting = [each for each in raw if each.direction == direction and each.side == side]
         known = [each for each in fitting if each.nbytes == nbytes and each.gbps is not None and each.variant == "warm"]
         if not known:
             sizes = ", ".join(str(size) for size in sorted({each.nbytes for each in fitting if each.gbps is not None}))

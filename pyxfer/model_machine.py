@@ -8,7 +8,7 @@ import msgspec
 
 T = TypeVar("T")
 
-Side = Literal["h2d", "d2h", "sum"]
+Side = Literal["h2d", "d2h", "sum", "ingest"]
 Runtime = Literal["cuda", "host"]
 LinkKind = Literal["pcie", "c2c", "nvlink", "none", "unknown"]
 
@@ -89,7 +89,7 @@ class Link(msgspec.Struct, frozen=True):
     def most_gbps(self, side: Side) -> float | None:
         """What no bandwidth of a side can exceed: its protocol peak, or where that is not known the raw one."""
         known = self.peak_gbps(side).value
-        if known is not None or self.raw_peak_gbps.value is None:
+        if known is not None or side == "ingest" or self.raw_peak_gbps.value is None:
             return known
         return self.raw_peak_gbps.value * (2 if side == "sum" else 1)
 
@@ -99,6 +99,8 @@ class Link(msgspec.Struct, frozen=True):
             return self.h2d_peak_gbps
         if side == "d2h":
             return self.d2h_peak_gbps
+        if side == "ingest":
+            return Fact(reason="what stays in host memory crosses no link")
         if self.h2d_peak_gbps.value is None:
             return self.h2d_peak_gbps
         if self.d2h_peak_gbps.value is None:

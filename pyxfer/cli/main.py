@@ -14,6 +14,7 @@ from .failures import INTERRUPTED, as_exit_codes, leave_at_once_if_stuck
 from .interrupts import heed_interrupts
 from .streams import prepare_streams
 from .verb_ceiling import ceiling
+from .verb_frameworks import frameworks
 from .verb_host import show_host
 from .verb_info import info
 from .verb_list import list_all
@@ -75,8 +76,14 @@ def pyxfer(
 
 
 app.command(epilog=_example("pyxfer ceiling --direction h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
+app.command(
+    epilog=_example(
+        "pyxfer frameworks torch tensorflow --sizes 1MiB,96MiB",
+        "pyxfer frameworks --workload image-batch --batches 8,512 --export-json run.json",
+    )
+)(frameworks)
 app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
-app.command("list", epilog=_example("pyxfer list"))(list_all)
+app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 
 

@@ -53,4 +53,9 @@ def split_list(text: str, option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(items))
 
 
-_EXAMPLES = {"--direction": "h2d,d2h", "--memory": "pageable,pinned", "--mode": "memcpy,streams:2"}
+_EXAMPLES = {
+    "--routes": "'tf.*,torch.to'",
+    "--direction": "h2d,d2h",
+    "--memory": "pageable,pinned",
+    "--mode": "memcpy,streams:2",
+}

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
 from . import options as opt
-from .failures import end_as, say
-
-if TYPE_CHECKING:
-    from pyxfer.model import Run
-
-    from .exports import Exports
+from .deliver import deliver
+from .failures import say
 
 
 def ceiling(
@@ -63,15 +56,4 @@ def ceiling(
             on_progress=report,
             save_to=exports.save,
         )
-    _deliver(run, exports)
-
-
-def _deliver(run: Run, exports: Exports) -> None:
-    """Save first, so that nothing that happens to the terminal can lose the run."""
-    from pyxfer.report.run_page import print_run
-    from pyxfer.report.terminal import Page
-
-    exports.save(run)
-    print_run(run, Page(sys.stderr if exports.takes_stdout else sys.stdout))
-    exports.finish(run)
-    end_as(run)
+    deliver(run, exports)

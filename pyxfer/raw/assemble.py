@@ -38,7 +38,7 @@ class Assembler:
 
     def measurements(self, collected: Sequence[Collected]) -> tuple[Measurement, ...]:
         """In the order collected, the sides of a copy both ways one after the other."""
-        ceilings = _ceilings(collected)
+        ceilings = ceiling_trials(collected)
         return tuple(
             self._measurement(each, side, ceilings.get((each.way.direction, side, each.nbytes)))
             for each in collected
@@ -62,7 +62,7 @@ class Assembler:
             nbytes=found.nbytes,
             moved_bytes=moved,
             rate=rate,
-            peak_share=self._peak_share(side, rate),
+            peak_share=peak_share(self.link, side, rate),
             ceiling_share=ceiling_share(valid, ceiling, rate),
             verified=found.verified if found.unavailable is None else unknown(found.unavailable),
             first_s=found.first_s if found.unavailable is None else unknown(found.unavailable),
@@ -82,14 +82,6 @@ class Assembler:
         if found.verified.value is False:
             return unknown("what arrived was not what was sent, so no bandwidth is given")
         return credible_rate(moved, summary, self.link.most_gbps(side))
-
-    def _peak_share(self, side: Side, rate: Fact[Rate]) -> Fact[float]:
-        peak = self.link.peak_gbps(side)
-        if rate.value is None:
-            return unknown(rate.reason or "")
-        if peak.value is None:
-            return unknown(peak.reason or "")
-        return Fact(rate.value.gbps / peak.value)
 
     def _remarks(
         self, found: Collected, valid: Sequence[Trial], trials: Sequence[Trial], summary: Summary | None
@@ -118,6 +110,16 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
     return Fact(rate)
 
 
+def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
+    """What part of the link's protocol peak that is."""
+    peak = link.peak_gbps(side)
+    if rate.value is None:
+        return unknown(rate.reason or "")
+    if peak.value is None:
+        return unknown(peak.reason or "")
+    return Fact(rate.value.gbps / peak.value)
+
+
 def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
     """A fit for every route, direction, side and variant that was measured."""
     points: dict[tuple[str, str, Side, str], list[Measurement]] = {}
@@ -142,7 +144,7 @@ def _curve(points: Sequence[Measurement]) -> Curve:
     )
 
 
-def _ceilings(collected: Sequence[Collected]) -> Mapping[tuple[str, Side, int], Sequence[Trial]]:
+def ceiling_trials(collected: Sequence[Collected]) -> Mapping[tuple[str, Side, int], Sequence[Trial]]:
     """The trials of the best verified route of each direction, side and size."""
     best: dict[tuple[str, Side, int], tuple[float, Sequence[Trial]]] = {}
     for found in collected:

@@ -30,7 +30,7 @@ from pyxfer.model import (
 )
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
-from pyxfer.raw.assemble import ceiling_share, credible_rate, summary_of, unused_remark, why_no_trial
+from pyxfer.raw.assemble import ceiling_share, credible_rate, peak_share, summary_of, unused_remark, why_no_trial
 from pyxfer.raw.request import DEFAULT_PRECISION, between
 from pyxfer.raw.subjects import RawSubject, make_subject
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
@@ -253,7 +253,6 @@ def _result(
     wall = summary_of([trial.wall_s for trial in valid])
     moved = (nbytes or 0) * (2 if side == "sum" else 1)
     rate = _rate(moved, summary, trials, link.most_gbps(side))
-    peak = link.peak_gbps(side)
     remarks = [unused_remark(trials)]
     if summary is not None:
         remarks.append(stats.instability([trial.elapsed_s for trial in valid], precision, budget_s))
@@ -270,9 +269,7 @@ def _result(
         nbytes=nbytes or 0,
         moved_bytes=moved,
         rate=rate,
-        peak_share=unknown(rate.reason or peak.reason or "")
-        if rate.value is None or peak.value is None
-        else Fact(rate.value.gbps / peak.value),
+        peak_share=peak_share(link, side, rate),
         ceiling_share=_share(valid, ceiling, side, rate),
         verified=unknown("pyxfer does not know what the callable moves"),
         first_s=Fact(first_s),

@@ -78,15 +78,16 @@ def make_request(
     return Request(
         device=str(device),
         ways=plan_ways(directions, memories, modes, fresh=fresh),
-        sizes=_sizes(sizes),
+        sizes=checked_sizes(sizes),
         fresh=fresh,
         precision=between(precision, "precision", 1.0, "0.005 (0.5 %)"),
         budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
-        seed=secrets.randbits(32) if seed is None else _seed(seed),
+        seed=secrets.randbits(32) if seed is None else checked_seed(seed),
     )
 
 
-def _sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
+def checked_sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
+    """Sorted sizes from text or numbers, or a UsageError that says what is wrong with them."""
     if isinstance(sizes, str):
         return parse_sizes(sizes)
     if not isinstance(sizes, Iterable):
@@ -107,7 +108,8 @@ def between(value: float, what: str, most: float, example: str) -> float:
     return float(value)
 
 
-def _seed(seed: int) -> int:
+def checked_seed(seed: int) -> int:
+    """A seed as the document can keep it, or a UsageError."""
     if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
         raise UsageError(f"The seed has to be a whole number from 0 to 2^63 - 1; got {seed!r}.")
     return seed

@@ -29,6 +29,7 @@ from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
 from pyxfer.raw.assemble import Assembler, Collected, curves
+from pyxfer.raw.circumstances import circumstances
 from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
 from pyxfer.raw.request import DEFAULT_BUDGET_S, DEFAULT_PRECISION, DEFAULT_SIZES, Request, make_request
 from pyxfer.raw.subjects import RawSubject, make_subject
@@ -277,27 +278,9 @@ class Session:
             measurements=measurements,
             curves=curves(measurements) if len(request.sizes) > 1 else (),
             locking=tuple(locking),
-            remarks=(*self._remarks, *self._circumstances()),
+            remarks=(*self._remarks, *circumstances(self._presence.met, self._before, self._after)),
             failure=failure,
         )
-
-    def _circumstances(self) -> list[Remark]:
-        remarks = [_others(sorted(self._presence.met))] if self._presence.met else []
-        others = self._before.other_gpu_processes.value
-        if others:
-            remarks.append(_holders(others))
-        for environment in (self._before, self._after):
-            reasons = environment.throttle_reasons.value if environment else None
-            if reasons:
-                remarks.append(
-                    Remark(
-                        "throttled",
-                        f"The GPU's clocks were held down: {', '.join(reasons)}.",
-                        "see nvidia-smi -q -d PERFORMANCE, and measure again when it is cool and has its power",
-                    )
-                )
-                break
-        return remarks
 
 
 _STUCK = Remark(
@@ -313,24 +296,6 @@ def _late(prepared_s: float) -> Remark:
         "late",
         f"Preparing alone took {format_seconds(prepared_s)}, which was the whole budget.",
         f"smaller --sizes, or --budget {math.ceil(3 * prepared_s)}s",
-    )
-
-
-def _others(pids: Sequence[int]) -> Remark:
-    who = ", ".join(str(pid) for pid in pids)
-    return Remark(
-        "contended",
-        f"Another pyxfer measured this device at the same time (process {who}), so figures may be low.",
-        "measure again when it has ended",
-    )
-
-
-def _holders(pids: Sequence[int]) -> Remark:
-    who = ", ".join(str(pid) for pid in pids)
-    return Remark(
-        "shared",
-        f"Other processes use this GPU (process {who}); while they copy or compute, figures are lower.",
-        "end them, or measure when they are idle",
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Word = TypeVar("Word", bound=str)
 
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 AUTO = "auto"
 MOST_STREAMS = 16

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError
+from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 from pyxfer.sampling.progress import OnProgress, Progress, silent
 from pyxfer.sampling.subject import Series, Subject
 
@@ -24,6 +24,8 @@ CLEARLY = 0.25
 MIN_ROUNDS = 10
 # A document of more trials than this grows large without telling more.
 MAX_ROUNDS = 1000
+# What others are compared with runs in all their rounds, so a group has more; this many at most.
+MOST_GROUP_ROUNDS = 4 * MAX_ROUNDS
 # One turn of a group: long enough to amortise the bookkeeping, short enough that groups really alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
@@ -52,11 +54,11 @@ class Group:
         return [each for each in self.series if each.subject.key in keys and each.failure is None]
 
     def _wants_more(self, series: Series, precision: float) -> bool:
-        if series.failure is not None or self.rounds >= MAX_ROUNDS:
+        if series.failure is not None or series.runs >= MAX_ROUNDS or self.rounds >= MOST_GROUP_ROUNDS:
             return False
-        if self.rounds < FEWEST_ROUNDS:
+        if series.runs < FEWEST_ROUNDS:
             return True
-        return not series.within(precision if self.rounds >= MIN_ROUNDS else precision * CLEARLY)
+        return not series.within(precision if series.runs >= MIN_ROUNDS else precision * CLEARLY)
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Sampler:
     def _cost_s(self, group: Group, series: Series) -> float:
         """Seconds until it is settled, its anchor's trials included."""
         each_round = sum(each.mean_cost_s for each in group.with_anchors([series]))
-        return each_round * max(series.rounds_wanting(self.precision), MIN_ROUNDS - group.rounds, 1)
+        return each_round * max(series.rounds_wanting(self.precision), MIN_ROUNDS - series.runs, 1)
 
     def _turn(self, group: Group, series: list[Series]) -> None:
         until = self.clock() + TURN_S
@@ -147,7 +149,7 @@ class Sampler:
             series.add(series.subject.trial(round_index))
         except (CudaUnavailableError, DeviceLostError):
             raise
-        except CudaError as error:  # this route's own trouble: its row says so, the others go on
+        except (CudaError, MeasurementError) as error:  # this route's own trouble: its row says so, the others go on
             series.failure = str(error)
         series.spent_s += self.clock() - begun
         series.runs += 1

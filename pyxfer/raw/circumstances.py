@@ -1,0 +1,45 @@
+"""What went on around a run and may have lowered its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pyxfer.model import Environment, Remark
+
+
+def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
+    """Who else was there, and whether the clocks were held down; `met` are the processes that measured too."""
+    remarks = [_others(sorted(met))] if met else []
+    others = before.other_gpu_processes.value
+    if others:
+        remarks.append(_holders(others))
+    for environment in (before, after):
+        reasons = environment.throttle_reasons.value if environment else None
+        if reasons:
+            remarks.append(
+                Remark(
+                    "throttled",
+                    f"The GPU's clocks were held down: {', '.join(reasons)}.",
+                    "see nvidia-smi -q -d PERFORMANCE, and measure again when it is cool and has its power",
+                )
+            )
+            break
+    return remarks
+
+
+def _others(pids: Sequence[int]) -> Remark:
+    who = ", ".join(str(pid) for pid in pids)
+    return Remark(
+        "contended",
+        f"Another pyxfer measured this device at the same time (process {who}), so figures may be low.",
+        "measure again when it has ended",
+    )
+
+
+def _holders(pids: Sequence[int]) -> Remark:
+    who = ", ".join(str(pid) for pid in pids)
+    return Remark(
+        "shared",
+        f"Other processes use this GPU (process {who}); while they copy or compute, figures are lower.",
+        "end them, or measure when they are idle",
+    )

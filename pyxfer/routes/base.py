@@ -1,0 +1,158 @@
+"""What a route is: a line in a framework's table, and the transfer that it sets up for one size.
+
+A framework's module imports the framework inside functions only; they run in a worker process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyxfer.errors import PyxferError
+from pyxfer.model import Direction, Fact, Memory, Nature, Returns, Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.routes.place import Place
+    from pyxfer.sampling.streams import StreamLike
+
+Where = Literal["gpu", "cpu"]
+RouteBracket = Literal["stream", "drained"]
+# What the copy engine's read (or write) is expected to meet on the host.
+Dma = Literal["pageable", "pinned", "none"]
+
+
+class RefusedError(PyxferError):
+    """A route, or a whole framework, is not to be had here; the text says why."""
+
+
+class Transfer:
+    """One route at one size, set up. What `run` does is timed, everything else is not."""
+
+    copies = 1
+    """How many transfers of the size one `run` makes; its time is divided by them."""
+
+    waits = False
+    """Whether `wait` has to be called for the result to be complete."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.result: Any = None
+
+    @property
+    def stream(self) -> StreamLike | None:
+        """The stream that the framework queues its copies on, where it tells."""
+        return None
+
+    def write(self, data: NDArray[Any]) -> None:
+        """Put these bytes where the next `run` takes them from; `place.source()` does it by itself."""
+
+    def refresh(self) -> None:
+        """Make the next `run` a first one: a new input object, no cache, no mirror."""
+
+    def run(self) -> None:
+        """The call; what it gives becomes `self.result`."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """The framework's own way of waiting for the result."""
+
+    def where(self) -> Where:
+        """Where the result lies: a tensor that stayed on the CPU was not copied fast, it was not copied."""
+        raise NotImplementedError
+
+    def arrived(self) -> NDArray[Any]:
+        """The result's contents as NumPy sees them, read by another way than `run`'s. Of `ingest`, no copy."""
+        raise NotImplementedError
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        """What should arrive when these bytes were written; a cast or a change of layout says so here."""
+        return data
+
+    def release(self) -> None:
+        """Let go of the result, so that routes do not hold the device's memory against each other."""
+        self.result = None
+
+
+Make = Callable[["Place"], Transfer]
+
+
+@dataclass(frozen=True)
+class Route:
+    """One line of a framework's table.
+
+    `copy` and `image_batch` set up a transfer for the workload of that name; they raise RefusedError where the route
+    is not to be had: a version without the call, a size that does not divide.
+    """
+
+    name: str
+    call: str
+    direction: Direction
+    memory: Memory
+    host_copies: int
+    dma: Dma
+    returns: Returns
+    bracket: RouteBracket
+    copy: Make | None = None
+    image_batch: Make | None = None
+    usual: bool = False
+    setting: str = ""
+    inflation: float = 1.0
+
+    @property
+    def owner(self) -> str:
+        """The word before the dot."""
+        return self.name.partition(".")[0]
+
+    @property
+    def expected_place(self) -> Where:
+        """Where its result has to lie."""
+        return "gpu" if self.direction == "h2d" else "cpu"
+
+    def make(self, workload: Workload) -> Make | None:
+        """What sets up its transfer for a workload; None where it has no part in it."""
+        return self.copy if workload == "copy" else self.image_batch
+
+    def nature(self, framework: str) -> Nature:
+        """As the document keeps it."""
+        return Nature(
+            framework=framework,
+            call=self.call,
+            host_copies=self.host_copies,
+            dma=self.dma,
+            returns=self.returns,
+            usual=self.usual,
+            setting=self.setting,
+            inflation=self.inflation,
+        )
+
+
+@dataclass(frozen=True)
+class Started:
+    """A framework that has been imported and has chosen its device."""
+
+    version: str
+    cuda: Fact[str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework and its table.
+
+    `environment` is set before the import, as far as the user has not set it. `start` imports the framework for a
+    device (None: for ingest alone, without a GPU) under one of the settings that routes ask for; it raises RefusedError
+    where the framework is not installed. Where its build or its drivers give it no GPU, `Started.cuda` says why.
+    """
+
+    name: str
+    title: str
+    owner: str
+    distributions: tuple[str, ...]
+    start: Callable[[int | None, str], Started]
+    routes: tuple[Route, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gpu_distributions: tuple[str, ...] = ()
+    """Distributions of which one has to be installed for a GPU, where that is not the framework's own."""

@@ -1,0 +1,139 @@
+"""Where a transfer is set up: its size, its device, the host memory it takes from, and a look at what arrived."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Copier, HostBuffer
+
+# `pageable` starts where malloc puts a large array, 16 bytes behind a page; `aligned` at a multiple of 64.
+SourceKind = Literal["pageable", "aligned", "pinned"]
+MALLOC_HEADER = 16
+ALIGNMENT = 4096
+IMAGE_SHAPE = (256, 256, 3)
+IMAGE_BYTES = 256 * 256 * 3
+# Sources of one size rotate, so that staging is not fed from a cache; beyond this many it is out of any.
+MOST_SLOTS = 32
+
+
+class HostArena:
+    """One buffer a kind, shared by every route and size; slices of it rotate."""
+
+    def __init__(self, engine: Engine, device: int, largest: int, cache_bytes: int) -> None:
+        self._engine = engine
+        self._device = device
+        self._total = 2 * _placed(largest + MALLOC_HEADER)
+        if largest >= 1 << 20:
+            self._total = max(self._total, _placed(cache_bytes * 3 // 2))
+        self._arrays: dict[SourceKind, NDArray[np.uint8]] = {}
+        self._pinned: HostBuffer | None = None
+
+    def array(self, kind: SourceKind, nbytes: int, turn: int) -> NDArray[np.uint8]:
+        """The slice whose turn it is."""
+        whole = self._whole(kind)
+        stride = _placed(nbytes + MALLOC_HEADER)
+        slots = max(1, min(MOST_SLOTS, whole.size // stride))
+        begin = turn % slots * stride + (MALLOC_HEADER if kind == "pageable" else 0)
+        return whole[begin : begin + nbytes]
+
+    def holds(self, array: NDArray[Any]) -> bool:
+        """Whether the array lies in one of these buffers."""
+        return any(np.may_share_memory(array, whole) for whole in self._arrays.values())
+
+    def _whole(self, kind: SourceKind) -> NDArray[np.uint8]:
+        if kind not in self._arrays:
+            self._arrays[kind] = self._pinned_array() if kind == "pinned" else _aligned(self._total + ALIGNMENT)
+            self._engine.fill(self._arrays[kind].ctypes.data, self._arrays[kind].size, 1)
+        return self._arrays[kind]
+
+    def _pinned_array(self) -> NDArray[np.uint8]:
+        nbytes = self._total + ALIGNMENT
+        self._pinned = self._engine.HostBuffer(nbytes, "pinned", self._device)
+        return as_array(self._pinned.address, nbytes)
+
+    def close(self) -> None:
+        """Give back what is page-locked."""
+        self._arrays.clear()
+        if self._pinned is not None:
+            self._pinned.close()
+            self._pinned = None
+
+
+class Place:
+    """What a route's `copy` or `image_batch` is given."""
+
+    def __init__(self, nbytes: int, device: int, arena: HostArena, copier: Copier, engine: Engine) -> None:
+        self.nbytes = nbytes
+        self.device = device
+        self.batch, rest = divmod(nbytes, IMAGE_BYTES)
+        self.whole_images = rest == 0
+        self._arena = arena
+        self._copier = copier
+        self._engine = engine
+        self._turn = 0
+        self._held: NDArray[Any] | None = None
+
+    def source(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
+        """Host memory of the size; another piece of it at every call, or the data that is being checked."""
+        self._turn += 1
+        array = self._arena.array(kind, self.nbytes, self._turn)
+        if self._held is not None:
+            array[:] = self._held
+        return array
+
+    def images(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
+        """The same as a batch of images, (n, 256, 256, 3)."""
+        return self.source(kind).reshape((self.batch, *IMAGE_SHAPE))
+
+    @contextlib.contextmanager
+    def holding(self, data: NDArray[np.uint8]) -> Iterator[None]:
+        """While the block lasts every source holds these bytes."""
+        self._held = data
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def lent(self, array: NDArray[Any]) -> bool:
+        """Whether this is memory that a source was made of, so that nothing was copied."""
+        return self._arena.holds(array)
+
+    def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Read device memory with a raw copy, past any framework."""
+        self._engine.synchronize(self.device)
+        found = _aligned(nbytes)
+        self._copy("d2h", found, address)
+        return found
+
+    def store(self, address: int, data: NDArray[Any]) -> None:
+        """Write device memory with a raw copy, past any framework."""
+        self._engine.synchronize(self.device)
+        self._copy("h2d", np.ascontiguousarray(data).reshape(-1).view(np.uint8), address)
+
+    def _copy(self, direction: str, array: NDArray[np.uint8], address: int) -> None:
+        lane = self._engine.Lane(direction, array.ctypes.data, address, array.size, array.size, 1)
+        self._copier.drained(lane, 0)
+
+
+def as_array(address: int, nbytes: int) -> NDArray[np.uint8]:
+    """Memory of somebody who outlives the array."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+def _aligned(nbytes: int) -> NDArray[np.uint8]:
+    whole = np.empty(nbytes + ALIGNMENT, np.uint8)
+    begin = -whole.ctypes.data % ALIGNMENT
+    return whole[begin : begin + nbytes]
+
+
+def _placed(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

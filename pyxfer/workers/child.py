@@ -1,0 +1,137 @@
+"""The worker process: starts one framework, measures, reports, and ends without asking anybody.
+
+Its standard output and error are a log file, because frameworks write there what they please.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pyxfer.errors import PyxferError
+from pyxfer.machine.devices import find_device
+from pyxfer.native import HOST, choose
+from pyxfer.routes.base import Framework, RefusedError, Route, Started
+from pyxfer.routes.references import Reference, resolve_reference
+from pyxfer.routes.registry import adopt_route, load_framework
+from pyxfer.workers.bench import Bench
+from pyxfer.workers.marker import Marker
+from pyxfer.workers.messages import (
+    Doing,
+    Failed,
+    Finished,
+    FromWorker,
+    Hello,
+    OwnRoute,
+    Refused,
+    Stop,
+    Task,
+    pack,
+    unpack_order,
+)
+from pyxfer.workers.subjects import in_words
+
+# Signs of life more often than this would only wake the other process.
+LIFE_EVERY_S = 0.2
+ORPHANED = 1
+
+
+def main(connection_handle: int, marker_handle: int) -> None:
+    """Serve one task, then end the process; a framework's own shutdown may crash or hang, and nobody needs it."""
+    connection: Connection[bytes, bytes] = Connection(connection_handle)
+    task = unpack_order(connection.recv_bytes())
+    orders = Orders(connection)
+    orders.start()
+    if isinstance(task, Task):
+        serve(task, _sender(connection), Marker(marker_handle), orders)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+class Orders(threading.Thread):
+    """Waits for the order to stop; a pipe that closes means that the run is gone."""
+
+    def __init__(self, connection: Connection[bytes, bytes]) -> None:
+        super().__init__(name="pyxfer-orders", daemon=True)
+        self._connection = connection
+        self.stop: Callable[[], None] = lambda: os._exit(0)
+        """What to do when told; before there is anything to save, the end."""
+
+    def run(self) -> None:
+        """Until told."""
+        try:
+            while not isinstance(unpack_order(self._connection.recv_bytes()), Stop):
+                pass
+        except (EOFError, OSError):
+            os._exit(ORPHANED)
+        self.stop()
+
+
+def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders: Orders) -> None:
+    """Start the framework and measure; every way to end is a message."""
+    try:
+        framework, routes = _routes(task)
+        choice = choose(task.device)
+        device = find_device(choice.engine, 0 if choice.runtime == HOST else task.device)
+        begun = time.perf_counter()
+        started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
+        send(Hello(started.version, started.cuda, dict(started.settings), time.perf_counter() - begun))
+        lack = _lack_of_gpu(choice.runtime, choice.reason, started)
+        bench = Bench(task, framework, routes, choice, device, lack)
+        orders.stop = bench.cancel
+        bench.run(send, marker)
+        send(Finished(tuple(bench.remarks)))
+    except RefusedError as error:
+        send(Refused(str(error)))
+    except PyxferError as error:
+        send(Failed(str(error)))
+    except Exception as error:  # noqa: BLE001 - told to the run, and its trace to the log
+        traceback.print_exc()
+        send(Failed(in_words(error)))
+
+
+def _lack_of_gpu(runtime: str, why_host: str, started: Started) -> str | None:
+    if runtime == HOST:
+        return why_host or "host memory was asked for, and no link"
+    return None if started.cuda.value is not None else started.cuda.reason
+
+
+def _routes(task: Task) -> tuple[Framework, Sequence[Route]]:
+    """The framework with the routes that are asked for, users' own among them."""
+    for own in task.own:
+        adopt_route(_own_route(own), task.framework)
+    framework = load_framework(task.framework)
+    chosen = [route for route in framework.routes if route.name in task.routes]
+    return framework, chosen
+
+
+def _own_route(own: OwnRoute) -> Route:
+    words: dict[str, Any] = dict(own.words)
+    for workload in ("copy", "image_batch"):
+        place = getattr(own, workload)
+        words[workload] = None if place is None else resolve_reference(Reference(*place))
+    return Route(**words)
+
+
+def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None]:
+    last = 0.0
+
+    def send(message: FromWorker) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if isinstance(message, Doing) and message.phase == "measuring" and now - last < LIFE_EVERY_S:
+            return
+        last = now
+        try:
+            connection.send_bytes(pack(message))
+        except OSError:  # the run is gone, and with it everybody who could use the rest
+            os._exit(ORPHANED)
+
+    return send

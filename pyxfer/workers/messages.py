@@ -1,0 +1,108 @@
+"""What a run and its worker processes tell each other: msgspec over a pipe, and no document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pyxfer.model import Fact, Link, Measurement, Placement, Remark, Workload
+
+
+class OwnRoute(msgspec.Struct, frozen=True):
+    """A registered route: its words, and where the functions are that set it up."""
+
+    words: dict[str, Any]
+    copy: tuple[str, str, str | None] | None
+    image_batch: tuple[str, str, str | None] | None
+
+
+class Task(msgspec.Struct, frozen=True, tag=True):
+    """All that a worker has to know."""
+
+    worker: str
+    framework: str
+    setting: str
+    routes: tuple[str, ...]
+    own: tuple[OwnRoute, ...]
+    device: str
+    workload: Workload
+    sizes: tuple[int, ...]
+    precision: float
+    budget_s: float
+    seed: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """End soon, and send what there is."""
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """The framework has been started."""
+
+    version: str
+    cuda: Fact[str]
+    settings: dict[str, str]
+    start_s: float
+
+
+class Awake(msgspec.Struct, frozen=True, tag=True):
+    """The link has been woken: what it is under load, and where the worker's memory lies."""
+
+    link: Link
+    placement: Placement
+
+
+class Doing(msgspec.Struct, frozen=True, tag=True):
+    """A sign of life."""
+
+    phase: str
+    done: float
+    text: str
+
+
+class Rows(msgspec.Struct, frozen=True, tag=True):
+    """The measurements so far, all of them."""
+
+    measurements: tuple[Measurement, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """The framework is not to be had here."""
+
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The worker cannot go on; what it has measured was sent before."""
+
+    reason: str
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """All is sent."""
+
+    remarks: tuple[Remark, ...]
+
+
+ToWorker = Task | Stop
+FromWorker = Hello | Awake | Doing | Rows | Refused | Failed | Finished
+
+_encoder = msgspec.msgpack.Encoder()
+_to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+_from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(FromWorker)
+
+
+def pack(message: ToWorker | FromWorker) -> bytes:
+    """As it goes through the pipe."""
+    return _encoder.encode(message)
+
+
+def unpack_order(data: bytes) -> ToWorker:
+    """What the run tells a worker."""
+    return _to_worker.decode(data)
+
+
+def unpack_report(data: bytes) -> FromWorker:
+    """What a worker tells the run."""
+    return _from_worker.decode(data)

@@ -1,0 +1,229 @@
+"""A frameworks run: one worker after the other, and one document of what they all have told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from pyxfer.errors import UsageError
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.machine.link import read_link
+from pyxfer.machine.numa import device_node
+from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run, Worker, unknown
+from pyxfer.model import Ending as RunEnding
+from pyxfer.native import HOST, Choice, choose
+from pyxfer.raw.circumstances import circumstances
+from pyxfer.raw.request import DEFAULT_PRECISION
+from pyxfer.routes.base import Framework
+from pyxfer.routes.published import published_for
+from pyxfer.routes.registry import load_framework
+from pyxfer.sampling.exclusive import Presence, turn
+from pyxfer.sampling.progress import OnProgress, Progress, silent
+from pyxfer.workers.assemble import Found, RouteAssembler
+from pyxfer.workers.messages import Doing, Task
+from pyxfer.workers.request import DEFAULT_BUDGET_S, Request, make_request
+from pyxfer.workers.supervisor import Outcome, Patience, Supervisor
+
+SaveTo = Callable[[Run], None]
+# A worker that crashes is started again without the route that did it; a framework that goes on crashing is left.
+MOST_STARTS = 4
+_NOT_READ = "no worker came so far"
+
+
+def frameworks(
+    names: Sequence[str] | str | None = None,
+    *,
+    routes: Sequence[str] | str = (),
+    workload: str = "copy",
+    sizes: str | Sequence[int] | None = None,
+    batches: str | Sequence[int] | None = None,
+    directions: Sequence[str] | str | None = None,
+    ingest: bool = False,
+    device: int | str = 0,
+    precision: float = DEFAULT_PRECISION,
+    budget_s: float = DEFAULT_BUDGET_S,
+    seed: int | None = None,
+    require_gpu: bool = False,
+    patience: Patience | None = None,
+    on_progress: OnProgress | None = None,
+    save_to: SaveTo | None = None,
+) -> Run:
+    """Time every route of the frameworks named (all, if none is) beside the raw copies of the same sizes.
+
+    Each framework runs in a process of its own; one that is not installed, crashes or hangs is recorded, and the others
+    go on. `routes` are patterns such as `tf.*`. `budget_s` is the measuring time of each worker, its preparation
+    apart. Without a GPU the `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run with what was
+    measured.
+
+    Raises:
+        UsageError: something asked for cannot be; nothing was measured.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
+    if device == HOST and require_gpu:
+        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
+    choice = choose(device, require_gpu)
+    request = make_request(
+        names,
+        device,
+        choice.runtime,
+        routes=routes,
+        workload=workload,
+        sizes=sizes,
+        batches=batches,
+        directions=directions,
+        ingest=ingest,
+        precision=precision,
+        budget_s=budget_s,
+        seed=seed,
+    )
+    found = find_device(choice.engine, 0 if choice.runtime == HOST else device)
+    with turn(found.uuid.value or found.name):
+        return Session(choice, found, request, patience or Patience(), on_progress or silent, save_to or _nowhere).run()
+
+
+class Session:
+    """One run under way."""
+
+    def __init__(
+        self,
+        choice: Choice,
+        device: Device,
+        request: Request,
+        patience: Patience,
+        on_progress: OnProgress,
+        save_to: SaveTo,
+    ) -> None:
+        self._choice = choice
+        self._device = device
+        self._request = request
+        self._patience = patience
+        self._on_progress = on_progress
+        self._save_to = save_to
+        self._started = time.perf_counter()
+        self._link = read_link(choice.engine, device)
+        self._before = read_environment(choice.engine, device)
+        self._after: Environment | None = None
+        self._placement = Placement(device_node(device), unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
+        self._presence = Presence(device.uuid.value or device.name)
+        self._measurements: list[Measurement] = []
+        self._workers: list[Worker] = []
+        self._ended: RunEnding = "complete"
+
+    def run(self) -> Run:
+        """Every worker, one after the other: two frameworks at once would share the link and the GPU's memory."""
+        loaded = [load_framework(name) for name in self._request.names]
+        tasks = [(framework, task) for framework in loaded for task in self._request.tasks(framework)]
+        try:
+            with self._presence:
+                for number, (framework, task) in enumerate(tasks):
+                    self._task(framework, task, number / len(tasks), 1 / len(tasks))
+                    if self._ended == "interrupted":
+                        break
+            self._after = read_environment(self._choice.engine, self._device)
+        except KeyboardInterrupt:  # between two workers
+            self._ended = "interrupted"
+        run = self._document(self._ended)
+        self._save_to(run)
+        return run
+
+    def _task(self, framework: Framework, task: Task, done: float, part: float) -> None:
+        """One worker, and after a crash another one without the route that was at work."""
+        rows: list[Measurement] = []
+        for _ in range(MOST_STARTS):
+            outcome = self._supervise(framework, task, rows, done, part)
+            self._workers.append(_worker(task, framework, outcome))
+            guilty = outcome.guilty.route if outcome.guilty and outcome.ended in ("crashed", "hung") else None
+            if guilty is None or guilty not in task.routes:
+                break
+            rows += self._missing(framework, task, (guilty,), outcome)
+            task = msgspec.structs.replace(task, routes=tuple(name for name in task.routes if name != guilty))
+            if not task.routes:
+                outcome.measurements = ()
+                break
+        self._ended = "interrupted" if outcome.ended == "interrupted" else self._ended
+        told = outcome.measurements or tuple(self._missing(framework, task, task.routes, outcome))
+        self._measurements += [*told, *rows]
+        self._save_to(self._document("interrupted"))
+
+    def _supervise(
+        self, framework: Framework, task: Task, rows: Sequence[Measurement], done: float, part: float
+    ) -> Outcome:
+        title = " ".join(filter(None, (framework.title, task.setting)))
+
+        def on_doing(doing: Doing) -> None:
+            share = doing.done * (0.3 if doing.phase == "preparing" else 0.7) + (
+                0.3 if doing.phase != "preparing" else 0
+            )
+            self._on_progress(Progress(f"{title}: {doing.phase}", done + part * share, doing.text))
+
+        def on_rows(outcome: Outcome) -> None:
+            self._take_link(outcome)
+            self._presence.look()
+            self._save_to(self._document("interrupted", (*outcome.measurements, *rows)))
+
+        self._on_progress(Progress(f"{title}: starting", done, ""))
+        outcome = Supervisor(task, framework.environment, self._patience, on_doing, on_rows).run()
+        self._take_link(outcome)
+        return outcome
+
+    def _take_link(self, outcome: Outcome) -> None:
+        if outcome.awake is not None:
+            self._link, self._placement = outcome.awake.link, outcome.awake.placement
+
+    def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
+        """A row for everything that a worker did not come to tell of."""
+        why = outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
+        batches = task.workload == "image-batch"
+        assembler = RouteAssembler(
+            task.worker, framework.name, self._link, task.precision, task.budget_s, batches=batches
+        )
+        routes = [route for route in framework.routes if route.name in names]
+        return [assembler.measurement(Found(route, nbytes, why), {}) for nbytes in task.sizes for route in routes]
+
+    def _document(self, ended: RunEnding, under_way: Sequence[Measurement] = ()) -> Run:
+        measurements = (*self._measurements, *under_way)
+        request = self._request
+        return Run(
+            kind="frameworks",
+            ended=ended,
+            runtime=self._choice.runtime,
+            runtime_reason=self._choice.reason,
+            parameters=request.parameters(),
+            device=self._device,
+            link=self._link,
+            placement=self._placement,
+            environment=self._before,
+            environment_after=self._after,
+            duration_s=time.perf_counter() - self._started,
+            measurements=tuple(measurements),
+            remarks=tuple(circumstances(self._presence.met, self._before, self._after)),
+            workers=tuple(self._workers),
+            published=published_for(request.workload, request.names),
+        )
+
+
+def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:
+    hello = outcome.hello
+    why = outcome.reason or "it was ended before it had started"
+    return Worker(
+        name=task.worker,
+        framework=framework.name,
+        setting=task.setting,
+        version=unknown(why) if hello is None else Fact(hello.version),
+        cuda=unknown(why) if hello is None else hello.cuda,
+        settings={} if hello is None else hello.settings,
+        ended=outcome.ended,
+        reason=outcome.reason,
+        log=outcome.log,
+        start_s=unknown(why) if hello is None else Fact(hello.start_s),
+        duration_s=outcome.duration_s,
+        remarks=outcome.remarks,
+    )
+
+
+def _nowhere(_: Run) -> None:
+    """Nobody wants it saved."""

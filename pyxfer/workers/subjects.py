@@ -1,0 +1,155 @@
+"""A framework's route as a subject of the sampler: fresh before every trial, in its place after it."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from pyxfer.errors import CudaError, MeasurementError, PyxferError
+from pyxfer.model import Fact, Side, Trial
+from pyxfer.raw.ways import Way
+from pyxfer.sampling.bracket import Bracket
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.native import Engine
+    from pyxfer.routes.base import Route, Transfer
+    from pyxfer.routes.place import Place
+    from pyxfer.workers.marker import Marker
+
+HOST_COPY = "raw.host-copy"
+# The first call may compile, the second may still grow a pool.
+WARM_CALLS = 2
+
+
+class RouteSubject:
+    """One route at one size."""
+
+    def __init__(self, route: Route, transfer: Transfer, place: Place, engine: Engine, marker: Marker) -> None:
+        self.route = route
+        self.key = route.name
+        self.anchor = anchor_of(route)
+        self._transfer = transfer
+        self._place = place
+        self._engine = engine
+        self._marker = marker
+        self._waits = transfer.wait if transfer.waits else None
+        stream = transfer.stream if route.bracket == "stream" else None
+        self._bracket = Bracket(engine, place.device, stream)
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One run of it; whatever the framework raises ends this route and no other."""
+        self._marker.set(self.route.name, self._place.nbytes, "timed")
+        try:
+            return {side_of(self.route): self._once(round_index)}
+        except (PyxferError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise MeasurementError(in_words(error)) from error
+        finally:
+            self._transfer.release()
+            self._marker.clear()
+
+    def _once(self, round_index: int) -> Trial:
+        transfer, bracket = self._transfer, self._bracket
+        transfer.refresh()
+        faults = _faults()
+        bracket.begin()
+        transfer.run()
+        bracket.returned()
+        bracket.end(self._waits)
+        faults = _faults() - faults
+        self._check_place()
+        copies = transfer.copies
+        return Trial(
+            round=round_index,
+            elapsed_s=bracket.elapsed_s / copies,
+            dispatch_s=bracket.dispatch_s / copies,
+            wall_s=bracket.wall_s / copies,
+            copies=copies,
+            invalid=bracket.fault,
+            faults=faults / copies,
+        )
+
+    def warm(self) -> float:
+        """The first runs, untimed but for the very first; returns its seconds."""
+        self._marker.set(self.route.name, self._place.nbytes, "first call")
+        first = self._once(0).elapsed_s
+        self._transfer.release()
+        for _ in range(WARM_CALLS):
+            self._once(0)
+            self._transfer.release()
+        self._marker.clear()
+        return first
+
+    def verify(self, seed: int) -> tuple[Fact[bool], bool]:
+        """Two different contents one after the other, so that a cache shows; and whether nothing was copied at all."""
+        self._marker.set(self.route.name, self._place.nbytes, "verified")
+        aliased = False
+        for each in (seed, seed + 1):
+            data = self._random(each)
+            with self._place.holding(data):
+                self._transfer.write(data)
+                right, aliased = self._run_and_compare(data)
+            self._transfer.release()
+            if not right:
+                return Fact(False), aliased
+        self._marker.clear()
+        return Fact(True), aliased
+
+    def _run_and_compare(self, data: NDArray[np.uint8]) -> tuple[bool, bool]:
+        transfer = self._transfer
+        transfer.refresh()
+        transfer.run()
+        if self._waits is not None:
+            self._waits()
+        self._engine.synchronize(self._place.device)
+        self._check_place()
+        arrived, expected = transfer.arrived(), transfer.expected(data)
+        aliased = self.route.direction == "ingest" and self._place.lent(arrived)
+        return _same(arrived, expected), aliased
+
+    def _check_place(self) -> None:
+        where, wanted = self._transfer.where(), self.route.expected_place
+        if where != wanted:
+            raise MeasurementError(f"the result lies on the {where} and not on the {wanted}, so nothing was copied")
+
+    def _random(self, seed: int) -> NDArray[np.uint8]:
+        data = np.empty(self._place.nbytes, np.uint8)
+        self._engine.fill(data.ctypes.data, data.size, seed)
+        return data
+
+    def close(self) -> None:
+        """Release the events."""
+        self._bracket.close()
+
+
+def anchor_of(route: Route) -> str:
+    """What it is compared with: queued copies of pinned memory, or of what stays on the host one NumPy copy."""
+    return HOST_COPY if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
+
+
+def side_of(route: Route) -> Side:
+    """The side its trials count for."""
+    return cast("Side", route.direction)
+
+
+def in_words(error: BaseException) -> str:
+    """An exception of a framework as one sentence."""
+    if isinstance(error, CudaError):
+        return str(error)
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _same(arrived: NDArray[Any], expected: NDArray[Any]) -> bool:
+    return arrived.dtype == expected.dtype and np.array_equal(arrived.reshape(-1), expected.reshape(-1))
+
+
+def _faults() -> int:
+    """The page faults of this process so far: staging and fresh results cost them."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,0 +1,240 @@
+"""One worker process from its start to its end, whatever that end is: done, crashed, hung, killed, interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from pyxfer.model import Fact, Measurement, Remark, WorkerEnding, unknown
+from pyxfer.units import format_seconds, format_size
+from pyxfer.workers.marker import Mark, Marker
+from pyxfer.workers.messages import (
+    Awake,
+    Doing,
+    Failed,
+    Finished,
+    FromWorker,
+    Hello,
+    Refused,
+    Rows,
+    Stop,
+    Task,
+    pack,
+    unpack_report,
+)
+
+# Importing a framework and making its context, from a cold disk.
+START_PATIENCE_S = 300.0
+# One step: a compilation, a first page-locking, a turn of trials.
+STEP_PATIENCE_S = 120.0
+# A worker that is told to stop sends its rows between two trials.
+STOP_PATIENCE_S = 0.7
+END_PATIENCE_S = 10.0
+LOG_LINES = 12
+LOG_BYTES = 64 * 1024
+CRASH_LINES = 5
+_CRASH = "Fatal Python error"
+_CRASHED_THREAD = "Current thread"
+_SLICE_S = 0.2
+IN_WORKER = "PYXFER_IN_WORKER"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pyxfer.workers.child import main; "
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+@dataclass
+class Outcome:
+    """What a worker has told, and how it ended."""
+
+    ended: WorkerEnding = "crashed"
+    reason: str | None = None
+    hello: Hello | None = None
+    awake: Awake | None = None
+    measurements: tuple[Measurement, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    log: tuple[str, ...] = ()
+    guilty: Mark | None = None
+    duration_s: float = 0.0
+    version: Fact[str] = field(default_factory=lambda: unknown("it was not started"))
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long each kind of silence may last."""
+
+    start_s: float = START_PATIENCE_S
+    step_s: float = STEP_PATIENCE_S
+
+
+class Supervisor:
+    """Starts a worker, listens to it, and never outlives or outwaits it."""
+
+    def __init__(
+        self,
+        task: Task,
+        environment: Mapping[str, str],
+        patience: Patience,
+        on_doing: Callable[[Doing], None],
+        on_rows: Callable[[Outcome], None],
+    ) -> None:
+        self._task = task
+        self._environment = environment
+        self._patience = patience
+        self._on_doing = on_doing
+        self._on_rows = on_rows
+        self._outcome = Outcome()
+        self._doing: Doing | None = None
+        self._done = False
+
+    def run(self) -> Outcome:
+        """Until the worker has ended; on Ctrl-C with what it has measured (`ended` is then "interrupted")."""
+        begun = time.monotonic()
+        with tempfile.TemporaryFile() as log, contextlib.closing(Marker()) as marker:
+            ours, theirs = Pipe()
+            process = self._start(theirs, marker, log.fileno())
+            theirs.close()
+            try:
+                ours.send_bytes(pack(self._task))
+                self._listen(ours, process)
+            except (OSError, EOFError):
+                self._note_end(process)
+            except KeyboardInterrupt:
+                self._outcome.ended = "interrupted"
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._stop(ours, process)
+            finally:
+                self._outcome.guilty = marker.read()
+                ours.close()
+                _kill(process)
+            self._outcome.log = _tail(log.fileno())
+        self._outcome.duration_s = time.monotonic() - begun
+        self._blame()
+        return self._outcome
+
+    def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
+        arguments = [json.dumps(sys.path), str(theirs.fileno()), str(marker.handle)]
+        return subprocess.Popen(  # noqa: S603 - this Python, and arguments of our own
+            [sys.executable, "-X", "faulthandler", "-c", _BOOT, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
+            pass_fds=(theirs.fileno(), marker.handle),
+            start_new_session=True,  # Ctrl-C on a terminal reaches us alone, and what it starts can be ended with it
+        )
+
+    def _listen(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
+        heard = time.monotonic()
+        while not self._done:
+            if ours.poll(_SLICE_S):
+                self._take(unpack_report(ours.recv_bytes()))
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self._patience_s():
+                self._outcome.ended = "hung"
+                self._outcome.reason = f"nothing was heard of it for {format_seconds(self._patience_s())}"
+                return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_PATIENCE_S)
+
+    def _patience_s(self) -> float:
+        return self._patience.step_s if self._outcome.hello else self._patience.start_s
+
+    def _take(self, message: FromWorker) -> None:
+        outcome = self._outcome
+        if isinstance(message, Hello):
+            outcome.hello = message
+        elif isinstance(message, Awake):
+            outcome.awake = message
+        elif isinstance(message, Rows):
+            outcome.measurements = message.measurements
+            self._on_rows(outcome)
+        elif isinstance(message, Doing):
+            self._doing = message
+            self._on_doing(message)
+        else:
+            self._end(message)
+
+    def _end(self, message: Refused | Failed | Finished) -> None:
+        outcome = self._outcome
+        self._done = True
+        if isinstance(message, Finished):
+            outcome.ended, outcome.remarks = "complete", message.remarks
+        else:
+            outcome.ended = "unavailable" if isinstance(message, Refused) else "failed"
+            outcome.reason = message.reason
+
+    def _stop(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
+        """Take what it still sends; a worker that is inside a long call is not waited for."""
+        until = time.monotonic() + STOP_PATIENCE_S
+        try:
+            ours.send_bytes(pack(Stop()))
+            while not self._done and process.poll() is None and (left := until - time.monotonic()) > 0:
+                if ours.poll(left):
+                    self._take(unpack_report(ours.recv_bytes()))
+        except (OSError, EOFError, msgspec.MsgspecError):
+            pass
+        self._outcome.ended = "interrupted"
+        self._outcome.reason = None
+
+    def _note_end(self, process: subprocess.Popen[bytes]) -> None:
+        """The pipe closed before the last message."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_PATIENCE_S)
+        self._outcome.ended = "crashed"
+        self._outcome.reason = _how(process.returncode)
+
+    def _blame(self) -> None:
+        """Name the step, where the end was not asked for."""
+        outcome = self._outcome
+        if outcome.ended not in ("crashed", "hung") or outcome.reason is None:
+            return
+        if outcome.guilty is not None:
+            mark = outcome.guilty
+            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {_in_words(mark.phase)}"
+        elif outcome.hello is None:
+            outcome.reason += ", while it started"
+
+
+def _in_words(phase: str) -> str:
+    return {"first call": "making its first call"}.get(phase, f"being {phase}")
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "its pipe closed, and it did not end"
+    if code >= 0:
+        return f"it ended by itself with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    if -code == signal.SIGKILL:
+        return "it was killed (SIGKILL), by somebody or for want of memory"
+    return f"it crashed ({name})"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End it and everything that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tail(log: int) -> tuple[str, ...]:
+    """The last lines that it wrote; of Python's own account of a crash, which comes last, only the beginning."""
+    size = os.fstat(log).st_size
+    text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
+    thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
+    return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])

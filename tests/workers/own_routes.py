@@ -1,0 +1,142 @@
+"""Routes of one's own that do what frameworks do, good and bad; worker processes import this file by its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import pyxfer
+
+
+class Copied(pyxfer.Transfer):
+    """One NumPy copy, as an honest framework makes one."""
+
+    source: Any = None
+
+    def refresh(self) -> None:
+        self.source = self.place.source()
+
+    def run(self) -> None:
+        self.result = self.source.copy()
+
+    def where(self) -> Any:
+        return "cpu"
+
+    def arrived(self) -> Any:
+        return self.result
+
+
+class Aliased(Copied):
+    def run(self) -> None:
+        self.result = self.source
+
+
+class Cached(Copied):
+    """Gives the first result again and again, as a mirror would."""
+
+    kept: Any = None
+
+    def run(self) -> None:
+        if self.kept is None:
+            self.kept = self.source.copy()
+        self.result = self.kept
+
+
+class Elsewhere(Copied):
+    def where(self) -> Any:
+        return "gpu"
+
+
+class Raising(Copied):
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.runs > 7:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.\nsecond line")
+        super().run()
+
+
+class Aborting(Copied):
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.runs > 7:
+            sys.stderr.write("F tensor.cc:899] Check failed: IsAligned()\n")
+            sys.stderr.flush()
+            os.abort()
+        super().run()
+
+
+class Killed(Copied):
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.runs > 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().run()
+
+
+class Hanging(Copied):
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.runs > 7:
+            time.sleep(1000)
+        super().run()
+
+
+class Leaving(Copied):
+    def run(self) -> None:
+        os._exit(7)
+
+
+class Several(Copied):
+    """Four copies in one run."""
+
+    copies = 4
+
+    def run(self) -> None:
+        for _ in range(4):
+            super().run()
+
+
+def refused(place: pyxfer.Place) -> pyxfer.Transfer:
+    raise pyxfer.RefusedError(f"not available in Mine 2.0 for {place.nbytes} bytes: it has moved")
+
+
+def broken(place: pyxfer.Place) -> pyxfer.Transfer:
+    raise ValueError("set up wrongly")
+
+
+def noisy(place: pyxfer.Place) -> pyxfer.Transfer:
+    sys.stdout.write("to standard output\n")
+    sys.stderr.write("\x1b[31mto standard error\x1b[0m\n")
+    return Copied(place)
+
+
+def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
+    """A route from NumPy to NumPy."""
+    words: dict[str, Any] = {
+        "call": "x.copy()",
+        "direction": "ingest",
+        "memory": "pageable",
+        "host_copies": 1,
+        "dma": "none",
+        "returns": "done",
+        "bracket": "drained",
+        "copy": make,
+    }
+    return pyxfer.Route(name=name, **{**words, **overrides})
+
+
+def doubled(data: Any) -> Any:
+    return np.repeat(data, 2)
