@@ -94,19 +94,25 @@ class Hanging(Copied):
         super().run()
 
 
+class Slow(Copied):
+    def run(self) -> None:
+        time.sleep(0.02)
+        super().run()
+
+
 class Leaving(Copied):
     def run(self) -> None:
         os._exit(7)
 
 
 class Several(Copied):
-    """Four copies in one run."""
+    """Four copies in one run, 5 ms each."""
 
     copies = 4
 
     def run(self) -> None:
-        for _ in range(4):
-            super().run()
+        time.sleep(0.020)
+        super().run()
 
 
 def refused(place: pyxfer.Place) -> pyxfer.Transfer:

@@ -1,0 +1,270 @@
+"""A run over worker processes: what is measured, what each trouble makes of its row, and that the others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from workers import own_routes
+from workers.conftest import RunOwn
+
+import pyxfer
+from pyxfer.model import Measurement
+from pyxfer.workers.supervisor import Patience
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def row(run: pyxfer.Run, route: str, nbytes: int = 64 << 10) -> Measurement:
+    (found,) = [each for each in run.measurements if each.route == route and each.nbytes == nbytes]
+    return found
+
+
+def test_a_route_is_timed_and_verified_beside_one_host_copy_in_the_same_rounds(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied)
+    route, reference = row(run, "mine.copied"), row(run, "raw.host-copy")
+    assert route.verified.value is True
+    assert route.gbps is not None
+    assert route.of_ceiling is not None
+    assert route.worker == reference.worker == "mine"
+    assert {trial.round for trial in route.trials} <= {trial.round for trial in reference.trials}
+
+
+def test_a_run_says_what_was_asked_for_and_how_each_worker_ended(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied, routes="mine.*")
+    assert (run.kind, run.ended) == ("frameworks", "complete")
+    assert run.parameters.frameworks == ("mine",)
+    assert run.parameters.routes == ("mine.*",)
+    assert run.parameters.sizes_bytes == (64 << 10,)
+    (worker,) = run.workers
+    assert (worker.name, worker.ended, worker.reason) == ("mine", "complete", None)
+    assert worker.start_s.value is not None
+
+
+def test_a_route_without_a_copy_gets_no_bandwidth(run_own: RunOwn) -> None:
+    aliased = row(run_own(own_routes.Aliased), "mine.aliased")
+    assert aliased.gbps is None
+    assert "no bytes were moved" in (aliased.rate.reason or "")
+    assert aliased.elapsed_s is not None
+
+
+def test_a_result_from_a_cache_is_found_out_and_gets_no_bandwidth(run_own: RunOwn) -> None:
+    cached = row(run_own(own_routes.Cached), "mine.cached")
+    assert cached.verified.value is False
+    assert "not what was sent" in (cached.rate.reason or "")
+    assert not cached.trials
+
+
+def test_a_result_in_the_wrong_place_is_an_error_and_no_fast_copy(run_own: RunOwn) -> None:
+    elsewhere = row(run_own(own_routes.Elsewhere), "mine.elsewhere")
+    assert elsewhere.gbps is None
+    assert elsewhere.rate.reason == "the result lies on the gpu and not on the cpu, so nothing was copied"
+
+
+def test_a_route_that_is_not_to_be_had_says_why(run_own: RunOwn) -> None:
+    refused = row(run_own(own_routes.refused), "mine.refused")
+    assert refused.rate.reason == "not available in Mine 2.0 for 65536 bytes: it has moved"
+    assert refused.first_s.reason == refused.rate.reason
+
+
+def test_a_route_that_cannot_be_set_up_says_what_was_raised(run_own: RunOwn) -> None:
+    run = run_own(own_routes.broken, own_routes.Copied)
+    assert row(run, "mine.broken").rate.reason == "ValueError: set up wrongly"
+    assert row(run, "mine.copied").gbps is not None
+
+
+def test_a_route_that_raises_in_the_middle_keeps_what_it_had(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Raising, own_routes.Copied)
+    raising = row(run, "mine.raising")
+    assert raising.trials
+    (failed,) = [remark for remark in raising.remarks if remark.code == "failed"]
+    assert failed.text == "it ended early: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert len(row(run, "mine.copied").trials) > len(raising.trials)
+
+
+def test_several_copies_in_one_run_are_divided(run_own: RunOwn) -> None:
+    several = row(run_own(own_routes.Several), "mine.several")
+    trial = several.trials[0]
+    assert trial.copies == 4
+    assert several.dispatch_s is not None
+    assert trial.elapsed_s >= 0.005
+    assert 0.005 <= several.dispatch_s < 0.018
+
+
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        (own_routes.Aborting, "it crashed (SIGABRT)"),
+        (own_routes.Killed, "it was killed (SIGKILL), by somebody or for want of memory"),
+        (own_routes.Leaving, "it ended by itself with exit code 7"),
+    ],
+)
+def test_a_worker_that_ends_in_the_middle_is_recorded_and_its_other_routes_go_on(
+    run_own: RunOwn, make: type[pyxfer.Transfer], how: str
+) -> None:
+    run = run_own(make, own_routes.Copied)
+    name = f"mine.{make.__name__.lower()}"
+    assert (row(run, name).rate.reason or "").startswith(f"{how}, while {name} at 64 KiB was ")
+    assert row(run, "mine.copied").gbps is not None
+    first, second = run.workers
+    assert (first.ended, second.ended) == ("crashed", "complete")
+    assert run.ended == "complete"
+
+
+def test_a_crash_shows_the_last_lines_of_its_log_and_where_python_was(run_own: RunOwn) -> None:
+    log = run_own(own_routes.Aborting).workers[0].log
+    assert "F tensor.cc:899] Check failed: IsAligned()" in log
+    assert "Fatal Python error: Aborted" in log
+    assert any("own_routes.py" in line for line in log)
+
+
+def test_a_worker_that_hangs_is_ended_after_its_deadline(run_own: RunOwn) -> None:
+    begun = time.monotonic()
+    run = run_own(own_routes.Hanging, own_routes.Copied, patience=Patience(30.0, 2.0))
+    assert time.monotonic() - begun < 20
+    assert run.workers[0].ended == "hung"
+    assert row(run, "mine.hanging").rate.reason == (
+        "nothing was heard of it for 2.00 s, while mine.hanging at 64 KiB was being timed"
+    )
+    assert row(run, "mine.copied").gbps is not None
+
+
+def test_a_framework_that_goes_on_crashing_is_left(run_own: RunOwn) -> None:
+    for number in range(6):
+        pyxfer.register_route(own_routes.make_route(f"mine.leaving{number}", own_routes.Leaving))
+    run = run_own(budget_s=0.2)
+    assert [worker.ended for worker in run.workers] == ["crashed"] * 4
+    assert all(row(run, f"mine.leaving{number}").gbps is None for number in range(6))
+
+
+def test_what_a_framework_prints_reaches_no_terminal(run_own: RunOwn, capfd: pytest.CaptureFixture[str]) -> None:
+    run = run_own(own_routes.noisy)
+    assert capfd.readouterr() == ("", "")
+    assert "to standard output" in run.workers[0].log
+
+
+def test_the_run_so_far_is_saved_after_every_worker(run_own: RunOwn) -> None:
+    saved: list[pyxfer.Run] = []
+    run_own(own_routes.Copied, save_to=saved.append)
+    assert saved[0].ended == "interrupted"
+    assert saved[-1].ended == "complete"
+
+
+def test_a_run_comes_back_from_its_file_as_it_was(run_own: RunOwn, tmp_path: Path) -> None:
+    run = run_own(own_routes.Copied, own_routes.refused)
+    run.save(tmp_path / "run.json")
+    assert pyxfer.Run.load(tmp_path / "run.json") == run
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import pyxfer
+from workers import own_routes
+
+def make(place):
+    return own_routes.{make}(place)
+
+if __name__ == "__main__":
+    pyxfer.register_route(own_routes.make_route("mine.here", make))
+    print("started", flush=True)
+    run = pyxfer.frameworks(["mine"], device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
+    print(run.ended, [(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
+"""
+
+
+def script(folder: Path, make: str, budget: float) -> subprocess.Popen[str]:
+    path = folder / "mine.py"
+    path.write_text(SCRIPT.format(tests=str(TESTS), make=make, budget=budget))
+    process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    return process
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def worker_of(pid: int) -> int:
+    for _ in range(200):
+        if found := children(pid):
+            return found[0]
+        time.sleep(0.05)
+    raise AssertionError("no worker was started")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_a_route_of_a_script_is_found_by_the_worker(tmp_path: Path) -> None:
+    out, err = script(tmp_path, "Copied", 0.3).communicate(timeout=60)
+    assert "complete" in out, err
+    assert "('mine.here', True, None)" in out
+
+
+def test_ctrl_c_ends_a_run_soon_with_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
+    process = script(tmp_path, "Slow", 60.0)
+    worker = worker_of(process.pid)
+    time.sleep(3.0)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 3.0
+    assert "interrupted" in out, err
+    assert "('mine.here', True, None)" in out
+    assert not is_running(worker)
+
+
+def test_ctrl_c_does_not_wait_for_a_worker_that_hangs(tmp_path: Path) -> None:
+    process = script(tmp_path, "Hanging", 60.0)
+    worker = worker_of(process.pid)
+    time.sleep(3.0)
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - begun < 3.0
+    assert "interrupted" in out, err
+    assert not is_running(worker)
+
+
+def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
+    process = script(tmp_path, "Slow", 60.0)
+    worker = worker_of(process.pid)
+    time.sleep(2.0)
+    process.kill()
+    process.communicate(timeout=60)
+    for _ in range(100):
+        if not is_running(worker):
+            return
+        time.sleep(0.1)
+    os.kill(worker, signal.SIGKILL)
+    raise AssertionError("the worker goes on without its run")
+
+
+def test_a_worker_that_somebody_kills_is_recorded(tmp_path: Path) -> None:
+    process = script(tmp_path, "Slow", 8.0)
+    worker = worker_of(process.pid)
+    time.sleep(3.0)
+    os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert "complete" in out, err
+    assert "it was killed (SIGKILL), by somebody or for want of memory" in out
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        SCRIPT.format(tests=str(TESTS), make="Copied", budget=0.3).replace('if __name__ == "__main__":', "if True:")
+    )
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    assert 'put what the script does under  if __name__ == "__main__":' in done.stdout
