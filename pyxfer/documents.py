@@ -74,7 +74,7 @@ def decode(data: bytes, source: str = "this document") -> Run:
             "upgrade pyxfer (pip install --upgrade pyxfer)"
         )
     try:
-        return msgspec.convert(upgrade(document), Run)
+        return msgspec.convert(upgrade(document), Run, str_keys=True)  # JSON has no other keys, batches are integers
     except (msgspec.ValidationError, RecursionError) as error:
         raise DocumentError(f"{source} is not a pyxfer run: {error}") from error
 

@@ -6,7 +6,9 @@ import csv
 import io
 from typing import Any
 
+import msgspec
 import pytest
+from framework_samples import make_frameworks_run, make_image_batch_run, make_nature, make_raw_rows, make_route_row
 from samples import (
     FORMULA,
     MARKUP,
@@ -34,6 +36,7 @@ def test_rows_hold_one_measurement_each_under_named_columns() -> None:
         *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
         *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
         *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
+        *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
     )
     assert len(rows) == len(run.measurements)
     assert {len(row) for row in rows} == {len(header)}
@@ -130,3 +133,71 @@ def test_a_run_without_measurements_exports_its_header() -> None:
     run = make_run(measurements=())
     assert documents.to_csv(run).count("\n") == 1
     assert documents.to_markdown(run).endswith("| --- |\n")
+
+
+# --- frameworks ------------------------------------------------------------------------------------------------------
+
+ROUTE = make_route_row("torch", "torch.to", "h2d", 1 << 24, (9e-6, 17.9))
+OF_FRAMEWORKS = ("framework", "call", "host_copies", "dma", "returns", "overhead_s")
+
+
+def test_csv_of_a_frameworks_route_says_what_the_route_is() -> None:
+    row = read_csv(documents.to_csv(make_frameworks_run(measurements=(ROUTE,))))[0]
+    assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
+    assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")
+    assert float(row["overhead_s"]) == ROUTE.overhead_s
+    assert (row["batch"], row["faults"]) == ("", "")
+
+
+def test_csv_of_a_raw_row_beside_routes_has_its_worker_alone() -> None:
+    row = read_csv(documents.to_csv(make_frameworks_run(measurements=make_raw_rows("torch", "h2d", 1 << 24))))[1]
+    assert row["worker"] == "torch"
+    assert {row[name] for name in OF_FRAMEWORKS} == {""}
+
+
+def test_csv_of_a_ceiling_leaves_the_columns_of_frameworks_empty() -> None:
+    row = read_csv(documents.to_csv(make_run()))[0]
+    assert {row[name] for name in ("worker", "batch", "faults", *OF_FRAMEWORKS)} == {""}
+
+
+def test_csv_of_an_image_batch_has_the_batch() -> None:
+    assert {row["batch"] for row in read_csv(documents.to_csv(make_image_batch_run(batches=(8, 32))))} == {"8", "32"}
+
+
+def test_csv_counts_page_faults() -> None:
+    trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
+    run = make_frameworks_run(measurements=(msgspec.structs.replace(ROUTE, trials=trials),))
+    assert read_csv(documents.to_csv(run))[0]["faults"] == "536.0"
+
+
+def test_csv_runs_no_formula_that_a_call_holds() -> None:
+    hostile = msgspec.structs.replace(ROUTE, nature=make_nature("torch.to", call=FORMULA))
+    assert read_csv(documents.to_csv(make_frameworks_run(measurements=(hostile,))))[0]["call"] == "'" + FORMULA
+
+
+def test_markdown_of_frameworks_appends_what_a_route_is() -> None:
+    lines = documents.to_markdown(make_frameworks_run(measurements=(ROUTE,), workers=())).splitlines()
+    assert lines[2].endswith(
+        "| notes | worker | framework | call | host copies | dma | returns | batch | overhead | faults |"
+    )
+    assert lines[-1].endswith(
+        '|  | torch | torch | torch.from\\_numpy(x).to("cuda") | 0 | pageable | done |  | 644 us |  |'
+    )
+
+
+def test_markdown_names_a_worker_that_did_not_complete_before_any_figure() -> None:
+    lines = documents.to_markdown(make_frameworks_run(measurements=(ROUTE,))).splitlines()
+    assert lines[2:4] == [
+        "- The worker cupy was not available: CuPy is not installed",
+        "- The worker jax nostage ended as crashed: the worker was ended by SIGABRT",
+    ]
+
+
+def test_markdown_of_frameworks_keeps_a_call_text() -> None:
+    hostile = msgspec.structs.replace(ROUTE, nature=make_nature("torch.to", call=SCRIPT))
+    assert SCRIPT not in documents.to_markdown(make_frameworks_run(measurements=(hostile,)))
+
+
+def test_an_image_batch_run_is_the_same_after_saving_and_loading() -> None:
+    run = make_image_batch_run()
+    assert documents.decode(documents.encode(run)) == run

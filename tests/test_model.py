@@ -26,6 +26,7 @@ UNITLESS = {
     ("Measurement", "peak_share"),
     ("Curve", "worst_misfit"),
     ("Parameters", "precision"),
+    ("Trial", "faults"),
     # Named by its unit, whole.
     ("Rate", "gbps"),
 }

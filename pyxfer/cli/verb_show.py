@@ -15,7 +15,7 @@ def show(
         typer.Option(metavar="KEY", help="One row a measurement, by size, gbps, route, direction, memory or mode."),
     ] = None,
 ) -> None:
-    """Print a saved run as pyxfer ceiling printed it."""
+    """Print a saved run as it was printed when it was measured."""
     from pyxfer import documents
     from pyxfer.report.run_page import print_run
     from pyxfer.report.terminal import Page

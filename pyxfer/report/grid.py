@@ -11,6 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 _MOST_DECIMALS = 5
+_DIGITS_OF_TIMES = 5
+# Widest gap first: a table that fits with room between its columns reads better.
+GAPS = (2, 1)
+_TIMES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,49 @@ def to_table(columns: Sequence[Column], gap: int) -> Table:
     return table
 
 
-def rate_cells(values: Sequence[float | None], missing: Sequence[str]) -> tuple[str, ...]:
-    """GB/s with the same number of decimals: two, or as many as leave two digits of the smallest."""
-    smallest = min((value for value in values if value is not None and value > 0), default=1.0)
-    decimals = min(max(2, 1 - math.floor(math.log10(smallest))), _MOST_DECIMALS)
+def fitting_table(columns: Sequence[Column], width: int) -> Table:
+    """The columns as a table with as much room between them as the width has."""
+    return to_table(columns, next((gap for gap in GAPS if grid_width(columns, gap) <= width), GAPS[-1]))
+
+
+def pack(head: Sequence[Column], blocks: Sequence[Sequence[Column]], width: int) -> list[list[Column]]:
+    """Blocks side by side in as few tables as fit, each of them behind the head."""
+    packed: list[list[Column]] = []
+    for block in blocks:
+        if packed and grid_width([*packed[-1], *block], GAPS[0]) <= width:
+            packed[-1].extend(block)
+        else:
+            packed.append([*head, *block])
+    return packed
+
+
+def spread(head: Sequence[Column], columns: Sequence[Column], tail: Sequence[Column], width: int) -> list[Table]:
+    """The columns in as few tables as fit, about as many in each; the head before each and the tail behind the last."""
+    for tables in range(1, len(columns) + 1):
+        each = -(-len(columns) // tables)
+        parts = [[*head, *columns[begin : begin + each]] for begin in range(0, len(columns), each)]
+        parts[-1].extend(tail)
+        if tables == len(columns) or all(grid_width(part, GAPS[-1]) <= width for part in parts):
+            gap = next((gap for gap in GAPS if all(grid_width(part, gap) <= width for part in parts)), GAPS[-1])
+            return [to_table(part, gap) for part in parts]
+    return [fitting_table([*head, *tail], width)]
+
+
+def time_cells(values: Sequence[float | None]) -> tuple[str, tuple[str, ...]]:
+    """The unit that suits the longest of these times, and all of them in it with the same number of decimals."""
+    sizes = [abs(value) for value in values if value]
+    unit, factor = next((time for time in _TIMES if max(sizes, default=0.0) * time[1] >= 1), _TIMES[-1])
+    scaled = [None if value is None else value * factor for value in values]
+    whole = len(f"{max(sizes, default=0.0) * factor:.0f}")
+    return unit, rate_cells(scaled, [""] * len(values), least=1, most=max(1, min(3, _DIGITS_OF_TIMES - whole)))
+
+
+def rate_cells(
+    values: Sequence[float | None], missing: Sequence[str], least: int = 2, most: int = _MOST_DECIMALS
+) -> tuple[str, ...]:
+    """Values with the same number of decimals: the least, or as many as leave two digits of the smallest."""
+    smallest = min((abs(value) for value in values if value and math.isfinite(value)), default=1.0)
+    decimals = min(max(least, 1 - math.floor(math.log10(smallest))), most)
     return tuple(gap if value is None else f"{value:.{decimals}f}" for value, gap in zip(values, missing, strict=True))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyxfer import model, units
@@ -48,9 +48,13 @@ def gather(run: model.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
 
 
 def label(measurement: model.Measurement, run: model.Run) -> str:
-    """A measurement in a reader's words, its size left out: `h2d pinned`, `both pageable streams:2`."""
-    if run.kind == "measure":
-        return clean(measurement.route, longest=40)
+    """A measurement in a reader's words, its size left out: `h2d pinned`, `both pageable streams:2`, `torch.to`."""
+    name = clean(measurement.route, longest=40)
+    if run.kind == "measure" or measurement.nature is not None:
+        return name
+    if run.kind == "frameworks":
+        variant = " fresh" if measurement.variant == "fresh" else ""
+        return f"{name}{variant} {measurement.direction} of {clean(measurement.worker or 'no worker', longest=40)}"
     return " ".join((measurement.direction, *label_words(measurement, run)))
 
 
@@ -68,13 +72,13 @@ def _alike(other: model.Measurement, measurement: model.Measurement) -> bool:
     return (other.memory, other.direction) == (measurement.memory, measurement.direction)
 
 
-def sizes_text(sizes: Sequence[int], known: Sequence[int]) -> str:
+def sizes_text(sizes: Sequence[int], known: Sequence[int], say: Callable[[int], str] = units.format_size) -> str:
     """Sizes as a reader would say them: a stretch of the known ones from its first to its last, else a list."""
     wanted = sorted(set(sizes))
     first, last = wanted[0], wanted[-1]
     if len(wanted) >= _STRETCH and wanted == sorted({size for size in known if first <= size <= last}):
-        return f"{units.format_size(first)} to {units.format_size(last)}"
-    shown = [units.format_size(size) for size in wanted[:_PLACES_SHOWN]]
+        return f"{say(first)} to {say(last)}"
+    shown = [say(size) for size in wanted[:_PLACES_SHOWN]]
     return ", ".join(shown) + _and_more(len(wanted) - len(shown))
 
 
@@ -119,13 +123,20 @@ def _where(run: model.Run, concerns: Sequence[_Concern]) -> str:
     for concern in concerns:
         measurement = run.measurements[concern.index]
         sizes_of.setdefault(label(measurement, run), []).append(measurement.nbytes)
-    known = [measurement.nbytes for measurement in run.measurements]
     labels_at: dict[str, list[str]] = {}
     for name, sizes in sizes_of.items():
-        labels_at.setdefault(sizes_text(sizes, known), []).append(name)
+        labels_at.setdefault(_places_text(run, sizes), []).append(name)
     everything = {label(measurement, run) for measurement in run.measurements}
     places = [f"{_names_text(names, everything)} at {sizes}" for sizes, names in labels_at.items()]
     return "; ".join(places[:_PLACES_SHOWN]) + _and_more(len(places) - _PLACES_SHOWN)
+
+
+def _places_text(run: model.Run, sizes: Sequence[int]) -> str:
+    known = [measurement.nbytes for measurement in run.measurements]
+    batches = {measurement.nbytes: measurement.batch for measurement in run.measurements if measurement.batch}
+    if not batches:
+        return sizes_text(sizes, known)
+    return f"batch {sizes_text(sizes, known, lambda nbytes: str(batches.get(nbytes, units.format_size(nbytes))))}"
 
 
 def _names_text(names: Sequence[str], everything: set[str]) -> str:

@@ -9,13 +9,13 @@ from rich.table import Table
 from pyxfer import model, units
 from pyxfer.errors import UsageError
 
-from .grid import Column, grid_width, percent_cells, rate_cells, to_table
+from .grid import GAPS, Column, fitting_table, grid_width, pack, percent_cells, rate_cells
 from .notes import label_words
 from .text import clean
 
-# Widest gap first: a table that fits with room between its columns reads better.
-_GAPS = (2, 1)
 _Key = tuple[str, ...]
+# Of the rows, without and with a column for their workers.
+_MOST_DECIMALS = (5, 3)
 
 SORTS: dict[str, Callable[[model.Measurement], tuple[str | float, ...]]] = {
     "size": lambda measurement: (measurement.nbytes,),
@@ -45,15 +45,9 @@ def _pivots(run: model.Run, marks: Sequence[str], width: int) -> list[Table] | N
     blocks = [
         _block(run, marks, direction, sizes) for direction in dict.fromkeys(m.direction for m in run.measurements)
     ]
-    if any(grid_width((head, *block), _GAPS[-1]) > width for block in blocks):
+    if any(grid_width((head, *block), GAPS[-1]) > width for block in blocks):
         return None
-    packed: list[list[Column]] = []
-    for block in blocks:
-        if packed and grid_width([*packed[-1], *block], _GAPS[0]) <= width:
-            packed[-1].extend(block)
-        else:
-            packed.append([head, *block])
-    return [to_table(columns, next(gap for gap in _GAPS if grid_width(columns, gap) <= width)) for columns in packed]
+    return [fitting_table(columns, width) for columns in pack([head], blocks, width)]
 
 
 def _block(run: model.Run, marks: Sequence[str], direction: str, sizes: Sequence[int]) -> list[Column]:
@@ -102,18 +96,36 @@ def _rows(run: model.Run, marks: Sequence[str], width: int, sort: str | None) ->
     columns = [
         Column(("route",), tuple(_route(measurement) for measurement in chosen), left=True),
         Column(("way",), tuple(_way(measurement) for measurement in chosen), left=True),
-        Column(("size",), tuple(units.format_size(measurement.nbytes) for measurement in chosen)),
+        *_place_columns(run, chosen),
         Column(
             ("GB/s",),
-            rate_cells([m.gbps for m in chosen], ["-"] * len(chosen)),
+            rate_cells([m.gbps for m in chosen], ["-"] * len(chosen), most=_MOST_DECIMALS[bool(run.workers)]),
             tuple(marks[index] for index in order),
         ),
         Column(("+-",), percent_cells([m.summary.relative_half_width if m.summary else None for m in chosen])),
-        Column(("of peak",), percent_cells([m.of_peak for m in chosen])),
-        Column(("of ceiling",), percent_cells([m.of_ceiling for m in chosen])),
+        Column(_words(run, "of peak"), percent_cells([m.of_peak for m in chosen])),
+        Column(_words(run, "of ceiling"), percent_cells([m.of_ceiling for m in chosen])),
+        Column(("wor-", "ker"), tuple(worker_number(run, m.worker) for m in chosen)),
     ]
-    kept = [column for column in columns if any(column.cells)]
-    return to_table(kept, next((gap for gap in _GAPS if grid_width(kept, gap) <= width), _GAPS[-1]))
+    return fitting_table([column for column in columns if any(column.cells)], width)
+
+
+def worker_number(run: model.Run, name: str | None) -> str:
+    """What leads from a row to the list of the run's workers, whose names are too long for a table."""
+    return next((str(number) for number, worker in enumerate(run.workers, start=1) if worker.name == name), "")
+
+
+def _place_columns(run: model.Run, chosen: Sequence[model.Measurement]) -> list[Column]:
+    """The size; of image batches the images, which say it too."""
+    if run.parameters.workload == "image-batch":
+        batches = ("" if m.batch is None else str(m.batch) for m in chosen)
+        return [Column(("batch",), tuple(batches))]
+    return [Column(("size",), tuple(units.format_size(m.nbytes) for m in chosen))]
+
+
+def _words(run: model.Run, heading: str) -> tuple[str, ...]:
+    """A heading in one line, or in narrow ones where a run has columns more."""
+    return tuple(heading.split()) if run.workers else (heading,)
 
 
 def _sort_key(sort: str) -> Callable[[model.Measurement], tuple[str | float, ...]]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.table import Table
+
 from pyxfer import model
 
 from . import run_sections as sections
+from .frameworks_page import in_words, print_frameworks, worker_lines
 from .notes import gather
 from .rate_tables import rate_tables
 from .terminal import Page
@@ -13,22 +18,25 @@ from .terminal import Page
 def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
     """Everything a run says; with `sort`, one row a measurement in that order."""
     marks, notes = gather(run)
-    tables = rate_tables(run, marks, page.columns, sort)
     page.hanging(sections.heading_lines(run), style="bold")
     if sections.ending_text(run):
         page.line()
         page.line(sections.ending_text(run), style="bold red")
-    if tables:
-        page.heading(sections.RATES_HEADING)
-    for table in tables:
-        page.line()
-        page.show(table)
+    if run.kind == "frameworks" and sort is None:
+        print_frameworks(run, marks, page)
+    else:
+        _print_rates(rate_tables(run, marks, page.columns, sort), page)
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
+    words = in_words(run, marks) if run.kind == "frameworks" else []
+    if words:
+        page.heading("In words")
+        page.hanging(words)
     _print_fits(run, page)
     for name, lines in (
         ("Page-locking", sections.locking_lines(run)),
+        ("Workers", worker_lines(run)),
         ("Peaks", sections.peak_lines(run.link)),
         ("Checks", [("contents", sections.verified_text(run)), *sections.invalid_lines(run)]),
         ("Remarks", sections.remark_lines(run)),
@@ -36,6 +44,14 @@ def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
         if lines:
             page.heading(name)
             page.hanging(lines)
+
+
+def _print_rates(tables: Sequence[Table], page: Page) -> None:
+    if tables:
+        page.heading(sections.RATES_HEADING)
+    for table in tables:
+        page.line()
+        page.show(table)
 
 
 def _print_fits(run: model.Run, page: Page) -> None:

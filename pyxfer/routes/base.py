@@ -98,6 +98,8 @@ class Route:
     copy: Make | None = None
     image_batch: Make | None = None
     usual: bool = False
+    usual_for_images: bool | None = None
+    """The same for the workload image-batch, where that differs."""
     setting: str = ""
     inflation: float = 1.0
 
@@ -115,15 +117,16 @@ class Route:
         """What sets up its transfer for a workload; None where it has no part in it."""
         return self.copy if workload == "copy" else self.image_batch
 
-    def nature(self, framework: str) -> Nature:
+    def nature(self, framework: str, workload: Workload) -> Nature:
         """As the document keeps it."""
+        usual = self.usual if workload == "copy" or self.usual_for_images is None else self.usual_for_images
         return Nature(
             framework=framework,
             call=self.call,
             host_copies=self.host_copies,
             dma=self.dma,
             returns=self.returns,
-            usual=self.usual,
+            usual=usual,
             setting=self.setting,
             inflation=self.inflation,
         )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pyxfer.routes.base import RefusedError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -71,11 +73,14 @@ class HostArena:
 class Place:
     """What a route's `copy` or `image_batch` is given."""
 
-    def __init__(self, nbytes: int, device: int, arena: HostArena, copier: Copier, engine: Engine) -> None:
+    def __init__(
+        self, nbytes: int, device: int, arena: HostArena, copier: Copier, engine: Engine, *, rotates: bool = True
+    ) -> None:
+        """Without `rotates` a source is the same memory every time, as where one array is sent again and again."""
+        self._rotates = rotates
         self.nbytes = nbytes
         self.device = device
-        self.batch, rest = divmod(nbytes, IMAGE_BYTES)
-        self.whole_images = rest == 0
+        self.batch = nbytes // IMAGE_BYTES
         self._arena = arena
         self._copier = copier
         self._engine = engine
@@ -84,7 +89,7 @@ class Place:
 
     def source(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
         """Host memory of the size; another piece of it at every call, or the data that is being checked."""
-        self._turn += 1
+        self._turn += self._rotates
         array = self._arena.array(kind, self.nbytes, self._turn)
         if self._held is not None:
             array[:] = self._held
@@ -92,7 +97,22 @@ class Place:
 
     def images(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
         """The same as a batch of images, (n, 256, 256, 3)."""
+        self.check_images()
         return self.source(kind).reshape((self.batch, *IMAGE_SHAPE))
+
+    def check_images(self) -> None:
+        """Refuse a size that is no whole number of images.
+
+        Raises:
+            RefusedError: says which sizes are.
+
+        """
+        if self.nbytes % IMAGE_BYTES:
+            height, width, channels = IMAGE_SHAPE
+            raise RefusedError(
+                f"the sizes of image-batch are batches of {IMAGE_BYTES} bytes ({height} x {width} x {channels}); "
+                f"{self.nbytes} bytes are no whole number of images"
+            )
 
     @contextlib.contextmanager
     def holding(self, data: NDArray[np.uint8]) -> Iterator[None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyxfer import stats
-from pyxfer.model import Fact, Link, Measurement, Rate, Remark, Side, Summary, Trial, unknown
+from pyxfer.model import Fact, Link, Measurement, Rate, Remark, Side, Summary, Trial, Workload, unknown
 from pyxfer.raw.assemble import (
     NO_TRIAL,
     ceiling_share,
@@ -50,7 +50,7 @@ class RouteAssembler:
     link: Link
     precision: float
     budget_s: float
-    batches: bool
+    workload: Workload
 
     def measurement(self, found: Found, ceilings: Ceilings) -> Measurement:
         """The row of a route at a size."""
@@ -81,8 +81,8 @@ class RouteAssembler:
             trials=trials,
             remarks=self._remarks(found, valid, trials),
             worker=self.worker,
-            nature=None if route is HOST_COPY else route.nature(self.framework),
-            batch=found.nbytes // IMAGE_BYTES if self.batches else None,
+            nature=None if route is HOST_COPY else route.nature(self.framework, self.workload),
+            batch=found.nbytes // IMAGE_BYTES if self.workload == "image-batch" else None,
         )
 
     def _rate(self, found: Found, side: Side, summary: Summary | None, trials: Sequence[Trial]) -> Fact[Rate]:

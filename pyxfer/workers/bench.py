@@ -107,7 +107,7 @@ class Bench:
         raw = Assembler(self._link, task.precision, task.budget_s).measurements(self._raw)
         batches = task.workload == "image-batch"
         routes = RouteAssembler(
-            self._name, self._framework.name, self._link, task.precision, task.budget_s, batches=batches
+            self._name, self._framework.name, self._link, task.precision, task.budget_s, task.workload
         )
         ceilings = {**ceiling_trials(self._raw), **host_ceilings(self._found)}
         return (
@@ -172,8 +172,12 @@ class Bench:
         engine = self._choice.engine
         marker.set(found.route.name, found.nbytes, "set up")
         try:
-            place = Place(found.nbytes, self._device.index, self._arena, self._shop.copier(1), engine)
-            subject = RouteSubject(found.route, make(place), place, engine, marker)
+            # The published benchmark sends one array again and again, which a large cache may hold.
+            repeats = self._task.workload == "image-batch"
+            place = Place(
+                found.nbytes, self._device.index, self._arena, self._shop.copier(1), engine, rotates=not repeats
+            )
+            subject = RouteSubject(found.route, make(place), place, engine, marker, repeats=repeats)
             self._subjects[id(found)] = subject
             found.first_s = Fact(subject.warm())
             found.verified, found.aliased = subject.verify(self._task.seed + 2 * number)

@@ -177,9 +177,8 @@ class Session:
     def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
         """A row for everything that a worker did not come to tell of."""
         why = outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
-        batches = task.workload == "image-batch"
         assembler = RouteAssembler(
-            task.worker, framework.name, self._link, task.precision, task.budget_s, batches=batches
+            task.worker, framework.name, self._link, task.precision, task.budget_s, task.workload
         )
         routes = [route for route in framework.routes if route.name in names]
         return [assembler.measurement(Found(route, nbytes, why), {}) for nbytes in task.sizes for route in routes]

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from pyxfer.report.grid import Column, grid_width, percent_cells, rate_cells, to_table
+from pyxfer.report.grid import Column, grid_width, percent_cells, rate_cells, spread, time_cells, to_table
 from pyxfer.report.terminal import Page
 
 
@@ -54,3 +54,45 @@ def test_rates_of_a_column_have_the_same_number_of_decimals(values: tuple[float]
 
 def test_a_share_that_is_missing_leaves_its_cell_empty() -> None:
     assert percent_cells([0.9491, None]) == ("94.9 %", "")
+
+
+def figures(count: int, digits: int = 5) -> list[Column]:
+    return [Column((f"{number}",), ("9" * digits,)) for number in range(count)]
+
+
+def test_columns_that_fit_are_one_table() -> None:
+    assert len(spread([Column(("name",), ("x",))], figures(5), [], 80)) == 1
+
+
+def test_columns_that_do_not_fit_are_spread_evenly_behind_the_names() -> None:
+    tables = spread([Column(("name",), ("x" * 20,))], figures(12), [], 80)
+    assert [len(table.columns) for table in tables] == [7, 7]
+
+
+def test_what_follows_the_columns_stands_behind_the_last_of_them_alone() -> None:
+    tables = spread([Column(("name",), ("x" * 20,))], figures(12), [Column(("note",), ("a",))], 80)
+    assert [len(table.columns) for table in tables] == [7, 8]
+
+
+def test_a_column_wider_than_the_page_is_still_a_table() -> None:
+    assert len(spread([], figures(2, digits=100), [], 80)) == 2
+
+
+def test_without_columns_the_names_are_a_table() -> None:
+    assert len(spread([Column(("name",), ("x",))], [], [], 80)) == 1
+
+
+def test_times_share_the_unit_of_the_longest() -> None:
+    assert time_cells([8e-6, None, 73.84e-3]) == ("ms", ("0.008", "", "73.840"))
+
+
+def test_long_times_have_fewer_decimals() -> None:
+    assert time_cells([8e-6, 126.588e-3]) == ("ms", ("0.01", "126.59"))
+
+
+def test_times_of_nothing_are_nothing() -> None:
+    assert time_cells([None, 0.0])[1] == ("", "0.0")
+
+
+def test_negative_times_keep_their_sign() -> None:
+    assert time_cells([-2e-6, 4e-6]) == ("us", ("-2.0", "4.0"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from pyxfer.routes.base import RefusedError
 from pyxfer.routes.place import IMAGE_BYTES, HostArena, Place, SourceKind
 
 if TYPE_CHECKING:
@@ -76,9 +77,17 @@ def test_every_source_holds_the_data_that_is_checked(place: Place, kind: SourceK
 
 def test_images_are_whole_batches(engine: Engine, arena: HostArena, copier: Copier) -> None:
     place = Place(2 * IMAGE_BYTES, 0, arena, copier, engine)
-    assert (place.batch, place.whole_images) == (2, True)
+    assert place.batch == 2
     assert place.images().shape == (2, 256, 256, 3)
-    assert not Place(NBYTES, 0, arena, copier, engine).whole_images
+    with pytest.raises(RefusedError, match=r"are batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are no whole"):
+        Place(NBYTES, 0, arena, copier, engine).images()
+
+
+def test_a_source_that_does_not_rotate_is_the_same_memory_every_time(
+    engine: Engine, arena: HostArena, copier: Copier
+) -> None:
+    place = Place(NBYTES, 0, arena, copier, engine, rotates=False)
+    assert place.source().ctypes.data == place.source().ctypes.data
 
 
 def test_a_source_is_known_again_and_a_copy_of_it_is_not(place: Place) -> None:

@@ -8,8 +8,9 @@ import pytest
 from workers import own_routes
 
 from pyxfer.errors import UsageError
+from pyxfer.routes.place import IMAGE_BYTES
 from pyxfer.routes.registry import load_framework, register_route
-from pyxfer.workers.request import IMAGE_BYTES, Request, make_request
+from pyxfer.workers.request import Request, make_request
 from pyxfer.workers.supervisor import IN_WORKER
 
 

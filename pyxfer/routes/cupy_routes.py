@@ -1,0 +1,142 @@
+"""CuPy's ways between host and device, and from NumPy."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from pyxfer.model import Fact, unknown
+from pyxfer.routes import cupy_transfers as ways
+from pyxfer.routes.base import Framework, RefusedError, Route, Started
+
+_VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
+
+
+def _start(device: int | None, setting: str) -> Started:
+    """No route of CuPy's asks for a setting."""
+    del setting
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        if error.name != "cupy":
+            raise RefusedError(f"CuPy is installed and cannot be imported: {error}") from error
+        raise RefusedError("CuPy is not installed: pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13") from error
+    except (ImportError, OSError) as error:
+        raise RefusedError(
+            f"CuPy is installed and cannot be imported: {_first_line(error.__cause__ or error)}"
+        ) from error
+    settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    return Started(str(cupy.__version__), _choose_device(cupy, device), settings)
+
+
+def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
+    """Make the device the current one, or say why that cannot be."""
+    if device is None:
+        return unknown("no GPU was asked for")
+    try:
+        cupy.cuda.Device(device).use()
+        cupy.zeros(1, cupy.uint8).get()
+        version = cupy.cuda.runtime.runtimeGetVersion()
+    except (RuntimeError, ImportError, OSError) as error:
+        return unknown(f"CuPy cannot use GPU {device}: {_first_line(error)}")
+    return Fact(f"{version // 1000}.{version % 1000 // 10}")
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+_ROUTES = (
+    Route(
+        name="cupy.asarray",
+        call="cupy.asarray(x)",
+        direction="h2d",
+        memory="pageable",
+        host_copies=1,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.Asarray,
+        image_batch=partial(ways.ImageBatch, way=ways.Asarray),
+        usual=True,
+    ),
+    Route(
+        name="cupy.asarray-pinned",
+        call="cupy.asarray(pinned)",
+        direction="h2d",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.AsarrayPinned,
+        image_batch=partial(ways.ImageBatch, way=ways.AsarrayPinned),
+    ),
+    Route(
+        name="cupy.set",
+        call="array.set(x)",
+        direction="h2d",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="staged",
+        bracket="stream",
+        copy=ways.Set,
+    ),
+    Route(
+        name="cupy.set-pinned",
+        call="array.set(pinned)",
+        direction="h2d",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.SetPinned,
+    ),
+    Route(
+        name="cupy.get",
+        call="array.get()",
+        direction="d2h",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        bracket="stream",
+        copy=ways.Get,
+        usual=True,
+    ),
+    Route(
+        name="cupy.get-pinned",
+        call="array.get(out=pinned, blocking=False)",
+        direction="d2h",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.GetPinned,
+    ),
+    Route(
+        name="cupy.ingest",
+        call="cupyx.empty_pinned(x.shape, x.dtype)[...] = x",
+        direction="ingest",
+        memory="pinned",
+        host_copies=1,
+        dma="none",
+        returns="done",
+        bracket="drained",
+        copy=ways.Ingest,
+        usual=True,
+    ),
+)
+
+FRAMEWORK = Framework(
+    name="cupy",
+    title="CuPy",
+    owner="cupy",
+    distributions=("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
+    start=_start,
+    routes=_ROUTES,
+)

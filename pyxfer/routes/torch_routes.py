@@ -1,0 +1,237 @@
+"""PyTorch's ways between host and device, and from NumPy."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from pyxfer.model import Fact, unknown
+from pyxfer.routes import torch_host_transfers as home
+from pyxfer.routes import torch_transfers as ways
+from pyxfer.routes.base import Framework, RefusedError, Route, Started
+
+# The old name of the first is still read.
+_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+def _start(device: int | None, setting: str) -> Started:
+    """No route of PyTorch's asks for a setting."""
+    del setting
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise RefusedError(f"PyTorch is installed and cannot be imported: {error}") from error
+        raise RefusedError("PyTorch is not installed: pip install torch") from error
+    except (ImportError, OSError) as error:
+        raise RefusedError(f"PyTorch is installed and cannot be imported: {error}") from error
+    cuda = _choose_device(torch, device)
+    settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    settings["threads"] = str(torch.get_num_threads())
+    if cuda.value is not None:
+        settings["allocator"] = torch.cuda.get_allocator_backend()
+    return Started(str(torch.__version__), cuda, settings)
+
+
+def _choose_device(torch: Any, device: int | None) -> Fact[str]:
+    """Make the device the current one, and run a kernel there, or say why that cannot be."""
+    if device is None:
+        return unknown("no GPU was asked for")
+    if torch.version.cuda is None:
+        return unknown(
+            f"torch {torch.__version__} was built without CUDA: install a build with it, see "
+            "https://pytorch.org/get-started/locally"
+        )
+    try:
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=torch.device("cuda", device)).item()
+    except (RuntimeError, AssertionError) as error:
+        return unknown(f"PyTorch cannot use GPU {device}: {next(iter(str(error).splitlines()), type(error).__name__)}")
+    return Fact(str(torch.version.cuda))
+
+
+def _images(way: type[ways.Upload]) -> partial[ways.ImageBatch]:
+    return partial(ways.ImageBatch, way=way)
+
+
+_H2D = (
+    Route(
+        name="torch.to",
+        call='torch.from_numpy(x).to("cuda")',
+        direction="h2d",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        bracket="stream",
+        copy=ways.To,
+        image_batch=_images(ways.To),
+        usual=True,
+    ),
+    Route(
+        name="torch.to-nonblocking",
+        call='torch.from_numpy(x).to("cuda", non_blocking=True)',
+        direction="h2d",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="staged",
+        bracket="stream",
+        copy=ways.ToNonBlocking,
+    ),
+    Route(
+        name="torch.pin-to",
+        call='torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)',
+        direction="h2d",
+        memory="pageable",
+        host_copies=1,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.PinTo,
+        image_batch=_images(ways.PinTo),
+    ),
+    Route(
+        name="torch.pinned-nonblocking",
+        call='pinned.to("cuda", non_blocking=True)',
+        direction="h2d",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.PinnedNonBlocking,
+        image_batch=_images(ways.PinnedNonBlocking),
+    ),
+    Route(
+        name="torch.cast-blocking",
+        call='torch.from_numpy(x).to("cuda", torch.float32)',
+        direction="h2d",
+        memory="pageable",
+        host_copies=1,
+        dma="pageable",
+        returns="done",
+        bracket="stream",
+        copy=ways.CastBlocking,
+        image_batch=_images(ways.CastBlocking),
+        inflation=4.0,
+    ),
+    Route(
+        name="torch.cast-nonblocking",
+        call='torch.from_numpy(x).to("cuda", torch.float32, non_blocking=True)',
+        direction="h2d",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="staged",
+        bracket="stream",
+        copy=ways.CastNonBlocking,
+        image_batch=_images(ways.CastNonBlocking),
+    ),
+    Route(
+        name="torch.noncontiguous",
+        call='torch.from_numpy(wide)[:, ::2].to("cuda")',
+        direction="h2d",
+        memory="pageable",
+        host_copies=1,
+        dma="pageable",
+        returns="done",
+        bracket="stream",
+        copy=ways.Noncontiguous,
+    ),
+    Route(
+        name="torch.channels-last",
+        call='torch.from_numpy(nchw).to("cuda", memory_format=torch.channels_last)',
+        direction="h2d",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        bracket="stream",
+        copy=ways.ChannelsLast,
+    ),
+    Route(
+        name="torch.loader-pinned",
+        call='for x in DataLoader(samples, 8, pin_memory=True): x.to("cuda", non_blocking=True)',
+        direction="h2d",
+        memory="pageable",
+        host_copies=2,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=ways.LoaderPinned,
+    ),
+)
+
+_D2H = (
+    Route(
+        name="torch.cpu",
+        call="x.cpu()",
+        direction="d2h",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        bracket="stream",
+        copy=home.Cpu,
+        usual=True,
+    ),
+    Route(
+        name="torch.copy-to-pinned",
+        call="pinned.copy_(x, non_blocking=True)",
+        direction="d2h",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=home.CopyToPinned,
+    ),
+    Route(
+        name="torch.to-cpu-nonblocking",
+        call='x.to("cpu", non_blocking=True)',
+        direction="d2h",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        bracket="stream",
+        copy=home.ToCpuNonBlocking,
+    ),
+)
+
+_INGEST = (
+    Route(
+        name="torch.ingest",
+        call="torch.from_numpy(x)",
+        direction="ingest",
+        memory="pageable",
+        host_copies=0,
+        dma="none",
+        returns="done",
+        bracket="drained",
+        copy=home.FromNumpy,
+        usual=True,
+    ),
+    Route(
+        name="torch.ingest-copy",
+        call="torch.tensor(x)",
+        direction="ingest",
+        memory="pageable",
+        host_copies=1,
+        dma="none",
+        returns="done",
+        bracket="drained",
+        copy=home.IngestCopy,
+    ),
+)
+
+FRAMEWORK = Framework(
+    name="torch",
+    title="PyTorch",
+    owner="torch",
+    distributions=("torch",),
+    start=_start,
+    routes=(*_H2D, *_D2H, *_INGEST),
+)

@@ -1,0 +1,281 @@
+"""What PyTorch's routes to the GPU do at one size; `torch_routes` is the table of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer.routes.base import RefusedError, Transfer, Where
+from pyxfer.routes.place import IMAGE_SHAPE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.routes.place import Place
+    from pyxfer.sampling.streams import StreamLike
+
+# Three pieces of page-locked memory take turns: more than two sizes, so that none waits in a cache for the DMA.
+SLOTS = 3
+# Pictures of four channels, so that every power of two from 4 KiB on is a whole number of them.
+PICTURE = (4, 32, 32)
+PICTURE_BYTES = 4 * 32 * 32
+BATCHES = 8
+SAMPLES = 8
+
+
+class TorchTransfer(Transfer):
+    """Something on PyTorch's current stream of the device."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import torch
+
+        self.torch: Any = torch
+        self.device = torch.device("cuda", place.device)
+
+    @property
+    def stream(self) -> StreamLike | None:
+        """The current stream's handle."""
+        return int(self.torch.cuda.current_stream(self.device).cuda_stream)
+
+    def where(self) -> Where:
+        """As the tensor says."""
+        return place_of(self.result)
+
+
+class Upload(TorchTransfer):
+    """From host memory to the GPU; what differs is `upload`."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place)
+        self.shape = shape
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        """The next piece of ordinary memory."""
+        self.source = self.place.source().reshape(self.shape)
+
+    def run(self) -> None:
+        """The call of the route."""
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The tensor on the GPU."""
+        raise NotImplementedError
+
+    def arrived(self) -> NDArray[Any]:
+        """The tensor's memory in the order in which it lies there."""
+        found = self.place.fetch(self.result.data_ptr(), self.result.numel() * self.result.element_size())
+        return found.view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
+
+
+class To(Upload):
+    """`Tensor.to` of ordinary memory: the driver stages it, and the call waits."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device)
+
+
+class ToNonBlocking(Upload):
+    """The same without waiting; the driver has still taken the source in when the call returns."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device, non_blocking=True)
+
+
+class PinTo(Upload):
+    """Into page-locked memory of PyTorch's pool first, by this thread, every time."""
+
+    def upload(self) -> Any:
+        """One copy on the host; the pool keeps the pinned tensor until the GPU has read it."""
+        return self.torch.from_numpy(self.source).pin_memory().to(self.device, non_blocking=True)
+
+
+class PinnedNonBlocking(Upload):
+    """From tensors that were made page-locked."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._slots = Slots(self.torch, place.nbytes)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To all tensors, whichever is next."""
+        self._slots.fill(data)
+
+    def refresh(self) -> None:
+        """The next tensor."""
+        self.source = self._slots.take().view(self.shape)
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.source.to(self.device, non_blocking=True)
+
+
+class Cast(Upload):
+    """A copy that converts to float32."""
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The same numbers as float32."""
+        return data.astype(np.float32)
+
+
+class CastBlocking(Cast):
+    """A blocking copy converts on the CPU, so that four bytes cross for each of the source's."""
+
+    def upload(self) -> Any:
+        """One copy on the host, four times as large as the source."""
+        return self.torch.from_numpy(self.source).to(self.device, self.torch.float32)
+
+
+class CastNonBlocking(Cast):
+    """A copy that does not block converts on the GPU: the bytes of the source cross."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device, self.torch.float32, non_blocking=True)
+
+
+class Noncontiguous(Upload):
+    """Every second column of an array twice as large: PyTorch makes it contiguous on the CPU first."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        columns = int(np.gcd(place.nbytes, 4096))
+        shape = (place.nbytes // columns, 2 * columns)
+        # Two arrays of two sizes each take turns; filled, so that no page of them is touched first in a trial.
+        self._wide = [np.full(shape, 1, np.uint8) for _ in range(2)]
+        self._turns = itertools.cycle(self._wide)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To the columns that count."""
+        for wide in self._wide:
+            wide[:, ::2] = data.reshape(len(wide), -1)
+
+    def refresh(self) -> None:
+        """The next array."""
+        self.source = next(self._turns)
+
+    def upload(self) -> Any:
+        """One copy on the host."""
+        return self.torch.from_numpy(self.source)[:, ::2].to(self.device)
+
+
+class ChannelsLast(Upload):
+    """Pictures, channel by channel on the host and pixel by pixel on the GPU.
+
+    They cross as they are; the GPU puts them into the other order afterwards.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place, (-1, *PICTURE))
+        if place.nbytes % PICTURE_BYTES:
+            raise RefusedError(
+                f"it takes pictures of {PICTURE_BYTES} bytes, and {place.nbytes} bytes are no whole number of them: "
+                f"give sizes that {PICTURE_BYTES} divides"
+            )
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device, memory_format=self.torch.channels_last)
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        """In memory the channels of a pixel lie side by side."""
+        pixels: NDArray[Any] = data.reshape(-1, *PICTURE).transpose(0, 2, 3, 1)
+        return pixels.reshape(-1)
+
+
+class LoaderPinned(Upload):
+    """A whole epoch of a DataLoader in this process: eight batches of the size, of eight samples each.
+
+    Without workers this thread does it all: it stacks the samples of a batch (the first copy), copies the batch into
+    page-locked memory (the second), and queues it. As in a training loop, only the latest batch is kept.
+    """
+
+    copies = BATCHES
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place, (SAMPLES, -1))
+        if place.nbytes % SAMPLES:
+            raise RefusedError(
+                f"it makes batches of {SAMPLES} samples, and {place.nbytes} bytes are no whole number of bytes a "
+                f"sample: give sizes that {SAMPLES} divides"
+            )
+
+    def refresh(self) -> None:
+        """A new loader over samples in other pieces of memory."""
+        sources = [self.place.source().reshape(self.shape) for _ in range(BATCHES)]
+        samples = [sample for source in sources for sample in self.torch.from_numpy(source)]
+        self.source = self.torch.utils.data.DataLoader(samples, batch_size=SAMPLES, pin_memory=True, num_workers=0)
+
+    def run(self) -> None:
+        """One epoch."""
+        for batch in self.source:
+            self.result = batch.to(self.device, non_blocking=True)
+
+
+class ImageBatch(TorchTransfer):
+    """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
+
+    def __init__(self, place: Place, way: type[Upload]) -> None:
+        super().__init__(place)
+        place.check_images()
+        self.way = way(place, (place.batch, *IMAGE_SHAPE))
+        self._row: Any = None
+
+    def write(self, data: NDArray[Any]) -> None:
+        """As the way has it."""
+        self.way.write(data)
+
+    def refresh(self) -> None:
+        """As the way has it."""
+        self.way.refresh()
+
+    def run(self) -> None:
+        """Reading back waits for everything before it; a batch that was cast on its way is cast no more."""
+        self._row = self.way.upload().to(self.torch.float32)[0, 0]
+        self.result = self._row.cpu().numpy()
+
+    def where(self) -> Where:
+        """Where the row lay before it was read back."""
+        return place_of(self._row)
+
+    def arrived(self) -> NDArray[Any]:
+        """The row."""
+        found: NDArray[Any] = self.result
+        return found
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The first row of pixels of the first image."""
+        _, width, channels = IMAGE_SHAPE
+        return data[: width * channels].astype(np.float32).reshape(width, channels)
+
+    def release(self) -> None:
+        """The row is a view, and would keep the batch."""
+        super().release()
+        self._row = None
+
+
+class Slots:
+    """Tensors in page-locked memory that take turns."""
+
+    def __init__(self, torch: Any, nbytes: int) -> None:
+        self._tensors = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) for _ in range(SLOTS)]
+        self._turns = itertools.cycle(self._tensors)
+
+    def take(self) -> Any:
+        """The one whose turn it is."""
+        return next(self._turns)
+
+    def fill(self, data: NDArray[Any]) -> None:
+        """All of them."""
+        for tensor in self._tensors:
+            tensor.numpy()[:] = data
+
+
+def place_of(tensor: Any) -> Where:
+    """As the tensor says."""
+    return "gpu" if tensor.device.type == "cuda" else "cpu"

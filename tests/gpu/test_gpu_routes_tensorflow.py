@@ -1,0 +1,184 @@
+"""TensorFlow's routes on a GPU; as a script, those of its setting, which needs a process that starts with it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyxfer.native import Engine, load
+from pyxfer.routes import tensorflow_tensors as tensors
+from pyxfer.routes.base import Route, Transfer
+from pyxfer.routes.place import IMAGE_BYTES, HostArena, Place
+from pyxfer.routes.tensorflow_routes import COMPATIBLE, FRAMEWORK, start
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
+DEVICE = 0
+SIZES = (64 << 10, 3 << 20)
+IMAGE_SIZES = (IMAGE_BYTES, 3 << 20)
+LARGE = 128 << 20
+# Faster than any link of a GPU to its host.
+LEAST_S = LARGE / 1e12
+
+ROUTES = {route.name: route for route in FRAMEWORK.routes}
+PLAIN = [name for name, route in ROUTES.items() if not route.setting]
+CROSSING = [name for name in PLAIN if ROUTES[name].direction != "ingest"]
+WITH_IMAGES = [name for name, route in ROUTES.items() if route.image_batch]
+UNDER_THE_SETTING = [name for name, route in ROUTES.items() if route.setting == COMPATIBLE]
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = pytest.importorskip("tensorflow")
+        started = start(DEVICE, "")
+    if started.cuda.reason:
+        pytest.skip(started.cuda.reason)
+    return module
+
+
+@contextlib.contextmanager
+def a_place(engine: Engine, nbytes: int) -> Iterator[Place]:
+    arena = HostArena(engine, DEVICE, nbytes, 0)
+    copier = engine.Copier(DEVICE, 1, 30.0)
+    try:
+        yield Place(nbytes, DEVICE, arena, copier, engine)
+    finally:
+        copier.close()
+        arena.close()
+
+
+def run_once(transfer: Transfer, engine: Engine) -> float:
+    """One trial; the seconds until nothing is left to do."""
+    transfer.refresh()
+    engine.synchronize(DEVICE)
+    begin = time.perf_counter()
+    transfer.run()
+    if transfer.waits:
+        transfer.wait()
+    engine.synchronize(DEVICE)
+    return time.perf_counter() - begin
+
+
+def check_twice(route: Route, transfer: Transfer, place: Place, engine: Engine) -> None:
+    """Other bytes the second time: what comes from a cache is wrong."""
+    for seed in (1, 2):
+        data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
+        with place.holding(data):
+            transfer.write(data)
+            run_once(transfer, engine)
+            assert transfer.where() == route.expected_place
+            arrived, expected = transfer.arrived(), transfer.expected(data)
+        assert (arrived.dtype, arrived.size) == (expected.dtype, expected.size)
+        np.testing.assert_array_equal(arrived.reshape(-1), expected.reshape(-1))
+        transfer.release()
+
+
+def set_up(route: Route, place: Place) -> Transfer:
+    assert route.copy is not None
+    return route.copy(place)
+
+
+@pytest.mark.parametrize("nbytes", SIZES)
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.usefixtures("tf")
+def test_a_route_delivers_what_was_written_where_it_belongs(name: str, nbytes: int, gpu_engine: Engine) -> None:
+    with a_place(gpu_engine, nbytes) as place:
+        check_twice(ROUTES[name], set_up(ROUTES[name], place), place, gpu_engine)
+
+
+@pytest.mark.parametrize("nbytes", IMAGE_SIZES)
+@pytest.mark.parametrize("name", WITH_IMAGES)
+@pytest.mark.usefixtures("tf")
+def test_a_route_for_images_casts_on_the_gpu_and_reads_the_row_back(name: str, nbytes: int, gpu_engine: Engine) -> None:
+    make = ROUTES[name].image_batch
+    assert make is not None
+    with a_place(gpu_engine, nbytes) as place:
+        check_twice(ROUTES[name], make(place), place, gpu_engine)
+
+
+@pytest.mark.parametrize("name", CROSSING)
+@pytest.mark.usefixtures("tf")
+def test_a_later_trial_moves_the_bytes_again(name: str, gpu_engine: Engine) -> None:
+    with a_place(gpu_engine, LARGE) as place:
+        transfer = set_up(ROUTES[name], place)
+        for _ in range(4):
+            assert run_once(transfer, gpu_engine) / transfer.copies > LEAST_S
+            transfer.release()
+
+
+@pytest.mark.usefixtures("gpu_engine")
+def test_a_tensor_on_the_gpu_tells_an_address_of_its_own(tf: Any) -> None:
+    with tf.device(tensors.GPU):
+        held = [tf.constant(np.zeros(4096, np.uint8)) for _ in range(2)]
+    addresses = []
+    for tensor in held:
+        with tensors.device_memory(tf, tensor) as address:
+            addresses.append(address)
+    assert abs(addresses[0] - addresses[1]) >= 4096
+
+
+@pytest.fixture(scope="module")
+def of_setting() -> dict[str, str]:
+    """What this file prints when it runs under the setting, in a process of its own."""
+    pytest.importorskip("tensorflow")
+    environment = {**os.environ, **FRAMEWORK.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, __file__, COMPATIBLE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    if "no gpu" in found:
+        pytest.skip(found["no gpu"])
+    return found
+
+
+@pytest.mark.usefixtures("gpu_engine")
+def test_the_setting_page_locks_what_operations_on_the_cpu_leave(of_setting: dict[str, str]) -> None:
+    assert of_setting["pinned"] == "yes"
+
+
+@pytest.mark.parametrize("name", UNDER_THE_SETTING)
+@pytest.mark.usefixtures("gpu_engine")
+def test_a_route_of_the_setting_delivers_what_was_written(name: str, of_setting: dict[str, str]) -> None:
+    assert of_setting[name] == "verified"
+
+
+def under_setting(setting: str) -> dict[str, str]:
+    """Verify the routes of a setting, and see what it does to memory."""
+    started = start(DEVICE, setting)
+    if started.cuda.reason:
+        return {"no gpu": started.cuda.reason}
+    found = {"pinned": look_for_pinned(tensors.import_tensorflow())}
+    engine = load("cuda")
+    for name in UNDER_THE_SETTING:
+        for nbytes in SIZES:
+            with a_place(engine, nbytes) as place:
+                check_twice(ROUTES[name], set_up(ROUTES[name], place), place, engine)
+        found[name] = "verified"
+    return found
+
+
+def look_for_pinned(tf: Any) -> str:
+    """`yes`, or what TensorFlow says against it."""
+    with tf.device(tensors.CPU):
+        given = tf.constant(np.zeros(1 << 20, np.uint8))
+        made = tf.bitwise.bitwise_or(given, given)
+        try:
+            tf.raw_ops.CheckPinned(tensor=made)
+        except tf.errors.OpError as error:
+            return str(error)
+    return "yes"
+
+
+if __name__ == "__main__":
+    print(json.dumps(under_setting(sys.argv[1])))

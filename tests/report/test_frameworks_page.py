@@ -1,0 +1,274 @@
+"""A frameworks run as a page."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from framework_samples import (
+    ALIASED,
+    REFUSED,
+    SIZES,
+    make_aliased,
+    make_frameworks_run,
+    make_image_batch_run,
+    make_nature,
+    make_raw_rows,
+    make_refused,
+    make_route_row,
+    make_worker,
+)
+from pages import host_run, line_with, printed, with_remark
+from samples import KIB, MARKUP, MIB
+
+from pyxfer import documents, model
+from pyxfer.model import Fact, unknown
+from pyxfer.report.run_page import print_run
+from pyxfer.report.terminal import Page
+
+ESCAPE = "\x1b[31m\x07torch\x1b]0;t\x07.[bold]x[/bold]"
+TO = "torch.to"
+
+
+def page_of(run: model.Run, sort: str | None = None) -> str:
+    return printed(lambda page: print_run(run, page, sort))
+
+
+def lines_at(columns: int, run: model.Run, sort: str | None = None) -> list[str]:
+    stream = io.StringIO()
+    print_run(run, Page(stream, columns=columns), sort)
+    return stream.getvalue().splitlines()
+
+
+def section(text: str, heading: str) -> str:
+    """From a heading to the next one at the left edge that ends a framework's part."""
+    begin = text.index(heading)
+    ends = [text.find(mark, begin + 1) for mark in ("\nPyTorch ", "\nTensorFlow ", "\nJAX ", "\nIn words", "\na  ")]
+    return text[begin : min(end for end in ends if end > 0)]
+
+
+def one_route(*sizes: int, ceiling: bool = True, **overrides: Any) -> model.Run:
+    rows: list[model.Measurement] = []
+    for nbytes in sizes:
+        rows += make_raw_rows("torch", "h2d", nbytes) if ceiling else ()
+        row = make_route_row("torch", TO, "h2d", nbytes, (9e-6, 17.9))
+        rows.append(msgspec.structs.replace(row, **({} if ceiling else {"ceiling_share": unknown("no ceiling")})))
+    return make_frameworks_run(**{"measurements": tuple(rows), "workers": (make_worker("torch"),), **overrides})
+
+
+@pytest.mark.parametrize("sort", [None, "size", "gbps"])
+@pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
+def test_at_80_columns_no_line_is_longer(make: Any, sort: str | None) -> None:
+    assert max(map(len, lines_at(80, make(), sort))) <= 80
+
+
+def test_at_80_columns_every_route_keeps_its_figures_on_its_line() -> None:
+    lines = lines_at(80, make_frameworks_run())
+    rows = [line for line in lines if re.match(r"[> ][* ]? *(torch|tf|jax|raw)\.", line)]
+    assert rows
+    assert all(re.search(r"[0-9-]( +[a-z]+)?$", row) for row in rows)
+
+
+def test_nine_sizes_fit_beside_the_longest_name() -> None:
+    row = next(line for line in lines_at(80, make_frameworks_run()) if "tf.data-prefetch-compatible " in line)
+    assert len(re.findall(r"[0-9.]+(?= |$)", row)) == len(SIZES)
+
+
+def test_twenty_sizes_are_spread_over_tables_that_name_the_routes_again() -> None:
+    sizes = tuple(4 * KIB * 2**step for step in range(20))
+    lines = lines_at(80, one_route(*sizes))
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith(">* torch.to ") for line in lines) >= 3
+
+
+def test_one_size_needs_no_table_of_sizes() -> None:
+    text = page_of(one_route(16 * MIB))
+    assert text.count(">* torch.to") == 1
+    assert "at 16 MiB; overhead" in text
+
+
+def test_the_overview_sets_the_usual_call_beside_the_fastest_and_the_ceiling() -> None:
+    lines = page_of(make_frameworks_run()).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("PyTorch"))
+    words = [line.split() for line in lines[first : first + 3]]
+    assert words[0] == ["PyTorch", "h2d", "ceiling", "raw.pinned-async", "55.38"]
+    assert words[1] == ["usual", ">", "torch.to", "17.83", "32.2", "%"]
+    assert words[2] == ["fastest", "*", "torch.pinned-nonblocking", "54.94", "99.2", "%"]
+
+
+def test_the_ceiling_stands_above_routes_that_go_from_fast_to_slow() -> None:
+    part = section(page_of(make_frameworks_run()), "PyTorch 2.11.0+cu130: d2h")
+    names = re.findall(r"(raw\.\S+|torch\.\S+)", part)[:4]
+    assert names == ["raw.pinned-async", "raw.pageable-memcpy", "torch.copy-to-pinned", "torch.cpu"]
+
+
+def test_the_usual_call_and_the_fastest_are_marked() -> None:
+    part = section(page_of(make_frameworks_run()), "JAX 0.11.2: d2h")
+    assert "* jax.to-pinned-host" in part
+    assert "> jax.asarray" in part
+
+
+def test_a_route_that_brought_wrong_bytes_is_never_the_fastest() -> None:
+    run = make_frameworks_run()
+    wrong = tuple(
+        msgspec.structs.replace(m, verified=Fact(False)) if m.route == "torch.pinned-nonblocking" else m
+        for m in run.measurements
+    )
+    part = section(page_of(msgspec.structs.replace(run, measurements=wrong)), "PyTorch 2.11.0+cu130: h2d")
+    assert "* torch.pin-to" in part
+
+
+def test_the_details_give_copies_shares_overhead_and_dispatch() -> None:
+    part = section(page_of(make_frameworks_run()), "TensorFlow 2.21.0: h2d").partition("at 256 MiB")[2]
+    row = line_with(part, "tf.constant").split()
+    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.3", "6.1", "74.01", "5.8", "77.799"]
+
+
+def test_routes_of_another_worker_name_the_ceiling_they_are_held_against() -> None:
+    text = page_of(make_frameworks_run())
+    assert line_with(text, "process of its own") == (
+        "-  tf.data-prefetch-compatible: measured in a process of its own, where the ceiling is 55.38 GB/s."
+    )
+
+
+def test_a_route_that_is_not_to_be_had_has_a_letter_that_says_why() -> None:
+    text = page_of(make_frameworks_run())
+    assert re.search(r"tf\.rawop-unaligned( +-)+ +a$", text, re.MULTILINE)
+    assert line_with(text, "a  tf.rawop-unaligned").endswith(f"at 4 KiB to 256 MiB: {REFUSED}")
+
+
+def test_a_note_about_a_raw_row_says_whose_it_is() -> None:
+    run = make_frameworks_run()
+    first = with_remark(run.measurements[0], "unstable", "it varies")
+    text = page_of(msgspec.structs.replace(run, measurements=(first, *run.measurements[1:])))
+    assert "raw.pinned-async h2d of torch at 4 KiB: it varies" in text
+
+
+def test_a_tensor_that_uses_the_array_says_so_and_how_long_that_took() -> None:
+    part = section(page_of(make_frameworks_run()), "PyTorch 2.11.0+cu130: ingest").partition("at 256 MiB")[2]
+    assert re.search(r"torch\.ingest +pageable +0 +422 ns +no copy", part)
+    assert f"torch.ingest at 4 KiB to 256 MiB: {ALIASED}" in page_of(make_frameworks_run())
+
+
+def test_what_copies_nothing_is_faster_than_what_copies_fast() -> None:
+    copied = make_route_row("torch", "torch.ingest-copy", "ingest", MIB, (1e-6, 9.0))
+    text = page_of(make_frameworks_run(measurements=(copied, make_aliased("torch", "torch.ingest", MIB))))
+    assert text.index(">* torch.ingest ") < text.index("   torch.ingest-copy ")
+
+
+def test_ingest_counts_the_page_faults_of_a_call() -> None:
+    trials = tuple(model.Trial(round=i, elapsed_s=1e-3, faults=12289.0) for i in range(3))
+    row = make_route_row("tensorflow", "tf.ingest", "ingest", 16 * MIB, (1e-5, 5.8), trials=trials)
+    text = page_of(make_frameworks_run(measurements=(row,)))
+    assert line_with(text, "tf.ingest ", "pageable").split()[-1] == "12289"
+
+
+def test_a_worker_that_crashed_says_why_and_what_it_said_last() -> None:
+    lines = page_of(make_frameworks_run()).splitlines()
+    begin = next(number for number, line in enumerate(lines) if "jax nostage" in line)
+    assert lines[begin].endswith("jax nostage: JAX 0.11.2, crashed after 41.5 s: the worker was ended by SIGABRT")
+    assert lines[begin + 3].strip() == "Aborted (core dumped)"
+    assert lines[begin + 3].startswith("     ")
+
+
+def test_a_framework_that_is_not_installed_is_one_line() -> None:
+    assert "cupy: not available: CuPy is not installed" in page_of(make_frameworks_run())
+
+
+def test_a_worker_without_a_gpu_says_why() -> None:
+    worker = make_worker("torch", cuda=unknown("torch 2.13.0+cpu was built without CUDA"))
+    assert "no GPU: torch 2.13.0+cpu was built without CUDA" in page_of(one_route(MIB, workers=(worker,)))
+
+
+def test_sorted_there_is_one_row_a_measurement_with_its_worker() -> None:
+    run = make_frameworks_run()
+    lines = [line for line in page_of(run, "route").splitlines() if re.match(r"(raw|torch|tf|jax)\.\S+ +[hdi]", line)]
+    assert len(lines) == len(run.measurements)
+    assert {line.split()[-1] for line in lines if line.startswith("raw.pinned-async")} == {"1", "2", "3", "4"}
+
+
+def test_sorted_image_batches_have_their_batch() -> None:
+    rows = [line.split() for line in page_of(make_image_batch_run(), "size").splitlines() if line[:5] == "torch"]
+    assert rows[0][:3] == ["torch.to", "h2d", "1"]
+    assert rows[-1][2] == "512"
+
+
+def test_without_a_ceiling_the_routes_still_have_their_rates() -> None:
+    text = page_of(one_route(MIB, 16 * MIB, ceiling=False))
+    assert line_with(text, ">* torch.to", "pageable").split()[4] == "17.67"
+    assert "ceil-" not in text
+    assert "overhead" not in text
+
+
+def test_when_nothing_came_out_the_page_says_why() -> None:
+    rows = tuple(make_refused("torch", TO, nbytes, "the worker hung") for nbytes in SIZES)
+    text = page_of(one_route(MIB, measurements=rows))
+    assert "torch.to, the usual call, has no bandwidth: the worker hung" in text
+
+
+def test_a_run_without_any_measurement_lists_its_workers() -> None:
+    text = page_of(make_frameworks_run(measurements=()))
+    assert "jax nostage" in text
+    assert "nothing was measured" in text
+
+
+def test_a_run_without_workers_is_still_a_page() -> None:
+    assert ">* torch.to" in page_of(one_route(MIB, workers=()))
+
+
+def test_without_a_gpu_there_is_no_share_of_a_peak() -> None:
+    rows = (*make_raw_rows("torch", "ingest", MIB), make_route_row("torch", "torch.ingest", "ingest", MIB, (1e-6, 6.0)))
+    text = page_of(host_run(make_frameworks_run(measurements=rows)))
+    assert "host memory, not a PCIe link" in text
+    assert "peak\n" not in text
+
+
+def test_what_a_document_holds_cannot_colour_or_run_anything() -> None:
+    nature = make_nature(TO, framework=ESCAPE, call=ESCAPE)
+    row = make_route_row(ESCAPE, ESCAPE, "h2d", MIB, (9e-6, 17.9), nature=nature, memory=ESCAPE)
+    worker = make_worker(
+        ESCAPE, framework=ESCAPE, ended="crashed", reason=ESCAPE, log=(ESCAPE, MARKUP), version=Fact(ESCAPE)
+    )
+    run = one_route(MIB, measurements=(row,), workers=(worker,))
+    text = page_of(run) + page_of(run, "size")
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "torch.[bold]x[/bold]" in text
+    assert MARKUP in text
+
+
+def test_a_log_line_is_one_line_however_it_is_written() -> None:
+    worker = make_worker("torch", ended="crashed", reason="gone", log=("aborted\r\n\x1b[2Jat\u2028last",))
+    assert line_with(page_of(one_route(MIB, workers=(worker,))), "aborted").strip() == "aborted at last"
+
+
+def test_a_name_as_long_as_they_come_leaves_the_page_within_its_width() -> None:
+    rows = tuple(make_route_row("torch", "torch." + "x" * 90, "h2d", nbytes, (9e-6, 17.9)) for nbytes in SIZES)
+    lines = lines_at(80, one_route(MIB, measurements=rows))
+    assert max(map(len, lines)) <= 80
+    assert any("torch.xxx" in line and "..." in line for line in lines)
+
+
+def test_a_saved_frameworks_run_prints_as_it_was_printed(tmp_path: Any) -> None:
+    run = make_frameworks_run()
+    documents.save(run, tmp_path / "run.json")
+    assert page_of(documents.load(tmp_path / "run.json")) == page_of(run)
+
+
+@pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
+@pytest.mark.parametrize("figure", [0.0, -1.0, 5e-324, 1e30])
+def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float, make: Any) -> None:
+    def absurd(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: absurd(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [absurd(item) for item in value]
+        return figure if isinstance(value, float) else value
+
+    document = absurd(msgspec.json.decode(documents.encode(make())))
+    run = documents.decode(msgspec.json.encode(document))
+    assert "Checks" in page_of(run)
+    assert "Checks" in page_of(run, "gbps")
