@@ -12,7 +12,7 @@ from .failures import say
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[torch|tensorflow|cupy|jax]...", help="The frameworks; all, if none is named."),
+    typer.Argument(metavar="FRAMEWORK", help="Of torch, tensorflow, cupy, jax; all, if none is named."),
 ]
 Routes = Annotated[
     str | None,

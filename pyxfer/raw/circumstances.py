@@ -6,6 +6,9 @@ from collections.abc import Collection, Sequence
 
 from pyxfer.model import Environment, Remark
 
+# What NVML says of a GPU that nobody uses just then; a run that leaves the GPU to its workers finds it so.
+IDLE = "idle"
+
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
     """Who else was there, and whether the clocks were held down; `met` are the processes that measured too."""
@@ -14,7 +17,8 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
     if others:
         remarks.append(_holders(others))
     for environment in (before, after):
-        reasons = environment.throttle_reasons.value if environment else None
+        known = environment.throttle_reasons.value if environment else None
+        reasons = [reason for reason in known or () if reason != IDLE]
         if reasons:
             remarks.append(
                 Remark(

@@ -53,7 +53,7 @@ class Transfer:
         """Make the next `run` a first one: a new input object, no cache, no mirror."""
 
     def run(self) -> None:
-        """The call; what it gives becomes `self.result`."""
+        """The call; what it gives becomes `self.result`. In the workload image-batch it is called several times."""
         raise NotImplementedError
 
     def wait(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +28,8 @@ WARM_CALLS = 2
 # A framework's threads fall asleep while other routes run, and waking them takes up to a tenth of a millisecond each:
 # that much is no part of a call in a loop. A call this long hides it.
 WAKE_BELOW_S = 0.02
+# A row of calls: as many as the published benchmark's, or as fit into this time.
+MOST_CALLS, FEWEST_CALLS, ROW_S = 100, 3, 0.05
 
 
 class RouteSubject:
@@ -35,9 +38,10 @@ class RouteSubject:
     def __init__(
         self, route: Route, transfer: Transfer, place: Place, engine: Engine, marker: Marker, *, repeats: bool = False
     ) -> None:
-        """With `repeats` every trial is the second of two calls, however long."""
+        """With `repeats` a trial is a row of calls after one that is not timed, and gives their mean."""
         self.route = route
         self._repeats = repeats
+        self._calls = 1
         self._last_s = 0.0
         self.key = route.name
         self.anchor: str | None = anchor_of(route)
@@ -55,7 +59,7 @@ class RouteSubject:
         try:
             if self._repeats or self._last_s < WAKE_BELOW_S:
                 self._untimed()
-            trial = self._once(round_index)
+            trial = self._once(round_index, self._calls)
             self._last_s = trial.elapsed_s * trial.copies
             return {side_of(self.route): trial}
         except (PyxferError, KeyboardInterrupt):
@@ -66,17 +70,18 @@ class RouteSubject:
             self._transfer.release()
             self._marker.clear()
 
-    def _once(self, round_index: int) -> Trial:
+    def _once(self, round_index: int, calls: int = 1) -> Trial:
         transfer, bracket = self._transfer, self._bracket
         transfer.refresh()
         faults = _faults()
         bracket.begin()
-        transfer.run()
+        for _ in range(calls):
+            transfer.run()
         bracket.returned()
         bracket.end(self._waits)
         faults = _faults() - faults
         self._check_place()
-        copies = transfer.copies
+        copies = transfer.copies * calls
         return Trial(
             round=round_index,
             elapsed_s=bracket.elapsed_s / copies,
@@ -103,6 +108,10 @@ class RouteSubject:
         self._transfer.release()
         for _ in range(WARM_CALLS):
             self._untimed()
+        if self._repeats:
+            once_s = max(self._once(0).elapsed_s, 1e-9)
+            self._calls = max(FEWEST_CALLS, min(MOST_CALLS, math.ceil(ROW_S / once_s)))
+            self._transfer.release()
         self._marker.clear()
         return first
 

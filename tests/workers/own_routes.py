@@ -146,3 +146,14 @@ def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
 
 def doubled(data: Any) -> Any:
     return np.repeat(data, 2)
+
+
+class Counting(Copied):
+    """Takes 2 ms, and adds up how often it was called."""
+
+    calls = 0
+
+    def run(self) -> None:
+        type(self).calls += 1
+        time.sleep(0.002)
+        super().run()
