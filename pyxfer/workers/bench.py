@@ -31,7 +31,7 @@ from pyxfer.units import format_size
 from pyxfer.workers.assemble import Found, RouteAssembler, host_ceilings
 from pyxfer.workers.marker import Marker
 from pyxfer.workers.messages import Awake, Doing, FromWorker, Rows, Task
-from pyxfer.workers.subjects import RouteSubject, in_words
+from pyxfer.workers.subjects import RouteSubject, in_words, side_of
 
 PATIENCE_S = 30.0
 SAVE_EVERY_S = 2.0
@@ -177,7 +177,9 @@ class Bench:
             place = Place(
                 found.nbytes, self._device.index, self._arena, self._shop.copier(1), engine, rotates=not repeats
             )
-            subject = RouteSubject(found.route, make(place), place, engine, marker, repeats=repeats)
+            subject = RouteSubject(
+                *(found.route, make(place), place, engine, marker), repeats=repeats, least_s=self._least_s(found)
+            )
             self._subjects[id(found)] = subject
             found.first_s = Fact(subject.warm())
             found.verified, found.aliased = subject.verify(self._task.seed + 2 * number)
@@ -192,6 +194,10 @@ class Bench:
         except Exception as error:  # noqa: BLE001 - a framework may raise anything, and the row says what
             self._give_up(found, in_words(error))
         marker.clear()
+
+    def _least_s(self, found: Found) -> float:
+        most_gbps = self._link.most_gbps(side_of(found.route))
+        return 0.0 if most_gbps is None else found.nbytes / most_gbps / 1e9
 
     def _give_up(self, found: Found, why: str) -> None:
         found.unavailable = why

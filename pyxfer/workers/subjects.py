@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyxfer.workers.marker import Marker
 
 HOST_COPY = "raw.host-copy"
+ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
 # The first call may compile, the second may still grow a pool.
 WARM_CALLS = 2
 # A framework's threads fall asleep while other routes run, and waking them takes up to a tenth of a millisecond each:
@@ -36,9 +37,21 @@ class RouteSubject:
     """One route at one size."""
 
     def __init__(
-        self, route: Route, transfer: Transfer, place: Place, engine: Engine, marker: Marker, *, repeats: bool = False
+        self,
+        route: Route,
+        transfer: Transfer,
+        place: Place,
+        engine: Engine,
+        marker: Marker,
+        *,
+        repeats: bool = False,
+        least_s: float = 0.0,
     ) -> None:
-        """With `repeats` a trial is a row of calls after one that is not timed, and gives their mean."""
+        """With `repeats` a trial is a row of calls after one that is not timed, and gives their mean.
+
+        `least_s` is what the link needs for these bytes on paper: whatever is quicker did not send them all.
+        """
+        self._least_s = least_s
         self.route = route
         self._repeats = repeats
         self._calls = 1
@@ -82,13 +95,14 @@ class RouteSubject:
         faults = _faults() - faults
         self._check_place()
         copies = transfer.copies * calls
+        elapsed_s = bracket.elapsed_s / copies
         return Trial(
             round=round_index,
-            elapsed_s=bracket.elapsed_s / copies,
+            elapsed_s=elapsed_s,
             dispatch_s=bracket.dispatch_s / copies,
             wall_s=bracket.wall_s / copies,
             copies=copies,
-            invalid=bracket.fault,
+            invalid=ELIDED if elapsed_s < self._least_s else bracket.fault,
             faults=faults / copies,
         )
 

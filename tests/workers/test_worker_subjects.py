@@ -39,11 +39,9 @@ def marker() -> Iterator[Marker]:
 def make(place: Place, marker: Marker, engine: Engine) -> Iterator[Any]:
     made: list[RouteSubject] = []
 
-    def subject(kind: type[pyxfer.Transfer], *, repeats: bool = False) -> tuple[RouteSubject, Any]:
+    def subject(kind: type[pyxfer.Transfer], **options: Any) -> tuple[RouteSubject, Any]:
         transfer = kind(place)
-        made.append(
-            RouteSubject(own_routes.make_route("mine.x", kind), transfer, place, engine, marker, repeats=repeats)
-        )
+        made.append(RouteSubject(own_routes.make_route("mine.x", kind), transfer, place, engine, marker, **options))
         return made[-1], transfer
 
     yield subject
@@ -75,6 +73,15 @@ def test_a_row_of_calls_gives_their_mean(make: Any) -> None:
     assert FEWEST_CALLS <= trial.copies <= MOST_CALLS
     assert own_routes.Counting.calls - before == trial.copies + 1
     assert 0.002 <= trial.elapsed_s < 0.05
+
+
+def test_a_trial_that_no_link_could_have_done_is_not_used(make: Any) -> None:
+    subject, _ = make(own_routes.Copied, least_s=10.0)
+    assert subject.trial(0)["ingest"].invalid == (
+        "elided: it took less time than the link needs for its bytes, so they did not all cross it"
+    )
+    subject, _ = make(own_routes.Slow, least_s=0.02)
+    assert subject.trial(0)["ingest"].invalid is None
 
 
 def test_the_very_first_call_is_timed_apart(make: Any) -> None:
