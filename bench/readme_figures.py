@@ -10,24 +10,24 @@ date.
 from __future__ import annotations
 
 import argparse
-import io
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-import msgspec
+import framework_figures as frameworks
 import peers
 import shared
+import timers
+from figure_parts import caption, load_own, page_of
 
 from pyxfer import documents
-from pyxfer.errors import DocumentError, UsageError
-from pyxfer.files import read_whole, write_whole
+from pyxfer.errors import UsageError
+from pyxfer.files import write_whole
 from pyxfer.model import Link, Measurement, Memory, Run, Side
 from pyxfer.report.host_card import print_host_card
 from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import NARROWEST, Page
 from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_size
 
@@ -54,7 +54,12 @@ def figures(results: Path) -> Figures:
         "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
         "host-card": lambda: page_of(documents.load(results / "host.json"), print_host_card),
         "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json"), print_run),
-        "peers-table": lambda: peers_table(load_peers(results / "peers.json")),
+        "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json")),
+        "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json")),
+        "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json")),
+        "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json")),
+        "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),
+        "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
     }
 
 
@@ -99,14 +104,7 @@ def ceiling_table(run: Run) -> str:
     for nbytes in _sizes(run):
         cells = [_rate_cells(best(run, side, memory, nbytes)) for side, memory in COLUMNS]
         body.append([format_size(nbytes), *chain.from_iterable(cells)])
-    return f"{_caption(run)}\n\n{to_markdown(header, body)}\n{_peaks(run.link)}"
-
-
-def page_of(run: Run, show: Callable[[Run, Page], None]) -> str:
-    """What a terminal of 80 columns shows, as a block."""
-    shown = io.StringIO()
-    show(run, Page(shown, columns=NARROWEST))
-    return f"```\n{shown.getvalue().strip()}\n```\n"
+    return f"{caption(run)}\n\n{to_markdown(header, body)}\n{_peaks(run.link)}"
 
 
 def small_sizes(run: Run) -> str:
@@ -121,7 +119,7 @@ def small_sizes(run: Run) -> str:
         for nbytes in _sizes(run)
         if nbytes <= SMALL_BYTES
     ]
-    return f"{_caption(run)}\n\n{to_markdown(header, body)}"
+    return f"{caption(run)}\n\n{to_markdown(header, body)}"
 
 
 def peers_table(document: peers.Peers) -> str:
@@ -131,6 +129,14 @@ def peers_table(document: peers.Peers) -> str:
     where = shared.machine_line(document.device, document.environment)
     caption = escape_markdown(f"{where}; nvbandwidth {version}; {document.rounds} rounds in turns. GB = 1e9 bytes.")
     return f"{caption}\n\n{to_markdown(header, peers.cells(document.rows))}"
+
+
+def timers_table(document: timers.Timers) -> str:
+    """Each route under each timer, and whether they agree."""
+    where = shared.machine_line(document.device, document.environment)
+    what = escape_markdown(f"{where}; {format_size(document.nbytes)} to the GPU a call.")
+    reasons = "".join(f"\n{escape_markdown(line)}.\n" for line in timers.missing_lines(document.rows))
+    return f"{what}\n\n{to_markdown(timers.HEADER, timers.cells(document.rows))}{reasons}"
 
 
 def best(run: Run, side: Side, memory: Memory, nbytes: int) -> Measurement | None:
@@ -159,24 +165,12 @@ def _time_cells(found: Measurement | None) -> list[str]:
     return [f"{found.gbps:.2f}", f"{found.elapsed_s * 1e6:.2f}"]
 
 
-def _caption(run: Run) -> str:
-    return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. GB = 1e9 bytes.")
-
-
 def _peaks(link: Link) -> str:
     h2d, d2h, state = link.h2d_peak_gbps, link.d2h_peak_gbps, link.under_load.value or link.system_most.value
     if h2d.value is None or d2h.value is None:
         return f"No protocol peak: {h2d.reason or d2h.reason}.\n"
     where = f"PCIe {state.generation}.0 x{state.width}" if state else "this link"
     return f"The protocol peak of {where} is {h2d.value:.2f} GB/s h2d and {d2h.value:.2f} GB/s d2h.\n"
-
-
-def load_peers(path: Path) -> peers.Peers:
-    """Read the document of `bench/peers.py`."""
-    try:
-        return msgspec.json.decode(read_whole(path), type=peers.Peers)
-    except msgspec.MsgspecError as error:
-        raise DocumentError(f"{path} is not a document of bench/peers.py: {error}") from error
 
 
 # --- the script ------------------------------------------------------------------------------------------------------

@@ -1,13 +1,11 @@
-"""The same three framework calls under three timers: torch.utils.benchmark, cupyx.profiler.benchmark, pyxfer.measure.
+"""The same routes under three timers: torch.utils.benchmark, cupyx.profiler.benchmark, pyxfer.measure.
 
     python bench/timers.py [--rounds 5] [--export-json F]
 
-The calls move 64 MiB from the host to the GPU, and each ends by synchronising its own stream, so that all three timers
-see the whole transfer and the same waiting:
-
-- `torch to`: `x.to("cuda")` from pageable memory, then `current_stream().synchronize()`;
-- `torch pinned`: `copy_(pinned, non_blocking=True)` on the current stream, then the same;
-- `cupy asarray`: `cupy.asarray(x)` from pageable memory, then `get_current_stream().synchronize()`.
+The calls are routes of `pyxfer frameworks`, the same code that it times, at 64 MiB from the host to the GPU:
+`torch.to`, `torch.pinned-nonblocking`, `cupy.asarray`, `cupy.asarray-pinned`. Each is set up and verified once, takes
+from the same memory every time, and is followed by synchronising its framework's current stream, so that all three
+timers see the whole transfer and the same waiting.
 
 What each timer's figure includes:
 
@@ -38,11 +36,11 @@ from typing import Literal
 
 import msgspec
 import shared
-from timed_calls import CALLS, EMPTY, NBYTES, TIMERS, Call, Samples, Timer
+from timed_calls import EMPTY, NAMES, NBYTES, TIMERS, Call, Calls, Samples, Timer
 
 import pyxfer
 from pyxfer import native
-from pyxfer.errors import UsageError
+from pyxfer.errors import PyxferError, UsageError
 from pyxfer.files import check_writable
 from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
@@ -50,6 +48,7 @@ from pyxfer.model import Device, Environment, Fact, Summary, unknown
 from pyxfer.stats import summarise
 
 EMPTY_TARGET_S = 5e-6
+HEADER = ("call", "timer", "median us", "95 % interval us", "noise us", "n", "agree within noise")
 VERDICTS = {True: "yes", False: "no", None: "-"}
 
 Time = Callable[[Call], Samples]
@@ -94,7 +93,7 @@ def measure(calls: Sequence[Call], timers: dict[Timer, Time], rounds: int) -> tu
             for timer in list(timers)[::step]:
                 try:
                     samples[call.name, timer].append(timers[timer](call))
-                except (ImportError, RuntimeError) as error:
+                except (ImportError, RuntimeError, PyxferError) as error:
                     reasons[call.name, timer] = _why(error)
     return tuple(_row(*key, found, reasons.get(key)) for key, found in samples.items())
 
@@ -106,7 +105,7 @@ def _row(call: str, timer: Timer, rounds: Sequence[Samples], reason: str | None)
     return Row(call, timer, tuple(tuple(samples) for samples in rounds), Fact(summarise(together)))
 
 
-def _why(error: ImportError | RuntimeError) -> str:
+def _why(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is not installed"
     return str(error) or type(error).__name__
@@ -138,16 +137,22 @@ def agree(call: str, rows: Sequence[Row]) -> bool | None:
 
 
 def table(document: Timers) -> str:
-    """One line a call and timer, then the empty callable, then what is missing."""
-    lines, notes = [], []
-    for row in document.rows:
-        verdict = None if row.call == EMPTY else agree(row.call, document.rows)
-        lines.append([row.call, row.timer, *_figures(row, document.rows), VERDICTS[verdict]])
-        if row.summary.reason is not None:
-            notes.append(f"{row.call}, {row.timer}: {row.summary.reason}")
-    header = ["call", "timer", "median us", "95 % interval us", "noise us", "n", "agree within noise"]
-    notes += [_empty_line(empty) for empty in document.empty]
-    return "\n".join([shared.aligned(header, lines), *notes])
+    """One line a call and timer, then what is missing, then the empty callable."""
+    lines = [*missing_lines(document.rows), *(_empty_line(empty) for empty in document.empty)]
+    return "\n".join([shared.aligned(HEADER, cells(document.rows)), *lines])
+
+
+def cells(rows: Sequence[Row]) -> list[list[str]]:
+    """Turn the rows into text, under `HEADER`."""
+    return [
+        [row.call, row.timer, *_figures(row, rows), VERDICTS[None if row.call == EMPTY else agree(row.call, rows)]]
+        for row in rows
+    ]
+
+
+def missing_lines(rows: Sequence[Row]) -> list[str]:
+    """Why a timer has no figure for a call."""
+    return [f"{row.call}, {row.timer}: {row.summary.reason}" for row in rows if row.summary.reason is not None]
 
 
 def _figures(row: Row, rows: Sequence[Row]) -> list[str]:
@@ -155,11 +160,15 @@ def _figures(row: Row, rows: Sequence[Row]) -> list[str]:
     if summary is None or reach is None:
         return ["-"] * 4
     interval = _span(summary.low_s, summary.high_s)
-    return [f"{summary.median_s * 1e6:.1f}", interval, _span(*reach), str(summary.n)]
+    return [_us(summary.median_s), interval, _span(*reach), str(summary.n)]
 
 
 def _span(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None else f"{low * 1e6:.1f} to {high * 1e6:.1f}"
+    return "-" if low is None or high is None else f"{_us(low)} to {_us(high)}"
+
+
+def _us(seconds: float) -> str:
+    return f"{round(seconds * 1e6, 1) + 0.0:.1f}"  # no -0.0
 
 
 def _empty_line(empty: Empty) -> str:
@@ -185,16 +194,16 @@ def measure_empty(rows: Sequence[Row]) -> tuple[Empty, Empty]:
     return Empty("stream", on_stream), Empty("drained", drained)
 
 
-def prepare() -> tuple[list[Call], tuple[Row, ...]]:
+def prepare(calls: Calls) -> tuple[list[Call], tuple[Row, ...]]:
     """Make the calls that can be made here, and a row for each timer of a call that cannot."""
-    calls: list[Call] = []
+    made: list[Call] = []
     missing: list[Row] = []
-    for name, make in CALLS.items():
+    for name in NAMES:
         try:
-            calls.append(make())
-        except (ImportError, RuntimeError) as error:
+            made.append(calls.make(name))
+        except (ImportError, RuntimeError, PyxferError) as error:
             missing += [Row(name, timer, (), unknown(_why(error))) for timer in TIMERS]
-    return calls, tuple(missing)
+    return made, tuple(missing)
 
 
 def versions() -> dict[str, Fact[str]]:
@@ -208,7 +217,7 @@ def versions() -> dict[str, Fact[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Time, print, write; 1 where timers disagree or the empty callable takes too long, 4 where nothing compared."""
-    parser = argparse.ArgumentParser(description="Three framework calls under three timers, side by side.")
+    parser = argparse.ArgumentParser(description="The same routes under three timers, side by side.")
     parser.add_argument("--rounds", type=int, default=5, help="how often every timer runs (default: %(default)s)")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write every sample to this file")
     options = parser.parse_args(arguments)
@@ -218,8 +227,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_writable(options.export_json)
     engine = native.choose(0, require_gpu=True).engine
     device = find_device(engine, 0)
-    calls, missing = prepare()
-    rows = (*measure(calls, TIMERS, options.rounds), *missing)
+    with Calls(engine, device.index) as calls:
+        made, missing = prepare(calls)
+        rows = (*measure(made, TIMERS, options.rounds), *missing)
     empty = measure_empty(rows)
     document = Timers(device, read_environment(engine, device), versions(), NBYTES, rows, empty)
     print(shared.machine_line(document.device, document.environment))
@@ -231,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def status(document: Timers) -> int:
     """0 where all that ran agrees and the empty callable is short enough, 1 where not, 4 where nothing compared."""
-    verdicts = [agree(name, document.rows) for name in CALLS if name != EMPTY]
+    verdicts = [agree(name, document.rows) for name in NAMES if name != EMPTY]
     compared = [verdict for verdict in verdicts if verdict is not None]
     short = all(empty.elapsed_s.value is None or empty.elapsed_s.value <= EMPTY_TARGET_S for empty in document.empty)
     if not compared:

@@ -30,6 +30,8 @@ from pyxfer.workers.supervisor import Outcome, Patience, Supervisor
 SaveTo = Callable[[Run], None]
 # A worker that crashes is started again without the route that did it; a framework that goes on crashing is left.
 MOST_STARTS = 4
+# About this part of a worker's time goes into preparing.
+PREPARING = 0.3
 _NOT_READ = "no worker came so far"
 
 
@@ -133,20 +135,24 @@ class Session:
     def _task(self, framework: Framework, task: Task, done: float, part: float) -> None:
         """One worker, and after a crash another one without the route that was at work."""
         rows: list[Measurement] = []
-        for _ in range(MOST_STARTS):
+        name = task.worker
+        for start in range(1, MOST_STARTS + 1):
+            if start > 1:
+                task = msgspec.structs.replace(task, worker=f"{name}, start {start}")
             outcome = self._supervise(framework, task, rows, done, part)
             self._workers.append(_worker(task, framework, outcome))
-            guilty = outcome.guilty.route if outcome.guilty and outcome.ended in ("crashed", "hung") else None
-            if guilty is None or guilty not in task.routes:
+            if outcome.ended not in ("crashed", "hung") or outcome.hello is None:
                 break
-            rows += self._missing(framework, task, (guilty,), outcome)
-            task = msgspec.structs.replace(task, routes=tuple(name for name in task.routes if name != guilty))
+            guilty = outcome.guilty.route if outcome.guilty else None
+            if guilty in task.routes:
+                rows += self._missing(framework, task, (guilty,), outcome)
+                task = msgspec.structs.replace(task, routes=tuple(each for each in task.routes if each != guilty))
             if not task.routes:
-                outcome.measurements = ()
                 break
         self._ended = "interrupted" if outcome.ended == "interrupted" else self._ended
-        told = outcome.measurements or tuple(self._missing(framework, task, task.routes, outcome))
-        self._measurements += [*told, *rows]
+        blamed = {row.route for row in rows}
+        told = [row for row in outcome.measurements if row.route not in blamed] if task.routes else []
+        self._measurements += [*(told or self._missing(framework, task, task.routes, outcome)), *rows]
         self._save_to(self._document("interrupted"))
 
     def _supervise(
@@ -155,9 +161,8 @@ class Session:
         title = " ".join(filter(None, (framework.title, task.setting)))
 
         def on_doing(doing: Doing) -> None:
-            share = doing.done * (0.3 if doing.phase == "preparing" else 0.7) + (
-                0.3 if doing.phase != "preparing" else 0
-            )
+            prepared = doing.phase != "preparing"
+            share = PREPARING + (1 - PREPARING) * doing.done if prepared else PREPARING * doing.done
             self._on_progress(Progress(f"{title}: {doing.phase}", done + part * share, doing.text))
 
         def on_rows(outcome: Outcome) -> None:

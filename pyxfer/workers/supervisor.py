@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,6 +48,8 @@ LOG_BYTES = 64 * 1024
 CRASH_LINES = 5
 _CRASH = "Fatal Python error"
 _CRASHED_THREAD = "Current thread"
+# TensorFlow's account of its native stack, two dozen addresses, would push what it says of the error out of the log.
+_FRAME = re.compile(r"\s*@\s+0x")
 _SLICE_S = 0.2
 IN_WORKER = "PYXFER_IN_WORKER"
 _BOOT = (
@@ -234,7 +237,7 @@ def _tail(log: int) -> tuple[str, ...]:
     """The last lines that it wrote; of Python's own account of a crash, which comes last, only the beginning."""
     size = os.fstat(log).st_size
     text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
     thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
     return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])

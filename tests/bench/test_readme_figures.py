@@ -10,9 +10,11 @@ import peers
 import pytest
 import readme_figures
 import shared
+import timers
+from framework_samples import make_frameworks_run, make_image_batch_run
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
 
-from pyxfer import documents
+from pyxfer import documents, stats
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.model import Fact, Rate, unknown
 
@@ -127,10 +129,22 @@ def test_the_peers_table_has_both_tools_versions_and_day() -> None:
     assert "| h2d | 64 MiB | 55.50 | 55.40 | -0.18 % |" in text
 
 
-def test_a_file_that_is_no_peers_document_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "peers.json").write_text("{}")
-    with pytest.raises(DocumentError, match=r"peers.json is not a document of bench/peers.py"):
-        readme_figures.load_peers(tmp_path / "peers.json")
+def make_timers() -> timers.Timers:
+    seconds = (1.0e-3, 1.001e-3, 1.002e-3, 1.003e-3, 1.004e-3, 1.005e-3, 1.006e-3, 1.007e-3)
+    said = Fact(stats.summarise(seconds))
+    rows = (timers.Row("torch.to", "torch", (seconds,), said), timers.Row("torch.to", "pyxfer", (seconds,), said))
+    lost = timers.Row("torch.to", "cupyx", (), unknown("cupyx is not installed"))
+    return timers.Timers(make_device(), make_environment(), {}, 64 * MIB, (*rows, lost), ())
+
+
+def test_the_timers_table_has_a_line_a_timer_with_the_verdict() -> None:
+    text = readme_figures.timers_table(make_timers())
+    assert "pyxfer 0.1.0, 2025-11-21; 64 MiB to the GPU a call." in text
+    assert "| torch.to | pyxfer | 1003.5 | 1000.0 to 1007.0 | 1000.0 to 1007.0 | 8 | yes |" in text
+
+
+def test_the_timers_table_gives_the_reason_of_a_missing_figure() -> None:
+    assert "\ntorch.to, cupyx: cupyx is not installed.\n" in readme_figures.timers_table(make_timers())
 
 
 @pytest.fixture
@@ -141,7 +155,11 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     documents.save(make_run(), results / "ceiling.json")
     documents.save(make_run(), results / "host.json")
+    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json")
+    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json")
+    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json")
     shared.write_document(results / "peers.json", make_peers())
+    shared.write_document(results / "timers.json", make_timers())
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)
     (tmp_path / "docs" / "plain.md").write_text("no figures\n")
@@ -172,6 +190,12 @@ def test_a_missing_document_is_named(tree: Path) -> None:
     (tree / "bench" / "results" / "peers.json").unlink()
     with pytest.raises(DocumentError, match=r"there is no file .*peers.json"):
         readme_figures.main([], tree)
+
+
+def test_a_document_that_no_page_refers_to_is_not_needed(tree: Path) -> None:
+    (tree / "README.md").write_text("<!-- figures:peers-table -->\n<!-- /figures -->\n")
+    (tree / "bench" / "results" / "frameworks.json").unlink()
+    assert readme_figures.main([], tree) == 0
 
 
 def test_a_page_without_places_needs_no_documents(tmp_path: Path) -> None:

@@ -8,19 +8,20 @@ import msgspec
 import pytest
 import timers
 from samples import make_device, make_environment
-from timed_calls import EMPTY, Call, Timer
+from timed_calls import EMPTY, Call, Calls, Timer
 
 from pyxfer import stats
 from pyxfer.errors import UsageError
 from pyxfer.model import Fact, unknown
+from pyxfer.native import Engine
 
 
-def row(timer: Timer, *rounds: list[float], call: str = "torch to") -> timers.Row:
+def row(timer: Timer, *rounds: list[float], call: str = "torch.to") -> timers.Row:
     together = [sample for samples in rounds for sample in samples]
     return timers.Row(call, timer, tuple(tuple(samples) for samples in rounds), Fact(stats.summarise(together)))
 
 
-def missing(timer: Timer, reason: str, call: str = "torch to") -> timers.Row:
+def missing(timer: Timer, reason: str, call: str = "torch.to") -> timers.Row:
     return timers.Row(call, timer, (), unknown(reason))
 
 
@@ -30,11 +31,11 @@ LATER = [sample + 100e-6 for sample in STEADY]
 
 def test_timers_whose_intervals_overlap_agree() -> None:
     shifted = [sample + 1e-6 for sample in STEADY]
-    assert timers.agree("torch to", [row("torch", STEADY), row("pyxfer", shifted)]) is True
+    assert timers.agree("torch.to", [row("torch", STEADY), row("pyxfer", shifted)]) is True
 
 
 def test_timers_whose_noises_lie_apart_do_not_agree() -> None:
-    assert timers.agree("torch to", [row("torch", STEADY), row("cupyx", STEADY), row("pyxfer", LATER)]) is False
+    assert timers.agree("torch.to", [row("torch", STEADY), row("cupyx", STEADY), row("pyxfer", LATER)]) is False
 
 
 def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
@@ -42,20 +43,20 @@ def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
     assert wandering.summary.value is not None
     assert wandering.summary.value.high_s is not None
     assert wandering.summary.value.high_s < min(LATER)
-    assert timers.agree("torch to", [wandering, row("pyxfer", LATER)]) is True
+    assert timers.agree("torch.to", [wandering, row("pyxfer", LATER)]) is True
 
 
 def test_what_a_timer_reads_for_nothing_is_noise_too() -> None:
     apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
-    assert timers.agree("torch to", [row("torch", STEADY), apart]) is False
+    assert timers.agree("torch.to", [row("torch", STEADY), apart]) is False
     own = row("cupyx", [4e-6] * 8, call=EMPTY)
-    assert timers.agree("torch to", [row("torch", STEADY), apart, own]) is True
+    assert timers.agree("torch.to", [row("torch", STEADY), apart, own]) is True
 
 
 def test_another_timers_empty_reading_widens_nothing() -> None:
     apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
     own = row("pyxfer", [4e-6] * 8, call=EMPTY)
-    assert timers.agree("torch to", [row("torch", STEADY), apart, own]) is False
+    assert timers.agree("torch.to", [row("torch", STEADY), apart, own]) is False
 
 
 def test_the_empty_callable_itself_has_no_verdict() -> None:
@@ -64,7 +65,7 @@ def test_the_empty_callable_itself_has_no_verdict() -> None:
 
 
 def test_one_timer_alone_gives_no_verdict() -> None:
-    assert timers.agree("torch to", [row("torch", STEADY), missing("cupyx", "cupy is not installed")]) is None
+    assert timers.agree("torch.to", [row("torch", STEADY), missing("cupyx", "cupy is not installed")]) is None
 
 
 def test_every_round_runs_every_timer_in_turned_order() -> None:
@@ -87,15 +88,18 @@ def test_a_library_that_is_missing_becomes_a_row_that_says_so() -> None:
     def absent(_: Call) -> list[float]:
         raise ModuleNotFoundError("No module named 'cupyx'", name="cupyx")
 
-    (found,) = timers.measure([Call("torch to", lambda: None, None)], {"cupyx": absent}, 1)
+    (found,) = timers.measure([Call("torch.to", lambda: None, None)], {"cupyx": absent}, 1)
     assert found.summary.reason == "cupyx is not installed"
 
 
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is installed here")
-def test_a_call_whose_library_is_missing_has_a_row_for_every_timer() -> None:
-    _, rows = timers.prepare()
-    said = [(found.timer, found.summary.reason) for found in rows if found.call == "cupy asarray"]
-    assert said == [(timer, "cupy is not installed") for timer in ("torch", "cupyx", "pyxfer")]
+def test_a_call_that_cannot_be_made_has_a_row_for_every_timer(engine: Engine) -> None:
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("CuPy is installed here")
+    with Calls(engine, 0, nbytes=4096) as calls:
+        _, rows = timers.prepare(calls)
+    said = [(found.timer, found.summary.reason) for found in rows if found.call == "cupy.asarray"]
+    why = "CuPy is not installed: pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"
+    assert said == [(timer, why) for timer in ("torch", "cupyx", "pyxfer")]
 
 
 def document(rows: list[timers.Row], *empty_s: float) -> timers.Timers:
@@ -112,13 +116,13 @@ def document(rows: list[timers.Row], *empty_s: float) -> timers.Timers:
 def test_the_table_shows_median_interval_noise_and_verdict() -> None:
     text = timers.table(document([row("torch", STEADY), row("pyxfer", STEADY)], 2.5e-6))
     interval = "1000.0 to 1007.0"
-    assert text.splitlines()[2].split() == f"torch to torch 1003.5 {interval} {interval} 8 yes".split()
+    assert text.splitlines()[2].split() == f"torch.to torch 1003.5 {interval} {interval} 8 yes".split()
     assert "empty callable, stream bracket: 2.50 us; at most 5 us: yes" in text
 
 
 def test_the_table_gives_the_reason_of_a_missing_timer() -> None:
     text = timers.table(document([row("torch", STEADY), missing("cupyx", "cupyx is not installed")]))
-    assert "torch to, cupyx: cupyx is not installed" in text
+    assert "torch.to, cupyx: cupyx is not installed" in text
 
 
 @pytest.mark.parametrize(
@@ -133,6 +137,11 @@ def test_the_table_gives_the_reason_of_a_missing_timer() -> None:
 )
 def test_the_exit_status_says_what_came_out(rows: list[timers.Row], empty_s: float, status: int) -> None:
     assert timers.status(document(rows, empty_s)) == status
+
+
+def test_a_reading_of_nothing_is_no_negative_zero() -> None:
+    text = timers.table(document([row("torch", [1e-9] * 8, call=EMPTY)]))
+    assert "-0.0" not in text
 
 
 def test_the_document_survives_json() -> None:

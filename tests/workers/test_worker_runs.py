@@ -116,6 +116,20 @@ def test_a_worker_that_ends_in_the_middle_is_recorded_and_its_other_routes_go_on
     assert run.ended == "complete"
 
 
+def test_a_worker_that_crashes_between_two_trials_is_started_again_with_all_its_routes(run_own: RunOwn) -> None:
+    run = run_own(own_routes.CrashingLater, own_routes.Copied)
+    assert [worker.ended for worker in run.workers][:1] == ["crashed"]
+    assert (run.workers[0].reason or "").startswith("it crashed (SIGABRT)")
+    assert run.workers[1].name == "mine, start 2"
+    assert {each.route for each in run.measurements} == {"raw.host-copy", "mine.crashinglater", "mine.copied"}
+
+
+def test_no_route_has_two_rows_of_one_size(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Aborting, own_routes.Killed, own_routes.Copied)
+    rows = [(each.route, each.nbytes) for each in run.measurements]
+    assert len(set(rows)) == len(rows)
+
+
 def test_a_crash_shows_the_last_lines_of_its_log_and_where_python_was(run_own: RunOwn) -> None:
     log = run_own(own_routes.Aborting).workers[0].log
     assert "F tensor.cc:899] Check failed: IsAligned()" in log

@@ -1,0 +1,51 @@
+"""What the tables of `readme_figures.py` share: where a figure is from, and what a terminal shows as a block."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import shared
+
+from pyxfer.errors import DocumentError
+from pyxfer.files import read_whole
+from pyxfer.model import Run
+from pyxfer.report.terminal import NARROWEST, Page
+from pyxfer.table import escape_markdown
+
+GB = "GB = 1e9 bytes."
+
+Document = TypeVar("Document", bound=msgspec.Struct)
+
+
+def caption(run: Run, units: str = GB) -> str:
+    """Machine, software and day, and what the units are."""
+    return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. {units}")
+
+
+def printed(run: Run, show: Callable[[Run, Page], None]) -> str:
+    """What a terminal of 80 columns shows."""
+    shown = io.StringIO()
+    show(run, Page(shown, columns=NARROWEST))
+    return shown.getvalue().strip()
+
+
+def fenced(text: str) -> str:
+    """Text as a block that Markdown leaves alone."""
+    return f"```\n{text.strip()}\n```\n"
+
+
+def page_of(run: Run, show: Callable[[Run, Page], None]) -> str:
+    """A whole page as a block."""
+    return fenced(printed(run, show))
+
+
+def load_own(path: Path, kind: type[Document], script: str) -> Document:
+    """Read the document of a script in bench/ that is no run."""
+    try:
+        return msgspec.json.decode(read_whole(path), type=kind)
+    except msgspec.MsgspecError as error:
+        raise DocumentError(f"{path} is not a document of bench/{script}: {error}") from error

@@ -1,0 +1,152 @@
+"""The tables of `readme_figures.py` that show frameworks' routes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from figure_parts import caption, fenced, printed
+
+from pyxfer.errors import UsageError
+from pyxfer.model import Direction, Measurement, Published, Run
+from pyxfer.report.framework_groups import Group, Row, batch_of, group_rows, group_title, title
+from pyxfer.report.notes import gather
+from pyxfer.report.run_page import print_run
+from pyxfer.table import escape_markdown, to_markdown
+from pyxfer.units import format_percent, format_size
+
+LINK: tuple[Direction, ...] = ("h2d", "d2h")
+# Whose block the page shows below the overview of all.
+SHOWN = "tensorflow"
+# The founding question's calls; the fastest route of each framework joins them.
+IMAGE_ROUTES = ("tf.function", "tf.function-jit", "torch.to")
+IMAGE_FRAMEWORKS = ("tensorflow", "torch")
+MB_PER_GB = 1000.0
+AFTER_NOTES = "\nIn words\n"
+
+
+def overview_page(run: Run) -> str:
+    """What a terminal shows: the overview of all frameworks, and one of them at the largest size with its notes."""
+    overview = restricted(run, LINK)
+    groups = groups_of(overview)
+    if not groups:
+        raise UsageError("this document holds no route over the link")
+    above, _, _ = printed(overview, print_run).partition(f"\n{group_title(run, groups[0])}\n")
+    chosen = next((group for group in groups if group.framework == SHOWN), groups[0])
+    block = restricted(run, (chosen.direction,), chosen.framework, chosen.largest)
+    heading = group_title(run, chosen)
+    _, _, below = printed(block, print_run).partition(f"\n{heading}\n")
+    return fenced(f"{above}\n{heading}\n{below.partition(AFTER_NOTES)[0]}")
+
+
+def restricted(run: Run, directions: Sequence[str], framework: str | None = None, nbytes: int | None = None) -> Run:
+    """A run as if only this had been asked for."""
+    workers = tuple(each for each in run.workers if framework in (None, each.framework))
+    names = {each.name for each in workers}
+    measurements = tuple(
+        each
+        for each in run.measurements
+        if each.direction in directions and each.worker in names and nbytes in (None, each.nbytes)
+    )
+    return msgspec.structs.replace(run, workers=workers, measurements=measurements)
+
+
+def groups_of(run: Run) -> list[Group]:
+    """Each framework and direction over the link that has a route with a bandwidth."""
+    found = group_rows(run, gather(run)[0])
+    return [group for group in found if group.direction in LINK and group.best is not None]
+
+
+def usual_best(run: Run) -> str:
+    """A line a framework and direction: the call that most people write, and the fastest route."""
+    header = ["framework", "direction", "size", "usual call", "GB/s", "of ceiling"]
+    header += ["fastest route", "GB/s", "of ceiling"]
+    body = [
+        [
+            title(group.framework),
+            group.direction,
+            format_size(group.largest),
+            *_route_cells(group.usual, group.largest),
+            *_route_cells(group.best, group.largest),
+        ]
+        for group in groups_of(run)
+    ]
+    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+
+
+def shares(run: Run) -> str:
+    """Every route over the link at the largest size, from fast to slow in its framework and direction."""
+    header = ["framework", "direction", "size", "route", "host copies", "GB/s", "of ceiling"]
+    body = []
+    for group in groups_of(run):
+        for row in group.routes:
+            nature = row.any.nature
+            name, *rates = _route_cells(row, group.largest)
+            copies = "-" if nature is None else str(nature.host_copies)
+            place = [title(group.framework), group.direction, format_size(group.largest)]
+            body.append([*place, name, copies, *rates])
+    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+
+
+def image_batches(run: Run) -> str:
+    """Batches down; this host's routes, the ceiling and what others have published across, in MB/s."""
+    groups = [group for group in groups_of(run) if group.framework in IMAGE_FRAMEWORKS]
+    rows = _image_rows(groups)
+    names = [row.name for row in rows]
+    published = [each for each in run.published if each.route in names]
+    sizes = sorted({nbytes for group in groups for nbytes in group.sizes})
+    header = ["batch", *(_image_heading(row, groups) for row in rows), "ceiling"]
+    header += [f"published: {each.label}, {each.gpu}" for each in published]
+    body = []
+    for nbytes in sizes:
+        batch = _batch(groups, nbytes)
+        rates = [_mbps(row.gbps(nbytes)) for row in rows]
+        others = [_published(each, batch) for each in published]
+        body.append([str(batch), *rates, _mbps(_ceiling_gbps(run, nbytes)), *others])
+    sources = ", ".join(dict.fromkeys(each.source for each in published))
+    below = f"\nPublished figures: {escape_markdown(sources)}.\n" if sources else ""
+    return f"{caption(run, 'MB/s, MB = 1e6 bytes.')}\n\n{to_markdown(header, body)}{below}"
+
+
+def _image_rows(groups: Sequence[Group]) -> list[Row]:
+    """The founding question's calls and the fastest routes, each once."""
+    known = {row.name: row for group in groups for row in group.routes}
+    named = [known[name] for name in IMAGE_ROUTES if name in known]
+    best = [group.best for group in groups if group.best is not None]
+    return list({row.name: row for row in (*named, *best)}.values())
+
+
+def _image_heading(row: Row, groups: Sequence[Group]) -> str:
+    fastest = any(row is group.best for group in groups)
+    return f"{row.name} (fastest)" if fastest else row.name
+
+
+def _batch(groups: Sequence[Group], nbytes: int) -> int:
+    known = (batch_of(group, nbytes) for group in groups)
+    return next(batch for batch in known if batch is not None)
+
+
+def _ceiling_gbps(run: Run, nbytes: int) -> float | None:
+    try:
+        return run.ceiling("h2d", nbytes).gbps
+    except UsageError:
+        return None
+
+
+def _mbps(gbps: float | None) -> str:
+    return "-" if gbps is None else f"{gbps * MB_PER_GB:.0f}"
+
+
+def _published(figures: Published, batch: int) -> str:
+    return f"{figures.mbps[batch]:.0f}" if batch in figures.mbps else "-"
+
+
+def _route_cells(row: Row | None, nbytes: int) -> list[str]:
+    """A route's name, rate and share."""
+    if row is None:
+        return ["-", "-", "-"]
+    found: Measurement | None = row.at.get(nbytes)
+    if found is None or found.gbps is None:
+        return [row.name, "-", "-"]
+    share = "-" if found.of_ceiling is None else format_percent(found.of_ceiling)
+    return [row.name, f"{found.gbps:.2f}", share]

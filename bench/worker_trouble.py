@@ -1,0 +1,257 @@
+"""Shows on this machine that a run survives its workers: one that its framework aborts, one that is killed.
+
+    python bench/worker_trouble.py [--device 0] [--export-json F]
+
+Two frameworks are timed, TensorFlow and PyTorch, and trouble is made in the middle of the trials of each:
+
+- A route of this script's own runs in TensorFlow's worker and imports an array by DLPack that begins 16 bytes behind a
+  multiple of 64. pyxfer's routes refuse such an array, because TensorFlow does not: its kernels on the CPU end the
+  process with `Check failed: IsAligned()`. The first seven imports are aligned, so that the route is verified and timed
+  before it aborts.
+- PyTorch's worker gets a SIGKILL from this process three seconds into its trials.
+
+Below the workers' ends stands whether the run recorded both and measured everything else; exit status 1 where it did
+not, or where the trouble could not be made. Without a GPU the routes that stay in host memory are timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import shared
+
+import pyxfer
+from pyxfer.files import check_writable
+from pyxfer.model import Measurement, Run
+from pyxfer.report.frameworks_page import worker_lines
+from pyxfer.report.terminal import Page
+from pyxfer.report.text import clean
+from pyxfer.routes.base import Route, Transfer, Where
+from pyxfer.routes.registry import unregister_route
+from pyxfer.routes.tensorflow_tensors import CPU, view_tensor, where_is
+from pyxfer.sampling.progress import Progress
+from pyxfer.units import format_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.routes.place import Place
+
+FRAMEWORKS = ("tensorflow", "torch")
+OTHERS = ("tf.constant", "tf.ingest*", "torch.to", "torch.pinned-nonblocking", "torch.ingest*")
+# Calls of 64 MiB take so long that three seconds are not enough for all the trials that anything gets.
+SIZES = "1MiB,64MiB"
+ALIGNED_RUNS = 7
+# The phase of the worker that is killed, as a run's progress names it.
+KILLED_PHASE = "PyTorch: measuring"
+# Long enough for a worker to have told of its first results, and half of what it is given.
+KILL_AFTER_S = 3.0
+BUDGET_S = 6.0
+# So fine that nothing is settled, and a worker still at work, when it is killed.
+PRECISION = 1e-4
+WORKER_MODULE = b"pyxfer.workers.child"
+
+
+class MisalignedDlpack(Transfer):
+    """A DLPack import and an addition on the CPU, which an unaligned array turns into the end of the process."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import tensorflow
+
+        self.tf: Any = tensorflow
+        self.source: Any = None
+        self.runs = 0
+
+    def refresh(self) -> None:
+        """Aligned memory at first, then memory where malloc would put it."""
+        self.source = self.place.source("aligned" if self.runs < ALIGNED_RUNS else "pageable")
+
+    def run(self) -> None:
+        """No copy on the way in; the addition makes one."""
+        self.runs += 1
+        with self.tf.device(CPU):
+            tensor = self.tf.experimental.dlpack.from_dlpack(self.source.__dlpack__())
+            self.result = self.tf.add(tensor, self.tf.zeros((), self.tf.uint8))
+
+    def where(self) -> Where:
+        """As TensorFlow says."""
+        return where_is(self.result)
+
+    def arrived(self) -> NDArray[Any]:
+        """The sum's memory."""
+        return view_tensor(self.result)
+
+
+ABORTING = Route(
+    name="bench.misaligned-dlpack",
+    call="tf.add(from_dlpack(misaligned.__dlpack__()), 0)",
+    direction="ingest",
+    memory="pageable",
+    host_copies=1,
+    dma="none",
+    returns="done",
+    bracket="drained",
+    copy=MisalignedDlpack,
+)
+
+
+class Killer:
+    """Hears a run's progress, and kills the worker once, a while after it has begun to measure."""
+
+    def __init__(self, phase: str = KILLED_PHASE, after_s: float = KILL_AFTER_S) -> None:
+        self.killed: list[int] = []
+        self._phase = phase
+        self._timer = threading.Timer(after_s, self._kill)
+
+    def __call__(self, progress: Progress) -> None:
+        """Start the clock at the first sign of the phase."""
+        if progress.phase == self._phase and self._timer.ident is None:
+            self._timer.start()
+
+    def close(self) -> None:
+        """Kill nobody any more."""
+        self._timer.cancel()
+        if self._timer.ident is not None:
+            self._timer.join()
+
+    def _kill(self) -> None:
+        for pid in worker_processes(os.getpid()):
+            os.kill(pid, signal.SIGKILL)
+            self.killed.append(pid)
+
+
+def worker_processes(parent: int) -> list[int]:
+    """The children of a process that are workers of pyxfer."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            after_name = (folder / "stat").read_bytes().rpartition(b")")[2].split()  # state, parent, and so on
+            command = (folder / "cmdline").read_bytes()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(after_name[1]) == parent and WORKER_MODULE in command:
+            found.append(int(folder.name))
+    return found
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is to be shown, and whether it was."""
+
+    what: str
+    shown: bool
+
+
+def make_trouble(device: str, killer: Killer) -> Run:
+    """The run with its two accidents."""
+    pyxfer.register_route(ABORTING, framework="tensorflow")
+    try:
+        return pyxfer.frameworks(
+            FRAMEWORKS,
+            routes=(ABORTING.name, *OTHERS),
+            sizes=SIZES,
+            ingest=True,
+            device=device,
+            precision=PRECISION,
+            budget_s=BUDGET_S,
+            on_progress=killer,
+        )
+    finally:
+        unregister_route(ABORTING.name)
+
+
+def judge(run: Run, killed: Sequence[int]) -> list[Finding]:
+    """What the run had to record of both accidents, and what it had to measure all the same."""
+    own = [row for row in run.measurements if row.route == ABORTING.name]
+    spared = [row for row in run.measurements if is_lost(row) and row.route != ABORTING.name]
+    only_the_killed = len({row.route for row in spared}) <= 1 and all("SIGKILL" in why(row) for row in spared)
+    return [
+        Finding("the run went on to its end", run.ended == "complete"),
+        Finding("TensorFlow's abort is recorded with its worker", _crashed_by(run, "tensorflow", "SIGABRT")),
+        Finding(f"{ABORTING.name} has it as its reason", bool(own) and all(map(_tells_of_the_abort, own))),
+        Finding("PyTorch's worker was sent a SIGKILL while it measured", len(killed) == 1),
+        Finding("the SIGKILL is recorded with that worker", _crashed_by(run, "torch", "SIGKILL")),
+        Finding("beside these two no route is without a result", only_the_killed),
+        Finding("both frameworks have results", _measured(run) == set(FRAMEWORKS)),
+    ]
+
+
+def is_lost(row: Measurement) -> bool:
+    """Whether a framework's route was never timed."""
+    return row.nature is not None and row.summary is None
+
+
+def why(row: Measurement) -> str:
+    """Why a row has no rate."""
+    return row.rate.reason or "no reason given"
+
+
+def _crashed_by(run: Run, framework: str, name: str) -> bool:
+    crashed = (worker for worker in run.workers if worker.framework == framework and worker.ended == "crashed")
+    return any(name in (worker.reason or "") for worker in crashed)
+
+
+def _tells_of_the_abort(row: Measurement) -> bool:
+    return is_lost(row) and "SIGABRT" in why(row) and f"while {ABORTING.name} at" in why(row)
+
+
+def _measured(run: Run) -> set[str]:
+    return {row.nature.framework for row in run.measurements if row.nature is not None and row.summary is not None}
+
+
+def table(run: Run) -> str:
+    """Every route at every size: its trials, or why there are none."""
+    rows = [row for row in run.measurements if row.nature is not None]
+    lines = [[row.route, format_size(row.nbytes), str(len(row.trials)), _outcome(row)] for row in rows]
+    return shared.aligned(["route", "size", "trials", "GB/s"], lines)
+
+
+def _outcome(row: Measurement) -> str:
+    if row.gbps is not None:
+        return f"{row.gbps:.2f}"
+    return "no copy" if row.summary is not None else "-"
+
+
+def show(run: Run, findings: Sequence[Finding]) -> None:
+    """Print how each worker ended, what was measured, and what that shows."""
+    print(shared.machine_line(run.device, run.environment))
+    if run.runtime_reason:
+        print(clean(run.runtime_reason))
+    Page(sys.stdout).hanging(worker_lines(run))
+    print(table(run))
+    for route, reason in dict.fromkeys((row.route, why(row)) for row in run.measurements if is_lost(row)):
+        print(f"{route}: {clean(reason)}")
+    for finding in findings:
+        print(f"{finding.what}: {'yes' if finding.shown else 'no'}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the trouble, print what became of it, write the document; 0 where all of it is shown."""
+    parser = argparse.ArgumentParser(description="Abort one worker and kill another, and see that the run survives.")
+    parser.add_argument("--device", default="0", help="a GPU's number, or host (default: %(default)s)")
+    parser.add_argument("--export-json", type=Path, metavar="F", help="write the run to this file")
+    options = parser.parse_args(arguments)
+    if options.export_json:
+        check_writable(options.export_json)
+    with closing(Killer()) as killer:
+        run = make_trouble(options.device, killer)
+    if run.ended == "interrupted":
+        raise KeyboardInterrupt
+    findings = judge(run, killer.killed)
+    show(run, findings)
+    if options.export_json:
+        run.save(options.export_json)
+    return 0 if all(finding.shown for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    shared.run_script(main)
