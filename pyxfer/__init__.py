@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyxfer.routes.base import RefusedError, Route, Transfer
     from pyxfer.routes.listing import RouteStatus, list_routes
     from pyxfer.routes.place import Place
-    from pyxfer.routes.registry import register_route
+    from pyxfer.routes.registry import register_route, unregister_route
     from pyxfer.sampling.bracket import Timer
     from pyxfer.workers import frameworks
 
@@ -65,6 +65,7 @@ __all__ = [
     "list_routes",
     "measure",
     "register_route",
+    "unregister_route",
 ]
 
 _HOMES = {
@@ -74,7 +75,7 @@ _HOMES = {
     "pyxfer.routes.base": ("RefusedError", "Route", "Transfer"),
     "pyxfer.routes.listing": ("RouteStatus", "list_routes"),
     "pyxfer.routes.place": ("Place",),
-    "pyxfer.routes.registry": ("register_route",),
+    "pyxfer.routes.registry": ("register_route", "unregister_route"),
     "pyxfer.sampling.bracket": ("Timer",),
     "pyxfer.workers": ("frameworks",),
 }

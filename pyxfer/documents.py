@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
@@ -42,6 +43,8 @@ Step = Callable[[Document], Document]
 # Version 2 added frameworks: workers, the nature of a route, page faults; all of them may be absent.
 UPGRADES: Mapping[int, Step] = MappingProxyType({1: lambda document: document})
 """What makes a document of version n one of version n + 1."""
+_TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
+_LINE_END = re.compile(rb"\n\s*")
 SCHEMA_PYTHON = (3, 11)
 """Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
 
@@ -55,7 +58,12 @@ def encode(run: Run) -> bytes:
         data = msgspec.json.encode(run)
     except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the run to it would be worse
         data = msgspec.json.encode(_unicode(msgspec.to_builtins(run)))
-    return msgspec.json.format(data, indent=1) + b"\n"
+    return _TRIAL.sub(_one_line, msgspec.json.format(data, indent=1)) + b"\n"
+
+
+def _one_line(trial: re.Match[bytes]) -> bytes:
+    """A trial on a line of its own: there are thousands, and nobody reads them one number a line."""
+    return _LINE_END.sub(b" ", trial.group())
 
 
 def decode(data: bytes, source: str = "this document") -> Run:

@@ -25,9 +25,9 @@ def list_all(what: What = None, json: opt.Json = False) -> None:
     if what not in (None, "routes"):
         raise UsageError(f"pyxfer list knows no {what!r}; write pyxfer list, or pyxfer list routes.")
     choice = choose(0)
-    if choice.reason:
-        say(choice.reason)
     if what is None:
+        if choice.reason:
+            say(choice.reason)
         _list_machine(choice, json)
     else:
         _list_routes(choice, json)

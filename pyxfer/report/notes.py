@@ -111,6 +111,8 @@ def _widths_text(run: model.Run, concerns: Sequence[_Concern]) -> str:
     """Many medians that are not precise, as one: from the best known to the worst."""
     widths = sorted(_half_width(run.measurements[concern.index]) for concern in concerns)
     least, most = units.format_percent(widths[0]), units.format_percent(widths[-1])
+    if widths[-1] > 1:
+        most = "more than 100 %"
     known = least if least == most else f"{least} to {most}"
     return (
         f"the medians are known within {known}, not {units.format_percent(run.parameters.precision)}; "

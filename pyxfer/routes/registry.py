@@ -80,8 +80,12 @@ def register_route(route: Route, framework: str | None = None) -> None:
 
 
 def adopt_route(route: Route, home: str) -> None:
-    """Put a route that has been checked into a framework's table: in a worker, what its run has registered."""
-    _registered.setdefault(home, []).append(route)
+    """Put a route that has been checked into a framework's table: in a worker, what its run has registered.
+
+    A worker that imports a script for one of its functions may have met the script's own registration before.
+    """
+    kept = [each for each in _registered.get(home, ()) if each.name != route.name]
+    _registered[home] = [*kept, route]
 
 
 def unregister_route(name: str) -> None:

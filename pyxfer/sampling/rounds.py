@@ -24,8 +24,8 @@ CLEARLY = 0.25
 MIN_ROUNDS = 10
 # A document of more trials than this grows large without telling more.
 MAX_ROUNDS = 1000
-# What others are compared with runs in all their rounds, so a group has more; this many at most.
-MOST_GROUP_ROUNDS = 4 * MAX_ROUNDS
+# What others are compared with runs in all their rounds, so a group has more; this many times as many at most.
+GROUP_ROUNDS = 4
 # One turn of a group: long enough to amortise the bookkeeping, short enough that groups really alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
@@ -38,11 +38,12 @@ class Group:
     name: str
     series: list[Series]
     rounds: int = 0
+    most_rounds: int = MAX_ROUNDS
 
     @classmethod
-    def of(cls, name: str, subjects: Sequence[Subject]) -> Group:
+    def of(cls, name: str, subjects: Sequence[Subject], most_rounds: int = MAX_ROUNDS) -> Group:
         """A group that has not run yet."""
-        return cls(name, [Series(subject) for subject in subjects])
+        return cls(name, [Series(subject) for subject in subjects], most_rounds=most_rounds)
 
     def wanting(self, precision: float) -> list[Series]:
         """The series that are not settled."""
@@ -54,7 +55,8 @@ class Group:
         return [each for each in self.series if each.subject.key in keys and each.failure is None]
 
     def _wants_more(self, series: Series, precision: float) -> bool:
-        if series.failure is not None or series.runs >= MAX_ROUNDS or self.rounds >= MOST_GROUP_ROUNDS:
+        most = self.most_rounds
+        if series.failure is not None or series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
             return False
         if series.runs < FEWEST_ROUNDS:
             return True

@@ -35,6 +35,8 @@ from pyxfer.workers.subjects import RouteSubject, in_words, side_of
 
 PATIENCE_S = 30.0
 SAVE_EVERY_S = 2.0
+# Many routes share the budget and a document: what is cheap to repeat leaves room for what is not.
+MOST_ROUNDS = 200
 MEMORIES: tuple[Memory, ...] = ("pageable", "pinned")
 # As a program would use each: cudaMemcpy for ordinary memory, queued copies for page-locked memory.
 RAW_MODES: tuple[tuple[Memory, str], ...] = (("pinned", "async"), ("pageable", "memcpy"))
@@ -241,7 +243,7 @@ class Bench:
         ]
         subjects: list[Subject] = [each.subject for each in raw if each.subject is not None]
         subjects += [self._subjects[id(each)] for each in found]
-        group = Group.of(f"{direction} {format_size(nbytes)}", subjects)
+        group = Group.of(f"{direction} {format_size(nbytes)}", subjects, MOST_ROUNDS)
         collected: list[Collected | Found] = [*raw, *found]
         for each, series in zip(collected, group.series, strict=True):
             each.series = series

@@ -16,6 +16,7 @@ from typing import Any
 
 from pyxfer.errors import PyxferError
 from pyxfer.machine.devices import find_device
+from pyxfer.model import Fact
 from pyxfer.native import HOST, choose
 from pyxfer.routes.base import Framework, RefusedError, Route, Started
 from pyxfer.routes.references import Reference, resolve_reference
@@ -82,8 +83,10 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
         device = find_device(choice.engine, 0 if choice.runtime == HOST else task.device)
         begun = time.perf_counter()
         started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
-        send(Hello(started.version, started.cuda, dict(started.settings), time.perf_counter() - begun))
+        start_s = time.perf_counter() - begun
         lack = _lack_of_gpu(choice.runtime, choice.reason, started)
+        cuda = started.cuda if lack is None else Fact(reason=lack)
+        send(Hello(started.version, cuda, dict(started.settings), start_s))
         bench = Bench(task, framework, routes, choice, device, lack)
         orders.stop = bench.cancel
         bench.run(send, marker)

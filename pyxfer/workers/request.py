@@ -136,9 +136,13 @@ def make_request(
     if not any(request.routes(load_framework(name)) for name in request.names):
         raise UsageError(
             f"Nothing that was asked for has a part in the workload {chosen_workload} and the directions "
-            f"{', '.join(request.directions)}. See pyxfer list routes."
+            f"{', '.join(request.directions)}{_because(runtime)}. See pyxfer list routes."
         )
     return request
+
+
+def _because(runtime: Runtime) -> str:
+    return ", which is all that can be timed without a usable GPU" if runtime == "host" else ""
 
 
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:

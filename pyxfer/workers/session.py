@@ -16,7 +16,7 @@ from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run,
 from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.circumstances import circumstances
-from pyxfer.raw.request import DEFAULT_PRECISION
+from pyxfer.raw.request import DEFAULT_PRECISION, between
 from pyxfer.routes.base import Framework
 from pyxfer.routes.published import published_for
 from pyxfer.routes.registry import load_framework
@@ -25,7 +25,7 @@ from pyxfer.sampling.progress import OnProgress, Progress, silent
 from pyxfer.workers.assemble import Found, RouteAssembler
 from pyxfer.workers.messages import Doing, Task
 from pyxfer.workers.request import DEFAULT_BUDGET_S, Request, make_request
-from pyxfer.workers.supervisor import Outcome, Patience, Supervisor
+from pyxfer.workers.supervisor import STEP_PATIENCE_S, Outcome, Patience, Supervisor
 
 SaveTo = Callable[[Run], None]
 # A worker that crashes is started again without the route that did it; a framework that goes on crashing is left.
@@ -49,7 +49,7 @@ def frameworks(
     budget_s: float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
-    patience: Patience | None = None,
+    patience_s: float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
@@ -57,8 +57,8 @@ def frameworks(
 
     Each framework runs in a process of its own; one that is not installed, crashes or hangs is recorded, and the others
     go on. `routes` are patterns such as `tf.*`. `budget_s` is the measuring time of each worker, its preparation
-    apart. Without a GPU the `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run with what was
-    measured.
+    apart; a worker that is not heard of for `patience_s` hangs, and is ended. Without a GPU the `ingest` routes are
+    timed, which stay in host memory. Ctrl-C ends the run with what was measured.
 
     Raises:
         UsageError: something asked for cannot be; nothing was measured.
@@ -82,9 +82,12 @@ def frameworks(
         budget_s=budget_s,
         seed=seed,
     )
+    between(patience_s, "patience", 86400.0, "120 (seconds)")
     found = find_device(choice.engine, 0 if choice.runtime == HOST else device)
     with turn(found.uuid.value or found.name):
-        return Session(choice, found, request, patience or Patience(), on_progress or silent, save_to or _nowhere).run()
+        return Session(
+            choice, found, request, Patience(step_s=patience_s), on_progress or silent, save_to or _nowhere
+        ).run()
 
 
 class Session:

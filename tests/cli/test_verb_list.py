@@ -5,6 +5,8 @@ import json
 from command_line import pyxfer
 from pages import line_with
 
+from pyxfer.routes.registry import FRAMEWORKS, load_framework
+
 
 def test_devices_routes_and_modes_are_listed() -> None:
     result = pyxfer("list", CUDA_VISIBLE_DEVICES="")
@@ -23,3 +25,35 @@ def test_json_holds_every_route_with_its_reason() -> None:
     whole = json.loads(pyxfer("list", "--json", CUDA_VISIBLE_DEVICES="").stdout)
     assert {"devices", "routes", "modes"} == set(whole)
     assert all(route["available"] or route["reason"] for route in whole["routes"])
+
+
+def test_with_routes_every_framework_is_a_heading_and_every_route_a_line_with_its_call() -> None:
+    result = pyxfer("list", "routes", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
+    headings = [line.partition(" ")[0].rstrip(":") for line in lines if line and line[0] not in "> "]
+    assert headings == ["PyTorch", "TensorFlow", "CuPy", "JAX"]
+    names = [line[2:].split()[0] for line in lines[1:] if line[:2] in ("> ", "  ") and line[2:3].strip()]
+    assert names == [route.name for name in FRAMEWORKS for route in load_framework(name).routes]
+    assert '     torch.from_numpy(x).to("cuda")' in lines
+
+
+def test_with_routes_the_usual_call_of_each_direction_is_marked() -> None:
+    lines = pyxfer("list", "routes", CUDA_VISIBLE_DEVICES="").stdout.splitlines()
+    assert lines[0] == "> marks the call that most people write"
+    usual = [route.name for name in FRAMEWORKS for route in load_framework(name).routes if route.usual]
+    assert [line[2:].split()[0] for line in lines[1:] if line.startswith("> ")] == usual
+
+
+def test_json_of_routes_holds_the_raw_ones_and_every_frameworks() -> None:
+    routes = json.loads(pyxfer("list", "routes", "--json", CUDA_VISIBLE_DEVICES="").stdout)
+    assert list(dict.fromkeys(route["framework"] for route in routes)) == ["raw", *FRAMEWORKS]
+    assert all(bool(route["reason"]) != route["available"] for route in routes)
+    (found,) = [route for route in routes if route["name"] == "tf.dlpack-pinned"]
+    assert (found["direction"], found["memory"], found["host_copies"], found["usual"]) == (["h2d"], "pinned", 0, False)
+
+
+def test_something_else_to_list_ends_with_2_and_says_what_there_is() -> None:
+    result = pyxfer("list", "tables")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "pyxfer list knows no 'tables'; write pyxfer list, or pyxfer list routes." in result.stderr

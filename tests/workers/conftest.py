@@ -12,7 +12,6 @@ from workers import own_routes
 import pyxfer
 from pyxfer.routes import registry
 from pyxfer.sampling import exclusive
-from pyxfer.workers.supervisor import Patience
 
 RunOwn = Callable[..., pyxfer.Run]
 
@@ -42,7 +41,7 @@ def run_own() -> RunOwn:
     def run(*makes: Any, **options: Any) -> pyxfer.Run:
         for make in makes:
             pyxfer.register_route(own_routes.make_route(f"mine.{make.__name__.lower()}", make))
-        asked = {"sizes": "64KiB", "budget_s": 0.5, "seed": 1, "device": "host", "patience": Patience(30.0, 20.0)}
+        asked = {"sizes": "64KiB", "budget_s": 0.5, "seed": 1, "device": "host", "patience_s": 20.0}
         return pyxfer.frameworks(["mine"], **{**asked, **options})
 
     return run

@@ -15,7 +15,6 @@ from workers.conftest import RunOwn
 
 import pyxfer
 from pyxfer.model import Measurement
-from pyxfer.workers.supervisor import Patience
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -121,7 +120,7 @@ def test_a_worker_that_crashes_between_two_trials_is_started_again_with_all_its_
     assert [worker.ended for worker in run.workers][:1] == ["crashed"]
     assert (run.workers[0].reason or "").startswith("it crashed (SIGABRT)")
     assert run.workers[1].name == "mine, start 2"
-    assert {each.route for each in run.measurements} == {"raw.host-copy", "mine.crashinglater", "mine.copied"}
+    assert {"mine.crashinglater", "mine.copied"} <= {each.route for each in run.measurements}
 
 
 def test_no_route_has_two_rows_of_one_size(run_own: RunOwn) -> None:
@@ -139,7 +138,7 @@ def test_a_crash_shows_the_last_lines_of_its_log_and_where_python_was(run_own: R
 
 def test_a_worker_that_hangs_is_ended_after_its_deadline(run_own: RunOwn) -> None:
     begun = time.monotonic()
-    run = run_own(own_routes.Hanging, own_routes.Copied, patience=Patience(30.0, 2.0))
+    run = run_own(own_routes.Hanging, own_routes.Copied, patience_s=2.0)
     assert time.monotonic() - begun < 20
     assert run.workers[0].ended == "hung"
     assert row(run, "mine.hanging").rate.reason == (
