@@ -83,10 +83,17 @@ def why_invalid(run: Run) -> str:
     if any(measurement.verified.value is False for measurement in run.measurements):
         return "contents differ after a transfer, so its figures cannot be believed"
     if any(measurement.rate.value is not None for measurement in run.measurements):
-        return ""
+        return _why_not_whole(run)
     if any(measurement.trials for measurement in run.measurements):
         return "not one trial was valid, for the reasons above"
     return "nothing was measured, for the reasons above"
+
+
+def _why_not_whole(run: Run) -> str:
+    """A framework whose last worker did not come to its end, for another reason than that it is not there."""
+    last = {(worker.framework, worker.setting): worker for worker in run.workers}
+    broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung", "failed")]
+    return "; ".join(f"the worker {worker.name} did not come to its end: {worker.reason}" for worker in broken)
 
 
 def _code_of(error: PyxferError) -> int:

@@ -38,6 +38,9 @@ Ingest = Annotated[
 Budget = Annotated[
     str, typer.Option("--budget", metavar="TIME", help="How long each framework may be measured, preparing apart.")
 ]
+Patience = Annotated[
+    str, typer.Option("--patience", metavar="TIME", help="How long a framework may be silent before it is ended.")
+]
 
 
 def frameworks(
@@ -52,6 +55,7 @@ def frameworks(
     device: opt.Device = "0",
     precision: opt.Precision = "0.5%",
     budget: Budget = "15s",
+    patience: Patience = "2min",
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
@@ -84,6 +88,7 @@ def frameworks(
             device=device,
             precision=units.parse_ratio(precision),
             budget_s=units.parse_duration(budget),
+            patience_s=units.parse_duration(patience),
             seed=seed,
             require_gpu=require_gpu,
             on_progress=report,

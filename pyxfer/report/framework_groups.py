@@ -14,7 +14,7 @@ _TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "cupy": "CuPy", "jax"
 _WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
 _LONGEST_NAME = 40
 _MB = 1000.0
-_NO_SPEED = (-math.inf, 0.0)
+_NO_SPEED = -math.inf
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Row:
         m = self.at.get(nbytes)
         return m is not None and m.direction == "ingest" and m.rate.value is None and _is_right_and_timed(m)
 
-    def speed(self, nbytes: int) -> tuple[float, float] | None:
-        """What makes one route faster than another: its bandwidth, and where nothing is copied, how soon it is done."""
-        if self.copies_nothing(nbytes):
-            return math.inf, -(self.at[nbytes].elapsed_s or 0.0)
-        gbps = self.gbps(nbytes)
-        return None if gbps is None else (gbps, 0.0)
+    def speed(self, nbytes: int) -> float | None:
+        """What makes one route faster than another: how soon it is done, whether it copies anything or not."""
+        if self.gbps(nbytes) is None and not self.copies_nothing(nbytes):
+            return None
+        elapsed_s = self.at[nbytes].elapsed_s
+        return 1 / elapsed_s if elapsed_s else None
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _group(run: model.Run, marks: Sequence[str], key: tuple[str, str], indices: 
     if here is None and raw:
         here = raw[0].any.worker
 
-    def speed(row: Row) -> tuple[float, float]:
+    def speed(row: Row) -> float:
         return row.speed(largest) or _NO_SPEED
 
     shown = sorted((row for row in raw if row.any.worker == here), key=speed, reverse=True)

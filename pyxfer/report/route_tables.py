@@ -35,10 +35,16 @@ def overview_table(run: model.Run, groups: Sequence[Group], width: int) -> Table
             Column(("",), tuple(kind for _, kind, _ in lines), left=True),
             Column(("",), tuple(row.name for _, _, row in lines), left=True),
             Column((unit,), rate_cells(rates, gaps, least=_least(run))),
-            Column(("of ceiling",), _percents([m if m and m.nature else None for m in measured], " %")),
+            Column((_share_heading(lines),), _percents([m if m and m.nature else None for m in measured], " %")),
         ],
         width,
     )
+
+
+def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> str:
+    """What stays in host memory has no ceiling; it is set against one copy there."""
+    ingest = {group.direction == "ingest" for group, _, _ in lines}
+    return "of one copy" if ingest == {True} else "of ceiling, of one copy" if True in ingest else "of ceiling"
 
 
 def rate_pivot(run: model.Run, group: Group, width: int) -> list[Table]:

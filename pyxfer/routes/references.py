@@ -8,9 +8,11 @@ import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from pyxfer.errors import UsageError
+from pyxfer.routes.base import RefusedError
 
 _MAIN = "__main__"
 # Not __main__: what a script does under that name must not be done again.
@@ -44,24 +46,41 @@ def find_reference(function: Callable[..., Any]) -> Reference:
     if module != _MAIN:
         return Reference(module, name)
     spec = getattr(home, "__spec__", None)
-    if spec is not None:  # python -m package.module
+    if spec is not None and spec.name != _MAIN:  # python -m package.module
         return Reference(spec.name, name)
-    path = getattr(home, "__file__", None)
-    if path is None or not os.path.isfile(path):
+    # A folder or an archive with a __main__.py is run by its own name.
+    path = getattr(home, "__file__", None) if spec is None else sys.argv[0]
+    if path is None or not os.path.exists(path):
         raise UsageError(f"{name} was typed at a prompt, where a worker process cannot find it: put it into a module.")
     return Reference(_MAIN, name, os.path.abspath(path))
 
 
 def resolve_reference(reference: Reference) -> Callable[..., Any]:
-    """The function; runs in the worker."""
-    if reference.script is not None:
-        names = runpy.run_path(reference.script, run_name=_MAIN_IN_WORKER)
-        first, _, rest = reference.name.partition(".")
-        found = names[first] if not rest else _attribute(names[first], rest)
-    else:
-        found = _attribute(importlib.import_module(reference.module), reference.name)
+    """The function; runs in the worker.
+
+    Raises:
+        RefusedError: it is not there when the module or the script is imported.
+
+    """
+    home = importlib.import_module(reference.module) if reference.script is None else _script(reference.script)
+    found = _attribute(home, reference.name)
+    if found is None:
+        where = reference.script or reference.module
+        raise RefusedError(
+            f"{reference.name} is not there when {where} is imported: define it at the top, outside of any condition"
+        )
     function: Callable[..., Any] = found
     return function
+
+
+def _script(path: str) -> ModuleType:
+    """The script as a module, run once, and known by its name so that its classes can be pickled."""
+    if _MAIN_IN_WORKER not in sys.modules:
+        module = ModuleType(_MAIN_IN_WORKER)
+        sys.modules[_MAIN_IN_WORKER] = module
+        sys.argv[:] = [path]
+        module.__dict__.update(runpy.run_path(path, run_name=_MAIN_IN_WORKER))
+    return sys.modules[_MAIN_IN_WORKER]
 
 
 def _attribute(home: Any, name: str) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import get_args
 
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact
-from pyxfer.routes.base import Framework, Route, Started
+from pyxfer.model import Fact, Memory, Returns
+from pyxfer.routes.base import Dma, Framework, Route, RouteBracket, Started
 from pyxfer.routes.references import find_reference
 
 _TABLES = {
@@ -66,6 +68,8 @@ def register_route(route: Route, framework: str | None = None) -> None:
             f"{route.name!r} is no name for a route of your own: write owner.name in small letters, such as "
             f"mine.loader; raw is pyxfer's."
         )
+    _check_words(route)
+    framework = next((name for name in FRAMEWORKS if load_framework(name).owner == framework), framework)
     home = framework or next((name for name in FRAMEWORKS if load_framework(name).owner == route.owner), route.owner)
     if framework is not None and framework not in _TABLES:
         raise UsageError(f"Unknown framework {framework!r}. Known are {', '.join(FRAMEWORKS)}, or leave it out.")
@@ -117,19 +121,49 @@ def select_routes(routes: Sequence[Route], patterns: Sequence[str]) -> tuple[Rou
     return tuple(route for route in routes if any(fnmatchcase(route.name, pattern) for pattern in patterns))
 
 
-def check_patterns(patterns: Iterable[str], routes: Sequence[Route]) -> None:
-    """Refuse a pattern that fits nothing, and name what may have been meant.
+def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
+    """Refuse a pattern that fits no route of these frameworks, and name what may have been meant.
 
     Raises:
         UsageError: names the pattern.
 
     """
-    names = [route.name for route in routes]
+    names = {route.name: framework for framework in all_names() for route in load_framework(framework).routes}
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
-            meant = f" Did you mean {', '.join(close)}?" if close else ""
-            raise UsageError(f"No route of what was asked for fits {pattern!r}.{meant} See pyxfer list routes.")
+        homes = [framework for name, framework in names.items() if fnmatchcase(name, pattern)]
+        if not set(homes) & set(frameworks):
+            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{_meant(pattern, homes, names)}")
+
+
+def _meant(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
+    if homes:
+        return f" It belongs to {homes[0]}, which was not named."
+    close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+    return f" Did you mean {', '.join(close)}?" * bool(close) + " See pyxfer list routes."
+
+
+def _check_words(route: Route) -> None:
+    """Every word of a route is one that the document can keep."""
+    words = {
+        "direction": ("h2d", "d2h", "ingest"),
+        "memory": get_args(Memory),
+        "dma": get_args(Dma),
+        "returns": get_args(Returns),
+        "bracket": get_args(RouteBracket),
+    }
+    for name, known in words.items():
+        if getattr(route, name) not in known:
+            raise UsageError(
+                f"The route {route.name!r} has the {name} {getattr(route, name)!r}; known are {', '.join(known)}."
+            )
+    kinds = {"call": str, "setting": str, "host_copies": int, "usual": bool}
+    for name, kind in kinds.items():
+        if type(getattr(route, name)) is not kind:
+            raise UsageError(
+                f"The {name} of the route {route.name!r} is {getattr(route, name)!r}, and no {kind.__name__}."
+            )
+    if route.host_copies < 0 or not 0 < route.inflation < math.inf:
+        raise UsageError(f"The host_copies of the route {route.name!r} are from 0 on, and its inflation above 0.")
 
 
 def _start_own(device: int | None, setting: str) -> Started:

@@ -22,6 +22,8 @@ from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.sampling.subject import Series
 from pyxfer.workers.subjects import side_of
 
+# Many routes share the budget and a document: what is cheap to repeat leaves room for what is not.
+MOST_ROUNDS = 200
 ALIASED = "no bytes were moved: the result uses the memory of the array that it was made from"
 _NOT_VERIFIED = "the run ended before it was verified"
 
@@ -98,7 +100,8 @@ class RouteAssembler:
     def _remarks(self, found: Found, valid: Sequence[Trial], trials: Sequence[Trial]) -> tuple[Remark, ...]:
         if not valid:
             return ()
-        remarks = [stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)]
+        doubt = stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
+        remarks = [_exhausted(doubt, len(valid)) if doubt and len(trials) >= MOST_ROUNDS else doubt]
         if found.series is not None and found.series.failure:
             remarks.append(Remark("failed", f"it ended early: {found.series.failure}"))
         if found.route.inflation > 1:
@@ -113,6 +116,13 @@ def host_ceilings(found: Sequence[Found]) -> Ceilings:
         for each in found
         if each.route is HOST_COPY and each.series is not None
     }
+
+
+def _exhausted(doubt: Remark, trials: int) -> Remark:
+    """No longer budget would narrow what has had all the trials that it can have."""
+    if doubt.code not in ("unstable", "few-trials"):
+        return doubt
+    return Remark("exhausted", f"{doubt.text}, after {trials} trials, which are as many as there may be", stats.QUIETER)
 
 
 def _inflated(route: Route) -> Remark:

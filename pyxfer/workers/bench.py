@@ -9,9 +9,18 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, PyxferError
+from pyxfer.errors import (
+    CancelledError,
+    CudaError,
+    CudaUnavailableError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    ForkedError,
+    UsageError,
+)
 from pyxfer.machine.caches import last_level_bytes
 from pyxfer.machine.link import link_under_load, read_link, with_load
+from pyxfer.machine.memory import available_host_bytes
 from pyxfer.machine.numa import bind, device_node, verify_pages
 from pyxfer.model import Device, Direction, Fact, Measurement, Memory, Placement, Remark
 from pyxfer.native import Choice
@@ -21,22 +30,21 @@ from pyxfer.raw.subjects import make_subject
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import Way
 from pyxfer.raw.workshop import Workshop
-from pyxfer.routes.base import Framework, RefusedError, Route
+from pyxfer.routes.base import Framework, Route
 from pyxfer.routes.place import IMAGE_BYTES, HostArena, Place
 from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.sampling.progress import Progress
 from pyxfer.sampling.rounds import Group, Sampler
 from pyxfer.sampling.subject import Subject
 from pyxfer.units import format_size
-from pyxfer.workers.assemble import Found, RouteAssembler, host_ceilings
+from pyxfer.workers.assemble import MOST_ROUNDS, Found, RouteAssembler, host_ceilings
 from pyxfer.workers.marker import Marker
 from pyxfer.workers.messages import Awake, Doing, FromWorker, Rows, Task
 from pyxfer.workers.subjects import RouteSubject, in_words, side_of
 
 PATIENCE_S = 30.0
 SAVE_EVERY_S = 2.0
-# Many routes share the budget and a document: what is cheap to repeat leaves room for what is not.
-MOST_ROUNDS = 200
+KINDS_OF_SOURCES = 3
 MEMORIES: tuple[Memory, ...] = ("pageable", "pinned")
 # As a program would use each: cudaMemcpy for ordinary memory, queued copies for page-locked memory.
 RAW_MODES: tuple[tuple[Memory, str], ...] = (("pinned", "async"), ("pageable", "memcpy"))
@@ -121,6 +129,7 @@ class Bench:
         """Memory for the raw copies, and an awake link."""
         engine, device = self._choice.engine, self._device
         largest, cache = max(self._task.sizes), last_level_bytes().value or 0
+        self._check_host_memory(largest, cache)
         self._arena = HostArena(engine, device.index, largest, cache)
         if self._directions:
             check_room(engine, device.index, MEMORIES, largest, cache)
@@ -133,6 +142,17 @@ class Bench:
             )
             self._link = with_load(self._link, state)
         send(Awake(self._link, placement))
+
+    @staticmethod
+    def _check_host_memory(largest: int, cache: int) -> None:
+        """Refuse sizes whose sources this machine has no memory for."""
+        available = available_host_bytes().value
+        wanted = KINDS_OF_SOURCES * max(2 * largest, cache * 3 // 2)
+        if available is not None and wanted > available:
+            raise UsageError(
+                f"Transfers of {format_size(largest)} need some {format_size(wanted)} of host memory for sources, "
+                f"and {format_size(available)} is free. Ask for smaller --sizes or --batches."
+            )
 
     def _prepare(self, send: Send, marker: Marker) -> None:
         """Set up, first calls and verification of everything, outside the trials."""
@@ -187,13 +207,9 @@ class Bench:
             found.verified, found.aliased = subject.verify(self._task.seed + 2 * number)
             if found.verified.value is False:  # how long it takes to be wrong is nobody's figure
                 self._subjects.pop(id(found)).close()
-        except (CancelledError, CudaUnavailableError, DeviceLostError):
+        except (CancelledError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, ForkedError):
             raise
-        except RefusedError as error:
-            self._give_up(found, str(error))
-        except PyxferError as error:
-            self._give_up(found, str(error))
-        except Exception as error:  # noqa: BLE001 - a framework may raise anything, and the row says what
+        except BaseException as error:  # noqa: BLE001 - it may raise anything, and the row says what
             self._give_up(found, in_words(error))
         marker.clear()
 

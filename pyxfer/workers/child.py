@@ -5,7 +5,10 @@ Its standard output and error are a log file, because frameworks write there wha
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -18,7 +21,8 @@ from pyxfer.errors import PyxferError
 from pyxfer.machine.devices import find_device
 from pyxfer.model import Fact
 from pyxfer.native import HOST, choose
-from pyxfer.routes.base import Framework, RefusedError, Route, Started
+from pyxfer.routes.base import Framework, Make, RefusedError, Route, Started, Transfer
+from pyxfer.routes.place import Place
 from pyxfer.routes.references import Reference, resolve_reference
 from pyxfer.routes.registry import adopt_route, load_framework
 from pyxfer.workers.bench import Bench
@@ -41,10 +45,12 @@ from pyxfer.workers.subjects import in_words
 # Signs of life more often than this would only wake the other process.
 LIFE_EVERY_S = 0.2
 ORPHANED = 1
+PR_SET_PDEATHSIG = 1
 
 
 def main(connection_handle: int, marker_handle: int) -> None:
     """Serve one task, then end the process; a framework's own shutdown may crash or hang, and nobody needs it."""
+    _end_with_parent()
     connection: Connection[bytes, bytes] = Connection(connection_handle)
     task = unpack_order(connection.recv_bytes())
     orders = Orders(connection)
@@ -54,6 +60,12 @@ def main(connection_handle: int, marker_handle: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel: a thread of ours cannot see the pipe close while a framework holds Python's lock."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Orders(threading.Thread):
@@ -80,7 +92,7 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
     try:
         framework, routes = _routes(task)
         choice = choose(task.device)
-        device = find_device(choice.engine, 0 if choice.runtime == HOST else task.device)
+        device = find_device(choice.engine, 0 if task.device == HOST else task.device)
         begun = time.perf_counter()
         started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
         start_s = time.perf_counter() - begun
@@ -108,8 +120,9 @@ def _lack_of_gpu(runtime: str, why_host: str, started: Started) -> str | None:
 
 def _routes(task: Task) -> tuple[Framework, Sequence[Route]]:
     """The framework with the routes that are asked for, users' own among them."""
-    for own in task.own:
-        adopt_route(_own_route(own), task.framework)
+    # All are found before any is adopted: a script that is imported for the first may register them itself.
+    for route in [_own_route(own) for own in task.own]:
+        adopt_route(route, task.framework)
     framework = load_framework(task.framework)
     chosen = [route for route in framework.routes if route.name in task.routes]
     return framework, chosen
@@ -119,8 +132,22 @@ def _own_route(own: OwnRoute) -> Route:
     words: dict[str, Any] = dict(own.words)
     for workload in ("copy", "image_batch"):
         place = getattr(own, workload)
-        words[workload] = None if place is None else resolve_reference(Reference(*place))
+        words[workload] = None if place is None else _maker(*place)
     return Route(**words)
+
+
+def _maker(module: str, name: str, script: bytes | None) -> Make:
+    """What sets a route up; where it cannot be found, what says so in the route's rows."""
+    try:
+        return resolve_reference(Reference(module, name, None if script is None else os.fsdecode(script)))
+    except BaseException as error:  # noqa: BLE001 - a script may do anything when it is imported
+        traceback.print_exc()
+        why = in_words(error)
+
+        def refuse(_: Place) -> Transfer:
+            raise RefusedError(f"it could not be imported by the worker: {why}")
+
+        return refuse
 
 
 def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None]:

@@ -13,8 +13,8 @@ class OwnRoute(msgspec.Struct, frozen=True):
     """A registered route: its words, and where the functions are that set it up."""
 
     words: dict[str, Any]
-    copy: tuple[str, str, str | None] | None
-    image_batch: tuple[str, str, str | None] | None
+    copy: tuple[str, str, bytes | None] | None
+    image_batch: tuple[str, str, bytes | None] | None
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):

@@ -131,8 +131,7 @@ def make_request(
         budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
         seed=secrets.randbits(32) if seed is None else checked_seed(seed),
     )
-    known = [route for name in request.names for route in load_framework(name).routes]
-    check_patterns(request.patterns, known)
+    check_patterns(request.patterns, request.names)
     if not any(request.routes(load_framework(name)) for name in request.names):
         raise UsageError(
             f"Nothing that was asked for has a part in the workload {chosen_workload} and the directions "
@@ -157,7 +156,11 @@ def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def _words(words: Sequence[str] | str) -> tuple[str, ...]:
-    return (words,) if isinstance(words, str) else tuple(words)
+    each = (words,) if isinstance(words, str) else tuple(words)
+    for word in each:
+        if not isinstance(word, str):
+            raise UsageError(f"Frameworks, routes and directions are named by text; got {word!r}.")
+    return each
 
 
 def _directions(
@@ -198,8 +201,8 @@ def _own(route: Route) -> OwnRoute:
     return OwnRoute(plain, _place_of(route.copy), _place_of(route.image_batch))
 
 
-def _place_of(make: Make | None) -> tuple[str, str, str | None] | None:
+def _place_of(make: Make | None) -> tuple[str, str, bytes | None] | None:
     if make is None:
         return None
     reference = find_reference(make)
-    return reference.module, reference.name, reference.script
+    return reference.module, reference.name, None if reference.script is None else os.fsencode(reference.script)

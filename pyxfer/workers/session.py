@@ -83,7 +83,7 @@ def frameworks(
         seed=seed,
     )
     between(patience_s, "patience", 86400.0, "120 (seconds)")
-    found = find_device(choice.engine, 0 if choice.runtime == HOST else device)
+    found = find_device(choice.engine, 0 if device == HOST else device)
     with turn(found.uuid.value or found.name):
         return Session(
             choice, found, request, Patience(step_s=patience_s), on_progress or silent, save_to or _nowhere
@@ -148,7 +148,7 @@ class Session:
                 break
             guilty = outcome.guilty.route if outcome.guilty else None
             if guilty in task.routes:
-                rows += self._missing(framework, task, (guilty,), outcome)
+                rows += self._rows_of(guilty, framework, task, outcome)
                 task = msgspec.structs.replace(task, routes=tuple(each for each in task.routes if each != guilty))
             if not task.routes:
                 break
@@ -157,6 +157,12 @@ class Session:
         told = [row for row in outcome.measurements if row.route not in blamed] if task.routes else []
         self._measurements += [*(told or self._missing(framework, task, task.routes, outcome)), *rows]
         self._save_to(self._document("interrupted"))
+
+    def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+        """Of a route that a worker has not survived: what it had measured before at other sizes, and why no more."""
+        at = outcome.guilty.nbytes if outcome.guilty else None
+        kept = {row.nbytes: row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at}
+        return [kept.get(row.nbytes, row) for row in self._missing(framework, task, (route,), outcome)]
 
     def _supervise(
         self, framework: Framework, task: Task, rows: Sequence[Measurement], done: float, part: float

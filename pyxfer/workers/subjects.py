@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from pyxfer.errors import CudaError, MeasurementError, PyxferError
+from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
 from pyxfer.model import Fact, Side, Trial
 from pyxfer.raw.ways import Way
+from pyxfer.routes.base import Transfer
 from pyxfer.sampling.bracket import Bracket
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer.native import Engine
-    from pyxfer.routes.base import Route, Transfer
+    from pyxfer.routes.base import Route
     from pyxfer.routes.place import Place
     from pyxfer.workers.marker import Marker
 
@@ -26,6 +27,8 @@ HOST_COPY = "raw.host-copy"
 ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
 # The first call may compile, the second may still grow a pool.
 WARM_CALLS = 2
+# What no other route in this process would survive either; a CUDA error tells by its type.
+ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
 # A framework's threads fall asleep while other routes run, and waking them takes up to a tenth of a millisecond each:
 # that much is no part of a call in a loop. A call this long hides it.
 WAKE_BELOW_S = 0.02
@@ -62,26 +65,31 @@ class RouteSubject:
         self._place = place
         self._engine = engine
         self._marker = marker
+        if not isinstance(transfer, Transfer):
+            raise MeasurementError(f"what sets it up gave a {type(transfer).__name__}, which is no pyxfer.Transfer")
+        if not isinstance(transfer.copies, int) or transfer.copies < 1:
+            raise MeasurementError(f"copies has to be a whole number from 1 on; it is {transfer.copies!r}")
         self._waits = transfer.wait if transfer.waits else None
         stream = transfer.stream if route.bracket == "stream" else None
         self._bracket = Bracket(engine, place.device, stream)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One run of it; whatever the framework raises ends this route and no other."""
+        """One run of it; whatever it raises, `SystemExit` among it, ends this route and no other."""
         self._marker.set(self.route.name, self._place.nbytes, "timed")
         try:
             if self._repeats or self._last_s < WAKE_BELOW_S:
                 self._untimed()
             trial = self._once(round_index, self._calls)
-            self._last_s = trial.elapsed_s * trial.copies
-            return {side_of(self.route): trial}
-        except (PyxferError, KeyboardInterrupt):
+            self._transfer.release()
+        except ENDS_ALL:
             raise
-        except Exception as error:
+        except BaseException as error:
             raise MeasurementError(in_words(error)) from error
         finally:
-            self._transfer.release()
+            self._transfer.result = None
             self._marker.clear()
+        self._last_s = trial.elapsed_s * trial.copies
+        return {side_of(self.route): trial}
 
     def _once(self, round_index: int, calls: int = 1) -> Trial:
         transfer, bracket = self._transfer, self._bracket
@@ -160,6 +168,8 @@ class RouteSubject:
 
     def _check_place(self) -> None:
         where, wanted = self._transfer.where(), self.route.expected_place
+        if where not in ("gpu", "cpu"):
+            raise MeasurementError(f"where() has to say gpu or cpu; it says {where!r}")
         if where != wanted:
             raise MeasurementError(f"the result lies on the {where} and not on the {wanted}, so nothing was copied")
 
@@ -185,14 +195,18 @@ def side_of(route: Route) -> Side:
 
 def in_words(error: BaseException) -> str:
     """An exception of a framework as one sentence."""
-    if isinstance(error, CudaError):
+    if isinstance(error, PyxferError):
         return str(error)
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def _same(arrived: NDArray[Any], expected: NDArray[Any]) -> bool:
-    return arrived.dtype == expected.dtype and np.array_equal(arrived.reshape(-1), expected.reshape(-1))
+    if not isinstance(arrived, np.ndarray):
+        raise MeasurementError(f"arrived() has to give a NumPy array; it gives a {type(arrived).__name__}")
+    if arrived.dtype != expected.dtype:
+        raise MeasurementError(f"arrived() gives {arrived.dtype}, and {expected.dtype} was expected")
+    return np.array_equal(arrived.reshape(-1), expected.reshape(-1))
 
 
 def _faults() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -48,12 +47,13 @@ LOG_BYTES = 64 * 1024
 CRASH_LINES = 5
 _CRASH = "Fatal Python error"
 _CRASHED_THREAD = "Current thread"
-# TensorFlow's account of its native stack, two dozen addresses, would push what it says of the error out of the log.
-_FRAME = re.compile(r"\s*@\s+0x")
+# Two dozen addresses of TensorFlow's native stack would push out of the log what it says of the error.
+_NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
 _SLICE_S = 0.2
 IN_WORKER = "PYXFER_IN_WORKER"
+# Nothing is imported before the path is ours: a json.py in the current directory is nobody's json.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from pyxfer.workers.child import main; "
+    "import sys; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer.workers.child import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 
@@ -114,8 +114,10 @@ class Supervisor:
                 self._listen(ours, process)
             except (OSError, EOFError):
                 self._note_end(process)
+            except msgspec.MsgspecError as error:
+                self._outcome.ended, self._outcome.reason = "failed", f"it told something that cannot be: {error}"
             except KeyboardInterrupt:
-                self._outcome.ended = "interrupted"
+                self._outcome.ended, self._outcome.reason = "interrupted", "the run was interrupted"
                 with contextlib.suppress(KeyboardInterrupt):
                     self._stop(ours, process)
             finally:
@@ -128,9 +130,10 @@ class Supervisor:
         return self._outcome
 
     def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
-        arguments = [json.dumps(sys.path), str(theirs.fileno()), str(marker.handle)]
+        arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]
+        flags = ["-I"] if sys.flags.isolated else []
         return subprocess.Popen(  # noqa: S603 - this Python, and arguments of our own
-            [sys.executable, "-X", "faulthandler", "-c", _BOOT, *arguments],
+            [sys.executable, *flags, "-X", "faulthandler", "-c", _BOOT, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -145,6 +148,9 @@ class Supervisor:
             if ours.poll(_SLICE_S):
                 self._take(unpack_report(ours.recv_bytes()))
                 heard = time.monotonic()
+            elif process.poll() is not None and not ours.poll():
+                self._note_end(process)  # the pipe may be held open by a process that it has forked
+                return
             elif time.monotonic() - heard > self._patience_s():
                 self._outcome.ended = "hung"
                 self._outcome.reason = f"nothing was heard of it for {format_seconds(self._patience_s())}"
@@ -189,8 +195,7 @@ class Supervisor:
                     self._take(unpack_report(ours.recv_bytes()))
         except (OSError, EOFError, msgspec.MsgspecError):
             pass
-        self._outcome.ended = "interrupted"
-        self._outcome.reason = None
+        self._outcome.ended, self._outcome.reason = "interrupted", "the run was interrupted"
 
     def _note_end(self, process: subprocess.Popen[bytes]) -> None:
         """The pipe closed before the last message."""
@@ -237,7 +242,7 @@ def _tail(log: int) -> tuple[str, ...]:
     """The last lines that it wrote; of Python's own account of a crash, which comes last, only the beginning."""
     size = os.fstat(log).st_size
     text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _FRAME.match(line)]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
     thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
     return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])

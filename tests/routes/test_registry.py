@@ -126,5 +126,42 @@ def test_patterns_select_in_the_order_of_the_table() -> None:
 
 
 def test_a_pattern_that_fits_nothing_is_refused_with_what_may_be_meant() -> None:
-    with pytest.raises(UsageError, match=r"fits 'mine\.lader'\. Did you mean mine\.loader\? See pyxfer list routes"):
-        registry.check_patterns(["mine.lader"], [mine()])
+    registry.register_route(mine())
+    with pytest.raises(UsageError, match=r"No route of mine fits 'mine\.lader'\. Did you mean mine\.loader"):
+        registry.check_patterns(["mine.lader"], ["mine"])
+
+
+def test_a_pattern_of_a_framework_that_was_not_named_is_told_so() -> None:
+    with pytest.raises(UsageError, match=r"No route of torch fits 'tf\.\*'\. It belongs to tensorflow, which was not"):
+        registry.check_patterns(["tf.*"], ["torch"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"direction": "both"}, "has the direction 'both'; known are h2d, d2h, ingest"),
+        ({"memory": "swapped"}, "has the memory 'swapped'; known are pageable, pinned"),
+        ({"dma": "some"}, "has the dma 'some'"),
+        ({"returns": "later"}, "has the returns 'later'; known are done, staged, queued"),
+        ({"bracket": "dained"}, "has the bracket 'dained'; known are stream, drained"),
+        ({"host_copies": 1.5}, r"host_copies of the route 'mine\.loader' is 1\.5, and no int"),
+        ({"host_copies": -1}, "are from 0 on"),
+        ({"usual": "yes"}, "is 'yes', and no bool"),
+        ({"call": None}, "is None, and no str"),
+        ({"inflation": float("nan")}, "inflation above 0"),
+    ],
+)
+def test_a_word_that_no_document_can_keep_is_refused(overrides: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        registry.register_route(mine(**overrides))
+
+
+def test_a_route_that_a_worker_has_met_already_is_kept_once() -> None:
+    registry.adopt_route(mine(), "mine")
+    registry.adopt_route(mine(), "mine")
+    assert len(registry.load_framework("mine").routes) == 1
+
+
+def test_the_short_name_of_a_framework_will_do() -> None:
+    registry.register_route(mine(), "tf")
+    assert registry.load_framework("tensorflow").routes[-1].name == "mine.loader"

@@ -181,3 +181,85 @@ class Counting(Copied):
         type(self).calls += 1
         time.sleep(0.002)
         super().run()
+
+
+class Late(Copied):
+    """Does what `happens` says from its eighth run on."""
+
+    happens = ""
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        super().run()
+        if self.runs > 7:
+            late(self.happens)
+
+    def release(self) -> None:
+        super().release()
+        if self.runs > 7 and self.happens == "release":
+            raise OSError("cannot let go")
+
+
+def late(happens: str) -> None:
+    if happens == "refused":
+        raise pyxfer.RefusedError("no more of it")
+    if happens == "usage":
+        raise pyxfer.UsageError("used wrongly")
+    if happens == "exit":
+        sys.exit(3)
+    if happens == "interrupt":
+        raise KeyboardInterrupt
+
+
+class LateRefused(Late):
+    happens = "refused"
+
+
+class LateUsage(Late):
+    happens = "usage"
+
+
+class LateExit(Late):
+    happens = "exit"
+
+
+class LateInterrupt(Late):
+    happens = "interrupt"
+
+
+class LateRelease(Late):
+    happens = "release"
+
+
+class Forking(Copied):
+    """Leaves a child behind that holds every open file, and ends."""
+
+    runs = 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.runs > 7:
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+            os._exit(7)
+        super().run()
+
+
+class Fractional(Copied):
+    copies = 0.5  # type: ignore[assignment]
+
+
+class NoTransfer:
+    def __init__(self, place: pyxfer.Place) -> None: ...
+
+
+class Lists(Copied):
+    def arrived(self) -> Any:
+        return [1]
+
+
+class Cuda(Copied):
+    def where(self) -> Any:
+        return "cuda"

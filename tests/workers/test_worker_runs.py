@@ -86,6 +86,56 @@ def test_a_route_that_raises_in_the_middle_keeps_what_it_had(run_own: RunOwn) ->
     assert len(row(run, "mine.copied").trials) > len(raising.trials)
 
 
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (own_routes.LateRefused, "no more of it"),
+        (own_routes.LateUsage, "used wrongly"),
+        (own_routes.LateExit, "SystemExit: 3"),
+        (own_routes.LateInterrupt, "KeyboardInterrupt"),
+        (own_routes.LateRelease, "OSError: cannot let go"),
+    ],
+)
+def test_whatever_a_route_raises_ends_it_and_no_other(run_own: RunOwn, make: type[pyxfer.Transfer], why: str) -> None:
+    run = run_own(make, own_routes.Copied)
+    (worker,) = run.workers
+    assert worker.ended == "complete"
+    assert [r.text for r in row(run, f"mine.{make.__name__.lower()}").remarks if r.code == "failed"] == [
+        f"it ended early: {why}"
+    ]
+    assert len(row(run, "mine.copied").trials) > 10
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (own_routes.Fractional, "copies has to be a whole number from 1 on; it is 0.5"),
+        (own_routes.NoTransfer, "what sets it up gave a NoTransfer, which is no pyxfer.Transfer"),
+        (own_routes.Lists, "arrived() has to give a NumPy array; it gives a list"),
+        (own_routes.Cuda, "where() has to say gpu or cpu; it says 'cuda'"),
+    ],
+)
+def test_a_route_that_is_written_wrongly_says_how(run_own: RunOwn, make: type, why: str) -> None:
+    assert row(run_own(make), f"mine.{make.__name__.lower()}").rate.reason == why
+
+
+def test_a_worker_that_ends_while_a_child_of_it_lives_is_no_hang(run_own: RunOwn) -> None:
+    begun = time.monotonic()
+    run = run_own(own_routes.Forking, own_routes.Copied)
+    assert time.monotonic() - begun < 15
+    assert (run.workers[0].reason or "").startswith("it ended by itself with exit code 7, while mine.forking")
+
+
+def test_a_file_in_the_current_directory_is_nobodys_module(
+    run_own: RunOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "numpy", "pyxfer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken for a module')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    assert row(run_own(own_routes.Copied), "mine.copied").gbps is not None
+
+
 def test_several_copies_in_one_run_are_divided(run_own: RunOwn) -> None:
     several = row(run_own(own_routes.Several), "mine.several")
     trial = several.trials[0]
@@ -188,6 +238,7 @@ if __name__ == "__main__":
     print("started", flush=True)
     run = pyxfer.frameworks(["mine"], device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
     print(run.ended, [(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
+    print([worker.reason for worker in run.workers])
 """
 
 
@@ -272,6 +323,33 @@ def test_a_worker_that_somebody_kills_is_recorded(tmp_path: Path) -> None:
     out, err = process.communicate(timeout=60)
     assert "complete" in out, err
     assert "it was killed (SIGKILL), by somebody or for want of memory" in out
+
+
+GUARDED = """
+import sys
+sys.path.insert(0, {tests!r})
+import pyxfer
+from workers import own_routes
+
+pyxfer.register_route(own_routes.make_route("mine.module", own_routes.Copied))
+
+if __name__ == "__main__":
+    class Guarded(own_routes.Copied): pass
+    pyxfer.register_route(own_routes.make_route("mine.guarded", Guarded))
+    run = pyxfer.frameworks(["mine"], device="host", sizes="64KiB", budget_s=0.3)
+    print([(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
+"""
+
+
+def test_a_route_that_is_not_there_in_the_worker_says_so_and_takes_no_other_along(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder, \u00fcml\u00e4ut"
+    folder.mkdir()
+    path = folder / "mine.py"
+    path.write_text(GUARDED.format(tests=str(TESTS)))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    assert "('mine.module', True, None)" in done.stdout, done.stderr
+    assert "Guarded is not there when" in done.stdout
+    assert done.stdout.count("'mine.module'") == 1
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:

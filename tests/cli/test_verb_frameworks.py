@@ -1,0 +1,190 @@
+"""`pyxfer frameworks` as users meet it who have no framework, and no GPU; tests/frameworks has those who do."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+from command_line import interrupt_when, pyxfer, shell
+from pages import line_with
+
+from pyxfer import documents
+
+FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
+QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "1s")
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no framework be found by the command and its workers, whatever is installed here."""
+    folder = tmp_path_factory.mktemp("hidden")
+    for name in FRAMEWORKS:
+        (folder / f"{name}.py").write_text(f'raise ModuleNotFoundError("No module named {name!r}", name="{name}")\n')
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("torch", "PyTorch is not installed: pip install torch"),
+        ("tensorflow", "TensorFlow is not installed: pip install tensorflow"),
+        ("cupy", "CuPy is not installed: pip install cupy-cuda12x"),
+        ("jax", "JAX is not installed: pip install 'jax[cuda1"),
+    ],
+)
+def test_a_framework_that_is_not_installed_is_told_how_it_comes_to_be(name: str, advice: str) -> None:
+    result = pyxfer(*QUICK, name)
+    assert f"1  {name}: not available: {advice}" in result.stdout
+    assert line_with(result.stdout, "usual >", f"{'tf' if name == 'tensorflow' else name}.ingest").endswith(" -")
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_where_none_is_installed_every_one_has_its_rows_and_nothing_is_valid() -> None:
+    result = pyxfer(*QUICK, "--export-json", "-")
+    assert result.returncode == 4
+    assert result.stderr.splitlines()[-1] == "pyxfer: nothing was measured, for the reasons above"
+    run = documents.decode(result.stdout.encode())
+    assert [(worker.framework, worker.ended) for worker in run.workers] == [
+        (name, "unavailable") for name in FRAMEWORKS
+    ]
+    assert {row.worker for row in run.measurements} == set(FRAMEWORKS)
+    assert {row.nbytes for row in run.measurements} == {64 << 10, 1 << 20}
+    assert all("is not installed" in (row.rate.reason or "") for row in run.measurements)
+
+
+def test_without_a_gpu_it_says_why_and_times_what_stays_on_the_host() -> None:
+    result = pyxfer("frameworks", "torch", "--sizes", "64KiB", CUDA_VISIBLE_DEVICES="")
+    assert result.stderr.startswith("pyxfer: No usable GPU: ")
+    assert "PyTorch: ingest, into a tensor in host memory" in result.stdout
+    assert "h2d" not in result.stdout
+
+
+def test_progress_goes_to_stderr() -> None:
+    result = pyxfer(*QUICK, "torch", "jax")
+    assert [line for line in result.stderr.splitlines() if "starting" in line] == [
+        "pyxfer: PyTorch: starting",
+        "pyxfer: JAX: starting",
+    ]
+    assert "starting" not in result.stdout
+
+
+def test_the_options_become_the_parameters_of_the_run() -> None:
+    asked = ("--routes", "torch.to, torch.c*", "--direction", "h2d,d2h", "--ingest", "--precision", "2%", "--seed", "7")
+    result = pyxfer(
+        "frameworks",
+        "torch",
+        *asked,
+        "--sizes",
+        "1MiB",
+        "--budget",
+        "3s",
+        "--export-json",
+        "-",
+        CUDA_VISIBLE_DEVICES="",
+    )
+    run = documents.decode(result.stdout.encode())
+    parameters = run.parameters
+    assert parameters.frameworks == ("torch",)
+    assert parameters.routes == ("torch.to", "torch.c*")
+    assert parameters.directions == ("h2d", "d2h", "ingest")
+    assert (parameters.precision, parameters.budget_s, parameters.seed) == (0.02, 3.0, 7)
+    assert parameters.sizes_bytes == (1 << 20,)
+    names = {row.route for row in run.measurements}
+    assert {"torch.to", "torch.cpu", "torch.copy-to-pinned"} <= names
+    assert all(name == "torch.to" or name.startswith("torch.c") for name in names)
+
+
+def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_published() -> None:
+    asked = ("--workload", "image-batch", "--batches", "8,512", "--direction", "h2d")
+    result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
+    run = documents.decode(result.stdout.encode())
+    assert run.parameters.batches == (8, 512)
+    assert {row.batch for row in run.measurements} == {8, 512}
+    assert {published.route.partition(".")[0] for published in run.published} == {"torch", "tf"}
+    assert "published: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("mxnet",), "Unknown framework 'mxnet'. Known are torch, tensorflow, cupy, jax"),
+        (("--routes", "torch.too"), "fits 'torch.too'. Did you mean torch.to"),
+        (("torch", "--routes", "tf.*"), "No route of torch fits 'tf.*'. It belongs to tensorflow, which was not named"),
+        (("--routes", "tf.*,"), "holds an empty item; write a list such as --routes 'tf.*,torch.to'"),
+        (("--workload", "training"), "Unknown workload 'training'. Known are copy, image-batch"),
+        (("--workload", "image-batch"), "sends images to a GPU, and no GPU is usable here; see pyxfer info"),
+        (("--workload", "image-batch", "--direction", "h2d", "--sizes", "1MiB"), "give --batches 1:512:x2"),
+        (("--batches", "8"), "add --workload image-batch, or give --sizes"),
+        (("--workload", "image-batch", "--direction", "h2d", "--batches", "none"), "'none'"),
+        (("--workload", "image-batch", "--direction", "h2d", "--batches", "2000000"), "more than any GPU holds"),
+        (("--direction", "both"), "Unknown direction 'both'. Known are h2d, d2h"),
+        (("--direction", "h2d,"), "holds an empty item; write a list such as --direction h2d,d2h"),
+        (("--sizes", "lots"), "is not a size"),
+        (("--precision", "200%"), "is not below 100%"),
+        (("--budget", "soon"), "write a duration such as"),
+        (("--seed", "-1"), "seed"),
+        (("--export-json", "-", "--export-md", "-"), "only one export can be standard output"),
+        (("--export-json", "none/run.json"), "make the folder first"),
+    ],
+)
+def test_what_cannot_be_asked_for_ends_with_2_before_anything_is_started(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = pyxfer("frameworks", "--device", "host", *arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert "starting" not in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is() -> None:
+    result = pyxfer("frameworks", "--device", "7", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "host memory, not a PCIe link" in result.stderr
+
+
+@pytest.mark.parametrize("device", ["0", "host"])
+def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
+    result = pyxfer("frameworks", "--require-gpu", "--device", device, CUDA_VISIBLE_DEVICES="")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert "starting" not in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_every_export_is_written_and_the_run_is_shown_again_as_it_was_printed(tmp_path: Path) -> None:
+    names = {"--export-json": "run.json", "--export-csv": "run.csv", "--export-md": "run.md"}
+    result = pyxfer(*QUICK, "torch", *(part for pair in names.items() for part in pair), cwd=tmp_path)
+    run = documents.load(tmp_path / "run.json")
+    assert (tmp_path / "run.csv").read_text() == documents.to_csv(run)
+    assert (tmp_path / "run.md").read_text() == documents.to_markdown(run)
+    shown = pyxfer("show", "run.json", cwd=tmp_path)
+    assert shown.stdout == result.stdout
+
+
+def test_a_table_for_programs_has_a_row_for_every_route_and_size(tmp_path: Path) -> None:
+    pyxfer(*QUICK, "tensorflow", "--export-csv", "run.csv", cwd=tmp_path)
+    with (tmp_path / "run.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["route"] for row in rows) == sorted(["tf.ingest", "tf.ingest-dlpack", "tf.ingest-rawop"] * 2)
+    assert {row["worker"] for row in rows} == {"tensorflow"}
+
+
+def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = interrupt_when("PyTorch: starting", *QUICK, "--export-json", str(path))
+    assert result.returncode == 130
+    assert "Interrupted: " in result.stdout
+    assert documents.load(path).ended == "interrupted"
+    assert "JAX: starting" not in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = shell(f"pyxfer {' '.join(QUICK)} torch --export-json {path} | true")
+    assert "Traceback" not in result.stderr
+    assert result.returncode in (4, 141)  # 141 where the page was longer than what a pipe takes
+    assert json.loads(path.read_text())["ended"] == "complete"

@@ -1,0 +1,20 @@
+"""One run of every framework over host memory, at which many tests look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from frameworks.installed import PATIENCE_S
+from workers.conftest import meeting_place, nothing_registered
+
+import pyxfer
+
+__all__ = ["meeting_place", "nothing_registered", "whole_run"]
+
+
+@pytest.fixture(scope="session")
+def whole_run(meeting_place: Path) -> pyxfer.Run:
+    """What every framework makes of an array below, well within and beyond 32 MiB."""
+    del meeting_place
+    return pyxfer.frameworks(device="host", sizes="1MiB,16MiB,48MiB", budget_s=4.0, seed=1, patience_s=PATIENCE_S)

@@ -1,0 +1,38 @@
+"""A route that does to TensorFlow what a user's import of ordinary memory does; worker processes import it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyxfer
+
+# After its first calls and its verification, so that the run is in the middle of its trials.
+RUNS_ON_ALIGNED_MEMORY = 7
+
+
+class Misaligned(pyxfer.Transfer):
+    """An array used in place and added to itself on the CPU, whose kernels want it at a multiple of 64."""
+
+    array: Any = None
+    runs = 0
+
+    def refresh(self) -> None:
+        # As malloc places a large array, `pageable` begins 16 bytes behind a page.
+        self.array = self.place.source("aligned" if self.runs < RUNS_ON_ALIGNED_MEMORY else "pageable")
+
+    def run(self) -> None:
+        import tensorflow as tf
+
+        self.runs += 1
+        tensor = tf.experimental.dlpack.from_dlpack(self.array.__dlpack__())
+        with tf.device("/device:CPU:0"):
+            self.result = tf.add(tensor, tensor)
+
+    def where(self) -> Any:
+        return "cpu"
+
+    def arrived(self) -> Any:
+        return self.result.numpy()
+
+    def expected(self, data: Any) -> Any:
+        return data + data
