@@ -72,7 +72,7 @@ SCHEMA_VERSION = 2
 # `ingest` is not a way over the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
 Memory = Literal["pageable", "pinned", "registered", "write-combined"]
-Bracket = Literal["gated", "stream", "drained"]
+Bracket = Literal["gated", "stream", "drained", "host"]
 Variant = Literal["warm", "fresh"]
 Ending = Literal["complete", "interrupted", "failed"]
 

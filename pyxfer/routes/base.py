@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyxfer.sampling.streams import StreamLike
 
 Where = Literal["gpu", "cpu"]
-RouteBracket = Literal["stream", "drained"]
+RouteBracket = Literal["stream", "drained", "host"]
 # What the copy engine's read (or write) is expected to meet on the host.
 Dma = Literal["pageable", "pinned", "none"]
 

@@ -126,7 +126,7 @@ _ROUTES = (
         host_copies=1,
         dma="none",
         returns="done",
-        bracket="drained",
+        bracket="host",
         copy=ways.Ingest,
         usual=True,
     ),

@@ -190,7 +190,7 @@ _INGEST = (
         host_copies=2,
         dma="none",
         returns="done",
-        bracket="drained",
+        bracket="host",
         copy=ways.IngestAsarray,
         usual=True,
     ),
@@ -202,7 +202,7 @@ _INGEST = (
         host_copies=0,
         dma="none",
         returns="done",
-        bracket="drained",
+        bracket="host",
         copy=ways.IngestDevicePut,
     ),
 )

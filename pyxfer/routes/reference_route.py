@@ -47,7 +47,7 @@ HOST_COPY = Route(
     host_copies=1,
     dma="none",
     returns="done",
-    bracket="drained",
+    bracket="host",
     copy=HostCopy,
     image_batch=HostCopy,
 )

@@ -162,6 +162,10 @@ def _check_words(route: Route) -> None:
             raise UsageError(
                 f"The {name} of the route {route.name!r} is {getattr(route, name)!r}, and no {kind.__name__}."
             )
+    if route.bracket == "host" and route.direction != "ingest":
+        raise UsageError(
+            f"The route {route.name!r} crosses the link, so its bracket is stream or drained, and not host."
+        )
     if route.host_copies < 0 or not 0 < route.inflation < math.inf:
         raise UsageError(f"The host_copies of the route {route.name!r} are from 0 on, and its inflation above 0.")
 

@@ -35,7 +35,7 @@ VARIABLES = (
 
 _onto_gpu = partial(Route, direction="h2d", returns="done", bracket="drained")
 _off_gpu = partial(Route, direction="d2h", memory="pageable", dma="pageable", returns="done", bracket="drained")
-_ingest = partial(Route, direction="ingest", memory="pageable", dma="none", returns="done", bracket="drained")
+_ingest = partial(Route, direction="ingest", memory="pageable", dma="none", returns="done", bracket="host")
 
 ROUTES = (
     _onto_gpu(

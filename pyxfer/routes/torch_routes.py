@@ -210,7 +210,7 @@ _INGEST = (
         host_copies=0,
         dma="none",
         returns="done",
-        bracket="drained",
+        bracket="host",
         copy=home.FromNumpy,
         usual=True,
     ),
@@ -222,7 +222,7 @@ _INGEST = (
         host_copies=1,
         dma="none",
         returns="done",
-        bracket="drained",
+        bracket="host",
         copy=home.IngestCopy,
     ),
 )

@@ -89,6 +89,48 @@ class Bracket:
         self._events.close()
 
 
+class HostClock:
+    """The face of a bracket for what stays in host memory: the host's clock alone, and nothing of a device in it."""
+
+    word: BracketWord = "host"
+    fault: str | None = None
+
+    def __init__(self) -> None:
+        self._called = self._returned = self._finished = 0.0
+
+    def begin(self) -> None:
+        """Right before the call."""
+        self._called = time.perf_counter()
+
+    def returned(self) -> None:
+        """Right after the call has returned."""
+        self._returned = self._finished = time.perf_counter()
+
+    def end(self, sync: Callable[[], object] | None = None) -> None:
+        """Wait for the work, where it has to be waited for."""
+        if sync is not None:
+            sync()
+            self._finished = time.perf_counter()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds until the work was done."""
+        return self._finished - self._called
+
+    @property
+    def dispatch_s(self) -> float:
+        """Seconds from the call to its return."""
+        return self._returned - self._called
+
+    @property
+    def wall_s(self) -> float:
+        """The same clock, and the same seconds."""
+        return self.elapsed_s
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
 class Timer:
     """Times a block: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`, `t.wall_s`, `t.dispatch_s`.
 

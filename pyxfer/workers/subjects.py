@@ -13,7 +13,7 @@ from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedE
 from pyxfer.model import Fact, Side, Trial
 from pyxfer.raw.ways import Way
 from pyxfer.routes.base import Transfer
-from pyxfer.sampling.bracket import Bracket
+from pyxfer.sampling.bracket import Bracket, HostClock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class RouteSubject:
             raise MeasurementError(f"copies has to be a whole number from 1 on; it is {transfer.copies!r}")
         self._waits = transfer.wait if transfer.waits else None
         stream = transfer.stream if route.bracket == "stream" else None
-        self._bracket = Bracket(engine, place.device, stream)
+        self._bracket = HostClock() if route.bracket == "host" else Bracket(engine, place.device, stream)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One run of it; whatever it raises, `SystemExit` among it, ends this route and no other."""

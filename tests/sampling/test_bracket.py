@@ -10,7 +10,7 @@ from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
 from pyxfer.sampling import bracket as module
-from pyxfer.sampling.bracket import Bracket, Timer
+from pyxfer.sampling.bracket import Bracket, HostClock, Timer
 
 SLEEP_S = 0.01
 # The clocks of two threads are read a moment apart, and a busy machine makes that moment long now and then.
@@ -134,6 +134,26 @@ def test_a_call_that_fails_in_a_bracket_is_an_error(bracket: Bracket, call: str)
     testing.fail(call, 1, 1)
     with pytest.raises(CudaError, match=f"{call} failed"):
         elapsed_around_a_sleep(bracket)
+
+
+def test_the_hosts_clock_alone_adds_nothing_of_a_device() -> None:
+    clock = HostClock()
+    clock.begin()
+    time.sleep(0.01)
+    clock.returned()
+    clock.end()
+    assert clock.word == "host"
+    assert 0.01 <= clock.dispatch_s == clock.elapsed_s == clock.wall_s < 1.0
+    assert clock.fault is None
+    clock.close()
+
+
+def test_the_hosts_clock_waits_for_the_framework_within_the_time() -> None:
+    clock = HostClock()
+    clock.begin()
+    clock.returned()
+    clock.end(lambda: time.sleep(0.01))
+    assert clock.dispatch_s < 0.01 <= clock.elapsed_s
 
 
 def test_a_timer_times_its_block(timers: Engine) -> None:

@@ -162,7 +162,7 @@ def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
         "host_copies": 1,
         "dma": "none",
         "returns": "done",
-        "bracket": "drained",
+        "bracket": "host",
         "copy": make,
     }
     return pyxfer.Route(name=name, **{**words, **overrides})

@@ -57,7 +57,7 @@ def assembled(
 
 def test_a_row_says_what_was_measured_and_in_which_worker() -> None:
     row = assembled(found_of(make_route(usual=True)))
-    assert (row.route, row.worker, row.mode, row.bracket) == ("mine.loader", "torch", "framework", "drained")
+    assert (row.route, row.worker, row.mode, row.bracket) == ("mine.loader", "torch", "framework", "host")
     assert row.nature is not None
     assert (row.nature.framework, row.nature.call, row.nature.usual) == ("torch", "x.copy()", True)
     assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
