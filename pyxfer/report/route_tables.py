@@ -95,7 +95,7 @@ def elsewhere_lines(group: Group) -> list[str]:
 def _overview_lines(run: model.Run, group: Group) -> list[tuple[Group, str, Row]]:
     usual, best, ceiling = group.usual, group.best, group.ceiling
     routes = [("usual >*", usual)] if usual is best else [("usual >", usual), ("fastest *", best)]
-    lines = [("ceiling", ceiling), *routes]
+    lines = [("one copy" if group.direction == "ingest" else "ceiling", ceiling), *routes]
     return [(group, kind, row) for kind, row in lines if row is not None] if group.routes else []
 
 

@@ -129,7 +129,7 @@ class Bench:
         """Memory for the raw copies, and an awake link."""
         engine, device = self._choice.engine, self._device
         largest, cache = max(self._task.sizes), last_level_bytes().value or 0
-        self._check_host_memory(largest, cache)
+        self._check_host_memory(largest)
         self._arena = HostArena(engine, device.index, largest, cache)
         if self._directions:
             check_room(engine, device.index, MEMORIES, largest, cache)
@@ -144,10 +144,10 @@ class Bench:
         send(Awake(self._link, placement))
 
     @staticmethod
-    def _check_host_memory(largest: int, cache: int) -> None:
+    def _check_host_memory(largest: int) -> None:
         """Refuse sizes whose sources this machine has no memory for."""
         available = available_host_bytes().value
-        wanted = KINDS_OF_SOURCES * max(2 * largest, cache * 3 // 2)
+        wanted = KINDS_OF_SOURCES * 2 * largest
         if available is not None and wanted > available:
             raise UsageError(
                 f"Transfers of {format_size(largest)} need some {format_size(wanted)} of host memory for sources, "

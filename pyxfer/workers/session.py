@@ -15,6 +15,7 @@ from pyxfer.machine.numa import device_node
 from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run, Worker, unknown
 from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
+from pyxfer.raw.assemble import NO_TRIAL
 from pyxfer.raw.circumstances import circumstances
 from pyxfer.raw.request import DEFAULT_PRECISION, between
 from pyxfer.routes.base import Framework
@@ -153,10 +154,18 @@ class Session:
             if not task.routes:
                 break
         self._ended = "interrupted" if outcome.ended == "interrupted" else self._ended
-        blamed = {row.route for row in rows}
-        told = [row for row in outcome.measurements if row.route not in blamed] if task.routes else []
-        self._measurements += [*(told or self._missing(framework, task, task.routes, outcome)), *rows]
+        self._measurements += [*self._told(framework, task, outcome), *rows]
         self._save_to(self._document("interrupted"))
+
+    def _told(self, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+        """What the last worker measured, and for what it did not come to, why it ended."""
+        missing = self._missing(framework, task, task.routes, outcome)
+        told = {(row.route, row.nbytes): row for row in outcome.measurements}
+        raw = [row for row in outcome.measurements if row.nature is None and task.routes]
+        ended = outcome.ended != "complete"
+        kept = [told.get((row.route, row.nbytes), row) for row in missing]
+        pairs = zip(kept, missing, strict=True)
+        return [*raw, *(late if ended and row.rate.reason == NO_TRIAL else row for row, late in pairs)]
 
     def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
         """Of a route that a worker has not survived: what it had measured before at other sizes, and why no more."""

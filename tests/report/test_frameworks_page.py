@@ -99,6 +99,13 @@ def test_the_overview_sets_the_usual_call_beside_the_fastest_and_the_ceiling() -
     assert words[2] == ["fastest", "*", "torch.pinned-nonblocking", "54.94", "99.2", "%"]
 
 
+def test_what_stays_in_host_memory_is_set_against_one_copy_and_no_ceiling() -> None:
+    rows = (*make_raw_rows("torch", "ingest", MIB), make_route_row("torch", "torch.ingest", "ingest", MIB, (1e-6, 6.0)))
+    text = page_of(make_frameworks_run(measurements=rows))
+    assert line_with(text, "one copy", "raw.host-copy").split()[:4] == ["PyTorch", "ingest", "one", "copy"]
+    assert "of one copy" in text
+
+
 def test_the_ceiling_stands_above_routes_that_go_from_fast_to_slow() -> None:
     part = section(page_of(make_frameworks_run()), "PyTorch 2.11.0+cu130: d2h")
     names = re.findall(r"(raw\.\S+|torch\.\S+)", part)[:4]

@@ -217,3 +217,11 @@ def test_a_run_comes_back_from_its_file_as_it_was(run_own: RunOwn, tmp_path: Pat
     run = run_own(own_routes.Copied, own_routes.refused)
     run.save(tmp_path / "run.json")
     assert pyxfer.Run.load(tmp_path / "run.json") == run
+
+
+def test_sizes_that_no_memory_holds_are_refused_in_words(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied, sizes=[1 << 45])
+    (worker,) = run.workers
+    assert worker.ended == "failed"
+    assert (worker.reason or "").startswith("Transfers of 32 TiB need some 192 TiB of host memory for sources, and ")
+    assert row(run, "mine.copied", 1 << 45).rate.reason == worker.reason
