@@ -151,13 +151,15 @@ def _maker(module: str, name: str, script: bytes | None) -> Make:
 
 
 def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None]:
-    last = 0.0
+    last, phase = 0.0, ""
 
     def send(message: FromWorker) -> None:
-        nonlocal last
+        nonlocal last, phase
         now = time.monotonic()
-        if isinstance(message, Doing) and message.phase == "measuring" and now - last < LIFE_EVERY_S:
-            return
+        if isinstance(message, Doing):
+            if message.phase == phase == "measuring" and now - last < LIFE_EVERY_S:
+                return
+            phase = message.phase
         last = now
         try:
             connection.send_bytes(pack(message))

@@ -60,7 +60,7 @@ def test_the_route_that_aborted_has_the_reason_and_the_others_are_measured(abort
 @needs("torch", "jax")
 def test_a_worker_that_is_killed_from_outside_is_recorded_and_the_next_framework_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    arguments = ("frameworks", "torch", "jax", "--device", "host", "--sizes", "1MiB", "--budget", "3s")
+    arguments = ("frameworks", "torch", "jax", "--device", "host", "--sizes", "1MiB,64MiB", "--budget", "3s")
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--precision", "0.0001%", "--export-json", str(path)],
         stdout=subprocess.PIPE,
@@ -104,7 +104,7 @@ def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None
 @needs("torch", "tensorflow")
 def test_ctrl_c_while_a_framework_is_measured_keeps_what_there_is_and_starts_no_other(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    arguments = ("frameworks", "torch", "tensorflow", "--device", "host", "--sizes", "1MiB", "--budget", "60s")
+    arguments = ("frameworks", "torch", "tensorflow", "--device", "host", "--sizes", "1MiB,64MiB", "--budget", "60s")
     result = interrupt_when("PyTorch: measuring", *arguments, "--precision", "0.0001%", "--export-json", str(path))
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
