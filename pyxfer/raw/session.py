@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 from pyxfer.errors import (
     CancelledError,
     CleanupWarning,
-    CudaError,
     CudaMemoryError,
-    CudaUnavailableError,
-    DeviceLostError,
     DeviceTimeoutError,
     PyxferError,
     UsageError,
@@ -31,8 +28,8 @@ from pyxfer.raw.arena import check_room
 from pyxfer.raw.assemble import Assembler, Collected, curves
 from pyxfer.raw.circumstances import circumstances
 from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
+from pyxfer.raw.preparing import prepare
 from pyxfer.raw.request import DEFAULT_BUDGET_S, DEFAULT_PRECISION, DEFAULT_SIZES, Request, make_request
-from pyxfer.raw.subjects import RawSubject, make_subject
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import AUTO, why_not
 from pyxfer.raw.workshop import Workshop
@@ -220,22 +217,7 @@ class Session:
                 continue
             text = f"verifying {found.way.route} {found.way.direction} {format_size(found.nbytes)}"
             self._on_progress(Progress("preparing", done / len(self._collected), text))
-            self._prepare_one(found, done)
-
-    def _prepare_one(self, found: Collected, number: int) -> None:
-        shop = self._workshop
-        try:
-            subject: RawSubject = make_subject(
-                shop.engine, found.way, found.nbytes, shop.arena, shop.copier(found.way.streams), shop.device
-            )
-            found.first_s = Fact(subject.calibrate())
-            found.verified = subject.verify(self._request.seed + number)
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except CudaError as error:
-            found.unavailable = str(error)
-        else:
-            found.subject = subject
+            prepare(found, self._workshop, self._request.seed + done)
 
     def _group(self, nbytes: int) -> Group:
         members = [found for found in self._collected if found.nbytes == nbytes and found.subject is not None]

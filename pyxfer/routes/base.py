@@ -5,8 +5,9 @@ A framework's module imports the framework inside functions only; they run in a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer.errors import PyxferError
@@ -159,3 +160,19 @@ class Framework:
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu_distributions: tuple[str, ...] = ()
     """Distributions of which one has to be installed for a GPU, where that is not the framework's own."""
+
+
+def installed_version(distributions: Sequence[str]) -> str | None:
+    """The version of the first one that is installed, with its name where it is not the usual one."""
+    for number, name in enumerate(distributions):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        return version if number == 0 else f"{version} ({name})"
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

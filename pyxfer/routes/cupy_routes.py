@@ -8,7 +8,7 @@ from typing import Any
 
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import cupy_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line
 
 _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
@@ -24,7 +24,7 @@ def _start(device: int | None, setting: str) -> Started:
         raise RefusedError("CuPy is not installed: pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13") from error
     except (ImportError, OSError) as error:
         raise RefusedError(
-            f"CuPy is installed and cannot be imported: {_first_line(error.__cause__ or error)}"
+            f"CuPy is installed and cannot be imported: {first_line(error.__cause__ or error)}"
         ) from error
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     return Started(str(cupy.__version__), _choose_device(cupy, device), settings)
@@ -39,12 +39,8 @@ def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
         cupy.zeros(1, cupy.uint8).get()
         version = cupy.cuda.runtime.runtimeGetVersion()
     except (RuntimeError, ImportError, OSError) as error:
-        return unknown(f"CuPy cannot use GPU {device}: {_first_line(error)}")
+        return unknown(f"CuPy cannot use GPU {device}: {first_line(error)}")
     return Fact(f"{version // 1000}.{version % 1000 // 10}")
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 _ROUTES = (

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyxfer.routes.base import RefusedError, Transfer, Where
 from pyxfer.routes.place import IMAGE_SHAPE
+from pyxfer.routes.shared_transfers import ImageRow, Slots
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer.routes.place import Place
     from pyxfer.sampling.streams import StreamLike
-
-# Three pieces of page-locked memory take turns: more than two sizes, so that none waits in a cache for the DMA.
-SLOTS = 3
 
 
 class CupyTransfer(Transfer):
@@ -69,7 +66,7 @@ class FromPinned(Upload):
 
     def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(place, shape)
-        self._slots = Slots(place.nbytes)
+        self._slots = pinned_slots(place.nbytes)
 
     def write(self, data: NDArray[Any]) -> None:
         """To all arrays, whichever is next."""
@@ -114,14 +111,12 @@ class SetPinned(FromPinned):
         self.result = self.target
 
 
-class ImageBatch(CupyTransfer):
+class ImageBatch(ImageRow, CupyTransfer):
     """A batch of images to the GPU by `cupy.asarray`, cast there, and one row of pixels read back."""
 
     def __init__(self, place: Place, way: type[Upload]) -> None:
         super().__init__(place)
-        place.check_images()
         self._way = way(place, (place.batch, *IMAGE_SHAPE))
-        self._row: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
         """As the way has it."""
@@ -133,27 +128,12 @@ class ImageBatch(CupyTransfer):
 
     def run(self) -> None:
         """Reading back waits for everything before it."""
-        self._row = self.cupy.asarray(self._way.source).astype(self.cupy.float32)[0, 0]
-        self.result = self._row.get()
+        self.row = self.cupy.asarray(self._way.source).astype(self.cupy.float32)[0, 0]
+        self.result = self.row.get()
 
     def where(self) -> Where:
         """Where the row lay before it was read back."""
-        return "gpu" if isinstance(self._row, self.cupy.ndarray) else "cpu"
-
-    def arrived(self) -> NDArray[Any]:
-        """The row."""
-        found: NDArray[Any] = self.result
-        return found
-
-    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The first row of pixels of the first image."""
-        _, width, channels = IMAGE_SHAPE
-        return data[: width * channels].astype(np.float32).reshape(width, channels)
-
-    def release(self) -> None:
-        """The row is a view, and would keep the batch."""
-        super().release()
-        self._row = None
+        return "gpu" if isinstance(self.row, self.cupy.ndarray) else "cpu"
 
 
 class Get(CupyTransfer):
@@ -182,7 +162,7 @@ class GetPinned(Get):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._slots = Slots(place.nbytes)
+        self._slots = pinned_slots(place.nbytes)
         self._target = self._slots.take()
         try:
             self.array.get(out=self._target, blocking=False)
@@ -232,20 +212,8 @@ class Ingest(Transfer):
         return found
 
 
-class Slots:
-    """Arrays in page-locked memory that take turns."""
+def pinned_slots(nbytes: int) -> Slots:
+    """Arrays in page-locked memory of CuPy's pool."""
+    import cupyx
 
-    def __init__(self, nbytes: int) -> None:
-        import cupyx
-
-        self._arrays = [cupyx.empty_pinned(nbytes, np.uint8) for _ in range(SLOTS)]
-        self._turns = itertools.cycle(self._arrays)
-
-    def take(self) -> Any:
-        """The one whose turn it is."""
-        return next(self._turns)
-
-    def fill(self, data: NDArray[Any]) -> None:
-        """All of them."""
-        for array in self._arrays:
-            array[:] = data
+    return Slots(lambda: cupyx.empty_pinned(nbytes, np.uint8))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from importlib import metadata
 from typing import Any
 
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import jax_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, installed_version
 
 NOSTAGE = "nostage"
 _PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -82,7 +81,7 @@ def _narrow(jax: Any, device: int | None) -> None:
 def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     if device is None:
         return unknown("no GPU was asked for")
-    if not any(is_installed(name) for name in _PLUGINS):
+    if installed_version(_PLUGINS) is None:
         return unknown(f"jax {jax.__version__} is installed without its CUDA plugin: pip install 'jax[cuda13]'")
     try:
         found = ways.find_gpu(jax, device)
@@ -93,15 +92,6 @@ def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     if number is None:
         return unknown(f"JAX's GPU backend is not CUDA's: {version}")
     return Fact(f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}")
-
-
-def is_installed(distribution: str) -> bool:
-    """Whether this Python has it."""
-    try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 _H2D = (

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer.routes.base import RefusedError, Transfer, Where
-from pyxfer.routes.place import IMAGE_SHAPE, SourceKind
+from pyxfer.routes.base import RefusedError, Transfer, Where, first_line
+from pyxfer.routes.place import SourceKind
+from pyxfer.routes.shared_transfers import ImageRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,7 +112,7 @@ class PinnedHostToDevice(Upload):
         self.source = None
 
 
-class ImageBatch(JaxTransfer):
+class ImageBatch(ImageRow, JaxTransfer):
     """A batch of images to the GPU by `jax.device_put`, cast there, and one row of pixels read back."""
 
     waits = False
@@ -119,10 +120,8 @@ class ImageBatch(JaxTransfer):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        place.check_images()
         self.source: Any = None
         self._first_row = self.jax.jit(_first_row)
-        self._row: Any = None
 
     def refresh(self) -> None:
         """The next piece of memory."""
@@ -130,27 +129,12 @@ class ImageBatch(JaxTransfer):
 
     def run(self) -> None:
         """Reading back waits for everything before it."""
-        self._row = self._first_row(self.jax.device_put(self.source, self.device))
-        self.result = np.asarray(self._row)
+        self.row = self._first_row(self.jax.device_put(self.source, self.device))
+        self.result = np.asarray(self.row)
 
     def where(self) -> Where:
         """Where the row lay before it was read back."""
-        return place_of(self._row)
-
-    def arrived(self) -> NDArray[Any]:
-        """The row."""
-        found: NDArray[Any] = self.result
-        return found
-
-    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The first row of pixels of the first image."""
-        _, width, channels = IMAGE_SHAPE
-        return data[: width * channels].astype(np.float32).reshape(width, channels)
-
-    def release(self) -> None:
-        """The row keeps the value that was read."""
-        super().release()
-        self._row = None
+        return place_of(self.row)
 
 
 class ImageBatchPinned(ImageBatch):
@@ -287,7 +271,7 @@ def find_gpu(jax: Any, index: int) -> Any:
     try:
         devices = jax.local_devices(backend="gpu")
     except (RuntimeError, AssertionError) as error:
-        raise RefusedError(f"JAX sees no GPU: {str(error).partition(chr(10))[0] or type(error).__name__}") from error
+        raise RefusedError(f"JAX sees no GPU: {first_line(error)}") from error
     for device in devices:
         if device.local_hardware_id == index:
             return device
@@ -305,8 +289,9 @@ def find_cpu(jax: Any) -> Any:
     try:
         return jax.local_devices(backend="cpu")[0]
     except (RuntimeError, AssertionError) as error:
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise RefusedError(f"JAX has no CPU device ({why}): add cpu to JAX_PLATFORMS, or unset it") from error
+        raise RefusedError(
+            f"JAX has no CPU device ({first_line(error)}): add cpu to JAX_PLATFORMS, or unset it"
+        ) from error
 
 
 def sharding(jax: Any, device: Any, kind: str) -> Any:

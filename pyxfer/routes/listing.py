@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from pyxfer import raw
 from pyxfer.model import Direction, Memory
 from pyxfer.native import Choice, choose
-from pyxfer.routes.base import Framework, Route
+from pyxfer.routes.base import Framework, Route, installed_version
 from pyxfer.routes.registry import all_names, load_framework
 
 _RAW_CALLS = {"memcpy": "cudaMemcpy", "async": "cudaMemcpyAsync", "batch": "cudaMemcpyBatchAsync"}
@@ -55,7 +53,7 @@ def list_frameworks(choice: Choice) -> tuple[FrameworkStatus, ...]:
 
 
 def _framework_status(framework: Framework, choice: Choice) -> FrameworkStatus:
-    version = _installed(framework.distributions) if framework.distributions else "your own"
+    version = installed_version(framework.distributions) if framework.distributions else "your own"
     absent = "" if version else f"{framework.title} is not installed"
     no_gpu = choice.reason or _without_cuda(framework, version or "")
     lines = tuple(_line(framework, route, absent, no_gpu) for route in framework.routes)
@@ -82,20 +80,9 @@ def _without_cuda(framework: Framework, version: str) -> str:
     """Why the installed build can use no GPU, as far as its packages tell."""
     if "+cpu" in version or version.endswith("(tensorflow-cpu)"):
         return f"{framework.title} {version} was built without CUDA"
-    if framework.gpu_distributions and not _installed(framework.gpu_distributions):
+    if framework.gpu_distributions and not installed_version(framework.gpu_distributions):
         return f"{framework.title} has no CUDA plugin here: install one of {', '.join(framework.gpu_distributions)}"
     return ""
-
-
-def _installed(distributions: Sequence[str]) -> str | None:
-    """The version of the first one that is installed, with its name where it is not the usual one."""
-    for number, name in enumerate(distributions):
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-        return version if number == 0 else f"{version} ({name})"
-    return None
 
 
 def _raw_line(route: raw.RouteStatus) -> RouteStatus:

@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer.routes import tensorflow_tensors as tensors
-from pyxfer.routes.base import Transfer, Where
-from pyxfer.routes.place import IMAGE_SHAPE
+from pyxfer.routes.base import Where
+from pyxfer.routes.shared_transfers import ImageRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pyxfer.routes.place import Place, SourceKind
 
-ROW_SHAPE = IMAGE_SHAPE[1:]
-ROW_BYTES = ROW_SHAPE[0] * ROW_SHAPE[1]
 
-
-class Images(Transfer):
+class Images(ImageRow):
     """What every route of the workload shares: new images for every trial, and the row before it was read back."""
 
     kind: SourceKind = "pageable"
 
     def __init__(self, place: Place) -> None:
-        place.check_images()
         super().__init__(place)
         self.tf = tensors.import_tensorflow()
         tensors.require_gpu(self.tf)
         self.images: NDArray[np.uint8] = place.images(self.kind)
-        self.row: Any = None
 
     def refresh(self) -> None:
         self.images = self.place.images(self.kind)
@@ -48,16 +43,6 @@ class Images(Transfer):
     def where(self) -> Where:
         """Where the row lay before it was read back."""
         return tensors.where_is(self.row)
-
-    def arrived(self) -> NDArray[Any]:
-        return np.asarray(self.result)
-
-    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        return data[:ROW_BYTES].astype(np.float32).reshape(ROW_SHAPE)
-
-    def release(self) -> None:
-        super().release()
-        self.row = None
 
 
 class ImagesFunction(Images):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyxfer.routes.base import RefusedError, Transfer, Where
-from pyxfer.routes.torch_transfers import Slots, TorchTransfer, place_of
+from pyxfer.routes.torch_transfers import TorchTransfer, pinned_slots, place_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class CopyToPinned(Download):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._slots = Slots(self.torch, place.nbytes)
+        self._slots = pinned_slots(self.torch, place.nbytes)
         self._target = self._slots.take()
 
     def refresh(self) -> None:

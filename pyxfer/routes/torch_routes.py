@@ -9,7 +9,7 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import torch_host_transfers as home
 from pyxfer.routes import torch_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line
 
 # The old name of the first is still read.
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
@@ -47,7 +47,7 @@ def _choose_device(torch: Any, device: int | None) -> Fact[str]:
         torch.cuda.set_device(device)
         torch.zeros(1, device=torch.device("cuda", device)).item()
     except (RuntimeError, AssertionError) as error:
-        return unknown(f"PyTorch cannot use GPU {device}: {next(iter(str(error).splitlines()), type(error).__name__)}")
+        return unknown(f"PyTorch cannot use GPU {device}: {first_line(error)}")
     return Fact(str(torch.version.cuda))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from pyxfer.routes.base import RefusedError, Transfer, Where
 from pyxfer.routes.place import IMAGE_SHAPE
+from pyxfer.routes.shared_transfers import ImageRow, Slots
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyxfer.routes.place import Place
     from pyxfer.sampling.streams import StreamLike
 
-# Three pieces of page-locked memory take turns: more than two sizes, so that none waits in a cache for the DMA.
-SLOTS = 3
 # Pictures of four channels, so that every power of two from 4 KiB on is a whole number of them.
 PICTURE = (4, 32, 32)
 PICTURE_BYTES = 4 * 32 * 32
@@ -100,7 +99,7 @@ class PinnedNonBlocking(Upload):
 
     def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(place, shape)
-        self._slots = Slots(self.torch, place.nbytes)
+        self._slots = pinned_slots(self.torch, place.nbytes)
 
     def write(self, data: NDArray[Any]) -> None:
         """To all tensors, whichever is next."""
@@ -217,14 +216,12 @@ class LoaderPinned(Upload):
             self.result = batch.to(self.device, non_blocking=True)
 
 
-class ImageBatch(TorchTransfer):
+class ImageBatch(ImageRow, TorchTransfer):
     """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
 
     def __init__(self, place: Place, way: type[Upload]) -> None:
         super().__init__(place)
-        place.check_images()
         self.way = way(place, (place.batch, *IMAGE_SHAPE))
-        self._row: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
         """As the way has it."""
@@ -236,46 +233,19 @@ class ImageBatch(TorchTransfer):
 
     def run(self) -> None:
         """Reading back waits for everything before it; a batch that was cast on its way is cast no more."""
-        self._row = self.way.upload().to(self.torch.float32)[0, 0]
-        self.result = self._row.cpu().numpy()
+        self.row = self.way.upload().to(self.torch.float32)[0, 0]
+        self.result = self.row.cpu().numpy()
 
     def where(self) -> Where:
         """Where the row lay before it was read back."""
-        return place_of(self._row)
-
-    def arrived(self) -> NDArray[Any]:
-        """The row."""
-        found: NDArray[Any] = self.result
-        return found
-
-    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The first row of pixels of the first image."""
-        _, width, channels = IMAGE_SHAPE
-        return data[: width * channels].astype(np.float32).reshape(width, channels)
-
-    def release(self) -> None:
-        """The row is a view, and would keep the batch."""
-        super().release()
-        self._row = None
-
-
-class Slots:
-    """Tensors in page-locked memory that take turns."""
-
-    def __init__(self, torch: Any, nbytes: int) -> None:
-        self._tensors = [torch.empty(nbytes, dtype=torch.uint8, pin_memory=True) for _ in range(SLOTS)]
-        self._turns = itertools.cycle(self._tensors)
-
-    def take(self) -> Any:
-        """The one whose turn it is."""
-        return next(self._turns)
-
-    def fill(self, data: NDArray[Any]) -> None:
-        """All of them."""
-        for tensor in self._tensors:
-            tensor.numpy()[:] = data
+        return place_of(self.row)
 
 
 def place_of(tensor: Any) -> Where:
     """As the tensor says."""
     return "gpu" if tensor.device.type == "cuda" else "cpu"
+
+
+def pinned_slots(torch: Any, nbytes: int) -> Slots:
+    """Tensors that were made page-locked."""
+    return Slots(lambda: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True))

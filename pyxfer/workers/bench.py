@@ -11,7 +11,6 @@ import msgspec
 
 from pyxfer.errors import (
     CancelledError,
-    CudaError,
     CudaUnavailableError,
     DeviceLostError,
     DeviceTimeoutError,
@@ -26,7 +25,7 @@ from pyxfer.model import Device, Direction, Fact, Measurement, Memory, Placement
 from pyxfer.native import Choice
 from pyxfer.raw.arena import check_room
 from pyxfer.raw.assemble import Assembler, Collected, ceiling_trials
-from pyxfer.raw.subjects import make_subject
+from pyxfer.raw.preparing import prepare
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import Way
 from pyxfer.raw.workshop import Workshop
@@ -159,7 +158,7 @@ class Bench:
         everything = len(self._raw) + len(self._found)
         for number, raw in enumerate(self._raw):
             self._step(send, number / everything, raw.way.route, raw.nbytes)
-            self._prepare_raw(raw, number)
+            prepare(raw, self._shop, self._task.seed + number)
         for number, found in enumerate(self._found, start=len(self._raw)):
             self._step(send, number / everything, found.route.name, found.nbytes)
             if found.unavailable is None:
@@ -169,21 +168,6 @@ class Bench:
         if self.cancelled.is_set():
             raise CancelledError("the measurement was asked to end")
         send(Doing("preparing", done, f"verifying {route} {format_size(nbytes)}"))
-
-    def _prepare_raw(self, raw: Collected, number: int) -> None:
-        shop = self._shop
-        try:
-            subject = make_subject(
-                shop.engine, raw.way, raw.nbytes, shop.arena, shop.copier(raw.way.streams), shop.device
-            )
-            raw.first_s = Fact(subject.calibrate())
-            raw.verified = subject.verify(self._task.seed + number)
-        except (CudaUnavailableError, DeviceLostError):
-            raise
-        except CudaError as error:
-            raw.unavailable = str(error)
-        else:
-            raw.subject = subject
 
     def _prepare_route(self, found: Found, number: int, marker: Marker) -> None:
         """A route that cannot be had, or fails, says so in its row; the others go on."""
@@ -206,7 +190,7 @@ class Bench:
             found.first_s = Fact(subject.warm())
             found.verified, found.aliased = subject.verify(self._task.seed + 2 * number)
             if found.verified.value is False:  # how long it takes to be wrong is nobody's figure
-                self._subjects.pop(id(found)).close()
+                self._drop(found)
         except (CancelledError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, ForkedError):
             raise
         except BaseException as error:  # noqa: BLE001 - it may raise anything, and the row says what
@@ -219,7 +203,13 @@ class Bench:
 
     def _give_up(self, found: Found, why: str) -> None:
         found.unavailable = why
-        self._subjects.pop(id(found), None)
+        self._drop(found)
+
+    def _drop(self, found: Found) -> None:
+        """It takes no part in the rounds, and holds no events."""
+        subject = self._subjects.pop(id(found), None)
+        if subject is not None:
+            subject.close()
 
     def _sample(self, send: Send) -> None:
         task = self._task

@@ -12,7 +12,8 @@ import numpy as np
 from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
 from pyxfer.model import Fact, Side, Trial
 from pyxfer.raw.ways import Way
-from pyxfer.routes.base import Transfer
+from pyxfer.routes.base import Transfer, first_line
+from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.sampling.bracket import Bracket, HostClock
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyxfer.routes.place import Place
     from pyxfer.workers.marker import Marker
 
-HOST_COPY = "raw.host-copy"
 ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
 # The first call may compile, the second may still grow a pool.
 WARM_CALLS = 2
@@ -116,12 +116,16 @@ class RouteSubject:
 
     def _untimed(self) -> None:
         """One call that nobody looks at."""
+        self._run_and_wait()
+        self._transfer.release()
+
+    def _run_and_wait(self) -> None:
+        """One call, and the device idle after it."""
         self._transfer.refresh()
         self._transfer.run()
         if self._waits is not None:
             self._waits()
         self._engine.synchronize(self._place.device)
-        self._transfer.release()
 
     def warm(self) -> float:
         """The first runs, untimed but for the very first; returns its seconds."""
@@ -156,11 +160,7 @@ class RouteSubject:
 
     def _run_and_compare(self, data: NDArray[np.uint8]) -> tuple[bool, bool]:
         transfer = self._transfer
-        transfer.refresh()
-        transfer.run()
-        if self._waits is not None:
-            self._waits()
-        self._engine.synchronize(self._place.device)
+        self._run_and_wait()
         self._check_place()
         arrived, expected = transfer.arrived(), transfer.expected(data)
         aliased = self.route.direction == "ingest" and self._place.lent(arrived)
@@ -185,7 +185,7 @@ class RouteSubject:
 
 def anchor_of(route: Route) -> str:
     """What it is compared with: queued copies of pinned memory, or of what stays on the host one NumPy copy."""
-    return HOST_COPY if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
+    return HOST_COPY.name if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
 
 
 def side_of(route: Route) -> Side:
@@ -197,8 +197,8 @@ def in_words(error: BaseException) -> str:
     """An exception of a framework as one sentence."""
     if isinstance(error, PyxferError):
         return str(error)
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+    kind, first = type(error).__name__, first_line(error)
+    return kind if first == kind else f"{kind}: {first}"
 
 
 def _same(arrived: NDArray[Any], expected: NDArray[Any]) -> bool:

@@ -11,13 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 import msgspec
 
-from pyxfer.model import Fact, Measurement, Remark, WorkerEnding, unknown
+from pyxfer.model import Measurement, Remark, WorkerEnding
 from pyxfer.units import format_seconds, format_size
 from pyxfer.workers.marker import Mark, Marker
 from pyxfer.workers.messages import (
@@ -71,7 +71,6 @@ class Outcome:
     log: tuple[str, ...] = ()
     guilty: Mark | None = None
     duration_s: float = 0.0
-    version: Fact[str] = field(default_factory=lambda: unknown("it was not started"))
 
 
 @dataclass(frozen=True)

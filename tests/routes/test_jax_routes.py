@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from route_checks import HostPlace, a_place, break_import, copies_touched, import_or_skip, usual_directions, verify
 
-from pyxfer.routes import jax_routes, jax_transfers
-from pyxfer.routes.base import RefusedError
+from pyxfer.routes import jax_transfers
+from pyxfer.routes.base import RefusedError, installed_version
 from pyxfer.routes.jax_routes import FRAMEWORK, NOSTAGE
 from pyxfer.routes.place import IMAGE_BYTES
 
@@ -93,14 +93,14 @@ def test_ingest_alone_asks_for_no_gpu(jax: Any) -> None:
 
 
 def test_without_its_plugin_jax_says_what_is_missing(jax: Any) -> None:
-    if any(jax_routes.is_installed(name) for name in FRAMEWORK.gpu_distributions):
+    if installed_version(FRAMEWORK.gpu_distributions):
         pytest.skip("JAX's CUDA plugin is installed")
     reason = FRAMEWORK.start(0, "").cuda.reason
     assert reason == f"jax {jax.__version__} is installed without its CUDA plugin: pip install 'jax[cuda13]'"
 
 
 def test_a_gpu_that_jax_does_not_see_is_refused(jax: Any) -> None:
-    if any(jax_routes.is_installed(name) for name in FRAMEWORK.gpu_distributions):
+    if installed_version(FRAMEWORK.gpu_distributions):
         pytest.skip("JAX's CUDA plugin is installed")
     with pytest.raises(RefusedError, match=r"^JAX sees no GPU: Unknown backend: 'gpu' requested"):
         jax_transfers.find_gpu(jax, 0)
