@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -160,6 +161,10 @@ class Framework:
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu_distributions: tuple[str, ...] = ()
     """Distributions of which one has to be installed for a GPU, where that is not the framework's own."""
+
+
+# What is the same in every row of a table for what stays in host memory.
+ingest_route = partial(Route, direction="ingest", dma="none", returns="done", bracket="host")
 
 
 def installed_version(distributions: Sequence[str]) -> str | None:

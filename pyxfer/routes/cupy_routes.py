@@ -8,7 +8,7 @@ from typing import Any
 
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import cupy_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line, ingest_route
 
 _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
@@ -43,86 +43,73 @@ def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
     return Fact(f"{version // 1000}.{version % 1000 // 10}")
 
 
+_onto_gpu = partial(Route, direction="h2d", bracket="stream")
+_off_gpu = partial(Route, direction="d2h", bracket="stream")
+
 _ROUTES = (
-    Route(
+    _onto_gpu(
         name="cupy.asarray",
         call="cupy.asarray(x)",
-        direction="h2d",
         memory="pageable",
         host_copies=1,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.Asarray,
         image_batch=partial(ways.ImageBatch, way=ways.Asarray),
         usual=True,
     ),
-    Route(
+    _onto_gpu(
         name="cupy.asarray-pinned",
         call="cupy.asarray(pinned)",
-        direction="h2d",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.AsarrayPinned,
         image_batch=partial(ways.ImageBatch, way=ways.AsarrayPinned),
     ),
-    Route(
+    _onto_gpu(
         name="cupy.set",
         call="array.set(x)",
-        direction="h2d",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="staged",
-        bracket="stream",
         copy=ways.Set,
     ),
-    Route(
+    _onto_gpu(
         name="cupy.set-pinned",
         call="array.set(pinned)",
-        direction="h2d",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.SetPinned,
     ),
-    Route(
+    _off_gpu(
         name="cupy.get",
         call="array.get()",
-        direction="d2h",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="done",
-        bracket="stream",
         copy=ways.Get,
         usual=True,
     ),
-    Route(
+    _off_gpu(
         name="cupy.get-pinned",
         call="array.get(out=pinned, blocking=False)",
-        direction="d2h",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.GetPinned,
     ),
-    Route(
+    ingest_route(
         name="cupy.ingest",
         call="cupyx.empty_pinned(x.shape, x.dtype)[...] = x",
-        direction="ingest",
         memory="pinned",
         host_copies=1,
-        dma="none",
-        returns="done",
-        bracket="host",
         copy=ways.Ingest,
         usual=True,
     ),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from functools import partial
 from typing import Any
 
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import jax_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, installed_version
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route, installed_version
 
 NOSTAGE = "nostage"
 _PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -94,105 +95,88 @@ def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     return Fact(f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}")
 
 
+_onto_gpu = partial(Route, direction="h2d", bracket="drained")
+_off_gpu = partial(Route, direction="d2h", bracket="drained")
+
 _H2D = (
-    Route(
+    _onto_gpu(
         name="jax.device-put",
         call="jax.device_put(x)",
-        direction="h2d",
         memory="pageable",
         host_copies=1,
         dma="pinned",
         returns="queued",
-        bracket="drained",
         copy=ways.DevicePut,
         image_batch=ways.ImageBatch,
         usual=True,
     ),
-    Route(
+    _onto_gpu(
         name="jax.device-put-pinned",
         call="jax.device_put(pinned)",
-        direction="h2d",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="drained",
         copy=ways.DevicePutPinned,
         image_batch=ways.ImageBatchPinned,
     ),
-    Route(
+    _onto_gpu(
         name="jax.device-put-nostage",
         call="jax.device_put(x), should_stage_host_to_device_transfers:false",
-        direction="h2d",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="queued",
-        bracket="drained",
         copy=ways.DevicePutUnstaged,
         setting=NOSTAGE,
     ),
-    Route(
+    _onto_gpu(
         name="jax.pinned-host-to-device",
         call='jax.device_put(x_in_pinned_host, SingleDeviceSharding(gpu, memory_kind="device"))',
-        direction="h2d",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="drained",
         copy=ways.PinnedHostToDevice,
     ),
 )
 
 _D2H = (
-    Route(
+    _off_gpu(
         name="jax.asarray",
         call="np.asarray(x)",
-        direction="d2h",
         memory="pageable",
         host_copies=1,
         dma="pinned",
         returns="done",
-        bracket="drained",
         copy=ways.Asarray,
         usual=True,
     ),
-    Route(
+    _off_gpu(
         name="jax.to-pinned-host",
         call='jax.device_put(x, SingleDeviceSharding(gpu, memory_kind="pinned_host"))',
-        direction="d2h",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="drained",
         copy=ways.ToPinnedHost,
     ),
 )
 
 _INGEST = (
-    Route(
+    ingest_route(
         name="jax.ingest",
         call="with jax.default_device(cpu): jnp.asarray(x)",
-        direction="ingest",
         memory="pageable",
         host_copies=2,
-        dma="none",
-        returns="done",
-        bracket="host",
         copy=ways.IngestAsarray,
         usual=True,
     ),
-    Route(
+    ingest_route(
         name="jax.ingest-device-put",
         call="jax.device_put(aligned, cpu)",
-        direction="ingest",
         memory="pageable",
         host_copies=0,
-        dma="none",
-        returns="done",
-        bracket="host",
         copy=ways.IngestDevicePut,
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import tensorflow_images as images
 from pyxfer.routes import tensorflow_transfers as transfers
-from pyxfer.routes.base import Framework, RefusedError, Route, Started
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route
 from pyxfer.routes.tensorflow_tensors import import_tensorflow
 
 # All host memory that TensorFlow allocates for its own tensors is page-locked under it.
@@ -35,7 +35,7 @@ VARIABLES = (
 
 _onto_gpu = partial(Route, direction="h2d", returns="done", bracket="drained")
 _off_gpu = partial(Route, direction="d2h", memory="pageable", dma="pageable", returns="done", bracket="drained")
-_ingest = partial(Route, direction="ingest", memory="pageable", dma="none", returns="done", bracket="host")
+_ingest = partial(ingest_route, memory="pageable")
 
 ROUTES = (
     _onto_gpu(

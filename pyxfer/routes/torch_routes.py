@@ -9,7 +9,7 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import torch_host_transfers as home
 from pyxfer.routes import torch_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line, ingest_route
 
 # The old name of the first is still read.
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
@@ -55,174 +55,145 @@ def _images(way: type[ways.Upload]) -> partial[ways.ImageBatch]:
     return partial(ways.ImageBatch, way=way)
 
 
+_onto_gpu = partial(Route, direction="h2d", bracket="stream")
+_off_gpu = partial(Route, direction="d2h", bracket="stream")
+
 _H2D = (
-    Route(
+    _onto_gpu(
         name="torch.to",
         call='torch.from_numpy(x).to("cuda")',
-        direction="h2d",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="done",
-        bracket="stream",
         copy=ways.To,
         image_batch=_images(ways.To),
         usual=True,
     ),
-    Route(
+    _onto_gpu(
         name="torch.to-nonblocking",
         call='torch.from_numpy(x).to("cuda", non_blocking=True)',
-        direction="h2d",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="staged",
-        bracket="stream",
         copy=ways.ToNonBlocking,
     ),
-    Route(
+    _onto_gpu(
         name="torch.pin-to",
         call='torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)',
-        direction="h2d",
         memory="pageable",
         host_copies=1,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.PinTo,
         image_batch=_images(ways.PinTo),
     ),
-    Route(
+    _onto_gpu(
         name="torch.pinned-nonblocking",
         call='pinned.to("cuda", non_blocking=True)',
-        direction="h2d",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.PinnedNonBlocking,
         image_batch=_images(ways.PinnedNonBlocking),
     ),
-    Route(
+    _onto_gpu(
         name="torch.cast-blocking",
         call='torch.from_numpy(x).to("cuda", torch.float32)',
-        direction="h2d",
         memory="pageable",
         host_copies=1,
         dma="pageable",
         returns="done",
-        bracket="stream",
         copy=ways.CastBlocking,
         image_batch=_images(ways.CastBlocking),
         inflation=4.0,
     ),
-    Route(
+    _onto_gpu(
         name="torch.cast-nonblocking",
         call='torch.from_numpy(x).to("cuda", torch.float32, non_blocking=True)',
-        direction="h2d",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="staged",
-        bracket="stream",
         copy=ways.CastNonBlocking,
         image_batch=_images(ways.CastNonBlocking),
     ),
-    Route(
+    _onto_gpu(
         name="torch.noncontiguous",
         call='torch.from_numpy(wide)[:, ::2].to("cuda")',
-        direction="h2d",
         memory="pageable",
         host_copies=1,
         dma="pageable",
         returns="done",
-        bracket="stream",
         copy=ways.Noncontiguous,
     ),
-    Route(
+    _onto_gpu(
         name="torch.channels-last",
         call='torch.from_numpy(nchw).to("cuda", memory_format=torch.channels_last)',
-        direction="h2d",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="done",
-        bracket="stream",
         copy=ways.ChannelsLast,
     ),
-    Route(
+    _onto_gpu(
         name="torch.loader-pinned",
         call='for x in DataLoader(samples, 8, pin_memory=True): x.to("cuda", non_blocking=True)',
-        direction="h2d",
         memory="pageable",
         host_copies=2,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=ways.LoaderPinned,
     ),
 )
 
 _D2H = (
-    Route(
+    _off_gpu(
         name="torch.cpu",
         call="x.cpu()",
-        direction="d2h",
         memory="pageable",
         host_copies=0,
         dma="pageable",
         returns="done",
-        bracket="stream",
         copy=home.Cpu,
         usual=True,
     ),
-    Route(
+    _off_gpu(
         name="torch.copy-to-pinned",
         call="pinned.copy_(x, non_blocking=True)",
-        direction="d2h",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=home.CopyToPinned,
     ),
-    Route(
+    _off_gpu(
         name="torch.to-cpu-nonblocking",
         call='x.to("cpu", non_blocking=True)',
-        direction="d2h",
         memory="pinned",
         host_copies=0,
         dma="pinned",
         returns="queued",
-        bracket="stream",
         copy=home.ToCpuNonBlocking,
     ),
 )
 
 _INGEST = (
-    Route(
+    ingest_route(
         name="torch.ingest",
         call="torch.from_numpy(x)",
-        direction="ingest",
         memory="pageable",
         host_copies=0,
-        dma="none",
-        returns="done",
-        bracket="host",
         copy=home.FromNumpy,
         usual=True,
     ),
-    Route(
+    ingest_route(
         name="torch.ingest-copy",
         call="torch.tensor(x)",
-        direction="ingest",
         memory="pageable",
         host_copies=1,
-        dma="none",
-        returns="done",
-        bracket="host",
         copy=home.IngestCopy,
     ),
 )
