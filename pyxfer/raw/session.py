@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer.errors import (
@@ -35,14 +35,13 @@ from pyxfer.raw.ways import AUTO, why_not
 from pyxfer.raw.workshop import Workshop
 from pyxfer.sampling.exclusive import Presence, turn
 from pyxfer.sampling.interruptible import Ending, run_interruptible
-from pyxfer.sampling.progress import OnProgress, Progress, silent
+from pyxfer.sampling.progress import OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer.sampling.rounds import Group, Sampler
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from pyxfer.sampling.subject import Subject
 
-SaveTo = Callable[[Run], None]
 # No copy that a machine can hold takes this long; a device that does has hung.
 PATIENCE_S = 30.0
 # Often enough that a killed run loses little, seldom enough that writing is no part of the measurement.
@@ -85,7 +84,7 @@ def ceiling(
     found = find_device(choice.engine, 0 if device == HOST else device)
     check_room(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
     with turn(found.uuid.value or found.name):
-        return Session(choice, found, request, on_progress or silent, save_to or _nowhere).run()
+        return Session(choice, found, request, on_progress or silent, save_to or unsaved).run()
 
 
 class Session:
@@ -283,7 +282,3 @@ def _late(prepared_s: float) -> Remark:
 
 def _cache_bytes() -> int:
     return last_level_bytes().value or 0
-
-
-def _nowhere(_: Run) -> None:
-    """Nobody wants it saved."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pyxfer.model import Run
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -16,6 +18,13 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
+
+
+SaveTo = Callable[[Run], None]
+
+
+def unsaved(_: Run) -> None:
+    """Nobody wants it saved."""
 
 
 def silent(_: Progress) -> None:

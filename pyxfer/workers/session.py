@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -22,13 +22,12 @@ from pyxfer.routes.base import Framework
 from pyxfer.routes.published import published_for
 from pyxfer.routes.registry import load_framework
 from pyxfer.sampling.exclusive import Presence, turn
-from pyxfer.sampling.progress import OnProgress, Progress, silent
+from pyxfer.sampling.progress import OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer.workers.assemble import Found, RouteAssembler
 from pyxfer.workers.messages import Doing, Task
 from pyxfer.workers.request import DEFAULT_BUDGET_S, Request, make_request
 from pyxfer.workers.supervisor import STEP_PATIENCE_S, Outcome, Patience, Supervisor
 
-SaveTo = Callable[[Run], None]
 # A worker that crashes is started again without the route that did it; a framework that goes on crashing is left.
 MOST_STARTS = 4
 # About this part of a worker's time goes into preparing.
@@ -87,7 +86,7 @@ def frameworks(
     found = find_device(choice.engine, 0 if device == HOST else device)
     with turn(found.uuid.value or found.name):
         return Session(
-            choice, found, request, Patience(step_s=patience_s), on_progress or silent, save_to or _nowhere
+            choice, found, request, Patience(step_s=patience_s), on_progress or silent, save_to or unsaved
         ).run()
 
 
@@ -245,7 +244,3 @@ def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:
         duration_s=outcome.duration_s,
         remarks=outcome.remarks,
     )
-
-
-def _nowhere(_: Run) -> None:
-    """Nobody wants it saved."""

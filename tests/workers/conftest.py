@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from raw.conftest import meeting_place  # noqa: F401 - a fixture of these tests as well
 from workers import own_routes
 
 import pyxfer
 from pyxfer.routes import registry
-from pyxfer.sampling import exclusive
 
 RunOwn = Callable[..., pyxfer.Run]
-
-
-@pytest.fixture(autouse=True, scope="session")
-def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where processes that measure find each other, for this test run alone."""
-    folder = tmp_path_factory.mktemp("measuring")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exclusive, "_shared_folder", lambda: folder)
-        yield folder
 
 
 @pytest.fixture(autouse=True)
