@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from frameworks.installed import PATIENCE_S
-from workers.conftest import meeting_place, nothing_registered
+from raw.conftest import meeting_place
+from workers.conftest import nothing_registered
 
 import pyxfer
 
