@@ -8,7 +8,8 @@ from typing import Any
 
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import cupy_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line, ingest_route
+from pyxfer.routes.base import Framework, Route, Started, first_line, ingest_route
+from pyxfer.routes.importing import importing
 
 _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
@@ -16,16 +17,8 @@ _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 def _start(device: int | None, setting: str) -> Started:
     """No route of CuPy's asks for a setting."""
     del setting
-    try:
+    with importing("CuPy", "cupy", "pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"):
         import cupy
-    except ModuleNotFoundError as error:
-        if error.name != "cupy":
-            raise RefusedError(f"CuPy is installed and cannot be imported: {error}") from error
-        raise RefusedError("CuPy is not installed: pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13") from error
-    except (ImportError, OSError) as error:
-        raise RefusedError(
-            f"CuPy is installed and cannot be imported: {first_line(error.__cause__ or error)}"
-        ) from error
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     return Started(str(cupy.__version__), _choose_device(cupy, device), settings)
 

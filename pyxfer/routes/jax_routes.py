@@ -11,6 +11,7 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import jax_transfers as ways
 from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route, installed_version
+from pyxfer.routes.importing import importing
 
 NOSTAGE = "nostage"
 _PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
@@ -26,14 +27,8 @@ _VARIABLES = (
 
 
 def _start(device: int | None, setting: str) -> Started:
-    try:
+    with importing("JAX", "jax", "pip install 'jax[cuda13]', or 'jax[cuda12]'"):
         import jax
-    except ModuleNotFoundError as error:
-        if error.name != "jax":
-            raise RefusedError(f"JAX is installed and cannot be imported: {error}") from error
-        raise RefusedError("JAX is not installed: pip install 'jax[cuda13]', or 'jax[cuda12]'") from error
-    except (ImportError, OSError, RuntimeError) as error:  # jax and jaxlib that do not fit raise RuntimeError
-        raise RefusedError(f"JAX is installed and cannot be imported: {error}") from error
     if setting == NOSTAGE:
         _leave_staging_out(jax)
     _narrow(jax, device)

@@ -11,6 +11,7 @@ import numpy as np
 
 from pyxfer.errors import MeasurementError
 from pyxfer.routes.base import RefusedError, Where
+from pyxfer.routes.importing import importing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,14 +54,8 @@ def import_tensorflow() -> Any:
         RefusedError: it is not installed, or what is installed cannot be imported.
 
     """
-    try:
+    with importing("TensorFlow", "tensorflow", "pip install tensorflow"):
         import tensorflow
-    except ModuleNotFoundError as error:
-        if error.name == "tensorflow":
-            raise RefusedError("TensorFlow is not installed: pip install tensorflow") from error
-        raise RefusedError(f"TensorFlow is installed, but lacks a package that it needs: {error}") from error
-    except ImportError as error:
-        raise RefusedError(f"TensorFlow is installed, but cannot be imported: {error}") from error
     return tensorflow
 
 

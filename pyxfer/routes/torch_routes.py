@@ -9,7 +9,8 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import torch_host_transfers as home
 from pyxfer.routes import torch_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, first_line, ingest_route
+from pyxfer.routes.base import Framework, Route, Started, first_line, ingest_route
+from pyxfer.routes.importing import importing
 
 # The old name of the first is still read.
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
@@ -18,14 +19,8 @@ _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_
 def _start(device: int | None, setting: str) -> Started:
     """No route of PyTorch's asks for a setting."""
     del setting
-    try:
+    with importing("PyTorch", "torch", "pip install torch"):
         import torch
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise RefusedError(f"PyTorch is installed and cannot be imported: {error}") from error
-        raise RefusedError("PyTorch is not installed: pip install torch") from error
-    except (ImportError, OSError) as error:
-        raise RefusedError(f"PyTorch is installed and cannot be imported: {error}") from error
     cuda = _choose_device(torch, device)
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     settings["threads"] = str(torch.get_num_threads())
