@@ -65,5 +65,9 @@ class DeviceLostError(CudaError):
     """The device is gone or in an error state that only a new process can leave."""
 
 
+class TraceUnavailableError(PyxferError):
+    """The device's records cannot be had here; the text says why, and everything else goes on without them."""
+
+
 class CleanupWarning(ResourceWarning):
     """Something could not be released; the process goes on."""

@@ -1,6 +1,11 @@
 #pragma once
 
+#include "trace/library.hpp"
+
 #include <pybind11/pybind11.h>
+
+#include <string>
+#include <vector>
 
 /// One function a family of names. No logic here: words become types, results become objects, and
 /// the GIL is released around everything that may block.
@@ -11,10 +16,15 @@ void bind_device(pybind11::module_& module);
 void bind_memory(pybind11::module_& module);
 void bind_stream(pybind11::module_& module);
 void bind_copy(pybind11::module_& module);
+void bind_trace(pybind11::module_& module);
 
 /// What the module calls itself, and what only one of the two modules has; each defines its own.
 char const* runtime_word();
 void bind_runtime_own(pybind11::module_& module);
+
+/// Where its runtime's records come from, of the libraries that were asked for; each defines its
+/// own.
+std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& libraries);
 
 using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
 

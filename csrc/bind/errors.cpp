@@ -1,5 +1,6 @@
 #include "bind/bind.hpp"
 #include "cuda/error.hpp"
+#include "trace/error.hpp"
 
 #include <new>
 #include <system_error>
@@ -41,6 +42,8 @@ void translate(std::exception_ptr fault) {
     raise("CancelledError", error.what());
   } catch (forked_error const& error) {
     raise("ForkedError", error.what());
+  } catch (trace_unavailable_error const& error) {
+    raise("TraceUnavailableError", error.what());
   } catch (std::system_error const& error) {
     auto const made =
         py::module_::import("builtins").attr("OSError")(error.code().value(), error.what());

@@ -6,6 +6,13 @@ char const* runtime_word() { return "cuda"; }
 
 void bind_runtime_own(pybind11::module_& /*module*/) {}
 
+std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& libraries) {
+  std::vector<trace::candidate> candidates;
+  candidates.reserve(libraries.size());
+  for (auto const& name : libraries) { candidates.push_back(trace::shared_library(name)); }
+  return candidates;
+}
+
 }  // namespace pyxfer
 
 PYBIND11_MODULE(_cuda, module, pybind11::mod_gil_not_used()) { pyxfer::bind_everything(module); }

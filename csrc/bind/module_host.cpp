@@ -1,4 +1,5 @@
 #include "bind/module_body.hpp"
+#include "hostrt/activity_library.hpp"
 #include "hostrt/control.hpp"
 
 #include <pybind11/stl.h>
@@ -8,6 +9,25 @@ namespace py = pybind11;
 namespace pyxfer {
 
 char const* runtime_word() { return "host"; }
+
+std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& /*libraries*/) {
+  auto const open = [] { return trace::symbol_finder{hostrt::activity_function}; };
+  return {{"the host runtime", open}};
+}
+
+namespace {
+
+void bind_activity(py::module_& testing) {
+  testing.def("kernel", &hostrt::kernel, py::arg("name"), py::arg("seconds"), py::arg("stream"));
+  testing.def("mark", &hostrt::mark, py::arg("name"), py::arg("begin"));
+  testing.def("skew_clock", &hostrt::skew_clock, py::arg("ns_offset"), py::arg("ns_per_s"));
+  testing.def("refuse_activity", &hostrt::refuse_activity, py::arg("code"));
+  testing.def("refuse_kind", &hostrt::refuse_kind, py::arg("kind"), py::arg("code"));
+  testing.def("other_subscriber", &hostrt::other_subscriber, py::arg("there"));
+  testing.def("lose_records", &hostrt::lose_records, py::arg("count"));
+}
+
+}  // namespace
 
 void bind_runtime_own(py::module_& module) {
   auto testing = module.def_submodule(
@@ -37,6 +57,7 @@ void bind_runtime_own(py::module_& module) {
     return found;
   });
   testing.def("calls", &hostrt::calls);
+  bind_activity(testing);
   testing.def("reset", &hostrt::reset, release_gil());
 }
 

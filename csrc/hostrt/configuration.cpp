@@ -47,6 +47,7 @@ Number number_from(std::string const& text, Number least, Number most) {
 
 constexpr double longest_s = 1e6;
 constexpr double fastest_bytes_per_s = 1e15;
+constexpr int most_cupti_code = 999;
 constexpr int most_calls = 1'000'000'000;
 
 int code_from(std::string const& text) { return number_from(text, 1, cudaErrorApiFailureBase - 1); }
@@ -114,11 +115,16 @@ order read_devices(fields const& values) {
   return [count = number_from(values[0], 0, max_devices)] { set_device_count(count); };
 }
 
+order read_no_trace(fields const& values) {
+  expect_fields(values, 1);
+  return [code = number_from(values[0], 1, most_cupti_code)] { refuse_activity(code); };
+}
+
 std::map<std::string, order (*)(fields const&)> const& readers() {
   static auto const& known = *new std::map<std::string, order (*)(fields const&)>{
-      {"fail", read_fail},       {"lose", read_lose},       {"stall", read_stall},
-      {"link", read_link},       {"missing", read_missing}, {"no-driver", read_no_driver},
-      {"devices", read_devices},
+      {"fail", read_fail},       {"lose", read_lose},         {"stall", read_stall},
+      {"link", read_link},       {"missing", read_missing},   {"no-driver", read_no_driver},
+      {"devices", read_devices}, {"no-trace", read_no_trace},
   };
   return known;
 }
@@ -128,7 +134,9 @@ order read_order(std::string const& text) {
   auto const found = readers().find(text.substr(0, equals));
   if (equals == std::string::npos || found == readers().end()) {
     throw std::invalid_argument{
-        "'" + text + "' is none of fail=, lose=, stall=, link=, missing=, no-driver=, devices="};
+        "'" + text +
+        "' is none of fail=, lose=, stall=, link=, missing=, no-driver=, devices=, "
+        "no-trace="};
   }
   try {
     return found->second(split(text.substr(equals + 1), ':'));

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "activity_control.hpp"
 #include "configuration.hpp"
 #include "delay.hpp"
 #include "event.hpp"
@@ -100,6 +101,7 @@ void reset() {
   end_delays();
   restore_device();
   link().set({0, 0}, {0, 0});
+  reset_activity();
   this_thread() = {};
 }
 

@@ -19,6 +19,7 @@
 ///     missing=CALL                like `set_missing`
 ///     no-driver=CODE              like `set_no_driver`
 ///     devices=COUNT               like `set_device_count`
+///     no-trace=CODE               like `refuse_activity`
 ///
 /// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If any order cannot be read, none is
 /// carried out: a sentence on stderr says which, and every call returns cudaErrorInvalidValue.
@@ -72,6 +73,29 @@ void set_missing(std::string const& symbol, bool missing);
 /// 35 (no driver, or too old) or 100 (no device) from every call but those named at `lose_device`;
 /// 0 ends it.
 void set_no_driver(int code);
+
+/// Queues work that takes so long on a stream (by its handle), and records it as a kernel's.
+void kernel(std::string const& name, double seconds, std::uintptr_t stream);
+
+/// Records that a range of this thread begins, or that the last one of that name ends, as NVTX
+/// would.
+void mark(std::string const& name, bool begin);
+
+/// From now on the activity clock is `ns_offset` off, and moves by `ns_per_s` a second.
+void skew_clock(std::int64_t ns_offset, double ns_per_s);
+
+/// Subscribing to the records answers that code of CUPTI's (39: somebody else has; 35: not allowed;
+/// 15: the library does not fit the driver); 0 ends it.
+void refuse_activity(int code);
+
+/// Enabling that kind of record answers `code`, as in a library that does not know it.
+void refuse_kind(int kind, int code);
+
+/// Another profiler of this process has subscribed, or has ended.
+void other_subscriber(bool there);
+
+/// So many records more have been dropped for want of a buffer.
+void lose_records(std::size_t count);
 
 /// Everything live now. The default streams do not count.
 [[nodiscard]] std::vector<allocation> allocated();

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <type_traits>
 
+#include "activity_calls.hpp"
 #include "calls.hpp"
 #include "delay.hpp"
 #include "thread_state.hpp"
@@ -22,10 +23,10 @@ struct admission {
 
 [[nodiscard]] admission admit(std::size_t call);
 
-/// Runs the body of a driver call. A body that takes an `ordered_delay` is asynchronous and serves
-/// it on its stream; for every other body the call itself is delayed.
+/// Runs a call's body. A body that takes an `ordered_delay` is asynchronous and serves it on its
+/// stream; for every other body the call itself is delayed.
 template <std::size_t Call, typename Body>
-cudaError_t guarded(Body const& body) noexcept {
+cudaError_t unrecorded(Body const& body) noexcept {
   try {
     auto const admitted = admit(Call);
     if (!admitted.may_run) return admitted.code;
@@ -41,6 +42,16 @@ cudaError_t guarded(Body const& body) noexcept {
   } catch (std::bad_alloc const&) {
     return cudaErrorMemoryAllocation;
   } catch (std::system_error const&) { return cudaErrorOperatingSystem; }
+}
+
+/// Runs the body of a driver call.
+template <std::size_t Call, typename Body>
+cudaError_t guarded(Body const& body) noexcept {
+  if (!tracing()) return unrecorded<Call>(body);
+  recorded_call const told{Call};
+  auto const result = unrecorded<Call>(body);
+  told.returned(result);
+  return result;
 }
 
 /// The same for a runtime call, which remembers its error for cudaGetLastError.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 
 #include "control.hpp"
 #include "injection.hpp"
@@ -12,15 +13,21 @@
 
 namespace pyxfer::hostrt {
 
+/// When a copy has an engine to itself.
+struct crossing {
+  steady::time_point begin;
+  steady::time_point end;
+};
+
 /// The modelled link: one copy engine a device and direction, each doing one copy after the other.
 class modelled_link {
  public:
   void set(direction_model h2d, direction_model d2h);
 
-  /// Reserves the engine of that direction and returns when the copy will have arrived; in the past
-  /// where the direction is not modelled. `first` of a submission bears its latency.
-  [[nodiscard]] steady::time_point occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
-                                          bool first);
+  /// Reserves the engine of that direction; nothing where the direction is not modelled. `first` of
+  /// a submission bears its latency.
+  [[nodiscard]] std::optional<crossing> occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
+                                               bool first);
 
  private:
   struct direction {

@@ -55,6 +55,7 @@ cudaError_t plan_all(batch const& wanted, std::vector<transfer>& copies, std::si
       failed = i;
       return code;
     }
+    copy.asynchronous = true;
     if (copy.bytes != 0) copies.push_back(std::move(copy));
   }
   return cudaSuccess;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "activity.hpp"
 #include "entry.hpp"
 #include "loss.hpp"
 #include "memory_registry.hpp"
@@ -31,11 +32,28 @@ cudaError_t copy_blocking(transfer copy) {
   return copy.kind == cudaMemcpyDeviceToDevice ? cudaSuccess : synchronize({arrival});
 }
 
-stream_point queue_memset(std::shared_ptr<stream> const& on, void* to, int value, std::size_t bytes,
+struct memset_order {
+  void* to;
+  int value;
+  std::size_t bytes;
+  bool asynchronous;
+};
+
+void tell(memset_order const& order, activity_place const& where, activity_span const& when) {
+  auto const locked = memory().place(order.to, order.bytes) == placement::locked;
+  emit_set(where, when, locked ? activity_memory::pinned : activity_memory::device, order.bytes,
+           order.asynchronous);
+}
+
+stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const& order,
                           ordered_delay const& delay) {
+  activity_place const where{on->device(), on->id(), this_thread().correlation};
   return streams().enqueue(on, [=](std::uint64_t epoch) {
     delay.serve();
-    touch_memory(epoch, [&] { std::memset(to, value, bytes); });
+    auto const set = [&] { std::memset(order.to, order.value, order.bytes); };
+    auto const begin = told_time(where);
+    touch_memory(epoch, set);
+    if (where.correlation != 0 && is_current(epoch)) tell(order, where, {begin, told_time(where)});
   });
 }
 
@@ -63,6 +81,7 @@ cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaM
     if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
     if (count == 0) return cudaSuccess;
     auto const pageable = copy.pageable;
+    copy.asynchronous = true;
     auto const arrival = submit(on, {std::move(copy)}, delay);
     return pageable ? synchronize({arrival}) : cudaSuccess;
   });
@@ -73,7 +92,7 @@ cudaError_t cudaMemset(void* devPtr, int value, std::size_t count) {
     if (count == 0) return cudaSuccess;
     if (!can_set(devPtr, count)) return cudaErrorInvalidValue;
     auto const on = streams().legacy(this_thread().device);
-    auto const done = queue_memset(on, devPtr, value, count, ordered_delay{0});
+    auto const done = queue_memset(on, {devPtr, value, count, false}, ordered_delay{0});
     auto const on_host = memory().place(devPtr, count) == placement::locked;
     return on_host ? synchronize({done}) : cudaSuccess;
   });
@@ -85,7 +104,7 @@ cudaError_t cudaMemsetAsync(void* devPtr, int value, std::size_t count, cudaStre
     if (!on) return cudaErrorInvalidResourceHandle;
     if (count == 0) return cudaSuccess;
     if (!can_set(devPtr, count)) return cudaErrorInvalidValue;
-    queue_memset(on, devPtr, value, count, delay);
+    queue_memset(on, {devPtr, value, count, true}, delay);
     return cudaSuccess;
   });
 }

@@ -1,5 +1,6 @@
 #include <cuda_runtime_api.h>
 
+#include "activity.hpp"
 #include "entry.hpp"
 #include "host_memory.hpp"
 #include "memory_registry.hpp"
@@ -9,6 +10,14 @@
 using namespace pyxfer::hostrt;
 
 namespace {
+
+void tell(region const& memory, bool released) {
+  if (!tracing()) return;
+  auto const kind =
+      memory.kind == memory_kind::device ? activity_memory::device : activity_memory::pinned;
+  activity_place const where{memory.device, 0, this_thread().correlation};
+  emit_memory(where, kind, reinterpret_cast<void const*>(memory.address), memory.bytes, released);
+}
 
 cudaError_t allocate(void** address, std::size_t bytes, memory_kind kind) {
   if (address == nullptr) return cudaErrorInvalidValue;
@@ -23,6 +32,7 @@ cudaError_t allocate(void** address, std::size_t bytes, memory_kind kind) {
     return cudaErrorMemoryAllocation;
   }
   *address = pages;
+  tell({begin, bytes, kind, this_thread().device}, false);
   return cudaSuccess;
 }
 
@@ -34,6 +44,7 @@ cudaError_t release(void* address, Wanted const& wanted) {
   auto const removed = memory().remove(address, wanted);
   if (!removed) return cudaErrorInvalidValue;
   auto const result = synchronize(streams().pending_anywhere());
+  tell(*removed, true);
   unmap_pages(address, removed->bytes);
   return result;
 }

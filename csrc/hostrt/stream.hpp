@@ -29,7 +29,8 @@ using stream_work = std::function<void(std::uint64_t epoch)>;
 /// An in-order queue and the worker thread that empties it.
 class stream : public std::enable_shared_from_this<stream> {
  public:
-  stream(int device, bool blocking) noexcept : device_{device}, blocking_{blocking} {}
+  stream(int device, bool blocking, std::uint32_t id) noexcept
+      : device_{device}, blocking_{blocking}, id_{id} {}
 
   /// The worker's loop: ends when the stream is retired and its queue is empty.
   void run();
@@ -46,6 +47,8 @@ class stream : public std::enable_shared_from_this<stream> {
   [[nodiscard]] stream_point last_point();
   [[nodiscard]] bool idle() const noexcept { return enqueued_ == completed_; }
   [[nodiscard]] int device() const noexcept { return device_; }
+  /// What records call it.
+  [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
   /// Whether it synchronises with the legacy default stream.
   [[nodiscard]] bool blocking() const noexcept { return blocking_; }
 
@@ -64,6 +67,7 @@ class stream : public std::enable_shared_from_this<stream> {
 
   int const device_;
   bool const blocking_;
+  std::uint32_t const id_;
   std::mutex mutex_;
   std::condition_variable work_came_;
   std::condition_variable work_done_;

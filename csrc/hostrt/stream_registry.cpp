@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -54,14 +55,23 @@ own_streams& this_threads_streams() {
   return own;
 }
 
+// The ids that the real runtime gives the first streams of a process.
+constexpr std::uint32_t legacy_id = 7;
+constexpr std::uint32_t first_id = 13;
+
+std::uint32_t next_id() noexcept {
+  static std::atomic<std::uint32_t> next{first_id};
+  return next++;
+}
+
 void add_if_pending(stream_point point, std::vector<stream_point>& points) {
   if (!point.reached()) points.push_back(std::move(point));
 }
 
 }  // namespace
 
-std::shared_ptr<stream> stream_registry::start(int device, bool blocking) {
-  auto started = std::make_shared<stream>(device, blocking);
+std::shared_ptr<stream> stream_registry::start(int device, bool blocking, std::uint32_t id) {
+  auto started = std::make_shared<stream>(device, blocking, id);
   running_.push_back(started);
   try {
     signals_blocked const blocked;
@@ -80,7 +90,7 @@ std::shared_ptr<stream> stream_registry::start(int device, bool blocking) {
 cudaStream_t stream_registry::create(int device, bool blocking) {
   std::scoped_lock const lock{mutex_};
   auto const handle = next_handle();
-  created_.emplace(handle, start(device, blocking));
+  created_.emplace(handle, start(device, blocking, next_id()));
   return reinterpret_cast<cudaStream_t>(handle);
 }
 
@@ -104,7 +114,7 @@ std::shared_ptr<stream> stream_registry::find(cudaStream_t handle) {
 std::shared_ptr<stream> stream_registry::legacy(int device) {
   std::scoped_lock const lock{mutex_};
   auto& found = legacy_[device];
-  if (!found) found = start(device, true);
+  if (!found) found = start(device, true, legacy_id);
   return found;
 }
 
@@ -112,7 +122,7 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
   auto& found = this_threads_streams().by_device[device];
   if (!found) {
     std::scoped_lock const lock{mutex_};
-    found = start(device, true);
+    found = start(device, true, next_id());
   }
   return found;
 }

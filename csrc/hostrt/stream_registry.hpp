@@ -40,7 +40,7 @@ class stream_registry {
   [[nodiscard]] std::vector<std::uintptr_t> handles() const;
 
  private:
-  [[nodiscard]] std::shared_ptr<stream> start(int device, bool blocking);
+  [[nodiscard]] std::shared_ptr<stream> start(int device, bool blocking, std::uint32_t id);
   [[nodiscard]] std::shared_ptr<stream> per_thread(int device);
   void add_implicit(stream& on, std::vector<stream_point>& after) const;
   void forget(stream const* ended);

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 namespace pyxfer::hostrt {
 
 /// What the runtime keeps for every calling thread.
@@ -10,6 +12,8 @@ struct thread_state {
   bool has_context = false;
   bool in_host_function = false;
   cudaError_t last_error = cudaSuccess;
+  /// Of the call that is being made, where it is recorded.
+  std::uint32_t correlation = 0;
 };
 
 inline thread_state& this_thread() noexcept {

@@ -1,5 +1,6 @@
 #include "transfer.hpp"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -8,6 +9,8 @@
 #include "loss.hpp"
 #include "memory_registry.hpp"
 #include "stream_registry.hpp"
+#include "thread_state.hpp"
+#include "told_copies.hpp"
 
 namespace pyxfer::hostrt {
 namespace {
@@ -19,12 +22,35 @@ cudaMemcpyKind kind_between(placement from, placement to) {
   return from_device ? cudaMemcpyDeviceToHost : cudaMemcpyHostToHost;
 }
 
-void carry_out(transfer const& copy, int device, bool first, std::uint64_t epoch) {
-  auto const arrival = link().occupy(device, copy.kind, copy.bytes, first);
+activity_memory memory_at(placement where) {
+  if (where == placement::device) return activity_memory::device;
+  return where == placement::locked ? activity_memory::pinned : activity_memory::pageable;
+}
+
+copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {
+  // By CUpti_ActivityMemcpyKind.
+  constexpr std::array<std::uint8_t, 4> ways{9, 1, 2, 8};
+  return {ways.at(static_cast<std::size_t>(kind)), memory_at(source), memory_at(target)};
+}
+
+/// Returns when the copy began.
+steady::time_point carry_out(transfer const& copy, activity_place const& where, bool first,
+                             std::uint64_t epoch) {
+  auto const modelled = link().occupy(where.device, copy.kind, copy.bytes, first);
+  auto const begin = modelled ? modelled->begin : told_time(where);
   // Overlapping ranges are the caller's error; memmove makes it a wrong copy, not undefined.
   touch_memory(epoch, [&] { std::memmove(copy.to, copy.from, copy.bytes); });
-  if (arrival == steady::time_point{}) return;
-  pause_until(arrival, [&] { return !is_current(epoch); });
+  if (modelled) pause_until(modelled->end, [&] { return !is_current(epoch); });
+  return begin;
+}
+
+void carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
+                   std::uint64_t epoch) {
+  told_copies told{where};
+  for (auto const& copy : copies) {
+    auto const begin = carry_out(copy, where, &copy == &copies.front(), epoch);
+    if (is_current(epoch)) told.add(copy, {begin, told_time(where)});
+  }
 }
 
 }  // namespace
@@ -42,7 +68,7 @@ cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind k
   auto const actual = kind_between(source, target);
   if (kind != cudaMemcpyDefault && kind != actual) return cudaErrorInvalidValue;
   auto const pageable = source == placement::pageable || target == placement::pageable;
-  planned = {to, from, bytes, actual, pageable, nullptr};
+  planned = {to, from, bytes, actual, pageable, false, sides_of(actual, source, target), nullptr};
   return cudaSuccess;
 }
 
@@ -55,9 +81,10 @@ void stage(transfer& planned) {
 
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay) {
-  auto work = [copies = std::move(copies), delay, device = on->device()](std::uint64_t epoch) {
+  activity_place const where{on->device(), on->id(), this_thread().correlation};
+  auto work = [copies = std::move(copies), delay, where](std::uint64_t epoch) {
     delay.serve();
-    for (auto const& copy : copies) carry_out(copy, device, &copy == &copies.front(), epoch);
+    carry_out_all(copies, where, epoch);
   };
   return streams().enqueue(on, std::move(work));
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "activity.hpp"
 #include "delay.hpp"
 #include "stream.hpp"
 
@@ -19,6 +20,9 @@ struct transfer {
   cudaMemcpyKind kind = cudaMemcpyDefault;
   /// One side is neither pinned nor registered, so that the caller has to wait for the copy.
   bool pageable = false;
+  /// Asked for with a call that need not wait for it.
+  bool asynchronous = false;
+  copy_sides sides;
   /// Where the source was staged, if it was.
   std::shared_ptr<void const> staged;
 };

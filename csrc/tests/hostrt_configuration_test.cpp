@@ -55,7 +55,7 @@ TEST_F(hostrt_configuration, the_link_and_stalls_take_decimal_numbers) {
 TEST_F(hostrt_configuration, a_refusal_says_what_is_wrong) {
   EXPECT_EQ(refusal_of("fial=cudaMalloc:1:2"),
             "'fial=cudaMalloc:1:2' is none of fail=, lose=, stall=, link=, missing=, no-driver=, "
-            "devices=");
+            "devices=, no-trace=");
   EXPECT_EQ(refusal_of("fail=cudaMalloc:1"),
             "'fail=cudaMalloc:1': it takes 3 values between colons, not 2");
   EXPECT_EQ(refusal_of("fail=cudaMallok:1:2"),

@@ -15,12 +15,14 @@ class Engine(Protocol):
 
     RUNTIME: str
     RUNTIME_VERSION: int
+    trace_kinds: tuple[str, ...]
     DeviceBuffer: type[_cuda.DeviceBuffer]
     HostBuffer: type[_cuda.HostBuffer]
     Stream: type[_cuda.Stream]
     Bracket: type[_cuda.Bracket]
     Lane: type[_cuda.Lane]
     Copier: type[_cuda.Copier]
+    Tracer: type[_cuda.Tracer]
 
     def device_count(self) -> int: ...
     def driver_version(self) -> int: ...

@@ -1,0 +1,226 @@
+#include <array>
+#include <cstring>
+
+#include "activity_support.hpp"
+
+namespace pyxfer::hostrt::testing {
+namespace {
+
+TEST_F(hostrt_activity, is_not_recorded_when_nothing_is_enabled) {
+  ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_TRUE(copies().empty());
+}
+
+TEST_F(hostrt_activity, of_a_copy_says_what_memory_it_met) {
+  enable(activity_kind::copy);
+  std::vector<std::byte> pageable(64);
+  auto* const there = device(64);
+  ASSERT_EQ(cudaMemcpy(there, pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(pageable.data(), there, 64, cudaMemcpyDeviceToHost), cudaSuccess);
+  auto const found = copies();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].way, 1);
+  EXPECT_EQ(found[0].source, 2);
+  EXPECT_EQ(found[0].target, 3);
+  EXPECT_EQ(found[1].way, 2);
+  EXPECT_EQ(found[1].source, 3);
+  EXPECT_EQ(found[1].target, 1);
+  EXPECT_EQ(found[1].bytes, 64U);
+  EXPECT_EQ(found[1].copies, 1U);
+}
+
+TEST_F(hostrt_activity, of_a_copy_says_whether_the_caller_waits) {
+  enable(activity_kind::copy);
+  std::vector<std::byte> pageable(64);
+  auto* const s = stream();
+  auto* const there = device(64);
+  ASSERT_EQ(cudaMemcpy(there, pageable.data(), 64, cudaMemcpyHostToDevice), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(there, pageable.data(), 64, cudaMemcpyHostToDevice, s), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  auto const found = copies();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].flags, 0);
+  EXPECT_EQ(found[1].flags, cupti::asynchronous);
+  EXPECT_EQ(found[1].source, 1);
+}
+
+TEST_F(hostrt_activity, of_a_copy_names_its_stream) {
+  enable(activity_kind::copy);
+  auto* const there = device(64);
+  auto* const here = pinned(64);
+  ASSERT_EQ(cudaMemcpy(there, here, 64, cudaMemcpyHostToDevice), cudaSuccess);
+  for (auto* const each : {stream(), stream()}) {
+    ASSERT_EQ(cudaMemcpyAsync(there, here, 64, cudaMemcpyHostToDevice, each), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(each), cudaSuccess);
+  }
+  auto const found = copies();
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].stream, 7U);
+  EXPECT_GE(found[1].stream, 13U);
+  EXPECT_NE(found[1].stream, found[2].stream);
+}
+
+TEST_F(hostrt_activity, of_a_copy_takes_the_modelled_time) {
+  enable(activity_kind::copy);
+  model_link({50e6, 0.01}, {0, 0});
+  ASSERT_EQ(cudaMemcpy(device(mib), pinned(mib), mib, cudaMemcpyHostToDevice), cudaSuccess);
+  EXPECT_GE(seconds(copies().at(0)), 0.01 + static_cast<double>(mib) / 50e6);
+}
+
+TEST_F(hostrt_activity, of_copies_that_share_an_engine_do_not_overlap) {
+  enable(activity_kind::copy);
+  model_link({0, 0.02}, {0, 0});
+  for (auto* const each : {stream(), stream()}) {
+    ASSERT_EQ(cudaMemcpyAsync(device(64), pinned(64), 64, cudaMemcpyHostToDevice, each),
+              cudaSuccess);
+  }
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  auto found = copies();
+  ASSERT_EQ(found.size(), 2U);
+  if (found[1].start < found[0].start) std::swap(found[0], found[1]);
+  EXPECT_GE(found[1].start - found[0].start, 20'000'000U);
+}
+
+TEST_F(hostrt_activity, of_a_batch_is_one_record_for_copies_alike) {
+  enable(activity_kind::copy);
+  auto* const there = device(64);
+  auto* const here = pinned(64);
+  std::array<void*, 3> to{there, there + 16, here};
+  std::array<void*, 3> from{here, here + 16, there};
+  std::array<std::size_t, 3> sizes{16, 8, 4};
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;
+  auto* const s = stream();
+#if CUDART_VERSION >= 13000
+  ASSERT_EQ(cudaMemcpyBatchAsync(to.data(), const_cast<void const**>(from.data()), sizes.data(), 3,
+                                 &attributes, &first, 1, s),
+            cudaSuccess);
+#else
+  ASSERT_EQ(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), 3, &attributes, &first, 1,
+                                 nullptr, s),
+            cudaSuccess);
+#endif
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  auto const found = copies();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].copies, 2U);
+  EXPECT_EQ(found[0].bytes, 24U);
+  EXPECT_EQ(found[1].copies, 1U);
+  EXPECT_EQ(found[1].way, 2);
+  EXPECT_EQ(found[0].correlation, found[1].correlation);
+}
+
+TEST_F(hostrt_activity, of_a_set_names_its_memory) {
+  enable(activity_kind::set);
+  ASSERT_EQ(cudaMemset(device(32), 0, 32), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  auto const found = records<cupti::set_activity>(activity_kind::set);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].bytes, 32U);
+  EXPECT_EQ(found[0].memory, 3);
+  EXPECT_EQ(found[0].flags, 0);
+}
+
+TEST_F(hostrt_activity, of_memory_is_its_allocation_and_its_release) {
+  enable(activity_kind::memory);
+  void* made = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&made, 100, 0), cudaSuccess);
+  ASSERT_EQ(cudaFreeHost(made), cudaSuccess);
+  auto const found = records<cupti::memory_activity>(activity_kind::memory);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].operation, cupti::memory_allocated);
+  EXPECT_EQ(found[1].operation, cupti::memory_released);
+  EXPECT_EQ(found[0].memory, 2U);
+  EXPECT_EQ(found[1].bytes, 100U);
+  EXPECT_EQ(found[0].address, reinterpret_cast<std::uintptr_t>(made));
+}
+
+TEST_F(hostrt_activity, of_a_call_is_joined_with_what_was_done_for_it) {
+  enable(activity_kind::copy);
+  enable(activity_kind::runtime_call);
+  ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
+  auto const copy = copies().at(0);
+  auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
+  auto const made = std::find_if(calls.begin(), calls.end(), [&](auto const& each) {
+    return each.correlation == copy.correlation;
+  });
+  ASSERT_NE(made, calls.end());
+  char const* name = nullptr;
+  ASSERT_EQ(ask("cuptiGetCallbackName", cupti::domain::runtime, made->callback, &name),
+            result::success);
+  EXPECT_STREQ(name, "cudaMemcpy_v3020");
+}
+
+TEST_F(hostrt_activity, of_a_call_that_fails_has_its_code) {
+  enable(activity_kind::runtime_call);
+  fail("cudaMemGetInfo", 1, cudaErrorMemoryAllocation);
+  std::size_t bytes = 0;
+  EXPECT_EQ(cudaMemGetInfo(&bytes, &bytes), cudaErrorMemoryAllocation);
+  auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
+  EXPECT_EQ(calls.at(0).result, static_cast<std::uint32_t>(cudaErrorMemoryAllocation));
+  EXPECT_NE(calls.at(0).thread, 0U);
+}
+
+TEST_F(hostrt_activity, of_chosen_calls_is_that_of_no_others) {
+  std::uint32_t chosen = 1;
+  for (char const* name = nullptr;; ++chosen) {
+    ASSERT_EQ(ask("cuptiGetCallbackName", cupti::domain::runtime, chosen, &name), result::success);
+    if (std::strcmp(name, "cudaDeviceSynchronize_v3020") == 0) break;
+  }
+  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{1}), result::success);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream()), cudaSuccess);
+  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{0}), result::success);
+  auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
+  ASSERT_EQ(calls.size(), 1U);
+  EXPECT_EQ(calls[0].callback, chosen);
+}
+
+TEST_F(hostrt_activity, of_a_pretended_kernel_takes_its_time_on_its_stream) {
+  enable(activity_kind::kernel);
+  auto* const s = stream();
+  kernel("_Z3addPf", 0.005, reinterpret_cast<std::uintptr_t>(s));
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  auto const found = records<cupti::kernel_activity>(activity_kind::kernel);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_STREQ(found[0].name, "_Z3addPf");
+  EXPECT_GE(found[0].end - found[0].start, 5'000'000U);
+  EXPECT_THROW(kernel("add", 0, 0x33), std::invalid_argument);
+  EXPECT_THROW(kernel("add", -1, 0), std::invalid_argument);
+}
+
+TEST_F(hostrt_activity, of_marks_has_both_ends_of_nested_ranges) {
+  enable(activity_kind::marker);
+  mark("step", true);
+  mark("decode", true);
+  mark("decode", false);
+  mark("step", false);
+  auto const found = records<cupti::marker_activity>(activity_kind::marker);
+  ASSERT_EQ(found.size(), 4U);
+  EXPECT_EQ(found[0].id, found[3].id);
+  EXPECT_EQ(found[1].id, found[2].id);
+  EXPECT_NE(found[0].id, found[1].id);
+  EXPECT_STREQ(found[1].name, "decode");
+  EXPECT_EQ(found[2].name, nullptr);
+  EXPECT_THROW(mark("step", false), std::invalid_argument);
+}
+
+TEST_F(hostrt_activity, that_a_lost_device_dropped_is_not_recorded) {
+  enable(activity_kind::copy);
+  auto* const s = stream();
+  auto* const there = device(64);
+  auto* const here = pinned(64);
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(there, here, 64, cudaMemcpyHostToDevice, s), cudaSuccess);
+  lose_device(719);
+  closed.open();
+  reset();
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  EXPECT_TRUE(copies().empty());
+}
+
+}  // namespace
+}  // namespace pyxfer::hostrt::testing

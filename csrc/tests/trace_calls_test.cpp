@@ -1,0 +1,60 @@
+#include "trace/calls.hpp"
+
+#include "trace_support.hpp"
+
+namespace pyxfer::trace::tests {
+namespace {
+
+TEST(trace_calls, are_named_without_version_and_default_stream) {
+  EXPECT_EQ(plain_name("cudaMemcpyAsync_v3020"), "cudaMemcpyAsync");
+  EXPECT_EQ(plain_name("cudaMemcpyAsync_ptsz_v7000"), "cudaMemcpyAsync");
+  EXPECT_EQ(plain_name("cudaMemcpy_ptds_v7000"), "cudaMemcpy");
+  EXPECT_EQ(plain_name("cudaEventElapsedTime_v2_v12080"), "cudaEventElapsedTime");
+  EXPECT_EQ(plain_name("cuMemcpyHtoDAsync_v2_ptsz"), "cuMemcpyHtoDAsync");
+  EXPECT_EQ(plain_name("cuMemAlloc_v2"), "cuMemAlloc");
+  EXPECT_EQ(plain_name("cuMemsetD8"), "cuMemsetD8");
+  EXPECT_EQ(plain_name("cuCtxSynchronize"), "cuCtxSynchronize");
+  EXPECT_EQ(plain_name(""), "");
+}
+
+TEST(trace_calls, that_copy_wait_or_allocate_matter) {
+  for (auto const* const name :
+       {"cudaMemcpy2DAsync", "cuMemcpyBatchAsync", "cudaMemsetAsync", "cuMemsetD8",
+        "cudaDeviceSynchronize", "cuEventSynchronize", "cudaMallocAsync", "cudaMallocHost",
+        "cuMemAllocHost", "cudaFreeHost", "cuMemFree", "cudaHostRegister", "cuMemHostUnregister",
+        "cudaLaunchHostFunc", "cudaGraphLaunch"}) {
+    EXPECT_TRUE(matters(name)) << name;
+  }
+}
+
+TEST(trace_calls, that_launch_or_ask_do_not) {
+  for (auto const* const name : {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaGetLastError",
+                                 "cudaStreamWaitEvent", "cudaEventRecord", "INVALID", ""}) {
+    EXPECT_FALSE(matters(name)) << name;
+  }
+}
+
+TEST(trace_calls, are_asked_of_the_library) {
+  call_names const names{host_functions(), cupti::domain::runtime};
+  std::vector<std::string> found;
+  for (auto const id : names.that_matter()) { found.push_back(names.name_of(id)); }
+  EXPECT_NE(std::find(found.begin(), found.end(), "cudaMemcpyAsync"), found.end());
+  EXPECT_EQ(std::find(found.begin(), found.end(), "cudaStreamQuery"), found.end());
+}
+
+TEST(trace_calls, that_the_library_does_not_know_have_no_name) {
+  call_names const names{host_functions(), cupti::domain::driver};
+  EXPECT_EQ(names.name_of(0), "");
+  EXPECT_EQ(names.name_of(100'000), "");
+}
+
+TEST(trace_calls, are_none_in_a_library_that_does_not_tell) {
+  auto* const refuse =
+      +[](cupti::domain, std::uint32_t, char const**) { return cupti::result::unknown; };
+  call_names const names{host_functions({{"cuptiGetCallbackName", address_of(refuse)}}),
+                         cupti::domain::runtime};
+  EXPECT_TRUE(names.that_matter().empty());
+}
+
+}  // namespace
+}  // namespace pyxfer::trace::tests

@@ -1,0 +1,98 @@
+#include "trace/enabling.hpp"
+
+#include "trace/error.hpp"
+#include "trace_support.hpp"
+
+namespace pyxfer::trace::tests {
+namespace {
+
+class trace_enabling : public trace_test {
+ protected:
+  void use(cupti::functions const& call, std::vector<std::string> const& words) {
+    made_ = std::make_unique<enabling>(call, parser{28, call}, kinds_of(words));
+  }
+
+  void TearDown() override {
+    made_.reset();
+    trace_test::TearDown();
+  }
+
+  static bool has(cupti::activity_kind kind) { return hostrt::tracing(kind); }
+
+  std::unique_ptr<enabling> made_;
+};
+
+TEST_F(trace_enabling, enables_what_was_asked_for_and_no_more) {
+  use(host_functions(), {"copies", "kernels"});
+  EXPECT_TRUE(has(cupti::activity_kind::copy));
+  EXPECT_TRUE(has(cupti::activity_kind::peer_copy));
+  EXPECT_TRUE(has(cupti::activity_kind::kernel));
+  EXPECT_FALSE(has(cupti::activity_kind::set));
+  EXPECT_FALSE(has(cupti::activity_kind::runtime_call));
+}
+
+TEST_F(trace_enabling, disables_it_all) {
+  use(host_functions(), all_words());
+  EXPECT_NE(hostrt::enabled_kinds().load(), 0U);
+  made_->close();
+  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
+  EXPECT_NO_THROW(made_->close());
+}
+
+TEST_F(trace_enabling, leaves_out_what_the_library_refuses) {
+  hostrt::refuse_kind(49, 21);
+  use(host_functions(), {"copies", "allocations"});
+  EXPECT_EQ(made_->refused(),
+            (std::map<std::string, std::string>{{"allocations",
+                                                 "cuptiActivityEnable failed with "
+                                                 "CUPTI_ERROR_INVALID_KIND (21)"}}));
+  EXPECT_TRUE(has(cupti::activity_kind::copy));
+}
+
+TEST_F(trace_enabling, does_without_peer_copies) {
+  hostrt::refuse_kind(22, 21);
+  use(host_functions(), {"copies"});
+  EXPECT_EQ(made_->refused().count("peer copies"), 1U);
+  EXPECT_TRUE(has(cupti::activity_kind::copy));
+}
+
+TEST_F(trace_enabling, does_not_do_without_copies) {
+  hostrt::refuse_kind(1, 15);
+  EXPECT_THROW(use(host_functions(), all_words()), refusal);
+  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
+}
+
+TEST_F(trace_enabling, does_not_do_with_nothing) {
+  hostrt::refuse_kind(12, 7);
+  EXPECT_THROW(use(host_functions(), {"marks"}), refusal);
+}
+
+std::atomic<bool> whole_kind_was_enabled{false};
+
+cupti::result refuse_whole_kinds(cupti::activity_kind kind) {
+  whole_kind_was_enabled = whole_kind_was_enabled || kind == cupti::activity_kind::runtime_call ||
+                           kind == cupti::activity_kind::driver_call;
+  return reinterpret_cast<cupti::result (*)(cupti::activity_kind)>(
+      hostrt::activity_function("cuptiActivityEnable"))(kind);
+}
+
+TEST_F(trace_enabling, chooses_the_calls_where_the_library_can) {
+  whole_kind_was_enabled = false;
+  use(host_functions({{"cuptiActivityEnable", address_of(refuse_whole_kinds)}}), {"calls"});
+  EXPECT_FALSE(whole_kind_was_enabled);
+  EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
+  EXPECT_TRUE(has(cupti::activity_kind::driver_call));
+}
+
+TEST_F(trace_enabling, takes_all_calls_where_an_older_library_cannot_choose) {
+  whole_kind_was_enabled = false;
+  use(host_functions({{"cuptiActivityEnable", address_of(refuse_whole_kinds)},
+                      {"cuptiActivityEnableRuntimeApi", nullptr},
+                      {"cuptiActivityEnableDriverApi", nullptr}}),
+      {"calls"});
+  EXPECT_TRUE(whole_kind_was_enabled);
+  EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
+}
+
+}  // namespace
+}  // namespace pyxfer::trace::tests

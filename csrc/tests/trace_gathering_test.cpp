@@ -1,0 +1,142 @@
+#include "trace/gathering.hpp"
+
+#include "trace_support.hpp"
+
+#include <cstring>
+
+namespace pyxfer::trace::tests {
+namespace {
+
+/// A buffer as CUPTI hands it over.
+class filled_buffer {
+ public:
+  template <typename Raw>
+  void add(Raw const& raw) {
+    auto const begin = bytes_.size();
+    bytes_.resize(begin + hostrt::record_bytes(raw.kind));
+    std::memcpy(bytes_.data() + begin, &raw, sizeof raw);
+  }
+
+  void add_kind(std::uint32_t kind) {
+    bytes_.resize(bytes_.size() + 8);
+    std::memcpy(bytes_.data() + bytes_.size() - 8, &kind, sizeof kind);
+  }
+
+  void read_into(gathering& into) {
+    auto const call = host_functions();
+    into.read(call, parser{28, call}, bytes_.data(), bytes_.size());
+  }
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+};
+
+cupti::copy_activity copy_at(std::uint64_t start) {
+  cupti::copy_activity raw{};
+  raw.kind = cupti::activity_kind::copy;
+  raw.start = start;
+  raw.end = start + 1;
+  return raw;
+}
+
+cupti::kernel_activity kernel() {
+  cupti::kernel_activity raw{};
+  raw.kind = cupti::activity_kind::kernel;
+  raw.name = "add";
+  return raw;
+}
+
+TEST(trace_gathering, keeps_the_records_of_a_buffer_in_order) {
+  gathering into{much};
+  filled_buffer buffer;
+  for (std::uint64_t i = 1; i <= 3; ++i) { buffer.add(copy_at(i)); }
+  buffer.read_into(into);
+  auto const found = into.take();
+  ASSERT_EQ(found.records.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(found.records[i].start_ns, static_cast<std::int64_t>(i + 1));
+  }
+  EXPECT_TRUE(found.dropped.empty());
+}
+
+TEST(trace_gathering, counts_by_kind_what_finds_no_room) {
+  gathering into{2 * sizeof(record) + 1};
+  filled_buffer buffer;
+  for (int i = 0; i < 5; ++i) { buffer.add(copy_at(1)); }
+  buffer.add(kernel());
+  buffer.read_into(into);
+  auto const found = into.take();
+  EXPECT_EQ(found.records.size(), 2U);
+  EXPECT_EQ(found.dropped, (std::map<std::string, std::size_t>{{"copies", 3}, {"kernels", 1}}));
+}
+
+TEST(trace_gathering, is_empty_once_it_was_taken) {
+  gathering into{sizeof(record)};
+  filled_buffer buffer;
+  buffer.add(kernel());
+  buffer.add(kernel());
+  buffer.read_into(into);
+  EXPECT_EQ(into.take().names, (std::vector<std::string>{"", "add"}));
+  auto const nothing = into.take();
+  EXPECT_TRUE(nothing.records.empty());
+  EXPECT_TRUE(nothing.dropped.empty());
+  EXPECT_EQ(nothing.names, std::vector<std::string>{""});
+  buffer.read_into(into);
+  EXPECT_EQ(into.take().records.size(), 1U);
+}
+
+TEST(trace_gathering, counts_as_unknown_what_ends_a_buffer_early) {
+  gathering into{much};
+  filled_buffer buffer;
+  buffer.add(copy_at(1));
+  buffer.add_kind(0);  // incomplete, and not to be read on from
+  buffer.read_into(into);
+  auto const found = into.take();
+  EXPECT_EQ(found.records.size(), 1U);
+  EXPECT_EQ(found.dropped, (std::map<std::string, std::size_t>{{"unknown", 1}}));
+}
+
+TEST(trace_gathering, counts_as_unknown_what_the_library_lost) {
+  gathering into{much};
+  into.lose(0);
+  into.lose(40);
+  into.lose(2);
+  EXPECT_EQ(into.take().dropped, (std::map<std::string, std::size_t>{{"unknown", 42}}));
+}
+
+TEST(trace_gathering, reads_an_empty_buffer) {
+  gathering into{much};
+  filled_buffer{}.read_into(into);
+  EXPECT_TRUE(into.take().dropped.empty());
+}
+
+TEST(trace_gathering, converts_every_record_once) {
+  gathering into{much};
+  filled_buffer buffer;
+  buffer.add(copy_at(1000));
+  buffer.read_into(into);
+  clock_comparison const by_a_hundred{1100, 1000, 0};
+  into.convert(by_a_hundred, by_a_hundred);
+  into.convert(by_a_hundred, by_a_hundred);
+  buffer.read_into(into);
+  auto const found = into.take();
+  EXPECT_EQ(found.records[0].start_ns, 1100);
+  EXPECT_EQ(found.converted, 1U);
+  EXPECT_EQ(found.records[1].start_ns, 1000);
+}
+
+TEST(trace_gathering, leaves_a_record_without_times_without_them) {
+  std::vector<record> records(1);
+  clock_comparison const by_a_hundred{1100, 1000, 0};
+  convert(records, 0, by_a_hundred, by_a_hundred);
+  EXPECT_EQ(records[0].start_ns, 0);
+  EXPECT_EQ(records[0].end_ns, 0);
+}
+
+TEST(trace_gathering, needs_room_for_a_record) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { gathering const into{63}; }),
+            "a trace needs room for at least one record, 64 bytes");
+}
+
+}  // namespace
+}  // namespace pyxfer::trace::tests

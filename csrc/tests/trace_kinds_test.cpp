@@ -1,0 +1,28 @@
+#include "trace/kinds.hpp"
+
+#include "trace_support.hpp"
+
+namespace pyxfer::trace::tests {
+namespace {
+
+TEST(trace_kinds, have_a_word_each) {
+  EXPECT_EQ(kinds_of({"copies"}), std::set{record_kind::copy});
+  EXPECT_EQ(kinds_of({"overhead", "calls"}), (std::set{record_kind::call, record_kind::overhead}));
+  for (auto const* const word : kind_words) {
+    EXPECT_STREQ(word_of(*kinds_of({word}).begin()), word);
+  }
+}
+
+TEST(trace_kinds, that_are_none_are_named_with_those_that_are) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { static_cast<void>(kinds_of({"copys"})); }),
+            "unknown kind \"copys\"; known are copies, sets, kernels, calls, allocations, marks, "
+            "overhead");
+}
+
+TEST(trace_kinds, are_at_least_one) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { static_cast<void>(kinds_of({})); }),
+            "nothing to trace: name at least one kind");
+}
+
+}  // namespace
+}  // namespace pyxfer::trace::tests

@@ -1,0 +1,95 @@
+#include "trace/receiver.hpp"
+
+#include "trace/buffers.hpp"
+#include "trace/error.hpp"
+#include "trace/subscription.hpp"
+#include "trace_support.hpp"
+
+#include <cstring>
+
+namespace pyxfer::trace::tests {
+namespace {
+
+class trace_receiver : public trace_test {
+ protected:
+  void SetUp() override {
+    trace_test::SetUp();
+    ASSERT_TRUE(claim());
+    auto const call = host_functions();
+    attach(std::make_shared<intake const>(intake{call, parser{28, call}, into_}));
+  }
+
+  void TearDown() override {
+    release();
+    trace_test::TearDown();
+  }
+
+  static std::uint8_t* lent() {
+    std::uint8_t* buffer = nullptr;
+    std::size_t bytes = 1;
+    std::size_t records = 1;
+    lend_buffer(&buffer, &bytes, &records);
+    EXPECT_EQ(bytes, buffer == nullptr ? 0 : buffer_pool::buffer_bytes);
+    EXPECT_EQ(records, 0U);
+    return buffer;
+  }
+
+  static std::size_t write_copy(std::uint8_t* buffer) {
+    cupti::copy_activity raw{};
+    raw.kind = cupti::activity_kind::copy;
+    std::memcpy(buffer, &raw, sizeof raw);
+    return sizeof raw;
+  }
+
+  static void hand_over(std::uint8_t* buffer, std::size_t valid_bytes) {
+    receive_buffer(nullptr, 0, buffer, buffer_pool::buffer_bytes, valid_bytes);
+  }
+
+  std::shared_ptr<gathering> into_ = std::make_shared<gathering>(much);
+};
+
+TEST_F(trace_receiver, reads_the_buffers_that_it_lent) {
+  auto* const buffer = lent();
+  hand_over(buffer, write_copy(buffer));
+  EXPECT_EQ(into_->take().records.size(), 1U);
+}
+
+TEST_F(trace_receiver, lends_a_bounded_number) {
+  std::vector<std::uint8_t*> buffers;
+  buffers.reserve(buffer_pool::most_buffers);
+  for (std::size_t i = 0; i < buffer_pool::most_buffers; ++i) { buffers.push_back(lent()); }
+  EXPECT_EQ(lent(), nullptr);
+  for (auto* const each : buffers) { hand_over(each, 0); }
+  auto* const again = lent();
+  EXPECT_NE(again, nullptr);
+  hand_over(again, 0);
+}
+
+TEST_F(trace_receiver, leaves_the_buffers_of_others_alone) {
+  std::vector<std::uint8_t> strange(1024);
+  hand_over(strange.data(), write_copy(strange.data()));
+  EXPECT_TRUE(into_->take().records.empty());
+}
+
+TEST_F(trace_receiver, lends_nothing_once_it_was_released) {
+  release();
+  EXPECT_EQ(lent(), nullptr);
+}
+
+TEST_F(trace_receiver, drops_what_comes_back_too_late) {
+  auto* const buffer = lent();
+  auto const bytes = write_copy(buffer);
+  release();
+  hand_over(buffer, bytes);
+  EXPECT_TRUE(into_->take().records.empty());
+}
+
+TEST_F(trace_receiver, has_one_place) {
+  EXPECT_FALSE(claim());
+  EXPECT_EQ(text_of<trace_unavailable_error>([] { subscription const made{host_functions()}; }),
+            "pyxfer is tracing already in this process, and one trace at a time is all that there "
+            "can be: end the other first");
+}
+
+}  // namespace
+}  // namespace pyxfer::trace::tests

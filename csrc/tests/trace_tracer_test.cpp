@@ -1,0 +1,236 @@
+#include "trace/tracer.hpp"
+
+#include "trace_support.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace pyxfer::trace::tests {
+namespace {
+
+using trace_tracer = trace_test;
+
+std::int64_t steady_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1};
+}
+
+TEST_F(trace_tracer, records_what_happens_between_start_and_stop) {
+  copied_memory memory{4096};
+  auto traced = host_tracer();
+  memory.copy();
+  traced.start();
+  memory.copy(3);
+  traced.stop();
+  memory.copy();
+  auto const found = traced.take();
+  auto const copies = of_kind(found, record_kind::copy);
+  ASSERT_EQ(copies.size(), 3U);
+  EXPECT_EQ(copies[0].nbytes, 4096U);
+  EXPECT_EQ(copies[0].way, copy_way::d2h);
+  EXPECT_EQ(copies[0].target, memory_side::pageable);
+  EXPECT_TRUE(found.dropped.empty());
+}
+
+TEST_F(trace_tracer, joins_a_copy_with_its_call) {
+  copied_memory memory{4096};
+  auto traced = host_tracer();
+  traced.start();
+  memory.copy();
+  auto const found = traced.take();
+  traced.stop();
+  auto const copy = of_kind(found, record_kind::copy).at(0);
+  auto const calls = of_kind(found, record_kind::call);
+  ASSERT_EQ(names_of(found, record_kind::call),
+            (std::vector<std::string>{"cuMemcpy", "cudaMemcpy"}));
+  for (auto const& call : calls) {
+    EXPECT_EQ(call.correlation, copy.correlation);
+    EXPECT_LE(call.start_ns, copy.start_ns);
+    EXPECT_GE(call.end_ns, copy.end_ns);
+  }
+}
+
+TEST_F(trace_tracer, gives_times_of_the_steady_clock) {
+  copied_memory memory{4096};
+  auto traced = host_tracer();
+  traced.start();
+  auto const before = steady_ns();
+  memory.copy();
+  auto const after = steady_ns();
+  traced.stop();
+  auto const found = traced.take();
+  auto const copy = of_kind(found, record_kind::copy).at(0);
+  EXPECT_GE(copy.start_ns, before - found.clock_error_ns);
+  EXPECT_LE(copy.end_ns, after + found.clock_error_ns);
+  EXPECT_LT(copy.start_ns, copy.end_ns);
+}
+
+TEST_F(trace_tracer, corrects_a_clock_that_drifts) {
+  copied_memory memory{4096};
+  hostrt::skew_clock(-5'000'000'000, 400'000);  // 400 ppm
+  auto traced = host_tracer({"copies"});
+  traced.start();
+  auto const begun = steady_ns();
+  auto middle = begun;
+  while (steady_ns() - begun < 50'000'000) {
+    middle = steady_ns();
+    memory.copy();
+  }
+  traced.stop();
+  auto const found = traced.take();
+  EXPECT_GE(found.clock_drift_ns, 19'000);
+  EXPECT_LE(found.clock_drift_ns, 400'000);
+  EXPECT_GE(found.records.back().start_ns, middle - 5'000);
+  EXPECT_GE(found.records.front().start_ns, begun - 5'000);
+}
+
+TEST_F(trace_tracer, corrects_a_clock_that_is_set) {
+  copied_memory memory{4096};
+  auto traced = host_tracer({"copies"});
+  traced.start();
+  auto const before = steady_ns();
+  memory.copy();
+  hostrt::skew_clock(3'600'000'000'000, 0);
+  memory.copy();
+  auto const after = steady_ns();
+  traced.stop();
+  auto const found = traced.take();
+  ASSERT_EQ(found.records.size(), 2U);
+  for (auto const& copy : found.records) {
+    EXPECT_GE(copy.start_ns, before - 100'000);
+    EXPECT_LE(copy.end_ns, after + 100'000);
+  }
+  EXPECT_NEAR(static_cast<double>(found.clock_drift_ns), 3.6e12, 1e9);
+}
+
+TEST_F(trace_tracer, can_be_taken_from_while_it_runs) {
+  copied_memory memory{4096};
+  auto traced = host_tracer({"copies"});
+  traced.start();
+  memory.copy();
+  EXPECT_EQ(traced.take().records.size(), 1U);
+  memory.copy(2);
+  EXPECT_EQ(traced.take().records.size(), 2U);
+  EXPECT_TRUE(traced.take().records.empty());
+  traced.stop();
+}
+
+TEST_F(trace_tracer, can_be_started_again) {
+  copied_memory memory{4096};
+  auto traced = host_tracer({"copies"});
+  for (int i = 0; i < 3; ++i) {
+    traced.start();
+    memory.copy();
+    traced.stop();
+  }
+  auto const found = traced.take();
+  ASSERT_EQ(found.records.size(), 3U);
+  EXPECT_LT(found.records[0].end_ns, found.records[2].start_ns);
+}
+
+TEST_F(trace_tracer, may_be_stopped_when_it_does_not_run) {
+  auto traced = host_tracer();
+  EXPECT_NO_THROW(traced.stop());
+  EXPECT_TRUE(traced.take().records.empty());
+}
+
+TEST_F(trace_tracer, leaves_nothing_enabled) {
+  auto traced = host_tracer();
+  traced.start();
+  EXPECT_NE(hostrt::enabled_kinds().load(), 0U);
+  traced.stop();
+  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
+}
+
+TEST_F(trace_tracer, leaves_thread_ids_to_others_as_they_were) {
+  auto const call = host_functions();
+  std::uint32_t type = 99;
+  auto traced = host_tracer();
+  traced.start();
+  ASSERT_EQ(call.get_thread_id_type(&type), cupti::result::success);
+  EXPECT_EQ(type, cupti::native_thread_ids);
+  traced.stop();
+  ASSERT_EQ(call.get_thread_id_type(&type), cupti::result::success);
+  EXPECT_EQ(type, 0U);
+}
+
+TEST_F(trace_tracer, that_is_forgotten_while_it_runs_ends) {
+  {
+    auto traced = host_tracer();
+    traced.start();
+  }
+  EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
+  auto another = host_tracer();
+  EXPECT_NO_THROW(another.start());
+}
+
+TEST_F(trace_tracer, loses_no_record_of_a_buffer_that_fills) {
+  copied_memory memory{8};
+  auto traced = host_tracer({"copies", "calls"}, std::size_t{64} << 20U);
+  traced.start();
+  constexpr int times = 20'000;  // of 96 bytes and twice 40, in buffers of 1 MiB
+  memory.copy(times);
+  traced.stop();
+  auto const found = traced.take();
+  EXPECT_EQ(found.records.size(), 3U * times);
+  EXPECT_TRUE(found.dropped.empty());
+}
+
+TEST_F(trace_tracer, keeps_within_its_room_and_counts_the_rest) {
+  copied_memory memory{8};
+  auto traced = host_tracer({"copies"}, 10 * sizeof(record));
+  traced.start();
+  memory.copy(25);
+  traced.stop();
+  auto const found = traced.take();
+  EXPECT_EQ(found.records.size(), 10U);
+  EXPECT_EQ(found.dropped, (std::map<std::string, std::size_t>{{"copies", 15}}));
+}
+
+TEST_F(trace_tracer, counts_what_the_library_dropped) {
+  auto traced = host_tracer();
+  hostrt::lose_records(1000);  // somebody else's
+  traced.start();
+  hostrt::lose_records(7);
+  traced.stop();
+  EXPECT_EQ(traced.take().dropped, (std::map<std::string, std::size_t>{{"unknown", 7}}));
+}
+
+TEST_F(trace_tracer, serves_several_threads) {
+  auto traced = host_tracer();
+  traced.start();
+  std::atomic<std::size_t> taken_copies{0};
+  std::vector<std::thread> threads;
+  threads.reserve(3);
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      copied_memory memory{64};
+      for (int j = 0; j < 200; ++j) {
+        memory.copy();
+        if (j % 20 == 0) { taken_copies += of_kind(traced.take(), record_kind::copy).size(); }
+      }
+    });
+  }
+  for (auto& each : threads) { each.join(); }
+  traced.stop();
+  taken_copies += of_kind(traced.take(), record_kind::copy).size();
+  EXPECT_EQ(taken_copies, 600U);
+}
+
+TEST_F(trace_tracer, can_be_started_and_stopped_while_others_copy) {
+  std::atomic<bool> done{false};
+  std::thread copying{[&] {
+    copied_memory memory{64};
+    while (!done) { memory.copy(); }
+  }};
+  auto traced = host_tracer();
+  for (int i = 0; i < 50; ++i) {
+    traced.start();
+    traced.stop();
+  }
+  done = true;
+  copying.join();
+  EXPECT_TRUE(traced.take().dropped.empty());
+}
+
+}  // namespace
+}  // namespace pyxfer::trace::tests

@@ -1,0 +1,102 @@
+#include "trace/gathering.hpp"
+
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+namespace pyxfer::trace {
+namespace {
+
+constexpr std::size_t unknown = 0;
+
+std::size_t records_in(std::size_t bytes) {
+  if (bytes < sizeof(record)) {
+    throw std::invalid_argument("a trace needs room for at least one record, " +
+                                std::to_string(sizeof(record)) + " bytes");
+  }
+  return bytes / sizeof(record);
+}
+
+/// Room that is only a promise until it is used, so that a trace of little costs little.
+std::vector<record> room_for(std::size_t count) {
+  std::vector<record> empty;
+  empty.reserve(count);
+  return empty;
+}
+
+}  // namespace
+
+gathering::gathering(std::size_t capacity_bytes)
+    : most_records_{records_in(capacity_bytes)}, records_{room_for(most_records_)} {}
+
+void gathering::read(cupti::functions const& call, parser const& reader, std::uint8_t* buffer,
+                     std::size_t valid_bytes) noexcept {
+  cupti::activity* raw = nullptr;
+  auto found = call.get_next_record(buffer, valid_bytes, &raw);
+  while (found == cupti::result::success && raw != nullptr) {
+    add(reader, *raw);
+    found = call.get_next_record(buffer, valid_bytes, &raw);
+  }
+  // An incomplete record ends the buffer: how many come after it cannot be told.
+  if (found != cupti::result::limit_reached && valid_bytes != 0) { lose(1); }
+}
+
+void gathering::add(parser const& reader, cupti::activity const& raw) noexcept {
+  auto const kind = kind_of(raw.kind);
+  if (!kind) { return; }
+  // For one record only: no call of CUPTI's may be made with it, which may be waiting for us.
+  std::scoped_lock const lock{mutex_};
+  try {
+    auto const parsed = reader.parse(raw, names_);
+    if (!parsed) { return; }
+    if (records_.size() < most_records_) {
+      records_.push_back(*parsed);  // within what was reserved
+      return;
+    }
+  } catch (std::bad_alloc const&) {  // NOLINT(bugprone-empty-catch): no room, counted below
+  }
+  ++dropped_.at(static_cast<std::size_t>(*kind));
+}
+
+void gathering::lose(std::size_t records) noexcept {
+  std::scoped_lock const lock{mutex_};
+  dropped_[unknown] += records;
+}
+
+void gathering::convert(clock_comparison const& from, clock_comparison const& to) noexcept {
+  std::scoped_lock const lock{mutex_};
+  trace::convert(records_, converted_, from, to);
+  converted_ = records_.size();
+}
+
+gathered gathering::take() {
+  gathered out;
+  out.records = room_for(most_records_);
+  name_table fresh;
+  std::array<std::size_t, 1 + kinds_of_records> dropped{};
+  {
+    std::scoped_lock const lock{mutex_};
+    std::swap(out.records, records_);
+    std::swap(fresh, names_);
+    std::swap(dropped, dropped_);
+    out.converted = std::exchange(converted_, 0);
+  }
+  out.names = std::move(fresh.names());
+  for (std::size_t i = 0; i < dropped.size(); ++i) {
+    if (dropped.at(i) == 0) { continue; }
+    out.dropped.emplace(i == unknown ? "unknown" : word_of(static_cast<record_kind>(i)),
+                        dropped.at(i));
+  }
+  return out;
+}
+
+void convert(std::vector<record>& records, std::size_t first, clock_comparison const& from,
+             clock_comparison const& to) noexcept {
+  for (auto i = first; i < records.size(); ++i) {
+    auto& each = records[i];
+    each.start_ns = host_time(each.start_ns, from, to);
+    each.end_ns = host_time(each.end_ns, from, to);
+  }
+}
+
+}  // namespace pyxfer::trace

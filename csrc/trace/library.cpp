@@ -1,0 +1,82 @@
+#include "trace/library.hpp"
+
+#include "trace/error.hpp"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+
+namespace pyxfer::trace {
+namespace {
+
+/// What the dynamic linker says, without the name that it begins with as a rule.
+std::string linker_error(std::string const& name) {
+  auto const* const said = ::dlerror();
+  std::string const text{said == nullptr ? "it cannot be opened" : said};
+  auto const begin = name + ": ";
+  return text.rfind(begin, 0) == 0 ? text.substr(begin.size()) : text;
+}
+
+symbol_finder open_shared(std::string const& name) {
+  // Never closed: CUPTI does not survive its own unloading once the driver knows it.
+  void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) { throw std::runtime_error(linker_error(name)); }
+  return [handle](char const* symbol) { return ::dlsym(handle, symbol); };
+}
+
+template <typename Function>
+void find_optional(symbol_finder const& finder, char const* symbol, Function& function) {
+  function = reinterpret_cast<Function>(finder(symbol));
+}
+
+template <typename Function>
+void find(symbol_finder const& finder, char const* symbol, Function& function) {
+  find_optional(finder, symbol, function);
+  if (function == nullptr) {
+    throw std::runtime_error(std::string{"it has no "} + symbol + ", so it is not CUPTI");
+  }
+}
+
+cupti::functions functions_of(symbol_finder const& finder) {
+  cupti::functions call{};
+  find(finder, "cuptiGetVersion", call.get_version);
+  find(finder, "cuptiGetResultString", call.get_result_string);
+  find(finder, "cuptiSubscribe", call.subscribe);
+  find(finder, "cuptiUnsubscribe", call.unsubscribe);
+  find(finder, "cuptiActivityRegisterCallbacks", call.register_callbacks);
+  find(finder, "cuptiActivityEnable", call.enable);
+  find(finder, "cuptiActivityDisable", call.disable);
+  find(finder, "cuptiActivityFlushAll", call.flush_all);
+  find(finder, "cuptiActivityGetNextRecord", call.get_next_record);
+  find(finder, "cuptiActivityGetNumDroppedRecords", call.get_dropped);
+  find(finder, "cuptiGetTimestamp", call.get_timestamp);
+  find(finder, "cuptiGetCallbackName", call.get_callback_name);
+  find(finder, "cuptiGetThreadIdType", call.get_thread_id_type);
+  find(finder, "cuptiSetThreadIdType", call.set_thread_id_type);
+  find_optional(finder, "cuptiActivityEnableRuntimeApi", call.enable_runtime_api);
+  find_optional(finder, "cuptiActivityEnableDriverApi", call.enable_driver_api);
+  return call;
+}
+
+std::uint32_t version_of(cupti::functions const& call) {
+  std::uint32_t version = 0;
+  check(call, "cuptiGetVersion", call.get_version(&version));
+  if (version < cupti::oldest_version || version > cupti::newest_version) {
+    throw std::runtime_error("its version " + std::to_string(version) +
+                             " is not known to this pyxfer: the CUPTI of CUDA 12 or 13 is");
+  }
+  return version;
+}
+
+}  // namespace
+
+candidate shared_library(std::string const& name) {
+  return {name, [name] { return open_shared(name); }};
+}
+
+library open(candidate const& wanted) {
+  auto const call = functions_of(wanted.open());
+  return {wanted.name, version_of(call), call};
+}
+
+}  // namespace pyxfer::trace
