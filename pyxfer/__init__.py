@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from pyxfer.routes.place import Place
     from pyxfer.routes.registry import register_route, unregister_route
     from pyxfer.sampling.bracket import Timer
-    from pyxfer.workers import frameworks
+    from pyxfer.watching.marks import mark
+    from pyxfer.watching.watch import Watch, watch
+    from pyxfer.workers import explain, frameworks
 
     __version__: str
 
@@ -57,15 +59,19 @@ __all__ = [
     "Timer",
     "Transfer",
     "UsageError",
+    "Watch",
     "ceiling",
     "devices",
+    "explain",
     "frameworks",
     "is_available",
     "link",
     "list_routes",
+    "mark",
     "measure",
     "register_route",
     "unregister_route",
+    "watch",
 ]
 
 _HOMES = {
@@ -77,7 +83,9 @@ _HOMES = {
     "pyxfer.routes.place": ("Place",),
     "pyxfer.routes.registry": ("register_route", "unregister_route"),
     "pyxfer.sampling.bracket": ("Timer",),
-    "pyxfer.workers": ("frameworks",),
+    "pyxfer.watching.marks": ("mark",),
+    "pyxfer.watching.watch": ("Watch", "watch"),
+    "pyxfer.workers": ("explain", "frameworks"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -87,7 +95,9 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("pyxfer")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF.get(name, "pyxfer.errors")), name)
+    found = getattr(import_module(_HOME_OF.get(name, "pyxfer.errors")), name)
+    globals()[name] = found  # a mark must not be looked up anew each time
+    return found
 
 
 def __dir__() -> list[str]:

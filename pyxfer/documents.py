@@ -40,10 +40,11 @@ __all__ = [
 Document = dict[str, Any]
 Step = Callable[[Document], Document]
 
-# Version 2 added frameworks: workers, the nature of a route, page faults; all of them may be absent.
-UPGRADES: Mapping[int, Step] = MappingProxyType({1: lambda document: document})
+# Version 2 added frameworks: workers, the nature of a route, page faults. Version 3 added what the device has recorded.
+# All of it may be absent.
+UPGRADES: Mapping[int, Step] = MappingProxyType({1: dict, 2: dict})
 """What makes a document of version n one of version n + 1."""
-_TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
+_ON_ONE_LINE = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
 _LINE_END = re.compile(rb"\n\s*")
 SCHEMA_PYTHON = (3, 11)
 """Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
@@ -58,12 +59,12 @@ def encode(run: Run) -> bytes:
         data = msgspec.json.encode(run)
     except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the run to it would be worse
         data = msgspec.json.encode(_unicode(msgspec.to_builtins(run)))
-    return _TRIAL.sub(_one_line, msgspec.json.format(data, indent=1)) + b"\n"
+    return _ON_ONE_LINE.sub(_one_line, msgspec.json.format(data, indent=1)) + b"\n"
 
 
-def _one_line(trial: re.Match[bytes]) -> bytes:
-    """A trial on a line of its own: there are thousands, and nobody reads them one number a line."""
-    return _LINE_END.sub(b" ", trial.group())
+def _one_line(found: re.Match[bytes]) -> bytes:
+    """A trial or a part on a line of its own: there are thousands, and nobody reads them one number a line."""
+    return _LINE_END.sub(b" ", found.group())
 
 
 def decode(data: bytes, source: str = "this document") -> Run:
@@ -151,6 +152,7 @@ _HEADER = (
     *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
     *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
+    *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
 )
 _READABLE_HEADER = (
     *("route", "direction", "side", "memory", "mode", "variant", "size"),
@@ -178,7 +180,7 @@ def to_markdown(run: Run) -> str:
     notes = "".join(f"- {table.escape_markdown(note)}\n" for note in _notes(run))
     readable = [_readable_row(measurement) for measurement in run.measurements]
     header: tuple[str, ...] = _READABLE_HEADER
-    if run.kind == "frameworks":
+    if run.kind == "frameworks" or run.workers:
         header = (*header, *_READABLE_HEADER_OF_FRAMEWORKS)
         readable = [
             (*row, *_framework_cells(m, format_seconds)) for row, m in zip(readable, run.measurements, strict=True)
@@ -203,7 +205,7 @@ def _row(measurement: Measurement) -> tuple[table.Cell, ...]:
     remarks = "; ".join(_remark(remark) for remark in m.remarks)
     shares = (m.of_ceiling, m.of_peak)
     said = (m.verified.value, m.rate.reason, remarks)
-    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, *said, *_framework_cells(m, float)
+    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, *said, *_framework_cells(m, float), *_dma_cells(m)
 
 
 def _framework_cells(measurement: Measurement, say: Callable[[float], table.Cell]) -> tuple[table.Cell, ...]:
@@ -215,6 +217,14 @@ def _framework_cells(measurement: Measurement, say: Callable[[float], table.Cell
         natures = (nature.framework, nature.call, nature.host_copies, nature.dma, nature.returns)
         overhead = None if m.overhead_s is None else say(m.overhead_s)
     return m.worker, *natures, m.batch, overhead, m.faults
+
+
+def _dma_cells(measurement: Measurement) -> tuple[table.Cell, ...]:
+    """What the device's records say."""
+    dma = measurement.dma.value
+    if dma is None:
+        return (None,) * 5 + (measurement.dma.reason,)
+    return dma.seconds.value, dma.nbytes, dma.copies, dma.source, dma.gbps, dma.seconds.reason
 
 
 def _readable_row(measurement: Measurement) -> tuple[table.Cell, ...]:

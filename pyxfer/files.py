@@ -6,7 +6,9 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
 
 from .errors import DocumentError, UsageError
 from .units import format_size
@@ -31,14 +33,25 @@ _REMEDIES = {
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written piece by piece, which takes its place when the block has ended well, and is gone if not."""
     try:
         mode = _writable_mode(path)
-        if stat.S_ISREG(mode):
-            _replace(os.path.realpath(path), data, mode)  # a symbolic link stays one
-        else:
-            with open(path, "wb") as stream:  # a pipe or a terminal cannot be replaced
-                stream.write(data)
     except (OSError, ValueError) as error:
+        raise UsageError(_refusal(path, error)) from error
+    try:
+        if stat.S_ISREG(mode):
+            with _replacing(os.path.realpath(path), mode) as file:  # a symbolic link stays one
+                yield file
+        else:
+            with open(path, "wb") as file:  # a pipe or a terminal cannot be replaced
+                yield file
+    except OSError as error:
         raise UsageError(_refusal(path, error)) from error
 
 
@@ -86,11 +99,12 @@ def _writable_mode(path: Path) -> int:
     return mode
 
 
-def _replace(target: str, data: bytes, mode: int) -> None:
+@contextmanager
+def _replacing(target: str, mode: int) -> Iterator[BinaryIO]:
     descriptor, temporary = _create_beside(target, mode)
     try:
         with open(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

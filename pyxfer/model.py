@@ -29,14 +29,17 @@ from pyxfer.model_machine import (
     unknown,
 )
 from pyxfer.model_routes import Nature, Published, Returns, Worker, WorkerEnding, Workload
+from pyxfer.model_trace import NOT_TRACED, Breakdown, Dma, Part, PartName, Tracing
 
 __all__ = [
     "SCHEMA_VERSION",
     "Bracket",
+    "Breakdown",
     "Clocks",
     "Curve",
     "Device",
     "Direction",
+    "Dma",
     "Ending",
     "Environment",
     "Fact",
@@ -49,6 +52,8 @@ __all__ = [
     "Memory",
     "Nature",
     "Parameters",
+    "Part",
+    "PartName",
     "Placement",
     "Published",
     "Rate",
@@ -59,6 +64,7 @@ __all__ = [
     "Share",
     "Side",
     "Summary",
+    "Tracing",
     "Trial",
     "Variant",
     "Worker",
@@ -67,7 +73,7 @@ __all__ = [
     "unknown",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 # `ingest` is not a way over the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
@@ -160,6 +166,8 @@ class Measurement(msgspec.Struct, frozen=True):
     worker: str | None = None
     nature: Nature | None = None
     batch: int | None = None
+    dma: Fact[Dma] = unknown(NOT_TRACED)
+    breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
 
     @property
     def gbps(self) -> float | None:
@@ -197,6 +205,16 @@ class Measurement(msgspec.Struct, frozen=True):
         if self.elapsed_s is None or self.of_ceiling is None:
             return None
         return self.elapsed_s * (1 - self.of_ceiling)
+
+    @property
+    def dma_s(self) -> float | None:
+        """Median seconds that the copy engines were at work for one transfer, by the device's own records."""
+        return None if self.dma.value is None else self.dma.value.seconds.value
+
+    @property
+    def dma_gbps(self) -> float | None:
+        """1e9 bytes a second while the copy engines were at work, by the device's own records."""
+        return None if self.dma.value is None else self.dma.value.gbps
 
     @property
     def faults(self) -> float | None:
@@ -246,12 +264,13 @@ class Parameters(msgspec.Struct, frozen=True):
     routes: tuple[str, ...] = ()
     workload: Workload = "copy"
     batches: tuple[int, ...] = ()
+    explained: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):
     """One document: where, how, and what came out."""
 
-    kind: Literal["ceiling", "measure", "frameworks"]
+    kind: Literal["ceiling", "measure", "frameworks", "explain"]
     ended: Ending
     runtime: Runtime
     runtime_reason: str
@@ -269,6 +288,7 @@ class Run(msgspec.Struct, frozen=True):
     failure: str | None = None
     workers: tuple[Worker, ...] = ()
     published: tuple[Published, ...] = ()
+    tracing: Fact[Tracing] = unknown(NOT_TRACED)
     schema_version: int = SCHEMA_VERSION
 
     def ceiling(self, direction: Direction, nbytes: int) -> Measurement:

@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from pyxfer.model_machine import Fact, Remark
+from pyxfer.model_machine import Fact, Remark, unknown
+from pyxfer.model_trace import NOT_TRACED, Tracing
 
 Workload = Literal["copy", "image-batch"]
 # When a call returns: when the bytes have arrived, when they have been copied to staging memory, or at once.
@@ -42,6 +43,7 @@ class Worker(msgspec.Struct, frozen=True):
     start_s: Fact[float]
     duration_s: float
     remarks: tuple[Remark, ...] = ()
+    tracing: Fact[Tracing] = unknown(NOT_TRACED)
 
 
 class Published(msgspec.Struct, frozen=True):

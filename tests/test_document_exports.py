@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from explain_samples import make_dma, make_explain_run, make_explained
 from framework_samples import make_frameworks_run, make_image_batch_run, make_nature, make_raw_rows, make_route_row
 from samples import (
     FORMULA,
@@ -21,7 +22,7 @@ from samples import (
 )
 
 from pyxfer import documents
-from pyxfer.model import Fact, LinkState, Remark, unknown
+from pyxfer.model import Fact, LinkState, Measurement, Remark, unknown
 
 
 def read_csv(text: str) -> list[dict[str, str]]:
@@ -37,6 +38,7 @@ def test_rows_hold_one_measurement_each_under_named_columns() -> None:
         *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
         *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
         *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
+        *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
     )
     assert len(rows) == len(run.measurements)
     assert {len(row) for row in rows} == {len(header)}
@@ -201,3 +203,41 @@ def test_markdown_of_frameworks_keeps_a_call_text() -> None:
 def test_an_image_batch_run_is_the_same_after_saving_and_loading() -> None:
     run = make_image_batch_run()
     assert documents.decode(documents.encode(run)) == run
+
+
+# --- what the device has recorded ------------------------------------------------------------------------------------
+
+OF_DMA = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
+
+
+def dma_cells(row: Measurement) -> dict[str, str]:
+    written = read_csv(documents.to_csv(make_explain_run(row, measurements=(row,))))[0]
+    return {name: written[name] for name in OF_DMA}
+
+
+def test_csv_has_what_crossed_the_link() -> None:
+    row = make_explained()
+    assert dma_cells(row) == {
+        "dma_s": "0.00933",
+        "dma_bytes": "100663296",
+        "dma_copies": "1.0",
+        "dma_source": "pageable",
+        "dma_gbps": str(row.dma_gbps),
+        "dma_missing": "",
+    }
+
+
+def test_csv_says_why_it_is_not_known_what_crossed() -> None:
+    cells = dma_cells(make_explained(dma=unknown("nothing crosses the link")))
+    assert cells["dma_missing"] == "nothing crosses the link"
+    assert {cells[name] for name in OF_DMA[:-1]} == {""}
+
+
+def test_csv_counts_the_bytes_of_copies_that_have_no_time() -> None:
+    cells = dma_cells(make_explained(dma=Fact(make_dma(None))))
+    assert (cells["dma_bytes"], cells["dma_s"], cells["dma_gbps"]) == ("100663296", "", "")
+    assert cells["dma_missing"] == "the device gave no time for 1 of 1 copies"
+
+
+def test_markdown_of_an_explained_route_says_what_each_route_is() -> None:
+    assert documents.to_markdown(make_explain_run()).splitlines()[2].endswith("| overhead | faults |")

@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
+from explain_samples import make_explain_run
 from hypothesis import example, given
 from hypothesis import strategies as st
 from samples import (
@@ -185,6 +186,34 @@ def test_there_is_a_step_from_every_older_version() -> None:
     assert set(documents.UPGRADES) == set(range(1, SCHEMA_VERSION))
 
 
+RESULTS = Path(__file__).parents[1] / "bench" / "results"
+
+
+@pytest.mark.parametrize("name", ["ceiling.json", "frameworks.json", "image_batch.json", "shares.json"])
+def test_what_was_measured_before_records_were_kept_is_loaded_unchanged(name: str) -> None:
+    if not RESULTS.is_dir():
+        pytest.skip("the results are not beside the tests")
+    document = json.loads((RESULTS / name).read_text())
+    assert document["schema_version"] < SCHEMA_VERSION
+    run = documents.load(RESULTS / name)
+    assert run.schema_version == SCHEMA_VERSION
+    assert {each.dma.reason for each in run.measurements} == {"nobody traced it"}
+    assert {each.breakdown.reason for each in run.measurements} == {"nobody traced it"}
+    assert run.tracing.reason == "nobody traced it"
+    kept = json.loads(documents.encode(run))
+    for old, new in zip(document.pop("measurements"), kept.pop("measurements"), strict=True):
+        assert {name: new[name] for name in old} == old
+    untouched = set(document) - {"schema_version", "parameters", "workers"}
+    assert {name: kept[name] for name in untouched} == {name: document[name] for name in untouched}
+
+
+def test_a_run_with_records_and_parts_comes_through_json_and_is_valid_by_the_schema() -> None:
+    run = make_explain_run()
+    data = documents.encode(run)
+    assert documents.decode(data) == run
+    jsonschema.validate(json.loads(data), json.loads(SCHEMA.read_text()))
+
+
 # --- the schema ------------------------------------------------------------------------------------------------------
 
 
@@ -230,3 +259,8 @@ def test_descriptions_in_the_schema_are_free_of_source_indentation() -> None:
 
 def test_encoding_a_run_leaves_no_field_out() -> None:
     assert set(json.loads(ENCODED)) == {field.name for field in msgspec.structs.fields(make_run())}
+
+
+def test_a_part_of_a_breakdown_stands_on_a_line_of_its_own() -> None:
+    lines = [line.strip() for line in documents.encode(make_explain_run()).decode().splitlines()]
+    assert '{ "name": "preparing", "seconds": 0.0248 },' in lines

@@ -267,3 +267,20 @@ def test_a_file_larger_than_any_run_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(files.MAX_READ_BYTES + 1)
     with pytest.raises(DocumentError, match="is larger than 1 GiB, which no run is; name a file that pyxfer saved"):
         files.read_whole(path)
+
+
+def test_a_file_written_in_pieces_takes_its_place_at_the_end(tmp_path: Path) -> None:
+    with files.whole_file(tmp_path / "trace.json") as file:
+        file.write(b"one, ")
+        assert not (tmp_path / "trace.json").exists()
+        file.write(b"two")
+    assert (tmp_path / "trace.json").read_bytes() == b"one, two"
+
+
+def test_a_file_whose_pieces_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path / "trace.json")
+    pieces = iter([b"half", None])
+    with pytest.raises(TypeError), files.whole_file(tmp_path / "trace.json") as file:
+        file.writelines(pieces)  # type: ignore[arg-type]
+    assert (tmp_path / "trace.json").read_bytes() == b"new\n"
+    assert os.listdir(tmp_path) == ["trace.json"]

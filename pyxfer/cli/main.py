@@ -14,11 +14,13 @@ from .failures import INTERRUPTED, as_exit_codes, leave_at_once_if_stuck
 from .interrupts import heed_interrupts
 from .streams import prepare_streams
 from .verb_ceiling import ceiling
+from .verb_explain import explain
 from .verb_frameworks import frameworks
 from .verb_host import show_host
 from .verb_info import info
 from .verb_list import list_all
 from .verb_show import show
+from .verb_watch import watch
 
 
 class _Verbs(TyperGroup):
@@ -82,9 +84,20 @@ app.command(
         "pyxfer frameworks --workload image-batch --batches 8,512 --export-json run.json",
     )
 )(frameworks)
+app.command(
+    epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
+)(explain)
 app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
+app.command(
+    # What follows the script's name is the script's.
+    context_settings={"allow_interspersed_args": False},
+    epilog=_example(
+        "pyxfer watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
+        "pyxfer watch --skip 30s --for 5s -m package.train",
+    ),
+)(watch)
 
 
 def run() -> None:

@@ -30,6 +30,13 @@ Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long 
 Seed = Annotated[
     int | None, typer.Option("--seed", metavar="N", help="Repeat the order of an earlier run; it holds its seed.")
 ]
+NoTrace = Annotated[
+    bool,
+    typer.Option("--no-trace", help="Without the few trials at the end that are traced for what crossed the link."),
+]
+Patience = Annotated[
+    str, typer.Option("--patience", metavar="TIME", help="How long a framework may be silent before it is ended.")
+]
 RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail (exit code 3) where no GPU is usable.")]
 ExportJson = Annotated[
     str | None,

@@ -18,6 +18,7 @@ def ceiling(
     precision: opt.Precision = "0.5%",
     budget: opt.Budget = "7s",
     seed: opt.Seed = None,
+    no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
@@ -46,13 +47,16 @@ def ceiling(
     with ProgressReport() as report:
         run = raw.ceiling(
             device,
-            **asked,
+            directions=asked["directions"],
+            memories=asked["memories"],
+            modes=asked["modes"],
             sizes=sizes,
             fresh=fresh,
             precision=precision_share,
             budget_s=budget_s,
             seed=seed,
             require_gpu=require_gpu,
+            trace=not no_trace,
             on_progress=report,
             save_to=exports.save,
         )

@@ -38,9 +38,6 @@ Ingest = Annotated[
 Budget = Annotated[
     str, typer.Option("--budget", metavar="TIME", help="How long each framework may be measured, preparing apart.")
 ]
-Patience = Annotated[
-    str, typer.Option("--patience", metavar="TIME", help="How long a framework may be silent before it is ended.")
-]
 
 
 def frameworks(
@@ -55,8 +52,9 @@ def frameworks(
     device: opt.Device = "0",
     precision: opt.Precision = "0.5%",
     budget: Budget = "15s",
-    patience: Patience = "2min",
+    patience: opt.Patience = "2min",
     seed: opt.Seed = None,
+    no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
@@ -91,6 +89,7 @@ def frameworks(
             patience_s=units.parse_duration(patience),
             seed=seed,
             require_gpu=require_gpu,
+            trace=not no_trace,
             on_progress=report,
             save_to=exports.save,
         )

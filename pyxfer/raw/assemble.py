@@ -10,8 +10,10 @@ from pyxfer.model import Bracket, Curve, Fact, Link, Measurement, Rate, Remark, 
 from pyxfer.raw.subjects import RawSubject
 from pyxfer.raw.ways import Way
 from pyxfer.sampling.subject import Series
+from pyxfer.tracing.findings import Evidence, Expected, Findings
 from pyxfer.units import format_gbps, format_percent
 
+_OF_SIDES = "its two sides have theirs"
 NO_TRIAL = "the budget was spent before its first trial: give a longer --budget"
 
 
@@ -26,6 +28,24 @@ class Collected:
     series: Series | None = None
     verified: Fact[bool] = field(default_factory=lambda: unknown("the run ended before it was verified"))
     first_s: Fact[float] = field(default_factory=lambda: unknown("the run ended before its first copy"))
+    evidence: dict[Side, Evidence] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evidence = {side: Evidence() for side in _sides(self.way)}
+        if "sum" in self.evidence:
+            self.evidence["sum"].missing = _OF_SIDES
+
+    def untraced(self, why: str, failed: bool) -> None:
+        """Why there is no traced trial, or no further one."""
+        for side, evidence in self.evidence.items():
+            if side != "sum":
+                evidence.missing, evidence.failed = why, failed
+
+    def findings(self, side: Side, median_s: float | None) -> Findings:
+        """What its traced trials say of a side."""
+        memory = "pinned" if self.way.page_locked else "pageable"
+        expected = Expected(self.nbytes, memory=memory, verified=self.verified.value is True)
+        return self.evidence[side].findings(expected, median_s)
 
 
 @dataclass(frozen=True)
@@ -50,7 +70,10 @@ class Assembler:
         valid = [trial for trial in trials if trial.invalid is None]
         summary = stats.summarise([trial.elapsed_s for trial in valid]) if valid else None
         moved = found.nbytes * (2 if side == "sum" else 1)
+        findings = found.findings(side, summary.median_s if summary else None)
         rate = self._rate(found, side, moved, summary, trials)
+        if findings.elided is not None and rate.value is not None:
+            rate = unknown(findings.elided)
         return Measurement(
             route=found.way.route,
             direction=found.way.direction,
@@ -70,7 +93,9 @@ class Assembler:
             dispatch=summary_of([trial.dispatch_s for trial in valid]),
             wall=summary_of([trial.wall_s for trial in valid]),
             trials=trials,
-            remarks=self._remarks(found, valid, trials, summary),
+            remarks=(*self._remarks(found, valid, trials, summary), *findings.remarks),
+            dma=findings.dma,
+            breakdown=findings.breakdown,
         )
 
     def _rate(

@@ -29,6 +29,8 @@ class Request:
     precision: float
     budget_s: float
     seed: int
+    trace: bool = True
+    explained: str = ""
 
     @property
     def largest(self) -> int:
@@ -54,6 +56,7 @@ class Request:
             budget_s=self.budget_s,
             seed=self.seed,
             min_rounds=MIN_ROUNDS,
+            explained=self.explained,
         )
 
 
@@ -68,6 +71,8 @@ def make_request(
     precision: float,
     budget_s: float,
     seed: int | None,
+    trace: bool = True,
+    explained: str = "",
 ) -> Request:
     """Check every word and number.
 
@@ -83,6 +88,8 @@ def make_request(
         precision=between(precision, "precision", 1.0, "0.005 (0.5 %)"),
         budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
         seed=secrets.randbits(32) if seed is None else checked_seed(seed),
+        trace=trace,
+        explained=explained,
     )
 
 

@@ -21,7 +21,19 @@ from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
 from pyxfer.machine.link import link_under_load, read_link, with_load
 from pyxfer.machine.numa import bind, device_node, verify_pages
-from pyxfer.model import Device, Environment, Fact, LinkState, LockingCost, Memory, Placement, Remark, Run, unknown
+from pyxfer.model import (
+    Device,
+    Environment,
+    Fact,
+    LinkState,
+    LockingCost,
+    Memory,
+    Placement,
+    Remark,
+    Run,
+    Tracing,
+    unknown,
+)
 from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
@@ -30,6 +42,7 @@ from pyxfer.raw.circumstances import circumstances
 from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
 from pyxfer.raw.preparing import prepare
 from pyxfer.raw.request import DEFAULT_BUDGET_S, DEFAULT_PRECISION, DEFAULT_SIZES, Request, make_request
+from pyxfer.raw.traced import after_timing, trace_ways
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import AUTO, why_not
 from pyxfer.raw.workshop import Workshop
@@ -37,6 +50,7 @@ from pyxfer.sampling.exclusive import Presence, turn
 from pyxfer.sampling.interruptible import Ending, run_interruptible
 from pyxfer.sampling.progress import OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer.sampling.rounds import Group, Sampler
+from pyxfer.tracing.phase import NOT_COME_TO
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -61,13 +75,15 @@ def ceiling(
     budget_s: float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
+    trace: bool = True,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
     """Measure raw copies and return the run.
 
     Ctrl-C ends it within a second with what was measured (`run.ended == "interrupted"`); so does a device that fails
-    in the middle (`"failed"`, `run.failure` says why). `save_to` is given the run so far every few seconds.
+    in the middle (`"failed"`, `run.failure` says why). `save_to` is given the run so far every few seconds. After all
+    timed trials a few are traced, which takes at most 15 % of the budget; without `trace` none is.
 
     Raises:
         UsageError: something asked for cannot be; nothing was measured.
@@ -76,8 +92,29 @@ def ceiling(
 
     """
     request = make_request(
-        device, directions, memories, modes, sizes, fresh=fresh, precision=precision, budget_s=budget_s, seed=seed
+        device,
+        directions,
+        memories,
+        modes,
+        sizes,
+        fresh=fresh,
+        precision=precision,
+        budget_s=budget_s,
+        seed=seed,
+        trace=trace,
     )
+    return run_ways(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
+
+
+def run_ways(
+    request: Request,
+    device: int | str,
+    *,
+    require_gpu: bool,
+    on_progress: OnProgress | None,
+    save_to: SaveTo | None,
+) -> Run:
+    """Measure what was asked for, once it is known to be possible."""
     if device == HOST and require_gpu:
         raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
     choice = choose(device, require_gpu)
@@ -109,6 +146,7 @@ class Session:
         self._presence = Presence(device.uuid.value or device.name)
         self._workshop = Workshop(choice.engine, device.index, PATIENCE_S)
         self._remarks: list[Remark] = []
+        self._tracing: Fact[Tracing] = unknown(NOT_COME_TO)
 
     def run(self) -> Run:
         """Measure until done, interrupted or failed."""
@@ -173,8 +211,22 @@ class Session:
             cancelled=self._workshop.cancelled,
             on_progress=self._on_progress,
             on_turn=self._keep,
+            after=after_timing(request.budget_s, trace=request.trace),
         )
         sampler.run()
+        self._trace(deadline)
+
+    def _trace(self, deadline: float) -> None:
+        """A few trials with the device's records, when nothing is timed any more."""
+        if self._request.trace:
+            self._save_to(self._document("interrupted", None))
+            self._on_progress(Progress("tracing", 1.0, ""))
+        trace_ways(
+            self._choice.engine, self._collected, self._request, deadline, self._workshop.cancelled, self._note_tracing
+        )
+
+    def _note_tracing(self, tracing: Fact[Tracing]) -> None:
+        self._tracing = tracing
 
     def _place_pages(self) -> None:
         """Where the memory that counts really lies."""
@@ -245,7 +297,7 @@ class Session:
             locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()
         ]
         return Run(
-            kind="ceiling",
+            kind="explain" if request.explained else "ceiling",
             ended=ended,
             runtime=self._choice.runtime,
             runtime_reason=self._choice.reason,
@@ -261,6 +313,7 @@ class Session:
             locking=tuple(locking),
             remarks=(*self._remarks, *circumstances(self._presence.met, self._before, self._after)),
             failure=failure,
+            tracing=self._tracing,
         )
 
 

@@ -6,14 +6,17 @@ import math
 from typing import TYPE_CHECKING
 
 from pyxfer.model import Fact, Side, Trial
+from pyxfer.raw.traced_copies import Seen, traced_window, watch
 from pyxfer.raw.ways import Way
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Sample
     from pyxfer.raw.arena import Arena
+    from pyxfer.tracing.phase import Take
+    from pyxfer.tracing.trials import Traced
 
 # A window this long makes the event clock's half microsecond less than a part in five thousand.
 WINDOW_S = 0.003
@@ -63,10 +66,22 @@ class OneWay(_RawCopies):
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One window, or one copy where a window cannot be queued."""
+        return {_side(self.way): as_trial(self._window(), round_index)}
+
+    def traced(self, take: Take, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """A window and what the device recorded of it; with a seed one copy of fresh content, verified."""
+        side = _side(self.way)
+        if seed is None:
+            seen = watch(take, lambda: [self._window()])
+            return {side: traced_window(seen, side, self.nbytes, self._warmups)}, True
+        kept: list[Seen] = []
+        right = self._arrives(seed, lambda: kept.append(watch(take, lambda: [self._run(1, 0)])))
+        return {side: traced_window(kept[0], side, self.nbytes, 0)}, right
+
+    def _window(self) -> Sample:
         if self.way.variant == "fresh":
             self._arena.forget_received(self.way.memory, self._lane, self._slot)
-        sample = self._run(self._copies, self._warmups)
-        return {_side(self.way): as_trial(sample, round_index)}
+        return self._run(self._copies, self._warmups)
 
     def calibrate(self) -> float:
         """Choose the window; returns the seconds that the very first copy took."""
@@ -79,13 +94,15 @@ class OneWay(_RawCopies):
 
     def verify(self, seed: int) -> Fact[bool]:
         """Send fresh random data over poison and look at what arrived."""
+        return Fact(self._arrives(seed, lambda: self._run(1, 0)))
+
+    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
         scratch = self._arena.scratch_address
         self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
         self._slot = 0
-        self._run(1, 0)
+        run()
         slow = self.way.memory == "write-combined"
-        wrong = self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow)
-        return Fact(wrong is None)
+        return self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow) is None
 
     def _run(self, copies: int, warmups: int) -> Sample:
         slot = self._slot
@@ -133,17 +150,33 @@ class BothWays(_RawCopies):
 
     def verify(self, seed: int) -> Fact[bool]:
         """Fresh random data over poison on both sides, both copied at once."""
+        return Fact(self._arrives(seed, lambda: self._run(1, 0)))
+
+    def traced(self, take: Take, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """A window each way and what the device recorded; with a seed one copy each of fresh content, verified."""
+        if seed is None:
+            seen = watch(take, lambda: self._run(self._copies, self._warmups))
+            return self._by_side(seen, self._warmups if self.gated else 0), True
+        kept: list[Seen] = []
+        right = self._arrives(seed, lambda: kept.append(watch(take, lambda: self._run(1, 0))))
+        return self._by_side(kept[0], 0), right
+
+    def _by_side(self, seen: Seen, warmups: int) -> Mapping[Side, Traced]:
+        sides: tuple[Side, Side] = ("h2d", "d2h")
+        return {side: traced_window(seen, side, self.nbytes, warmups) for side in sides}
+
+    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
         scratch = self._arena.scratch_address
         self._slot = 0
         for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True):
             self._engine.prepare_check(self._device, lane, 0, salt, scratch)
-        self._run(1, 0)
+        run()
         slow = self.way.memory == "write-combined"
         wrong = [
             self._engine.first_wrong(self._device, lane, 0, salt, scratch, slow)
             for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True)
         ]
-        return Fact(all(each is None for each in wrong))
+        return all(each is None for each in wrong)
 
     def _run(self, copies: int, warmups: int) -> list[Sample]:
         slot = self._slot

@@ -13,7 +13,8 @@ from .text import clean, remark_text
 _PLACES_SHOWN = 4
 _STRETCH = 3
 # A precise median stays precise beside these; the document has them, and the page counts the invalid trials elsewhere.
-_HARMLESS = {"outliers", "invalid-trials"}
+# What tracing costs is in no median.
+_HARMLESS = {"outliers", "invalid-trials", "traced"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def label(measurement: model.Measurement, run: model.Run) -> str:
     name = clean(measurement.route, longest=40)
     if run.kind == "measure" or measurement.nature is not None:
         return name
-    if run.kind == "frameworks":
+    if measurement.worker is not None or run.kind == "frameworks":
         variant = " fresh" if measurement.variant == "fresh" else ""
         return f"{name}{variant} {measurement.direction} of {clean(measurement.worker or 'no worker', longest=40)}"
     return " ".join((measurement.direction, *label_words(measurement, run)))

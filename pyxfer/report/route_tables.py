@@ -14,6 +14,7 @@ from .text import clean
 
 LEGEND = "> marks the usual call, * the fastest route"
 NO_COPY = "no copy"
+_DMA = "DMA"
 _LONGEST_WORD = 14
 # What nine sizes leave room for beside the longest names.
 _MOST_DECIMALS = 3
@@ -77,6 +78,8 @@ def detail_tables(run: model.Run, group: Group, width: int) -> list[Table]:
     notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
     if grid_width([head, *columns, *notes], 1) > width:
         notes = []  # the table above has them too
+    if grid_width([head, *columns], 1) > width:  # explain has it for the route that one asks about
+        columns = [column for column in columns if column.heading[0] != _DMA]
     return spread([head], columns, notes, width)
 
 
@@ -110,6 +113,7 @@ def _names(group: Group) -> Column:
 
 def _link_columns(measured: Sequence[model.Measurement | None], rates: Column) -> list[Column]:
     overhead_unit, overheads = time_cells([m.overhead_s if m and m.nature else None for m in measured])
+    dma_unit, dmas = time_cells([m.dma_s if m else None for m in measured])
     dispatch_unit, dispatches = time_cells([m.dispatch_s if m else None for m in measured])
     return [
         *_static_columns(measured),
@@ -117,6 +121,7 @@ def _link_columns(measured: Sequence[model.Measurement | None], rates: Column) -
         _half_widths(measured),
         Column(("% of", "ceil-", "ing"), _percents(measured)),
         Column(("over-", "head", overhead_unit), overheads),
+        Column((_DMA, dma_unit), dmas),
         Column(("% of", "peak"), _cells(measured, lambda m: _percent(m.of_peak))),
         Column(("dis-", "patch", dispatch_unit), dispatches),
     ]

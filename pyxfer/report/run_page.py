@@ -9,6 +9,7 @@ from rich.table import Table
 from pyxfer import model
 
 from . import run_sections as sections
+from .explain_page import print_explained
 from .frameworks_page import in_words, print_frameworks, worker_lines
 from .notes import gather
 from .rate_tables import rate_tables
@@ -17,12 +18,16 @@ from .terminal import Page
 
 def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
     """Everything a run says; with `sort`, one row a measurement in that order."""
+    explaining = run.kind == "explain" and sort is None
     marks, notes = gather(run)
     page.hanging(sections.heading_lines(run), style="bold")
     if sections.ending_text(run):
         page.line()
         page.line(sections.ending_text(run), style="bold red")
-    if run.kind == "frameworks" and sort is None:
+    if explaining:
+        print_explained(run, page)
+        notes = ()  # of its own row; the other rows have no figures here
+    elif run.kind == "frameworks" and sort is None:
         print_frameworks(run, marks, page)
     else:
         _print_rates(rate_tables(run, marks, page.columns, sort), page)
@@ -35,7 +40,7 @@ def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
         page.hanging(words)
     _print_fits(run, page)
     for name, lines in (
-        ("Page-locking", sections.locking_lines(run)),
+        ("Page-locking", [] if explaining else sections.locking_lines(run)),
         ("Workers", worker_lines(run)),
         ("Peaks", sections.peak_lines(run.link)),
         ("Checks", [("contents", sections.verified_text(run)), *sections.invalid_lines(run)]),

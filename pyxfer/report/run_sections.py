@@ -126,7 +126,7 @@ def _asked_text(run: model.Run) -> str:
     asked = run.parameters
     precision = units.format_percent(asked.precision)
     budget, took = units.format_seconds(asked.budget_s), units.format_seconds(run.duration_s)
-    if run.kind == "frameworks":
+    if run.workers or run.kind == "frameworks":
         budget = f"{budget} a worker"
     return f"medians to {precision} within {budget}, seed {asked.seed}; took {took}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyxfer.errors import UsageError
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
 # Between slices of waiting Python can act on Ctrl-C.
 SLICE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When the host's clock said what, in seconds of `time.perf_counter`."""
+
+    called_s: float
+    returned_s: float
+    finished_s: float
 
 
 class Bracket:
@@ -78,6 +88,11 @@ class Bracket:
         return self._finished - self._called
 
     @property
+    def moments(self) -> Moments:
+        """When the call began, when it returned, and when its work was seen to be done."""
+        return Moments(self._called, self._returned, self._finished)
+
+    @property
     def fault(self) -> str | None:
         """Why these times must not be used; None where they may."""
         if self.word != "drained":
@@ -126,6 +141,11 @@ class HostClock:
     def wall_s(self) -> float:
         """The same clock, and the same seconds."""
         return self.elapsed_s
+
+    @property
+    def moments(self) -> Moments:
+        """When the call began, when it returned, and when its work was seen to be done."""
+        return Moments(self._called, self._returned, self._finished)
 
     def close(self) -> None:
         """It holds nothing."""

@@ -29,6 +29,8 @@ GROUP_ROUNDS = 4
 # One turn of a group: long enough to amortise the bookkeeping, short enough that groups really alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
+# Trials that come after cost more than those that the estimate is made of.
+AFTER_COST = 2.0
 
 
 @dataclass
@@ -63,6 +65,19 @@ class Group:
         return not series.within(precision if series.runs >= MIN_ROUNDS else precision * CLEARLY)
 
 
+@dataclass(frozen=True)
+class After:
+    """What is to come after the sampling: so many rounds of everything, in so many seconds of the budget at most.
+
+    `once_s` goes into its beginning, and `each_s` into every trial beside the trial's own time.
+    """
+
+    rounds: int = 0
+    once_s: float = 0.0
+    each_s: float = 0.0
+    most_s: float = 0.0
+
+
 @dataclass
 class Sampler:
     """Runs groups; one use."""
@@ -75,16 +90,19 @@ class Sampler:
     on_progress: OnProgress = silent
     on_turn: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.perf_counter
+    after: After = After()
     random: random.Random = field(init=False)
     started_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, no secret
         self.started_s = self.clock()
+        self._kept_s = 0.0  # the first rounds come before everything
 
     def run(self) -> None:
         """Until every series is settled or the deadline has come."""
         self._first_rounds()
+        self._kept_s = self.left_for_after()
         while not self._spent():
             wanting = [(group, each) for group in self.groups for each in group.wanting(self.precision)]
             if not wanting:
@@ -93,6 +111,12 @@ class Sampler:
                 self._turn(group, series)
                 if self._spent():
                     break
+
+    def left_for_after(self) -> float:
+        """Seconds of the budget that what comes after will need, by what the trials have cost so far."""
+        costs = [each.mean_cost_s for group in self.groups for each in group.series if each.runs]
+        wanted_s = self.after.rounds * sum(AFTER_COST * cost + self.after.each_s for cost in costs)
+        return min(self.after.most_s, self.after.once_s + wanted_s)
 
     def _first_rounds(self) -> None:
         """One round of everything at a time, so that a short budget leaves every group with something."""
@@ -107,7 +131,7 @@ class Sampler:
         """The series whose wants fit into the time left, the cheapest first."""
         costs = {id(each): self._cost_s(group, each) for group, each in wanting}
         # Twice what is left, because the width of an interval of few trials is itself uncertain.
-        left = 2 * (self.deadline_s - self.clock())
+        left = 2 * (self.deadline_s - self._kept_s - self.clock())
         chosen: dict[int, list[Series]] = {}
         for group, each in sorted(wanting, key=lambda pair: costs[id(pair[1])]):
             left -= costs[id(each)]
@@ -157,12 +181,12 @@ class Sampler:
         series.runs += 1
 
     def _spent(self) -> bool:
-        return self.clock() >= self.deadline_s
+        return self.clock() >= self.deadline_s - self._kept_s
 
     def _report(self) -> None:
         self.on_turn()
         total = sum(len(group.series) for group in self.groups)
         settled = total - sum(len(group.wanting(self.precision)) for group in self.groups)
-        spent = (self.clock() - self.started_s) / max(self.deadline_s - self.started_s, 1e-9)
+        spent = (self.clock() - self.started_s) / max(self.deadline_s - self._kept_s - self.started_s, 1e-9)
         text = f"{settled} of {total} results are precise"
         self.on_progress(Progress("measuring", min(1.0, max(spent, settled / max(total, 1))), text))

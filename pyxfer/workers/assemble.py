@@ -20,6 +20,8 @@ from pyxfer.routes.base import Route
 from pyxfer.routes.place import IMAGE_BYTES
 from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.sampling.subject import Series
+from pyxfer.tracing.dma import NOTHING_CROSSES
+from pyxfer.tracing.findings import Evidence, Expected, Findings
 from pyxfer.workers.subjects import side_of
 
 # Many routes share the budget and a document: what is cheap to repeat leaves room for what is not.
@@ -41,6 +43,21 @@ class Found:
     series: Series | None = None
     verified: Fact[bool] = field(default_factory=lambda: unknown(_NOT_VERIFIED))
     first_s: Fact[float] = field(default_factory=lambda: unknown("the run ended before its first call"))
+    evidence: Evidence = field(default_factory=Evidence)
+
+    def untraced(self, why: str, failed: bool) -> None:
+        """Why there is no traced trial, or no further one."""
+        self.evidence.missing, self.evidence.failed = why, failed
+
+    def findings(self, median_s: float | None) -> Findings:
+        """What its traced trials say."""
+        route = self.route
+        if self.unavailable is not None:
+            return Findings(unknown(self.unavailable), unknown(self.unavailable))
+        memory = "" if route.dma == "none" else route.dma
+        return self.evidence.findings(
+            Expected(self.nbytes, route.inflation, memory, self.verified.value is True), median_s
+        )
 
 
 @dataclass(frozen=True)
@@ -60,7 +77,8 @@ class RouteAssembler:
         trials = tuple(found.series.trials.get(side, ())) if found.series else ()
         valid = [trial for trial in trials if trial.invalid is None]
         summary = summary_of([trial.elapsed_s for trial in valid])
-        rate = self._rate(found, side, summary, trials)
+        findings = found.findings(summary.median_s if summary else None)
+        rate = self._rate(found, side, summary, trials, findings)
         why_not = found.unavailable
         return Measurement(
             route=route.name,
@@ -81,13 +99,17 @@ class RouteAssembler:
             dispatch=summary_of([trial.dispatch_s for trial in valid]),
             wall=summary_of([trial.wall_s for trial in valid]),
             trials=trials,
-            remarks=self._remarks(found, valid, trials),
+            remarks=self._remarks(found, valid, trials, findings),
             worker=self.worker,
             nature=None if route is HOST_COPY else route.nature(self.framework, self.workload),
             batch=found.nbytes // IMAGE_BYTES if self.workload == "image-batch" else None,
+            dma=unknown(NOTHING_CROSSES) if route.direction == "ingest" else findings.dma,
+            breakdown=findings.breakdown,
         )
 
-    def _rate(self, found: Found, side: Side, summary: Summary | None, trials: Sequence[Trial]) -> Fact[Rate]:
+    def _rate(
+        self, found: Found, side: Side, summary: Summary | None, trials: Sequence[Trial], findings: Findings
+    ) -> Fact[Rate]:
         if found.verified.value is False:
             return unknown("what arrived was not what was sent, so no bandwidth is given")
         if summary is None:
@@ -95,18 +117,22 @@ class RouteAssembler:
             return unknown(found.unavailable or failure or (why_no_trial(trials) if trials else NO_TRIAL))
         if found.aliased:
             return unknown(ALIASED)
+        if findings.elided is not None:
+            return unknown(findings.elided)
         return credible_rate(found.nbytes, summary, self.link.most_gbps(side))
 
-    def _remarks(self, found: Found, valid: Sequence[Trial], trials: Sequence[Trial]) -> tuple[Remark, ...]:
+    def _remarks(
+        self, found: Found, valid: Sequence[Trial], trials: Sequence[Trial], findings: Findings
+    ) -> tuple[Remark, ...]:
         if not valid:
             return ()
         doubt = stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
         remarks = [_exhausted(doubt, len(valid)) if doubt and len(trials) >= MOST_ROUNDS else doubt]
         if found.series is not None and found.series.failure:
             remarks.append(Remark("failed", f"it ended early: {found.series.failure}"))
-        if found.route.inflation > 1:
+        if found.route.inflation > 1 and not findings.measured:
             remarks.append(_inflated(found.route))
-        return tuple(remark for remark in (*remarks, unused_remark(trials)) if remark is not None)
+        return tuple(remark for remark in (*remarks, unused_remark(trials), *findings.remarks) if remark is not None)
 
 
 def host_ceilings(found: Sequence[Found]) -> Ceilings:

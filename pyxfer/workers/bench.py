@@ -26,6 +26,7 @@ from pyxfer.native import Choice
 from pyxfer.raw.arena import check_room
 from pyxfer.raw.assemble import Assembler, Collected, ceiling_trials
 from pyxfer.raw.preparing import prepare
+from pyxfer.raw.traced import after_timing
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import Way
 from pyxfer.raw.workshop import Workshop
@@ -40,6 +41,7 @@ from pyxfer.workers.assemble import MOST_ROUNDS, Found, RouteAssembler, host_cei
 from pyxfer.workers.marker import Marker
 from pyxfer.workers.messages import Awake, Doing, FromWorker, Rows, Task
 from pyxfer.workers.subjects import RouteSubject, in_words, side_of
+from pyxfer.workers.traced import trace_worker
 
 PATIENCE_S = 30.0
 SAVE_EVERY_S = 2.0
@@ -103,7 +105,9 @@ class Bench:
             with bind(self._choice.engine, node) as placement:
                 self._prepare_link(send, placement)
                 self._prepare(send, marker)
-                self._sample(send)
+                deadline_s = time.perf_counter() + self._task.budget_s
+                self._sample(send, deadline_s)
+                self._trace(send, deadline_s)
         except CancelledError:
             pass
         finally:
@@ -211,7 +215,7 @@ class Bench:
         if subject is not None:
             subject.close()
 
-    def _sample(self, send: Send) -> None:
+    def _sample(self, send: Send, deadline_s: float) -> None:
         task = self._task
         groups = [
             group
@@ -228,12 +232,19 @@ class Bench:
         Sampler(
             groups=groups,
             precision=task.precision,
-            deadline_s=time.perf_counter() + task.budget_s,
+            deadline_s=deadline_s,
             seed=task.seed,
             cancelled=self.cancelled.is_set,
             on_progress=tell,
             on_turn=lambda: self._keep(send),
+            after=after_timing(task.budget_s, trace=task.trace),
         ).run()
+
+    def _trace(self, send: Send, deadline_s: float) -> None:
+        """What is known is sent before: a tracer is one thing more that may crash."""
+        send(Rows(self.measurements()))
+        routes = [(found, self._subjects.get(id(found))) for found in self._found]
+        trace_worker(self._choice.engine, self._task, self._raw, routes, deadline_s, self.cancelled.is_set, send)
 
     def _group(self, nbytes: int, direction: str) -> Group:
         """The routes of one direction at one size, and what they are compared with."""

@@ -157,7 +157,7 @@ def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None
         nonlocal last, phase
         now = time.monotonic()
         if isinstance(message, Doing):
-            if message.phase == phase == "measuring" and now - last < LIFE_EVERY_S:
+            if message.phase == phase and phase in ("measuring", "tracing") and now - last < LIFE_EVERY_S:
                 return
             phase = message.phase
         last = now

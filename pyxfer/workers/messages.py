@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pyxfer.model import Fact, Link, Measurement, Placement, Remark, Workload
+from pyxfer.model import Fact, Link, Measurement, Placement, Remark, Tracing, Workload
 
 
 class OwnRoute(msgspec.Struct, frozen=True):
@@ -31,6 +31,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     precision: float
     budget_s: float
     seed: int
+    trace: bool = True
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -61,6 +62,12 @@ class Doing(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
+class Tracer(msgspec.Struct, frozen=True, tag=True):
+    """What the device's records come from, or why there are none."""
+
+    tracing: Fact[Tracing]
+
+
 class Rows(msgspec.Struct, frozen=True, tag=True):
     """The measurements so far, all of them."""
 
@@ -86,7 +93,7 @@ class Finished(msgspec.Struct, frozen=True, tag=True):
 
 
 ToWorker = Task | Stop
-FromWorker = Hello | Awake | Doing | Rows | Refused | Failed | Finished
+FromWorker = Hello | Awake | Doing | Tracer | Rows | Refused | Failed | Finished
 
 _encoder = msgspec.msgpack.Encoder()
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

@@ -41,6 +41,8 @@ class Request:
     precision: float
     budget_s: float
     seed: int
+    trace: bool = True
+    explained: str = ""
 
     def parameters(self) -> Parameters:
         """As the document keeps it."""
@@ -60,6 +62,7 @@ class Request:
             routes=self.patterns,
             workload=self.workload,
             batches=batches,
+            explained=self.explained,
         )
 
     def routes(self, framework: Framework) -> tuple[Route, ...]:
@@ -72,7 +75,10 @@ class Request:
         return select(fitting, self.patterns)
 
     def tasks(self, framework: Framework) -> tuple[Task, ...]:
-        """A worker for the plain framework, and one for each setting that a route wants from the start."""
+        """A worker for the plain framework, and one for each setting that a route wants from the start.
+
+        What is explained is set against what runs in its own worker alone.
+        """
         routes = self.routes(framework)
         settings = dict.fromkeys(route.setting for route in routes)
         return tuple(
@@ -88,8 +94,10 @@ class Request:
                 precision=self.precision,
                 budget_s=self.budget_s,
                 seed=self.seed,
+                trace=self.trace,
             )
             for setting in sorted(settings)
+            if not self.explained or setting == _setting_of(self.explained, routes)
         )
 
 
@@ -107,6 +115,7 @@ def make_request(
     precision: float,
     budget_s: float,
     seed: int | None,
+    trace: bool = True,
 ) -> Request:
     """Check every word and number.
 
@@ -130,6 +139,7 @@ def make_request(
         precision=between(precision, "precision", 1.0, f"{DEFAULT_PRECISION} (0.5 %)"),
         budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
         seed=secrets.randbits(32) if seed is None else checked_seed(seed),
+        trace=trace,
     )
     check_patterns(request.patterns, request.names)
     if not any(request.routes(load_framework(name)) for name in request.names):
@@ -138,6 +148,10 @@ def make_request(
             f"{', '.join(request.directions)}{_because(runtime)}. See pyxfer list routes."
         )
     return request
+
+
+def _setting_of(name: str, routes: Sequence[Route]) -> str:
+    return next((route.setting for route in routes if route.name == name), "")
 
 
 def _because(runtime: Runtime) -> str:

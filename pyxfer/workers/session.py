@@ -12,7 +12,7 @@ from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
 from pyxfer.machine.link import read_link
 from pyxfer.machine.numa import device_node
-from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run, Worker, unknown
+from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run, Tracing, Worker, unknown
 from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.assemble import NO_TRIAL
@@ -49,6 +49,7 @@ def frameworks(
     budget_s: float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
+    trace: bool = True,
     patience_s: float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -57,17 +58,16 @@ def frameworks(
 
     Each framework runs in a process of its own; one that is not installed, crashes or hangs is recorded, and the others
     go on. `routes` are patterns such as `tf.*`. `budget_s` is the measuring time of each worker, its preparation
-    apart; a worker that is not heard of for `patience_s` hangs, and is ended. Without a GPU the `ingest` routes are
-    timed, which stay in host memory. Ctrl-C ends the run with what was measured.
+    apart; a worker that is not heard of for `patience_s` hangs, and is ended. After all timed trials a few are traced,
+    which takes at most 15 % of the budget; without `trace` none is. Without a GPU the `ingest` routes are timed,
+    which stay in host memory. Ctrl-C ends the run with what was measured.
 
     Raises:
         UsageError: something asked for cannot be; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
 
     """
-    if device == HOST and require_gpu:
-        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
-    choice = choose(device, require_gpu)
+    choice = checked_choice(device, require_gpu=require_gpu)
     request = make_request(
         names,
         device,
@@ -81,7 +81,23 @@ def frameworks(
         precision=precision,
         budget_s=budget_s,
         seed=seed,
+        trace=trace,
     )
+    return run_workers(choice, request, patience_s, on_progress, save_to)
+
+
+def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
+    """The engine to measure with."""
+    if device == HOST and require_gpu:
+        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
+    return choose(device, require_gpu)
+
+
+def run_workers(
+    choice: Choice, request: Request, patience_s: float, on_progress: OnProgress | None, save_to: SaveTo | None
+) -> Run:
+    """Measure what was asked for, once it is known to be possible."""
+    device: int | str = request.device
     between(patience_s, "patience", 86400.0, "120 (seconds)")
     found = find_device(choice.engine, 0 if device == HOST else device)
     with turn(found.uuid.value or found.name):
@@ -144,7 +160,7 @@ class Session:
                 task = msgspec.structs.replace(task, worker=f"{name}, start {start}")
             outcome = self._supervise(framework, task, rows, done, part)
             self._workers.append(_worker(task, framework, outcome))
-            if outcome.ended not in ("crashed", "hung") or outcome.hello is None:
+            if outcome.ended not in ("crashed", "hung") or outcome.hello is None or _was_traced(outcome):
                 break
             guilty = outcome.guilty.route if outcome.guilty else None
             if guilty in task.routes:
@@ -209,7 +225,7 @@ class Session:
         measurements = (*self._measurements, *under_way)
         request = self._request
         return Run(
-            kind="frameworks",
+            kind="explain" if request.explained else "frameworks",
             ended=ended,
             runtime=self._choice.runtime,
             runtime_reason=self._choice.reason,
@@ -224,7 +240,19 @@ class Session:
             remarks=tuple(circumstances(self._presence.met, self._before, self._after)),
             workers=tuple(self._workers),
             published=published_for(request.workload, request.names),
+            tracing=_tracing(self._workers),
         )
+
+
+def _was_traced(outcome: Outcome) -> bool:
+    """Whether it had sent all that it was to measure, so that another worker would measure the same."""
+    return outcome.guilty is not None and outcome.guilty.phase == "traced"
+
+
+def _tracing(workers: Sequence[Worker]) -> Fact[Tracing]:
+    """What the records come from, in the first worker that had some; each worker has its own."""
+    known = [worker.tracing for worker in workers if worker.tracing.value is not None]
+    return next(iter([*known, *(worker.tracing for worker in workers)]), unknown(_NOT_READ))
 
 
 def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:
@@ -243,4 +271,5 @@ def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:
         start_s=unknown(why) if hello is None else Fact(hello.start_s),
         duration_s=outcome.duration_s,
         remarks=outcome.remarks,
+        tracing=outcome.tracing,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import resource
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from pyxfer.raw.ways import Way
 from pyxfer.routes.base import Transfer, first_line
 from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.sampling.bracket import Bracket, HostClock
+from pyxfer.tracing.trials import Traced, Usage, copy_way
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.routes.base import Route
     from pyxfer.routes.place import Place
+    from pyxfer.tracing.phase import Take
     from pyxfer.workers.marker import Marker
 
 ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
@@ -75,11 +77,34 @@ class RouteSubject:
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One run of it; whatever it raises, `SystemExit` among it, ends this route and no other."""
-        self._marker.set(self.route.name, self._place.nbytes, "timed")
-        try:
+        with self._step("timed"):
             if self._repeats or self._last_s < WAKE_BELOW_S:
                 self._untimed()
-            trial = self._once(round_index, self._calls)
+            trial, _ = self._once(round_index, self._calls)
+        self._last_s = trial.elapsed_s * trial.copies
+        return {side_of(self.route): trial}
+
+    def traced(self, take: Take, seed: int | None) -> tuple[Traced, bool]:
+        """One call, with everything that the device does in it; with a seed of fresh content, and whether that arrived.
+
+        A row of calls would hide what lies between two of them, so it is one in every workload.
+        """
+        with self._step("traced"):
+            data = None if seed is None else self._random(seed)
+            if data is not None or self._last_s < WAKE_BELOW_S:
+                self._untimed()  # also because the fresh content has taken memory that results had before
+            if data is None:
+                return self._recorded(take), True
+            with self._place.holding(data):
+                self._transfer.write(data)
+                return self._recorded(take), _same(self._transfer.arrived(), self._transfer.expected(data))
+
+    @contextlib.contextmanager
+    def _step(self, phase: str) -> Iterator[None]:
+        """Written down before it; an error of its own ends this route and no other."""
+        self._marker.set(self.route.name, self._place.nbytes, phase)
+        try:
+            yield
             self._transfer.release()
         except ENDS_ALL:
             raise
@@ -88,31 +113,51 @@ class RouteSubject:
         finally:
             self._transfer.result = None
             self._marker.clear()
-        self._last_s = trial.elapsed_s * trial.copies
-        return {side_of(self.route): trial}
 
-    def _once(self, round_index: int, calls: int = 1) -> Trial:
+    def _recorded(self, take: Take) -> Traced:
+        self._transfer.refresh()
+        self._engine.synchronize(self._place.device)
+        take()  # what was done before is no part of it
+        trial, usage = self._timed(0, 1)
+        bracket, capture = self._bracket, take()
+        return Traced(
+            way=copy_way(side_of(self.route)),
+            begin_ns=round(bracket.moments.called_s * 1e9),
+            returned_ns=round(bracket.moments.returned_s * 1e9),
+            elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
+            dispatch_s=bracket.dispatch_s,
+            wall_s=bracket.wall_s,
+            copies=trial.copies,
+            usage=usage,
+            capture=capture,
+        )
+
+    def _once(self, round_index: int, calls: int = 1) -> tuple[Trial, Usage]:
+        self._transfer.refresh()
+        return self._timed(round_index, calls)
+
+    def _timed(self, round_index: int, calls: int) -> tuple[Trial, Usage]:
         transfer, bracket = self._transfer, self._bracket
-        transfer.refresh()
-        faults = _faults()
+        before = Usage.so_far()
         bracket.begin()
         for _ in range(calls):
             transfer.run()
         bracket.returned()
         bracket.end(self._waits)
-        faults = _faults() - faults
+        usage = Usage.so_far().since(before)
         self._check_place()
         copies = transfer.copies * calls
         elapsed_s = bracket.elapsed_s / copies
-        return Trial(
+        trial = Trial(
             round=round_index,
             elapsed_s=elapsed_s,
             dispatch_s=bracket.dispatch_s / copies,
             wall_s=bracket.wall_s / copies,
             copies=copies,
             invalid=ELIDED if elapsed_s < self._least_s else bracket.fault,
-            faults=faults / copies,
+            faults=usage.faults / copies,
         )
+        return trial, usage
 
     def _untimed(self) -> None:
         """One call that nobody looks at."""
@@ -130,12 +175,12 @@ class RouteSubject:
     def warm(self) -> float:
         """The first runs, untimed but for the very first; returns its seconds."""
         self._marker.set(self.route.name, self._place.nbytes, "first call")
-        first = self._once(0).elapsed_s
+        first = self._once(0)[0].elapsed_s
         self._transfer.release()
         for _ in range(WARM_CALLS):
             self._untimed()
         if self._repeats:
-            once_s = max(self._once(0).elapsed_s, 1e-9)
+            once_s = max(self._once(0)[0].elapsed_s, 1e-9)
             self._calls = max(FEWEST_CALLS, min(MOST_CALLS, math.ceil(ROW_S / once_s)))
             self._transfer.release()
         self._marker.clear()
@@ -207,8 +252,3 @@ def _same(arrived: NDArray[Any], expected: NDArray[Any]) -> bool:
     if arrived.dtype != expected.dtype:
         raise MeasurementError(f"arrived() gives {arrived.dtype}, and {expected.dtype} was expected")
     return np.array_equal(arrived.reshape(-1), expected.reshape(-1))
-
-
-def _faults() -> int:
-    """The page faults of this process so far: staging and fresh results cost them."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 import msgspec
 
-from pyxfer.model import Measurement, Remark, WorkerEnding
+from pyxfer.model import Fact, Measurement, Remark, Tracing, WorkerEnding, unknown
+from pyxfer.tracing.phase import NOT_COME_TO
 from pyxfer.units import format_seconds, format_size
 from pyxfer.workers.marker import Mark, Marker
 from pyxfer.workers.messages import (
@@ -31,6 +32,7 @@ from pyxfer.workers.messages import (
     Rows,
     Stop,
     Task,
+    Tracer,
     pack,
     unpack_report,
 )
@@ -71,6 +73,7 @@ class Outcome:
     log: tuple[str, ...] = ()
     guilty: Mark | None = None
     duration_s: float = 0.0
+    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_COME_TO))
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,8 @@ class Supervisor:
             outcome.hello = message
         elif isinstance(message, Awake):
             outcome.awake = message
+        elif isinstance(message, Tracer):
+            outcome.tracing = message.tracing
         elif isinstance(message, Rows):
             outcome.measurements = message.measurements
             self._on_rows(outcome)

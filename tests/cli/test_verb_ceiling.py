@@ -175,3 +175,11 @@ def test_in_a_terminal_of_80_columns_the_usual_table_is_neither_wrapped_nor_cut(
     assert max(len(line) for line in lines) <= 80
     assert sum(line.lstrip().startswith("64 KiB ") for line in lines) == 2
     assert "\u2026" not in text
+
+
+def test_what_tracing_costs_can_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    result = pyxfer("ceiling", *QUICK, "--no-trace", "--export-json", str(path))
+    assert result.returncode == 0
+    assert "tracing" not in result.stderr
+    assert {each.dma.reason for each in documents.load(path).measurements} == {"it was not asked for (--no-trace)"}

@@ -279,3 +279,41 @@ def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float, make: Any)
     run = documents.decode(msgspec.json.encode(document))
     assert "Checks" in page_of(run)
     assert "Checks" in page_of(run, "gbps")
+
+
+def traced(row: model.Measurement, seconds: float) -> model.Measurement:
+    """The row with what the device has recorded of it."""
+    dma = model.Dma(seconds=Fact(seconds), nbytes=row.nbytes, copies=1.0, source="pageable", trials=3)
+    return msgspec.structs.replace(row, dma=Fact(dma))
+
+
+def test_what_the_device_was_copying_stands_beside_the_rates_where_it_is_known() -> None:
+    rows = [*make_raw_rows("torch", "h2d", MIB), make_route_row("torch", TO, "h2d", MIB, (9.1e-6, 17.9))]
+    run = make_frameworks_run((MIB,), measurements=(*rows[:-1], traced(rows[-1], 61e-6)), workers=())
+    text = page_of(run)
+    assert re.search(r"\bDMA\b", text)
+    assert line_with(text, ">* torch.to", "pageable").split()[-3] == "61.0"
+    untraced = page_of(make_frameworks_run((MIB,), measurements=tuple(rows), workers=()))
+    assert not re.search(r"\bDMA\b", untraced)
+
+
+def test_where_there_is_no_room_for_it_no_table_is_split_for_it() -> None:
+    long = "torch.a-route-with-a-rather-long-name-of"
+    rows = [*make_raw_rows("torch", "h2d", MIB), traced(make_route_row("torch", long, "h2d", MIB, (9e-6, 17.9)), 61e-6)]
+    run = make_frameworks_run((MIB,), measurements=tuple(rows), workers=())
+    page = lines_at(80, run)
+    assert not [line for line in page if "DMA" in line]
+    assert max(map(len, page)) <= 80
+
+
+@pytest.mark.parametrize("code", ["wrong-memory", "inflated"])
+def test_what_the_records_say_against_a_route_is_a_note(code: str) -> None:
+    row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), code, "its copies met pageable memory")
+    assert "a  torch.to at 1 MiB: its copies met pageable memory" in page_of(
+        make_frameworks_run((MIB,), measurements=(row,), workers=())
+    )
+
+
+def test_what_tracing_cost_is_no_note_here() -> None:
+    row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), "traced", "traced it takes longer")
+    assert "traced it takes" not in page_of(make_frameworks_run((MIB,), measurements=(row,), workers=()))

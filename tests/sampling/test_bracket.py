@@ -223,3 +223,25 @@ def test_an_event_that_cannot_be_recorded_leaves_nothing_behind(timers: Engine) 
     assert testing.allocated() == []
     with timer:
         pass
+
+
+def test_its_moments_are_on_the_clock_of_perf_counter_and_in_order(bracket: Bracket) -> None:
+    before = time.perf_counter()
+    around_a_sleep(bracket)
+    after = time.perf_counter()
+    moments = bracket.moments
+    assert before <= moments.called_s <= moments.returned_s - SLEEP_S
+    assert moments.returned_s <= moments.finished_s <= after
+    assert moments.returned_s - moments.called_s == bracket.dispatch_s
+
+
+def test_the_moments_of_the_hosts_clock_are_those_of_its_times() -> None:
+    clock = HostClock()
+    clock.begin()
+    clock.returned()
+    clock.end(lambda: time.sleep(SLEEP_S))
+    moments = clock.moments
+    assert (moments.returned_s - moments.called_s, moments.finished_s - moments.called_s) == (
+        clock.dispatch_s,
+        clock.elapsed_s,
+    )

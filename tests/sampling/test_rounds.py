@@ -9,7 +9,7 @@ from sampling.fakes import Clock, Failing, Timed
 
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError
 from pyxfer.sampling.progress import Progress
-from pyxfer.sampling.rounds import FEWEST_ROUNDS, MAX_ROUNDS, MIN_ROUNDS, Group, Sampler
+from pyxfer.sampling.rounds import FEWEST_ROUNDS, MAX_ROUNDS, MIN_ROUNDS, After, Group, Sampler
 from pyxfer.sampling.subject import Subject
 
 PRECISION = 0.01
@@ -40,9 +40,11 @@ class Bench:
         budget_s: float = LONG_S,
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Progress], None] = lambda _: None,
+        after: After = After(),  # noqa: B008 - it is frozen
     ) -> list[Group]:
         made = [Group.of(str(index), subjects) for index, subjects in enumerate(groups)]
-        Sampler(made, PRECISION, self.clock() + budget_s, seed, cancelled, on_progress, clock=self.clock).run()
+        until = self.clock() + budget_s
+        Sampler(made, PRECISION, until, seed, cancelled, on_progress, clock=self.clock, after=after).run()
         return made
 
     def order_of(self, round_index: int) -> list[str]:
@@ -213,3 +215,22 @@ def test_progress_only_grows_and_ends_at_the_whole() -> None:
 
 def test_without_anything_to_run_it_ends_at_once() -> None:
     assert Bench().run() == []
+
+
+def test_what_comes_after_is_left_the_time_that_it_needs_by_what_trials_have_cost() -> None:
+    bench = Bench()
+    bench.run([bench.timed("a", *NOISY)], budget_s=1.0, after=After(rounds=3, once_s=0.1, each_s=0.01, most_s=0.5))
+    # 0.1 s once, and three times 10 ms and twice the 1.5 ms of a trial.
+    assert bench.clock() == pytest.approx(1.0 - 0.139, abs=3e-3)
+
+
+def test_what_comes_after_is_left_its_share_at_most() -> None:
+    bench = Bench()
+    bench.run([bench.timed("a", *NOISY)], budget_s=1.0, after=After(rounds=1000, each_s=1.0, most_s=0.15))
+    assert bench.clock() == pytest.approx(0.85, abs=3e-3)
+
+
+def test_without_anything_after_it_the_whole_budget_is_used() -> None:
+    bench = Bench()
+    bench.run([bench.timed("a", *NOISY)], budget_s=1.0)
+    assert bench.clock() == pytest.approx(1.0, abs=3e-3)

@@ -247,6 +247,31 @@ class Forking(Copied):
         super().run()
 
 
+class LookedAt(Copied):
+    """Does something else from the third look at what arrived, which is in its first traced trial."""
+
+    looks = 0
+
+    def arrived(self) -> Any:
+        self.looks += 1
+        if self.looks > 2:
+            self.traced()
+        return super().arrived()
+
+    def traced(self) -> None:
+        raise NotImplementedError
+
+
+class AbortingTraced(LookedAt):
+    def traced(self) -> None:
+        os.abort()
+
+
+class HangingTraced(LookedAt):
+    def traced(self) -> None:
+        time.sleep(1000)
+
+
 class Fractional(Copied):
     copies = 0.5  # type: ignore[assignment]
 

@@ -9,7 +9,7 @@ from samples import make_link
 from workers import own_routes
 
 import pyxfer
-from pyxfer.model import Fact, Placement, Remark, unknown
+from pyxfer.model import Fact, Placement, Remark, Tracing, unknown
 from pyxfer.workers.messages import (
     Awake,
     Doing,
@@ -23,6 +23,7 @@ from pyxfer.workers.messages import (
     Stop,
     Task,
     ToWorker,
+    Tracer,
     pack,
     unpack_order,
     unpack_report,
@@ -43,6 +44,7 @@ TASK = Task(
     precision=0.005,
     budget_s=15.0,
     seed=(1 << 63) + 5,
+    trace=False,
 )
 PLACEMENT = Placement(Fact(0), Fact("0-15"), unknown("no NUMA here"), Fact({"0": 4096}))
 REPORTS: list[FromWorker] = [
@@ -56,6 +58,8 @@ REPORTS: list[FromWorker] = [
             make_refused("torch", "torch.cpu", 4096),
         )
     ),
+    Tracer(Fact(Tracing("/usr/lib/libcupti.so.12", 28))),
+    Tracer(unknown("trace: unavailable: another profiler is at work in this process")),
     Rows(()),
     Refused("JAX is not installed: pip install jax"),
     Failed("RuntimeError: \x1b[31mno\x1b[0m"),

@@ -1,0 +1,70 @@
+"""The files that a watch goes to: refused before the script starts, written when it has been told of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyxfer.errors import UsageError
+
+from .exports import STDOUT
+
+if TYPE_CHECKING:
+    from pyxfer.model_watch import Watched
+    from pyxfer.watching.window import Window
+
+Write = Callable[[str, "Window", "Watched"], None]
+
+
+class WatchExports:
+    """With several windows each file has the number of its window in its name."""
+
+    def __init__(self, *, trace: str | None, json: str | None, csv: str | None, md: str | None, several: bool) -> None:
+        given: dict[str, tuple[str | None, Write]] = {
+            "--trace": (trace, _trace),
+            "--export-json": (json, lambda path, _, told: told.save(path)),
+            "--export-csv": (csv, lambda path, _, told: _write(path, told.to_csv())),
+            "--export-md": (md, lambda path, _, told: _write(path, told.to_markdown())),
+        }
+        self._several = several
+        self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
+        self._check()
+
+    def write(self, number: int, window: Window, told: Watched) -> None:
+        """All of them.
+
+        Raises:
+            UsageError: one cannot be written any more.
+
+        """
+        for _, path, write in self._targets:
+            write(self._path(path, number), window, told)
+
+    def _path(self, path: str, number: int) -> str:
+        from pyxfer.watching.signals import numbered
+
+        return numbered(path, number) if self._several else path
+
+    def _check(self) -> None:
+        from pyxfer.files import check_writable
+
+        places = [os.path.realpath(path) for _, path, _ in self._targets]
+        for option, path, _ in self._targets:
+            if path == STDOUT:
+                raise UsageError(f"{option}: standard output is the script's own; give a file name")
+            if places.count(os.path.realpath(path)) > 1:
+                raise UsageError(f"two options name the file {path!r}; give each its own")
+            check_writable(self._path(path, 1))
+
+
+def _trace(path: str, window: Window, _: Watched) -> None:
+    from pyxfer.watching.chrome import write_chrome_trace
+
+    write_chrome_trace(window, path)
+
+
+def _write(path: str, text: str) -> None:
+    from pyxfer.files import write_whole
+
+    write_whole(path, text.encode(errors="backslashreplace"))

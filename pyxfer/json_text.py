@@ -1,0 +1,79 @@
+"""Structs as JSON that a person can read too, and read back with a sentence for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+from inspect import cleandoc
+from typing import Any
+
+import msgspec
+
+from .errors import DocumentError, UsageError
+
+SCHEMA_PYTHON = (3, 11)
+"""Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
+
+
+def to_json(document: msgspec.Struct) -> bytes:
+    """Indented, without a newline at its end."""
+    try:
+        data = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the document to it would be worse
+        data = msgspec.json.encode(_unicode(msgspec.to_builtins(document)))
+    return msgspec.json.format(data, indent=1)
+
+
+def from_json(data: bytes, source: str, what: str, newest: int) -> dict[str, Any]:
+    """The document in these bytes, of a version up to `newest`; `what` it should be is said where it is not."""
+    document = _parsed(data, source, what)
+    if not isinstance(document, dict):
+        raise DocumentError(f"{source} is JSON, but not a pyxfer {what}; name a file that pyxfer saved")
+    version = document.get("schema_version")
+    if version is None:
+        raise DocumentError(
+            f"{source} has no schema_version, so it is not a pyxfer {what}; name a file that pyxfer saved"
+        )
+    if type(version) is not int or version < 1:
+        raise DocumentError(f"{source} has a schema_version that no pyxfer writes; name a file that pyxfer saved")
+    if version > newest:
+        raise DocumentError(
+            f"{source} has schema_version {version}, and this pyxfer reads up to {newest}; "
+            "upgrade pyxfer (pip install --upgrade pyxfer)"
+        )
+    return document
+
+
+def described(document: type[msgspec.Struct], title: str, place: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a document, which lies ready made in `place`."""
+    if sys.version_info < SCHEMA_PYTHON:
+        raise UsageError(f"the JSON Schema is made with Python 3.11 or later; {place} holds it ready made")
+    schema: dict[str, Any] = _dedented(msgspec.json.schema(document))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+
+
+def _parsed(data: bytes, source: str, what: str) -> Any:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if not data.strip():
+            raise DocumentError(f"{source} is empty; the {what} was never written to it") from error
+        if "truncated" in str(error) and data.lstrip()[:1] == b"{":
+            raise DocumentError(
+                f"{source} is cut short; fetch it again from where it came, or measure again"
+            ) from error
+        raise DocumentError(f"{source} is not JSON; name a file that pyxfer saved") from error
+
+
+def _unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_unicode(key): _unicode(item) for key, item in value.items()}
+    return [_unicode(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _dedented(value: Any) -> Any:
+    """Descriptions without the source's indentation, which Python keeps up to 3.12 and drops from 3.13 on."""
+    if isinstance(value, dict):
+        return {key: cleandoc(item) if key == "description" else _dedented(item) for key, item in value.items()}
+    return [_dedented(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,291 @@
+"""The document of a watch: what the user's own program did with its time, and what crossed the link in it.
+
+Units stand in the names, as in `pyxfer.model`. What only the device's records tell is null where there are none, and
+`Watched.activity` has the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from pyxfer.model import Device, Environment, Fact, Link, Remark, Runtime, Summary
+from pyxfer.model_trace import Tracing
+
+WATCH_SCHEMA_VERSION = 1
+
+# complete: all that was asked for; ended: the program or its block came to an end before; failed: with an error.
+WatchEnding = Literal["complete", "ended", "failed"]
+# Between which sides a copy went.
+CopyWayName = Literal["h2d", "d2h", "d2d", "p2p", "h2h", "other"]
+# In this order every instant belongs to the first that holds; at the last three the device does nothing.
+StepPartName = Literal["kernels", "h2d", "d2h", "other copies", "input", "idle", "host"]
+STEP_PARTS: tuple[StepPartName, ...] = get_args(StepPartName)
+BoundBy = Literal["input", "link", "output", "host", "device", "unknown"]
+Degree = Literal["", "moderately"]
+# What a call did for which it is listed: fetched data, waited, copied without returning before, or asked for memory.
+SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
+RangeSource = Literal["mark", "nvtx"]
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """Where the seconds of one period went; they sum to `period_s`.
+
+    kernels: one is running, or memory is being set. h2d, d2h, other copies: one is under way and no kernel runs. The
+    device does nothing: input, and the host is between steps; idle, and the step's thread is inside a call that waits;
+    host, and it is not. `hidden_*`: copies under kernels, counted beside. `input_s` is null without steps, and where
+    only their ends are known: it is in idle and host then.
+    """
+
+    period_s: float
+    kernels_s: float | None
+    h2d_s: float | None
+    d2h_s: float | None
+    other_copies_s: float | None
+    input_s: float | None
+    idle_s: float | None
+    host_s: float
+    hidden_h2d_s: float | None = None
+    hidden_d2h_s: float | None = None
+
+    def named(self) -> tuple[tuple[StepPartName, float], ...]:
+        """Those that are known, in their order."""
+        each = (
+            *(self.kernels_s, self.h2d_s, self.d2h_s, self.other_copies_s),
+            *(self.input_s, self.idle_s, self.host_s),
+        )
+        return tuple((name, value) for name, value in zip(STEP_PARTS, each, strict=True) if value is not None)
+
+    def share(self, *names: StepPartName) -> float:
+        """What part of the period these are together; 0 of a period without length."""
+        if self.period_s <= 0:
+            return 0.0
+        return sum(value for name, value in self.named() if name in names) / self.period_s
+
+
+class WatchedStep(msgspec.Struct, frozen=True):
+    """One step, from the end of the one before to its own; `at_s` from the beginning of the window to its own."""
+
+    number: int
+    at_s: float
+    thread: int
+    parts: Parts
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """The steps of the window. Those that failed or were not closed are counted and in no other figure.
+
+    `between_s`: the host between two steps, which is where the input is made; `inside_s`: from a step's beginning to
+    its end; both null where only ends are known. `waiting_s`: in calls that wait for the device. All of the mean step.
+    """
+
+    watched: int
+    skipped: int
+    failed: int
+    unclosed: int
+    failure: str | None
+    period: Fact[Summary]
+    between_s: float | None = None
+    inside_s: float | None = None
+    waiting_s: float | None = None
+    each: tuple[WatchedStep, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What the period is bound by, and the figures that say so; `share` is theirs."""
+
+    bound_by: BoundBy
+    degree: Degree
+    share: Fact[float]
+    text: str
+    evidence: tuple[str, ...]
+
+
+class CopyClass(msgspec.Struct, frozen=True):
+    """Copies of one way, host memory and size class, `least_bytes` to below `below_bytes` (null: no end).
+
+    `seconds` are their own times, summed; `timed_bytes` the bytes of those that the device gave a time for.
+    `ceiling_share`: what they would have taken at the ceiling of their sizes, as a share of that.
+    """
+
+    way: CopyWayName
+    memory: str
+    least_bytes: int
+    below_bytes: int | None
+    count: int
+    nbytes: int
+    timed_bytes: int
+    seconds: float
+    gbps: Fact[float]
+    ceiling_share: Fact[float]
+    hidden_share: Fact[float]
+
+
+class Overlap(msgspec.Struct, frozen=True):
+    """How much went on at once, over the window.
+
+    `busy_share`: the device did anything. `hidden_share`: of the time of all copies, under kernels. `kernels_at_once`:
+    the mean while any runs; `kernels_share`: of that time, with two or more. `copies_*`: the same of copies.
+    """
+
+    busy_share: float
+    hidden_share: Fact[float]
+    kernels: int
+    kernels_at_once: Fact[float]
+    kernels_share: Fact[float]
+    copies_at_once: int
+    copies_share: Fact[float]
+
+
+class StreamUse(msgspec.Struct, frozen=True):
+    """What one stream was used for."""
+
+    device: int
+    context: int
+    stream: int
+    copies: int
+    copied_bytes: int
+    copies_s: float
+    kernels: int
+    kernels_s: float
+
+
+class Pageable(msgspec.Struct, frozen=True):
+    """Copies between the device and pageable memory, and what they would take from pinned memory at the ceiling."""
+
+    way: CopyWayName
+    count: int
+    nbytes: int
+    seconds: float
+    pinned_s: Fact[float]
+    saves_s: Fact[float]
+
+
+class Surprise(msgspec.Struct, frozen=True):
+    """Calls of one name, line and range inside steps that a program may not know it makes. `per_step`: how many."""
+
+    what: SurpriseKind
+    call: str
+    line: Fact[str]
+    range: str | None
+    count: int
+    seconds: float
+    nbytes: int
+    per_step: float | None
+
+
+class Allocated(msgspec.Struct, frozen=True):
+    """Memory of one kind that was asked for and given back."""
+
+    memory: str
+    allocations: int
+    allocated_bytes: int
+    releases: int
+    released_bytes: int
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What the records say. `others`: copies and kernels of other devices, which are in no figure."""
+
+    copies: tuple[CopyClass, ...]
+    overlap: Overlap
+    streams: tuple[StreamUse, ...]
+    pageable: tuple[Pageable, ...]
+    surprises: tuple[Surprise, ...]
+    allocated: tuple[Allocated, ...]
+    allocation_calls_in_steps: int
+    dropped: dict[str, int]
+    untimed: int
+    others: int
+    clock_error_s: float
+    clock_drift_s: float
+
+
+class NamedRange(msgspec.Struct, frozen=True):
+    """All stretches of one name. `share` is of the window.
+
+    `busy_s`: the device did anything meanwhile; `*_bytes`: of the copies that calls inside asked for.
+    """
+
+    name: str
+    source: RangeSource
+    count: int
+    seconds: float
+    share: float
+    busy_s: float | None
+    h2d_bytes: int | None
+    d2h_bytes: int | None
+
+
+class ThreadUse(msgspec.Struct, frozen=True):
+    """A thread of the program that made calls or steps."""
+
+    thread: int
+    name: str
+    calls: int
+    calls_s: float
+    steps: int
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A change, and what it is predicted to gain a period, worked out from this window's own figures."""
+
+    code: str
+    text: str
+    gain_s: float
+    gain_share: float
+    predicted_s: float
+    worked_out: str
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """One document: a window of a program, and what it says."""
+
+    ended: WatchEnding
+    runtime: Runtime
+    runtime_reason: str
+    device: Device
+    link: Link
+    environment: Environment
+    tracing: Fact[Tracing]
+    window_s: float
+    steps: Steps
+    parts: Parts
+    verdict: Verdict
+    activity: Fact[Activity]
+    ranges: tuple[NamedRange, ...]
+    threads: tuple[ThreadUse, ...]
+    used_before_bytes: Fact[int]
+    used_after_bytes: Fact[int]
+    advice: tuple[Advice, ...]
+    remarks: tuple[Remark, ...]
+    kind: Literal["watch"] = "watch"
+    schema_version: int = WATCH_SCHEMA_VERSION
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON, whole or not at all."""
+        from pyxfer import watch_documents
+
+        watch_documents.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Watched:
+        """Read a saved watch, of this or an earlier version."""
+        from pyxfer import watch_documents
+
+        return watch_documents.load(Path(path))
+
+    def to_csv(self, table: str = "steps") -> str:
+        """One table of it: `steps`, `copies`, `calls` or `ranges`; numbers unrounded."""
+        from pyxfer import watch_documents
+
+        return watch_documents.to_csv(self, table)
+
+    def to_markdown(self) -> str:
+        """Its tables for people."""
+        from pyxfer import watch_documents
+
+        return watch_documents.to_markdown(self)

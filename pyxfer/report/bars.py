@@ -1,0 +1,18 @@
+"""Bars of parts, each begun where the one before it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BAR = "#"
+
+
+def bars(shares: Sequence[float], room: int) -> list[str]:
+    """One for each share of the whole, which is as wide as the room; what is there at all is seen."""
+    drawn, begin = [], 0.0
+    for share in shares:
+        start = min(round(begin * room), room - 1)
+        length = max(1, round((begin + share) * room) - start) if share > 0 else 0
+        drawn.append(" " * start + BAR * min(length, room - start))
+        begin += share
+    return drawn

@@ -1,0 +1,176 @@
+"""What the figures of an explained route say in words: how fast it is, what crossed, and which clock saw what of it."""
+
+from __future__ import annotations
+
+from pyxfer import model, units
+
+from .explained import WAYS, Better, Explained, copies_nothing
+from .text import HOST_MEMORY, clean
+
+_LONGEST_CALL = 120
+# Within this much of each other two clocks say the same.
+_AGREE, _AGREE_S = 0.02, 10e-6
+_QUEUES_BELOW = 0.5
+_HOLDS_FROM = 0.9
+_PAGE_BYTES = 4096
+_TENTHS_FROM, _WHOLE_FROM = 10, 100
+
+
+def headline(explained: Explained) -> str:
+    """The route, its size, how fast it is and what that is of what could be."""
+    row = explained.row
+    words = f"{clean(row.route)}, {WAYS[row.direction]}, {units.format_size(row.nbytes)}"
+    if row.gbps is None:
+        took = "" if row.elapsed_s is None else f"{units.format_seconds(row.elapsed_s)}, and "
+        return f"{words}: {took}no bandwidth: {clean(row.rate.reason or 'no reason given')}"
+    words += f": {units.format_seconds(row.elapsed_s or 0.0)}, {units.format_gbps(row.gbps)}"
+    if row.of_ceiling is not None:
+        of = "what one copy in host memory reaches" if row.direction == "ingest" else "the ceiling"
+        words += f", {units.format_percent(row.of_ceiling)} of {of}"
+    return words if row.of_peak is None else f"{words}, {units.format_percent(row.of_peak)} of the peak"
+
+
+def crossing_text(explained: Explained) -> str:
+    """What the device's records say of its copies."""
+    row, dma = explained.row, explained.row.dma.value
+    if dma is None:
+        return clean(row.dma.reason or "no reason given")
+    if not dma.copies:
+        return "no copy at all"
+    each = f"{_count(dma.copies)} cop{'y' if dma.copies == 1 else 'ies'} of {units.format_size(dma.nbytes)}"
+    way = "to" if row.direction == "d2h" else "from"
+    words = f"{each}{' together' if dma.copies > 1 else ''} {way} {clean(dma.source).replace('+', ' and ')} memory"
+    if dma.nbytes != row.nbytes:
+        words += f" ({dma.nbytes / row.nbytes:.3g} times what was asked for)"
+    seconds = dma.seconds.value
+    if seconds is None:
+        return f"{words}; {clean(dma.seconds.reason or '')}"
+    words += f" in {units.format_seconds(seconds)}"
+    return words if dma.gbps is None else f"{words}: {units.format_gbps(dma.gbps)}{_of_ceiling(explained, dma.gbps)}"
+
+
+def host_text(row: model.Measurement) -> str:
+    """Page faults and waits of the traced trial."""
+    breakdown = row.breakdown.value
+    if breakdown is None:
+        return ""
+    faults = "no page fault"
+    if breakdown.faults > 0:
+        touched = breakdown.faults * _PAGE_BYTES
+        faults = f"{_count(breakdown.faults)} page fault{'' if breakdown.faults == 1 else 's'}"
+        if touched > row.nbytes / 10:
+            faults += f": pages of {units.format_size(_rounded(touched))} were touched for the first time"
+    waited = _often("waited", breakdown.switches, "for something")
+    return f"{faults}; the calling thread {waited} and {_often('lost', breakdown.preemptions, 'the processor')}"
+
+
+def clock_lines(row: model.Measurement) -> list[tuple[str, str]]:
+    """The clocks that saw it, beside each other."""
+    known = [
+        ("host", row.wall_s, "the host's clock, until the work was seen to be done"),
+        ("events", None if row.bracket == "host" else row.elapsed_s, "between two CUDA events around it"),
+        ("call", row.dispatch_s, "the host's clock, until the call returned"),
+        ("device", row.dma_s, "at least one of its copies was under way"),
+    ]
+    return [
+        (name, f"{units.format_seconds(seconds):>8}  {what}") for name, seconds, what in known if seconds is not None
+    ]
+
+
+def clock_sentences(row: model.Measurement) -> list[str]:
+    """Why they differ, by the figures."""
+    elapsed_s = row.elapsed_s
+    if elapsed_s is None or elapsed_s <= 0:
+        return []
+    return [text for text in (_host_and_events(row, elapsed_s), _call(row, elapsed_s), _device(row, elapsed_s)) if text]
+
+
+def better_text(explained: Explained, better: Better) -> str:
+    """What to use, and what that was measured to bring."""
+    row = better.row
+    call = clean(row.nature.call if row.nature is not None else row.route, longest=_LONGEST_CALL)
+    name = f" ({clean(row.route)})" if row.nature is not None else ""
+    times = better.times
+    interval = "" if times.low is None or times.high is None else f" ({_factor(times.low)} to {_factor(times.high)})"
+    words = (
+        f"`{call}`{name}: {units.format_seconds(better.seconds)} instead of "
+        f"{units.format_seconds(better.instead_of_s)}, {_factor(times.value)} times as fast{interval}"
+    )
+    if copies_nothing(row):
+        return f"{words}; it copies nothing"
+    return words if row.memory == explained.row.memory else f"{words}; it takes {clean(row.memory)} memory"
+
+
+def no_link_text(explained: Explained) -> str:
+    """Said openly where no link has a part in any of this."""
+    if explained.run.runtime == "host":
+        return f"This is {HOST_MEMORY}: nothing here says how fast a GPU is reached."
+    return "This stays in host memory and crosses no link." if explained.row.direction == "ingest" else ""
+
+
+def _host_and_events(row: model.Measurement, elapsed_s: float) -> str:
+    if row.bracket == "host":
+        return "Nothing of it is on the device, so the host's clock alone has timed it."
+    if row.wall_s is None:
+        return "It was queued behind a gate, so the host's clock has no part in its time."
+    apart_s = row.wall_s - elapsed_s
+    if abs(apart_s) <= _AGREE * elapsed_s + _AGREE_S:
+        return "The host's clock and the events agree."
+    apart = units.format_seconds(abs(apart_s))
+    if apart_s > 0:
+        return f"The host's clock says {apart} more than the events: the host learns of the end late."
+    return f"The host's clock says {apart} less than the events: they were stamped late."
+
+
+def _call(row: model.Measurement, elapsed_s: float) -> str:
+    """The same call, timed by who waits for it and by who does not."""
+    if row.dispatch_s is None or row.bracket == "gated":
+        return ""
+    share = row.dispatch_s / elapsed_s
+    if share < _QUEUES_BELOW:
+        return (
+            f"The call only queues its work: it returns after {units.format_seconds(row.dispatch_s)}, so a stopwatch "
+            f"around the call alone would make it {_factor(1 / max(share, 1e-9))} times too fast."
+        )
+    if share >= _HOLDS_FROM:
+        return "The call holds its caller until the work is done."
+    return f"The call holds its caller for {units.format_percent(share)} of the time."
+
+
+def _device(row: model.Measurement, elapsed_s: float) -> str:
+    if not row.dma_s:
+        return ""
+    share = min(1.0, row.dma_s / elapsed_s)
+    if share >= _HOLDS_FROM:
+        return "The device was copying nearly all of the time."
+    return (
+        f"The device was copying for {units.format_percent(share)} of the time, and that is all that a timeline of the "
+        f"device shows: the other {units.format_seconds(elapsed_s - row.dma_s)} pass on the host."
+    )
+
+
+def _of_ceiling(explained: Explained, gbps: float) -> str:
+    above = explained.ceiling.gbps if explained.ceiling is not None else None
+    return "" if not above else f", {units.format_percent(gbps / above)} of the ceiling"
+
+
+def _factor(times: float) -> str:
+    rounded = _rounded(times)
+    return (
+        f"{rounded:.0f}" if rounded >= _WHOLE_FROM else f"{rounded:.1f}" if rounded >= _TENTHS_FROM else f"{times:.2f}"
+    )
+
+
+def _count(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) else f"{number:.2g}"
+
+
+def _often(verb: str, number: float, what: str) -> str:
+    if number == 0:
+        return f"never {verb} {what}"
+    times = {1.0: "once", 2.0: "twice"}.get(number, f"{_count(number)} times")
+    return f"{verb} {what} {times}"
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")

@@ -1,0 +1,209 @@
+"""The parts of a watch's page that are lines: what was watched, overlap, pageable memory, calls, memory, next steps."""
+
+from __future__ import annotations
+
+from pyxfer import units
+from pyxfer.model import Fact, Summary
+from pyxfer.model_watch import Overlap, Pageable, StreamUse, Surprise, SurpriseKind, Watched
+
+from .text import clean, device_text, fact_text, link_text, memory_text
+from .watch_tables import sum_text
+
+MOST_CALLS = 8
+MOST_STREAMS = 4
+Lines = list[tuple[str, str]]
+_LONGEST_NAME = 60
+_WORTH_A_LINE = 0.001
+"""Of the window: a loss that is fetched in every step is pageable too, and pinning it would save nothing."""
+_DOES: dict[SurpriseKind, str] = {
+    "d2h": "fetches",
+    "wait": "waits",
+    "blocking copy": "copies and waits",
+    "allocation": "asks for memory",
+}
+
+
+def heading_lines(watched: Watched) -> Lines:
+    """What was watched, and where."""
+    environment, tracing = watched.environment, watched.tracing.value
+    versions = [f"pyxfer {clean(environment.pyxfer)}"]
+    lines = [("device", device_text(watched.device))]
+    if watched.runtime == "cuda":
+        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
+        lines.append(("link", link_text(watched.link)))
+    if tracing is not None:
+        versions.append(f"records by {clean(tracing.library.rpartition('/')[2], longest=_LONGEST_NAME)}")
+    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
+    lines.append(("with", ", ".join(versions)))
+    lines.append(("window", _window_text(watched)))
+    return lines
+
+
+def ending_text(watched: Watched) -> str:
+    """Why a window is not whole, or nothing."""
+    if watched.ended == "failed":
+        return "The program failed in this window: what follows is what was recorded until then."
+    return ""
+
+
+def steps_text(watched: Watched) -> str:
+    """The heading of the parts."""
+    whose = "the mean step's" if watched.steps.watched else "the window's"
+    return f"Where {whose} {units.format_seconds(watched.parts.period_s)} went"
+
+
+def beside_lines(watched: Watched) -> Lines:
+    """What is no part: how long steps are, copies under kernels, how long making the input took in all."""
+    parts, steps = watched.parts, watched.steps
+    summary = steps.period.value
+    hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
+    lines = [] if summary is None else [("-", _median_text(summary))]
+    lines += [
+        ("-", f"beside it, copies {way} under kernels: {units.format_seconds(seconds)}")
+        for way, seconds in hidden.items()
+        if seconds
+    ]
+    if steps.between_s:
+        lines.append(("-", f"the host is between steps for {units.format_seconds(steps.between_s)} of each"))
+    return lines
+
+
+def overlap_lines(watched: Watched) -> Lines:
+    """What went on at once."""
+    activity = watched.activity.value
+    if activity is None or not activity.streams:
+        return []
+    overlap = activity.overlap
+    return [
+        ("device", f"busy for {units.format_percent(overlap.busy_share)} of the window"),
+        ("copies", _copies_text(overlap)),
+        ("kernels", _kernels_text(overlap)),
+        ("streams", _streams_text(activity.streams)),
+    ]
+
+
+def pageable_lines(watched: Watched) -> Lines:
+    """What pinning would save."""
+    activity = watched.activity.value
+    rows = activity.pageable if activity is not None else ()
+    worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
+    return [(row.way, _pageable_text(row, watched)) for row in worth]
+
+
+def call_lines(watched: Watched) -> Lines:
+    """The calls that took longest."""
+    activity = watched.activity.value
+    rows = activity.surprises if activity is not None else ()
+    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MOST_CALLS]]
+    if len(rows) > MOST_CALLS:
+        lines.append(("", f"and {len(rows) - MOST_CALLS} more; the table of calls has them all"))
+    return lines
+
+
+def memory_lines(watched: Watched) -> Lines:
+    """What was asked for and given back, and what was in use."""
+    activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
+    lines = []
+    if before.value is not None and after.value is not None:
+        used = f"{memory_text(before.value)} of the device's memory before, {memory_text(after.value)} after"
+        lines.append(("in use", used))
+    for row in activity.allocated if activity is not None else ():
+        asked = f"{_count(row.allocations, 'allocation')} of {sum_text(row.allocated_bytes)}"
+        back = f", {_count(row.releases, 'release')} of {sum_text(row.released_bytes)}" if row.releases else ""
+        lines.append((clean(row.memory, longest=_LONGEST_NAME), f"{asked}{back}"))
+    if activity is not None and activity.allocation_calls_in_steps:
+        calls = _count(activity.allocation_calls_in_steps, "call")
+        lines.append(("in steps", f"{calls} asked the driver for memory or gave it back"))
+    return lines
+
+
+def advice_lines(watched: Watched) -> Lines:
+    """What would be faster, in the order of its gain."""
+    whole = "a step" if watched.steps.watched else "for the window"
+    now = units.format_seconds(watched.parts.period_s)
+    lines = []
+    for number, each in enumerate(watched.advice, start=1):
+        predicted = units.format_seconds(each.predicted_s)
+        less = units.format_percent(each.gain_share)
+        lines.append((f"{number}.", clean(each.text)))
+        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {clean(each.worked_out)}."))
+    if len(watched.advice) > 1:
+        lines.append(("", "These gains do not add up: what one takes away another cannot take again."))
+    if not lines and watched.activity.value is not None and watched.parts.period_s > 0:
+        lines.append(("-", "Nothing that pyxfer can predict would gain 2 % or more."))
+    return lines
+
+
+def _window_text(watched: Watched) -> str:
+    steps, took = watched.steps, units.format_seconds(watched.window_s)
+    words = [f"{_count(steps.watched, 'step')} in {took}" if steps.watched else f"{took}, without steps"]
+    words += [f"after {steps.skipped} that were skipped"] if steps.skipped else []
+    words += [f"{steps.failed} failed"] if steps.failed else []
+    words += ["the program ended in it"] if watched.ended == "ended" else []
+    return ", ".join(words)
+
+
+def _median_text(summary: Summary) -> str:
+    median, least, most = units.format_seconds(summary.median_s), summary.min_s, summary.max_s
+    text = f"the median of {summary.n} is {median}"
+    if summary.n == 1:
+        return f"there is one step, of {median}"
+    return f"{text}, the shortest {units.format_seconds(least)}, the longest {units.format_seconds(most)}"
+
+
+def _copies_text(overlap: Overlap) -> str:
+    if overlap.hidden_share.value is None:
+        return fact_text(overlap.hidden_share)
+    hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
+    if overlap.copies_at_once < 2:  # noqa: PLR2004  # one is never beside another
+        return f"{hidden}; never two at once"
+    share = fact_text(overlap.copies_share, units.format_percent)
+    return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
+
+
+def _kernels_text(overlap: Overlap) -> str:
+    if overlap.kernels_at_once.value is None:
+        return fact_text(overlap.kernels_at_once)
+    at_once, share = overlap.kernels_at_once.value, fact_text(overlap.kernels_share, units.format_percent)
+    return f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
+
+
+def _streams_text(streams: tuple[StreamUse, ...]) -> str:
+    shown = [_stream_text(use) for use in streams[:MOST_STREAMS]]
+    more = f" and {len(streams) - MOST_STREAMS} more" if len(streams) > MOST_STREAMS else ""
+    return f"{len(streams)}: {'; '.join(shown)}{more}"
+
+
+def _stream_text(use: StreamUse) -> str:
+    words = [f"{_count(use.kernels, 'kernel')}"] if use.kernels else []
+    words += [f"{use.copies} copies of {sum_text(use.copied_bytes)}"] if use.copies else []
+    return f"stream {use.stream} with {' and '.join(words)}"
+
+
+def _pageable_text(row: Pageable, watched: Watched) -> str:
+    copies = f"{sum_text(row.nbytes)} in {row.count} copies took {units.format_seconds(row.seconds)}"
+    if row.saves_s.value is None or row.pinned_s.value is None:
+        return f"{copies}; what pinning saves is {fact_text(row.saves_s)}"
+    pinned = f"from pinned memory at the ceiling {units.format_seconds(row.pinned_s.value)}"
+    saved = f"{units.format_seconds(row.saves_s.value)} less"
+    if watched.steps.watched:
+        saved += f", {units.format_seconds(row.saves_s.value / watched.steps.watched)} a step"
+    return f"{copies}; {pinned}: {saved}"
+
+
+def _call_text(row: Surprise) -> str:
+    often = f"{row.count} x" if row.per_step is None else f"{row.per_step:.3g} a step"
+    words = [f"{clean(row.call, longest=_LONGEST_NAME) or 'a call without a name'} {_DOES[row.what]}"]
+    words += [sum_text(row.nbytes)] if row.nbytes else []
+    words.append(f"({often})")
+    words.append(f"at {clean(row.line.value, longest=_LONGEST_NAME)}" if row.line.value else f"[{_why(row.line)}]")
+    words += [f"in {clean(row.range, longest=_LONGEST_NAME)}"] if row.range else []
+    return " ".join(words)
+
+
+def _why(line: Fact[str]) -> str:
+    return clean(line.reason or "no reason given")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

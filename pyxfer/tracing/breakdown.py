@@ -1,0 +1,124 @@
+"""Where the time of a trial went: every instant of it belongs to exactly one part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from pyxfer.model import Breakdown, Fact, Part, unknown
+from pyxfer.model_trace import PARTS
+from pyxfer.tracing.dma import copies_of, lost, untimed
+from pyxfer.tracing.intervals import clip, intervals, nothing, partition, total_ns, union
+from pyxfer.tracing.records import Capture, Kind
+from pyxfer.tracing.trials import Traced
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# So much of the copying may lie outside of the trial before its times are not believed.
+OUTSIDE = 0.02
+_CROSSING = "crossing"
+_APART = "the clocks of host and device disagree"
+
+
+def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Breakdown]:
+    """The parts of one transfer.
+
+    `ceiling_s` is what the ceiling takes for `nbytes`; without it no time of the copy is told apart as staging.
+    """
+    missing = lost(trial.capture, ("copies", "sets", "kernels", "calls", "unknown"))
+    if missing:
+        return unknown(f"{missing} of the device's records were lost, so where the time went is not known")
+    copies = copies_of(trial.capture, trial.way) if trial.way is not None else trial.capture.records[:0]
+    if untimed(copies):
+        return unknown("the device gave no time for its copies")
+    if len(copies) and not len(intervals(copies)):
+        return unknown(f"its copies took no time at all, so {_APART}")
+    if (share := _outside(trial, copies)) > 0:
+        return unknown(
+            f"{share * 100:.3g} % of the copying lies outside of the trial: it copies ahead or later, or {_APART}"
+        )
+    shares = _shares(trial, copies)
+    covered = shares.pop(_CROSSING)
+    at_ceiling = covered
+    if ceiling_s is not None:
+        at_ceiling = min(covered, round(int(copies["nbytes"].sum()) * ceiling_s * 1e9 / nbytes))
+    shares.update({"copying": at_ceiling, "staging": covered - at_ceiling})
+    return Fact(_breakdown(trial, shares))
+
+
+def middle(trials: Sequence[Fact[Breakdown]]) -> Fact[Breakdown]:
+    """That of the trial in the middle, by its time."""
+    known = sorted((trial.value for trial in trials if trial.value is not None), key=lambda each: each.elapsed_s)
+    if not known:
+        return trials[0]
+    chosen = known[(len(known) - 1) // 2]
+    return Fact(msgspec.structs.replace(chosen, trials=len(known)))
+
+
+def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
+    """Nanoseconds by part, the time of its copies as one."""
+    begin, end, returned = trial.begin_ns, trial.end_ns, min(trial.returned_ns, trial.end_ns)
+    crossing, kernels, others = _device_work(trial, copies)
+    issued = first = last = returned
+    if len(clip(crossing, begin, end)):
+        first = max(begin, int(crossing[0, 0]))
+        last = int(clip(union(crossing, kernels, others), begin, end)[-1, 1])
+        issued = max(begin, min(first, _issued_ns(trial.capture, copies[0])))
+    claims = [
+        (_CROSSING, crossing),
+        ("kernels", kernels),
+        ("other copies", others),
+        ("preparing", _stretch(begin, issued)),
+        ("waiting", _stretch(issued, first)),
+        ("gaps", _stretch(first, last)),
+        ("returning", _stretch(last, returned)),
+        ("finishing", _stretch(max(last, returned), end)),
+    ]
+    return {name: ns for name, ns in partition(begin, end, claims).items() if name}
+
+
+def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
+    """Its own copies, kernels and sets, and copies in other directions."""
+    capture = trial.capture
+    others = capture.of(Kind.COPY)
+    others = others[others["way"] != trial.way] if trial.way is not None else others
+    kernels = union(intervals(capture.of(Kind.KERNEL)), intervals(capture.of(Kind.SET)))
+    return union(intervals(copies)), kernels, union(intervals(others))
+
+
+def _issued_ns(capture: Capture, copy: Any) -> int:
+    """When the call began that asked for a copy: the outer one, where a runtime's call made a driver's."""
+    calls = capture.of(Kind.CALL)
+    asking = calls["start_ns"][calls["correlation"] == copy["correlation"]]
+    return int(asking.min()) if len(asking) else int(copy["start_ns"])
+
+
+def _outside(trial: Traced, copies: NDArray[Any]) -> float:
+    """The share of the copying outside of the trial, and of what the clocks are uncertain by; 0 for a little."""
+    whole, uncertain = union(intervals(copies)), trial.capture.clock.error_ns
+    inside = total_ns(clip(whole, trial.begin_ns - uncertain, trial.end_ns + uncertain))
+    share = 1 - inside / max(1, total_ns(whole))
+    return share if len(whole) and share > OUTSIDE else 0.0
+
+
+def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
+    each = 1e-9 / trial.copies
+    parts = tuple(Part(name, shares[name] * each) for name in PARTS if shares.get(name, 0) > 0)
+    return Breakdown(
+        elapsed_s=sum(part.seconds for part in parts),
+        parts=parts,
+        dispatch_s=trial.dispatch_s / trial.copies,
+        wall_s=trial.wall_s / trial.copies,
+        faults=trial.usage.faults / trial.copies,
+        switches=trial.usage.switches / trial.copies,
+        preemptions=trial.usage.preemptions / trial.copies,
+        trials=1,
+    )
+
+
+def _stretch(begin_ns: int, end_ns: int) -> NDArray[np.int64]:
+    return np.array([[begin_ns, end_ns]], np.int64) if end_ns > begin_ns else nothing()

@@ -1,0 +1,92 @@
+"""What the copy engines did: how many bytes really crossed the link, from which memory, and for how long."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer.model import Dma, Fact, unknown
+from pyxfer.tracing.intervals import intervals, total_ns, union
+from pyxfer.tracing.records import Capture, CopyWay, Kind, MemoryKind
+from pyxfer.tracing.trials import Traced
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NOTHING_CROSSES = "nothing crosses the link"
+# A framework sends a few bytes of its own beside the data, a shape or a scalar; they do not decide about anything.
+BESIDE = 0.01
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """What crossed the link in one trial, for one of its transfers."""
+
+    nbytes: float
+    copies: float
+    seconds: Fact[float]
+    memories: frozenset[str]
+    lost: int
+
+
+def crossed(trial: Traced, way: CopyWay) -> Crossed:
+    """The copies of a trial in one direction; those that ran at once are counted for their time once."""
+    copies = copies_of(trial.capture, way)
+    without = untimed(copies)
+    seconds: Fact[float] = Fact(total_ns(union(intervals(copies))) / 1e9 / trial.copies)
+    if without:
+        seconds = unknown(f"the device gave no time for {without} of {len(copies)} copies")
+    return Crossed(
+        nbytes=int(copies["nbytes"].sum()) / trial.copies,
+        copies=int(np.maximum(copies["copies"], 1).sum()) / trial.copies,
+        seconds=seconds,
+        memories=_memories(copies, "source" if way is CopyWay.H2D else "target"),
+        lost=lost(trial.capture, ("copies", "unknown")),
+    )
+
+
+def copies_of(capture: Capture, way: CopyWay) -> NDArray[Any]:
+    """The records of copies in one direction, in the order of their beginning."""
+    copies = capture.of(Kind.COPY)
+    chosen: NDArray[Any] = copies[copies["way"] == way]
+    return chosen
+
+
+def untimed(copies: NDArray[Any]) -> int:
+    """How many of them the device gave no time for: the driver may send a small one inside a command."""
+    return int(np.count_nonzero(copies["start_ns"] == 0))
+
+
+def lost(capture: Capture, words: Iterable[str]) -> int:
+    """How many records of these kinds found no room."""
+    return sum(capture.dropped.get(word, 0) for word in words)
+
+
+def dma_of(trials: Sequence[Crossed]) -> Fact[Dma]:
+    """The median of the traced trials."""
+    missing = sum(trial.lost for trial in trials)
+    if missing:
+        return unknown(f"{missing} of the device's records were lost, so what crossed the link is not known whole")
+    timed = [trial.seconds.value for trial in trials if trial.seconds.value is not None]
+    without = next((trial.seconds.reason for trial in trials if trial.seconds.reason is not None), "")
+    return Fact(
+        Dma(
+            seconds=Fact(statistics.median(timed)) if len(timed) == len(trials) else unknown(without),
+            nbytes=round(statistics.median_low(trial.nbytes for trial in trials)),
+            copies=statistics.median_low(trial.copies for trial in trials),
+            source="+".join(sorted(frozenset().union(*(trial.memories for trial in trials)))),
+            trials=len(trials),
+        )
+    )
+
+
+def _memories(copies: NDArray[Any], side: str) -> frozenset[str]:
+    """The kinds of memory that the copies met on the host's side, but for what a few bytes beside the data met."""
+    whole = int(copies["nbytes"].sum())
+    kinds = np.unique(copies[side]).tolist()
+    bytes_of = {kind: int(copies["nbytes"][copies[side] == kind].sum()) for kind in kinds}
+    return frozenset(MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > BESIDE * whole)

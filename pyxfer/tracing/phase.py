@@ -1,0 +1,152 @@
+"""The traced trials of a run: after all that are timed, so that the tracer is in no figure.
+
+They run in rounds of shuffled order as the timed ones do, the first of them with fresh content that is verified.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyxfer.errors import (
+    CancelledError,
+    CudaError,
+    CudaUnavailableError,
+    DeviceLostError,
+    MeasurementError,
+    TraceUnavailableError,
+)
+from pyxfer.model import Fact, Tracing, unknown
+from pyxfer.tracing.collector import Collector
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+    from pyxfer.tracing.records import Capture
+
+TRIALS = 3
+# Fresh content is always sent; only a trial after it shows what is served from a cache.
+LEAST_TRIALS = 2
+# At most this part of a budget is theirs; what they do not need, the timed trials have.
+SHARE = 0.15
+# And this part also where the timed trials have left nothing of it.
+LEAST_SHARE = 0.05
+# To open the library and make it record; and to take the records, beside the trial itself.
+OPENING_S, TAKING_S = 0.5, 0.004
+NOT_COME_TO = "the run ended before it came to tracing"
+NOT_ASKED = "it was not asked for (--no-trace)"
+NO_TRIAL = "it has no trial that counts"
+OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
+
+Take = Callable[[], "Capture"]
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A row to trace: `trace` runs one trial, of fresh content the first time, and keeps what it shows.
+
+    None where the row has no trial that counts; `give_up` is told why there is no traced one, and whether that is
+    because it failed.
+    """
+
+    trace: Callable[[Take, bool], None] | None
+    give_up: Callable[[str, bool], None]
+    trials: int = 0
+
+
+def trace_candidates(
+    engine: Engine,
+    candidates: Sequence[Candidate],
+    *,
+    seconds: float,
+    seed: int,
+    cancelled: Callable[[], bool],
+    on_start: Callable[[Fact[Tracing]], None],
+    on_round: Callable[[int], None] = lambda _: None,
+) -> None:
+    """A few trials of each in so much time, or the reason why there are none.
+
+    Raises:
+        CancelledError: the run was asked to end.
+
+    """
+    with tracing(engine) as (take, started):
+        on_start(started)
+        for each in candidates:
+            if started.reason is not None or each.trace is None:
+                each.give_up(started.reason or NO_TRIAL, False)
+        if take is not None:
+            _rounds([each for each in candidates if each.trace is not None], take, seconds, seed, cancelled, on_round)
+
+
+def seconds_for(budget_s: float, deadline_s: float) -> float:
+    """The time for tracing: its share of the budget, or what is left."""
+    return min(SHARE * budget_s, max(LEAST_SHARE * budget_s, deadline_s - time.perf_counter()))
+
+
+@contextmanager
+def tracing(engine: Engine) -> Iterator[tuple[Take | None, Fact[Tracing]]]:
+    """A collector at work, or the reason why there is none."""
+    try:
+        collector = Collector(engine)
+    except TraceUnavailableError as error:
+        yield None, unknown(f"trace: unavailable: {error}")
+        return
+    try:
+        try:
+            started = collector.start()
+        except TraceUnavailableError as error:
+            yield None, unknown(f"trace: unavailable: {error}")
+            return
+        try:
+            yield collector.take, Fact(started)
+        finally:
+            collector.stop()
+    finally:
+        collector.close()
+
+
+def _rounds(
+    waiting: list[Candidate],
+    take: Take,
+    seconds: float,
+    seed: int,
+    cancelled: Callable[[], bool],
+    on_round: Callable[[int], None],
+) -> None:
+    """As many as the time allows; the fewest also where they take twice the time."""
+    until = time.perf_counter() + seconds
+    order = random.Random(seed)  # noqa: S311 - an order of trials, no secret
+    for number in range(TRIALS):
+        on_round(number)
+        for each in order.sample(waiting, len(waiting)):
+            if cancelled():
+                raise CancelledError("the measurement was asked to end")
+            if time.perf_counter() > until + (seconds if number < LEAST_TRIALS else 0.0):
+                _tell_late(waiting)
+                return
+            if not _trial(each, take):
+                waiting.remove(each)
+
+
+def _tell_late(waiting: Sequence[Candidate]) -> None:
+    for each in waiting:
+        if not each.trials:
+            each.give_up(OUT_OF_TIME, False)
+
+
+def _trial(each: Candidate, take: Take) -> bool:
+    """Whether it can go on: what fails here has its figures already, and is only not traced further."""
+    try:
+        if each.trace is not None:
+            each.trace(take, each.trials == 0)
+        each.trials += 1
+    except (CancelledError, CudaUnavailableError, DeviceLostError):
+        raise
+    except (CudaError, MeasurementError, TraceUnavailableError) as error:
+        each.give_up(f"its traced trial failed: {error}", True)
+        return False
+    return True

@@ -1,0 +1,185 @@
+"""Watch documents: saved whole or not at all, read with care, and exported flat.
+
+`python -m pyxfer.watch_documents` prints the JSON Schema of a watch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from . import json_text, table
+from .errors import DocumentError, UsageError
+from .files import Path, read_whole, write_whole
+from .model import Fact, Remark
+from .model_watch import STEP_PARTS, WATCH_SCHEMA_VERSION, CopyClass, Parts, Watched
+from .units import format_gbps, format_percent, format_seconds, format_size
+
+Rows = tuple[tuple[str, ...], list[tuple[table.Cell, ...]]]
+
+_LINE_END = re.compile(rb"\n\s*")
+_STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}\s*\}')
+
+
+# --- bytes and files -------------------------------------------------------------------------------------------------
+
+
+def encode(watched: Watched) -> bytes:
+    """The document as JSON that a person can read too, a step on a line of its own."""
+    return _STEP.sub(lambda step: _LINE_END.sub(b" ", step.group()), json_text.to_json(watched)) + b"\n"
+
+
+def decode(data: bytes, source: str = "this document") -> Watched:
+    """The watch in these bytes; `DocumentError`, which names the source, says why there is none."""
+    document = json_text.from_json(data, source, "watch", WATCH_SCHEMA_VERSION)
+    if document.get("kind") != "watch":
+        raise DocumentError(f"{source} is not a pyxfer watch but of another kind; pyxfer.Run.load reads a run")
+    try:
+        return msgspec.convert(document, Watched)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(f"{source} is not a pyxfer watch: {error}") from error
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a saved watch, which `docs/watch.schema.json` holds."""
+    return json_text.described(Watched, "pyxfer watch", "docs/watch.schema.json")
+
+
+def save(watched: Watched, path: Path) -> None:
+    """Write it to a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    write_whole(path, encode(watched))
+
+
+def load(path: Path) -> Watched:
+    """The watch in a file; `DocumentError` says why there is none."""
+    return decode(read_whole(path), repr(os.fspath(path)))
+
+
+# --- flat exports ----------------------------------------------------------------------------------------------------
+
+_PART_COLUMNS = tuple(f"{name.replace(' ', '_')}_s" for name in STEP_PARTS)
+_CALLS = ("what", "call", "line", "range", "count", "seconds", "nbytes", "per_step")
+_RANGES = ("name", "source", "count", "seconds", "share", "busy_s", "h2d_bytes", "d2h_bytes")
+_COPIES = (
+    *("way", "memory", "least_bytes", "below_bytes", "count", "nbytes", "timed_bytes", "seconds"),
+    *("gbps", "ceiling_share", "hidden_share"),
+)
+
+
+def rows(watched: Watched, name: str) -> Rows:
+    """Names of the columns of a table, and its rows with unrounded values."""
+    if name not in TABLES:
+        raise UsageError(f"a watch has no table {name!r}; choose one of {', '.join(TABLES)}")
+    return TABLES[name](watched)
+
+
+def to_csv(watched: Watched, name: str = "steps") -> str:
+    """One table, for a program or a spreadsheet."""
+    return table.to_csv(*rows(watched, name))
+
+
+def to_markdown(watched: Watched) -> str:
+    """What a reader wants of it, as tables of a Markdown document."""
+    environment, device = watched.environment, watched.device
+    made = f"{environment.taken_at}, pyxfer {environment.pyxfer}"
+    heading = f"## {table.escape_markdown(f'{device.name}, {made}')}\n"
+    unseen = [watched.activity.reason] if watched.activity.reason else []
+    said = [watched.verdict.text, *watched.verdict.evidence, *unseen, *map(_remark, watched.remarks)]
+    sections = [heading, "".join(f"- {table.escape_markdown(text)}\n" for text in said)]
+    for name, header, readable in _readable(watched):
+        if readable:
+            sections.append(f"### {name}\n\n{table.to_markdown(header, readable)}")
+    return "\n".join(sections)
+
+
+def _steps(watched: Watched) -> Rows:
+    header = ("number", "at_s", "thread", "period_s", *_PART_COLUMNS, "hidden_h2d_s", "hidden_d2h_s")
+    return header, [(step.number, step.at_s, step.thread, *_cells(step.parts)) for step in watched.steps.each]
+
+
+def _cells(parts: Parts) -> tuple[table.Cell, ...]:
+    known = dict(parts.named())
+    return parts.period_s, *(known.get(name) for name in STEP_PARTS), parts.hidden_h2d_s, parts.hidden_d2h_s
+
+
+def _copies(watched: Watched) -> Rows:
+    activity = watched.activity.value
+    return _COPIES, _table(activity.copies if activity is not None else (), _COPIES)
+
+
+def _calls(watched: Watched) -> Rows:
+    activity = watched.activity.value
+    return _CALLS, _table(activity.surprises if activity is not None else (), _CALLS)
+
+
+def _ranges(watched: Watched) -> Rows:
+    return _RANGES, _table(watched.ranges, _RANGES)
+
+
+TABLES: Mapping[str, Callable[[Watched], Rows]] = {
+    "steps": _steps,
+    "copies": _copies,
+    "calls": _calls,
+    "ranges": _ranges,
+}
+
+
+def _table(each: Sequence[msgspec.Struct], names: Sequence[str]) -> list[tuple[table.Cell, ...]]:
+    return [tuple(_cell(getattr(row, name)) for name in names) for row in each]
+
+
+def _cell(value: table.Cell | Fact[Any]) -> table.Cell:
+    """A fact without its reason: an empty cell."""
+    if isinstance(value, Fact):
+        known: table.Cell = value.value
+        return known
+    return value
+
+
+def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[table.Cell, ...]]]]:
+    parts, activity = watched.parts, watched.activity.value
+    shares: list[tuple[table.Cell, ...]] = [
+        (name, format_seconds(seconds), format_percent(parts.share(name))) for name, seconds in parts.named()
+    ]
+    copies = [_readable_copies(row) for row in activity.copies] if activity is not None else []
+    calls: list[tuple[table.Cell, ...]] = [
+        (each.call, each.line.value or each.line.reason, each.range, each.count, format_seconds(each.seconds))
+        for each in (activity.surprises if activity is not None else ())
+    ]
+    gains: list[tuple[table.Cell, ...]] = [
+        (each.text, format_seconds(each.gain_s), format_percent(each.gain_share), each.worked_out)
+        for each in watched.advice
+    ]
+    ranges: list[tuple[table.Cell, ...]] = [
+        (each.name, each.count, format_seconds(each.seconds), format_percent(each.share)) for each in watched.ranges
+    ]
+    return [
+        ("Parts of the period", ("part", "time", "share"), shares),
+        ("Copies", ("way", "memory", "from", "count", "bytes", "bandwidth", "of ceiling", "hidden"), copies),
+        ("Calls inside steps", ("call", "line", "range", "count", "time"), calls),
+        ("Ranges", ("name", "count", "time", "of the window"), ranges),
+        ("Next steps (predicted)", ("what", "gain a period", "share", "worked out"), gains),
+    ]
+
+
+def _readable_copies(row: CopyClass) -> tuple[table.Cell, ...]:
+    shares = (
+        None if fact.value is None else format_percent(fact.value) for fact in (row.ceiling_share, row.hidden_share)
+    )
+    bandwidth = None if row.gbps.value is None else format_gbps(row.gbps.value)
+    least = format_size(row.least_bytes)
+    return row.way, row.memory, least, row.count, format_size(row.nbytes), bandwidth, *shares
+
+
+def _remark(remark: Remark) -> str:
+    return f"{remark.text} ({remark.fix})" if remark.fix else remark.text
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(schema(), indent=1) + "\n")

@@ -1,0 +1,161 @@
+"""From a window to the document that says where its time went, what crossed the link, and what would be faster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyxfer import stats
+from pyxfer.model import Device, Environment, Fact, Link, Runtime, unknown
+from pyxfer.model_watch import Activity, Advice, Steps, ThreadUse, Watched, WatchedStep
+from pyxfer.tracing.records import CopyWay
+from pyxfer.watching.advice import Grounds, advice
+from pyxfer.watching.allocated import allocated
+from pyxfer.watching.copies import Ceilings, Copied
+from pyxfer.watching.gathered import Gathered, Periods, gather, periods_of
+from pyxfer.watching.named_ranges import Ranges, named_ranges, ranges_of
+from pyxfer.watching.overlap import overlap, streams
+from pyxfer.watching.remarks import remarks
+from pyxfer.watching.steps import Columns, by_the_clock, by_the_records, mean_s
+from pyxfer.watching.surprises import allocation_calls, surprises
+from pyxfer.watching.verdict import verdict
+
+if TYPE_CHECKING:
+    from pyxfer.tracing.records import Capture
+    from pyxfer.watching.window import Step, Window
+
+# Beyond these the document has the steps' statistics and not each of them.
+MOST_STEPS = 10_000
+MOST_THREADS = 64
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where the program ran."""
+
+    runtime: Runtime
+    runtime_reason: str
+    device: Device
+    link: Link
+    environment: Environment
+
+
+def analyse(window: Window, ceilings: Ceilings | None, machine: Machine) -> Watched:
+    """All that a window says; `ceilings` are asked for pinned copies of the sizes that it holds."""
+    capture = window.capture.value
+    periods = periods_of(window)
+    gathered = None if capture is None else gather(window, capture)
+    columns = by_the_clock(periods) if gathered is None else by_the_records(periods, gathered)
+    parts, ranges, steps = columns.mean(), ranges_of(window), _steps(window, periods, columns)
+    activity: Fact[Activity] = unknown(window.capture.reason or "")
+    gains: tuple[Advice, ...] = ()
+    if gathered is not None and capture is not None:
+        copied = Copied(gathered, ceilings)
+        seen = _activity(window, capture, gathered, periods, copied, ranges)
+        activity, gains = Fact(seen), advice(_grounds(seen, copied, periods, columns, steps, machine))
+    return Watched(
+        ended=window.ended,
+        runtime=machine.runtime,
+        runtime_reason=machine.runtime_reason,
+        device=machine.device,
+        link=machine.link,
+        environment=machine.environment,
+        tracing=window.tracing,
+        window_s=max(0, window.end_ns - window.begin_ns) / 1e9,
+        steps=steps,
+        parts=parts,
+        verdict=verdict(parts, periods.stepped, window.capture.reason),
+        activity=activity,
+        ranges=named_ranges(ranges, gathered, window),
+        threads=_threads(window, gathered, periods),
+        used_before_bytes=window.used_before,
+        used_after_bytes=window.used_after,
+        advice=gains,
+        remarks=remarks(window, activity.value, ranges, steps),
+    )
+
+
+def _steps(window: Window, periods: Periods, columns: Columns) -> Steps:
+    failed = [step for step in window.steps if step.failed is not None]
+    unclosed = sum(not step.closed for step in window.steps if step.failed is None)
+    counts = (len(periods) if periods.stepped else 0, window.skipped, len(failed), unclosed)
+    failure = failed[0].failed if failed else None
+    if not periods.stepped:
+        return Steps(*counts, failure, period=unknown("no step was watched to its end"))
+    seconds = (columns.period / 1e9).tolist()
+    return Steps(
+        *counts,
+        failure,
+        period=Fact(stats.summarise(seconds)),
+        between_s=mean_s(periods.begin_ns - periods.from_ns) if periods.begun else None,
+        inside_s=mean_s(periods.end_ns - periods.begin_ns) if periods.begun else None,
+        waiting_s=None if columns.waiting is None else mean_s(columns.waiting),
+        each=tuple(
+            WatchedStep(
+                number=window.skipped + place + 1,
+                at_s=(step.begin_ns - window.begin_ns) / 1e9,
+                thread=step.thread,
+                parts=columns.row(row),
+            )
+            for row, (place, step) in enumerate(_placed(window)[:MOST_STEPS])
+        ),
+    )
+
+
+def _placed(window: Window) -> list[tuple[int, Step]]:
+    """The steps that count, with their place among all."""
+    return [(place, step) for place, step in enumerate(window.steps) if step.closed and step.failed is None]
+
+
+def _activity(
+    window: Window, capture: Capture, gathered: Gathered, periods: Periods, copied: Copied, ranges: Ranges
+) -> Activity:
+    return Activity(
+        copies=copied.classes(),
+        overlap=overlap(gathered, copied, window.begin_ns, window.end_ns),
+        streams=streams(gathered),
+        pageable=copied.pageable(),
+        surprises=surprises(window, gathered, periods, ranges),
+        allocated=allocated(gathered),
+        allocation_calls_in_steps=allocation_calls(gathered, periods),
+        dropped={word: count for word, count in capture.dropped.items() if count},
+        untimed=int((~copied.timed).sum()),
+        others=gathered.others,
+        clock_error_s=capture.clock.error_ns / 1e9,
+        clock_drift_s=capture.clock.drift_ns / 1e9,
+    )
+
+
+def _grounds(
+    seen: Activity, copied: Copied, periods: Periods, columns: Columns, steps: Steps, machine: Machine
+) -> Grounds:
+    return Grounds(
+        periods=periods,
+        columns=columns,
+        parts=columns.mean(),
+        steps=steps,
+        pageable=seen.pageable,
+        surprises=seen.surprises,
+        input_s=copied.at_the_ceiling_s(CopyWay.H2D),
+        input_bytes=sum(row.nbytes for row in seen.copies if row.way == "h2d"),
+        cpus=machine.environment.cpus_usable,
+    )
+
+
+def _threads(window: Window, gathered: Gathered | None, periods: Periods) -> tuple[ThreadUse, ...]:
+    """Threads that made calls or steps, those with the most time in calls first."""
+    steps = Counter(periods.thread.tolist() if periods.stepped else ())
+    calls: dict[int, tuple[int, float]] = {}
+    if gathered is not None:
+        found, place = np.unique(gathered.calls["thread"], return_inverse=True)
+        took = np.bincount(place, weights=gathered.calls["end_ns"] - gathered.calls["start_ns"], minlength=len(found))
+        counts = np.bincount(place, minlength=len(found))
+        calls = {int(t): (int(n), float(s) / 1e9) for t, n, s in zip(found, counts, took, strict=True)}
+    uses = [
+        ThreadUse(thread, window.threads.get(thread, ""), *calls.get(thread, (0, 0.0)), steps=steps[thread])
+        for thread in {*calls, *steps}
+    ]
+    return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:MOST_THREADS])

@@ -1,0 +1,104 @@
+"""The one watch that is at work in this process: who it is, and what becomes of it at a fork and at the end.
+
+CUPTI serves one user in a process, so a second watch would have nothing to see.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from typing import Protocol
+
+from pyxfer.errors import UsageError
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class AtWork(Protocol):
+    """What a watch offers while it is at work."""
+
+    begun_at: str
+    """Where in the program it was begun: `train.py:31 in main`."""
+    gives_way: bool
+    """Whether it ends when another one begins."""
+
+    def stop(self) -> None:
+        """Close the window."""
+
+    def forked(self) -> None:
+        """The process has forked; this is the parent."""
+
+    def orphan(self) -> None:
+        """The process has forked; this is the child, in which nothing is watched."""
+
+
+_lock = threading.Lock()
+_current: AtWork | None = None
+_is_prepared = False
+
+
+def take(watch: AtWork) -> None:
+    """Be the one.
+
+    Raises:
+        UsageError: another one is at work; the text says where it was begun.
+
+    """
+    current = _current
+    if current is not None and current is not watch and current.gives_way:
+        current.stop()
+    with _lock:
+        _take(watch)
+
+
+def leave(watch: AtWork) -> None:
+    """Be it no longer."""
+    global _current  # noqa: PLW0603 - there is one in a process
+    with _lock:
+        if _current is watch:
+            _current = None
+
+
+def caller() -> str:
+    """The innermost line of the program outside of pyxfer."""
+    frame = sys._getframe()
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_OURS + os.sep):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _take(watch: AtWork) -> None:
+    global _current, _is_prepared  # noqa: PLW0603
+    if _current is watch:
+        raise UsageError(f"This watch is at work already, since {watch.begun_at}: stop it before it is started again.")
+    if _current is not None:
+        raise UsageError(
+            f"A watch is at work already, begun at {_current.begun_at}, and there can be one in a process: "
+            "end it first, or begin this one after its window has closed."
+        )
+    if not _is_prepared:
+        os.register_at_fork(after_in_parent=_in_parent, after_in_child=_in_child)
+        atexit.register(_at_end)
+        _is_prepared = True
+    _current = watch
+
+
+def _in_parent() -> None:
+    if _current is not None:
+        _current.forked()
+
+
+def _in_child() -> None:
+    global _current, _lock  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if _current is not None:
+        _current.orphan()
+        _current = None
+
+
+def _at_end() -> None:
+    """A watch that was never left: its window closes with the program."""
+    if _current is not None:
+        _current.stop()

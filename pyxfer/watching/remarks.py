@@ -1,0 +1,94 @@
+"""What a reader must know of a window before its figures are believed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyxfer.model import Remark
+from pyxfer.model_watch import Activity, Steps
+from pyxfer.units import format_seconds
+from pyxfer.watching.named_ranges import MOST_NAMES, Ranges
+
+if TYPE_CHECKING:
+    from pyxfer.watching.window import Window
+
+# Steps are told apart to better than this, so that clocks that agree no better than it are said to.
+MOST_CLOCK_ERROR_S = 20e-6
+MOST_DRIFT_SHARE = 1e-4
+"""A quartz is good to a tenth of this; more is a clock that was set."""
+_MARK_THEM = "put what is done with each input into `with w.step():`"
+
+
+def remarks(window: Window, activity: Activity | None, ranges: Ranges, steps: Steps) -> tuple[Remark, ...]:
+    """The session's own first, then what the analysis met."""
+    found = [*window.remarks, *_of_steps(steps)]
+    if activity is not None:
+        found += [*_of_records(activity), *_of_clocks(activity, (window.end_ns - window.begin_ns) / 1e9)]
+    if ranges.unpaired:
+        text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
+        found.append(Remark("open-ranges", text))
+    if len(ranges.names) > MOST_NAMES:
+        text = f"of {len(ranges.names)} names of ranges the {MOST_NAMES} that lasted longest are here"
+        found.append(Remark("many-ranges", text, "names without numbers in them make one row"))
+    return tuple(found)
+
+
+def _of_steps(steps: Steps) -> list[Remark]:
+    failed, unclosed = steps.failed, steps.unclosed
+    found = []
+    if failed:
+        text = f"{_count(failed, 'step')} failed and {_are(failed)} in no figure of a step: {steps.failure}"
+        found.append(Remark("failed-steps", text))
+    if unclosed:
+        text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} in no figure of a step"
+        found.append(Remark("unclosed-steps", text))
+    if not steps.watched:
+        text = "no step was watched to its end, so the whole window is one period, and its input cannot be told apart"
+        found.append(Remark("no-steps", text, _MARK_THEM))
+    elif steps.between_s is None:
+        text = "only the ends of steps are known, so the making of their input is in what the host does"
+        found.append(Remark("ends-only", text, _MARK_THEM))
+    if len(steps.each) < steps.watched:
+        found.append(Remark("many-steps", "the first steps are listed one by one, the statistics are of all"))
+    return found
+
+
+def _of_records(activity: Activity) -> list[Remark]:
+    found = []
+    if activity.dropped:
+        lost = ", ".join(f"{count} {word}" for word, count in sorted(activity.dropped.items()))
+        text = f"records found no room and are missing: {lost}; what is counted and summed of them is too low"
+        found.append(Remark("dropped", text, "watch fewer steps, or give a larger capacity"))
+    if activity.untimed:
+        text = f"the device gave no time for {_count(activity.untimed, 'record')} of copies; their bytes are counted"
+        found.append(Remark("untimed", text))
+    if activity.others:
+        text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} in no figure"
+        found.append(Remark("other-devices", text, "watch each device by itself"))
+    return found
+
+
+def _of_clocks(activity: Activity, window_s: float) -> list[Remark]:
+    found = []
+    if activity.clock_error_s > MOST_CLOCK_ERROR_S:
+        text = (
+            f"the device's clock fits the host's to {format_seconds(activity.clock_error_s)}; parts shorter than that "
+            "may be in the wrong place"
+        )
+        found.append(Remark("clock-error", text))
+    drift_s = abs(activity.clock_drift_s)
+    if drift_s > max(MOST_CLOCK_ERROR_S, MOST_DRIFT_SHARE * window_s):
+        text = (
+            f"the device's clock and the host's moved {format_seconds(drift_s)} against each other in the window; the "
+            "records are corrected as if evenly, and may be in the wrong place"
+        )
+        found.append(Remark("clock-drift", text, "watch again: a clock may have been set"))
+    return found
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

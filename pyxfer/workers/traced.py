@@ -1,0 +1,70 @@
+"""The traced trials of a worker: its routes and its raw copies, in the same rounds, after everything that is timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pyxfer.model import Fact, unknown
+from pyxfer.raw.assemble import Collected, ceiling_trials
+from pyxfer.raw.traced import Ceilings, ceiling_seconds, way_candidate
+from pyxfer.tracing import phase
+from pyxfer.tracing.phase import Candidate, Take
+from pyxfer.workers.messages import Doing, FromWorker, Task, Tracer
+from pyxfer.workers.subjects import side_of
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+    from pyxfer.workers.assemble import Found
+    from pyxfer.workers.subjects import RouteSubject
+
+Pairs = Sequence[tuple["Found", "RouteSubject | None"]]
+
+
+def trace_worker(
+    engine: Engine,
+    task: Task,
+    raw: Sequence[Collected],
+    routes: Pairs,
+    deadline_s: float,
+    cancelled: Callable[[], bool],
+    send: Callable[[FromWorker], None],
+) -> None:
+    """A few trials of each row that has some which count; what it was is told of before a trial that could crash."""
+    ceilings = ceiling_trials(raw)
+    candidates = [way_candidate(found, ceilings, task.seed + number) for number, found in enumerate(raw)]
+    candidates += [
+        _route_candidate(found, subject, ceilings, task.seed + 2 * number)
+        for number, (found, subject) in enumerate(routes, start=len(raw))
+    ]
+    if not task.trace:
+        for each in candidates:
+            each.give_up(phase.NOT_ASKED, False)
+        send(Tracer(unknown(phase.NOT_ASKED)))
+        return
+    send(Doing("tracing", 1.0, ""))
+    phase.trace_candidates(
+        engine,
+        candidates,
+        seconds=phase.seconds_for(task.budget_s, deadline_s),
+        seed=task.seed,
+        cancelled=cancelled,
+        on_start=lambda tracing: send(Tracer(tracing)),
+        on_round=lambda number: send(Doing("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
+    )
+
+
+def _route_candidate(found: Found, subject: RouteSubject | None, ceilings: Ceilings, seed: int) -> Candidate:
+    """How a route is traced, if it has a trial that counts."""
+    route, side = found.route, side_of(found.route)
+    if subject is None or found.series is None or not found.series.valid_times(side):
+        return Candidate(None, found.untraced)
+    ceiling_s = ceiling_seconds(ceilings, route.direction, side, found.nbytes)
+
+    def trace(take: Take, fresh: bool) -> None:
+        trial, right = subject.traced(take, seed if fresh else None)
+        if not right:
+            found.verified = Fact(False)
+        found.evidence.add(trial, ceiling_s, found.nbytes)
+
+    return Candidate(trace, found.untraced)

@@ -1,0 +1,86 @@
+"""`pyxfer explain` as users meet it who have no GPU; tests/frameworks has those who have a framework."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from command_line import in_terminal, interrupt_when, pyxfer
+from pages import line_with
+
+from pyxfer import documents
+
+# A modelled link makes figures that repeat.
+LINK = "link=2e9:20e-6:1e9:20e-6"
+QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "1s")
+
+
+def test_a_raw_route_is_explained_from_the_headline_to_the_advice() -> None:
+    result = pyxfer(*QUICK, PYXFER_HOSTRT=LINK)
+    assert result.returncode == 0, result.stderr
+    assert line_with(result.stdout, "raw.pageable-memcpy, to the GPU, 1 MiB: ")
+    assert line_with(result.stdout, "the copy, at the ceiling's speed")
+    assert line_with(result.stdout, "copied", "1 copy of 1 MiB from pageable memory in ")
+    assert "Clocks\n" in result.stdout
+    assert "Faster here, measured in the same rounds\n" in result.stdout
+    assert "This is host memory, not a PCIe link" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_the_other_direction_is_asked_for() -> None:
+    result = pyxfer(*QUICK, "--direction", "d2h", PYXFER_HOSTRT=LINK)
+    assert "raw.pageable-memcpy, from the GPU, 1 MiB: " in result.stdout
+    assert line_with(result.stdout, "copied", "to pageable memory")
+
+
+def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
+    paths = tmp_path / "run.json", tmp_path / "run.csv"
+    measured = pyxfer(*QUICK, "--export-json", str(paths[0]), "--export-csv", str(paths[1]))
+    shown = pyxfer("show", str(paths[0]))
+    assert shown.returncode == 0
+    assert shown.stdout == measured.stdout
+    run = documents.load(paths[0])
+    assert (run.kind, run.parameters.explained) == ("explain", "raw.pageable-memcpy")
+    rows = {row["route"]: row for row in csv.DictReader(paths[1].read_text().splitlines())}
+    assert rows["raw.pageable-memcpy"]["dma_bytes"] == str(1 << 20)
+
+
+def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
+    code, text = in_terminal(*QUICK, PYXFER_HOSTRT=LINK, NO_COLOR="1")
+    assert code == 0
+    page = text[text.index("device  ") :]
+    assert "Where the time goes" in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("torch.too",), "There is no route 'torch.too'. Did you mean torch.to"),
+        (("torch.to", "--size", "1MiB,2MiB"), "is not a size"),
+        (("torch.to", "--direction", "d2h"), "torch.to goes h2d"),
+        ((), "Missing argument 'ROUTE'"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_with_2(arguments: tuple[str, ...], sentence: str) -> None:
+    result = pyxfer("explain", *arguments)
+    assert result.returncode == 2
+    assert sentence in result.stderr
+    assert result.stdout == ""
+
+
+def test_without_a_gpu_a_frameworks_route_says_why_and_nothing_is_valid() -> None:
+    result = pyxfer("explain", "torch.to", "--size", "64KiB", "--budget", "1s", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 4
+    assert "torch.to, to the GPU, 64 KiB: no bandwidth: " in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    asked = (*QUICK[:-1], "10s", "--precision", "0.0001%", "--export-json", str(path))
+    result = interrupt_when("measuring", *asked)
+    assert result.returncode == 130
+    assert "Interrupted: " in result.stdout
+    assert documents.load(path).ended == "interrupted"

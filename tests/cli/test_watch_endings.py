@@ -1,0 +1,188 @@
+"""`pyxfer watch`: whatever ends the script or interrupts it, its end is its own, and the report is of what there is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.watched_scripts import COPYING, Script, copied
+from watching.programs import TIMEOUT_S, environment
+
+from pyxfer.model_watch import Watched
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """A place for a script."""
+    return Script(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "ended"),
+    [
+        ("sys.exit(3)", 3, "complete"),
+        ("sys.exit('said')", 1, "complete"),
+        ("raise ValueError('its own')", 1, "failed"),
+        ("raise SystemExit", 0, "complete"),
+    ],
+)
+def test_a_script_that_ends_in_an_ordinary_way_is_told_of_and_keeps_its_code(
+    script: Script, ending: str, code: int, ended: str
+) -> None:
+    result = script.run(f"{COPYING}\n{ending}", "--export-json", script.report.name)
+    assert result.returncode == code
+    watched = Watched.load(script.report)
+    assert (watched.ended, copied(watched)["h2d"]) == (ended, 64 << 10)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "why"),
+    [
+        ("os._exit(5)", 5, "the script ended at once (os._exit, or by becoming another program)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "the script was ended by signal 9"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "the script was ended by signal 15"),
+        ("os.abort()", 134, "the script was ended by signal 6"),
+        ("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "the script ended at once"),
+    ],
+)
+def test_a_script_that_is_gone_inside_its_window_leaves_nothing_and_that_is_said(
+    script: Script, ending: str, code: int, why: str
+) -> None:
+    result = script.run(f"{COPYING}\n{ending}")
+    assert result.returncode == code
+    assert f"nothing was watched: {why}" in " ".join(result.stderr.split())
+
+
+def test_a_script_that_is_killed_after_its_window_has_closed_is_told_of(script: Script) -> None:
+    text = f"{COPYING}\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)"
+    result = script.run(text, "--for", "300ms", "--export-json", script.report.name)
+    assert result.returncode == 137
+    assert Watched.load(script.report).ended == "complete"
+
+
+WAITS = """
+import signal, sys, time
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(7)
+"""
+
+
+def test_ctrl_c_that_was_sent_to_the_command_reaches_the_script_once(script: Script) -> None:
+    process = script.start(WAITS)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (7, "interrupted\n"), err
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_that_a_script_does_not_catch_ends_it_as_it_would_alone(script: Script) -> None:
+    process = script.start("import time\nprint('ready', flush=True)\ntime.sleep(30)", "--export-json", "watch.json")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert "KeyboardInterrupt" in err
+    assert "launch.py" not in err
+    assert Watched.load(script.report).window_s < 30
+
+
+def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
+    import pty
+
+    text = """
+        import signal, time
+        count = []
+        signal.signal(signal.SIGINT, lambda *_: count.append(1))
+        print("ready", flush=True)
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            time.sleep(0.05)
+        print("interrupted", len(count), flush=True)
+    """
+    arguments = script.arguments(text, ())
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(script.folder)
+        os.execve(arguments[0], arguments, environment())
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    try:
+        while chunk := os.read(terminal, 4096):
+            seen += chunk
+    except OSError:  # Linux ends a terminal that nobody holds any more with EIO
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, seen
+    assert b"interrupted 1" in seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_are_handed_on_to_the_script(script: Script, number: signal.Signals) -> None:
+    text = f"""
+        import signal, sys, time
+        def leave(number, frame):
+            sys.exit(number)
+        signal.signal({int(number)}, leave)
+        print("ready", flush=True)
+        time.sleep(30)
+    """
+    process = script.start(text, "--export-json", script.report.name)
+    process.send_signal(number)
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == number
+    assert Watched.load(script.report).ended == "complete"
+
+
+def test_a_child_that_the_script_forks_does_not_write_for_it(script: Script) -> None:
+    text = f"{COPYING}\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n    time.sleep(0.2)\nsys.exit(4)"
+    result = script.run(text, "--export-json", script.report.name)
+    assert result.returncode == 4
+    assert "children" in {remark.code for remark in Watched.load(script.report).remarks}
+
+
+def test_a_signal_starts_and_the_next_one_stops_again_and_again(script: Script) -> None:
+    text = """
+        import threading
+        from watching.copying import copies
+        def is_watched():
+            return "pyxfer-watch-lines" in [thread.name for thread in threading.enumerate()]
+        print("ready", flush=True)
+        inside = 0
+        with copies() as made:
+            while True:
+                made.send()
+                before, inside = inside, inside + 1 if is_watched() else 0
+                if inside == 3 or before > inside:
+                    print("open" if inside else "closed", flush=True)
+    """
+    with script.start(text, "--signal", "--export-json", script.report.name) as process:
+        assert process.stdout is not None
+        for number in (1, 2):
+            for expected in ("open\n", "closed\n"):
+                process.send_signal(signal.SIGUSR1)
+                assert process.stdout.readline() == expected
+            expect_line(process, f"pyxfer: watch {number}\n")
+        process.terminate()
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 143, err
+    assert [copied(Watched.load(script.folder / f"watch-{number}.json"))["h2d"] > 0 for number in (1, 2)] == [
+        True,
+        True,
+    ]
+
+
+def expect_line(process: subprocess.Popen[str], expected: str) -> None:
+    assert process.stderr is not None
+    seen = ""
+    while not seen.endswith(expected):
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line

@@ -1,0 +1,126 @@
+"""`pyxfer watch`: an unchanged script in a process of its own, and the report of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.watched_scripts import COMMAND, COPYING, Script, copied
+from watching.programs import TIMEOUT_S
+
+from pyxfer.model_watch import Watched
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """A place for a script."""
+    return Script(tmp_path)
+
+
+def test_the_copies_of_an_unchanged_script_are_told_of(script: Script) -> None:
+    watched = script.watched(COPYING)
+    assert copied(watched) == {"h2d": 64 << 10, "d2h": 64 << 10}
+    assert watched.ended == "complete"
+
+
+def test_the_report_goes_to_stderr_and_the_scripts_output_stays_its_own(script: Script) -> None:
+    result = script.run("print('its own')")
+    assert result.stdout == "its own\n"
+    assert len(result.stderr.splitlines()) > 3
+    assert "Traceback" not in result.stderr
+
+
+def test_every_export_is_written(script: Script) -> None:
+    names = {"--trace": "t.json", "--export-json": "w.json", "--export-csv": "w.csv", "--export-md": "w.md"}
+    result = script.run(COPYING, *(word for pair in names.items() for word in pair))
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in script.folder.iterdir()} == {"script.py", *names.values()}
+    assert json.loads((script.folder / "t.json").read_text())
+
+
+def test_time_before_the_window_is_left_out(script: Script) -> None:
+    text = """
+        import time
+        from watching.copying import copies
+        with copies() as made:
+            made.send()
+            time.sleep(1.0)
+            made.fetch()
+    """
+    assert copied(script.watched(text, "--skip", "500ms")) == {"d2h": 64 << 10}
+
+
+def test_time_after_the_window_is_left_out(script: Script) -> None:
+    text = """
+        import time
+        from watching.copying import copies
+        with copies() as made:
+            made.send()
+            time.sleep(1.0)
+            made.fetch()
+    """
+    watched = script.watched(text, "--for", "700ms")
+    assert copied(watched) == {"h2d": 64 << 10}
+    assert watched.window_s == pytest.approx(0.7, abs=0.2)
+
+
+def test_a_script_that_ends_before_its_window_opens_is_told_of_in_a_sentence(script: Script) -> None:
+    result = script.run("pass", "--skip", "1min")
+    assert result.returncode == 0
+    words = " ".join(result.stderr.split())
+    assert "nothing was watched: the script ended within the 60.0 s that were to be skipped" in words
+
+
+def test_a_script_that_takes_no_steps_of_pytorch_is_told_of_in_a_sentence(script: Script) -> None:
+    result = script.run("pass", "--skip", "5", "--steps", "3")
+    assert result.returncode == 0
+    words = " ".join(result.stderr.split())
+    assert "the window never opened: 0 steps were taken, and 5 were to be skipped" in words
+
+
+def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script) -> None:
+    text = """
+        import pyxfer
+        from watching.copying import copies
+        with copies() as made:
+            made.fetch()
+            with pyxfer.watch(device="host", ceilings=None) as w:
+                made.send()
+            print([row.way for row in w.result.activity.value.copies])
+    """
+    result = script.run(text, "--export-json", script.report.name)
+    assert (result.returncode, result.stdout) == (0, "['h2d']\n"), result.stderr
+    assert copied(Watched.load(script.report)) == {"d2h": 64 << 10}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--trace", "none/trace.json"), "make the folder first"),
+        (("--export-json", "-"), "--export-json: standard output is the script's own; give a file name"),
+        (("--trace", "one", "--export-csv", "./one"), "two options name the file"),
+        (("--skip", "soon"), "or a number of steps such as 10"),
+        (("--skip", "-1"), "--skip"),
+        (("--for", "0s"), "is not above zero"),
+        (("--steps", "0"), "steps is the number of steps to watch, 1 or more"),
+        (("--capacity", "1KiB"), "capacity is the memory that records may take, 1 MiB or more"),
+        (("--ceilings", "none.json"), "there is no file"),
+        (("--device", "garbage"), "is none of the devices"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_asked_for_ends_with_2_before_the_script_starts(
+    script: Script, options: tuple[str, ...], sentence: str
+) -> None:
+    result = script.run("print('started')", *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_without_a_script_there_is_a_sentence(script: Script) -> None:
+    result = subprocess.run(COMMAND, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, cwd=script.folder)
+    assert result.returncode == 2
+    assert "SCRIPT" in result.stderr

@@ -1,0 +1,104 @@
+"""Explain runs with figures such as an H200 host gives: a route whose time goes on the host, and what is faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from framework_samples import make_nature, make_raw_rows, make_route_row, make_worker
+from samples import MIB, make_parameters, make_run
+
+from pyxfer import model, stats
+from pyxfer.model import Fact
+
+NBYTES = 96 * MIB
+PARTS: tuple[tuple[model.PartName, float], ...] = (
+    ("preparing", 24.8e-3),
+    ("waiting", 0.11e-3),
+    ("copying", 1.81e-3),
+    ("staging", 7.52e-3),
+    ("gaps", 0.21e-3),
+    ("kernels", 0.31e-3),
+    ("other copies", 1.6e-6),
+    ("returning", 2.1e-3),
+    ("finishing", 0.04e-3),
+)
+
+
+def make_breakdown(parts: tuple[tuple[model.PartName, float], ...] = PARTS, **overrides: Any) -> model.Breakdown:
+    """One traced trial."""
+    made = tuple(model.Part(name, seconds) for name, seconds in parts)
+    elapsed_s = sum(part.seconds for part in made)
+    breakdown = model.Breakdown(
+        elapsed_s=elapsed_s,
+        parts=made,
+        dispatch_s=elapsed_s,
+        wall_s=elapsed_s,
+        faults=24_580.0,
+        switches=3.0,
+        preemptions=0.0,
+        trials=3,
+    )
+    return msgspec.structs.replace(breakdown, **overrides)
+
+
+def make_dma(seconds: float | None = 9.33e-3, **overrides: Any) -> model.Dma:
+    """One copy from pageable memory."""
+    known: Fact[float] = Fact(reason="the device gave no time for 1 of 1 copies") if seconds is None else Fact(seconds)
+    dma = model.Dma(seconds=known, nbytes=NBYTES, copies=1.0, source="pageable", trials=3)
+    return msgspec.structs.replace(dma, **overrides)
+
+
+def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> model.Measurement:
+    """The row that is explained: `tf.function`, timed and traced."""
+    row = make_route_row("tensorflow", "tf.function", "h2d", NBYTES, (seconds, 1e9))
+    around = [seconds * (1 + 0.001 * step) for step in (-4, 2, -1, 3, 1, -3, -2, 4)]
+    fields: dict[str, Any] = {
+        "bracket": "drained",
+        "nature": make_nature("tf.function", call="tf.function(f)(x)"),
+        "summary": stats.summarise(around),
+        "rate": Fact(stats.rate(NBYTES, stats.summarise(around))),
+        "trials": tuple(model.Trial(number, each) for number, each in enumerate(around)),
+        "dispatch": stats.summarise([seconds * 0.99] * 8),
+        "wall": stats.summarise([seconds] * 8),
+        "dma": Fact(make_dma()),
+        "breakdown": Fact(make_breakdown()),
+    }
+    return msgspec.structs.replace(row, **{**fields, **overrides})
+
+
+def make_others() -> tuple[model.Measurement, ...]:
+    """Three routes that are faster, one that may be, one that is slower."""
+    figures = {
+        "tf.dlpack-pinned": (58e-6, 54.1),
+        "tf.dlpack-pageable": (60e-6, 11.9),
+        "tf.rawop": (80e-6, 11.5),
+        "tf.function-jit": (130e-6, 2.74),
+        "tf.cast-eager": (120e-6, 1.1),
+    }
+    rows = [make_route_row("tensorflow", name, "h2d", NBYTES, each) for name, each in figures.items()]
+    return tuple(
+        msgspec.structs.replace(
+            row,
+            trials=tuple(model.Trial(number, row.elapsed_s or 0.0) for number in range(8)),
+            memory="pinned" if "pinned" in row.route else "pageable",
+        )
+        for row in rows
+    )
+
+
+def make_explain_run(row: model.Measurement | None = None, **overrides: Any) -> model.Run:
+    """`pyxfer explain tf.function --size 96MiB`."""
+    fields: dict[str, Any] = {
+        "kind": "explain",
+        "parameters": make_parameters(
+            explained=(row or make_explained()).route, directions=("h2d",), sizes_bytes=(NBYTES,)
+        ),
+        "measurements": (*make_raw_rows("tensorflow", "h2d", NBYTES), row or make_explained(), *make_others()),
+        "workers": (make_worker("tensorflow"),),
+        "curves": (),
+        "locking": (),
+        "remarks": (),
+        "tracing": Fact(model.Tracing("libcupti.so.12", 28)),
+    }
+    return make_run(**{**fields, **overrides})

@@ -1,0 +1,202 @@
+"""The device's own records on a GPU: of pyxfer's copies, of PyTorch's, and beside PyTorch's profiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from gpu import own_tensors
+
+import pyxfer
+from pyxfer.errors import TraceUnavailableError
+from pyxfer.native import load
+from pyxfer.tracing.collector import Collector
+from pyxfer.tracing.records import CopyWay, Kind, MemoryKind
+
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
+NBYTES = 16 << 20
+KINDS = ("copies", "sets", "kernels", "calls", "allocations", "marks", "overhead")
+
+
+@pytest.fixture(scope="module")
+def torch() -> ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module: ModuleType = pytest.importorskip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    return module
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector(load("cuda"), KINDS)
+    try:
+        with made.running():
+            pass
+    except TraceUnavailableError as error:
+        pytest.skip(str(error))
+    yield made
+    made.close()
+
+
+def copies(torch: Any, collector: Collector, host: Any, **options: bool) -> Any:
+    """The records of one copy to the GPU, and the stretch of the host's clock that it lay in."""
+    device = torch.empty_like(host, device="cuda")
+    device.copy_(host)
+    torch.cuda.synchronize()
+    with collector.running():
+        begun = time.perf_counter_ns()
+        device.copy_(host, **options)
+        torch.cuda.synchronize()
+        ended = time.perf_counter_ns()
+        capture = collector.take()
+    found = capture.of(Kind.COPY)
+    return capture, found[found["way"] == CopyWay.H2D], (begun, ended)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_copy_is_recorded_whole_with_the_memory_that_it_met(torch: Any, collector: Collector, pinned: bool) -> None:
+    host = torch.empty(NBYTES, dtype=torch.uint8, pin_memory=pinned).fill_(7)
+    _, found, _ = copies(torch, collector, host, non_blocking=pinned)
+    assert int(found["nbytes"].sum()) == NBYTES
+    assert set(found["source"].tolist()) == {MemoryKind.PINNED if pinned else MemoryKind.PAGEABLE}
+
+
+def test_its_times_lie_within_the_host_s(torch: Any, collector: Collector) -> None:
+    host = torch.empty(NBYTES, dtype=torch.uint8, pin_memory=True)
+    capture, found, (begun, ended) = copies(torch, collector, host)
+    slack = capture.clock.error_ns + abs(capture.clock.drift_ns) + 2000
+    assert begun - slack <= int(found["start_ns"].min()) < int(found["end_ns"].max()) <= ended + slack
+
+
+def test_the_call_that_asked_for_it_is_known(torch: Any, collector: Collector) -> None:
+    capture, found, _ = copies(torch, collector, torch.empty(NBYTES, dtype=torch.uint8, pin_memory=True))
+    calls = capture.of(Kind.CALL)
+    asking = calls[calls["correlation"] == found["correlation"][0]]
+    assert any("Memcpy" in capture.name(call) for call in asking)
+    assert set(asking["thread"].tolist()) == {threading.get_native_id()}
+
+
+def test_kernels_are_recorded_with_their_names(torch: Any, collector: Collector) -> None:
+    data = torch.ones(1 << 20, device="cuda")
+    with collector.running():
+        data.add_(1)
+        torch.cuda.synchronize()
+        capture = collector.take()
+    (kernel,) = capture.of(Kind.KERNEL)
+    assert "elementwise" in capture.name(kernel)
+    assert kernel["end_ns"] > kernel["start_ns"]
+
+
+def test_a_kept_tracer_costs_nothing_once_it_has_stopped(torch: Any, collector: Collector) -> None:
+    data = torch.ones(1, device="cuda")
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        for _ in range(2000):
+            data.add_(1)
+        torch.cuda.synchronize()
+        return time.perf_counter() - begun
+
+    seconds()
+    before = min(seconds() for _ in range(5))
+    with collector.running():
+        seconds()
+    after = min(seconds() for _ in range(5))
+    assert after < 1.1 * before
+
+
+def test_every_pinned_row_of_a_run_was_traced_and_agrees_with_its_events() -> None:
+    run = pyxfer.ceiling(directions="h2d,d2h", sizes="64KiB,4MiB", memories="pinned", budget_s=2.0)
+    assert run.tracing.value is not None, run.tracing.reason
+    rows = [row for row in run.measurements if row.route.endswith("pinned-async")]
+    assert len(rows) == 4
+    for row in rows:
+        assert row.dma.value is not None, row.dma.reason
+        assert row.dma.value.source == "pinned"
+        assert row.dma.value.nbytes == row.nbytes
+        assert row.dma_s == pytest.approx(row.elapsed_s, abs=2e-6, rel=0.005)
+
+
+def test_a_tensor_that_is_there_already_is_elided(torch: Any) -> None:
+    del torch
+    run = _run_of_own("Cached")
+    (row,) = [row for row in run.measurements if row.route == "own.cached"]
+    assert row.rate.value is None
+    assert "elided: nothing crossed the link" in (row.rate.reason or "")
+
+
+def test_a_conversion_on_the_host_that_halves_is_seen(torch: Any) -> None:
+    del torch
+    (row,) = [row for row in _run_of_own("Halved").measurements if row.route == "own.halved"]
+    assert "halved it" in (row.rate.reason or "")
+
+
+def test_a_conversion_on_the_host_that_doubles_is_seen(torch: Any) -> None:
+    del torch
+    (row,) = [row for row in _run_of_own("Doubled").measurements if row.route == "own.doubled"]
+    assert [remark.code for remark in row.remarks if remark.code == "inflated"]
+    assert row.dma.value is not None
+    assert row.dma.value.nbytes == 2 * NBYTES
+
+
+@pytest.mark.parametrize("route", ["torch.to", "torch.pinned-nonblocking"])
+def test_the_parts_of_a_route_sum_to_its_time(torch: Any, route: str) -> None:
+    del torch
+    run = pyxfer.explain(route, "32MiB", budget_s=4.0)
+    (row,) = [row for row in run.measurements if row.route == route]
+    assert row.breakdown.value is not None, row.breakdown.reason
+    parts = sum(part.seconds for part in row.breakdown.value.parts)
+    assert parts == pytest.approx(row.breakdown.value.elapsed_s, rel=1e-6)
+    assert parts == pytest.approx(row.elapsed_s, rel=0.1)
+
+
+def test_beside_torch_s_profiler_there_are_no_records_and_nobody_is_disturbed(torch: Any) -> None:
+    script = f"""
+import torch, pyxfer
+from torch.profiler import ProfilerActivity, profile
+host = torch.empty({NBYTES}, dtype=torch.uint8)
+host.cuda(); torch.cuda.synchronize()
+with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    with pyxfer.watch(steps=3) as watch:
+        for _ in range(3):
+            with watch.step():
+                host.cuda()
+torch.cuda.synchronize()
+copies = [each for each in profiler.events() if "HtoD" in each.name]
+print("profiler saw", len(copies))
+print("watch:", watch.result.tracing.reason)
+print("steps", watch.result.steps.watched)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "profiler saw 3" in done.stdout
+    assert "another profiler" in done.stdout
+    assert "steps 3" in done.stdout
+
+
+def _run_of_own(kind: str) -> pyxfer.Run:
+    """A run of one route of this folder's own beside PyTorch's usual one."""
+    name = f"own.{kind.lower()}"
+    pyxfer.register_route(
+        pyxfer.Route(
+            *(name, f"{kind}()", "h2d", "pageable", 0),
+            dma="pageable",
+            returns="done",
+            bracket="drained",
+            copy=getattr(own_tensors, kind),
+        ),
+        "torch",
+    )
+    try:
+        return pyxfer.frameworks(["torch"], routes=f"{name},torch.to", sizes=str(NBYTES), budget_s=3.0)
+    finally:
+        pyxfer.unregister_route(name)

