@@ -1,0 +1,200 @@
+"""Shows on this machine what a watch says of a real training loop, whether its prediction holds, and what it costs.
+
+    python bench/watched_training.py [torch|tensorflow] [--device 0] [--steps 40] [--blocks 5] [--export-json F]
+
+A small convolutional network is trained twice: on batches made between the steps, in pageable memory, and on batches
+made ahead and sent from page-locked memory. Blocks of steps without a watch, in its window, and after its window take
+turns, so that all three see the same machine; what a watch costs is the difference of their medians.
+
+Exit status 1 where the first loop is not bound by its input or the second is, where the predicted gain is off by more
+than a fifth of the real one, or where watching costs more than 2 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import shared
+from training_loops import LOOPS, Loop, Shape
+
+import pyxfer
+from pyxfer import stats
+from pyxfer.files import check_writable
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.model import Device, Environment, Summary
+from pyxfer.model_watch import Watched
+from pyxfer.native import HOST, choose
+from pyxfer.units import format_seconds
+
+SKIPPED = 10
+MOST_COST = 0.02
+PREDICTED_WITHIN = 0.2
+
+Phase = Literal["unwatched", "watched", "after"]
+PHASES: tuple[Phase, ...] = ("unwatched", "watched", "after")
+
+
+class Trained(msgspec.Struct, frozen=True):
+    """One loop: the seconds of its steps in each phase, block by block, and what the last watch said."""
+
+    loop: str
+    steps_s: dict[str, list[list[float]]]
+    watched: Watched
+
+    def summary(self, phase: Phase) -> Summary:
+        """All steps of a phase."""
+        return stats.summarise([second for block in self.steps_s[phase] for second in block])
+
+    def cost(self, phase: Phase) -> float:
+        """By what share a step takes longer than without a watch: the median of the blocks, each against its own."""
+        pairs = zip(self.steps_s[phase], self.steps_s["unwatched"], strict=True)
+        return statistics.median([statistics.median(block) / statistics.median(plain) - 1 for block, plain in pairs])
+
+    @property
+    def input_bound(self) -> bool:
+        """Whether the watch says so."""
+        return self.watched.verdict.bound_by in ("input", "link")
+
+
+class Training(msgspec.Struct, frozen=True):
+    """Both loops of one framework."""
+
+    framework: str
+    device: Device
+    environment: Environment
+    shape: dict[str, int]
+    loops: tuple[Trained, ...]
+
+    @property
+    def real_gain_s(self) -> float:
+        """What the second loop saves in a step, unwatched."""
+        usual, ahead = (loop.summary("unwatched").median_s for loop in self.loops)
+        return usual - ahead
+
+    @property
+    def predicted_gain_s(self) -> float | None:
+        """What the watch of the first predicts for the best change to its input."""
+        gains = [advice.gain_s for advice in self.loops[0].watched.advice if advice.code in INPUT_ADVICE]
+        return max(gains, default=None)
+
+
+INPUT_ADVICE = ("pin-and-prefetch", "prefetch", "pin")
+
+
+def main() -> int:
+    """Train, print, and judge."""
+    asked = _arguments()
+    if asked.export_json:
+        check_writable(asked.export_json)
+    choice = choose(asked.device, require_gpu=asked.device != HOST)
+    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
+    shape = Shape(asked.batch, asked.side, asked.width, asked.workers)
+    loops = LOOPS[asked.framework](shape, _device_word(asked.framework, asked.device))
+    trained = tuple(train(loop, asked) for loop in loops)
+    result = Training(
+        asked.framework,
+        device,
+        read_environment(choice.engine, device),
+        {name: getattr(shape, name) for name in ("batch", "side", "width", "workers")},
+        trained,
+    )
+    if asked.export_json:
+        shared.write_document(asked.export_json, result)
+    print(page(result))
+    wrong = judge(result)
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+def train(loop: Loop, asked: argparse.Namespace) -> Trained:
+    """Blocks of the three phases in turn, over one stream of batches."""
+    batches = loop.batches()
+    _steps(loop, batches, SKIPPED)
+    seconds: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
+    for _ in range(asked.blocks):
+        seconds["unwatched"].append(_steps(loop, batches, asked.steps))
+        with pyxfer.watch(steps=asked.steps, device=asked.device) as watch:
+            seconds["watched"].append(_steps(loop, batches, asked.steps, watch))
+            seconds["after"].append(_steps(loop, batches, asked.steps, watch))
+    return Trained(loop.name, seconds, watch.result)
+
+
+def _steps(loop: Loop, batches: Iterator[Any], count: int, watch: Any = None) -> list[float]:
+    """Seconds of each, with the making of its batch."""
+    seconds = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        batch = next(batches)
+        if watch is None:
+            loop.step(batch)
+        else:
+            with watch.step():
+                loop.step(batch)
+        seconds.append(time.perf_counter() - begun)
+    return seconds
+
+
+def page(result: Training) -> str:
+    """A table of the phases, what the watch says of each loop, and the gain."""
+    rows = []
+    for loop in result.loops:
+        medians = [format_seconds(loop.summary(phase).median_s) for phase in PHASES]
+        costs = [f"{100 * loop.cost(phase):+.1f} %" for phase in PHASES[1:]]
+        rows.append([loop.loop, *medians, *costs])
+    table = shared.aligned(["loop", *PHASES, "watching costs", "after costs"], rows)
+    verdicts = [f"{loop.loop}: {loop.watched.verdict.text}" for loop in result.loops]
+    predicted = "none" if result.predicted_gain_s is None else format_seconds(result.predicted_gain_s)
+    gain = f"gain a step: predicted {predicted}, real {format_seconds(result.real_gain_s)}"
+    machine = shared.machine_line(result.device, result.environment)
+    return "\n".join([f"{result.framework}, {machine}", "", table, "", *verdicts, gain])
+
+
+def judge(result: Training) -> list[str]:
+    """What is not as it should be."""
+    usual, ahead = result.loops
+    wrong = []
+    if not usual.input_bound:
+        wrong.append("WRONG: the usual loop is not said to be bound by its input")
+    if ahead.input_bound:
+        wrong.append("WRONG: the loop with batches made ahead is said to be bound by its input")
+    real, predicted = result.real_gain_s, result.predicted_gain_s
+    if predicted is None or abs(predicted - real) > PREDICTED_WITHIN * abs(real):
+        wrong.append("WRONG: the predicted gain is off by more than a fifth of the real one")
+    for loop in result.loops:
+        for phase in PHASES[1:]:
+            if loop.cost(phase) > MOST_COST:
+                wrong.append(f"WRONG: {loop.loop}, {phase}: {100 * loop.cost(phase):.1f} % is more than 2 %")
+    return wrong
+
+
+def _device_word(framework: str, device: int | str) -> str:
+    if framework == "torch":
+        return "cpu" if device == HOST else f"cuda:{device}"
+    return "/CPU:0" if device == HOST else f"/GPU:{device}"
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("framework", choices=sorted(LOOPS), nargs="?", default="torch")
+    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--export-json", type=Path)
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    shared.run_script(main)
