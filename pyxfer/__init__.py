@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from pyxfer.model import Device, Link, Measurement, Remark, Run
+    from pyxfer.model_watch import Watched
     from pyxfer.raw import ceiling, measure
     from pyxfer.routes.base import RefusedError, Route, Transfer
     from pyxfer.routes.listing import RouteStatus, list_routes
@@ -60,6 +61,7 @@ __all__ = [
     "Transfer",
     "UsageError",
     "Watch",
+    "Watched",
     "ceiling",
     "devices",
     "explain",
@@ -77,6 +79,7 @@ __all__ = [
 _HOMES = {
     "pyxfer.api": ("devices", "is_available", "link"),
     "pyxfer.model": ("Device", "Link", "Measurement", "Remark", "Run"),
+    "pyxfer.model_watch": ("Watched",),
     "pyxfer.raw": ("ceiling", "measure"),
     "pyxfer.routes.base": ("RefusedError", "Route", "Transfer"),
     "pyxfer.routes.listing": ("RouteStatus", "list_routes"),

@@ -11,15 +11,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from inspect import cleandoc
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from . import table
-from .errors import DocumentError, UsageError
+from .errors import DocumentError
 from .files import Path, check_writable, read_whole, write_whole
+from .json_text import described, from_json, to_json
 from .model import SCHEMA_VERSION, Link, Measurement, Remark, Run, Worker
 from .units import format_gbps, format_percent, format_seconds, format_size
 
@@ -46,8 +46,6 @@ UPGRADES: Mapping[int, Step] = MappingProxyType({1: dict, 2: dict})
 """What makes a document of version n one of version n + 1."""
 _ON_ONE_LINE = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
 _LINE_END = re.compile(rb"\n\s*")
-SCHEMA_PYTHON = (3, 11)
-"""Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
@@ -55,11 +53,7 @@ SCHEMA_PYTHON = (3, 11)
 
 def encode(run: Run) -> bytes:
     """The document as JSON that a person can read too."""
-    try:
-        data = msgspec.json.encode(run)
-    except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the run to it would be worse
-        data = msgspec.json.encode(_unicode(msgspec.to_builtins(run)))
-    return _ON_ONE_LINE.sub(_one_line, msgspec.json.format(data, indent=1)) + b"\n"
+    return _ON_ONE_LINE.sub(_one_line, to_json(run)) + b"\n"
 
 
 def _one_line(found: re.Match[bytes]) -> bytes:
@@ -69,19 +63,7 @@ def _one_line(found: re.Match[bytes]) -> bytes:
 
 def decode(data: bytes, source: str = "this document") -> Run:
     """The run in these bytes; `DocumentError`, which names the source, says why there is none."""
-    document = _parsed(data, source)
-    if not isinstance(document, dict):
-        raise DocumentError(f"{source} is JSON, but not a pyxfer run; name a file that pyxfer saved")
-    version = document.get("schema_version")
-    if version is None:
-        raise DocumentError(f"{source} has no schema_version, so it is not a pyxfer run; name a file that pyxfer saved")
-    if type(version) is not int or version < 1:
-        raise DocumentError(f"{source} has a schema_version that no pyxfer writes; name a file that pyxfer saved")
-    if version > SCHEMA_VERSION:
-        raise DocumentError(
-            f"{source} has schema_version {version}, and this pyxfer reads up to {SCHEMA_VERSION}; "
-            "upgrade pyxfer (pip install --upgrade pyxfer)"
-        )
+    document = from_json(data, source, "run", SCHEMA_VERSION)
     try:
         return msgspec.convert(upgrade(document), Run, str_keys=True)  # JSON has no other keys, batches are integers
     except (msgspec.ValidationError, RecursionError) as error:
@@ -97,38 +79,7 @@ def upgrade(document: Document, steps: Mapping[int, Step] = UPGRADES, newest: in
 
 def schema() -> Document:
     """The JSON Schema (2020-12) of a saved run, which `docs/run.schema.json` holds."""
-    if sys.version_info < SCHEMA_PYTHON:
-        raise UsageError("the JSON Schema is made with Python 3.11 or later; docs/run.schema.json holds it ready made")
-    described: Document = _dedented(msgspec.json.schema(Run))
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "pyxfer run", **described}
-
-
-def _parsed(data: bytes, source: str) -> Any:
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        if not data.strip():
-            raise DocumentError(f"{source} is empty; the run was never written to it") from error
-        if "truncated" in str(error) and data.lstrip()[:1] == b"{":
-            raise DocumentError(
-                f"{source} is cut short; fetch it again from where it came, or measure again"
-            ) from error
-        raise DocumentError(f"{source} is not JSON; name a file that pyxfer saved") from error
-
-
-def _unicode(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_unicode(key): _unicode(item) for key, item in value.items()}
-    return [_unicode(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-def _dedented(value: Any) -> Any:
-    """Descriptions without the source's indentation, which Python keeps up to 3.12 and drops from 3.13 on."""
-    if isinstance(value, dict):
-        return {key: cleandoc(item) if key == "description" else _dedented(item) for key, item in value.items()}
-    return [_dedented(item) for item in value] if isinstance(value, list) else value
+    return described(Run, "pyxfer run", "docs/run.schema.json")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

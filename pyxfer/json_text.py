@@ -43,6 +43,16 @@ def from_json(data: bytes, source: str, what: str, newest: int) -> dict[str, Any
     return document
 
 
+def kind_of(data: bytes) -> str:
+    """The kind that the document in these bytes names; empty where it names none, or is none."""
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
 def described(document: type[msgspec.Struct], title: str, place: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of a document, which lies ready made in `place`."""
     if sys.version_info < SCHEMA_PYTHON:

@@ -19,7 +19,7 @@ from samples import (
     make_run,
 )
 
-from pyxfer import documents
+from pyxfer import documents, json_text
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.model import SCHEMA_VERSION, Run
 
@@ -218,7 +218,7 @@ def test_a_run_with_records_and_parts_comes_through_json_and_is_valid_by_the_sch
 
 
 makes_schema = pytest.mark.skipif(
-    sys.version_info < documents.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10"
+    sys.version_info < json_text.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10"
 )
 
 
@@ -246,7 +246,7 @@ def test_a_run_without_its_device_is_not_valid_by_the_published_schema() -> None
         jsonschema.validate(document, json.loads(SCHEMA.read_text()))
 
 
-@pytest.mark.skipif(sys.version_info >= documents.SCHEMA_PYTHON, reason="this Python makes the schema")
+@pytest.mark.skipif(sys.version_info >= json_text.SCHEMA_PYTHON, reason="this Python makes the schema")
 def test_where_the_schema_cannot_be_made_its_place_is_named() -> None:
     with pytest.raises(UsageError, match=r"docs/run\.schema\.json holds it ready made"):
         documents.schema()

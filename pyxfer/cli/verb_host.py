@@ -23,6 +23,6 @@ def show_host() -> None:
     if choice.reason:
         say(choice.reason)
     with ProgressReport() as report:
-        run = raw.ceiling(0, sizes=_SIZES, budget_s=_BUDGET_S, on_progress=report)
+        run = raw.ceiling(0, sizes=_SIZES, budget_s=_BUDGET_S, trace=False, on_progress=report)
     print_host_card(run, Page(sys.stdout))
     end_as(run)

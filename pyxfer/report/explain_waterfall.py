@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.table import Table
 
 from pyxfer import model, units
 from pyxfer.model_trace import PARTS
 
+from .bars import BAR, bars
 from .explained import Explained
 from .grid import Column, fitting_table, grid_width, percent_cells, time_cells
 from .text import clean
 
-BAR = "#"
 _WIDEST_BAR = 40
 _LONGEST_NAME = 40
 _WORDS: dict[model.PartName, str] = {
@@ -45,8 +43,8 @@ def waterfall(explained: Explained, width: int) -> Table | None:
         Column(("of it",), percent_cells([seconds / whole for _, seconds in lines])),
     ]
     room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
-    bars = _bars([seconds / whole for _, seconds in lines[:-1]], room)
-    return fitting_table([*columns, Column(("",), (*bars, BAR * room), left=True)], width)
+    drawn = bars([seconds / whole for _, seconds in lines[:-1]], room)
+    return fitting_table([*columns, Column(("",), (*drawn, BAR * room), left=True)], width)
 
 
 def traced_text(explained: Explained) -> str:
@@ -82,14 +80,3 @@ def _words(row: model.Measurement, name: model.PartName) -> str:
     if name != "staging":
         return _WORDS[name]
     return _STAGING if row.dma.value is not None and "pageable" in row.dma.value.source else _SLOWER
-
-
-def _bars(shares: Sequence[float], room: int) -> list[str]:
-    """Each begins where the one before it ends; what is there at all is seen."""
-    bars, begin = [], 0.0
-    for share in shares:
-        start = min(round(begin * room), room - 1)
-        length = max(1, round((begin + share) * room) - start)
-        bars.append(" " * start + BAR * min(length, room - start))
-        begin += share
-    return bars

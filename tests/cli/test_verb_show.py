@@ -7,10 +7,12 @@ from command_line import in_terminal, pyxfer
 from pages import full_run, printed
 from samples import make_run
 from typer.testing import CliRunner
+from watch_samples import make_watched
 
 from pyxfer import documents
 from pyxfer.cli.main import app
 from pyxfer.report.run_page import print_run
+from pyxfer.report.watch_page import print_watch
 
 
 @pytest.fixture
@@ -31,6 +33,21 @@ def test_sorted_by_rate_the_fastest_is_first(saved: Path) -> None:
     rows = [line for line in result.stdout.splitlines() if line.startswith("raw.") and "iB" in line]
     assert "both sum" in rows[0]
     assert "4 KiB" in rows[-1]
+
+
+def test_a_saved_watch_is_printed_as_when_it_was_watched(tmp_path: Path) -> None:
+    watched = make_watched()
+    watched.save(tmp_path / "watch.json")
+    result = CliRunner().invoke(app, ["show", str(tmp_path / "watch.json")])
+    assert result.exit_code == 0
+    assert result.stdout == printed(lambda page: print_watch(watched, page))
+
+
+def test_a_watch_has_no_measurements_to_sort(tmp_path: Path) -> None:
+    make_watched().save(tmp_path / "watch.json")
+    result = pyxfer("show", str(tmp_path / "watch.json"), "--sort", "gbps")
+    assert result.returncode == 2
+    assert "--sort is for the measurements of a run" in result.stderr
 
 
 @pytest.mark.parametrize(
