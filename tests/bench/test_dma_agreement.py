@@ -1,0 +1,47 @@
+"""Records against events: which rows are looked at, and when the script says that they disagree."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import dma_agreement
+import msgspec
+import pytest
+from explain_samples import make_dma
+from framework_samples import make_raw_rows
+from samples import MIB, make_run
+
+from pyxfer.model import Fact, Measurement
+
+
+def traced_rows(apart_s: float) -> tuple[Measurement, ...]:
+    """Raw copies whose records say so much less than their events."""
+    rows = []
+    for row in make_raw_rows("torch", "h2d", 4 * MIB):
+        seconds = (row.elapsed_s or 0.0) - apart_s
+        rows.append(msgspec.structs.replace(row, dma=Fact(make_dma(seconds, nbytes=row.nbytes))))
+    return tuple(rows)
+
+
+def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: tuple[Measurement, ...]) -> int:
+    path = tmp_path / "run.json"
+    make_run(measurements=rows).save(path)
+    monkeypatch.setattr(sys, "argv", ["dma_agreement.py", str(path)])
+    return dma_agreement.main()
+
+
+@pytest.mark.parametrize(("apart_s", "status"), [(1e-6, 0), (1e-3, 1), (-1e-3, 1)])
+def test_both_have_to_agree_within_the_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, apart_s: float, status: int
+) -> None:
+    assert judge(tmp_path, monkeypatch, traced_rows(apart_s)) == status
+    assert ("WRONG" in capsys.readouterr().out) is bool(status)
+
+
+def test_a_run_without_a_tracer_shows_nothing_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert judge(tmp_path, monkeypatch, tuple(make_raw_rows("torch", "h2d", 4 * MIB))) == 1
+    assert "No row was traced." in capsys.readouterr().out

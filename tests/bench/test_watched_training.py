@@ -1,0 +1,81 @@
+"""Watched training: how blocks become costs and gains, and what the script calls wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import watched_training
+from samples import make_run
+from training_loops import Loop
+from watch_samples import make_watched
+from watched_training import PHASES, Trained, Training
+
+import pyxfer
+from pyxfer.model_watch import Verdict
+
+
+def trained(loop: str, seconds: float, *, cost: float = 0.0, bound_by: Any = "device") -> Trained:
+    """Steps that take so long, and so much longer when they are watched."""
+    times: dict[str, list[list[float]]] = {
+        phase: [[seconds * (1 + cost * (phase != "unwatched"))] * 5] * 3 for phase in PHASES
+    }
+    watched = make_watched()
+    verdict: Verdict = msgspec.structs.replace(watched.verdict, bound_by=bound_by)
+    return Trained(loop, times, msgspec.structs.replace(watched, verdict=verdict))
+
+
+def training(usual: Trained, ahead: Trained) -> Training:
+    run = make_run()
+    return Training("torch", run.device, run.environment, {}, (usual, ahead))
+
+
+def real_gain(result: Training) -> Training:
+    """The same, with the second loop as quick as the watch of the first predicts."""
+    usual = result.loops[0].summary("unwatched").median_s
+    predicted = result.predicted_gain_s or 0.0
+    return training(result.loops[0], trained("ahead", usual - predicted))
+
+
+def test_what_is_as_predicted_is_not_wrong() -> None:
+    usual = trained("usual", 13e-3, bound_by="input")
+    assert watched_training.judge(real_gain(training(usual, usual))) == []
+
+
+def test_a_prediction_off_by_more_than_a_fifth_is_wrong() -> None:
+    result = training(trained("usual", 13e-3, bound_by="link"), trained("ahead", 12.9e-3))
+    assert watched_training.judge(result) == ["WRONG: the predicted gain is off by more than a fifth of the real one"]
+
+
+def test_the_wrong_bound_is_wrong_in_either_loop() -> None:
+    usual = trained("usual", 13e-3)
+    ahead = real_gain(training(usual, usual)).loops[1]
+    ahead = trained("ahead", ahead.summary("unwatched").median_s, bound_by="input")
+    assert len(watched_training.judge(training(usual, ahead))) == 2
+
+
+@pytest.mark.parametrize(("cost", "wrong"), [(0.019, 0), (0.021, 2)])
+def test_watching_may_cost_two_percent(cost: float, wrong: int) -> None:
+    usual = trained("usual", 13e-3, bound_by="input", cost=cost)
+    assert len(watched_training.judge(real_gain(training(usual, usual)))) == wrong
+
+
+def test_every_phase_has_all_its_blocks_and_the_watch_the_steps_of_one() -> None:
+    def batches() -> Iterator[int]:
+        yield from range(1000)
+
+    asked = watched_training._arguments(["--device", "host", "--steps", "3", "--blocks", "2"])
+    found = watched_training.train(Loop("usual", batches, lambda batch: None), asked)
+    for phase in PHASES:
+        assert [len(block) for block in found.steps_s[phase]] == [3, 3]
+    assert found.watched.steps.watched == 3
+    assert isinstance(found.watched, pyxfer.Watched)
+
+
+def test_the_page_names_both_loops_and_the_gain() -> None:
+    page = watched_training.page(training(trained("usual", 13e-3), trained("ahead", 9e-3)))
+    assert "usual" in page
+    assert "ahead" in page
+    assert "real 4.00 ms" in page
