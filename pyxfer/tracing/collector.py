@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyxfer.errors import CudaError
 from pyxfer.model_trace import Tracing
-from pyxfer.tracing.libraries import candidates
+from pyxfer.tracing.libraries import candidates_here
 from pyxfer.tracing.records import RECORD, Capture, Clock
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
+    from pyxfer.native._cuda import Taken
 
 MIB = 1 << 20
 # A trial of a framework makes tens of records; a trial of many calls, thousands.
@@ -24,11 +24,7 @@ class Collector:
     """Records what this process does on its devices, between `start` and `stop`. One can be at work in a process."""
 
     def __init__(self, engine: Engine, kinds: Sequence[str] = TRIAL_KINDS, capacity_bytes: int = TRIAL_BYTES) -> None:
-        try:
-            driver = engine.driver_version()
-        except CudaError:
-            driver = 0
-        self._tracer = engine.Tracer(candidates(driver), list(kinds), capacity_bytes)
+        self._tracer = engine.Tracer(candidates_here(engine), list(kinds), capacity_bytes)
 
     def start(self) -> Tracing:
         """Begin; raises TraceUnavailableError where no library can be used, with the reason."""
@@ -37,13 +33,7 @@ class Collector:
 
     def take(self) -> Capture:
         """Everything since it was started, or since the last time."""
-        taken = self._tracer.take()
-        return Capture(
-            taken.records.astype(RECORD, copy=False),
-            tuple(taken.names),
-            dict(taken.dropped),
-            Clock(taken.clock_error_ns, taken.clock_drift_ns),
-        )
+        return capture_of(self._tracer.take())
 
     def stop(self) -> None:
         """End; what was recorded can still be taken."""
@@ -61,3 +51,9 @@ class Collector:
             yield tracing
         finally:
             self.stop()
+
+
+def capture_of(taken: Taken) -> Capture:
+    """What the tracer gave, as the rest of pyxfer reads it."""
+    clock = Clock(taken.clock_error_ns, taken.clock_drift_ns)
+    return Capture(taken.records.astype(RECORD, copy=False), tuple(taken.names), dict(taken.dropped), clock)

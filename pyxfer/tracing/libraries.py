@@ -10,6 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyxfer.errors import CudaError
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
 
 MAPS = Path("/proc/self/maps")
 TOOLKITS = Path("/usr/local")
@@ -27,6 +33,14 @@ def candidates(driver_version: int) -> tuple[str, ...]:
     found = sorted([*_in_wheels(), *_in_toolkits()], key=lambda path: _fitness(path.name, driver_version))
     sonames = sorted(SONAMES, key=lambda name: _fitness(name, driver_version))
     return (*_each_once([*_loaded(), *found]), *sonames)
+
+
+def candidates_here(engine: Engine) -> tuple[str, ...]:
+    """What to try with the driver of this machine, if it has one."""
+    try:
+        return candidates(engine.driver_version())
+    except CudaError:
+        return candidates(0)
 
 
 def _loaded() -> list[Path]:

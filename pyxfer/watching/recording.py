@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pyxfer.errors import CudaError, PyxferError
+from pyxfer.errors import PyxferError
 from pyxfer.model import Fact, Tracing
-from pyxfer.tracing.libraries import candidates
+from pyxfer.tracing.libraries import candidates_here
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -35,7 +35,7 @@ class Recording:
         self._is_host = engine.RUNTIME == "host"
         self.tracing: Fact[Tracing] = Fact(reason=_NOT_STARTED)
         try:
-            self._tracer = engine.Tracer(candidates(_driver(engine)), list(KINDS), capacity_bytes)
+            self._tracer = engine.Tracer(candidates_here(engine), list(KINDS), capacity_bytes)
         except PyxferError as error:
             self._give_up(error)
 
@@ -61,7 +61,9 @@ class Recording:
             return Fact(reason=self.tracing.reason or _NOT_READ)
         try:
             self._tracer.stop()
-            return Fact(_taken(self._tracer))
+            from pyxfer.tracing.collector import capture_of
+
+            return Fact(capture_of(self._tracer.take()))
         except (PyxferError, MemoryError) as error:
             return Fact(reason=_why(error))
         finally:
@@ -96,20 +98,5 @@ def forget_for_nvtx(library: str | None) -> None:
         del os.environ[NVTX_VARIABLE]
 
 
-def _taken(tracer: Tracer) -> Capture:
-    from pyxfer.tracing.records import RECORD, Capture, Clock
-
-    taken = tracer.take()
-    clock = Clock(taken.clock_error_ns, taken.clock_drift_ns)
-    return Capture(taken.records.astype(RECORD, copy=False), tuple(taken.names), dict(taken.dropped), clock)
-
-
 def _why(error: PyxferError | MemoryError) -> str:
     return f"trace: unavailable: {error}"
-
-
-def _driver(engine: Engine) -> int:
-    try:
-        return engine.driver_version()
-    except CudaError:
-        return 0
