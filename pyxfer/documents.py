@@ -65,9 +65,19 @@ def decode(data: bytes, source: str = "this document") -> Run:
     """The run in these bytes; `DocumentError`, which names the source, says why there is none."""
     document = from_json(data, source, "run", SCHEMA_VERSION)
     try:
-        return msgspec.convert(upgrade(document), Run, str_keys=True)  # JSON has no other keys, batches are integers
+        run = msgspec.convert(upgrade(document), Run, str_keys=True)  # JSON has no other keys, batches are integers
     except (msgspec.ValidationError, RecursionError) as error:
         raise DocumentError(f"{source} is not a pyxfer run: {error}") from error
+    _check_explained(run, source)
+    return run
+
+
+def _check_explained(run: Run, source: str) -> None:
+    """Refuse a run that is about a route which it does not have, unless it has ended before it had any."""
+    name = run.parameters.explained
+    ended_early = run.ended != "complete" and not run.measurements
+    if run.kind == "explain" and not ended_early and all(row.route != name for row in run.measurements):
+        raise DocumentError(f"{source} explains {name!r} and holds no measurement of it; explain it again")
 
 
 def upgrade(document: Document, steps: Mapping[int, Step] = UPGRADES, newest: int = SCHEMA_VERSION) -> Document:
@@ -136,7 +146,25 @@ def to_markdown(run: Run) -> str:
         readable = [
             (*row, *_framework_cells(m, format_seconds)) for row, m in zip(readable, run.measurements, strict=True)
         ]
-    return "\n".join(filter(None, (heading, notes, table.to_markdown(header, readable))))
+    return "\n".join(filter(None, (heading, notes, table.to_markdown(header, readable), _parts_markdown(run))))
+
+
+def _parts_markdown(run: Run) -> str:
+    """Where the time of an explained route goes, or why that is not known; nothing of any other run."""
+    row = next((m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"), None)
+    if run.kind != "explain" or row is None:
+        return ""
+    heading = f"### Where the time of {table.escape_markdown(row.route)} goes\n\n"
+    breakdown = row.breakdown.value
+    if row.verified.value is False:
+        return f"{heading}Its contents were wrong, so none of its time says anything.\n"
+    if breakdown is None:
+        return f"{heading}Not known: {table.escape_markdown(row.breakdown.reason or 'no reason given')}\n"
+    timed = "" if row.elapsed_s is None else f"; only timed, it takes {format_seconds(row.elapsed_s)}"
+    whole_s = breakdown.elapsed_s
+    lines = [*((part.name, part.seconds) for part in breakdown.parts), ("one traced transfer", whole_s)]
+    cells = [(name, format_seconds(seconds), format_percent(seconds / (whole_s or 1.0))) for name, seconds in lines]
+    return f"{heading}One traced transfer{timed}.\n\n{table.to_markdown(('part', 'time', 'of it'), cells)}"
 
 
 def _labels(measurement: Measurement) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import msgspec
@@ -9,11 +10,20 @@ import msgspec
 from pyxfer.model_machine import Fact
 
 NOT_TRACED = "nobody traced it"
+NOT_ASKED = "it was not asked for (--no-trace)"
+UNTRACED = "the run ended before it was traced"
+NO_TRIAL_TO_TRACE = "it has no trial that counts"
+OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
+OF_SIDES = "its two sides have theirs"
+NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OUT_OF_TIME, OF_SIDES))
+"""Why a row may have no traced trial although nothing went wrong."""
 # In the order in which they come about. What pyxfer cannot tell apart stays in the part that it began in.
 PartName = Literal[
     "preparing", "waiting", "copying", "staging", "gaps", "kernels", "other copies", "returning", "finishing"
 ]
 PARTS: tuple[PartName, ...] = get_args(PartName)
+# Parts are sums of floating point numbers, and a document keeps every digit of them.
+_ROUNDING = 1e-6
 
 
 class Tracing(msgspec.Struct, frozen=True):
@@ -36,6 +46,10 @@ class Dma(msgspec.Struct, frozen=True):
     source: str
     trials: int
 
+    def __post_init__(self) -> None:
+        _check_amounts(seconds=self.seconds.value or 0.0, nbytes=self.nbytes, copies=self.copies)
+        _check_trials(self.trials)
+
     @property
     def gbps(self) -> float | None:
         """1e9 bytes a second while the copy engines were at work."""
@@ -48,12 +62,15 @@ class Part(msgspec.Struct, frozen=True):
     name: PartName
     seconds: float
 
+    def __post_init__(self) -> None:
+        _check_amounts(seconds=self.seconds)
+
 
 class Breakdown(msgspec.Struct, frozen=True):
     """Where the time of one transfer went, in the traced trial that stands in the middle. The parts sum to `elapsed_s`.
 
     `switches`: how often the calling thread waited for something; `preemptions`: how often the processor was taken
-    from it.
+    from it. `left_out`: how many traced trials could not be broken down, beside the `trials` that could.
     """
 
     elapsed_s: float
@@ -64,7 +81,28 @@ class Breakdown(msgspec.Struct, frozen=True):
     switches: float
     preemptions: float
     trials: int
+    left_out: int = 0
+
+    def __post_init__(self) -> None:
+        _check_amounts(elapsed_s=self.elapsed_s, dispatch_s=self.dispatch_s, wall_s=self.wall_s)
+        _check_amounts(faults=self.faults, switches=self.switches, preemptions=self.preemptions)
+        _check_amounts(left_out=self.left_out)
+        _check_trials(self.trials)
+        whole = sum(part.seconds for part in self.parts)
+        if abs(whole - self.elapsed_s) > _ROUNDING * self.elapsed_s:
+            raise ValueError(f"the parts of a breakdown sum to its elapsed_s; {whole:g} s is not {self.elapsed_s:g} s")
 
     def seconds(self, name: PartName) -> float:
         """How long a part took; nothing where there was none."""
         return sum(part.seconds for part in self.parts if part.name == name)
+
+
+def _check_amounts(**amounts: float) -> None:
+    for name, amount in amounts.items():
+        if not 0 <= amount < math.inf:
+            raise ValueError(f"{name} of a traced trial is zero or above, and finite; got {amount}")
+
+
+def _check_trials(trials: int) -> None:
+    if trials < 1:
+        raise ValueError(f"what was traced has one trial at least; got {trials}")

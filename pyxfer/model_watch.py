@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer.model import Device, Environment, Fact, Link, Remark, Runtime, Summary
+from pyxfer.model import Device, Environment, Fact, Link, Remark, Runtime, Summary, unknown
 from pyxfer.model_trace import Tracing
 
 WATCH_SCHEMA_VERSION = 1
@@ -29,6 +29,7 @@ Degree = Literal["", "moderately"]
 # What a call did for which it is listed: fetched data, waited, copied without returning before, or asked for memory.
 SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
 RangeSource = Literal["mark", "nvtx"]
+NO_GPU_WATCHED = "no GPU was watched, and what other libraries do without one is not seen"
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -154,7 +155,10 @@ class StreamUse(msgspec.Struct, frozen=True):
 
 
 class Pageable(msgspec.Struct, frozen=True):
-    """Copies between the device and pageable memory, and what they would take from pinned memory at the ceiling."""
+    """Copies between the device and pageable memory, and what they would take from pinned memory at the ceiling.
+
+    `saves_per_step_s`: what the steps' own would save in the mean step; null without steps, or without a ceiling.
+    """
 
     way: CopyWayName
     count: int
@@ -162,6 +166,7 @@ class Pageable(msgspec.Struct, frozen=True):
     seconds: float
     pinned_s: Fact[float]
     saves_s: Fact[float]
+    saves_per_step_s: float | None = None
 
 
 class Surprise(msgspec.Struct, frozen=True):
@@ -241,6 +246,15 @@ class Advice(msgspec.Struct, frozen=True):
     worked_out: str
 
 
+class CeilingSource(msgspec.Struct, frozen=True):
+    """The raw copies that a window's are compared with: `measured` after it in the same place, or of a `saved` run."""
+
+    source: Literal["measured", "saved"]
+    device: str
+    host: str
+    taken_at: str
+
+
 class Watched(msgspec.Struct, frozen=True):
     """One document: a window of a program, and what it says."""
 
@@ -262,6 +276,7 @@ class Watched(msgspec.Struct, frozen=True):
     used_after_bytes: Fact[int]
     advice: tuple[Advice, ...]
     remarks: tuple[Remark, ...]
+    ceiling_source: Fact[CeilingSource] = unknown("it was not kept")
     kind: Literal["watch"] = "watch"
     schema_version: int = WATCH_SCHEMA_VERSION
 

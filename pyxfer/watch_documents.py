@@ -18,7 +18,7 @@ from . import json_text, table
 from .errors import DocumentError, UsageError
 from .files import Path, read_whole, write_whole
 from .model import Fact, Remark
-from .model_watch import STEP_PARTS, WATCH_SCHEMA_VERSION, CopyClass, Parts, Watched
+from .model_watch import NO_GPU_WATCHED, STEP_PARTS, WATCH_SCHEMA_VERSION, CopyClass, Parts, StepPartName, Watched
 from .units import format_gbps, format_percent, format_seconds, format_size
 
 Rows = tuple[tuple[str, ...], list[tuple[table.Cell, ...]]]
@@ -72,6 +72,34 @@ _COPIES = (
 )
 
 
+_WORDS: dict[StepPartName, str] = {
+    "kernels": "kernels and sets",
+    "h2d": "copies to the device",
+    "d2h": "copies to the host",
+    "other copies": "other copies",
+    "input": "input being made",
+    "idle": "waiting, device idle",
+    "host": "host, device idle",
+}
+# Without records nobody knows what the device did meanwhile.
+_BY_THE_CLOCK: dict[StepPartName, str] = {**_WORDS, "input": "between steps", "host": "inside steps"}
+
+
+def part_words(parts: Parts) -> Mapping[StepPartName, str]:
+    """Each part as a reader sees it."""
+    if parts.kernels_s is not None:
+        return _WORDS
+    return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
+
+
+def unseen_reason(watched: Watched) -> str:
+    """Why there are no records; nothing where there are some, or where a remark says the same."""
+    reason = watched.activity.reason or ""
+    no_gpu = reason == NO_GPU_WATCHED
+    said = any(remark.text == reason or (no_gpu and remark.code == "no-gpu") for remark in watched.remarks)
+    return "" if said else reason
+
+
 def rows(watched: Watched, name: str) -> Rows:
     """Names of the columns of a table, and its rows with unrounded values."""
     if name not in TABLES:
@@ -81,7 +109,7 @@ def rows(watched: Watched, name: str) -> Rows:
 
 def to_csv(watched: Watched, name: str = "steps") -> str:
     """One table, for a program or a spreadsheet."""
-    return table.to_csv(*rows(watched, name))
+    return _as_unicode(table.to_csv(*rows(watched, name)))
 
 
 def to_markdown(watched: Watched) -> str:
@@ -89,13 +117,14 @@ def to_markdown(watched: Watched) -> str:
     environment, device = watched.environment, watched.device
     made = f"{environment.taken_at}, pyxfer {environment.pyxfer}"
     heading = f"## {table.escape_markdown(f'{device.name}, {made}')}\n"
-    unseen = [watched.activity.reason] if watched.activity.reason else []
+    reason = unseen_reason(watched)
+    unseen = [reason] if reason else []
     said = [watched.verdict.text, *watched.verdict.evidence, *unseen, *map(_remark, watched.remarks)]
     sections = [heading, "".join(f"- {table.escape_markdown(text)}\n" for text in said)]
     for name, header, readable in _readable(watched):
         if readable:
             sections.append(f"### {name}\n\n{table.to_markdown(header, readable)}")
-    return "\n".join(sections)
+    return _as_unicode("\n".join(sections))
 
 
 def _steps(watched: Watched) -> Rows:
@@ -145,7 +174,8 @@ def _cell(value: table.Cell | Fact[Any]) -> table.Cell:
 def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[table.Cell, ...]]]]:
     parts, activity = watched.parts, watched.activity.value
     shares: list[tuple[table.Cell, ...]] = [
-        (name, format_seconds(seconds), format_percent(parts.share(name))) for name, seconds in parts.named()
+        (part_words(parts)[name], format_seconds(seconds), format_percent(parts.share(name)))
+        for name, seconds in parts.named()
     ]
     copies = [_readable_copies(row) for row in activity.copies] if activity is not None else []
     calls: list[tuple[table.Cell, ...]] = [
@@ -161,7 +191,7 @@ def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[t
     ]
     return [
         ("Parts of the period", ("part", "time", "share"), shares),
-        ("Copies", ("way", "memory", "from", "count", "bytes", "bandwidth", "of ceiling", "hidden"), copies),
+        ("Copies", ("way", "memory", "size", "count", "bytes", "bandwidth", "of ceiling", "hidden"), copies),
         ("Calls inside steps", ("call", "line", "range", "count", "time"), calls),
         ("Ranges", ("name", "count", "time", "of the window"), ranges),
         ("Next steps (predicted)", ("what", "gain a period", "share", "worked out"), gains),
@@ -173,8 +203,31 @@ def _readable_copies(row: CopyClass) -> tuple[table.Cell, ...]:
         None if fact.value is None else format_percent(fact.value) for fact in (row.ceiling_share, row.hidden_share)
     )
     bandwidth = None if row.gbps.value is None else format_gbps(row.gbps.value)
-    least = format_size(row.least_bytes)
-    return row.way, row.memory, least, row.count, format_size(row.nbytes), bandwidth, *shares
+    return row.way, row.memory, size_text(row), row.count, sum_text(row.nbytes), bandwidth, *shares
+
+
+def size_text(row: CopyClass) -> str:
+    """The sizes that a class of copies holds."""
+    if row.below_bytes is None:
+        return f"from {format_size(row.least_bytes)}"
+    if row.least_bytes == 0:
+        return f"below {format_size(row.below_bytes)}"
+    least, below = format_size(row.least_bytes), format_size(row.below_bytes)
+    return f"{least.split()[0] if least.split()[1] == below.split()[1] else least} to {below}"
+
+
+def sum_text(nbytes: int) -> str:
+    """Three digits in decimal units: a sum of sizes is a round number of nothing."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        text = f"{nbytes / factor:.3g}"
+        if float(text) >= 1:
+            return f"{text} {unit}"
+    return f"{nbytes} B"
+
+
+def _as_unicode(text: str) -> str:
+    """Names in a foreign encoding as the JSON has them; no file could hold them otherwise."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _remark(remark: Remark) -> str:

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 from framework_samples import make_nature, make_raw_rows, make_route_row, make_worker
+from pages import printed
 from samples import MIB, make_parameters, make_run
 
 from pyxfer import model, stats
 from pyxfer.model import Fact
+from pyxfer.report.run_page import print_run
 
 NBYTES = 96 * MIB
 PARTS: tuple[tuple[model.PartName, float], ...] = (
@@ -102,3 +104,22 @@ def make_explain_run(row: model.Measurement | None = None, **overrides: Any) -> 
         "tracing": Fact(model.Tracing("libcupti.so.12", 28)),
     }
     return make_run(**{**fields, **overrides})
+
+
+def page_of(row: model.Measurement | None = None, **overrides: Any) -> str:
+    """The page of such a run."""
+    return printed(lambda page: print_run(make_explain_run(row, **overrides), page))
+
+
+def section(text: str, heading: str) -> str:
+    """From a heading to the next empty line."""
+    begin = text.index(heading) + len(heading)
+    return text[begin : text.index("\n\n", begin)] if "\n\n" in text[begin:] else text[begin:]
+
+
+def made(**figures: Any) -> model.Measurement:
+    """The row with other figures, each given as seconds."""
+    fields: dict[str, Any] = {
+        name: None if value is None else stats.summarise([value] * 8) for name, value in figures.items()
+    }
+    return make_explained(**fields)

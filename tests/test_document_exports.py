@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from explain_samples import make_dma, make_explain_run, make_explained
+from explain_samples import make_breakdown, make_dma, make_explain_run, make_explained
 from framework_samples import make_frameworks_run, make_image_batch_run, make_nature, make_raw_rows, make_route_row
 from samples import (
     FORMULA,
@@ -135,6 +135,45 @@ def test_a_run_without_measurements_exports_its_header() -> None:
     run = make_run(measurements=())
     assert documents.to_csv(run).count("\n") == 1
     assert documents.to_markdown(run).endswith("| --- |\n")
+
+
+# --- where the time goes ---------------------------------------------------------------------------------------------
+
+
+def parts_of(text: str) -> list[str]:
+    """What follows the table of the routes."""
+    return text[text.index("### ") :].splitlines()
+
+
+def test_markdown_of_an_explained_route_has_the_parts_of_its_time() -> None:
+    row = make_explained(breakdown=Fact(make_breakdown((("preparing", 9e-3), ("copying", 1e-3)))))
+    assert parts_of(documents.to_markdown(make_explain_run(row))) == [
+        "### Where the time of tf.function goes",
+        "",
+        "One traced transfer; only timed, it takes 36.9 ms.",
+        "",
+        "| part | time | of it |",
+        "| --- | ---: | ---: |",
+        "| preparing | 9.00 ms | 90.0 % |",
+        "| copying | 1.00 ms | 10.0 % |",
+        "| one traced transfer | 10.0 ms | 100.0 % |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (make_explained(breakdown=unknown("trace: <unavailable>")), r"Not known: trace: \<unavailable\>"),
+        (make_explained(verified=Fact(False)), "Its contents were wrong, so none of its time says anything."),
+    ],
+)
+def test_markdown_of_a_route_that_is_not_broken_down_says_why(row: Measurement, words: str) -> None:
+    assert parts_of(documents.to_markdown(make_explain_run(row)))[2:] == [words]
+
+
+def test_markdown_of_any_other_run_has_no_parts() -> None:
+    assert "###" not in documents.to_markdown(make_explain_run(kind="frameworks"))
+    assert "###" not in documents.to_markdown(make_explain_run(measurements=()))
 
 
 # --- frameworks ------------------------------------------------------------------------------------------------------

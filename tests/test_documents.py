@@ -19,7 +19,7 @@ from samples import (
     make_run,
 )
 
-from pyxfer import documents, json_text
+from pyxfer import documents, json_text, model
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.model import SCHEMA_VERSION, Run
 
@@ -212,6 +212,59 @@ def test_a_run_with_records_and_parts_comes_through_json_and_is_valid_by_the_sch
     data = documents.encode(run)
     assert documents.decode(data) == run
     jsonschema.validate(json.loads(data), json.loads(SCHEMA.read_text()))
+
+
+EXPLAINED = json.loads(documents.encode(make_explain_run()))
+
+
+def forged(name: str, **fields: Any) -> bytes:
+    """An explain run, of whose explained row the `dma` or `breakdown` is altered."""
+    document = json.loads(json.dumps(EXPLAINED))
+    (row,) = [each for each in document["measurements"] if each["route"] == document["parameters"]["explained"]]
+    row[name]["value"].update(fields)
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "words"),
+    [
+        ("breakdown", {"elapsed_s": 1.0}, "the parts of a breakdown sum to its elapsed_s; 0.0369016 s is not 1 s"),
+        ("breakdown", {"parts": []}, "the parts of a breakdown sum to its elapsed_s; 0 s is not"),
+        ("breakdown", {"parts": [{"name": "gaps", "seconds": -1.0}]}, "seconds of a traced trial is zero or above"),
+        ("breakdown", {"trials": 0}, "what was traced has one trial at least; got 0"),
+        ("breakdown", {"left_out": -1}, "left_out of a traced trial is zero or above"),
+        ("breakdown", {"faults": -1.0}, "faults of a traced trial is zero or above"),
+        ("breakdown", {"wall_s": -1.0}, "wall_s of a traced trial is zero or above"),
+        ("dma", {"seconds": {"value": -1e-3, "reason": None}}, "seconds of a traced trial is zero or above"),
+        ("dma", {"nbytes": -1}, "nbytes of a traced trial is zero or above"),
+        ("dma", {"copies": -1.0}, "copies of a traced trial is zero or above"),
+        ("dma", {"trials": 0}, "what was traced has one trial at least; got 0"),
+    ],
+)
+def test_figures_of_traced_trials_that_cannot_be_are_refused(name: str, fields: dict[str, Any], words: str) -> None:
+    assert words in refused(forged(name, **fields))
+
+
+def test_a_huge_number_of_bytes_is_a_number_and_no_error() -> None:
+    assert documents.decode(forged("dma", nbytes=10**400)).measurements
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+def test_figures_of_traced_trials_are_finite(seconds: float) -> None:
+    with pytest.raises(ValueError, match="and finite; got"):
+        model.Part("gaps", seconds)
+
+
+def test_an_explain_run_without_its_route_is_refused() -> None:
+    parameters = {**EXPLAINED["parameters"], "explained": "tf.other"}
+    assert refused(json.dumps({**EXPLAINED, "parameters": parameters}).encode()) == (
+        "'run.json' explains 'tf.other' and holds no measurement of it; explain it again"
+    )
+
+
+def test_an_explain_run_that_ended_before_it_had_anything_is_loaded() -> None:
+    run = make_explain_run(measurements=(), ended="interrupted")
+    assert documents.decode(documents.encode(run)) == run
 
 
 # --- the schema ------------------------------------------------------------------------------------------------------

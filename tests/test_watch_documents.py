@@ -165,3 +165,16 @@ def test_markdown_of_a_watch_without_records_says_why() -> None:
 
 def test_a_name_is_no_markup_of_markdown() -> None:
     assert SCRIPT not in make_watched(decode=SCRIPT, line=SCRIPT).to_markdown()
+
+
+def test_markdown_has_the_units_of_the_page() -> None:
+    text = WATCHED.to_markdown()
+    row = next(line for line in text.splitlines() if line.startswith("| h2d"))
+    assert [cell.strip() for cell in row.split("|")[1:6]] == ["h2d", "pageable", "16 to 64 MiB", "20", "771 MB"]
+    assert "| copies to the device |" in text
+
+
+def test_names_in_a_foreign_encoding_are_text_in_every_export() -> None:
+    watched = make_watched(decode="caf\udce9")
+    for text in (watched.to_csv("ranges"), watched.to_markdown(), watch_documents.encode(watched).decode()):
+        assert "udce9" in text.encode().decode()

@@ -63,6 +63,7 @@ def end_as(run: Run) -> None:
         raise SystemExit(INTERRUPTED)
     invalid = why_invalid(run)
     if invalid:
+        sys.stdout.flush()  # the sentence speaks of the page above it
         _end(invalid, NOT_VALID)
 
 
@@ -83,10 +84,20 @@ def why_invalid(run: Run) -> str:
     if any(measurement.verified.value is False for measurement in run.measurements):
         return "contents differ after a transfer, so its figures cannot be believed"
     if any(measurement.rate.value is not None for measurement in run.measurements):
-        return _why_not_whole(run)
+        return _why_not_explained(run) or _why_not_whole(run)
     if any(measurement.trials for measurement in run.measurements):
         return "not one trial was valid, for the reasons above"
     return "nothing was measured, for the reasons above"
+
+
+def _why_not_explained(run: Run) -> str:
+    """The route that was asked about has no bandwidth, and is not one that rightly copies nothing."""
+    from pyxfer.report.explained import copies_nothing, find_explained
+
+    explained = find_explained(run) if run.kind == "explain" else None
+    if explained is None or explained.row.rate.value is not None or copies_nothing(explained.row):
+        return ""
+    return f"{explained.row.route} has no bandwidth: {explained.row.rate.reason or 'no reason given'}"
 
 
 def _why_not_whole(run: Run) -> str:

@@ -15,6 +15,14 @@ Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, suc
 Direction = Annotated[
     str | None, typer.Option("--direction", metavar="WAY", help="Of a raw route: h2d, if not given, or d2h.")
 ]
+ExportCsv = Annotated[
+    str | None,
+    typer.Option("--export-csv", metavar="FILE", help="One row a route, without the parts; - is standard output."),
+]
+ExportMd = Annotated[
+    str | None,
+    typer.Option("--export-md", metavar="FILE", help="A table of the routes, and one of the parts; - as above."),
+]
 
 
 def explain(
@@ -29,14 +37,14 @@ def explain(
     seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.ExportJson = None,
-    export_csv: opt.ExportCsv = None,
-    export_md: opt.ExportMd = None,
+    export_csv: ExportCsv = None,
+    export_md: ExportMd = None,
 ) -> None:
     """Where the time of one route goes, and what to use in its place.
 
-    Measures the route beside every other one that could do the same, in the same rounds, and traces a few trials: what
-    the host prepared, what crossed the link and from which memory, and what waited for what. Advice is what these
-    rounds have measured.
+    Measures the route beside every other one that could do the same, in one run, and traces a few trials: what the
+    host prepared, what crossed the link and from which memory, and what waited for what. Advice is what this run has
+    measured.
     """
     from pyxfer import native, units, workers
 

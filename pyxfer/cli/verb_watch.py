@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ from .failures import say
 
 if TYPE_CHECKING:
     from pyxfer.model import Run
+    from pyxfer.model_watch import Watched
     from pyxfer.watching.launch import Launch
     from pyxfer.watching.place import Place
 
@@ -81,8 +84,6 @@ def watch(
     order = make_order(skipped, steps, _seconds(duration), device, True, capacity)
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     place = find_place(device)
-    if place.choice.reason:
-        say(place.choice.reason)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = place.choice.engine.driver_version() if place.choice.runtime == "cuda" else 0
         launch = Launch(order, folder, is_module, skip_s, by_signal, driver)
@@ -134,6 +135,8 @@ class _Told:
             raise UsageError(refusal)
         self._tell_new(self._ceilings)
         if not self._count:
+            if self._place.choice.reason:
+                say(self._place.choice.reason)
             say(f"nothing was watched: {self._words('note') or _why_nothing(code)}")
 
     def _tell_new(self, ceilings: Run | str | None) -> None:
@@ -148,18 +151,29 @@ class _Told:
             path.unlink()
 
     def _tell(self, path: Path, ceilings: Run | str | None) -> None:
-        from pyxfer.report.terminal import Page
-        from pyxfer.report.watch_page import print_watch
         from pyxfer.watching.capacity import within_capacity
         from pyxfer.watching.stored import fetch
         from pyxfer.watching.telling import tell_of
 
         window = fetch(path)
-        watched = tell_of(window, self._place, ceilings)
+        watched = tell_of(window, self._place, ceilings, unchanged=True)
+        try:
+            self._exports.write(self._count, within_capacity(window), watched)
+        finally:
+            self._show(watched)
+
+    def _show(self, watched: Watched) -> None:
+        """The page, on a stderr that the script may have filled, closed or lost."""
+        from pyxfer.report.terminal import Page
+        from pyxfer.report.watch_page import print_watch
+
         if self._several:
             say(f"watch {self._count}")
-        print_watch(watched, Page(sys.stderr))
-        self._exports.write(self._count, within_capacity(window), watched)
+        try:
+            print_watch(watched, Page(sys.stderr))
+            sys.stderr.flush()
+        except OSError:  # the script's exit code and the exports are worth more
+            _leave_stderr()
 
     def _words(self, name: str) -> str:
         path = self._folder / name
@@ -190,6 +204,12 @@ def _why_nothing(code: int) -> str:
     if code > SIGNALLED:
         return f"the script was ended by signal {code - SIGNALLED} before its window had closed"
     return "the script ended at once (os._exit, or by becoming another program) before its window had closed"
+
+
+def _leave_stderr() -> None:
+    """What is still buffered goes nowhere, or Python would fail over it once more at exit, with a code of its own."""
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
 
 def _nothing() -> None:

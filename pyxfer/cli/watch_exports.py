@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyxfer.errors import UsageError
+from pyxfer.errors import PyxferError, UsageError
 
 from .exports import STDOUT
 
@@ -32,14 +32,20 @@ class WatchExports:
         self._check()
 
     def write(self, number: int, window: Window, told: Watched) -> None:
-        """All of them.
+        """All of them, whatever becomes of one.
 
         Raises:
-            UsageError: one cannot be written any more.
+            UsageError: says which could not be written, and why.
 
         """
-        for _, path, write in self._targets:
-            write(self._path(path, number), window, told)
+        failures = []
+        for option, path, write in self._targets:
+            try:
+                write(self._path(path, number), window, told)
+            except (PyxferError, OSError, MemoryError) as error:
+                failures.append(f"{option}: {str(error) or 'host memory ran out'}")
+        if failures:
+            raise UsageError("; ".join(failures))
 
     def _path(self, path: str, number: int) -> str:
         from pyxfer.watching.signals import numbered
@@ -67,4 +73,4 @@ def _trace(path: str, window: Window, _: Watched) -> None:
 def _write(path: str, text: str) -> None:
     from pyxfer.files import write_whole
 
-    write_whole(path, text.encode(errors="backslashreplace"))
+    write_whole(path, text.encode())

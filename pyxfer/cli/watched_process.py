@@ -14,7 +14,7 @@ from types import TracebackType
 # Nothing is imported before the path is ours: a json.py beside the script is nobody's json but the script's.
 _BOOT = (
     "import sys; own = sys.path[:]; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer.watching.launch import main; "
-    "sys.path[:] = own; main(sys.argv[2], sys.argv[3:])"
+    "ours = sys.path[:]; sys.path[:] = own; main(sys.argv[2], sys.argv[3:], ours)"
 )
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _HEEDED = {*_FORWARDED, signal.SIGCHLD}

@@ -141,7 +141,7 @@ def _refuse(wanted: int, free: int, largest: int, what: str) -> None:
     if wanted > free * HEADROOM:
         raise UsageError(
             f"Copies of {format_size(largest)} need {format_size(wanted)} of {what}, several buffers of that size, and "
-            f"{format_size(free)} is free. Ask for smaller --sizes, or fewer kinds of --memory."
+            f"{format_size(free)} is free. Ask for smaller sizes, or for fewer kinds of memory."
         )
 
 

@@ -6,15 +6,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyxfer import stats
-from pyxfer.model import Bracket, Curve, Fact, Link, Measurement, Rate, Remark, Share, Side, Summary, Trial, unknown
+from pyxfer.model import (
+    Bracket,
+    Curve,
+    Ending,
+    Fact,
+    Link,
+    Measurement,
+    Rate,
+    Remark,
+    Share,
+    Side,
+    Summary,
+    Trial,
+    unknown,
+)
+from pyxfer.model_trace import OF_SIDES
 from pyxfer.raw.subjects import RawSubject
 from pyxfer.raw.ways import Way
 from pyxfer.sampling.subject import Series
 from pyxfer.tracing.findings import Evidence, Expected, Findings
 from pyxfer.units import format_gbps, format_percent
 
-_OF_SIDES = "its two sides have theirs"
 NO_TRIAL = "the budget was spent before its first trial: give a longer --budget"
+# Where it was not the budget.
+ENDED_EARLY: Mapping[Ending, str] = {
+    "interrupted": "the run was interrupted before its first trial",
+    "failed": "the run failed before its first trial",
+}
 
 
 @dataclass
@@ -33,7 +52,7 @@ class Collected:
     def __post_init__(self) -> None:
         self.evidence = {side: Evidence() for side in _sides(self.way)}
         if "sum" in self.evidence:
-            self.evidence["sum"].missing = _OF_SIDES
+            self.evidence["sum"].missing = OF_SIDES
 
     def untraced(self, why: str, failed: bool) -> None:
         """Why there is no traced trial, or no further one."""
@@ -50,11 +69,15 @@ class Collected:
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes measurements; the same for a run under way and for a finished one."""
+    """Makes measurements; the same for a run under way and for a finished one.
+
+    `no_trial` says why what has no trial has none.
+    """
 
     link: Link
     precision: float
     budget_s: float
+    no_trial: str = NO_TRIAL
 
     def measurements(self, collected: Sequence[Collected]) -> tuple[Measurement, ...]:
         """In the order collected, the sides of a copy both ways one after the other."""
@@ -103,7 +126,7 @@ class Assembler:
     ) -> Fact[Rate]:
         reason = found.unavailable or (found.series.failure if found.series else None)
         if summary is None:
-            return unknown(reason or why_no_trial(trials))
+            return unknown(reason or why_no_trial(trials, self.no_trial))
         if found.verified.value is False:
             return unknown("what arrived was not what was sent, so no bandwidth is given")
         return credible_rate(moved, summary, self.link.most_gbps(side))
@@ -214,10 +237,10 @@ def unused_remark(trials: Sequence[Trial]) -> Remark | None:
     )
 
 
-def why_no_trial(trials: Sequence[Trial]) -> str:
+def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
     """Why there is no time: no trial at all, or none that counts."""
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
-    return f"no trial was valid: {invalid}" if invalid else NO_TRIAL
+    return f"no trial was valid: {invalid}" if invalid else none
 
 
 def _sides(way: Way) -> tuple[Side, ...]:

@@ -37,7 +37,7 @@ from pyxfer.model import (
 from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
-from pyxfer.raw.assemble import Assembler, Collected, curves
+from pyxfer.raw.assemble import ENDED_EARLY, NO_TRIAL, Assembler, Collected, curves
 from pyxfer.raw.circumstances import circumstances
 from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
 from pyxfer.raw.preparing import prepare
@@ -292,7 +292,9 @@ class Session:
 
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
         request = self._request
-        measurements = Assembler(self._link, request.precision, request.budget_s).measurements(self._collected)
+        no_trial = ENDED_EARLY.get(ended, NO_TRIAL)
+        assembler = Assembler(self._link, request.precision, request.budget_s, no_trial)
+        measurements = assembler.measurements(self._collected)
         locking: list[LockingCost] = [
             locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()
         ]
@@ -329,7 +331,7 @@ def _late(prepared_s: float) -> Remark:
     return Remark(
         "late",
         f"Preparing alone took {format_seconds(prepared_s)}, which was the whole budget.",
-        f"smaller --sizes, or --budget {math.ceil(3 * prepared_s)}s",
+        f"ask for smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyxfer import stats
 from pyxfer.model import Fact, Side, Tracing, Trial, unknown
+from pyxfer.model_trace import NOT_ASKED
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.sampling.rounds import After
 from pyxfer.tracing import phase
@@ -55,8 +56,8 @@ def trace_ways(
     candidates = [way_candidate(found, ceilings, request.seed + number) for number, found in enumerate(collected)]
     if not request.trace:
         for each in candidates:
-            each.give_up(phase.NOT_ASKED, False)
-        on_start(unknown(phase.NOT_ASKED))
+            each.give_up(NOT_ASKED, False)
+        on_start(unknown(NOT_ASKED))
         return
     phase.trace_candidates(
         engine,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pyxfer import model
 
 from . import explain_words as words
-from .explain_waterfall import traced_text, waterfall
+from .explain_waterfall import apart_text, host_copy_text, traced_text, waterfall
 from .explained import Explained, better_routes, find_explained
 from .terminal import Page
-from .text import clean, remark_text
+from .text import capitalised, clean, remark_text
 
 MOST_ADVICE = 3
-_NOTHING_BETTER = "No other route measured in these rounds is faster beyond doubt."
+# The waterfall has said it, and by how much, also where it is less than what a remark is made for.
+_SAID_ELSEWHERE = "traced"
 
 
 def print_explained(run: model.Run, page: Page) -> None:
@@ -31,19 +32,23 @@ def print_explained(run: model.Run, page: Page) -> None:
         page.hanging(words.clock_lines(explained.row))
         page.hanging([("-", sentence) for sentence in words.clock_sentences(explained.row)])
     _print_advice(explained, page)
-    if explained.row.remarks:
+    remarks = [remark for remark in explained.row.remarks if remark.code != _SAID_ELSEWHERE]
+    if remarks:
         page.heading("Mind")
-        page.hanging([("-", remark_text(remark)) for remark in explained.row.remarks], style="yellow")
+        page.hanging([("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
 
 
 def _print_parts(explained: Explained, page: Page) -> None:
-    if explained.row.breakdown.reason is not None and explained.row.breakdown.reason == explained.row.rate.reason:
+    row = explained.row
+    if explained.is_wrong or (row.breakdown.reason is not None and row.breakdown.reason == row.rate.reason):
         return  # the headline has said it
     page.heading("Where the time goes")
-    page.line(f"{traced_text(explained).rstrip('.')}.")
+    page.line(traced_text(explained))
     table = waterfall(explained, page.columns)
     if table is not None:
         page.show(table)
+    for text in filter(None, (apart_text(row), host_copy_text(explained))):
+        page.line(text)
 
 
 def _print_crossing(explained: Explained, page: Page) -> None:
@@ -61,8 +66,9 @@ def _print_crossing(explained: Explained, page: Page) -> None:
 def _print_advice(explained: Explained, page: Page) -> None:
     if explained.row.summary is None:
         return
-    page.heading("Faster here, measured in the same rounds")
+    page.heading("Faster here, measured in the same run")
     found = better_routes(explained, MOST_ADVICE)
     if not found:
-        page.line(_NOTHING_BETTER)
+        kind = "raw route" if explained.row.nature is None else "route of this framework"
+        page.line(f"No other {kind} measured here is faster beyond doubt.")
     page.hanging([(f"{number}.", words.better_text(explained, each)) for number, each in enumerate(found, start=1)])

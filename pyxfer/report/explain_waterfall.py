@@ -8,9 +8,9 @@ from pyxfer import model, units
 from pyxfer.model_trace import PARTS
 
 from .bars import BAR, bars
-from .explained import Explained
+from .explained import Explained, copies_nothing
 from .grid import Column, fitting_table, grid_width, percent_cells, time_cells
-from .text import clean
+from .text import clean, reason_text, sentence
 
 _WIDEST_BAR = 40
 _LONGEST_NAME = 40
@@ -26,6 +26,9 @@ _WORDS: dict[model.PartName, str] = {
 }
 _STAGING = "staging of pageable memory"
 _SLOWER = "copying slower than the ceiling"
+# Within this much of the median a traced trial is like those that were only timed.
+_ALIKE = 0.03
+_TIMES_FROM, _WHOLE_FROM = 2, 10
 _Line = tuple[str, float]
 
 
@@ -51,11 +54,44 @@ def traced_text(explained: Explained) -> str:
     """Which trial the parts are of, or why there is none."""
     row, breakdown = explained.row, explained.row.breakdown
     if breakdown.value is None:
-        return clean(breakdown.reason or "no reason given")
-    text = f"One transfer, the middle one of {breakdown.value.trials} that were traced"
+        return sentence(reason_text(breakdown.reason))
+    trials, left_out = breakdown.value.trials, breakdown.value.left_out
+    which = "the one that was traced" if trials == 1 else f"the middle one of {trials} that were traced"
+    if left_out:
+        which = f"the {'one' if trials == 1 else f'middle one of {trials}'} that could be broken down, of "
+        which += f"{trials + left_out} that were traced"
     if row.summary is None:
-        return text
-    return f"{text}; the median of {row.summary.n} that were only timed is {units.format_seconds(row.summary.median_s)}"
+        return f"One transfer, {which}."
+    timed = f"the median of {row.summary.n} that were only timed is {units.format_seconds(row.summary.median_s)}"
+    return f"One transfer, {which}; {timed}."
+
+
+def apart_text(row: model.Measurement) -> str:
+    """That the traced trial is not like those that were timed: the tracer has a part in its parts."""
+    breakdown = row.breakdown.value
+    if breakdown is None or not row.elapsed_s:
+        return ""
+    times = breakdown.elapsed_s / row.elapsed_s
+    if abs(times - 1) <= _ALIKE:
+        return ""
+    if times >= _TIMES_FROM:
+        rounded = float(f"{times:.2g}")
+        longer = f"{rounded:.0f}" if rounded >= _WHOLE_FROM else f"{rounded:.1f}"
+        return f"Traced it takes {longer} times as long: read the shares with care."
+    word = "longer" if times > 1 else "less"
+    return f"Traced it takes {units.format_percent(abs(times - 1))} {word}: read the shares with care."
+
+
+def host_copy_text(explained: Explained) -> str:
+    """What one copy in host memory takes, where the call is not made of one and something else."""
+    copy_s = _host_copy_s(explained)
+    breakdown = explained.row.breakdown.value
+    if explained.row.direction != "ingest" or breakdown is None or copy_s is None or _holds_a_copy(explained, copy_s):
+        return ""
+    took = units.format_seconds(copy_s)
+    if copies_nothing(explained.row):
+        return f"It copies nothing; what one copy in host memory takes is {took} here."
+    return f"The call is shorter than what one copy in host memory takes, {took} here."
 
 
 def _lines(explained: Explained, breakdown: model.Breakdown) -> list[_Line]:
@@ -69,11 +105,23 @@ def _lines(explained: Explained, breakdown: model.Breakdown) -> list[_Line]:
 
 def _host_lines(explained: Explained, breakdown: model.Breakdown) -> list[_Line]:
     """What stays in host memory has no copy of a device, and is held against one copy there."""
-    call_s = breakdown.seconds("preparing")
-    copy_s = min(call_s, (explained.ceiling.elapsed_s or 0.0) if explained.ceiling is not None else 0.0)
-    lines = [("what one copy in host memory takes", copy_s), ("everything else in the call", call_s - copy_s)]
+    call_s, copy_s = breakdown.seconds("preparing"), _host_copy_s(explained)
+    lines = [("the call", call_s)]
+    if copy_s is not None and _holds_a_copy(explained, copy_s):
+        lines = [("what one copy in host memory takes", copy_s), ("everything else in the call", call_s - copy_s)]
     rest = breakdown.elapsed_s - call_s
     return [(words, seconds) for words, seconds in (*lines, (_WORDS["finishing"], rest)) if seconds > 0]
+
+
+def _host_copy_s(explained: Explained) -> float | None:
+    """The time of the row's ceiling, unless it is the row itself."""
+    ceiling = explained.ceiling
+    return None if ceiling is None or ceiling is explained.row else ceiling.elapsed_s
+
+
+def _holds_a_copy(explained: Explained, copy_s: float) -> bool:
+    breakdown = explained.row.breakdown.value
+    return breakdown is not None and breakdown.seconds("preparing") > copy_s and not copies_nothing(explained.row)
 
 
 def _words(row: model.Measurement, name: model.PartName) -> str:

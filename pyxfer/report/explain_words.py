@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyxfer import model, units
 
-from .explained import WAYS, Better, Explained, copies_nothing
-from .text import HOST_MEMORY, clean
+from .explained import Better, Explained, copies_nothing
+from .text import HOST_MEMORY, clean, reason_text
 
 _LONGEST_CALL = 120
 # Within this much of each other two clocks say the same.
@@ -13,16 +13,21 @@ _AGREE, _AGREE_S = 0.02, 10e-6
 _QUEUES_BELOW = 0.5
 _HOLDS_FROM = 0.9
 _PAGE_BYTES = 4096
+_BUSY: tuple[tuple[str, tuple[model.PartName, ...]], ...] = (
+    ("copying", ("copying", "staging")),
+    ("running kernels", ("kernels",)),
+    ("copying in other directions", ("other copies",)),
+)
 _TENTHS_FROM, _WHOLE_FROM = 10, 100
 
 
 def headline(explained: Explained) -> str:
     """The route, its size, how fast it is and what that is of what could be."""
     row = explained.row
-    words = f"{clean(row.route)}, {WAYS[row.direction]}, {units.format_size(row.nbytes)}"
+    words = f"{clean(row.route)}, {explained.way}, {units.format_size(row.nbytes)}"
     if row.gbps is None:
         took = "" if row.elapsed_s is None else f"{units.format_seconds(row.elapsed_s)}, and "
-        return f"{words}: {took}no bandwidth: {clean(row.rate.reason or 'no reason given')}"
+        return f"{words}: {took}no bandwidth: {reason_text(row.rate.reason)}"
     words += f": {units.format_seconds(row.elapsed_s or 0.0)}, {units.format_gbps(row.gbps)}"
     if row.of_ceiling is not None:
         of = "what one copy in host memory reaches" if row.direction == "ingest" else "the ceiling"
@@ -34,7 +39,7 @@ def crossing_text(explained: Explained) -> str:
     """What the device's records say of its copies."""
     row, dma = explained.row, explained.row.dma.value
     if dma is None:
-        return clean(row.dma.reason or "no reason given")
+        return reason_text(row.dma.reason)
     if not dma.copies:
         return "no copy at all"
     each = f"{_count(dma.copies)} cop{'y' if dma.copies == 1 else 'ies'} of {units.format_size(dma.nbytes)}"
@@ -44,9 +49,9 @@ def crossing_text(explained: Explained) -> str:
         words += f" ({dma.nbytes / row.nbytes:.3g} times what was asked for)"
     seconds = dma.seconds.value
     if seconds is None:
-        return f"{words}; {clean(dma.seconds.reason or '')}"
+        return f"{words}; {reason_text(dma.seconds.reason)}"
     words += f" in {units.format_seconds(seconds)}"
-    return words if dma.gbps is None else f"{words}: {units.format_gbps(dma.gbps)}{_of_ceiling(explained, dma.gbps)}"
+    return words if dma.gbps is None else f"{words}{_speed_text(explained, dma.gbps)}"
 
 
 def host_text(row: model.Measurement) -> str:
@@ -60,8 +65,9 @@ def host_text(row: model.Measurement) -> str:
         faults = f"{_count(breakdown.faults)} page fault{'' if breakdown.faults == 1 else 's'}"
         if touched > row.nbytes / 10:
             faults += f": pages of {units.format_size(_rounded(touched))} were touched for the first time"
-    waited = _often("waited", breakdown.switches, "for something")
-    return f"{faults}; the calling thread {waited} and {_often('lost', breakdown.preemptions, 'the processor')}"
+    waited = _often("waited", breakdown.switches, "for something", "for anything")
+    lost = _often("lost", breakdown.preemptions, "the processor", "the processor")
+    return f"{faults}; the calling thread {waited} and {lost}"
 
 
 def clock_lines(row: model.Measurement) -> list[tuple[str, str]]:
@@ -70,7 +76,7 @@ def clock_lines(row: model.Measurement) -> list[tuple[str, str]]:
         ("host", row.wall_s, "the host's clock, until the work was seen to be done"),
         ("events", None if row.bracket == "host" else row.elapsed_s, "between two CUDA events around it"),
         ("call", row.dispatch_s, "the host's clock, until the call returned"),
-        ("device", row.dma_s, "at least one of its copies was under way"),
+        ("device", row.dma_s or None, "at least one of its copies was under way"),
     ]
     return [
         (name, f"{units.format_seconds(seconds):>8}  {what}") for name, seconds, what in known if seconds is not None
@@ -138,20 +144,52 @@ def _call(row: model.Measurement, elapsed_s: float) -> str:
 
 
 def _device(row: model.Measurement, elapsed_s: float) -> str:
-    if not row.dma_s:
+    """What the device did in the traced trial, by its parts: each of them is a share of that trial and of no other."""
+    breakdown = row.breakdown.value
+    if breakdown is None or breakdown.elapsed_s <= 0:
+        return _beyond_events(row, elapsed_s)
+    busy = [(words, sum(map(breakdown.seconds, names)) / breakdown.elapsed_s) for words, names in _BUSY]
+    doing = [(words, share) for words, share in busy if share > 0]
+    if not doing:
+        return _beyond_events(row, elapsed_s)
+    idle = 1 - sum(share for _, share in doing)
+    if busy[0][1] >= _HOLDS_FROM:
+        told = "In the traced trial the device was copying nearly all of the time."
+    else:
+        said = _joined([f"{words} for {units.format_percent(share)}" for words, share in doing])
+        told = f"In the traced trial the device was {said} of the time."
+    if idle > 1 - _HOLDS_FROM:
+        idle_s = units.format_seconds(idle * breakdown.elapsed_s)
+        told = f"{told[:-1]}, and a timeline of the device shows nothing else: it was idle for the other {idle_s}."
+    return " ".join(filter(None, (told, _beyond_events(row, elapsed_s))))
+
+
+def _beyond_events(row: model.Measurement, elapsed_s: float) -> str:
+    """The device is seen in traced trials only, and these may be longer than those that the events have timed."""
+    more_s = (row.dma_s or 0.0) - elapsed_s
+    if more_s <= _AGREE * elapsed_s:
         return ""
-    share = min(1.0, row.dma_s / elapsed_s)
-    if share >= _HOLDS_FROM:
-        return "The device was copying nearly all of the time."
     return (
-        f"The device was copying for {units.format_percent(share)} of the time, and that is all that a timeline of the "
-        f"device shows: the other {units.format_seconds(elapsed_s - row.dma_s)} pass on the host."
+        f"The device's clock says {units.format_seconds(more_s)} more than the events: it saw the traced trials, and "
+        "the events those that were only timed."
     )
 
 
-def _of_ceiling(explained: Explained, gbps: float) -> str:
-    above = explained.ceiling.gbps if explained.ceiling is not None else None
-    return "" if not above else f", {units.format_percent(gbps / above)} of the ceiling"
+def _speed_text(explained: Explained, gbps: float) -> str:
+    """How fast that was, beside the ceiling's copies by the same records; nothing is faster than the link."""
+    most = explained.run.link.most_gbps(explained.row.side)
+    if most is not None and gbps > most:
+        return f", which is impossible: it would be above the link's peak of {units.format_gbps(most)}"
+    ceiling = explained.ceiling
+    above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps
+    if not above:
+        return f": {units.format_gbps(gbps)}"
+    share = f"{units.format_percent(gbps / above)} of" if gbps < above else "no slower than"
+    return f": {units.format_gbps(gbps)}, {share} the ceiling's by the same records"
+
+
+def _joined(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _factor(times: float) -> str:
@@ -165,10 +203,14 @@ def _count(number: float) -> str:
     return f"{number:.0f}" if number == int(number) else f"{number:.2g}"
 
 
-def _often(verb: str, number: float, what: str) -> str:
+def _often(verb: str, number: float, what: str, nothing: str) -> str:
+    """In a window of several copies it is a fraction for each: of what happens in some of them, in how many."""
     if number == 0:
-        return f"never {verb} {what}"
-    times = {1.0: "once", 2.0: "twice"}.get(number, f"{_count(number)} times")
+        return f"never {verb} {nothing}"
+    if number < 1:
+        return f"{verb} {what} in {units.format_percent(number)} of the transfers"
+    whole = round(number)
+    times = {1: "once", 2: "twice"}.get(whole, f"{whole} times")
     return f"{verb} {what} {times}"
 
 

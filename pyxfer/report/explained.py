@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyxfer import model, stats
+from pyxfer import model
 
-WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
+_WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
+_WAYS_WITHOUT_GPU = {
+    "h2d": "h2d over host memory",
+    "d2h": "d2h over host memory",
+    "both": "both ways over host memory",
+    "ingest": _WAYS["ingest"],
+}
 
 
 @dataclass(frozen=True)
@@ -23,12 +29,23 @@ class Explained:
         """Whether nothing of it crosses a link, because it stays in host memory or because there is no GPU."""
         return self.row.direction == "ingest" or self.run.runtime == "host"
 
+    @property
+    def way(self) -> str:
+        """Where its bytes go, in words; no GPU is in them where there is none."""
+        return (_WAYS_WITHOUT_GPU if self.run.runtime == "host" else _WAYS)[self.row.direction]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether what arrived was something else, so that none of its time says anything."""
+        return self.row.verified.value is False
+
 
 @dataclass(frozen=True)
 class Better:
-    """Another route that was faster beyond doubt: the medians of both in the rounds that they share, and their ratio.
+    """Another route that was faster beyond doubt, and how many times as fast it was.
 
-    `times` is the median of the ratios round by round, with its interval.
+    `times` is the ratio of the medians that the rows themselves show, each from all of its trials. Its ends are the
+    least and the most that the intervals of both medians allow.
     """
 
     row: model.Measurement
@@ -59,18 +76,13 @@ def _better(row: model.Measurement, other: model.Measurement) -> Better | None:
     """None where it is not faster, not right, or not beyond doubt: both medians' intervals have to lie apart."""
     if other.verified.value is False or not _is_timed(other) or row.summary is None or other.summary is None:
         return None
-    low_s, high_s = row.summary.low_s, other.summary.high_s
-    if low_s is None or high_s is None or high_s >= low_s:
+    slow, quick = row.summary, other.summary
+    if slow.low_s is None or slow.high_s is None or quick.low_s is None or quick.high_s is None:
         return None
-    own = {trial.round: trial.elapsed_s for trial in row.trials if trial.invalid is None}
-    shared = [t for t in other.trials if t.invalid is None and t.round in own and t.elapsed_s > 0]
-    if not shared:
+    if quick.high_s >= slow.low_s or quick.low_s <= 0:
         return None
-    quick, slow = [trial.elapsed_s for trial in shared], [own[trial.round] for trial in shared]
-    times = stats.ratio_share(slow, quick)
-    if times.low is not None and times.low <= 1:
-        return None
-    return Better(other, stats.summarise(quick).median_s, stats.summarise(slow).median_s, times)
+    times = model.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
+    return Better(other, quick.median_s, slow.median_s, times)
 
 
 def _is_timed(m: model.Measurement) -> bool:

@@ -116,5 +116,5 @@ def _worker_text(worker: model.Worker) -> str:
 def _cuda_text(cuda: model.Fact[str]) -> str:
     if cuda.value is not None:
         return f"CUDA {clean(cuda.value)}"
-    reason = clean(cuda.reason or "no reason given")
+    reason = clean(cuda.reason or "no reason given").rstrip(".")  # more words follow
     return reason if reason.startswith("no GPU") else f"no GPU: {reason}"

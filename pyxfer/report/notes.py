@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyxfer import model, units
+from pyxfer.model_trace import NO_FAULT
 
 from .text import clean, remark_text
 
@@ -36,15 +37,17 @@ def gather(run: model.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
     """The marks of each measurement in order, and the notes that explain them."""
     groups: dict[str, list[_Concern]] = {}
     for index, measurement in enumerate(run.measurements):
-        for concern in _concerns(index, measurement, run.parameters.precision):
+        concerns = _concerns(index, measurement, run.parameters.precision)
+        concerns += _untraced(index, measurement) if run.tracing.value is not None else []
+        for concern in concerns:
             groups.setdefault(concern.group, []).append(concern)
     marks = [""] * len(run.measurements)
     notes = []
-    for order, concerns in enumerate(groups.values()):
+    for order, alike in enumerate(groups.values()):
         mark = _letters(order)
-        for index in {concern.index for concern in concerns}:
+        for index in {concern.index for concern in alike}:
             marks[index] += mark
-        notes.append(Note(mark, _sentence(run, concerns)))
+        notes.append(Note(mark, _sentence(run, alike)))
     return tuple(marks), tuple(notes)
 
 
@@ -97,6 +100,14 @@ def _concerns(index: int, measurement: model.Measurement, precision: float) -> l
         text = f"the median is known to {units.format_percent(half_width)}, not to {units.format_percent(precision)}"
         found.append(_Concern(index, "wide", model.Remark("wide", text, "a longer --budget would narrow it")))
     return found
+
+
+def _untraced(index: int, measurement: model.Measurement) -> list[_Concern]:
+    """Of a figure beside which it is not known what crossed, where others have it: lost records, a failed trial."""
+    reason = measurement.dma.reason
+    if measurement.rate.value is None or measurement.direction == "ingest" or reason is None or reason in NO_FAULT:
+        return []
+    return [_Concern(index, f"untraced {reason}", model.Remark("untraced", reason))]
 
 
 def _sentence(run: model.Run, concerns: Sequence[_Concern]) -> str:

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 HOST_MEMORY = "host memory, not a PCIe link"
 _LONGEST = 300
+# A reason may end with what to do about it, and that must not be cut off.
+_LONGEST_REASON = 2000
 # CSI and OSC sequences whole, so that "\x1b[31m" leaves nothing behind and not a "[31m".
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
@@ -26,6 +28,23 @@ def clean(text: str, longest: int = _LONGEST) -> str:
     line = "".join(character if character.isprintable() else " " for character in bare)
     line = " ".join(line.split())
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+def reason_text(reason: str | None) -> str:
+    """Why something is not known, whole, as the end of a line."""
+    return clean(reason or "no reason given", longest=_LONGEST_REASON)
+
+
+def capitalised(text: str) -> str:
+    """A line of its own begins with a capital letter; a name, such as `libcupti.so` or `cudaMalloc`, stays as it is."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    return f"{text[:1].upper()}{text[1:]}" if first.isalpha() and first.islower() else text
+
+
+def sentence(text: str) -> str:
+    """A line of its own that ends with one full stop, or as it ended."""
+    begun = capitalised(text)
+    return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
 def fact_text(fact: model.Fact[T], say: Callable[[T], str] = str) -> str:

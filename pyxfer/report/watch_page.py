@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 from pyxfer import model_watch
+from pyxfer.errors import UsageError
 
 from . import watch_sections as sections
-from .terminal import Page
+from .terminal import NARROWEST, Page
 from .text import clean, remark_text
 from .watch_tables import copies_table, parts_table, ranges_table
 
@@ -25,14 +28,7 @@ def print_watch(watched: model_watch.Watched, page: Page) -> None:
         page.heading(sections.steps_text(watched))
         page.show(parts_table(watched.parts, page.columns))
         page.hanging(sections.beside_lines(watched))
-    activity = watched.activity.value
-    if activity is None:
-        page.line()
-        reason = clean(watched.activity.reason or "no reason given")
-        page.line(f"What the device did was not recorded: {reason}", style="yellow")
-    elif activity.copies:
-        page.heading(COPIES_HEADING)
-        page.show(copies_table(activity.copies, page.columns))
+    _print_copies(watched, page)
     for name, lines in (
         ("Overlap", sections.overlap_lines(watched)),
         ("Pageable memory", sections.pageable_lines(watched)),
@@ -52,6 +48,32 @@ def print_watch(watched: model_watch.Watched, page: Page) -> None:
         if lines:
             page.heading(name)
             page.hanging(lines)
+
+
+def watch_text(watched: model_watch.Watched, columns: int) -> str:
+    """The page for a terminal of so many columns, at least as many as its tables need.
+
+    Raises:
+        UsageError: that is no number of columns.
+
+    """
+    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
+        raise UsageError(f"columns is how wide the report may be, a whole number such as 120; got {columns!r}.")
+    text = io.StringIO()
+    print_watch(watched, Page(text, max(NARROWEST, columns)))
+    return text.getvalue()
+
+
+def _print_copies(watched: model_watch.Watched, page: Page) -> None:
+    activity, unseen, ceiling = watched.activity.value, sections.unseen_text(watched), sections.ceiling_text(watched)
+    if activity is None and unseen:
+        page.line()
+        page.line(unseen, style="yellow")
+    if activity is not None and activity.copies:
+        page.heading(COPIES_HEADING)
+        page.show(copies_table(activity.copies, page.columns))
+    if ceiling:
+        page.line(ceiling)
 
 
 def _calls_heading(watched: model_watch.Watched) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pyxfer import units
 from pyxfer.model import Fact, Summary
 from pyxfer.model_watch import Overlap, Pageable, StreamUse, Surprise, SurpriseKind, Watched
+from pyxfer.watch_documents import sum_text, unseen_reason
 
 from .text import clean, device_text, fact_text, link_text, memory_text
-from .watch_tables import sum_text
+from .watch_tables import shortened
 
 MOST_CALLS = 8
 MOST_STREAMS = 4
@@ -21,6 +22,9 @@ _DOES: dict[SurpriseKind, str] = {
     "blocking copy": "copies and waits",
     "allocation": "asks for memory",
 }
+_GIVE_BACK = ("Free", "Unregister", "Release")
+_RARELY, _MANY = 0.01, 999.5
+"""A step: below the one the count says more, from the other on no more than three digits would need a power of ten."""
 
 
 def heading_lines(watched: Watched) -> Lines:
@@ -82,12 +86,30 @@ def overlap_lines(watched: Watched) -> Lines:
     ]
 
 
+def unseen_text(watched: Watched) -> str:
+    """Why there are no records, unless a remark says the same."""
+    reason = unseen_reason(watched)
+    return f"What the device did was not recorded: {clean(reason)}" if reason else ""
+
+
+def ceiling_text(watched: Watched) -> str:
+    """Where the ceiling came from, if there is any."""
+    activity, source = watched.activity.value, watched.ceiling_source.value
+    if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
+        return ""
+    if source.source == "measured":
+        return "The ceiling: raw copies from pinned memory, measured here after the window."
+    device, host = (shortened(text, _LONGEST_NAME) for text in (source.device, source.host))
+    whose = f"of {device} on {host}, {clean(source.taken_at)}"
+    return f"The ceiling: raw copies from pinned memory in a saved run {whose}."
+
+
 def pageable_lines(watched: Watched) -> Lines:
     """What pinning would save."""
     activity = watched.activity.value
     rows = activity.pageable if activity is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
-    return [(row.way, _pageable_text(row, watched)) for row in worth]
+    return [(row.way, _pageable_text(row)) for row in worth]
 
 
 def call_lines(watched: Watched) -> Lines:
@@ -110,7 +132,7 @@ def memory_lines(watched: Watched) -> Lines:
     for row in activity.allocated if activity is not None else ():
         asked = f"{_count(row.allocations, 'allocation')} of {sum_text(row.allocated_bytes)}"
         back = f", {_count(row.releases, 'release')} of {sum_text(row.released_bytes)}" if row.releases else ""
-        lines.append((clean(row.memory, longest=_LONGEST_NAME), f"{asked}{back}"))
+        lines.append((shortened(row.memory, _LONGEST_NAME), f"{asked}{back}"))
     if activity is not None and activity.allocation_calls_in_steps:
         calls = _count(activity.allocation_calls_in_steps, "call")
         lines.append(("in steps", f"{calls} asked the driver for memory or gave it back"))
@@ -180,25 +202,33 @@ def _stream_text(use: StreamUse) -> str:
     return f"stream {use.stream} with {' and '.join(words)}"
 
 
-def _pageable_text(row: Pageable, watched: Watched) -> str:
+def _pageable_text(row: Pageable) -> str:
     copies = f"{sum_text(row.nbytes)} in {row.count} copies took {units.format_seconds(row.seconds)}"
     if row.saves_s.value is None or row.pinned_s.value is None:
         return f"{copies}; what pinning saves is {fact_text(row.saves_s)}"
-    pinned = f"from pinned memory at the ceiling {units.format_seconds(row.pinned_s.value)}"
-    saved = f"{units.format_seconds(row.saves_s.value)} less"
-    if watched.steps.watched:
-        saved += f", {units.format_seconds(row.saves_s.value / watched.steps.watched)} a step"
-    return f"{copies}; {pinned}: {saved}"
+    pinned = f"{copies}; from pinned memory at the ceiling {units.format_seconds(row.pinned_s.value)}"
+    if row.saves_s.value <= 0:
+        return pinned
+    each = f", {units.format_seconds(row.saves_per_step_s)} a step" if row.saves_per_step_s else ""
+    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{each}"
 
 
 def _call_text(row: Surprise) -> str:
-    often = f"{row.count} x" if row.per_step is None else f"{row.per_step:.3g} a step"
-    words = [f"{clean(row.call, longest=_LONGEST_NAME) or 'a call without a name'} {_DOES[row.what]}"]
+    gives_back = row.what == "allocation" and any(word in row.call for word in _GIVE_BACK)
+    does = "gives memory back" if gives_back else _DOES[row.what]
+    words = [f"{shortened(row.call, _LONGEST_NAME) or 'a call without a name'} {does}"]
     words += [sum_text(row.nbytes)] if row.nbytes else []
-    words.append(f"({often})")
-    words.append(f"at {clean(row.line.value, longest=_LONGEST_NAME)}" if row.line.value else f"[{_why(row.line)}]")
-    words += [f"in {clean(row.range, longest=_LONGEST_NAME)}"] if row.range else []
+    words.append(f"({_often(row)})")
+    words.append(f"at {shortened(row.line.value, _LONGEST_NAME)}" if row.line.value else f"[{_why(row.line)}]")
+    words += [f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else []
     return " ".join(words)
+
+
+def _often(row: Surprise) -> str:
+    """Digits that anybody can read, however many or few there are."""
+    if row.per_step is None or row.per_step < _RARELY:
+        return f"{row.count} x"
+    return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
 
 
 def _why(line: Fact[str]) -> str:

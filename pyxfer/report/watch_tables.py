@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 
-from pyxfer import units
-from pyxfer.model_watch import CopyClass, NamedRange, Parts, StepPartName
+from pyxfer.model_watch import CopyClass, NamedRange, Parts
+from pyxfer.watch_documents import part_words, size_text, sum_text
 
 from .bars import bars
 from .grid import Column, fitting_table, grid_width, percent_cells, rate_cells, time_cells
@@ -16,23 +17,12 @@ from .text import clean
 MOST_RANGES = 10
 _WIDEST_BAR = 40
 _LONGEST_NAME = 30
-_WORDS: dict[StepPartName, str] = {
-    "kernels": "kernels",
-    "h2d": "copies to the device",
-    "d2h": "copies to the host",
-    "other copies": "other copies",
-    "input": "input being made",
-    "idle": "waiting, device idle",
-    "host": "host, device idle",
-}
-# Without records nobody knows what the device did meanwhile.
-_BY_THE_CLOCK: dict[StepPartName, str] = {**_WORDS, "input": "between steps", "host": "inside steps"}
 
 
 def parts_table(parts: Parts, width: int) -> Table:
     """A line a part, with a bar begun where the one before it ends; what took no time is left out."""
     named = [(name, seconds) for name, seconds in parts.named() if seconds > 0]
-    words = _WORDS if parts.kernels_s is not None else _BY_THE_CLOCK
+    words = part_words(parts)
     unit, times = time_cells([seconds for _, seconds in named])
     shares = [parts.share(name) for name, _ in named]
     columns = [
@@ -50,8 +40,8 @@ def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
     return fitting_table(
         [
             Column(("way",), tuple(row.way for row in copies), left=True),
-            Column(("memory",), tuple(clean(row.memory, longest=_LONGEST_NAME) for row in copies), left=True),
-            Column(("size",), tuple(_size_text(row) for row in copies), left=True),
+            Column(("memory",), tuple(shortened(row.memory, _LONGEST_NAME) for row in copies), left=True),
+            Column(("size",), tuple(size_text(row) for row in copies), left=True),
             Column(("copies",), tuple(str(row.count) for row in copies)),
             Column(("bytes",), tuple(sum_text(row.nbytes) for row in copies)),
             Column((unit,), times),
@@ -68,7 +58,7 @@ def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
     shown = ranges[:MOST_RANGES]
     unit, times = time_cells([row.seconds for row in shown])
     columns = [
-        Column(("name",), tuple(clean(row.name, longest=_LONGEST_NAME) for row in shown), left=True),
+        Column(("name",), tuple(shortened(row.name, _LONGEST_NAME) for row in shown), left=True),
         Column(("count",), tuple(str(row.count) for row in shown)),
         Column((unit,), times),
         Column(("of the", "window"), percent_cells([row.share for row in shown])),
@@ -79,22 +69,12 @@ def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
     return fitting_table([column for column in columns if any(column.cells)], width)
 
 
-def _size_text(row: CopyClass) -> str:
-    if row.below_bytes is None:
-        return f"from {units.format_size(row.least_bytes)}"
-    if row.least_bytes == 0:
-        return f"below {units.format_size(row.below_bytes)}"
-    least, below = units.format_size(row.least_bytes), units.format_size(row.below_bytes)
-    return f"{least.split()[0] if least.split()[1] == below.split()[1] else least} to {below}"
-
-
-def sum_text(nbytes: int) -> str:
-    """Three digits in decimal units: a sum of sizes is a round number of nothing."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
-        text = f"{nbytes / factor:.3g}"
-        if float(text) >= 1:
-            return f"{text} {unit}"
-    return f"{nbytes} B"
+def shortened(text: str, most: int) -> str:
+    """A name as one harmless line of so many cells; wide letters, such as Chinese ones, take two."""
+    line = clean(text)
+    if cell_len(line) <= most:
+        return line
+    return f"{set_cell_size(line, most - 3).rstrip()}..."
 
 
 def _share_cells(shares: Sequence[float | None]) -> tuple[str, ...]:

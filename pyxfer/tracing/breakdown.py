@@ -10,18 +10,22 @@ import numpy as np
 
 from pyxfer.model import Breakdown, Fact, Part, unknown
 from pyxfer.model_trace import PARTS
-from pyxfer.tracing.dma import copies_of, lost, untimed
-from pyxfer.tracing.intervals import clip, intervals, nothing, partition, total_ns, union
+from pyxfer.tracing.dma import copies_of, lost, outside, untimed
+from pyxfer.tracing.intervals import clip, intervals, nothing, partition, union
 from pyxfer.tracing.records import Capture, Kind
 from pyxfer.tracing.trials import Traced
+from pyxfer.units import format_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # So much of the copying may lie outside of the trial before its times are not believed.
 OUTSIDE = 0.02
+# And so much of the trial may the clocks move against each other in its course.
+MOVED = 0.02
+APART = "the clocks of host and device disagree"
 _CROSSING = "crossing"
-_APART = "the clocks of host and device disagree"
+_NEEDED = ("copies", "sets", "kernels", "calls", "unknown")
 
 
 def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Breakdown]:
@@ -29,17 +33,18 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
 
     `ceiling_s` is what the ceiling takes for `nbytes`; without it no time of the copy is told apart as staging.
     """
-    missing = lost(trial.capture, ("copies", "sets", "kernels", "calls", "unknown"))
-    if missing:
-        return unknown(f"{missing} of the device's records were lost, so where the time went is not known")
+    if missing := lost_in(trial):
+        return unknown(why_lost(missing))
+    if (moved := _moved(trial)) is not None:
+        return unknown(moved)
     copies = copies_of(trial.capture, trial.way) if trial.way is not None else trial.capture.records[:0]
     if untimed(copies):
         return unknown("the device gave no time for its copies")
     if len(copies) and not len(intervals(copies)):
-        return unknown(f"its copies took no time at all, so {_APART}")
-    if (share := _outside(trial, copies)) > 0:
+        return unknown(f"its copies took no time at all, so {APART}")
+    if (share := outside(trial, copies)) > OUTSIDE:
         return unknown(
-            f"{share * 100:.3g} % of the copying lies outside of the trial: it copies ahead or later, or {_APART}"
+            f"{share * 100:.3g} % of the copying lies outside of the trial: it copies ahead or later, or {APART}"
         )
     shares = _shares(trial, copies)
     covered = shares.pop(_CROSSING)
@@ -51,12 +56,24 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
 
 
 def middle(trials: Sequence[Fact[Breakdown]]) -> Fact[Breakdown]:
-    """That of the trial in the middle, by its time."""
+    """That of the trial in the middle, by its time; none where most of them have none."""
     known = sorted((trial.value for trial in trials if trial.value is not None), key=lambda each: each.elapsed_s)
-    if not known:
-        return trials[0]
+    left_out = len(trials) - len(known)
+    if 2 * left_out > len(trials):
+        why = next(trial.reason for trial in trials if trial.reason is not None)
+        return unknown(f"{left_out} of {len(trials)} traced trials cannot be broken down: {why}" if known else why)
     chosen = known[(len(known) - 1) // 2]
-    return Fact(msgspec.structs.replace(chosen, trials=len(known)))
+    return Fact(msgspec.structs.replace(chosen, trials=len(known), left_out=left_out))
+
+
+def lost_in(trial: Traced) -> int:
+    """How many records of a trial are missing that its parts are made of."""
+    return lost(trial.capture, _NEEDED)
+
+
+def why_lost(missing: int) -> str:
+    """Why lost records leave no breakdown."""
+    return f"{missing} of the device's records were lost, so where the time went is not known"
 
 
 def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
@@ -97,12 +114,12 @@ def _issued_ns(capture: Capture, copy: Any) -> int:
     return int(asking.min()) if len(asking) else int(copy["start_ns"])
 
 
-def _outside(trial: Traced, copies: NDArray[Any]) -> float:
-    """The share of the copying outside of the trial, and of what the clocks are uncertain by; 0 for a little."""
-    whole, uncertain = union(intervals(copies)), trial.capture.clock.error_ns
-    inside = total_ns(clip(whole, trial.begin_ns - uncertain, trial.end_ns + uncertain))
-    share = 1 - inside / max(1, total_ns(whole))
-    return share if len(whole) and share > OUTSIDE else 0.0
+def _moved(trial: Traced) -> str | None:
+    """Why its times are not believed: the clocks moved further than each comparison of them is uncertain by."""
+    clock, elapsed_ns = trial.capture.clock, trial.end_ns - trial.begin_ns
+    if clock.drift_ns <= MOVED * elapsed_ns + 2 * clock.error_ns:
+        return None
+    return f"{APART}: they moved by {format_seconds(clock.drift_ns / 1e9)} against each other while it was traced"
 
 
 def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:

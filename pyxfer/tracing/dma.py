@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer.model import Dma, Fact, unknown
-from pyxfer.tracing.intervals import intervals, total_ns, union
+from pyxfer.tracing.intervals import clip, intervals, total_ns, union
 from pyxfer.tracing.records import Capture, CopyWay, Kind, MemoryKind
 from pyxfer.tracing.trials import Traced
 
@@ -31,10 +31,12 @@ class Crossed:
     seconds: Fact[float]
     memories: frozenset[str]
     lost: int
+    outside: float
+    """The share of the copying that was no part of the trial's time."""
 
 
 def crossed(trial: Traced, way: CopyWay) -> Crossed:
-    """The copies of a trial in one direction; those that ran at once are counted for their time once."""
+    """The copies in one direction until all of a trial's work was done; those at the same time count theirs once."""
     copies = copies_of(trial.capture, way)
     without = untimed(copies)
     seconds: Fact[float] = Fact(total_ns(union(intervals(copies))) / 1e9 / trial.copies)
@@ -46,6 +48,7 @@ def crossed(trial: Traced, way: CopyWay) -> Crossed:
         seconds=seconds,
         memories=_memories(copies, "source" if way is CopyWay.H2D else "target"),
         lost=lost(trial.capture, ("copies", "unknown")),
+        outside=outside(trial, copies),
     )
 
 
@@ -59,6 +62,13 @@ def copies_of(capture: Capture, way: CopyWay) -> NDArray[Any]:
 def untimed(copies: NDArray[Any]) -> int:
     """How many of them the device gave no time for: the driver may send a small one inside a command."""
     return int(np.count_nonzero(copies["start_ns"] == 0))
+
+
+def outside(trial: Traced, copies: NDArray[Any]) -> float:
+    """The share of the copying outside of the trial, and of what the clocks are uncertain by."""
+    whole, uncertain = union(intervals(copies)), trial.capture.clock.error_ns
+    inside = total_ns(clip(whole, trial.begin_ns - uncertain, trial.end_ns + uncertain))
+    return 1 - inside / total_ns(whole) if len(whole) else 0.0
 
 
 def lost(capture: Capture, words: Iterable[str]) -> int:

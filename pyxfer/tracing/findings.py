@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pyxfer.model import Breakdown, Dma, Fact, Remark, unknown
-from pyxfer.tracing.breakdown import break_down, middle
+from pyxfer.model_trace import UNTRACED
+from pyxfer.tracing.breakdown import APART, OUTSIDE, break_down, lost_in, middle, why_lost
 from pyxfer.tracing.dma import BESIDE, NOTHING_CROSSES, Crossed, crossed, dma_of
 from pyxfer.tracing.trials import Traced
-from pyxfer.units import format_percent, format_seconds
+from pyxfer.units import format_percent, format_seconds, format_size
 
-UNTRACED = "the run ended before it was traced"
 # Fewer bytes than this beside the data say nothing, however small the data is.
 BESIDE_BYTES = 256
 # What a short call takes more while it is traced is nobody's news: its framework's threads had fallen asleep.
@@ -50,6 +50,8 @@ class Evidence:
 
     crossed: list[Crossed] = field(default_factory=list)
     breakdowns: list[Fact[Breakdown]] = field(default_factory=list)
+    lost: int = 0
+    """How many records the breakdowns lack, all of them together."""
     missing: str = UNTRACED
     """Why there are none, as long as there are none."""
     failed: bool = False
@@ -60,50 +62,75 @@ class Evidence:
         if trial.way is not None:
             self.crossed.append(crossed(trial, trial.way))
         self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
+        self.lost += lost_in(trial)
 
     def findings(self, expected: Expected, median_s: float | None) -> Findings:
         """What they say together, beside the median of the trials that were only timed."""
-        failure = (Remark("untraced", self.missing),) if self.failed else ()
         if not self.breakdowns:
-            return Findings(unknown(self.missing), unknown(self.missing), remarks=failure)
+            return Findings(unknown(self.missing), unknown(self.missing))
         breakdown = middle(self.breakdowns)
+        if breakdown.value is None and self.lost:
+            breakdown = unknown(why_lost(self.lost))
+        failure = (Remark("untraced", self.missing),) if self.failed else ()
         cost = (*_cost_remark(breakdown.value, median_s), *failure)
         if not self.crossed:
             return Findings(unknown(NOTHING_CROSSES), breakdown, remarks=cost)
         dma = dma_of(self.crossed)
         if dma.value is None:
             return Findings(dma, breakdown, remarks=cost)
-        remarks = (*_inflated(dma.value, expected), *_wrong_memory(dma.value, expected), *cost)
+        remarks = (*_inflated(dma.value, expected), *_wrong_memory(dma.value, expected), *_outside(self.crossed), *cost)
         return Findings(dma, breakdown, _elision(self.crossed, expected), remarks)
 
 
 def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
     """Why a route that moved fewer bytes than it had to gets no bandwidth; the worst trial counts."""
-    wanted = expected.nbytes * min(expected.inflation, 1.0)
+    wanted = int(expected.nbytes * min(expected.inflation, 1.0))
     fewest = min(trial.nbytes for trial in trials)
-    if fewest >= int(wanted):
+    if fewest >= wanted:
         return None
-    times = sum(trial.nbytes < int(wanted) for trial in trials)
-    seldom = f" in {times} of {len(trials)} traced trials" if times < len(trials) else ""
+    times = sum(trial.nbytes < wanted for trial in trials)
+    seldom = f"in {times} of {len(trials)} traced trials " if times < len(trials) else ""
     if fewest == 0:
-        return f"elided: nothing crossed the link{seldom}, and {wanted:.0f} bytes had to"
-    words = f"elided: {fewest:.0f} of {wanted:.0f} bytes crossed the link{seldom}"
-    part = wanted / fewest
+        return f"elided: {seldom}nothing crossed the link, where {format_size(wanted)} had to"
+    words = f"elided: {seldom}only {_of_sizes(fewest, wanted)} crossed the link"
+    alike = len({trial.nbytes for trial in trials}) == 1
+    return f"{words}{_conversion(wanted / fewest)}" if expected.verified and alike else words
+
+
+def _of_sizes(fewest: float, wanted: int) -> str:
+    """One size of another; in bytes, where rounded ones would hide that they differ."""
+    sizes = format_size(fewest), format_size(wanted)
+    return f"{sizes[0]} of {sizes[1]}" if sizes[0] != sizes[1] else f"{fewest:.0f} of {wanted} bytes"
+
+
+def _conversion(part: float) -> str:
+    """What arrived right each time with the same fraction of the bytes was made smaller first; a cache differs."""
     done = _FRACTIONS.get(round(part)) if abs(part - round(part)) < BESIDE * part else None
-    return f"{words}: a conversion on the host {done} before the copy" if expected.verified and done else words
+    return f": a conversion on the host {done} before the copy" if done else ""
 
 
 def _inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
-    if dma.nbytes - expected.nbytes <= max(BESIDE * expected.nbytes, BESIDE_BYTES):
+    beside = max(BESIDE * expected.nbytes, BESIDE_BYTES)
+    if dma.nbytes - expected.nbytes <= beside:
         return ()
+    times = round(dma.nbytes / expected.nbytes)
+    # Nothing else is known of a conversion than what the route says; the same bytes again need a copy each time.
+    again = expected.inflation <= 1 and dma.copies >= times and abs(dma.nbytes - times * expected.nbytes) <= beside
     return (
         Remark(
             "inflated",
             f"{dma.nbytes / expected.nbytes:.3g} times the bytes cross the link, by the device's records; the "
             "bandwidth counts those that were asked for",
-            "convert on the GPU, after the copy",
+            "send them once, or convert on the GPU, after the copy" if again else "convert on the GPU, after the copy",
         ),
     )
+
+
+def _outside(trials: Sequence[Crossed]) -> tuple[Remark, ...]:
+    """A time that has no copy in it is that of something else than the transfer."""
+    if 2 * sum(trial.outside >= 1 - OUTSIDE for trial in trials) <= len(trials):
+        return ()
+    return (Remark("outside", f"its copies ran outside of the trial: it copies ahead or later, or {APART}"),)
 
 
 def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:

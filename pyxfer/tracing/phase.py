@@ -21,6 +21,7 @@ from pyxfer.errors import (
     TraceUnavailableError,
 )
 from pyxfer.model import Fact, Tracing, unknown
+from pyxfer.model_trace import NO_TRIAL_TO_TRACE, OUT_OF_TIME
 from pyxfer.tracing.collector import Collector
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ LEAST_SHARE = 0.05
 # To open the library and make it record; and to take the records, beside the trial itself.
 OPENING_S, TAKING_S = 0.5, 0.004
 NOT_COME_TO = "the run ended before it came to tracing"
-NOT_ASKED = "it was not asked for (--no-trace)"
-NO_TRIAL = "it has no trial that counts"
-OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
 
 Take = Callable[[], "Capture"]
 
@@ -77,7 +75,7 @@ def trace_candidates(
         on_start(started)
         for each in candidates:
             if started.reason is not None or each.trace is None:
-                each.give_up(started.reason or NO_TRIAL, False)
+                each.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
         if take is not None:
             _rounds([each for each in candidates if each.trace is not None], take, seconds, seed, cancelled, on_round)
 

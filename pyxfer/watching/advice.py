@@ -32,11 +32,12 @@ class Grounds:
     parts: Parts
     steps: Steps
     pageable: tuple[Pageable, ...]
+    """Of the copies in the periods, as are the next two: others are in no prediction of a step."""
     surprises: tuple[Surprise, ...]
     input_s: Fact[float]
-    """What the copies to the device of all periods would take at the ceiling of pinned memory."""
+    """What the copies to the device would take at the ceiling of pinned memory."""
     input_bytes: int
-    """Of all copies to the device."""
+    """Of the copies to the device."""
     cpus: int
     """Processors that the program may use."""
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from pyxfer import stats
 from pyxfer.model import Device, Environment, Fact, Link, Runtime, unknown
-from pyxfer.model_watch import Activity, Advice, Steps, ThreadUse, Watched, WatchedStep
+from pyxfer.model_watch import NO_GPU_WATCHED, Activity, Advice, Pageable, Steps, ThreadUse, Watched, WatchedStep
 from pyxfer.tracing.records import CopyWay
 from pyxfer.watching.advice import Grounds, advice
 from pyxfer.watching.allocated import allocated
 from pyxfer.watching.copies import Ceilings, Copied
-from pyxfer.watching.gathered import Gathered, Periods, gather, periods_of
+from pyxfer.watching.gathered import Gathered, Periods, gather, in_periods, periods_of
 from pyxfer.watching.named_ranges import Ranges, named_ranges, ranges_of
 from pyxfer.watching.overlap import overlap, streams
 from pyxfer.watching.remarks import remarks
@@ -25,6 +26,7 @@ from pyxfer.watching.verdict import verdict
 
 if TYPE_CHECKING:
     from pyxfer.tracing.records import Capture
+    from pyxfer.watching.copies import Chosen
     from pyxfer.watching.window import Step, Window
 
 # Beyond these the document has the steps' statistics and not each of them.
@@ -43,19 +45,25 @@ class Machine:
     environment: Environment
 
 
-def analyse(window: Window, ceilings: Ceilings | None, machine: Machine) -> Watched:
-    """All that a window says; `ceilings` are asked for pinned copies of the sizes that it holds."""
+def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unchanged: bool = False) -> Watched:
+    """All that a window says; `ceilings` are asked for pinned copies of the sizes that it holds.
+
+    `unchanged`: the program is a script that knows nothing of being watched.
+    """
+    window = _believed(window, machine)
     capture = window.capture.value
     periods = periods_of(window)
     gathered = None if capture is None else gather(window, capture)
     columns = by_the_clock(periods) if gathered is None else by_the_records(periods, gathered)
     parts, ranges, steps = columns.mean(), ranges_of(window), _steps(window, periods, columns)
-    activity: Fact[Activity] = unknown(window.capture.reason or "")
+    unseen = window.capture.reason
+    activity: Fact[Activity] = unknown(unseen or "")
     gains: tuple[Advice, ...] = ()
     if gathered is not None and capture is not None:
         copied = Copied(gathered, ceilings)
-        seen = _activity(window, capture, gathered, periods, copied, ranges)
-        activity, gains = Fact(seen), advice(_grounds(seen, copied, periods, columns, steps, machine))
+        among = in_periods(gathered, periods)
+        seen = _activity(window, capture, gathered, periods, copied, among, ranges)
+        activity, gains = Fact(seen), advice(_grounds(seen, copied, among, periods, columns, steps, machine))
     return Watched(
         ended=window.ended,
         runtime=machine.runtime,
@@ -67,15 +75,23 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine) -> Watc
         window_s=max(0, window.end_ns - window.begin_ns) / 1e9,
         steps=steps,
         parts=parts,
-        verdict=verdict(parts, periods.stepped, window.capture.reason),
+        verdict=verdict(parts, periods.stepped, unseen, no_gpu=unseen == NO_GPU_WATCHED),
         activity=activity,
         ranges=named_ranges(ranges, gathered, window),
         threads=_threads(window, gathered, periods),
         used_before_bytes=window.used_before,
         used_after_bytes=window.used_after,
         advice=gains,
-        remarks=remarks(window, activity.value, ranges, steps),
+        remarks=remarks(window, activity.value, ranges, steps, unchanged),
     )
+
+
+def _believed(window: Window, machine: Machine) -> Window:
+    """Without a GPU only pyxfer's own engine makes records, so that none says nothing of what a program did."""
+    capture = window.capture.value
+    if machine.runtime == "host" and capture is not None and not len(capture.records):
+        return replace(window, capture=unknown(NO_GPU_WATCHED))
+    return window
 
 
 def _steps(window: Window, periods: Periods, columns: Columns) -> Steps:
@@ -111,13 +127,19 @@ def _placed(window: Window) -> list[tuple[int, Step]]:
 
 
 def _activity(
-    window: Window, capture: Capture, gathered: Gathered, periods: Periods, copied: Copied, ranges: Ranges
+    window: Window,
+    capture: Capture,
+    gathered: Gathered,
+    periods: Periods,
+    copied: Copied,
+    among: Chosen,
+    ranges: Ranges,
 ) -> Activity:
     return Activity(
         copies=copied.classes(),
         overlap=overlap(gathered, copied, window.begin_ns, window.end_ns),
         streams=streams(gathered),
-        pageable=copied.pageable(),
+        pageable=_pageable(copied, among, periods),
         surprises=surprises(window, gathered, periods, ranges),
         allocated=allocated(gathered),
         allocation_calls_in_steps=allocation_calls(gathered, periods),
@@ -129,18 +151,34 @@ def _activity(
     )
 
 
+def _pageable(copied: Copied, among: Chosen, periods: Periods) -> tuple[Pageable, ...]:
+    """Of the whole window, and what the steps' own copies would save in the mean step."""
+    rows = copied.pageable(np.ones_like(among))
+    if not periods.stepped:
+        return rows
+    saves = {row.way: row.saves_s.value for row in copied.pageable(among)}
+    each = {way: None if saved is None else saved / len(periods) for way, saved in saves.items()}
+    return tuple(msgspec.structs.replace(row, saves_per_step_s=each.get(row.way)) for row in rows)
+
+
 def _grounds(
-    seen: Activity, copied: Copied, periods: Periods, columns: Columns, steps: Steps, machine: Machine
+    seen: Activity,
+    copied: Copied,
+    among: Chosen,
+    periods: Periods,
+    columns: Columns,
+    steps: Steps,
+    machine: Machine,
 ) -> Grounds:
     return Grounds(
         periods=periods,
         columns=columns,
         parts=columns.mean(),
         steps=steps,
-        pageable=seen.pageable,
+        pageable=copied.pageable(among),
         surprises=seen.surprises,
-        input_s=copied.at_the_ceiling_s(CopyWay.H2D),
-        input_bytes=sum(row.nbytes for row in seen.copies if row.way == "h2d"),
+        input_s=copied.at_the_ceiling_s(CopyWay.H2D, among),
+        input_bytes=int(copied.nbytes[among & (copied.way == CopyWay.H2D)].sum()),
         cpus=machine.environment.cpus_usable,
     )
 
@@ -154,8 +192,8 @@ def _threads(window: Window, gathered: Gathered | None, periods: Periods) -> tup
         took = np.bincount(place, weights=gathered.calls["end_ns"] - gathered.calls["start_ns"], minlength=len(found))
         counts = np.bincount(place, minlength=len(found))
         calls = {int(t): (int(n), float(s) / 1e9) for t, n, s in zip(found, counts, took, strict=True)}
+    names = {thread: window.threads.get(thread) or f"thread {thread}" for thread in {*calls, *steps}}
     uses = [
-        ThreadUse(thread, window.threads.get(thread, ""), *calls.get(thread, (0, 0.0)), steps=steps[thread])
-        for thread in {*calls, *steps}
+        ThreadUse(thread, name, *calls.get(thread, (0, 0.0)), steps=steps[thread]) for thread, name in names.items()
     ]
     return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:MOST_THREADS])

@@ -27,6 +27,9 @@ class AtWork(Protocol):
     def stop(self) -> None:
         """Close the window."""
 
+    def give_way(self, to: str) -> None:
+        """Close the window, because a watch begins at that line of the program."""
+
     def forked(self) -> None:
         """The process has forked; this is the parent."""
 
@@ -48,7 +51,7 @@ def take(watch: AtWork) -> None:
     """
     current = _current
     if current is not None and current is not watch and current.gives_way:
-        current.stop()
+        current.give_way(caller())
     with _lock:
         _take(watch)
 
@@ -64,7 +67,7 @@ def leave(watch: AtWork) -> None:
 def caller() -> str:
     """The innermost line of the program outside of pyxfer."""
     frame = sys._getframe()
-    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_OURS + os.sep):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS + os.sep):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyxfer.errors import PyxferError
 from pyxfer.model import Direction, Fact, Memory, Remark, Run
 from pyxfer.native import HOST
+from pyxfer.watching.ceiling_source import LARGEST_BYTES, LEAST_BYTES, remarks_on_saved, source_of
 
 if TYPE_CHECKING:
+    from pyxfer.model import Device, Link
+    from pyxfer.model_watch import CeilingSource
     from pyxfer.watching.place import Place
     from pyxfer.watching.window import Window
 
 BUDGET_S = 1.0
 # A share of the ceiling is read to the percent.
 PRECISION = 0.02
-# Above this a copy is as fast as at it, and twice as much memory would have to be found for a larger one.
-LARGEST_BYTES = 64 << 20
-LEAST_BYTES = 4 << 10
 # Within an octave the curve between two sizes is as good as a third one.
 _APART = 1.9
 
@@ -31,7 +31,8 @@ Points = Sequence[tuple[int, float]]
 class RunCeilings:
     """The ceilings of a run, at any size: seconds between two sizes lie on the line through both logarithms."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, source: Literal["measured", "saved"] = "saved") -> None:
+        self.source: Fact[CeilingSource] = Fact(source_of(run, source))
         self._curves: Mapping[tuple[Direction, Memory], Points] = _curves(run)
 
     def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
@@ -49,6 +50,7 @@ class NoCeilings:
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
+        self.source: Fact[CeilingSource] = Fact(reason=reason)
 
     def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
         """The reason."""
@@ -72,23 +74,32 @@ def measure_ceilings(window: Window, place: Place) -> tuple[RunCeilings | NoCeil
         return NoCeilings(why), (Remark("no-ceiling", why),)
     if run.ended == "interrupted":
         raise KeyboardInterrupt
-    return RunCeilings(run), ()
+    return RunCeilings(run, "measured"), ()
+
+
+def saved_ceilings(run: Run, window: Window, device: Device, link: Link) -> tuple[RunCeilings, tuple[Remark, ...]]:
+    """Those of a saved run, and what in it is not as in the window."""
+    return RunCeilings(run), remarks_on_saved(run, device, link, _asked(window))
 
 
 def sizes_to_measure(window: Window) -> tuple[tuple[Direction, ...], tuple[int, ...]]:
     """The directions that the window's copies have, and the sizes that stand for all of theirs."""
-    if window.capture.value is None:
-        return (), ()
-    from pyxfer.watching.copies import sizes_asked
-    from pyxfer.watching.gathered import gather
-
-    asked = sizes_asked(gather(window, window.capture.value))
+    asked = _asked(window)
     wanted = sorted({min(max(size, LEAST_BYTES), LARGEST_BYTES) for sizes in asked.values() for size in sizes})
     chosen: list[int] = []
     for size in wanted:
         if not chosen or size == wanted[-1] or size >= _APART * chosen[-1]:
             chosen.append(size)
     return tuple(asked), tuple(chosen)
+
+
+def _asked(window: Window) -> Mapping[Direction, Sequence[int]]:
+    if window.capture.value is None:
+        return {}
+    from pyxfer.watching.copies import sizes_asked
+    from pyxfer.watching.gathered import gather
+
+    return sizes_asked(gather(window, window.capture.value))
 
 
 def _measured(place: Place, directions: Sequence[Direction], sizes: Sequence[int]) -> Run:

@@ -9,7 +9,10 @@ from pyxfer.model import Remark
 
 
 class Children:
-    """Counts those that were forked, and those that multiprocessing has started another way."""
+    """Counts those that were forked, and those that multiprocessing has started another way and that still live.
+
+    Nobody can be asked about the others, so there were at least as many.
+    """
 
     def __init__(self) -> None:
         self._forked = 0
@@ -26,7 +29,7 @@ class Children:
         count = len(self._before) + self._forked + len(new)
         if not count:
             return ()
-        those = "1 child process was" if count == 1 else f"{count} child processes were"
+        those = "at least 1 child process was" if count == 1 else f"at least {count} child processes were"
         what = "it does" if count == 1 else "they do"
         text = f"{those} at work meanwhile, forked or spawned; what {what} is not in this report"
         return (Remark("children", text, "watch inside of it what a child process does on the device"),)

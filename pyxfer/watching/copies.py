@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
     Places = NDArray[np.intp]
+    Chosen = NDArray[np.bool_]
 
 KIB = 1 << 10
 # Powers of 4; a class begins at one and ends below the next.
@@ -88,11 +89,11 @@ class Copied:
         members = np.split(order, begins[1:])
         return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
 
-    def pageable(self) -> tuple[Pageable, ...]:
-        """What pinning would save, a direction a row."""
+    def pageable(self, among: Chosen) -> tuple[Pageable, ...]:
+        """What pinning would save of some of the copies, a direction a row."""
         rows = []
         for way in DIRECTIONS:
-            chosen = np.flatnonzero((self.way == way) & (self.memory == MemoryKind.PAGEABLE))
+            chosen = np.flatnonzero(among & (self.way == way) & (self.memory == MemoryKind.PAGEABLE))
             if len(chosen):
                 seconds = float(self.seconds[chosen].sum())
                 pinned = self._ceiling_of(chosen, way)
@@ -103,11 +104,11 @@ class Copied:
                 rows.append(Pageable(WAYS[way], count, nbytes, seconds, pinned, saves))
         return tuple(rows)
 
-    def at_the_ceiling_s(self, way: CopyWay) -> Fact[float]:
-        """What all copies of a way would take at the ceiling, those from pinned memory as long as they took."""
-        pageable = self.memory == MemoryKind.PAGEABLE
-        rest = float(self.seconds[(self.way == way) & ~pageable].sum())
-        pinned = self._ceiling_of(np.flatnonzero((self.way == way) & pageable), int(way))
+    def at_the_ceiling_s(self, way: CopyWay, among: Chosen) -> Fact[float]:
+        """What those of a way would take at the ceiling, those from pinned memory as long as they took."""
+        chosen, pageable = among & (self.way == way), self.memory == MemoryKind.PAGEABLE
+        rest = float(self.seconds[chosen & ~pageable].sum())
+        pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(way))
         return pinned if pinned.value is None else Fact(rest + pinned.value)
 
     def _class(self, chosen: Places, place: int) -> CopyClass:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import time
 from collections.abc import Callable
 
 # Setting up a context takes ten times as long, and a look next to nothing.
 LOOK_EVERY_S = 0.01
 _DRIVER = "libcuda.so.1"
 _SUCCESS = 0
+_END_PATIENCE_S = 30.0
 
 
 def is_cuda_in_use() -> bool:
@@ -37,11 +37,18 @@ class FirstUse(threading.Thread):
         self._on_use = on_use
         self._needs_cuda = needs_cuda
         self.is_waiting_for_cuda = False
+        self._over = threading.Event()
 
     def run(self) -> None:
         """Until the first use."""
-        time.sleep(self._after_s)
-        while self._needs_cuda and not is_cuda_in_use():
+        over = self._over.wait(self._after_s)
+        while not over and self._needs_cuda and not is_cuda_in_use():
             self.is_waiting_for_cuda = True
-            time.sleep(LOOK_EVERY_S)
-        self._on_use()
+            over = self._over.wait(LOOK_EVERY_S)
+        if not over:
+            self._on_use()
+
+    def cancel(self) -> None:
+        """Call back no more; a call that has begun is waited for, because an interpreter cannot end around it."""
+        self._over.set()
+        self.join(_END_PATIENCE_S)

@@ -113,6 +113,16 @@ def periods_of(window: Window) -> Periods:
     return Periods(columns[0], begin, np.maximum(columns[2], begin), columns[3], stepped=True, steps=steps)
 
 
+def in_periods(gathered: Gathered, periods: Periods) -> NDArray[np.bool_]:
+    """Which copies belong to the periods: those half of whose time, or else whose call, lies in one of them."""
+    copies, calls = gathered.copies, gathered.calls
+    at_ns = (copies["start_ns"] + copies["end_ns"]) // 2
+    untimed = copies["end_ns"] <= copies["start_ns"]
+    asked = untimed & (gathered.issued >= 0)
+    at_ns[asked] = calls["start_ns"][gathered.issued[asked]]
+    return Cover(np.column_stack((periods.from_ns, periods.end_ns))).holds(at_ns)
+
+
 def issued_by(gathered: Gathered, way: int, memory: MemoryKind) -> NDArray[np.bool_]:
     """The calls that asked for copies of this way and memory."""
     found = np.zeros(len(gathered.calls), np.bool_)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from pyxfer.model import Fact, Remark
@@ -24,7 +23,10 @@ ReadUsed = Callable[[], Fact[int]]
 
 
 class Gathering:
-    """One open window. `on_full` is given the time at which the last step that was asked for has ended."""
+    """One window. `on_full` is given the time at which the last step that was asked for has ended.
+
+    Setting it up takes the program's time, and is over before the window begins.
+    """
 
     def __init__(
         self, order: Order, recording: Recording, read_used: ReadUsed, skipped: int, on_full: Callable[[int], None]
@@ -39,22 +41,28 @@ class Gathering:
         self._lines = Lines() if self._why_no_lines is None else None
         self._ranges = Ranges()
         self.children = Children()
+        self._on_full = on_full
+        self.begin_ns = 0
         recording.start()
-        self._ranges.open()
-        self.begin_ns = perf_counter_ns()
-        self.steps = WatchedSteps(self.begin_ns, order.steps, on_full)
         self._start_lines()
 
-    def close(self, ended: WindowEnding, end_ns: int | None, device: int, remarks: tuple[Remark, ...]) -> Window:
-        """No more of anything. What the device was still at when the window closed is not in its records."""
-        from pyxfer.watching.window import Range, Seen, Step, Window
+    def begin(self) -> WatchedSteps:
+        """The window is open from now on; its steps."""
+        self.begin_ns = self._ranges.open()
+        self.steps = WatchedSteps(self.begin_ns, self._order.steps, self._on_full)
+        if self._order.skip:
+            self.steps.begin_at_boundary()
+        return self.steps
 
-        end_ns = end_ns or perf_counter_ns()
+    def close(self, ended: WindowEnding, end_ns: int, device: int, remarks: tuple[Remark, ...]) -> Window:
+        """No more of anything. What the device was still at when the window closed is not in its records."""
         steps = self.steps.close(end_ns)
         capture = self._recording.finish()
         ranges = self._ranges.close(end_ns)
         seen = self._end_lines()
         used_after = self._read_used()
+        from pyxfer.watching.window import Range, Seen, Step, Window
+
         return Window(
             begin_ns=self.begin_ns,
             end_ns=end_ns,
@@ -65,7 +73,7 @@ class Gathering:
             steps=tuple(Step(*taken) for taken in steps),
             skipped=self._skipped,
             ranges=tuple(Range(*each) for each in ranges),
-            seen=tuple(Seen(*each) for each in seen if each.at_ns <= end_ns),
+            seen=tuple(Seen(*each) for each in seen if self.begin_ns <= each.at_ns <= end_ns),
             threads={**self._names, **(self._lines.names if self._lines else {}), **_thread_names()},
             used_before=self._used_before,
             used_after=used_after,
@@ -95,6 +103,10 @@ class Gathering:
         if self.steps.nested:
             text = f"steps begun inside a step of the same thread belong to it, and there were {self.steps.nested}"
             remarks.append(Remark("nested", text, "close each step before the next begins"))
+        if len(self.steps.optimizers) > 1:
+            text = f"steps of {len(self.steps.optimizers)} optimizers are counted as steps of their own"
+            advice = "where they belong to one iteration, name the steps in the script: with w.step() of pyxfer.watch()"
+            remarks.append(Remark("optimizers", text, advice))
         if self.steps.count >= MOST_STEPS:
             text = f"the window closed after {MOST_STEPS} steps, which is all that there is room for"
             remarks.append(Remark("full", text, "watch fewer steps"))

@@ -9,6 +9,7 @@ import atexit
 import json
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,16 +20,17 @@ from pyxfer.errors import PyxferError, UsageError
 from pyxfer.tracing.libraries import candidates
 from pyxfer.units import format_seconds
 from pyxfer.watching.first_use import FirstUse, is_cuda_in_use
-from pyxfer.watching.optimizer_steps import count_optimizer_steps
+from pyxfer.watching.optimizer_steps import OPTIMIZER, count_optimizer_steps
 from pyxfer.watching.order import Order
 from pyxfer.watching.recording import forget_for_nvtx, name_for_nvtx
 from pyxfer.watching.script import prepare
-from pyxfer.watching.session import Session
+from pyxfer.watching.session import WANTED_ENDINGS, Session
 from pyxfer.watching.signals import SignalSwitch
+from pyxfer.watching.steps_taken import in_words
 from pyxfer.watching.stored import store
 
 if TYPE_CHECKING:
-    from pyxfer.watching.window import Window
+    from pyxfer.watching.window import Window, WindowEnding
 
 USAGE = 2
 NOTE, REFUSAL = "note", "refusal"
@@ -63,12 +65,12 @@ def window_path(folder: str, number: int) -> Path:
     return Path(folder) / f"window-{number}"
 
 
-def main(text: str, program: Sequence[str]) -> None:
-    """Run the program; it ends this process as it would end its own."""
+def main(text: str, program: Sequence[str], path: Sequence[str] = ()) -> None:
+    """Run the program; it ends this process as it would end its own. `path`: where our own modules lie."""
     launch = Launch.unpack(text)
     try:
         run = prepare(program[0], program[1:], is_module=launch.is_module)
-        watch = Launched(launch)
+        watch = Launched(launch, path)
         watch.arm()
     except UsageError as error:
         _write(launch, REFUSAL, str(error))
@@ -85,7 +87,7 @@ def main(text: str, program: Sequence[str]) -> None:
 class Launched:
     """The watch around a script."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, path: Sequence[str]) -> None:
         self._launch = launch
         self._pid = os.getpid()
         self._is_written = False
@@ -96,6 +98,7 @@ class Launched:
         self._named_for_nvtx: str | None = None
         self._session = _AfterFirstUse(launch.order, bool(launch.driver))
         self._session.gives_way = True
+        self._session.path = path
 
     def arm(self) -> None:
         """Open the window at once, or have it opened later."""
@@ -124,13 +127,13 @@ class Launched:
     def note(self, error: BaseException) -> None:
         """The script has raised something that nobody catches."""
         self._is_interrupted = isinstance(error, KeyboardInterrupt)
-        if isinstance(error, Exception):
+        if not isinstance(error, WANTED_ENDINGS):
             self._session.at_end = "failed"
         elif self._is_interrupted:
             self._session.at_end = "ended"
 
-    def _step_ended(self) -> None:
-        self._session.steps.boundary()
+    def _step_ended(self, optimizer: int) -> None:
+        self._session.steps.boundary(optimizer)
 
     def _start(self) -> None:
         """The script runs all the same where that fails."""
@@ -138,6 +141,8 @@ class Launched:
             self._session.start()
         except PyxferError as error:
             self._why_not = str(error)
+        except Exception as error:  # noqa: BLE001 - such as that no more threads are to be had
+            self._why_not = f"the window could not be opened: {in_words(error)}"
 
     def _why_not_begun(self) -> str:
         if self._first_use is not None and self._first_use.is_waiting_for_cuda:
@@ -149,21 +154,23 @@ class Launched:
             self._stop_waiting()
             forget_for_nvtx(self._named_for_nvtx)
         if window.begin_ns == window.end_ns:
-            self._why_not = window.remarks[-1].text
+            self._why_not = window.remarks[-1].text + _which_steps(window)
             return
         try:
             store(window, window_path(self._launch.folder, number))
             self._is_written = True
-        except OSError as error:
-            self._why_not = f"the window could not be written down: {error}"
+        except Exception as error:  # noqa: BLE001 - the script has its end to itself
+            self._why_not = f"the window could not be written down: {in_words(error)}"
 
     def _end(self) -> None:
         """The script has ended in an ordinary way, and whatever else it had to do at its end is done."""
         if os.getpid() != self._pid:
             return
+        if self._first_use is not None:
+            self._first_use.cancel()
         self._session.stop()
         if not self._is_written:
-            _write(self._launch, NOTE, self._why_not or self._why_not_begun())
+            _write(self._launch, NOTE, self._session.trouble or self._why_not or self._why_not_begun())
         if self._is_interrupted:
             _die_of_the_interrupt()
 
@@ -174,6 +181,7 @@ class _AfterFirstUse(Session):
     def __init__(self, order: Order, needs_cuda: bool) -> None:
         super().__init__(order)
         self._needs_cuda = needs_cuda
+        self.trouble = ""
 
     def start(self) -> None:
         """Open the library.
@@ -186,9 +194,23 @@ class _AfterFirstUse(Session):
             raise UsageError("The script has not used CUDA yet: send the signal again when it has.")
         super().start()
 
+    def _close(self, ended: WindowEnding, end_ns: int | None) -> None:
+        """What goes wrong then is no exception of the script's; a module of its own may be in the way of NumPy."""
+        try:
+            super()._close(ended, end_ns)
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            self.trouble = f"the window could not be put together: {in_words(error)}"
+
 
 def _nothing() -> None:
     """Nobody waits for PyTorch yet."""
+
+
+def _which_steps(window: Window) -> str:
+    """For a script that took none, what would have been one."""
+    if window.skipped or OPTIMIZER in sys.modules:
+        return ""
+    return "; steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s"
 
 
 def _die_of_the_interrupt() -> None:

@@ -131,7 +131,11 @@ class _OwnFiles:
         parts = name.split(os.sep)
         if "site-packages" in parts or "dist-packages" in parts:
             return False
-        return not os.path.realpath(name).startswith(self._others)
+        try:
+            place = os.path.realpath(name)
+        except OSError:  # a relative name, and the working folder is gone
+            place = name
+        return not place.startswith(self._others)
 
 
 def why_no_lines() -> str | None:

@@ -52,11 +52,12 @@ class Ranges:
         self.dropped = 0
         self._ended: list[Named] = []
 
-    def open(self) -> None:
-        """From now on every mark of every thread is kept."""
+    def open(self) -> int:
+        """From now on every mark of every thread is kept; the time of that."""
         global _window  # noqa: PLW0603 - there is one watch in a process, and a mark has to find it at once
         self.begin_ns = perf_counter_ns()
         _window = self
+        return self.begin_ns
 
     def close(self, end_ns: int) -> tuple[Named, ...]:
         """All of them; those that are still open are cut to the window's end."""
@@ -123,9 +124,14 @@ class Mark:
         """The function, marked for as long as each of its calls runs.
 
         Raises:
-            UsageError: an asynchronous generator, whose calls have no end that could be seen.
+            UsageError: no function, or an asynchronous generator, whose calls have no end that could be seen.
 
         """
+        if isinstance(function, type) or not callable(function):
+            raise UsageError(
+                f"A mark decorates a function: @pyxfer.mark({self.name!r}) above its def, and below @classmethod and "
+                f"@property; got {function!r}. For anything else use with pyxfer.mark({self.name!r})."
+            )
         if inspect.isasyncgenfunction(function):
             raise UsageError(
                 f"{function.__qualname__} is an asynchronous generator, which cannot be marked: use "

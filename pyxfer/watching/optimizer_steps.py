@@ -13,7 +13,8 @@ from typing import Any
 
 OPTIMIZER = "torch.optim.optimizer"
 
-OnStep = Callable[[], None]
+OnStep = Callable[[int], None]
+"""Given the identity of the optimizer that has taken a step."""
 
 
 def count_optimizer_steps(on_step: OnStep) -> Callable[[], None]:
@@ -56,7 +57,7 @@ class _Steps(MetaPathFinder):
         """Ask to be called after each step; a PyTorch before 2.0 has no such call, and then there are no steps."""
         register: Any = getattr(module, "register_optimizer_step_post_hook", None)
         if register is not None:
-            register(lambda *_: self._on_step())
+            register(lambda optimizer, *_: self._on_step(id(optimizer)))
 
     def stop_waiting(self) -> None:
         """Leave the imports alone."""

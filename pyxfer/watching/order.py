@@ -85,6 +85,12 @@ def _checked_capacity(capacity: str | int) -> int:
             f"capacity is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
             f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
         )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if nbytes > memory:
+        raise UsageError(
+            f"capacity is the memory that records may take, and this machine has {format_size(memory)}; give less, for "
+            f"example {DEFAULT_CAPACITY!r}; got {capacity!r}."
+        )
     return nbytes
 
 

@@ -7,6 +7,8 @@ NumPy reads when it is loaded.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer.errors import PyxferError
@@ -28,15 +30,17 @@ _NOT_READ = "trace: unavailable: it was closed before its records were read"
 class Recording:
     """The records of one window, or the reason why there are none; nothing here ends the program that is watched."""
 
-    def __init__(self, engine: Engine, capacity_bytes: int) -> None:
+    def __init__(self, engine: Engine, capacity_bytes: int, path: Sequence[str] = ()) -> None:
+        """`path`: where NumPy is looked for, if not where the program looks for it."""
         self._tracer: Tracer | None = None
         self._is_running = False
         self._named_for_nvtx: str | None = None
+        self._path = path
         self._is_host = engine.RUNTIME == "host"
         self.tracing: Fact[Tracing] = Fact(reason=_NOT_STARTED)
         try:
             self._tracer = engine.Tracer(candidates_here(engine), list(KINDS), capacity_bytes)
-        except PyxferError as error:
+        except (PyxferError, MemoryError) as error:
             self._give_up(error)
 
     def start(self) -> None:
@@ -45,7 +49,7 @@ class Recording:
             return
         try:
             self._tracer.start()
-        except PyxferError as error:
+        except (PyxferError, MemoryError) as error:
             self._give_up(error)
             return
         self._is_running = True
@@ -56,11 +60,13 @@ class Recording:
     def finish(self) -> Fact[Capture]:
         """End, and everything since the start."""
         forget_for_nvtx(self._named_for_nvtx)
+        if self._tracer is not None and self._is_running:
+            self._stop()
+        load_numpy(self._path)
         if self._tracer is None or not self._is_running:
             self.close()
             return Fact(reason=self.tracing.reason or _NOT_READ)
         try:
-            self._tracer.stop()
             from pyxfer.tracing.collector import capture_of
 
             return Fact(capture_of(self._tracer.take()))
@@ -79,7 +85,14 @@ class Recording:
         """In a forked child: the tracer is its parent's."""
         self._tracer, self._is_running = None, False
 
-    def _give_up(self, error: PyxferError) -> None:
+    def _stop(self) -> None:
+        try:
+            if self._tracer is not None:
+                self._tracer.stop()
+        except (PyxferError, MemoryError) as error:
+            self._give_up(error)
+
+    def _give_up(self, error: PyxferError | MemoryError) -> None:
         self.tracing = Fact(reason=_why(error))
         self.close()
 
@@ -98,5 +111,19 @@ def forget_for_nvtx(library: str | None) -> None:
         del os.environ[NVTX_VARIABLE]
 
 
+def load_numpy(path: Sequence[str]) -> None:
+    """Import it from where it lies for us: a numpy.py beside a script is the script's, and no NumPy."""
+    if not path or "numpy" in sys.modules:
+        return
+    programs = sys.path[:]
+    sys.path[:] = path
+    try:
+        import numpy  # noqa: F401 - whoever imports it later finds it
+    finally:
+        sys.path[:] = programs
+
+
 def _why(error: PyxferError | MemoryError) -> str:
-    return f"trace: unavailable: {error}"
+    if isinstance(error, PyxferError):
+        return f"trace: unavailable: {error}"
+    return "trace: unavailable: there was no memory for so many records; give a smaller capacity"

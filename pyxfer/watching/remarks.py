@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyxfer.model import Remark
 from pyxfer.model_watch import Activity, Steps
 from pyxfer.units import format_seconds
+from pyxfer.watching.ceiling_source import remarks_on_shares
 from pyxfer.watching.named_ranges import MOST_NAMES, Ranges
 
 if TYPE_CHECKING:
@@ -17,13 +18,25 @@ MOST_CLOCK_ERROR_S = 20e-6
 MOST_DRIFT_SHARE = 1e-4
 """A quartz is good to a tenth of this; more is a clock that was set."""
 _MARK_THEM = "put what is done with each input into `with w.step():`"
+_MARK_THEM_IN_IT = (
+    "only the steps of PyTorch's optimizers are found by themselves; for others put `with pyxfer.watch() as w:` around "
+    "the script's loop, and `with w.step():` into it"
+)
+# Records that the library has lost, for whatever reason.
+_LOST = "unknown"
 
 
-def remarks(window: Window, activity: Activity | None, ranges: Ranges, steps: Steps) -> tuple[Remark, ...]:
+def remarks(
+    window: Window, activity: Activity | None, ranges: Ranges, steps: Steps, unchanged: bool
+) -> tuple[Remark, ...]:
     """The session's own first, then what the analysis met."""
-    found = [*window.remarks, *_of_steps(steps)]
+    said = {remark.code for remark in window.remarks}
+    found = [*window.remarks]
+    if "never-opened" not in said:
+        found += _of_steps(steps, "capacity" in said, _MARK_THEM_IN_IT if unchanged else _MARK_THEM)
     if activity is not None:
-        found += [*_of_records(activity), *_of_clocks(activity, (window.end_ns - window.begin_ns) / 1e9)]
+        found += [*_of_records(activity, "capacity" in said), *remarks_on_shares(activity.copies)]
+        found += _of_clocks(activity, (window.end_ns - window.begin_ns) / 1e9)
     if ranges.unpaired:
         text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
@@ -33,7 +46,7 @@ def remarks(window: Window, activity: Activity | None, ranges: Ranges, steps: St
     return tuple(found)
 
 
-def _of_steps(steps: Steps) -> list[Remark]:
+def _of_steps(steps: Steps, is_cut: bool, mark_them: str) -> list[Remark]:
     failed, unclosed = steps.failed, steps.unclosed
     found = []
     if failed:
@@ -42,21 +55,24 @@ def _of_steps(steps: Steps) -> list[Remark]:
     if unclosed:
         text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} in no figure of a step"
         found.append(Remark("unclosed-steps", text))
-    if not steps.watched:
-        text = "no step was watched to its end, so the whole window is one period, and its input cannot be told apart"
-        found.append(Remark("no-steps", text, _MARK_THEM))
-    elif steps.between_s is None:
+    if not steps.watched and not failed and not unclosed:
+        none = "no step ended in the part that the records cover" if is_cut else "no step was begun"
+        text = f"{none}, so the whole window is one period, and its input cannot be told apart"
+        found.append(Remark("no-steps", text, None if is_cut else mark_them))
+    elif steps.watched and steps.between_s is None:
         text = "only the ends of steps are known, so the making of their input is in what the host does"
-        found.append(Remark("ends-only", text, _MARK_THEM))
+        found.append(Remark("ends-only", text, mark_them))
     if len(steps.each) < steps.watched:
         found.append(Remark("many-steps", "the first steps are listed one by one, the statistics are of all"))
     return found
 
 
-def _of_records(activity: Activity) -> list[Remark]:
+def _of_records(activity: Activity, is_cut: bool) -> list[Remark]:
+    """A window that was cut to what its records cover says itself what found no room."""
     found = []
-    if activity.dropped:
-        lost = ", ".join(f"{count} {word}" for word, count in sorted(activity.dropped.items()))
+    dropped = {word: count for word, count in activity.dropped.items() if word == _LOST or not is_cut}
+    if dropped:
+        lost = ", ".join(f"{count} {word}" for word, count in sorted(dropped.items()))
         text = f"records found no room and are missing: {lost}; what is counted and summed of them is too low"
         found.append(Remark("dropped", text, "watch fewer steps, or give a larger capacity"))
     if activity.untimed:

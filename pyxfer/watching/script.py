@@ -32,7 +32,7 @@ def prepare(name: str, arguments: Sequence[str], *, is_module: bool) -> Run:
     sys.argv[:] = [name, *arguments]
     sys.excepthook = _without_us(sys.excepthook)
     if is_module:
-        _put_first(os.getcwd())
+        _put_first(_here())
         _check_module(name)
         sys.argv[0] = "-m"
         return lambda: _run_as_main(name, alter_argv=True)
@@ -54,11 +54,9 @@ def read_code(path: str) -> CodeType:
     place = _absolute(path)
     try:
         with io.open_code(place) as file:
-            code: CodeType | None = pkgutil.read_code(file)  # one that was compiled before
-        if code is not None:
-            return code
-        with io.open_code(place) as file:
-            return compile(file.read(), place, "exec", dont_inherit=True)
+            text = file.read()  # once, for it may be a pipe
+        code: CodeType | None = pkgutil.read_code(io.BytesIO(text))  # one that was compiled before
+        return code if code is not None else compile(text, place, "exec", dont_inherit=True)
     except OSError as error:
         raise UsageError(f"The script {path!r} cannot be read ({error.strerror}): check its name.") from error
     except (SyntaxError, ValueError) as error:
@@ -83,7 +81,9 @@ def _check_module(name: str) -> None:
 
 
 def _not_python(path: str, error: Exception) -> str:
-    where = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+    where = str(error)
+    if isinstance(error, SyntaxError):
+        where = f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
     return f"{path!r} is not Python ({where}): correct it, or name another script."
 
 
@@ -115,7 +115,14 @@ def _run_code(code: CodeType, path: str) -> None:
 
 def _absolute(path: str) -> str:
     """As Python makes it of a script's name, which is not as tidy as `abspath`."""
-    return os.path.join(os.getcwd(), path)
+    return os.path.join(_here(), path)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it is gone; what is named from the root runs all the same
+        return ""
 
 
 def _without_us(hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from time import perf_counter_ns
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
 from pyxfer.errors import UsageError
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyxfer.watching.window import Window, WindowEnding
 
 OnClosed = Callable[["Window"], None]
+WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What ends a program or its block without being a failure."""
+_TO_S = 1e-9
 
 
 class Session:
@@ -40,6 +43,9 @@ class Session:
         """How the program has ended, where that is known before it is stopped."""
         self.on_closed: OnClosed | None = None
         """Called in whichever thread has closed the window."""
+        self.path: Sequence[str] = ()
+        """Where NumPy is looked for, if not where the program looks for it."""
+        self._gave_way_to = ""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._gathering: Gathering | None = None
@@ -66,9 +72,10 @@ class Session:
         self._closed.wait()  # another thread may still be putting the window before together
         self.begun_at = at_work.caller()
         self.window = None
+        self._gave_way_to = ""
         try:
             self.place = find_place(self.order.device)
-            self._recording = Recording(self.place.choice.engine, self.order.capacity_bytes)
+            self._recording = Recording(self.place.choice.engine, self.order.capacity_bytes, self.path)
             self._closed.clear()
             if self.order.skip:
                 self.steps = SkippedSteps(self.order.skip, self._open)
@@ -85,6 +92,11 @@ class Session:
         open_ended = self.order.steps is None and self.order.seconds is None
         self._close(ended or self.at_end or ("complete" if open_ended else "ended"), None)
         self._closed.wait()
+
+    def give_way(self, to: str) -> None:
+        """Close the window before its end, because a watch begins at that line of the program."""
+        self._gave_way_to = to
+        self.stop("ended")
 
     def forked(self) -> None:
         """The process has forked; this is the parent."""
@@ -109,22 +121,27 @@ class Session:
             if self._recording is None or self.place is None:
                 return
             gathering = Gathering(self.order, self._recording, self.place.used_bytes, self.order.skip, self._is_full)
-            if self.order.skip:
-                gathering.steps.begin_at_boundary()
-            self._gathering, self.steps = gathering, gathering.steps
             if self.order.seconds is not None:
-                self._timer = threading.Timer(self.order.seconds, self._is_late)
+                self._timer = threading.Timer(self.order.seconds, self._is_late, [self.order.seconds])
                 self._timer.name, self._timer.daemon = "pyxfer-watch-clock", True
                 self._timer.start()
+            self.steps = gathering.begin()
+            self._gathering = gathering
 
     def _is_full(self, end_ns: int) -> None:
         self._close("complete", end_ns)
 
-    def _is_late(self) -> None:
-        self._close("complete", perf_counter_ns())
+    def _is_late(self, seconds: float) -> None:
+        """The clock was set before the window began."""
+        with self._lock:
+            gathering = self._gathering
+        if gathering is not None:
+            sleep(max(0.0, seconds - (perf_counter_ns() - gathering.begin_ns) * _TO_S))
+            self._close("complete", perf_counter_ns())
 
     def _close(self, ended: WindowEnding, end_ns: int | None) -> None:
         """Whoever comes first; the steps of other threads go on meanwhile, unwatched."""
+        end_ns = end_ns or perf_counter_ns()
         with self._lock:
             gathering, self._gathering = self._gathering, None
             recording, self._recording = self._recording, None
@@ -136,15 +153,24 @@ class Session:
             timer.cancel()
         try:
             if gathering is not None:
-                self.window = gathering.close(ended, end_ns, self.place.device.index, self.place.remarks())
+                remarks = (*self.place.remarks(), *self._gave_way())
+                self.window = gathering.close(ended, end_ns, self.place.device.index, remarks)
             else:
                 self.window = self._never_opened(skipping)
         finally:
             recording.close()
             at_work.leave(self)
-            if self.on_closed is not None and self.window is not None:
-                self.on_closed(self.window)
-            self._closed.set()
+            try:
+                if self.on_closed is not None and self.window is not None:
+                    self.on_closed(self.window)
+            finally:
+                self._closed.set()
+
+    def _gave_way(self) -> tuple[Remark, ...]:
+        if not self._gave_way_to:
+            return ()
+        text = f"the window ended where the program began a watch of its own, at {self._gave_way_to}"
+        return (Remark("gave-way", text, "read that watch's report, or leave it out to watch the program from here"),)
 
     def _never_opened(self, skipping: NoStep | SkippedSteps | WatchedSteps) -> Window:
         """A window without length, which says why."""
@@ -153,6 +179,8 @@ class Session:
         left = skipping.left if isinstance(skipping, SkippedSteps) else 0
         taken = self.order.skip - left
         why = f"the window never opened: {taken} steps were taken, and {self.order.skip} were to be skipped"
+        if self._gave_way_to:
+            why += f"; then the program began a watch of its own, at {self._gave_way_to}"
         remark = Remark("never-opened", why, "skip fewer steps")
         now = perf_counter_ns()
         place = self.place

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from threading import get_ident, get_native_id
+from threading import get_native_id
 from time import perf_counter_ns
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -36,7 +36,7 @@ class NoStep:
         """Itself, always."""
         return self
 
-    def boundary(self) -> None:
+    def boundary(self, optimizer: int) -> None:
         """Nobody counts."""
 
     def __enter__(self) -> None:
@@ -49,31 +49,50 @@ class NoStep:
 NO_STEP = NoStep()
 
 
+class _Depth(threading.local):
+    """How many steps a thread is inside of; in a list, because to look it up costs more than to change it."""
+
+    def __init__(self) -> None:
+        self.steps = [0]
+
+
 class SkippedSteps:
-    """Counts so many steps and then says so, in the thread that has ended the last of them."""
+    """Counts so many steps and then says so, in the thread that has ended the last of them.
+
+    A step inside a step of the same thread belongs to it.
+    """
 
     def __init__(self, count: int, on_end: Callable[[], None]) -> None:
         self.left = count
         self._on_end = on_end
+        self._depth = _Depth()
         self._lock = threading.Lock()
 
     def step(self) -> StepContext:
         """The same object for all of them."""
         return self
 
-    def boundary(self) -> None:
+    def boundary(self, optimizer: int) -> None:
         """A step has ended whose beginning nobody saw."""
+        self._ended()
+
+    def __enter__(self) -> None:
+        self._depth.steps[0] += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        depth = self._depth.steps
+        if depth[0] > 1:
+            depth[0] -= 1
+        else:  # also one that another thread has begun
+            depth[0] = 0
+            self._ended()
+
+    def _ended(self) -> None:
         with self._lock:
             self.left -= 1
             is_last = self.left == 0
         if is_last:
             self._on_end()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.boundary()
 
 
 class Taken(NamedTuple):
@@ -87,6 +106,23 @@ class Taken(NamedTuple):
     closed: bool
 
 
+class _Thread:
+    """A thread that takes steps: the one it is inside of, and where the one before ended."""
+
+    __slots__ = ("ended_ns", "inside")
+
+    def __init__(self) -> None:
+        self.inside: _WatchedStep | None = None
+        self.ended_ns: int | None = None
+
+
+class _OfThread(threading.local):
+    """Goes with its thread, while the number of a thread is used again."""
+
+    def __init__(self) -> None:
+        self.thread = _Thread()
+
+
 class WatchedSteps:
     """The steps of an open window, of any thread; each begins where the one before it in its thread has ended."""
 
@@ -97,9 +133,11 @@ class WatchedSteps:
         self._on_full = on_full
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
-        self._open: dict[int, _WatchedStep] = {}
-        self._ended_ns: dict[int, int] = {}
+        self._open: set[_WatchedStep] = set()
+        self._this = _OfThread()
         self._is_over = False
+        self.optimizers: set[int] = set()
+        """Those whose steps were counted, where the program has named none itself."""
         self.nested = 0
         """Steps that were begun inside a step of the same thread, and belong to it."""
 
@@ -112,54 +150,59 @@ class WatchedSteps:
         """A new one."""
         return _WatchedStep(self)
 
-    def boundary(self) -> None:
-        """A step has ended whose beginning nobody saw: it began where the one before has ended.
+    def boundary(self, optimizer: int) -> None:
+        """A step of this optimizer has ended whose beginning nobody saw: it began where the one before has ended.
 
         The first of a window that did not begin at such an end only marks where the next one begins.
         """
-        ident, now = get_ident(), perf_counter_ns()
-        from_ns = self._ended_ns.get(ident)
-        if from_ns is None:
-            self._ended_ns[ident] = now
+        thread, now = self._this.thread, perf_counter_ns()
+        self.optimizers.add(optimizer)
+        if thread.ended_ns is None:
+            thread.ended_ns = now
         else:
-            self._add(Taken(from_ns, from_ns, now, get_native_id(), None, True), ident)
+            self._add(Taken(thread.ended_ns, thread.ended_ns, now, get_native_id(), None, True), thread)
 
     def begin_at_boundary(self) -> None:
         """The window itself begins where a step has ended, in this thread."""
-        self._ended_ns[get_ident()] = self._begin_ns
+        self._this.thread.ended_ns = self._begin_ns
 
-    def begun(self, step: _WatchedStep) -> bool:
-        """Whether the step counts; one inside another does not."""
-        if self._open.setdefault(get_ident(), step) is step:
-            return True
-        self.nested += 1
-        return False
+    def begun(self, step: _WatchedStep) -> _Thread | None:
+        """The thread that the step counts for; none where it is inside another."""
+        thread = self._this.thread
+        if thread.inside is not None:
+            self.nested += 1
+            return None
+        thread.inside = step
+        self._open.add(step)
+        return thread
 
-    def ended(self, step: _WatchedStep, end_ns: int, error: BaseException | None) -> None:
-        """Keep it, unless the window is over."""
-        ident, thread = step.ident, step.thread
-        if self._open.pop(ident, None) is not None:
-            from_ns = self._ended_ns.get(ident, self._begin_ns)
-            failed = None if error is None else in_words(error)
-            self._add(Taken(from_ns, step.begin_ns, end_ns, thread, failed, True), ident)
+    def ended(self, step: _WatchedStep, of: _Thread, end_ns: int, error: BaseException | None) -> None:
+        """Keep it, unless the window is over; it may end in another thread than it has begun in."""
+        of.inside = None
+        self._open.discard(step)
+        failed = None if error is None else in_words(error)
+        self._add(Taken(self._from_ns(of), step.begin_ns, end_ns, step.native, failed, True), of)
 
     def close(self, end_ns: int) -> list[Taken]:
         """No more of them; what is still open ends with the window."""
         with self._lock:
             self._is_over = True
-        left, self._open = self._open, {}
-        for ident, step in list(left.items()):
-            from_ns = self._ended_ns.get(ident, self._begin_ns)
-            if step.begin_ns < end_ns:
-                self._taken.append(Taken(from_ns, step.begin_ns, end_ns, step.thread, None, False))
+        left, self._open = self._open, set()
+        for step in list(left):
+            of = step.of
+            if of is not None and step.begin_ns < end_ns:
+                self._taken.append(Taken(self._from_ns(of), step.begin_ns, end_ns, step.native, None, False))
         return sorted(self._taken, key=lambda taken: taken.end_ns)
 
-    def _add(self, taken: Taken, ident: int) -> None:
+    def _from_ns(self, of: _Thread) -> int:
+        return self._begin_ns if of.ended_ns is None else of.ended_ns
+
+    def _add(self, taken: Taken, of: _Thread) -> None:
         with self._lock:
             if self._is_over:
                 return
             self._taken.append(taken)
-            self._ended_ns[ident] = taken.end_ns
+            of.ended_ns = taken.end_ns
             self._is_over = len(self._taken) >= self._most
             is_full = self._is_over
         if is_full:
@@ -169,22 +212,22 @@ class WatchedSteps:
 class _WatchedStep:
     """One step; where it is inside another it does nothing."""
 
-    __slots__ = ("_counts", "_steps", "begin_ns", "ident", "thread")
+    __slots__ = ("_steps", "begin_ns", "native", "of")
 
     def __init__(self, steps: WatchedSteps) -> None:
         self._steps = steps
-        self._counts = False
-        self.ident = self.thread = self.begin_ns = 0
+        self.of: _Thread | None = None
+        """The thread that it counts for, while it is open."""
+        self.native = self.begin_ns = 0
 
     def __enter__(self) -> None:
-        self.ident, self.thread = get_ident(), get_native_id()
-        self.begin_ns = perf_counter_ns()
-        self._counts = self._steps.begun(self)
+        self.native, self.begin_ns = get_native_id(), perf_counter_ns()
+        self.of = self._steps.begun(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._counts:
-            self._counts = False
-            self._steps.ended(self, perf_counter_ns(), error)
+        of, self.of = self.of, None
+        if of is not None:
+            self._steps.ended(self, of, perf_counter_ns(), error)
 
 
 def in_words(error: BaseException) -> str:

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 MOST_GROUPS = 50
 # Of what a call did, the first that holds.
 KINDS: tuple[SurpriseKind, ...] = ("d2h", "blocking copy", "wait", "allocation")
+# So many times as long as it usually is from look to look, a call was looked at.
+_SURELY = 4
 NOT_SEEN = "too short for a sample of its line"
-NOT_SAMPLED = "lines were not sampled"
+NO_LINE = "no line of yours was seen in it"
+NONE_SEEN = "no line of yours was seen in the window"
 
 
 def surprises(window: Window, gathered: Gathered, periods: Periods, ranges: Ranges) -> tuple[Surprise, ...]:
@@ -48,13 +51,13 @@ def surprises(window: Window, gathered: Gathered, periods: Periods, ranges: Rang
     counts = np.bincount(place, minlength=len(found))
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
-    missing: Fact[str] = unknown(NOT_SEEN if window.seen else NOT_SAMPLED)
+    looked = np.bincount(place, weights=_looked_at(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
     order = np.argsort(-seconds, kind="stable")[:MOST_GROUPS]
     return tuple(
         Surprise(
             what=KINDS[int(found[row, 0])],
             call=gathered.names[int(found[row, 1])],
-            line=missing if found[row, 2] < 0 else Fact(lines[int(found[row, 2])]),
+            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, looked[row])),
             range=None if found[row, 3] < 0 else ranges.names[int(found[row, 3])][0],
             count=int(counts[row]),
             seconds=float(seconds[row]),
@@ -105,6 +108,24 @@ def _kinds(gathered: Gathered, fetched: NDArray[np.float64]) -> Column:
         named(calls, names, is_allocation),
     )
     return np.select(tests, range(len(KINDS)), default=-1).astype(np.int64)
+
+
+def _looked_at(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
+    """Whether the program was looked at during each call: all threads are looked at together, and at short intervals.
+
+    A look that met no line of the user's in any thread has left nothing.
+    """
+    looks = np.unique(np.array([seen.at_ns for seen in window.seen], np.int64))
+    every_ns = float(np.median(np.diff(looks))) if len(looks) > 1 else np.inf
+    met = np.searchsorted(looks, end_ns, side="right") > np.searchsorted(looks, begin_ns)
+    found: NDArray[np.bool_] = met | (end_ns - begin_ns > _SURELY * every_ns)
+    return found
+
+
+def _why_no_line(window: Window, looked_at: float) -> str:
+    if not window.seen:
+        return NONE_SEEN
+    return NO_LINE if looked_at else NOT_SEEN
 
 
 def _lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> tuple[list[str], Column]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyxfer.model import Fact, unknown
-from pyxfer.model_watch import BoundBy, Degree, Parts, Verdict
+from pyxfer.model_watch import BoundBy, Degree, Parts, StepPartName, Verdict
 from pyxfer.units import format_percent, format_seconds
 
 BOUND = 0.20
@@ -11,10 +11,10 @@ MODERATELY = 0.05
 _DEGREES: dict[bool, Degree] = {True: "", False: "moderately"}
 
 
-def verdict(parts: Parts, stepped: bool, unseen: str | None) -> Verdict:
+def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = False) -> Verdict:
     """Input first, then what is fetched back, then the host; else the device has enough to do."""
     if unseen is not None:
-        return _unseen(parts, unseen)
+        return _unseen(parts, unseen, "No GPU was watched" if no_gpu else "What the device did was not recorded")
     if parts.period_s <= 0:
         text = "The window has no length, so there is nothing to be bound by."
         return Verdict("unknown", "", unknown("the window has no length"), text, ())
@@ -27,10 +27,10 @@ def verdict(parts: Parts, stepped: bool, unseen: str | None) -> Verdict:
     if idle > BOUND:
         text = f"The device has nothing to do for {format_percent(idle)} of {_of(stepped)}"
         text += ", and input is not why." if parts.input_s is not None else "."
-        return Verdict("host", "", Fact(idle), _bound("the host", "", text, stepped), _idle_evidence(parts))
+        return Verdict("host", "", Fact(idle), _bound("the host", "", text, stepped), _lines(parts, "host", "idle"))
     work = parts.share("kernels", "other copies")
     text = f"The device computes for {format_percent(work)} of {_of(stepped)}."
-    return Verdict("device", "", Fact(work), _bound("the device", "", text, stepped), (_line(parts, "kernels"),))
+    return Verdict("device", "", Fact(work), _bound("the device", "", text, stepped), _lines(parts, "kernels"))
 
 
 def _input(parts: Parts, share: float, stepped: bool) -> Verdict:
@@ -42,20 +42,19 @@ def _input(parts: Parts, share: float, stepped: bool) -> Verdict:
         text = f"The device waits for input for {format_percent(share)} of the step, most of it {mostly}."
     else:
         text = f"The device does nothing but receive input for {format_percent(share)} of {_of(stepped)}."
-    evidence = [_line(parts, name) for name in ("input", "h2d") if name == "h2d" or parts.input_s is not None]
-    return Verdict(by, degree, Fact(share), _bound("its input", degree, text, stepped), tuple(evidence))
+    return Verdict(by, degree, Fact(share), _bound("its input", degree, text, stepped), _lines(parts, "input", "h2d"))
 
 
 def _output(parts: Parts, stepped: bool) -> Verdict:
     share = parts.share("d2h")
     degree = _DEGREES[share > BOUND]
     text = f"The device does nothing but send results back for {format_percent(share)} of {_of(stepped)}."
-    evidence = (_line(parts, "d2h"),)
-    return Verdict("output", degree, Fact(share), _bound("what it fetches back", degree, text, stepped), evidence)
+    bound = _bound("what it fetches back", degree, text, stepped)
+    return Verdict("output", degree, Fact(share), bound, _lines(parts, "d2h"))
 
 
-def _unseen(parts: Parts, reason: str) -> Verdict:
-    text = "What the device did was not recorded, so it cannot be told what the program is bound by."
+def _unseen(parts: Parts, reason: str, what: str) -> Verdict:
+    text = f"{what}, so it cannot be told what the program is bound by."
     evidence: tuple[str, ...] = ()
     if parts.input_s is not None and parts.period_s > 0:
         share = format_percent(parts.input_s / parts.period_s)
@@ -66,12 +65,8 @@ def _unseen(parts: Parts, reason: str) -> Verdict:
     return Verdict("unknown", "", unknown(reason), text, evidence)
 
 
-def _idle_evidence(parts: Parts) -> tuple[str, ...]:
-    return _line(parts, "host"), _line(parts, "idle")
-
-
-_MEANINGS = {
-    "kernels": "a kernel runs",
+_MEANINGS: dict[StepPartName, str] = {
+    "kernels": "a kernel runs, or memory is being set",
     "input": "the device does nothing while the host is between steps",
     "h2d": "copies to the device are under way and no kernel runs",
     "d2h": "copies to the host are under way and no kernel runs",
@@ -80,10 +75,14 @@ _MEANINGS = {
 }
 
 
-def _line(parts: Parts, name: str) -> str:
-    seconds = dict[str, float](parts.named()).get(name, 0.0)
-    share = format_percent(seconds / parts.period_s)
-    return f"{name} {format_seconds(seconds)} of {format_seconds(parts.period_s)} ({share}): {_MEANINGS[name]}"
+def _lines(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
+    """The figures of these parts; one that took no time is no evidence."""
+    whole, known = format_seconds(parts.period_s), dict(parts.named())
+    return tuple(
+        f"{name} {format_seconds(known[name])} of {whole} ({format_percent(parts.share(name))}): {_MEANINGS[name]}"
+        for name in names
+        if known.get(name)
+    )
 
 
 def _bound(what: str, degree: Degree, text: str, stepped: bool) -> str:

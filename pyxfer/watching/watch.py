@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 from types import TracebackType
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyxfer.errors import UsageError
 from pyxfer.watching.order import DEFAULT_CAPACITY, MEASURED, Order, checked_ceilings, make_order
-from pyxfer.watching.session import Session
+from pyxfer.watching.session import WANTED_ENDINGS, Session
 from pyxfer.watching.signals import SignalSwitch, numbered, tell
 from pyxfer.watching.steps_taken import StepContext
 
@@ -44,7 +43,7 @@ class Watch:
         if kind is None:
             self._session.stop()
         else:
-            self._session.stop("failed" if issubclass(kind, Exception) else "ended")
+            self._session.stop("ended" if issubclass(kind, WANTED_ENDINGS) else "failed")
 
     def start(self) -> None:
         """Begin: the window opens when the steps to skip have been taken.
@@ -60,7 +59,10 @@ class Watch:
         self._session.stop()
 
     def step(self) -> StepContext:
-        """One step of the program: `with w.step(): train(batch)`. What lies between two steps counts as their input."""
+        """One step of the program: `with w.step(): train(batch)`. What lies between two steps counts as their input.
+
+        Call it for every step anew: what it gives belongs to the part of the watch in which it was called.
+        """
         return self._session.steps.step()
 
     def on_signal(self, number: int = signal.SIGUSR1, *, save_to: Path | None = None) -> None:
@@ -120,9 +122,10 @@ class Watch:
             UsageError: there is no window yet, or the file cannot be written.
 
         """
+        from pyxfer.watching.capacity import within_capacity
         from pyxfer.watching.chrome import write_chrome_trace
 
-        write_chrome_trace(self._window(), path)
+        write_chrome_trace(within_capacity(self._window()), path)
 
     def _window(self) -> Window:
         session = self._session
@@ -178,9 +181,6 @@ def watch(
 
 
 def _as_text(watched: Watched, columns: int) -> str:
-    from pyxfer.report.terminal import Page
-    from pyxfer.report.watch_page import print_watch
+    from pyxfer.report.watch_page import watch_text
 
-    text = io.StringIO()
-    print_watch(watched, Page(text, columns))
-    return text.getvalue()
+    return watch_text(watched, columns)

@@ -154,7 +154,7 @@ class Bench:
         if available is not None and wanted > available:
             raise UsageError(
                 f"Transfers of {format_size(largest)} need some {format_size(wanted)} of host memory for sources, "
-                f"and {format_size(available)} is free. Ask for smaller --sizes or --batches."
+                f"and {format_size(available)} is free. Ask for smaller sizes or batches."
             )
 
     def _prepare(self, send: Send, marker: Marker) -> None:

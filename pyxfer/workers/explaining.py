@@ -15,6 +15,7 @@ from pyxfer.raw.session import run_ways
 from pyxfer.raw.ways import DIRECTIONS, RouteStatus, known_word
 from pyxfer.routes.base import Framework, Route
 from pyxfer.routes.place import IMAGE_BYTES
+from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.routes.registry import all_names, load_framework
 from pyxfer.sampling.progress import OnProgress, SaveTo
 from pyxfer.units import format_size, parse_size
@@ -139,6 +140,11 @@ def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
     """The route of this name, of a framework, of the user's or raw."""
     if not isinstance(name, str):
         raise UsageError(f"A route is named by text, such as torch.to; got {name!r}.")
+    if name == HOST_COPY.name:
+        raise UsageError(
+            f"{name} is the copy in host memory that ingest routes are held against, and cannot be explained alone. "
+            "Explain one of them, such as tf.ingest: it runs beside it."
+        )
     frameworks = [load_framework(each) for each in all_names()]
     for framework in frameworks:
         for route in framework.routes:

@@ -14,6 +14,7 @@ from pyxfer.machine.link import read_link
 from pyxfer.machine.numa import device_node
 from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run, Tracing, Worker, unknown
 from pyxfer.model import Ending as RunEnding
+from pyxfer.model_trace import UNTRACED
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.assemble import NO_TRIAL
 from pyxfer.raw.circumstances import circumstances
@@ -177,10 +178,12 @@ class Session:
         missing = self._missing(framework, task, task.routes, outcome)
         told = {(row.route, row.nbytes): row for row in outcome.measurements}
         raw = [row for row in outcome.measurements if row.nature is None and task.routes]
-        ended = outcome.ended != "complete"
         kept = [told.get((row.route, row.nbytes), row) for row in missing]
+        if outcome.ended == "complete":
+            return [*raw, *kept]
         pairs = zip(kept, missing, strict=True)
-        return [*raw, *(late if ended and row.rate.reason == NO_TRIAL else row for row, late in pairs)]
+        routes = [late if row.rate.reason == NO_TRIAL else _told_of_end(row, outcome) for row, late in pairs]
+        return [*(_without_trial(row, _why_missing(outcome)) for row in raw), *routes]
 
     def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
         """Of a route that a worker has not survived: what it had measured before at other sizes, and why no more."""
@@ -214,7 +217,7 @@ class Session:
 
     def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
         """A row for everything that a worker did not come to tell of."""
-        why = outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
+        why = _why_missing(outcome)
         assembler = RouteAssembler(
             task.worker, framework.name, self._link, task.precision, task.budget_s, task.workload
         )
@@ -242,6 +245,28 @@ class Session:
             published=published_for(request.workload, request.names),
             tracing=_tracing(self._workers),
         )
+
+
+def _why_missing(outcome: Outcome) -> str:
+    """Why a worker has not told of everything."""
+    return outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
+
+
+def _without_trial(row: Measurement, why: str) -> Measurement:
+    """A raw row that had no trial yet when its worker ended, which is not for want of a budget."""
+    if row.rate.reason != NO_TRIAL:
+        return row
+    return msgspec.structs.replace(row, rate=unknown(why), peak_share=unknown(why), ceiling_share=unknown(why))
+
+
+def _told_of_end(row: Measurement, outcome: Outcome) -> Measurement:
+    """The row whose traced trial its worker has not survived says so in the place of what was to be found out."""
+    mark = outcome.guilty
+    if mark is None or not _was_traced(outcome) or (row.route, row.nbytes) != (mark.route, mark.nbytes):
+        return row
+    why = f"its worker ended while it was traced: {outcome.how or outcome.ended}"
+    dma = unknown(why) if row.dma.reason == UNTRACED else row.dma
+    return msgspec.structs.replace(row, dma=dma, breakdown=unknown(why))
 
 
 def _was_traced(outcome: Outcome) -> bool:

@@ -72,6 +72,8 @@ class Outcome:
     remarks: tuple[Remark, ...] = ()
     log: tuple[str, ...] = ()
     guilty: Mark | None = None
+    how: str | None = None
+    """The reason, without the step that was under way."""
     duration_s: float = 0.0
     tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_COME_TO))
 
@@ -211,6 +213,7 @@ class Supervisor:
     def _blame(self) -> None:
         """Name the step, where the end was not asked for."""
         outcome = self._outcome
+        outcome.how = outcome.reason
         if outcome.ended not in ("crashed", "hung") or outcome.reason is None:
             return
         if outcome.guilty is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer.model import Fact, unknown
+from pyxfer.model_trace import NOT_ASKED
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.raw.traced import Ceilings, ceiling_seconds, way_candidate
 from pyxfer.tracing import phase
@@ -39,8 +40,8 @@ def trace_worker(
     ]
     if not task.trace:
         for each in candidates:
-            each.give_up(phase.NOT_ASKED, False)
-        send(Tracer(unknown(phase.NOT_ASKED)))
+            each.give_up(NOT_ASKED, False)
+        send(Tracer(unknown(NOT_ASKED)))
         return
     send(Doing("tracing", 1.0, ""))
     phase.trace_candidates(

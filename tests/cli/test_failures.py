@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from explain_samples import make_explain_run, make_explained
+from framework_samples import make_aliased
 from pages import Terminal
-from samples import make_measurement, make_missing, make_run
+from samples import make_measurement, make_missing, make_parameters, make_run
 
 from pyxfer import model
 from pyxfer.cli.failures import as_exit_codes, end_as, say, why_invalid
@@ -22,7 +24,7 @@ from pyxfer.errors import (
     PyxferError,
     UsageError,
 )
-from pyxfer.model import Fact, Trial
+from pyxfer.model import Fact, Trial, unknown
 
 NO_DRIVER = (
     100,
@@ -108,6 +110,7 @@ ALL_INVALID = tuple(Trial(round=i, elapsed_s=1e-3, invalid="the gate timed out")
         (make_run(measurements=(make_missing(),)), "nothing was measured"),
         (replaced(verified=Fact(False)), "contents differ"),
         (make_run(measurements=(make_missing(trials=ALL_INVALID),)), "not one trial was valid"),
+        (make_explain_run(make_explained(rate=unknown("elided"))), "tf.function has no bandwidth: elided"),
     ],
 )
 def test_a_run_that_must_not_be_believed_ends_with_4_and_says_why(
@@ -121,6 +124,13 @@ def test_a_run_that_must_not_be_believed_ends_with_4_and_says_why(
 def test_a_run_with_gaps_that_have_reasons_is_valid() -> None:
     assert why_invalid(make_run()) == ""
     end_as(make_run())
+
+
+def test_an_explained_route_that_copies_nothing_is_valid_without_a_bandwidth() -> None:
+    aliased = make_aliased("tensorflow", "tf.ingest-dlpack", 1 << 20)
+    others = make_explain_run().measurements
+    parameters = make_parameters(explained=aliased.route, directions=("ingest",), sizes_bytes=(1 << 20,))
+    assert why_invalid(make_explain_run(measurements=(*others, aliased), parameters=parameters)) == ""
 
 
 def test_an_interrupted_run_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from command_line import in_terminal, interrupt_when, pyxfer
+from command_line import in_terminal, interrupt_when, pyxfer, shell
 from pages import line_with
 
 from pyxfer import documents
@@ -19,18 +19,18 @@ QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB",
 def test_a_raw_route_is_explained_from_the_headline_to_the_advice() -> None:
     result = pyxfer(*QUICK, PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
-    assert line_with(result.stdout, "raw.pageable-memcpy, to the GPU, 1 MiB: ")
+    assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
     assert line_with(result.stdout, "the copy, at the ceiling's speed")
     assert line_with(result.stdout, "copied", "1 copy of 1 MiB from pageable memory in ")
     assert "Clocks\n" in result.stdout
-    assert "Faster here, measured in the same rounds\n" in result.stdout
+    assert "Faster here, measured in the same run\n" in result.stdout
     assert "This is host memory, not a PCIe link" in result.stdout
     assert "\x1b" not in result.stdout
 
 
 def test_the_other_direction_is_asked_for() -> None:
     result = pyxfer(*QUICK, "--direction", "d2h", PYXFER_HOSTRT=LINK)
-    assert "raw.pageable-memcpy, from the GPU, 1 MiB: " in result.stdout
+    assert "raw.pageable-memcpy, d2h over host memory, 1 MiB: " in result.stdout
     assert line_with(result.stdout, "copied", "to pageable memory")
 
 
@@ -73,8 +73,23 @@ def test_what_cannot_be_explained_is_refused_with_2(arguments: tuple[str, ...], 
 def test_without_a_gpu_a_frameworks_route_says_why_and_nothing_is_valid() -> None:
     result = pyxfer("explain", "torch.to", "--size", "64KiB", "--budget", "1s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 4
-    assert "torch.to, to the GPU, 64 KiB: no bandwidth: " in result.stdout
+    assert "torch.to, h2d over host memory, 64 KiB: no bandwidth: " in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_the_sentence_that_speaks_of_the_page_above_it_comes_after_it() -> None:
+    asked = "pyxfer explain torch.to --size 64KiB --budget 1s 2>&1 | cat"
+    lines = shell(asked, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
+    assert lines[-1] == "pyxfer: nothing was measured, for the reasons above"
+
+
+def test_the_markdown_has_the_parts_that_the_csv_does_not_promise(tmp_path: Path) -> None:
+    path = tmp_path / "run.md"
+    assert pyxfer(*QUICK, "--export-md", str(path), PYXFER_HOSTRT=LINK).returncode == 0
+    text = path.read_text()
+    assert "### Where the time of raw.pageable-memcpy goes\n" in text
+    assert line_with(text, "| copying |")
+    assert "all figures" not in pyxfer("explain", "--help", COLUMNS="200").stdout
 
 
 def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) -> None:

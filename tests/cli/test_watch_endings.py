@@ -27,6 +27,7 @@ def script(tmp_path: Path) -> Script:
         ("sys.exit('said')", 1, "complete"),
         ("raise ValueError('its own')", 1, "failed"),
         ("raise SystemExit", 0, "complete"),
+        ("raise BaseException", 1, "failed"),
     ],
 )
 def test_a_script_that_ends_in_an_ordinary_way_is_told_of_and_keeps_its_code(

@@ -73,11 +73,19 @@ def test_a_script_that_ends_before_its_window_opens_is_told_of_in_a_sentence(scr
     assert "nothing was watched: the script ended within the 60.0 s that were to be skipped" in words
 
 
+@pytest.mark.parametrize("lasts_s", [0.1 + 0.002 * number for number in range(5)])
+def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, lasts_s: float) -> None:
+    result = script.run(f"import sys, time\ntime.sleep({lasts_s})\nsys.exit(3)", "--skip", "100ms")
+    assert result.returncode == 3, result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_a_script_that_takes_no_steps_of_pytorch_is_told_of_in_a_sentence(script: Script) -> None:
     result = script.run("pass", "--skip", "5", "--steps", "3")
     assert result.returncode == 0
     words = " ".join(result.stderr.split())
     assert "the window never opened: 0 steps were taken, and 5 were to be skipped" in words
+    assert "steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s" in words
 
 
 def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script) -> None:
@@ -92,7 +100,9 @@ def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script
     """
     result = script.run(text, "--export-json", script.report.name)
     assert (result.returncode, result.stdout) == (0, "['h2d']\n"), result.stderr
-    assert copied(Watched.load(script.report)) == {"d2h": 64 << 10}
+    told = Watched.load(script.report)
+    assert (copied(told), told.ended) == ({"d2h": 64 << 10}, "ended")
+    assert "gave-way" in {remark.code for remark in told.remarks}
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,7 @@ def test_what_fits_is_not_refused(engine: Engine) -> None:
 
 
 def test_more_than_the_machine_has_is_refused_before_anything_is_allocated(engine: Engine) -> None:
-    with pytest.raises(
-        UsageError, match=r"Copies of 16 TiB need .* of host memory, several buffers .* smaller --sizes"
-    ):
+    with pytest.raises(UsageError, match=r"Copies of 16 TiB need .* of host memory, several buffers .* smaller sizes"):
         check_room(engine, 0, ["pinned"], 1 << 44, CACHE)
     assert testing.calls() == {}
 
@@ -161,7 +159,7 @@ def test_the_refusal_says_how_much_is_wanted_and_how_much_there_is(
     # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.
     assert str(caught.value) == (
         "Copies of 1 GiB need 10 GiB of host memory, several buffers of that size, and 4 GiB is free. "
-        "Ask for smaller --sizes, or fewer kinds of --memory."
+        "Ask for smaller sizes, or for fewer kinds of memory."
     )
 
 

@@ -83,6 +83,13 @@ def test_a_run_ends_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s:
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
+def test_what_had_no_trial_yet_was_interrupted_and_not_short_of_a_budget(tmp_path: Path) -> None:
+    interrupted(RUN, 0.2, tmp_path, SLOW)
+    rows = Run.load(tmp_path / "run.json").measurements
+    reasons = {row.rate.reason for row in rows if not row.trials and row.rate.value is None}
+    assert reasons == {"the run was interrupted before its first trial"}
+
+
 def test_what_was_measured_until_then_is_in_the_file(tmp_path: Path) -> None:
     interrupted(RUN, 4.0, tmp_path, SLOW)
     assert any(row.trials for row in Run.load(tmp_path / "run.json").measurements)

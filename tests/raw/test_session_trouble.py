@@ -76,6 +76,7 @@ class Ended:
             said += [self.run.failure or "", *(remark.text for remark in self.run.remarks)]
             said += [reason or "" for row in rows for reason in (row.rate.reason, row.verified.reason)]
             said += [remark.text for row in rows for remark in row.remarks]
+            said += [row.dma.reason or "" for row in rows]
         return said
 
     def says(self, text: str) -> bool:

@@ -6,7 +6,7 @@ import msgspec
 from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, SCRIPT, make_run
 
-from pyxfer import model
+from pyxfer import model, model_trace
 from pyxfer.report.notes import gather, sizes_text
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
@@ -95,6 +95,29 @@ def test_wrong_contents_are_marked_beside_any_other_remark() -> None:
     marks, notes = gather(changed(run, (0, wrong)))
     assert marks[0] == "ab"
     assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
+
+
+def traced(run: model.Run, reason: str) -> model.Run:
+    """With a first row of which nothing is known but its time, for this reason."""
+    row = msgspec.structs.replace(run.measurements[0], dma=model.unknown(reason), breakdown=model.unknown(reason))
+    tracing = model.Fact(model.Tracing("libcupti.so.12", 28))
+    return msgspec.structs.replace(changed(run, (0, row)), tracing=tracing)
+
+
+def test_a_figure_whose_records_were_lost_is_marked() -> None:
+    marks, notes = gather(traced(small_run(), "15 of the device's records were lost"))
+    assert marks == ("a", *[""] * 7)
+    assert notes[0].text == "h2d pinned at 4 KiB: 15 of the device's records were lost"
+
+
+def test_a_figure_that_was_not_traced_for_want_of_time_is_not() -> None:
+    for reason in (model_trace.OUT_OF_TIME, model_trace.UNTRACED, model_trace.OF_SIDES, model_trace.NOT_TRACED):
+        assert gather(traced(small_run(), reason))[1] == ()
+
+
+def test_without_a_tracer_no_single_figure_is_marked() -> None:
+    run = traced(small_run(), "trace: unavailable: no library")
+    assert gather(msgspec.structs.replace(run, tracing=model.unknown("trace: unavailable: no library")))[1] == ()
 
 
 def test_modes_are_named_where_there_are_several() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from samples import make_device, make_link
 
 from pyxfer.model import Fact, LinkState, Remark, unknown
-from pyxfer.report.text import clean, device_text, fact_text, link_text, remark_text
+from pyxfer.report.text import capitalised, clean, device_text, fact_text, link_text, reason_text, remark_text, sentence
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,24 @@ def test_host_memory_is_never_told_as_a_device() -> None:
 )
 def test_a_remark_says_what_would_change_it(remark: Remark, text: str) -> None:
     assert remark_text(remark) == text
+
+
+def test_a_reason_keeps_the_cure_at_its_end() -> None:
+    reason = f"the tracer was refused {'by the driver ' * 40}: run it as root"
+    assert reason_text(reason) == reason
+    assert reason_text(None) == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("the run ended", "The run ended."),
+        ("trace: unavailable.", "Trace: unavailable."),
+        ("was it cut off...", "Was it cut off..."),
+        ("libcupti.so is not there", "libcupti.so is not there."),
+        ("cudaMalloc failed", "cudaMalloc failed."),
+    ],
+)
+def test_a_line_of_its_own_is_a_sentence_and_leaves_names_alone(text: str, line: str) -> None:
+    assert sentence(text) == line
+    assert capitalised(text) == line[: len(text)]

@@ -60,7 +60,7 @@ def test_the_parts_have_their_share_and_a_bar_begun_where_the_one_before_ends() 
     lines = page_of(make_watched()).splitlines()
     bars = [line for line in lines if re.search(r" % +#+$", line)]
     assert [line.split("  ")[0] for line in bars] == [
-        *("kernels", "copies to the device", "copies to the host"),
+        *("kernels and sets", "copies to the device", "copies to the host"),
         *("input being made", "waiting, device idle", "host, device idle"),
     ]
     assert bars[1].index("#") >= bars[0].rindex("#")

@@ -51,9 +51,9 @@ def kernel(start_us: float, end_us: float) -> Any:
     return record(Kind.KERNEL, start_us, end_us)
 
 
-def capture(*records: Any, dropped: dict[str, int] | None = None, error_ns: int = 0) -> Capture:
+def capture(*records: Any, dropped: dict[str, int] | None = None, error_ns: int = 0, drift_ns: int = 0) -> Capture:
     """All of them as one table."""
-    return Capture(np.concatenate([no_records(), *records]), ("",), dropped or {}, Clock(error_ns, 0))
+    return Capture(np.concatenate([no_records(), *records]), ("",), dropped or {}, Clock(error_ns, drift_ns))
 
 
 def traced(

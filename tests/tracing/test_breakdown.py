@@ -151,6 +151,18 @@ def test_a_short_copy_may_be_as_far_out_as_the_clocks_are_uncertain() -> None:
     assert break_down(traced(copy(-0.5, 0.5), error_ns=400), CEILING_S, MIB).value is None
 
 
+def test_clocks_that_move_against_each_other_leave_it_unknown() -> None:
+    assert break_down(traced(copy(0, 900), drift_ns=20_000), CEILING_S, MIB).value is not None
+    assert break_down(traced(copy(0, 900), drift_ns=50_000), CEILING_S, MIB).reason == (
+        "the clocks of host and device disagree: they moved by 50.0 us against each other while it was traced"
+    )
+
+
+def test_clocks_may_seem_to_move_by_as_much_as_comparing_them_is_uncertain() -> None:
+    assert break_down(traced(copy(0, 10), elapsed_us=10, drift_ns=2000, error_ns=900), CEILING_S, MIB).value is not None
+    assert break_down(traced(copy(0, 10), elapsed_us=10, drift_ns=2001, error_ns=900), CEILING_S, MIB).value is None
+
+
 def test_a_copy_without_times_leaves_it_unknown() -> None:
     assert break_down(traced(copy(None, None)), CEILING_S, MIB).reason == "the device gave no time for its copies"
 
@@ -168,13 +180,22 @@ def test_the_row_has_the_trial_that_stands_in_the_middle() -> None:
     assert chosen.trials == 3
 
 
-def test_trials_that_say_nothing_are_left_out_of_it() -> None:
+def test_trials_that_say_nothing_are_left_out_of_it_and_counted() -> None:
     lost = break_down(traced(dropped={"calls": 1}), CEILING_S, MIB)
     known = break_down(traced(copy(0, 10)), CEILING_S, MIB)
     chosen = middle([lost, known]).value
     assert chosen is not None
-    assert chosen.trials == 1
+    assert (chosen.trials, chosen.left_out) == (1, 1)
     assert middle([lost, lost]) == lost
+
+
+def test_where_most_trials_say_nothing_one_does_not_speak_for_them() -> None:
+    apart = break_down(traced(copy(950, 1050)), CEILING_S, MIB)
+    known = break_down(traced(copy(0, 10)), CEILING_S, MIB)
+    assert middle([apart, known, apart]).reason == (
+        "2 of 3 traced trials cannot be broken down: 50 % of the copying lies outside of the trial: it copies ahead or "
+        "later, or the clocks of host and device disagree"
+    )
 
 
 _moments = st.integers(-200, 1200)

@@ -33,31 +33,44 @@ def test_what_is_as_it_should_be_has_nothing_to_say() -> None:
 
 
 def test_nothing_that_crossed_gets_no_bandwidth() -> None:
-    assert findings((), ()).elided == "elided: nothing crossed the link, and 1048576 bytes had to"
+    assert findings((), ()).elided == "elided: nothing crossed the link, where 1 MiB had to"
 
 
 def test_one_trial_that_sent_nothing_is_enough() -> None:
     found = findings(copy(0, 900), (), ())
-    assert found.elided == "elided: nothing crossed the link in 2 of 3 traced trials, and 1048576 bytes had to"
+    assert found.elided == "elided: in 2 of 3 traced trials nothing crossed the link, where 1 MiB had to"
 
 
-def test_a_part_that_crossed_is_told_with_both_numbers() -> None:
-    assert findings(copy(0, 900, MIB - 1)).elided == "elided: 1048575 of 1048576 bytes crossed the link"
+def test_a_part_that_crossed_is_told_with_both_sizes() -> None:
+    assert findings(copy(0, 900, 3 << 18)).elided == "elided: only 768 KiB of 1 MiB crossed the link"
+
+
+def test_sizes_that_only_differ_in_their_last_bytes_are_told_in_bytes() -> None:
+    expected = Expected(5_000_001)
+    found = findings(copy(0, 900, 5_000_000), expected=expected)
+    assert found.elided == "elided: only 5000000 of 5000001 bytes crossed the link"
 
 
 @pytest.mark.parametrize(("part", "words"), [(2, "halved it"), (4, "made it a quarter"), (8, "made it an eighth")])
 def test_contents_that_arrived_right_with_fewer_bytes_were_converted_on_the_host(part: int, words: str) -> None:
-    found = findings(copy(0, 900, MIB // part))
+    found = findings(copy(0, 900, MIB // part), copy(0, 900, MIB // part))
     assert found.elided == (
-        f"elided: {MIB // part} of {MIB} bytes crossed the link: a conversion on the host {words} before the copy"
+        f"elided: only {1024 // part} KiB of 1 MiB crossed the link: a conversion on the host {words} before the copy"
     )
+
+
+@pytest.mark.parametrize("first", [MIB, MIB // 2])
+def test_what_sends_fewer_bytes_only_later_is_a_cache_and_no_conversion(first: int) -> None:
+    found = findings(copy(0, 900, first), copy(0, 900, MIB // 4), copy(0, 900, MIB // 4))
+    seldom = "in 2 of 3 traced trials " if first == MIB else ""
+    assert found.elided == f"elided: {seldom}only 256 KiB of 1 MiB crossed the link"
 
 
 @pytest.mark.parametrize("verified", [True, False])
 def test_any_other_part_is_explained_by_nothing(verified: bool) -> None:
-    part = MIB // 3 if verified else MIB // 2
+    part, words = (3 << 18, "768 KiB") if verified else (MIB // 2, "512 KiB")
     assert findings(copy(0, 900, part), expected=Expected(MIB, verified=verified)).elided == (
-        f"elided: {part} of {MIB} bytes crossed the link"
+        f"elided: only {words} of 1 MiB crossed the link"
     )
 
 
@@ -77,6 +90,40 @@ def test_more_bytes_have_the_factor_that_was_measured() -> None:
     assert remark(found, "inflated").text == (
         "4 times the bytes cross the link, by the device's records; the bandwidth counts those that were asked for"
     )
+
+
+CONVERT, ONCE = "convert on the GPU, after the copy", "send them once, or convert on the GPU, after the copy"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "inflation", "fix"),
+    [
+        ((MIB, MIB, MIB), 1.0, ONCE),
+        ((MIB, MIB, MIB), 3.0, CONVERT),
+        ((3 * MIB,), 1.0, CONVERT),
+        ((MIB, MIB // 2), 1.0, CONVERT),
+    ],
+)
+def test_the_same_bytes_several_times_over_are_to_be_sent_once(
+    sizes: tuple[int, ...], inflation: float, fix: str
+) -> None:
+    sent = tuple(copy(100 * number, 100 * number + 100, nbytes) for number, nbytes in enumerate(sizes))
+    assert remark(findings(sent, expected=Expected(MIB, inflation=inflation)), "inflated").fix == fix
+
+
+AHEAD = copy(-200, -100)
+
+
+def test_copies_that_all_run_outside_of_the_trial_are_told() -> None:
+    found = findings(AHEAD, AHEAD, copy(0, 900))
+    assert remark(found, "outside").text == (
+        "its copies ran outside of the trial: it copies ahead or later, or the clocks of host and device disagree"
+    )
+
+
+def test_copies_that_mostly_run_inside_of_it_are_not() -> None:
+    assert findings(AHEAD, copy(0, 900), copy(0, 900)).remarks == ()
+    assert findings((), ()).remarks == ()
 
 
 def test_a_few_bytes_beside_the_data_inflate_nothing() -> None:
@@ -124,6 +171,12 @@ def test_without_a_traced_trial_it_is_said_why() -> None:
     )
 
 
+def test_a_failure_is_told_once_where_no_trial_was_traced() -> None:
+    found = Evidence(missing="its traced trial failed: no more", failed=True).findings(Expected(MIB), None)
+    assert found.dma.reason == "its traced trial failed: no more"
+    assert found.remarks == ()
+
+
 def test_a_failure_is_told_also_where_other_trials_were_traced() -> None:
     evidence = Evidence()
     evidence.add(traced(copy(0, 900)), None, MIB)
@@ -138,6 +191,16 @@ def test_lost_records_accuse_nobody() -> None:
     evidence.add(traced(dropped={"copies": 1}), None, MIB)
     found = evidence.findings(Expected(MIB), None)
     assert (found.elided, found.measured) == (None, False)
+
+
+def test_lost_records_are_counted_over_all_trials_everywhere() -> None:
+    evidence = Evidence()
+    for _ in range(3):
+        evidence.add(traced(dropped={"unknown": 5}), None, MIB)
+    found = evidence.findings(Expected(MIB), None)
+    lost = "15 of the device's records were lost, so"
+    assert found.dma.reason == f"{lost} what crossed the link is not known whole"
+    assert found.breakdown.reason == f"{lost} where the time went is not known"
 
 
 def test_what_stays_on_the_host_has_parts_and_no_copies() -> None:

@@ -160,3 +160,31 @@ def test_memory_is_summed_by_its_kind() -> None:
     (row,) = activity_of(analysed(make_window(script, 300))).allocated
     assert (row.memory, row.allocations, row.allocated_bytes) == ("device", 2, 6 * MIB)
     assert (row.releases, row.released_bytes) == (1, 2 * MIB)
+
+
+def test_a_long_call_without_a_line_was_not_too_short_for_a_look() -> None:
+    script = Script()
+    script.call("cudaStreamSynchronize", 10, 90)
+    (row,) = surprises(script, seen=(seen(50, "loader.py:7 in make", thread=LOADER),))
+    assert row.line.reason == "no line of yours was seen in it"
+
+
+def test_a_call_much_longer_than_the_time_between_two_looks_was_looked_at() -> None:
+    script = Script()
+    script.call("cudaStreamSynchronize", 10, 90)
+    looks = tuple(seen(at, "train.py:1 in before") for at in (1, 3, 5, 7))
+    (row,) = surprises(script, seen=looks)
+    assert row.line.reason == "no line of yours was seen in it"
+
+
+def test_a_call_between_two_looks_was_too_short() -> None:
+    script = Script()
+    script.call("cudaStreamSynchronize", 10, 12)
+    (row,) = surprises(script, seen=(seen(5, "train.py:1 in before"), seen(15, "train.py:2 in after")))
+    assert row.line.reason == "too short for a sample of its line"
+
+
+def test_where_no_line_was_seen_at_all_no_call_is_too_short() -> None:
+    script = Script()
+    script.call("cudaStreamSynchronize", 10, 90)
+    assert surprises(script)[0].line.reason == "no line of yours was seen in the window"

@@ -76,3 +76,8 @@ def test_without_records_nothing_is_claimed() -> None:
     verdict = analysed(make_window(None, 100, steps_at((0, 60, 100)))).verdict
     assert verdict.bound_by == "unknown"
     assert "whether the device was at work meanwhile is not known" in verdict.evidence[0]
+
+
+def test_a_part_that_took_no_time_is_no_evidence() -> None:
+    assert [line.split()[0] for line in verdict_of(30, kernels=70).evidence] == ["input"]
+    assert [line.split()[0] for line in verdict_of(0, kernels=70, host=30).evidence] == ["host"]

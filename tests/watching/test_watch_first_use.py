@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from watching.programs import TIMEOUT_S, environment
 
+from pyxfer.watching.first_use import FirstUse
 from pyxfer.watching.launch import NOTE, Launch, window_path
 from pyxfer.watching.order import Order
 from pyxfer.watching.stored import fetch
@@ -88,3 +90,26 @@ def test_a_script_that_does_not_use_it_is_not_watched_and_that_is_said(tmp_path:
 
 def test_a_library_is_named_to_nvtx_before_the_script_can_use_it(tmp_path: Path, driver: Path) -> None:
     assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
+
+
+def test_who_is_cancelled_does_not_call_back_and_who_is_calling_back_is_waited_for() -> None:
+    called = threading.Event()
+    early = FirstUse(60.0, called.set, needs_cuda=False)
+    early.start()
+    early.cancel()
+    assert not early.is_alive()
+    assert not called.is_set()
+
+    inside, go_on = threading.Event(), threading.Event()
+
+    def call() -> None:
+        inside.set()
+        go_on.wait(10)
+        called.set()
+
+    calling = FirstUse(0.0, call, needs_cuda=False)
+    calling.start()
+    assert inside.wait(10)
+    threading.Timer(0.1, go_on.set).start()
+    calling.cancel()
+    assert called.is_set()

@@ -81,6 +81,12 @@ def test_an_asynchronous_generator_is_refused_with_what_to_do(window: Ranges) ->
         mark("rows")(rows)
 
 
+@pytest.mark.parametrize("what", [7, "text", property(), dict], ids=lambda what: type(what).__name__)
+def test_what_is_no_function_cannot_be_marked(what: object) -> None:
+    with pytest.raises(UsageError, match=r"A mark decorates a function: @pyxfer\.mark\('decode'\) above its def"):
+        mark("decode")(what)  # type: ignore[type-var]
+
+
 def test_what_is_raised_inside_ends_the_range_and_goes_on(window: Ranges) -> None:
     with pytest.raises(ValueError, match="no"), mark("fails"):
         raise ValueError("no")

@@ -69,7 +69,7 @@ def test_what_waits_for_pytorch_finds_no_other_module_and_can_be_ended() -> None
     before = list(sys.meta_path)
     if OPTIMIZER in sys.modules:
         pytest.skip("PyTorch has been imported by other tests")
-    stop_waiting = count_optimizer_steps(lambda: None)
+    stop_waiting = count_optimizer_steps(lambda _: None)
     (waiting,) = [each for each in sys.meta_path if each not in before]
     assert waiting.find_spec("json", None) is None
     stop_waiting()

@@ -34,7 +34,7 @@ print(w.result.steps.watched, [each.name for each in w.result.ranges], told())
 """
     )
     assert lines[0] == "This process was forked from the one that is watched, and nothing is watched in it."
-    remark = "1 child process was at work meanwhile, forked or spawned; what it does is not in this report"
+    remark = "at least 1 child process was at work meanwhile, forked or spawned; what it does is not in this report"
     assert lines[1] == f"1 [] [('children', '{remark}')]"
 
 
@@ -108,7 +108,7 @@ for each in (before, *during):
 print(told())
 """
     )
-    assert "3 child processes were at work meanwhile" in lines[0]
+    assert "at least 3 child processes were at work meanwhile" in lines[0]
 
 
 def test_a_watch_that_is_never_left_is_closed_when_the_program_ends() -> None:
@@ -138,6 +138,25 @@ with pyxfer.watch(device="host") as w:
     assert result.returncode == 1
     assert result.stderr.strip().endswith("ValueError: the program's own")
     assert "watching/" not in result.stderr
+
+
+def test_the_window_does_not_last_until_numpy_has_been_loaded() -> None:
+    lines = output(
+        """
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            time.sleep(0.5)
+sys.meta_path.insert(0, Slow())
+w = pyxfer.watch(device="host", lines=False)
+w.start()
+w.stop()
+window = w._session.window
+print("numpy" in sys.modules, window.end_ns - window.begin_ns < 0.4e9)
+""",
+        head="import sys, time, pyxfer\n",
+    )
+    assert lines == ["True True"]
 
 
 def test_a_program_that_is_killed_inside_its_window_just_ends() -> None:

@@ -109,6 +109,18 @@ def test_an_exception_in_the_block_is_raised_and_what_was_watched_is_there(engin
     assert (w.result.ended, w.result.steps.watched) == ("failed", 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "ended"), [(BaseException, "failed"), (KeyboardInterrupt, "ended"), (SystemExit, "ended")]
+)
+def test_only_what_ends_a_program_on_purpose_is_no_failure(
+    engine: Engine, kind: type[BaseException], ended: str
+) -> None:
+    w = pyxfer.watch(device="host", ceilings=None)
+    with pytest.raises(kind), w:
+        raise kind
+    assert w.result.ended == ended
+
+
 def test_a_result_that_is_asked_for_too_early_is_an_error_that_says_when(engine: Engine) -> None:
     w = pyxfer.watch(device="host")
     with pytest.raises(UsageError, match="never started: use it in a with statement"):
@@ -159,6 +171,7 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
         ({"seconds": float("nan")}, "seconds is how long to watch"),
         ({"seconds": "5s"}, "seconds is how long to watch"),
         ({"capacity": 100}, "capacity is the memory that records may take, 1 MiB or more"),
+        ({"capacity": 1 << 70}, "this machine has .*; give less"),
         ({"capacity": "lots"}, "is not a size"),
         ({"ceilings": 3}, "the path of a saved run, or None"),
     ],

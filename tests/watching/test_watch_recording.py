@@ -39,6 +39,12 @@ def test_a_library_that_refuses_is_the_reason_of_both_the_tracing_and_the_record
     assert recording.finish().reason == recording.tracing.reason
 
 
+def test_records_that_memory_has_no_room_for_are_a_reason_and_no_error(engine: Engine) -> None:
+    recording = Recording(engine, 1 << 60)
+    recording.start()
+    assert "give a smaller capacity" in (recording.finish().reason or "")
+
+
 def test_the_host_runtime_is_not_named_to_nvtx(engine: Engine) -> None:
     recording = Recording(engine, CAPACITY)
     recording.start()

@@ -97,6 +97,36 @@ def test_a_module_of_its_folder_with_the_name_of_one_of_pythons_disturbs_only_th
     assert (result.returncode, result.stdout) == (0, "ran\n"), result.stderr
 
 
+def test_a_script_that_comes_through_a_pipe_is_run(folder: Path) -> None:
+    command = [sys.executable, *WATCH, "/dev/stdin"]
+    result = subprocess.run(
+        command, input="print('ran')", capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environment()
+    )
+    assert (result.returncode, result.stdout) == (0, "ran\n"), result.stderr
+
+
+def test_a_script_is_run_where_the_working_folder_is_gone(folder: Path) -> None:
+    (folder / "plain.py").write_text("print('ran')")
+    gone = folder / "gone"
+    gone.mkdir()
+    leave = f"import os, sys; os.rmdir({str(gone)!r}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    result = run("-c", leave, *WATCH, str(folder / "plain.py"), cwd=gone)
+    assert (result.returncode, result.stdout) == (0, "ran\n"), result.stderr
+    assert "nothing was watched" not in result.stderr
+
+
+@pytest.mark.parametrize("before", ["", "import numpy\n"])
+def test_a_numpy_of_its_folder_costs_at_most_the_window_and_leaves_the_script_its_end(
+    folder: Path, before: str
+) -> None:
+    (folder / "folder" / "numpy.py").write_text("print('its own')")
+    (folder / "folder" / "plain.py").write_text(before + "raise SystemExit(3)")
+    result = run(*WATCH, "folder/plain.py", cwd=folder)
+    assert (result.returncode, result.stdout) == (3, "its own\n" if before else ""), result.stderr
+    assert "Traceback" not in result.stderr
+    assert ("the window could not be put together: " in result.stderr) == bool(before)
+
+
 def test_a_compiled_script_runs_too(folder: Path) -> None:
     import py_compile
 
@@ -133,12 +163,14 @@ def test_what_it_pickles_is_found_in_its_own_main(folder: Path) -> None:
         (("-m", "package.nosuch"), "There is no module 'package.nosuch' that can be run: check its name."),
         (("wrong.py",), "wrong.py' is not Python (line 2: "),
         (("binary.py",), "binary.py' is not Python ("),
+        (("coded.py",), "coded.py' is not Python (unknown encoding: nosuch)"),
         (("-m", "wrong"), "wrong.py' is not Python (line 2: "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_what_cannot_be_run_ends_with_2_and_a_sentence(folder: Path, program: tuple[str, ...], sentence: str) -> None:
     (folder / "wrong.py").write_text("x = 1\nx = = 2\n")
+    (folder / "coded.py").write_text("# coding: nosuch\n")
     (folder / "binary.py").write_bytes(b"\x7fELF\x00\x01")
     result = run(*WATCH, *program, cwd=folder)
     assert (result.returncode, result.stdout) == (2, "")

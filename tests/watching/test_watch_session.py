@@ -280,3 +280,25 @@ def test_a_window_in_which_nothing_was_copied_has_a_capture_without_copies(engin
     with session(steps=1) as watched, watched.steps.step():
         pass
     assert copied_bytes(window_of(watched), CopyWay.H2D) == 0
+
+
+def test_a_watch_that_gives_way_has_ended_and_says_where(engine: Engine) -> None:
+    with session() as watched:
+        watched.gives_way = True
+        with session():
+            pass
+    window = window_of(watched)
+    assert window.ended == "ended"
+    assert window.remarks[-1].code == "gave-way"
+    assert "began a watch of its own, at copying.py:" in window.remarks[-1].text
+
+
+def test_a_session_whose_window_nobody_can_use_has_ended_all_the_same(engine: Engine) -> None:
+    def fail(_: Window) -> None:
+        raise ZeroDivisionError
+
+    with session() as watched:
+        watched.on_closed = fail
+        with pytest.raises(ZeroDivisionError):
+            watched.stop()
+        assert not watched.is_at_work

@@ -86,6 +86,11 @@ def test_a_route_that_is_not_there_is_refused_with_what_may_have_been_meant(name
         ({"budget_s": 0}, "The budget has to be above zero"),
         ({"require_gpu": True}, "a GPU was required: leave one of the two out"),
         ({"route": 7}, "A route is named by text, such as torch.to; got 7."),
+        (
+            {"route": "raw.host-copy"},
+            "raw.host-copy is the copy in host memory that ingest routes are held against, and cannot be explained "
+            "alone. Explain one of them, such as tf.ingest: it runs beside it.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_measured(arguments: dict[str, Any], words: str) -> None:

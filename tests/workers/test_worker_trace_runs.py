@@ -34,21 +34,23 @@ def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "ended", "why"),
+    ("make", "ended", "how"),
     [
-        (own_routes.AbortingTraced, "crashed", "it crashed (SIGABRT), while {} at 64 KiB was being traced"),
-        (own_routes.HangingTraced, "hung", "nothing was heard of it for 2.00 s, while {} at 64 KiB was being traced"),
+        (own_routes.AbortingTraced, "crashed", "it crashed (SIGABRT)"),
+        (own_routes.HangingTraced, "hung", "nothing was heard of it for 2.00 s"),
     ],
 )
 def test_a_worker_that_ends_while_tracing_has_told_its_figures_and_is_not_started_again(
-    run_own: RunOwn, make: type[pyxfer.Transfer], ended: str, why: str
+    run_own: RunOwn, make: type[pyxfer.Transfer], ended: str, how: str
 ) -> None:
     run = run_own(make, own_routes.Copied, patience_s=2.0)
     name = f"mine.{make.__name__.lower()}"
     (worker,) = run.workers
-    assert (worker.ended, worker.reason) == (ended, why.format(name))
+    assert (worker.ended, worker.reason) == (ended, f"{how}, while {name} at 64 KiB was being traced")
     for route in (name, "mine.copied", "raw.host-copy"):
         assert row(run, route).gbps is not None
+    assert row(run, name).breakdown.reason == f"its worker ended while it was traced: {how}"
+    for route in ("mine.copied", "raw.host-copy"):
         assert row(run, route).breakdown.reason == "the run ended before it was traced"
 
 
@@ -56,3 +58,13 @@ def test_tracing_keeps_to_the_budget(run_own: RunOwn) -> None:
     slow = row(run_own(own_routes.Slow, budget_s=1.0, precision=1e-6), "mine.slow")
     assert slow.breakdown.value is not None
     assert sum(trial.elapsed_s for trial in slow.trials) < 1.0
+
+
+def test_who_interrupts_the_preparation_is_not_told_of_a_budget(run_own: RunOwn) -> None:
+    def interrupt(progress: pyxfer.Progress) -> None:
+        if "verifying raw.host-copy" in progress.text:
+            raise KeyboardInterrupt
+
+    run = run_own(own_routes.Slow, own_routes.Copied, on_progress=interrupt)
+    assert run.ended == "interrupted"
+    assert {each.rate.reason for each in run.measurements} == {"the run was interrupted"}

@@ -1,0 +1,55 @@
+"""`pyxfer watch`: what cannot be written costs neither the script's exit code nor what can."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli.watched_scripts import COPYING, Script
+from watching.programs import TIMEOUT_S, environment
+
+from pyxfer.model_watch import Watched
+
+ENDS_WITH_7 = f"{COPYING}\nsys.exit(7)"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """A place for a script."""
+    return Script(tmp_path)
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_a_stderr_that_cannot_be_written_costs_neither_the_exit_code_nor_an_export(
+    script: Script, redirection: str
+) -> None:
+    arguments = script.arguments(ENDS_WITH_7, ("--export-json", script.report.name))
+    shell = ["sh", "-c", f'"$@" {redirection}', "sh", *arguments]
+    result = subprocess.run(shell, check=False, timeout=TIMEOUT_S, cwd=script.folder, env=environment())
+    assert result.returncode == 7
+    assert Watched.load(script.report).ended == "complete"
+
+
+def test_an_export_that_fails_does_not_take_those_after_it_along(script: Script) -> None:
+    text = f"import shutil\nshutil.rmtree('gone')\n{ENDS_WITH_7}"
+    (script.folder / "gone").mkdir()
+    exports = ("--trace", "gone/t.json", "--export-json", script.report.name, "--export-md", "w.md")
+    result = script.run(text, *exports)
+    assert result.returncode == 7
+    assert Watched.load(script.report).ended == "complete"
+    assert (script.folder / "w.md").exists()
+    words = " ".join(result.stderr.split())
+    assert "--trace: " in words
+    assert "gone/t.json" in words
+    assert "window " in words
+
+
+def test_that_there_is_no_usable_gpu_is_said_once(script: Script) -> None:
+    arguments = [word for word in script.arguments("pass", ()) if word not in ("--device", "host")]
+    environ = {**environment(), "CUDA_VISIBLE_DEVICES": ""}
+    result = subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, cwd=script.folder, env=environ
+    )
+    assert result.returncode == 0
+    assert result.stderr.count("No usable GPU") == 1

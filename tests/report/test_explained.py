@@ -1,0 +1,113 @@
+"""What an explained route is held against, and what could be used in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from explain_samples import NBYTES, make_explained, make_others, page_of, section
+from framework_samples import make_aliased, make_raw_rows
+from samples import make_measurement, make_parameters
+
+from pyxfer import model, stats
+from pyxfer.model import Fact, unknown
+
+
+def advice(*others: model.Measurement, row: model.Measurement | None = None) -> list[str]:
+    row = row or make_explained()
+    measurements = (*make_raw_rows("tensorflow", "h2d", NBYTES), row, *others)
+    return section(page_of(row, measurements=measurements), "Faster here, measured in the same run\n").splitlines()
+
+
+def test_the_three_that_bring_most_are_named_with_what_they_were_measured_to_bring() -> None:
+    assert [line.split("`")[1] for line in advice(*make_others())] == [
+        "tf.dlpack-pinned(x)",
+        "tf.dlpack-pageable(x)",
+        "tf.rawop(x)",
+    ]
+    assert advice(*make_others())[0] == (
+        "1.  `tf.dlpack-pinned(x)` (tf.dlpack-pinned): 1.93 ms instead of 36.9 ms, 19.2 times as fast (19.0 to 19.3); "
+        "it takes pinned memory"
+    )
+
+
+def test_where_nothing_is_faster_it_is_said() -> None:
+    nothing = ["No other route of this framework measured here is faster beyond doubt."]
+    assert advice() == nothing
+    slower = [other for other in make_others() if (other.gbps or 0) < 2.7]
+    assert slower
+    assert advice(*slower) == nothing
+
+
+def test_intervals_that_meet_are_no_advice() -> None:
+    other = make_others()[0]
+    assert other.summary is not None
+    wide = msgspec.structs.replace(other, summary=msgspec.structs.replace(other.summary, high_s=36.9e-3))
+    assert len(advice(wide)) == 1
+    assert "No other route" in advice(wide)[0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"verified": Fact(False)},
+        {"rate": unknown("elided: nothing crossed the link")},
+        {"summary": None},
+        {"direction": "d2h"},
+        {"nbytes": 4096},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_what_is_wrong_or_something_else_is_no_advice(fields: dict[str, Any]) -> None:
+    assert "No other route" in advice(msgspec.structs.replace(make_others()[0], **fields))[0]
+
+
+def retimed(row: model.Measurement, seconds: list[float]) -> model.Measurement:
+    """The row with other trials, one a round."""
+    summary = stats.summarise(seconds)
+    trials = tuple(model.Trial(number, each) for number, each in enumerate(seconds))
+    return msgspec.structs.replace(row, summary=summary, rate=Fact(stats.rate(NBYTES, summary)), trials=trials)
+
+
+def test_how_many_times_as_fast_is_told_by_the_medians_that_the_rows_show() -> None:
+    """Both share the first rounds only, in which the quicker one was still slow."""
+    other = retimed(
+        make_others()[0], [40e-3 + step * 1e-6 for step in range(8)] + [2e-3 + step * 1e-6 for step in range(40)]
+    )
+    assert "2.02 ms instead of 36.9 ms, 18.2 times as fast (18.1 to 18.4)" in advice(other)[0]
+
+
+def test_what_is_slower_by_its_median_is_no_advice_whatever_the_first_rounds_say() -> None:
+    first = [2e-3 + step * 1e-6 for step in range(8)]
+    assert "No other route" in advice(retimed(make_others()[0], [*first, *([50e-3] * 40)]))[0]
+
+
+def test_what_brings_most_by_the_medians_comes_first() -> None:
+    quick, quicker = make_others()[:2]
+    warming = retimed(quicker, [30e-3] * 8 + [1e-3 + step * 1e-6 for step in range(40)])
+    assert [line.split("`")[1] for line in advice(quick, warming)] == ["tf.dlpack-pageable(x)", "tf.dlpack-pinned(x)"]
+
+
+def test_a_median_without_an_interval_is_no_advice() -> None:
+    assert "No other route" in advice(retimed(make_others()[0], [1e-3, 1.1e-3]))[0]
+
+
+def test_a_tensor_that_copies_nothing_is_advice_for_what_stays_on_the_host() -> None:
+    row = make_explained(direction="ingest", side="ingest", dma=unknown("nothing crosses the link"))
+    aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)
+    assert advice(aliased, row=row)[0].endswith("; it copies nothing")
+
+
+def test_a_raw_copy_is_advice_in_the_place_of_a_raw_copy_alone() -> None:
+    slow = make_measurement(nbytes=16 << 20, slower=5.0, route="raw.pageable-memcpy", memory="pageable")
+    parameters = make_parameters(explained="raw.pageable-memcpy", directions=("h2d",), sizes_bytes=(16 << 20,))
+    text = page_of(measurements=(slow, make_measurement(nbytes=16 << 20)), parameters=parameters, workers=())
+    assert "1.  `raw.pinned-async`: 305 us instead of 1.53 ms, 5.00 times as fast" in text
+    assert "No other route of this framework" in advice()[0]  # beside a faster raw copy
+
+
+def test_of_a_raw_copy_no_framework_is_spoken() -> None:
+    parameters = make_parameters(explained="raw.pinned-async", directions=("h2d",), sizes_bytes=(16 << 20,))
+    text = page_of(measurements=(make_measurement(nbytes=16 << 20),), parameters=parameters, workers=())
+    assert "No other raw route measured here is faster beyond doubt." in text

@@ -1,0 +1,125 @@
+"""The words of a watch's page, where figures are nothing, many, or of something else than they seem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from pages import line_with, printed
+from rich.cells import cell_len
+from samples import make_device
+from watch_samples import make_watched
+from watching.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
+
+from pyxfer.errors import UsageError
+from pyxfer.model import Fact, Remark, unknown
+from pyxfer.model_watch import CeilingSource, Watched
+from pyxfer.report.watch_page import print_watch, watch_text
+from pyxfer.tracing.records import CopyWay
+from pyxfer.watching.analysis import Machine, analyse
+
+
+def page_of(watched: Watched) -> str:
+    return printed(lambda page: print_watch(watched, page))
+
+
+def calling(name: str, count: int) -> str:
+    """The page of one step with so many calls of that name."""
+    script = Script()
+    for place in range(count):
+        script.call(name, place, place + 0.5)
+    return page_of(analysed(make_window(script, 2 * count, steps_at((0, 0, 2 * count)))))
+
+
+def on_host(script: Script, *remarks: Remark) -> Watched:
+    machine = Machine("host", "", make_device(runtime="host"), MACHINE.link, MACHINE.environment)
+    return analyse(make_window(script, 100, remarks=remarks), Flat(50.0), machine)
+
+
+def test_a_report_is_never_narrower_than_its_tables() -> None:
+    assert watch_text(make_watched(), 3) == watch_text(make_watched(), 80)
+
+
+@pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
+def test_what_is_no_number_of_columns_is_refused(columns: int) -> None:
+    with pytest.raises(UsageError, match="columns is how wide the report may be, a whole number such as 120"):
+        watch_text(make_watched(), columns)
+
+
+def test_many_calls_a_step_are_a_plain_number() -> None:
+    assert "(1220 a step)" in calling("cudaStreamSynchronize", 1220)
+
+
+def test_a_call_that_frees_gives_memory_back() -> None:
+    assert "cudaFree gives memory back (1 a step)" in calling("cudaFree", 1)
+
+
+def test_a_call_that_allocates_asks_for_memory() -> None:
+    assert "cudaMalloc asks for memory (1 a step)" in calling("cudaMalloc", 1)
+
+
+def test_memory_that_is_set_is_named_beside_kernels() -> None:
+    script = Script()
+    script.set(0, 50)
+    assert line_with(page_of(analysed(make_window(script, 100))), "kernels and sets").split()[3] == "50.0"
+
+
+def test_wide_names_are_cut_by_the_room_that_they_take() -> None:
+    text = watch_text(make_watched(decode="画像を読み込む" * 20), 80)
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    assert "画像を読み込む" in text
+
+
+def test_pageable_copies_that_pinning_would_not_speed_up_promise_nothing() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 100, nbytes=4 * MIB, pageable=True)
+    line = line_with(page_of(analysed(make_window(script, 100, steps_at((0, 0, 100))), Flat(5.0))), "in 1 copies")
+    assert "less" not in line
+    assert "a step" not in line
+
+
+def test_a_measured_ceiling_is_named_under_the_copies() -> None:
+    source = CeilingSource("measured", "NVIDIA H200", "node-7", "2025-11-21T08:30:00+00:00")
+    text = page_of(msgspec.structs.replace(make_watched(), ceiling_source=Fact(source)))
+    assert "The ceiling: raw copies from pinned memory, measured here after the window." in text
+
+
+def test_a_saved_ceiling_is_named_with_its_machine_and_date() -> None:
+    source = CeilingSource("saved", "NVIDIA L4", "node-9", "2025-01-01T00:00:00+00:00")
+    text = page_of(msgspec.structs.replace(make_watched(), ceiling_source=Fact(source)))
+    assert "in a saved run of NVIDIA L4 on node-9, 2025-01-01T00:00:00+00:00." in text
+
+
+def test_a_window_that_never_opened_says_why_once() -> None:
+    why = "the window never opened: 0 steps were taken, and 5 were to be skipped"
+    window = make_window(None, 0, remarks=(Remark("never-opened", why),))
+    watched = analysed(replace(window, capture=unknown(why)))
+    assert page_of(watched).count("never opened") == 1
+    assert watched.to_markdown().count("never opened") == 1
+    assert [remark.code for remark in watched.remarks] == ["never-opened"]
+
+
+def test_without_a_gpu_and_without_records_nothing_is_claimed_of_the_device() -> None:
+    watched = on_host(Script())
+    assert (watched.verdict.bound_by, watched.parts.idle_s) == ("unknown", None)
+    assert watched.verdict.text == "No GPU was watched, so it cannot be told what the program is bound by."
+    assert "device idle" not in page_of(watched)
+
+
+def test_that_there_is_no_usable_gpu_is_said_once() -> None:
+    text = page_of(on_host(Script(), Remark("no-gpu", "No usable GPU: no driver. What other libraries do is not seen")))
+    assert text.count("No usable GPU") == 1
+    assert "was not recorded" not in text
+
+
+def test_records_of_the_host_runtime_are_believed() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 90)
+    assert on_host(script).verdict.bound_by == "link"
+
+
+def test_ranges_are_shown_where_no_gpu_was_watched() -> None:
+    machine = Machine("host", "", make_device(runtime="host"), MACHINE.link, MACHINE.environment)
+    watched = analyse(make_window(Script(), 100, ranges=(mark("decode", 0, 10),)), Flat(50.0), machine)
+    assert line_with(page_of(watched), "decode").split() == ["decode", "1", "10.0", "10.0", "%"]
