@@ -32,7 +32,7 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: tuple[Measureme
     return dma_agreement.main()
 
 
-@pytest.mark.parametrize(("apart_s", "status"), [(1e-6, 0), (1e-3, 1), (-1e-3, 1)])
+@pytest.mark.parametrize(("apart_s", "status"), [(1e-6, 0), (2e-5, 1), (-1e-3, 1)])
 def test_both_have_to_agree_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, apart_s: float, status: int
 ) -> None:
