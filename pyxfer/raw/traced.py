@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer import stats
-from pyxfer.model import Fact, Side, Tracing, Trial, unknown
-from pyxfer.model_trace import NOT_ASKED
+from pyxfer.model import Fact, Side, Tracing, Trial
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.sampling.rounds import After
 from pyxfer.tracing import phase
@@ -55,9 +54,7 @@ def trace_ways(
     ceilings = ceiling_trials(collected)
     candidates = [way_candidate(found, ceilings, request.seed + number) for number, found in enumerate(collected)]
     if not request.trace:
-        for each in candidates:
-            each.give_up(NOT_ASKED, False)
-        on_start(unknown(NOT_ASKED))
+        phase.leave_out(candidates, on_start)
         return
     phase.trace_candidates(
         engine,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyxfer.model import Side
-from pyxfer.tracing.dma import copies_of
+from pyxfer.tracing.dma import asked_ns, copies_of
 from pyxfer.tracing.records import Capture, CopyWay, Kind
 from pyxfer.tracing.trials import Traced, Usage, copy_way
 
@@ -79,6 +79,4 @@ def _begin_ns(capture: Capture, way: CopyWay, *, gated: bool) -> int:
     if not len(copies):
         return 0
     first = int(copies["start_ns"][0])
-    calls = capture.of(Kind.CALL)
-    asking = calls["start_ns"][calls["correlation"] == copies["correlation"][0]]
-    return first if gated or not len(asking) else min(first, int(asking.min()))
+    return first if gated else min(first, asked_ns(capture, copies[0]))

@@ -35,14 +35,34 @@ class Moments:
     finished_s: float
 
 
-class Bracket:
+class _HostTimes:
+    """What the host's clock says, of a bracket of either kind."""
+
+    _called = _returned = _finished = 0.0
+
+    @property
+    def dispatch_s(self) -> float:
+        """Seconds on the host's clock from the call to its return."""
+        return self._returned - self._called
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds on the host's clock until the work was seen to be done."""
+        return self._finished - self._called
+
+    @property
+    def moments(self) -> Moments:
+        """When the call began, when it returned, and when its work was seen to be done."""
+        return Moments(self._called, self._returned, self._finished)
+
+
+class Bracket(_HostTimes):
     """Reusable; one thread at a time."""
 
     def __init__(self, engine: Engine, device: int, stream: StreamLike | None = None) -> None:
         self.word: BracketWord = "drained" if stream is None else "stream"
         self._engine = engine
         self._events = engine.Bracket(device, None if stream is None else stream_handle(stream))
-        self._called = self._returned = self._finished = 0.0
 
     def begin(self) -> None:
         """Right before the call."""
@@ -78,21 +98,6 @@ class Bracket:
         return self._events.elapsed_s
 
     @property
-    def dispatch_s(self) -> float:
-        """Seconds on the host's clock from the call to its return."""
-        return self._returned - self._called
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds on the host's clock until the work was seen to be done."""
-        return self._finished - self._called
-
-    @property
-    def moments(self) -> Moments:
-        """When the call began, when it returned, and when its work was seen to be done."""
-        return Moments(self._called, self._returned, self._finished)
-
-    @property
     def fault(self) -> str | None:
         """Why these times must not be used; None where they may."""
         if self.word != "drained":
@@ -104,14 +109,11 @@ class Bracket:
         self._events.close()
 
 
-class HostClock:
+class HostClock(_HostTimes):
     """The face of a bracket for what stays in host memory: the host's clock alone, and nothing of a device in it."""
 
     word: BracketWord = "host"
     fault: str | None = None
-
-    def __init__(self) -> None:
-        self._called = self._returned = self._finished = 0.0
 
     def begin(self) -> None:
         """Right before the call."""
@@ -130,22 +132,7 @@ class HostClock:
     @property
     def elapsed_s(self) -> float:
         """Seconds until the work was done."""
-        return self._finished - self._called
-
-    @property
-    def dispatch_s(self) -> float:
-        """Seconds from the call to its return."""
-        return self._returned - self._called
-
-    @property
-    def wall_s(self) -> float:
-        """The same clock, and the same seconds."""
-        return self.elapsed_s
-
-    @property
-    def moments(self) -> Moments:
-        """When the call began, when it returned, and when its work was seen to be done."""
-        return Moments(self._called, self._returned, self._finished)
+        return self.wall_s
 
     def close(self) -> None:
         """It holds nothing."""

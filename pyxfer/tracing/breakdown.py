@@ -10,9 +10,9 @@ import numpy as np
 
 from pyxfer.model import Breakdown, Fact, Part, unknown
 from pyxfer.model_trace import PARTS
-from pyxfer.tracing.dma import copies_of, lost, outside, untimed
+from pyxfer.tracing.dma import asked_ns, copies_of, lost, outside, untimed
 from pyxfer.tracing.intervals import clip, intervals, nothing, partition, union
-from pyxfer.tracing.records import Capture, Kind
+from pyxfer.tracing.records import Kind
 from pyxfer.tracing.trials import Traced
 from pyxfer.units import format_seconds
 
@@ -84,7 +84,7 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     if len(clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
         last = int(clip(union(crossing, kernels, others), begin, end)[-1, 1])
-        issued = max(begin, min(first, _issued_ns(trial.capture, copies[0])))
+        issued = max(begin, min(first, asked_ns(trial.capture, copies[0])))
     claims = [
         (_CROSSING, crossing),
         ("kernels", kernels),
@@ -105,13 +105,6 @@ def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64]
     others = others[others["way"] != trial.way] if trial.way is not None else others
     kernels = union(intervals(capture.of(Kind.KERNEL)), intervals(capture.of(Kind.SET)))
     return union(intervals(copies)), kernels, union(intervals(others))
-
-
-def _issued_ns(capture: Capture, copy: Any) -> int:
-    """When the call began that asked for a copy: the outer one, where a runtime's call made a driver's."""
-    calls = capture.of(Kind.CALL)
-    asking = calls["start_ns"][calls["correlation"] == copy["correlation"]]
-    return int(asking.min()) if len(asking) else int(copy["start_ns"])
 
 
 def _moved(trial: Traced) -> str | None:

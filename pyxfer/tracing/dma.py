@@ -59,6 +59,13 @@ def copies_of(capture: Capture, way: CopyWay) -> NDArray[Any]:
     return chosen
 
 
+def asked_ns(capture: Capture, copy: Any) -> int:
+    """When the call began that asked for a copy: the outer one, where a runtime's call made a driver's."""
+    calls = capture.of(Kind.CALL)
+    asking = calls["start_ns"][calls["correlation"] == copy["correlation"]]
+    return int(asking.min()) if len(asking) else int(copy["start_ns"])
+
+
 def untimed(copies: NDArray[Any]) -> int:
     """How many of them the device gave no time for: the driver may send a small one inside a command."""
     return int(np.count_nonzero(copies["start_ns"] == 0))

@@ -21,7 +21,7 @@ from pyxfer.errors import (
     TraceUnavailableError,
 )
 from pyxfer.model import Fact, Tracing, unknown
-from pyxfer.model_trace import NO_TRIAL_TO_TRACE, OUT_OF_TIME
+from pyxfer.model_trace import NO_TRIAL_TO_TRACE, NOT_ASKED, OUT_OF_TIME
 from pyxfer.tracing.collector import Collector
 
 if TYPE_CHECKING:
@@ -78,6 +78,13 @@ def trace_candidates(
                 each.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
         if take is not None:
             _rounds([each for each in candidates if each.trace is not None], take, seconds, seed, cancelled, on_round)
+
+
+def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
+    """None of them is traced, because nobody asked for it."""
+    for each in candidates:
+        each.give_up(NOT_ASKED, False)
+    on_start(unknown(NOT_ASKED))
 
 
 def seconds_for(budget_s: float, deadline_s: float) -> float:

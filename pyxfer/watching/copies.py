@@ -9,7 +9,6 @@ import numpy as np
 
 from pyxfer.model import Direction, Fact, Memory, unknown
 from pyxfer.model_watch import CopyClass, CopyWayName, Pageable
-from pyxfer.tracing.intervals import intervals
 from pyxfer.tracing.records import CopyWay, MemoryKind
 from pyxfer.watching.cover import Cover
 
@@ -162,11 +161,6 @@ def hidden_share(copied: Copied) -> Fact[float]:
     """How much of all time that copies took went by under kernels."""
     seconds = float(copied.seconds.sum())
     return Fact(float(copied.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
-
-
-def copy_stretches(gathered: Gathered) -> NDArray[np.int64]:
-    """When copies were under way, each for itself."""
-    return intervals(gathered.copies)
 
 
 def _each_bytes(gathered: Gathered) -> Values:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pyxfer.model import Fact, unknown
 from pyxfer.model_watch import Overlap, StreamUse
-from pyxfer.tracing.intervals import clip, intervals, levels
+from pyxfer.tracing.intervals import clip, intervals, levels, total_ns
 from pyxfer.watching.copies import Copied, hidden_share
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ def overlap(gathered: Gathered, copied: Copied, begin_ns: int, end_ns: int) -> O
     kernels = levels(intervals(gathered.kernels))
     copies = levels(intervals(gathered.copies))
     length = end_ns - begin_ns
-    busy = gathered.busy.united
-    inside = clip(busy, begin_ns, end_ns)
-    busy_ns = int((inside[:, 1] - inside[:, 0]).sum())
+    busy_ns = total_ns(clip(gathered.busy.united, begin_ns, end_ns))
     return Overlap(
         busy_share=busy_ns / length if length > 0 else 0.0,
         hidden_share=hidden_share(copied),

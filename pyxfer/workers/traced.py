@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pyxfer.model import Fact, unknown
-from pyxfer.model_trace import NOT_ASKED
+from pyxfer.model import Fact, Tracing
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.raw.traced import Ceilings, ceiling_seconds, way_candidate
 from pyxfer.tracing import phase
@@ -38,10 +37,12 @@ def trace_worker(
         _route_candidate(found, subject, ceilings, task.seed + 2 * number)
         for number, (found, subject) in enumerate(routes, start=len(raw))
     ]
+
+    def tell(tracing: Fact[Tracing]) -> None:
+        send(Tracer(tracing))
+
     if not task.trace:
-        for each in candidates:
-            each.give_up(NOT_ASKED, False)
-        send(Tracer(unknown(NOT_ASKED)))
+        phase.leave_out(candidates, tell)
         return
     send(Doing("tracing", 1.0, ""))
     phase.trace_candidates(
@@ -50,7 +51,7 @@ def trace_worker(
         seconds=phase.seconds_for(task.budget_s, deadline_s),
         seed=task.seed,
         cancelled=cancelled,
-        on_start=lambda tracing: send(Tracer(tracing)),
+        on_start=tell,
         on_round=lambda number: send(Doing("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
     )
 
