@@ -67,7 +67,9 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True):
-    """Where the time of one transfer went, in the traced trial that stands in the middle. The parts sum to `elapsed_s`.
+    """Where the time of one transfer went, in the traced trial nearest to the median of those only timed.
+
+    The parts sum to `elapsed_s`.
 
     `switches`: how often the calling thread waited for something; `preemptions`: how often the processor was taken
     from it. `left_out`: how many traced trials could not be broken down, beside the `trials` that could.

@@ -6,6 +6,7 @@ Units stand in the names, as in `pyxfer.model`. What only the device's records t
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Literal, get_args
@@ -74,13 +75,35 @@ class WatchedStep(msgspec.Struct, frozen=True):
     at_s: float
     thread: int
     parts: Parts
+    slow: bool = False
+
+
+class SlowSteps(msgspec.Struct, frozen=True):
+    """The steps that lie far beyond the others. What else is said of a step is of the others, the usual ones.
+
+    `more_s`: what they took beyond as many usual steps, in sum; `share`: that, of the time of all steps. `mostly`: the
+    part that most of it lies in; null where none holds half of it, or where parts are not known.
+    """
+
+    count: int
+    longest_s: float
+    more_s: float
+    share: float
+    mostly: StepPartName | None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"slow steps are one at least; got {self.count}")
+        if not (0 < self.more_s < math.inf and 0 < self.longest_s < math.inf and 0 < self.share <= 1):
+            raise ValueError("slow steps took longer than others, and a share of the time; their seconds are finite")
 
 
 class Steps(msgspec.Struct, frozen=True):
     """The steps of the window. Those that failed or were not closed are counted and in no other figure.
 
     `between_s`: the host between two steps, which is where the input is made; `inside_s`: from a step's beginning to
-    its end; both null where only ends are known. `waiting_s`: in calls that wait for the device. All of the mean step.
+    its end; both null where only ends are known. `waiting_s`: in calls that wait for the device. These three are of
+    the mean of the usual steps, as `Watched.parts` is: of all but the slow ones. `period` and `each` are of all.
     """
 
     watched: int
@@ -93,6 +116,16 @@ class Steps(msgspec.Struct, frozen=True):
     inside_s: float | None = None
     waiting_s: float | None = None
     each: tuple[WatchedStep, ...] = ()
+    slow: SlowSteps | None = None
+
+    def __post_init__(self) -> None:
+        if self.slow is not None and self.usual < 1:
+            raise ValueError(f"most steps are usual ones; got {self.slow.count} slow steps of {self.watched}")
+
+    @property
+    def usual(self) -> int:
+        """How many are not slow."""
+        return self.watched - (0 if self.slow is None else self.slow.count)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -157,7 +190,7 @@ class StreamUse(msgspec.Struct, frozen=True):
 class Pageable(msgspec.Struct, frozen=True):
     """Copies between the device and pageable memory, and what they would take from pinned memory at the ceiling.
 
-    `saves_per_step_s`: what the steps' own would save in the mean step; null without steps, or without a ceiling.
+    `saves_per_step_s`: what the usual steps' own would save in the mean one; null without steps, or without a ceiling.
     """
 
     way: CopyWayName

@@ -24,7 +24,7 @@ from .units import format_gbps, format_percent, format_seconds, format_size
 Rows = tuple[tuple[str, ...], list[tuple[table.Cell, ...]]]
 
 _LINE_END = re.compile(rb"\n\s*")
-_STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}\s*\}')
+_STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}')
 
 
 # --- bytes and files -------------------------------------------------------------------------------------------------
@@ -100,6 +100,20 @@ def unseen_reason(watched: Watched) -> str:
     return "" if said else reason
 
 
+def slow_text(watched: Watched) -> str:
+    """How many steps lie far beyond the others, and what they cost; nothing where none does."""
+    steps, slow = watched.steps, watched.steps.slow
+    if slow is None:
+        return ""
+    are, usual = ("is", "a usual one") if slow.count == 1 else ("are", "as many usual ones")
+    text = (
+        f"{slow.count} of {steps.watched} steps {are} slow: {format_seconds(slow.more_s)} more than {usual}, "
+        f"{format_percent(slow.share)} of the time of all"
+    )
+    mostly = "" if slow.mostly is None else f", most of it {part_words(watched.parts)[slow.mostly]}"
+    return f"{text}{mostly}; the longest took {format_seconds(slow.longest_s)}"
+
+
 def rows(watched: Watched, name: str) -> Rows:
     """Names of the columns of a table, and its rows with unrounded values."""
     if name not in TABLES:
@@ -117,9 +131,8 @@ def to_markdown(watched: Watched) -> str:
     environment, device = watched.environment, watched.device
     made = f"{environment.taken_at}, pyxfer {environment.pyxfer}"
     heading = f"## {table.escape_markdown(f'{device.name}, {made}')}\n"
-    reason = unseen_reason(watched)
-    unseen = [reason] if reason else []
-    said = [watched.verdict.text, *watched.verdict.evidence, *unseen, *map(_remark, watched.remarks)]
+    beside = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
+    said = [watched.verdict.text, *watched.verdict.evidence, *beside, *map(_remark, watched.remarks)]
     sections = [heading, "".join(f"- {table.escape_markdown(text)}\n" for text in said)]
     for name, header, readable in _readable(watched):
         if readable:
@@ -128,8 +141,9 @@ def to_markdown(watched: Watched) -> str:
 
 
 def _steps(watched: Watched) -> Rows:
-    header = ("number", "at_s", "thread", "period_s", *_PART_COLUMNS, "hidden_h2d_s", "hidden_d2h_s")
-    return header, [(step.number, step.at_s, step.thread, *_cells(step.parts)) for step in watched.steps.each]
+    header = ("number", "at_s", "thread", "period_s", *_PART_COLUMNS, "hidden_h2d_s", "hidden_d2h_s", "slow")
+    each = watched.steps.each
+    return header, [(step.number, step.at_s, step.thread, *_cells(step.parts), step.slow) for step in each]
 
 
 def _cells(parts: Parts) -> tuple[table.Cell, ...]:

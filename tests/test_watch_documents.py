@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from samples import FORMULA, SCRIPT, make_run
-from watch_samples import LINE, TURNS, make_unseen, make_watched
+from watch_samples import LINE, TURNS, make_stalled, make_unseen, make_watched
 
 from pyxfer import documents, json_text, watch_documents
 from pyxfer.errors import DocumentError, UsageError
@@ -45,7 +45,9 @@ def table(name: str, watched: Watched = WATCHED) -> list[dict[str, str]]:
 # --- bytes and files -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("watched", [WATCHED, make_unseen()], ids=["recorded", "not recorded"])
+@pytest.mark.parametrize(
+    "watched", [WATCHED, make_unseen(), make_stalled()], ids=["recorded", "not recorded", "with slow steps"]
+)
 def test_a_saved_watch_is_loaded_as_it_was(watched: Watched, tmp_path: Path) -> None:
     watched.save(tmp_path / "watch.json")
     assert Watched.load(tmp_path / "watch.json") == watched
@@ -85,6 +87,39 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         Watched.load(tmp_path / "watch.json")
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"count": 0}, "slow steps are one at least; got 0"),
+        ({"count": TURNS}, "most steps are usual ones; got 20 slow steps of 20"),
+        ({"count": 10 * TURNS}, "most steps are usual ones; got 200 slow steps of 20"),
+        ({"share": 1.5}, "their seconds are finite"),
+        ({"more_s": -1.0}, "slow steps took longer than others"),
+        ({"longest_s": None}, "Expected `float`, got `null`"),
+        ({"mostly": "luck"}, "Invalid enum value 'luck'"),
+    ],
+    ids=["none", "all", "more", "share", "less", "nan", "part"],
+)
+def test_slow_steps_that_cannot_be_are_refused(fields: dict[str, Any], reason: str) -> None:
+    steps = json.loads(watch_documents.encode(make_stalled()))["steps"]
+    text = refused(altered(steps={**steps, "slow": {**steps["slow"], **fields}}))
+    assert text.startswith("'watch.json' is not a pyxfer watch: ")
+    assert reason in text
+
+
+def test_what_is_not_a_number_is_not_json() -> None:
+    data = watch_documents.encode(make_stalled()).replace(b'"more_s": 0.042', b'"more_s": NaN')
+    assert "is not JSON" in refused(data)
+
+
+def test_a_watch_that_was_saved_before_there_were_slow_steps_is_read() -> None:
+    steps = json.loads(ENCODED)["steps"]
+    del steps["slow"]
+    for step in steps["each"]:
+        del step["slow"]
+    assert watch_documents.decode(altered(steps=steps)) == WATCHED
+
+
 # --- the schema ------------------------------------------------------------------------------------------------------
 
 
@@ -97,7 +132,8 @@ def test_the_published_schema_is_up_to_date() -> None:
 def test_saved_watches_are_valid_by_the_published_schema() -> None:
     schema = json.loads(SCHEMA.read_text())
     jsonschema.validate(json.loads(ENCODED), schema)
-    jsonschema.validate(json.loads(watch_documents.encode(make_unseen())), schema)
+    for watched in (make_unseen(), make_stalled()):
+        jsonschema.validate(json.loads(watch_documents.encode(watched)), schema)
 
 
 def test_a_watch_without_its_verdict_is_not_valid_by_the_published_schema() -> None:
@@ -116,6 +152,10 @@ def test_steps_have_a_row_each_whose_parts_sum_to_the_period() -> None:
     for row in rows:
         parts = [float(row[f"{name.replace(' ', '_')}_s"]) for name in STEP_PARTS]
         assert sum(parts) == pytest.approx(float(row["period_s"]))
+
+
+def test_a_step_says_whether_it_is_slow() -> None:
+    assert [row["number"] for row in table("steps", make_stalled()) if row["slow"] == "True"] == ["18", "26"]
 
 
 def test_without_records_what_only_they_tell_is_an_empty_cell() -> None:
@@ -157,6 +197,12 @@ def test_markdown_begins_with_the_verdict_and_has_the_tables() -> None:
     assert text.splitlines()[2].startswith("- The step is bound by its input.")
     titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
     assert titles == ["Parts of the period", "Copies", "Calls inside steps", "Ranges", "Next steps (predicted)"]
+
+
+def test_markdown_says_what_slow_steps_cost() -> None:
+    text = make_stalled().to_markdown()
+    assert "- 2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all" in text
+    assert "slow" not in WATCHED.to_markdown()
 
 
 def test_markdown_of_a_watch_without_records_says_why() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from watching.windows import MAIN, MIB, Flat, Script, analysed, make_window, mark, seen, steps_at
+from watching.windows import MAIN, MIB, US, Flat, Script, analysed, make_window, mark, seen, steps_at
 
 from pyxfer.model import Fact
 from pyxfer.model_watch import Watched
@@ -16,12 +17,17 @@ IMAGES = 38_535_168
 LINE = "train.py:31 in step"
 
 
-def training_window(decode: str = "decode", line: str = LINE, **given: Any) -> Window:
-    """Twenty steps of 13 ms: 4 to make the input, 3.6 to send it, 5 to compute, and the loss fetched in each."""
+def training_window(
+    decode: str = "decode", line: str = LINE, stalls: Mapping[int, float] | None = None, **given: Any
+) -> Window:
+    """Twenty steps of 13 ms: 4 to make the input, 3.6 to send it, 5 to compute, and the loss fetched in each.
+
+    `stalls`: the steps, by their place, whose input takes so many microseconds more.
+    """
     script, time = Script(), 0.0
     spans, ranges, samples = [], [], []
-    for _ in range(TURNS):
-        since, begin = time, time + 4_000
+    for turn in range(TURNS):
+        since, begin = time, time + 4_000 + (stalls or {}).get(turn, 0)
         ranges.append(mark(decode, since, since + 3_500))
         send = ("cudaMemcpyAsync", begin + 10, begin + 3_630)
         script.copy(CopyWay.H2D, begin + 20, begin + 3_620, nbytes=IMAGES, pageable=True, call=send)
@@ -44,7 +50,12 @@ def make_watched(**given: Any) -> Watched:
     return analysed(training_window(**given), Flat(50.0))
 
 
-def make_unseen() -> Watched:
+def make_stalled() -> Watched:
+    """The same loop, with an input that was late twice."""
+    return make_watched(stalls={7: 30_000, 15: 12_000})
+
+
+def make_unseen(**given: Any) -> Watched:
     """The same loop, where nothing could be recorded."""
-    seen_window = training_window()
-    return analysed(make_window(None, 260_000, seen_window.steps))
+    window = training_window(**given)
+    return analysed(make_window(None, (window.end_ns - window.begin_ns) / US, window.steps))

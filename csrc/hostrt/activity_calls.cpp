@@ -1,7 +1,7 @@
 #include "activity_calls.hpp"
 
 #include <array>
-#include <mutex>
+#include <atomic>
 #include <string>
 #include <string_view>
 
@@ -63,44 +63,28 @@ name_list names_of(domain of) {
   return names;
 }
 
-struct enabled_calls {
-  std::array<std::atomic<bool>, call_count> each{};
-  std::atomic<bool> all{false};
+/// A kind is switched on with all of its calls, which can then be switched off one by one.
+struct calls_of_domain {
+  std::array<std::atomic<bool>, call_count> off{};
 
-  [[nodiscard]] bool has(std::size_t call) const noexcept {
-    return all.load(std::memory_order_relaxed) || each[call].load(std::memory_order_relaxed);
-  }
-  [[nodiscard]] bool any() const noexcept {
-    bool found = all;
-    for (auto const& one : each) found = found || one;
-    return found;
+  void switch_all_on() noexcept {
+    for (auto& one : off) one = false;
   }
 };
 
-struct enabled_domains {
-  std::mutex mutex;
-  enabled_calls runtime;
-  enabled_calls driver;
-
-  [[nodiscard]] enabled_calls& of(domain wanted) noexcept {
-    return wanted == domain::runtime ? runtime : driver;
-  }
-};
-
-enabled_domains& enabled() {
-  static auto& the_enabled = *new enabled_domains;
-  return the_enabled;
+calls_of_domain& calls_of(domain of) {
+  static auto& runtime = *new calls_of_domain;
+  static auto& driver = *new calls_of_domain;
+  return of == domain::runtime ? runtime : driver;
 }
 
-/// Keeps the one bit that `recording` looks at.
-void note(domain of) {
-  auto const bit = bit_of(of == domain::runtime ? cupti::activity_kind::runtime_call
-                                                : cupti::activity_kind::driver_call);
-  if (enabled().of(of).any()) {
-    enabled_kinds() |= bit;
-  } else {
-    enabled_kinds() &= ~bit;
-  }
+cupti::activity_kind kind_of(domain of) noexcept {
+  return of == domain::runtime ? cupti::activity_kind::runtime_call
+                               : cupti::activity_kind::driver_call;
+}
+
+bool is_recorded(domain of, std::size_t call) noexcept {
+  return tracing(kind_of(of)) && !calls_of(of).off[call].load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -114,15 +98,17 @@ char const* callback_name(domain of, std::uint32_t callback) {
 }
 
 void enable_call(domain of, std::uint32_t callback, bool enable) {
-  std::scoped_lock const lock{enabled().mutex};
-  enabled().of(of).each.at(callback - 1) = enable;
-  note(of);
+  // The real library has no effect for it where the kind is off and there is a context.
+  if (tracing(kind_of(of))) calls_of(of).off.at(callback - 1) = !enable;
 }
 
 void enable_all_calls(domain of, bool enable) {
-  std::scoped_lock const lock{enabled().mutex};
-  enabled().of(of).all = enable;
-  note(of);
+  if (enable) {
+    calls_of(of).switch_all_on();
+    enabled_kinds() |= bit_of(kind_of(of));
+  } else {
+    enabled_kinds() &= ~bit_of(kind_of(of));
+  }
 }
 
 recorded_call::recorded_call(std::size_t call) noexcept : call_{call}, begin_{steady::now()} {
@@ -138,10 +124,10 @@ void recorded_call::returned(cudaError_t code) const noexcept {
   auto const correlation = this_thread().correlation;
   auto const result = static_cast<int>(code);
   auto const in_driver = !is_of_runtime(name) || nested_in(name) != nullptr;
-  if (in_driver && enabled().driver.has(call_)) {
+  if (in_driver && is_recorded(domain::driver, call_)) {
     emit_call(domain::driver, id, when, correlation, result);
   }
-  if (is_of_runtime(name) && enabled().runtime.has(call_)) {
+  if (is_of_runtime(name) && is_recorded(domain::runtime, call_)) {
     emit_call(domain::runtime, id, when, correlation, result);
   }
 }

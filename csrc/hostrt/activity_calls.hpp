@@ -13,7 +13,8 @@ namespace pyxfer::hostrt {
 /// those of `all_calls`, from 1: as a driver call that of a runtime call is the one it makes.
 [[nodiscard]] char const* callback_name(cupti::domain of, std::uint32_t callback);
 
-/// Whether calls of that id are recorded when their kind as a whole is not.
+/// Whether calls of that id are recorded, until all are switched on again; without effect while the
+/// domain is off, as in the real library once there is a context.
 void enable_call(cupti::domain of, std::uint32_t callback, bool enabled);
 /// Whether all calls of the domain are recorded.
 void enable_all_calls(cupti::domain of, bool enabled);

@@ -163,19 +163,41 @@ TEST_F(hostrt_activity, of_a_call_that_fails_has_its_code) {
   EXPECT_NE(calls.at(0).thread, 0U);
 }
 
-TEST_F(hostrt_activity, of_chosen_calls_is_that_of_no_others) {
-  std::uint32_t chosen = 1;
-  for (char const* name = nullptr;; ++chosen) {
-    ASSERT_EQ(ask("cuptiGetCallbackName", cupti::domain::runtime, chosen, &name), result::success);
-    if (std::strcmp(name, "cudaDeviceSynchronize_v3020") == 0) break;
+std::uint32_t runtime_call_named(std::string_view wanted) {
+  char const* name = nullptr;
+  for (std::uint32_t id = 1;
+       ask("cuptiGetCallbackName", cupti::domain::runtime, id, &name) == result::success; ++id) {
+    if (wanted == name) return id;
   }
-  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{1}), result::success);
+  return 0;
+}
+
+TEST_F(hostrt_activity, of_a_call_that_is_switched_off_is_left_out) {
+  auto const off = runtime_call_named("cudaDeviceSynchronize_v3020");
+  auto* const waited = stream();
+  enable(activity_kind::runtime_call);
+  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", off, std::uint8_t{0}), result::success);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(stream()), cudaSuccess);
-  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{0}), result::success);
+  ASSERT_EQ(cudaStreamSynchronize(waited), cudaSuccess);
   auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
   ASSERT_EQ(calls.size(), 1U);
-  EXPECT_EQ(calls[0].callback, chosen);
+  EXPECT_NE(calls[0].callback, off);
+}
+
+TEST_F(hostrt_activity, of_a_call_that_is_switched_on_alone_is_not_recorded) {
+  auto const chosen = runtime_call_named("cudaDeviceSynchronize_v3020");
+  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{1}), result::success);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(records<cupti::call_activity>(activity_kind::runtime_call).empty());
+}
+
+TEST_F(hostrt_activity, of_a_kind_that_is_switched_on_again_is_of_all_its_calls) {
+  auto const off = runtime_call_named("cudaDeviceSynchronize_v3020");
+  enable(activity_kind::runtime_call);
+  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", off, std::uint8_t{0}), result::success);
+  enable(activity_kind::runtime_call);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(records<cupti::call_activity>(activity_kind::runtime_call).size(), 1U);
 }
 
 TEST_F(hostrt_activity, of_a_pretended_kernel_takes_its_time_on_its_stream) {

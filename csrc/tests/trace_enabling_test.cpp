@@ -3,6 +3,9 @@
 #include "trace/error.hpp"
 #include "trace_support.hpp"
 
+#include <set>
+#include <utility>
+
 namespace pyxfer::trace::tests {
 namespace {
 
@@ -67,31 +70,49 @@ TEST_F(trace_enabling, does_not_do_with_nothing) {
   EXPECT_THROW(use(host_functions(), {"marks"}), refusal);
 }
 
-std::atomic<bool> whole_kind_was_enabled{false};
-
-cupti::result refuse_whole_kinds(cupti::activity_kind kind) {
-  whole_kind_was_enabled = whole_kind_was_enabled || kind == cupti::activity_kind::runtime_call ||
-                           kind == cupti::activity_kind::driver_call;
-  return reinterpret_cast<cupti::result (*)(cupti::activity_kind)>(
-      hostrt::activity_function("cuptiActivityEnable"))(kind);
+std::set<std::pair<cupti::domain, std::uint32_t>>& switched_off() {
+  static auto& calls = *new std::set<std::pair<cupti::domain, std::uint32_t>>;
+  return calls;
 }
 
-TEST_F(trace_enabling, chooses_the_calls_where_the_library_can) {
-  whole_kind_was_enabled = false;
-  use(host_functions({{"cuptiActivityEnable", address_of(refuse_whole_kinds)}}), {"calls"});
-  EXPECT_FALSE(whole_kind_was_enabled);
+template <cupti::domain Of>
+cupti::result note_switch(std::uint32_t callback, std::uint8_t on) {
+  if (on == 0) { switched_off().emplace(Of, callback); }
+  return cupti::result::success;
+}
+
+TEST_F(trace_enabling, switches_off_exactly_the_calls_that_do_not_matter) {
+  switched_off().clear();
+  use(host_functions(
+          {{"cuptiActivityEnableRuntimeApi", address_of(note_switch<cupti::domain::runtime>)},
+           {"cuptiActivityEnableDriverApi", address_of(note_switch<cupti::domain::driver>)}}),
+      {"calls"});
   EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
   EXPECT_TRUE(has(cupti::activity_kind::driver_call));
+  std::set<std::pair<cupti::domain, std::uint32_t>> expected;
+  for (auto const of : {cupti::domain::runtime, cupti::domain::driver}) {
+    for (auto const id : call_names{host_functions(), of}.that_do_not_matter()) {
+      expected.emplace(of, id);
+    }
+  }
+  EXPECT_EQ(switched_off(), expected);
+  EXPECT_FALSE(expected.empty());
 }
 
 TEST_F(trace_enabling, takes_all_calls_where_an_older_library_cannot_choose) {
-  whole_kind_was_enabled = false;
-  use(host_functions({{"cuptiActivityEnable", address_of(refuse_whole_kinds)},
-                      {"cuptiActivityEnableRuntimeApi", nullptr},
-                      {"cuptiActivityEnableDriverApi", nullptr}}),
+  use(host_functions(
+          {{"cuptiActivityEnableRuntimeApi", nullptr}, {"cuptiActivityEnableDriverApi", nullptr}}),
       {"calls"});
-  EXPECT_TRUE(whole_kind_was_enabled);
   EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
+}
+
+TEST_F(trace_enabling, takes_all_calls_where_the_library_refuses_to_choose) {
+  auto* const refuse = +[](std::uint32_t, std::uint8_t) { return cupti::result::unknown; };
+  use(host_functions({{"cuptiActivityEnableRuntimeApi", address_of(refuse)},
+                      {"cuptiActivityEnableDriverApi", address_of(refuse)}}),
+      {"calls"});
+  EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
+  EXPECT_TRUE(made_->refused().empty());
 }
 
 }  // namespace

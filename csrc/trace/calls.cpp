@@ -68,10 +68,10 @@ std::string const& call_names::name_of(std::uint32_t callback) const noexcept {
   return callback < names_.size() ? names_[callback] : none;
 }
 
-std::vector<std::uint32_t> call_names::that_matter() const {
+std::vector<std::uint32_t> call_names::that_do_not_matter() const {
   std::vector<std::uint32_t> ids;
-  for (std::uint32_t id = 0; id < names_.size(); ++id) {
-    if (!names_[id].empty()) { ids.push_back(id); }
+  for (std::uint32_t id = 1; id < names_.size(); ++id) {  // 0 is no call
+    if (names_[id].empty()) { ids.push_back(id); }
   }
   return ids;
 }

@@ -25,8 +25,8 @@ class call_names {
   /// Empty for a call that does not matter, or is not known.
   [[nodiscard]] std::string const& name_of(std::uint32_t callback) const noexcept;
 
-  /// The callback ids of those that matter.
-  [[nodiscard]] std::vector<std::uint32_t> that_matter() const;
+  /// The callback ids of the others.
+  [[nodiscard]] std::vector<std::uint32_t> that_do_not_matter() const;
 
  private:
   std::vector<std::string> names_;

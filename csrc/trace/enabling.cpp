@@ -5,6 +5,7 @@
 #include "trace/error.hpp"
 
 #include <optional>
+#include <utility>
 
 namespace pyxfer::trace {
 namespace {
@@ -41,7 +42,7 @@ enabling::enabling(cupti::functions const& call, parser const& reader,
         last = refused;
       }
     }
-    if (last && kinds_.empty() && calls_.empty()) { throw refusal{*last}; }
+    if (last && kinds_.empty()) { throw refusal{*last}; }
   } catch (...) {
     release_noexcept([this] { close(); });
     throw;
@@ -71,38 +72,27 @@ void enabling::enable(activity_kind kind) {
   kinds_.push_back(kind);
 }
 
+/// A call that is switched on by itself once there is a context is not recorded, so that all are
+/// switched on with their kind, and those off again that do not matter.
 void enabling::enable_calls(cupti::domain of, parser const& reader) {
-  if (enable_each_call(of, reader)) { return; }
-  // All of them then; what does not matter is left out when it is read.
-  enable(of == cupti::domain::runtime ? activity_kind::runtime_call : activity_kind::driver_call);
-}
-
-bool enabling::enable_each_call(cupti::domain of, parser const& reader) {
-  auto* const choose =
-      of == cupti::domain::runtime ? call_.enable_runtime_api : call_.enable_driver_api;
-  if (choose == nullptr) { return false; }
-  auto const wanted = reader.calls_of(of).that_matter();
-  calls_.reserve(calls_.size() + wanted.size());
-  auto const before = calls_.size();
-  for (auto const id : wanted) {
-    if (choose(id, 1) == cupti::result::success) { calls_.emplace_back(of, id); }
+  auto const runtime = of == cupti::domain::runtime;
+  enable(runtime ? activity_kind::runtime_call : activity_kind::driver_call);
+  auto* const choose = runtime ? call_.enable_runtime_api : call_.enable_driver_api;
+  if (choose == nullptr) { return; }
+  // One that stays on is left out when it is read.
+  for (auto const id : reader.calls_of(of).that_do_not_matter()) {
+    static_cast<void>(choose(id, 0));
   }
-  return calls_.size() > before;
 }
 
 void enabling::close() {
   auto const kinds = std::exchange(kinds_, {});
-  auto const calls = std::exchange(calls_, {});
   if (!same_process()) { return; }
   auto first = cupti::result::success;
-  auto const tried = [&](cupti::result code) {
+  for (auto const kind : kinds) {
+    auto const code = call_.disable(kind);
     if (first == cupti::result::success) { first = code; }
-  };
-  for (auto const& [of, id] : calls) {
-    tried(
-        (of == cupti::domain::runtime ? call_.enable_runtime_api : call_.enable_driver_api)(id, 0));
   }
-  for (auto const kind : kinds) { tried(call_.disable(kind)); }
   check(call_, "cuptiActivityDisable", first);
 }
 

@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace pyxfer::trace {
@@ -36,11 +35,9 @@ class enabling {
   /// Throws `refusal`.
   void enable(cupti::activity_kind kind);
   void enable_calls(cupti::domain of, parser const& reader);
-  [[nodiscard]] bool enable_each_call(cupti::domain of, parser const& reader);
 
   cupti::functions call_;
   std::vector<cupti::activity_kind> kinds_;
-  std::vector<std::pair<cupti::domain, std::uint32_t>> calls_;
   std::map<std::string, std::string> refused_;
 };
 

@@ -222,7 +222,8 @@ class Session:
             self._save_to(self._document("interrupted", None))
             self._on_progress(Progress("tracing", 1.0, ""))
         trace_ways(
-            self._choice.engine, self._collected, self._request, deadline, self._workshop.cancelled, self._note_tracing
+            *(self._choice.engine, self._device.index, self._collected, self._request),
+            *(deadline, self._workshop.cancelled, self._note_tracing),
         )
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Sample
     from pyxfer.raw.arena import Arena
-    from pyxfer.tracing.phase import Take
+    from pyxfer.tracing.taking import Taking
     from pyxfer.tracing.trials import Traced
 
 # A window this long makes the event clock's half microsecond less than a part in five thousand.
@@ -68,14 +68,14 @@ class OneWay(_RawCopies):
         """One window, or one copy where a window cannot be queued."""
         return {_side(self.way): as_trial(self._window(), round_index)}
 
-    def traced(self, take: Take, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window and what the device recorded of it; with a seed one copy of fresh content, verified."""
         side = _side(self.way)
         if seed is None:
-            seen = watch(take, lambda: [self._window()])
+            seen = watch(taking, lambda: [self._window()])
             return {side: traced_window(seen, side, self.nbytes, self._warmups)}, True
         kept: list[Seen] = []
-        right = self._arrives(seed, lambda: kept.append(watch(take, lambda: [self._run(1, 0)])))
+        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: [self._run(1, 0)])))
         return {side: traced_window(kept[0], side, self.nbytes, 0)}, right
 
     def _window(self) -> Sample:
@@ -152,13 +152,13 @@ class BothWays(_RawCopies):
         """Fresh random data over poison on both sides, both copied at once."""
         return Fact(self._arrives(seed, lambda: self._run(1, 0)))
 
-    def traced(self, take: Take, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window each way and what the device recorded; with a seed one copy each of fresh content, verified."""
         if seed is None:
-            seen = watch(take, lambda: self._run(self._copies, self._warmups))
+            seen = watch(taking, lambda: self._run(self._copies, self._warmups))
             return self._by_side(seen, self._warmups if self.gated else 0), True
         kept: list[Seen] = []
-        right = self._arrives(seed, lambda: kept.append(watch(take, lambda: self._run(1, 0))))
+        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: self._run(1, 0))))
         return self._by_side(kept[0], 0), right
 
     def _by_side(self, seen: Seen, warmups: int) -> Mapping[Side, Traced]:

@@ -10,11 +10,12 @@ from pyxfer.model import Fact, Side, Tracing, Trial
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.sampling.rounds import After
 from pyxfer.tracing import phase
-from pyxfer.tracing.phase import Candidate, Take
+from pyxfer.tracing.phase import Candidate
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.raw.request import Request
+    from pyxfer.tracing.taking import Taking
 
 Ceilings = Mapping[tuple[str, Side, int], Sequence[Trial]]
 
@@ -25,25 +26,26 @@ def ceiling_seconds(ceilings: Ceilings, direction: str, side: Side, nbytes: int)
     return stats.summarise(times).median_s if times else None
 
 
-def way_candidate(found: Collected, ceilings: Ceilings, seed: int) -> Candidate:
-    """How a way is traced, if it has a trial that counts."""
+def way_candidate(found: Collected, ceilings: Ceilings, seed: int, explained: str) -> Candidate:
+    """How a way is traced, if it has a trial that counts; more often if it is the one that is explained."""
     subject, series = found.subject, found.series
     if subject is None or series is None or not any(series.valid_times(side) for side in series.trials):
         return Candidate(None, found.untraced)
 
-    def trace(take: Take, fresh: bool) -> None:
-        traced, right = subject.traced(take, seed if fresh else None)
+    def trace(taking: Taking, fresh: bool) -> None:
+        traced, right = subject.traced(taking, seed if fresh else None)
         if not right:
             found.verified = Fact(False)
         for side, trial in traced.items():
             ceiling_s = ceiling_seconds(ceilings, found.way.direction, side, found.nbytes)
             found.evidence[side].add(trial, ceiling_s, found.nbytes)
 
-    return Candidate(trace, found.untraced)
+    return Candidate(trace, found.untraced, phase.trials_each_round(found.way.route, explained))
 
 
 def trace_ways(
     engine: Engine,
+    device: int,
     collected: Sequence[Collected],
     request: Request,
     deadline_s: float,
@@ -52,12 +54,16 @@ def trace_ways(
 ) -> None:
     """The traced trials of a ceiling run."""
     ceilings = ceiling_trials(collected)
-    candidates = [way_candidate(found, ceilings, request.seed + number) for number, found in enumerate(collected)]
+    candidates = [
+        way_candidate(found, ceilings, request.seed + number, request.explained)
+        for number, found in enumerate(collected)
+    ]
     if not request.trace:
         phase.leave_out(candidates, on_start)
         return
     phase.trace_candidates(
         engine,
+        device,
         candidates,
         seconds=phase.seconds_for(request.budget_s, deadline_s),
         seed=request.seed,

@@ -15,7 +15,7 @@ from pyxfer.tracing.trials import Traced, Usage, copy_way
 
 if TYPE_CHECKING:
     from pyxfer.native._cuda import Sample
-    from pyxfer.tracing.phase import Take
+    from pyxfer.tracing.taking import Taking
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Seen:
     capture: Capture
 
 
-def watch(take: Take, run: Callable[[], Sequence[Sample]]) -> Seen:
+def watch(taking: Taking, run: Callable[[], Sequence[Sample]]) -> Seen:
     """Make copies and take what was recorded of them."""
-    take()  # what was done before is no part of it
+    taking.begin()
     before = Usage.so_far()
     samples = run()
     usage = Usage.so_far().since(before)
-    return Seen(samples, usage, take())
+    return Seen(samples, usage, taking.take())
 
 
 def traced_window(seen: Seen, side: Side, nbytes: int, warmups: int) -> Traced:

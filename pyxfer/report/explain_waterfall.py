@@ -56,14 +56,15 @@ def traced_text(explained: Explained) -> str:
     if breakdown.value is None:
         return sentence(reason_text(breakdown.reason))
     trials, left_out = breakdown.value.trials, breakdown.value.left_out
-    which = "the one that was traced" if trials == 1 else f"the middle one of {trials} that were traced"
-    if left_out:
-        which = f"the {'one' if trials == 1 else f'middle one of {trials}'} that could be broken down, of "
-        which += f"{trials + left_out} that were traced"
+    which = f"that could be broken down, of {trials + left_out} that were traced" if left_out else "that were traced"
+    one = f"the one {which}" if trials == 1 else f"the middle one of {trials} {which}"
     if row.summary is None:
-        return f"One transfer, {which}."
-    timed = f"the median of {row.summary.n} that were only timed is {units.format_seconds(row.summary.median_s)}"
-    return f"One transfer, {which}; {timed}."
+        return f"One transfer, {one}."
+    timed, median = f"{row.summary.n} that were only timed", units.format_seconds(row.summary.median_s)
+    if trials == 1:
+        return f"One transfer, {one}; the median of {timed} is {median}."
+    of_them = f"of {trials} {which}{',' if left_out else ''}"
+    return f"One transfer: {of_them} the one nearest to the median of {timed}, {median}."
 
 
 def apart_text(row: model.Measurement) -> str:

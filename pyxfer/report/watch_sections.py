@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyxfer import units
 from pyxfer.model import Fact, Summary
 from pyxfer.model_watch import Overlap, Pageable, StreamUse, Surprise, SurpriseKind, Watched
-from pyxfer.watch_documents import sum_text, unseen_reason
+from pyxfer.watch_documents import slow_text, sum_text, unseen_reason
 
 from .text import clean, device_text, fact_text, link_text, memory_text
 from .watch_tables import shortened
@@ -52,23 +52,28 @@ def ending_text(watched: Watched) -> str:
 
 def steps_text(watched: Watched) -> str:
     """The heading of the parts."""
+    took = units.format_seconds(watched.parts.period_s)
+    if watched.steps.slow is not None:
+        return f"Where {took} went, the mean of the {_count(watched.steps.usual, 'usual step')}"
     whose = "the mean step's" if watched.steps.watched else "the window's"
-    return f"Where {whose} {units.format_seconds(watched.parts.period_s)} went"
+    return f"Where {whose} {took} went"
 
 
 def beside_lines(watched: Watched) -> Lines:
     """What is no part: how long steps are, copies under kernels, how long making the input took in all."""
     parts, steps = watched.parts, watched.steps
-    summary = steps.period.value
+    summary, slow = steps.period.value, slow_text(watched)
     hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
     lines = [] if summary is None else [("-", _median_text(summary))]
+    lines += [("-", slow)] if slow else []
     lines += [
         ("-", f"beside it, copies {way} under kernels: {units.format_seconds(seconds)}")
         for way, seconds in hidden.items()
         if seconds
     ]
     if steps.between_s:
-        lines.append(("-", f"the host is between steps for {units.format_seconds(steps.between_s)} of each"))
+        each = "each usual one" if slow else "each"
+        lines.append(("-", f"the host is between steps for {units.format_seconds(steps.between_s)} of {each}"))
     return lines
 
 
@@ -109,7 +114,7 @@ def pageable_lines(watched: Watched) -> Lines:
     activity = watched.activity.value
     rows = activity.pageable if activity is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
-    return [(row.way, _pageable_text(row)) for row in worth]
+    return [(row.way, _pageable_text(row, _a_step(watched))) for row in worth]
 
 
 def call_lines(watched: Watched) -> Lines:
@@ -141,7 +146,7 @@ def memory_lines(watched: Watched) -> Lines:
 
 def advice_lines(watched: Watched) -> Lines:
     """What would be faster, in the order of its gain."""
-    whole = "a step" if watched.steps.watched else "for the window"
+    whole = _a_step(watched) if watched.steps.watched else "for the window"
     now = units.format_seconds(watched.parts.period_s)
     lines = []
     for number, each in enumerate(watched.advice, start=1):
@@ -154,6 +159,10 @@ def advice_lines(watched: Watched) -> Lines:
     if not lines and watched.activity.value is not None and watched.parts.period_s > 0:
         lines.append(("-", "Nothing that pyxfer can predict would gain 2 % or more."))
     return lines
+
+
+def _a_step(watched: Watched) -> str:
+    return "a step" if watched.steps.slow is None else "a usual step"
 
 
 def _window_text(watched: Watched) -> str:
@@ -202,14 +211,14 @@ def _stream_text(use: StreamUse) -> str:
     return f"stream {use.stream} with {' and '.join(words)}"
 
 
-def _pageable_text(row: Pageable) -> str:
+def _pageable_text(row: Pageable, a_step: str) -> str:
     copies = f"{sum_text(row.nbytes)} in {row.count} copies took {units.format_seconds(row.seconds)}"
     if row.saves_s.value is None or row.pinned_s.value is None:
         return f"{copies}; what pinning saves is {fact_text(row.saves_s)}"
     pinned = f"{copies}; from pinned memory at the ceiling {units.format_seconds(row.pinned_s.value)}"
     if row.saves_s.value <= 0:
         return pinned
-    each = f", {units.format_seconds(row.saves_per_step_s)} a step" if row.saves_per_step_s else ""
+    each = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
     return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{each}"
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from pyxfer.model import Breakdown, Fact, Part, unknown
 from pyxfer.model_trace import PARTS
-from pyxfer.tracing.dma import asked_ns, copies_of, lost, outside, untimed
+from pyxfer.tracing.dma import answered_ns, asked_ns, copies_of, lost, outside, untimed
 from pyxfer.tracing.intervals import clip, intervals, nothing, partition, union
-from pyxfer.tracing.records import Kind
+from pyxfer.tracing.records import CopyWay, Kind, MemoryKind
 from pyxfer.tracing.trials import Traced
 from pyxfer.units import format_seconds
 
@@ -51,18 +51,24 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
     at_ceiling = covered
     if ceiling_s is not None:
         at_ceiling = min(covered, round(int(copies["nbytes"].sum()) * ceiling_s * 1e9 / nbytes))
-    shares.update({"copying": at_ceiling, "staging": covered - at_ceiling})
+    shares["copying"] = at_ceiling
+    shares["staging"] = shares.get("staging", 0) + covered - at_ceiling
     return Fact(_breakdown(trial, shares))
 
 
-def middle(trials: Sequence[Fact[Breakdown]]) -> Fact[Breakdown]:
-    """That of the trial in the middle, by its time; none where most of them have none."""
+def nearest(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> Fact[Breakdown]:
+    """That of the trial nearest to the median of those that were only timed, so that its parts are of that figure.
+
+    Without one it is the trial in the middle. None where most of them have none.
+    """
     known = sorted((trial.value for trial in trials if trial.value is not None), key=lambda each: each.elapsed_s)
     left_out = len(trials) - len(known)
     if 2 * left_out > len(trials):
         why = next(trial.reason for trial in trials if trial.reason is not None)
         return unknown(f"{left_out} of {len(trials)} traced trials cannot be broken down: {why}" if known else why)
     chosen = known[(len(known) - 1) // 2]
+    if median_s is not None:
+        chosen = min(known, key=lambda each: abs(each.elapsed_s - median_s))
     return Fact(msgspec.structs.replace(chosen, trials=len(known), left_out=left_out))
 
 
@@ -90,12 +96,30 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
         ("kernels", kernels),
         ("other copies", others),
         ("preparing", _stretch(begin, issued)),
+        ("staging", _staged(trial, copies, (issued, first), (last, returned))),
         ("waiting", _stretch(issued, first)),
         ("gaps", _stretch(first, last)),
         ("returning", _stretch(last, returned)),
         ("finishing", _stretch(max(last, returned), end)),
     ]
     return {name: ns for name, ns in partition(begin, end, claims).items() if name}
+
+
+def _staged(
+    trial: Traced, copies: NDArray[Any], before: tuple[int, int], after: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Where the driver itself copies to or from its own buffer, in a call for pageable memory.
+
+    Before the first copy to the device, and after the last one to the host; what lies between two copies of one call
+    is in their records.
+    """
+    if not len(copies):
+        return nothing()
+    if trial.way is CopyWay.H2D and copies["source"][0] == MemoryKind.PAGEABLE:
+        return _stretch(before[0], min(before[1], answered_ns(trial.capture, copies[0])))
+    if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:
+        return _stretch(after[0], min(after[1], answered_ns(trial.capture, copies[-1])))
+    return nothing()
 
 
 def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:

@@ -66,6 +66,13 @@ def asked_ns(capture: Capture, copy: Any) -> int:
     return int(asking.min()) if len(asking) else int(copy["start_ns"])
 
 
+def answered_ns(capture: Capture, copy: Any) -> int:
+    """When the call returned that asked for a copy; the copy's own end where no call is known."""
+    calls = capture.of(Kind.CALL)
+    asking = calls["end_ns"][calls["correlation"] == copy["correlation"]]
+    return int(asking.max()) if len(asking) else int(copy["end_ns"])
+
+
 def untimed(copies: NDArray[Any]) -> int:
     """How many of them the device gave no time for: the driver may send a small one inside a command."""
     return int(np.count_nonzero(copies["start_ns"] == 0))

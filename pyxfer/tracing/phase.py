@@ -23,12 +23,14 @@ from pyxfer.errors import (
 from pyxfer.model import Fact, Tracing, unknown
 from pyxfer.model_trace import NO_TRIAL_TO_TRACE, NOT_ASKED, OUT_OF_TIME
 from pyxfer.tracing.collector import Collector
+from pyxfer.tracing.taking import Taking
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
-    from pyxfer.tracing.records import Capture
 
 TRIALS = 3
+# A route that is explained has so many in each round: of more trials one is nearer to those that are only timed.
+EXPLAINED_TRIALS = 5
 # Fresh content is always sent; only a trial after it shows what is served from a cache.
 LEAST_TRIALS = 2
 # At most this part of a budget is theirs; what they do not need, the timed trials have.
@@ -39,24 +41,24 @@ LEAST_SHARE = 0.05
 OPENING_S, TAKING_S = 0.5, 0.004
 NOT_COME_TO = "the run ended before it came to tracing"
 
-Take = Callable[[], "Capture"]
-
 
 @dataclass(eq=False)
 class Candidate:
     """A row to trace: `trace` runs one trial, of fresh content the first time, and keeps what it shows.
 
     None where the row has no trial that counts; `give_up` is told why there is no traced one, and whether that is
-    because it failed.
+    because it failed. `each_round`: its trials in a round.
     """
 
-    trace: Callable[[Take, bool], None] | None
+    trace: Callable[[Taking, bool], None] | None
     give_up: Callable[[str, bool], None]
+    each_round: int = 1
     trials: int = 0
 
 
 def trace_candidates(
     engine: Engine,
+    device: int,
     candidates: Sequence[Candidate],
     *,
     seconds: float,
@@ -71,13 +73,19 @@ def trace_candidates(
         CancelledError: the run was asked to end.
 
     """
-    with tracing(engine) as (take, started):
+    with tracing(engine, device) as (taking, started):
         on_start(started)
         for each in candidates:
             if started.reason is not None or each.trace is None:
                 each.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
-        if take is not None:
-            _rounds([each for each in candidates if each.trace is not None], take, seconds, seed, cancelled, on_round)
+        if taking is not None:
+            waiting = [each for each in candidates if each.trace is not None]
+            _rounds(waiting, taking, seconds, seed, cancelled, on_round)
+
+
+def trials_each_round(route: str, explained: str) -> int:
+    """Of a route, where another or it may be explained."""
+    return EXPLAINED_TRIALS if route == explained else 1
 
 
 def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
@@ -93,7 +101,7 @@ def seconds_for(budget_s: float, deadline_s: float) -> float:
 
 
 @contextmanager
-def tracing(engine: Engine) -> Iterator[tuple[Take | None, Fact[Tracing]]]:
+def tracing(engine: Engine, device: int) -> Iterator[tuple[Taking | None, Fact[Tracing]]]:
     """A collector at work, or the reason why there is none."""
     try:
         collector = Collector(engine)
@@ -107,7 +115,8 @@ def tracing(engine: Engine) -> Iterator[tuple[Take | None, Fact[Tracing]]]:
             yield None, unknown(f"trace: unavailable: {error}")
             return
         try:
-            yield collector.take, Fact(started)
+            with Taking(engine, collector, device) as taking:
+                yield taking, Fact(started)
         finally:
             collector.stop()
     finally:
@@ -116,7 +125,7 @@ def tracing(engine: Engine) -> Iterator[tuple[Take | None, Fact[Tracing]]]:
 
 def _rounds(
     waiting: list[Candidate],
-    take: Take,
+    taking: Taking,
     seconds: float,
     seed: int,
     cancelled: Callable[[], bool],
@@ -133,7 +142,7 @@ def _rounds(
             if time.perf_counter() > until + (seconds if number < LEAST_TRIALS else 0.0):
                 _tell_late(waiting)
                 return
-            if not _trial(each, take):
+            if not all(_trial(each, taking) for _ in range(each.each_round)):
                 waiting.remove(each)
 
 
@@ -143,11 +152,11 @@ def _tell_late(waiting: Sequence[Candidate]) -> None:
             each.give_up(OUT_OF_TIME, False)
 
 
-def _trial(each: Candidate, take: Take) -> bool:
+def _trial(each: Candidate, taking: Taking) -> bool:
     """Whether it can go on: what fails here has its figures already, and is only not traced further."""
     try:
         if each.trace is not None:
-            each.trace(take, each.trials == 0)
+            each.trace(taking, each.trials == 0)
         each.trials += 1
     except (CancelledError, CudaUnavailableError, DeviceLostError):
         raise

@@ -25,14 +25,14 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Grounds:
-    """All that the predictions are made of."""
+    """All that the predictions are made of: the usual steps, or the window where it has none."""
 
     periods: Periods
     columns: Columns
     parts: Parts
     steps: Steps
     pageable: tuple[Pageable, ...]
-    """Of the copies in the periods, as are the next two: others are in no prediction of a step."""
+    """Of the copies in the periods: what lies beside them is in no prediction of a step, nor in the next three."""
     surprises: tuple[Surprise, ...]
     input_s: Fact[float]
     """What the copies to the device would take at the ceiling of pinned memory."""

@@ -11,7 +11,17 @@ import numpy as np
 
 from pyxfer import stats
 from pyxfer.model import Device, Environment, Fact, Link, Runtime, unknown
-from pyxfer.model_watch import NO_GPU_WATCHED, Activity, Advice, Pageable, Steps, ThreadUse, Watched, WatchedStep
+from pyxfer.model_watch import (
+    NO_GPU_WATCHED,
+    Activity,
+    Advice,
+    Pageable,
+    Steps,
+    Surprise,
+    ThreadUse,
+    Watched,
+    WatchedStep,
+)
 from pyxfer.tracing.records import CopyWay
 from pyxfer.watching.advice import Grounds, advice
 from pyxfer.watching.allocated import allocated
@@ -20,11 +30,14 @@ from pyxfer.watching.gathered import Gathered, Periods, gather, in_periods, peri
 from pyxfer.watching.named_ranges import Ranges, named_ranges, ranges_of
 from pyxfer.watching.overlap import overlap, streams
 from pyxfer.watching.remarks import remarks
-from pyxfer.watching.steps import Columns, by_the_clock, by_the_records, mean_s
+from pyxfer.watching.slow import Timed, slow_ones, slow_steps
+from pyxfer.watching.steps import by_the_clock, by_the_records, mean_s
 from pyxfer.watching.surprises import allocation_calls, surprises
 from pyxfer.watching.verdict import verdict
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pyxfer.tracing.records import Capture
     from pyxfer.watching.copies import Chosen
     from pyxfer.watching.window import Step, Window
@@ -52,18 +65,21 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
     """
     window = _believed(window, machine)
     capture = window.capture.value
-    periods = periods_of(window)
     gathered = None if capture is None else gather(window, capture)
-    columns = by_the_clock(periods) if gathered is None else by_the_records(periods, gathered)
-    parts, ranges, steps = columns.mean(), ranges_of(window), _steps(window, periods, columns)
+    timed = _timed(window, gathered)
+    slow = slow_ones(timed)
+    usual, periods = timed.of(~slow), timed.periods
+    parts, ranges, steps = usual.columns.mean(), ranges_of(window), _steps(window, timed, slow)
     unseen = window.capture.reason
     activity: Fact[Activity] = unknown(unseen or "")
     gains: tuple[Advice, ...] = ()
     if gathered is not None and capture is not None:
         copied = Copied(gathered, ceilings)
-        among = in_periods(gathered, periods)
-        seen = _activity(window, capture, gathered, periods, copied, among, ranges)
-        activity, gains = Fact(seen), advice(_grounds(seen, copied, among, periods, columns, steps, machine))
+        among = in_periods(gathered, usual.periods)
+        pageable = _pageable(copied, among, usual.periods)
+        seen = _activity(window, capture, gathered, periods, copied, pageable, ranges)
+        calls = surprises(window, gathered, usual.periods, ranges) if slow.any() else seen.surprises
+        activity, gains = Fact(seen), advice(_grounds(usual, steps, copied, among, calls, machine))
     return Watched(
         ended=window.ended,
         runtime=machine.runtime,
@@ -94,27 +110,35 @@ def _believed(window: Window, machine: Machine) -> Window:
     return window
 
 
-def _steps(window: Window, periods: Periods, columns: Columns) -> Steps:
+def _timed(window: Window, gathered: Gathered | None) -> Timed:
+    periods = periods_of(window)
+    return Timed(periods, by_the_clock(periods) if gathered is None else by_the_records(periods, gathered))
+
+
+def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> Steps:
+    periods, columns = timed.periods, timed.columns
     failed = [step for step in window.steps if step.failed is not None]
     unclosed = sum(not step.closed for step in window.steps if step.failed is None)
     counts = (len(periods) if periods.stepped else 0, window.skipped, len(failed), unclosed)
     failure = failed[0].failed if failed else None
     if not periods.stepped:
         return Steps(*counts, failure, period=unknown("no step was watched to its end"))
-    seconds = (columns.period / 1e9).tolist()
+    usual = timed.of(~slow)
     return Steps(
         *counts,
         failure,
-        period=Fact(stats.summarise(seconds)),
-        between_s=mean_s(periods.begin_ns - periods.from_ns) if periods.begun else None,
-        inside_s=mean_s(periods.end_ns - periods.begin_ns) if periods.begun else None,
-        waiting_s=None if columns.waiting is None else mean_s(columns.waiting),
+        period=Fact(stats.summarise((columns.period / 1e9).tolist())),
+        between_s=mean_s(usual.periods.begin_ns - usual.periods.from_ns) if periods.begun else None,
+        inside_s=mean_s(usual.periods.end_ns - usual.periods.begin_ns) if periods.begun else None,
+        waiting_s=None if columns.waiting is None else mean_s(usual.columns.waiting),
+        slow=slow_steps(columns, slow),
         each=tuple(
             WatchedStep(
                 number=window.skipped + place + 1,
                 at_s=(step.begin_ns - window.begin_ns) / 1e9,
                 thread=step.thread,
                 parts=columns.row(row),
+                slow=bool(slow[row]),
             )
             for row, (place, step) in enumerate(_placed(window)[:MOST_STEPS])
         ),
@@ -132,14 +156,14 @@ def _activity(
     gathered: Gathered,
     periods: Periods,
     copied: Copied,
-    among: Chosen,
+    pageable: tuple[Pageable, ...],
     ranges: Ranges,
 ) -> Activity:
     return Activity(
         copies=copied.classes(),
         overlap=overlap(gathered, copied, window.begin_ns, window.end_ns),
         streams=streams(gathered),
-        pageable=_pageable(copied, among, periods),
+        pageable=pageable,
         surprises=surprises(window, gathered, periods, ranges),
         allocated=allocated(gathered),
         allocation_calls_in_steps=allocation_calls(gathered, periods),
@@ -151,32 +175,26 @@ def _activity(
     )
 
 
-def _pageable(copied: Copied, among: Chosen, periods: Periods) -> tuple[Pageable, ...]:
-    """Of the whole window, and what the steps' own copies would save in the mean step."""
+def _pageable(copied: Copied, among: Chosen, usual: Periods) -> tuple[Pageable, ...]:
+    """Of the whole window, and what the usual steps' own copies would save in the mean one."""
     rows = copied.pageable(np.ones_like(among))
-    if not periods.stepped:
+    if not usual.stepped:
         return rows
     saves = {row.way: row.saves_s.value for row in copied.pageable(among)}
-    each = {way: None if saved is None else saved / len(periods) for way, saved in saves.items()}
+    each = {way: None if saved is None else saved / len(usual) for way, saved in saves.items()}
     return tuple(msgspec.structs.replace(row, saves_per_step_s=each.get(row.way)) for row in rows)
 
 
 def _grounds(
-    seen: Activity,
-    copied: Copied,
-    among: Chosen,
-    periods: Periods,
-    columns: Columns,
-    steps: Steps,
-    machine: Machine,
+    usual: Timed, steps: Steps, copied: Copied, among: Chosen, calls: tuple[Surprise, ...], machine: Machine
 ) -> Grounds:
     return Grounds(
-        periods=periods,
-        columns=columns,
-        parts=columns.mean(),
+        periods=usual.periods,
+        columns=usual.columns,
+        parts=usual.columns.mean(),
         steps=steps,
         pageable=copied.pageable(among),
-        surprises=seen.surprises,
+        surprises=calls,
         input_s=copied.at_the_ceiling_s(CopyWay.H2D, among),
         input_bytes=int(copied.nbytes[among & (copied.way == CopyWay.H2D)].sum()),
         cpus=machine.environment.cpus_usable,

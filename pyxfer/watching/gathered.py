@@ -17,7 +17,7 @@ from pyxfer.watching.cover import Cover
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer.watching.window import Step, Window
+    from pyxfer.watching.window import Window
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,6 @@ class Periods:
     end_ns: NDArray[np.int64]
     thread: NDArray[np.int64]
     stepped: bool
-    steps: tuple[Step, ...] = ()
 
     def __len__(self) -> int:
         return len(self.from_ns)
@@ -43,6 +42,12 @@ class Periods:
     def inside(self) -> NDArray[np.int64]:
         """The stretches of the steps themselves, or of the window."""
         return np.column_stack((self.begin_ns, self.end_ns))
+
+    def of(self, chosen: NDArray[np.bool_]) -> Periods:
+        """Some of them."""
+        return Periods(
+            self.from_ns[chosen], self.begin_ns[chosen], self.end_ns[chosen], self.thread[chosen], self.stepped
+        )
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,14 @@ def gather(window: Window, capture: Capture) -> Gathered:
 
 def periods_of(window: Window) -> Periods:
     """The steps that were closed and did not fail."""
-    steps = tuple(step for step in window.steps if step.closed and step.failed is None)
+    steps = [step for step in window.steps if step.closed and step.failed is None]
     if not steps:
         whole = np.array([window.begin_ns], np.int64)
         end = np.array([max(window.begin_ns, window.end_ns)], np.int64)
         return Periods(whole, whole, end, np.zeros(1, np.int64), stepped=False)
     columns = np.array([(step.from_ns, step.begin_ns, step.end_ns, step.thread) for step in steps], np.int64).T
     begin = np.maximum(columns[1], columns[0])
-    return Periods(columns[0], begin, np.maximum(columns[2], begin), columns[3], stepped=True, steps=steps)
+    return Periods(columns[0], begin, np.maximum(columns[2], begin), columns[3], stepped=True)
 
 
 def in_periods(gathered: Gathered, periods: Periods) -> NDArray[np.bool_]:

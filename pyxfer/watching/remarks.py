@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyxfer.model import Remark
-from pyxfer.model_watch import Activity, Steps
-from pyxfer.units import format_seconds
+from pyxfer.model_watch import Activity, SlowSteps, Steps
+from pyxfer.units import format_percent, format_seconds
 from pyxfer.watching.ceiling_source import remarks_on_shares
 from pyxfer.watching.named_ranges import MOST_NAMES, Ranges
 
@@ -22,6 +22,9 @@ _MARK_THEM_IN_IT = (
     "only the steps of PyTorch's optimizers are found by themselves; for others put `with pyxfer.watch() as w:` around "
     "the script's loop, and `with w.step():` into it"
 )
+# Of the time of all steps: with less in slow ones, what is said of the usual ones is as good as said of all.
+MOST_SLOW_SHARE = 0.05
+_SOME_INPUTS = "look at what making the input does in some steps only, such as opening the next file"
 # Records that the library has lost, for whatever reason.
 _LOST = "unknown"
 
@@ -62,9 +65,19 @@ def _of_steps(steps: Steps, is_cut: bool, mark_them: str) -> list[Remark]:
     elif steps.watched and steps.between_s is None:
         text = "only the ends of steps are known, so the making of their input is in what the host does"
         found.append(Remark("ends-only", text, mark_them))
+    if steps.slow is not None and steps.slow.share >= MOST_SLOW_SHARE:
+        found.append(_of_slow_steps(steps, steps.slow))
     if len(steps.each) < steps.watched:
         found.append(Remark("many-steps", "the first steps are listed one by one, the statistics are of all"))
     return found
+
+
+def _of_slow_steps(steps: Steps, slow: SlowSteps) -> Remark:
+    text = (
+        f"{slow.count} of {steps.watched} steps {_are(slow.count)} slow, at the cost of {format_percent(slow.share)} "
+        f"of the time; the verdict, the parts and the predictions are of the {steps.usual} usual ones"
+    )
+    return Remark("slow-steps", text, _SOME_INPUTS if slow.mostly == "input" else None)
 
 
 def _of_records(activity: Activity, is_cut: bool) -> list[Remark]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,12 @@ class Columns:
     """Of h2d: from pageable memory."""
     pageable_d2h: Column | None = None
     """Of d2h: to pageable memory."""
+
+    def of(self, chosen: NDArray[np.bool_]) -> Columns:
+        """Some of the periods."""
+        each = {field.name: getattr(self, field.name) for field in fields(self)}
+        some: dict[str, Any] = {name: None if column is None else column[chosen] for name, column in each.items()}
+        return Columns(**some)
 
     def row(self, place: int) -> Parts:
         """One period, in seconds."""

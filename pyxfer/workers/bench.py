@@ -244,7 +244,10 @@ class Bench:
         """What is known is sent before: a tracer is one thing more that may crash."""
         send(Rows(self.measurements()))
         routes = [(found, self._subjects.get(id(found))) for found in self._found]
-        trace_worker(self._choice.engine, self._task, self._raw, routes, deadline_s, self.cancelled.is_set, send)
+        trace_worker(
+            *(self._choice.engine, self._device.index, self._task, self._raw, routes),
+            *(deadline_s, self.cancelled.is_set, send),
+        )
 
     def _group(self, nbytes: int, direction: str) -> Group:
         """The routes of one direction at one size, and what they are compared with."""

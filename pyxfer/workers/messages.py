@@ -32,6 +32,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     budget_s: float
     seed: int
     trace: bool = True
+    explained: str = ""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):

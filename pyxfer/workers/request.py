@@ -95,6 +95,7 @@ class Request:
                 budget_s=self.budget_s,
                 seed=self.seed,
                 trace=self.trace,
+                explained=self.explained,
             )
             for setting in sorted(settings)
             if not self.explained or setting == _setting_of(self.explained, routes)

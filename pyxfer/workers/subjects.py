@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.routes.base import Route
     from pyxfer.routes.place import Place
-    from pyxfer.tracing.phase import Take
+    from pyxfer.tracing.taking import Taking
     from pyxfer.workers.marker import Marker
 
 ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
@@ -84,7 +84,7 @@ class RouteSubject:
         self._last_s = trial.elapsed_s * trial.copies
         return {side_of(self.route): trial}
 
-    def traced(self, take: Take, seed: int | None) -> tuple[Traced, bool]:
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Traced, bool]:
         """One call, with everything that the device does in it; with a seed of fresh content, and whether that arrived.
 
         A row of calls would hide what lies between two of them, so it is one in every workload.
@@ -94,10 +94,10 @@ class RouteSubject:
             if data is not None or self._last_s < WAKE_BELOW_S:
                 self._untimed()  # also because the fresh content has taken memory that results had before
             if data is None:
-                return self._recorded(take), True
+                return self._recorded(taking), True
             with self._place.holding(data):
                 self._transfer.write(data)
-                return self._recorded(take), _same(self._transfer.arrived(), self._transfer.expected(data))
+                return self._recorded(taking), _same(self._transfer.arrived(), self._transfer.expected(data))
 
     @contextlib.contextmanager
     def _step(self, phase: str) -> Iterator[None]:
@@ -114,12 +114,12 @@ class RouteSubject:
             self._transfer.result = None
             self._marker.clear()
 
-    def _recorded(self, take: Take) -> Traced:
+    def _recorded(self, taking: Taking) -> Traced:
         self._transfer.refresh()
         self._engine.synchronize(self._place.device)
-        take()  # what was done before is no part of it
+        taking.begin()
         trial, usage = self._timed(0, 1)
-        bracket, capture = self._bracket, take()
+        bracket, capture = self._bracket, taking.take()
         return Traced(
             way=copy_way(side_of(self.route)),
             begin_ns=round(bracket.moments.called_s * 1e9),

@@ -9,12 +9,13 @@ from pyxfer.model import Fact, Tracing
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.raw.traced import Ceilings, ceiling_seconds, way_candidate
 from pyxfer.tracing import phase
-from pyxfer.tracing.phase import Candidate, Take
+from pyxfer.tracing.phase import Candidate
 from pyxfer.workers.messages import Doing, FromWorker, Task, Tracer
 from pyxfer.workers.subjects import side_of
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
+    from pyxfer.tracing.taking import Taking
     from pyxfer.workers.assemble import Found
     from pyxfer.workers.subjects import RouteSubject
 
@@ -23,6 +24,7 @@ Pairs = Sequence[tuple["Found", "RouteSubject | None"]]
 
 def trace_worker(
     engine: Engine,
+    device: int,
     task: Task,
     raw: Sequence[Collected],
     routes: Pairs,
@@ -32,9 +34,11 @@ def trace_worker(
 ) -> None:
     """A few trials of each row that has some which count; what it was is told of before a trial that could crash."""
     ceilings = ceiling_trials(raw)
-    candidates = [way_candidate(found, ceilings, task.seed + number) for number, found in enumerate(raw)]
+    candidates = [
+        way_candidate(found, ceilings, task.seed + number, task.explained) for number, found in enumerate(raw)
+    ]
     candidates += [
-        _route_candidate(found, subject, ceilings, task.seed + 2 * number)
+        _route_candidate(found, subject, ceilings, task.seed + 2 * number, task.explained)
         for number, (found, subject) in enumerate(routes, start=len(raw))
     ]
 
@@ -47,6 +51,7 @@ def trace_worker(
     send(Doing("tracing", 1.0, ""))
     phase.trace_candidates(
         engine,
+        device,
         candidates,
         seconds=phase.seconds_for(task.budget_s, deadline_s),
         seed=task.seed,
@@ -56,17 +61,19 @@ def trace_worker(
     )
 
 
-def _route_candidate(found: Found, subject: RouteSubject | None, ceilings: Ceilings, seed: int) -> Candidate:
-    """How a route is traced, if it has a trial that counts."""
+def _route_candidate(
+    found: Found, subject: RouteSubject | None, ceilings: Ceilings, seed: int, explained: str
+) -> Candidate:
+    """How a route is traced, if it has a trial that counts; more often if it is the one that is explained."""
     route, side = found.route, side_of(found.route)
     if subject is None or found.series is None or not found.series.valid_times(side):
         return Candidate(None, found.untraced)
     ceiling_s = ceiling_seconds(ceilings, route.direction, side, found.nbytes)
 
-    def trace(take: Take, fresh: bool) -> None:
-        trial, right = subject.traced(take, seed if fresh else None)
+    def trace(taking: Taking, fresh: bool) -> None:
+        trial, right = subject.traced(taking, seed if fresh else None)
         if not right:
             found.verified = Fact(False)
         found.evidence.add(trial, ceiling_s, found.nbytes)
 
-    return Candidate(trace, found.untraced)
+    return Candidate(trace, found.untraced, phase.trials_each_round(route.name, explained))

@@ -1,4 +1,4 @@
-"""Routes of one's own over PyTorch that do not move what they were asked to; worker processes import this file."""
+"""Routes of one's own that do not move what they were asked to; worker processes import this file."""
 
 from __future__ import annotations
 
@@ -75,3 +75,55 @@ class Doubled(Sent):
         import torch
 
         self.result = torch.from_numpy(self.data).half().cuda()
+
+
+class Mirrored(pyxfer.Transfer):
+    """One TensorFlow tensor in host memory, used on the GPU: from its second use on the GPU has it."""
+
+    def __init__(self, place: pyxfer.Place) -> None:
+        super().__init__(place)
+        self.write(np.zeros(place.nbytes, np.uint8))
+
+    def write(self, data: Any) -> None:
+        import tensorflow as tf
+
+        with tf.device("/CPU:0"):
+            self.tensor = tf.identity(tf.constant(data.view(np.float32)))
+
+    def run(self) -> None:
+        import tensorflow as tf
+
+        with tf.device("/GPU:0"):
+            self.result = tf.identity(self.tensor)
+
+    def where(self) -> Where:
+        return "gpu" if "GPU" in self.result.device else "cpu"
+
+    def arrived(self) -> Any:
+        return self.result.numpy().view(np.uint8)
+
+
+class Canonical(pyxfer.Transfer):
+    """Doubles to JAX, which has floats unless it is told otherwise."""
+
+    def __init__(self, place: pyxfer.Place) -> None:
+        super().__init__(place)
+        self.data: Any = np.zeros(place.nbytes // 8)
+
+    def write(self, data: Any) -> None:
+        self.data = data[: self.data.size].astype(np.float64)
+
+    def expected(self, data: Any) -> Any:
+        return data[: self.data.size].astype(np.float32)
+
+    def run(self) -> None:
+        import jax
+
+        self.result = jax.device_put(self.data)
+        self.result.block_until_ready()
+
+    def where(self) -> Where:
+        return "gpu" if next(iter(self.result.devices())).platform == "gpu" else "cpu"
+
+    def arrived(self) -> Any:
+        return np.asarray(self.result)

@@ -45,7 +45,7 @@ def test_no_line_is_longer_than_the_terminal() -> None:
 
 
 def test_beside_the_traced_trial_stands_the_median_of_those_that_were_only_timed() -> None:
-    assert "the middle one of 3 that were traced; the median of 8 that were only timed is 36.9 ms." in page_of()
+    assert "of 3 that were traced the one nearest to the median of 8 that were only timed, 36.9 ms." in page_of()
 
 
 def test_where_nothing_was_traced_the_page_says_why_and_shows_what_is_left() -> None:
@@ -104,10 +104,10 @@ def test_a_call_that_copies_nothing_is_not_divided_however_long_it_takes() -> No
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ({"trials": 3}, "One transfer, the middle one of 3 that were traced; "),
-        ({"trials": 1}, "One transfer, the one that was traced; "),
-        ({"trials": 2, "left_out": 1}, "One transfer, the middle one of 2 that could be broken down, of 3 that were"),
-        ({"trials": 1, "left_out": 1}, "One transfer, the one that could be broken down, of 2 that were traced; "),
+        ({"trials": 3}, "One transfer: of 3 that were traced the one nearest to the median of 8 that were only"),
+        ({"trials": 1}, "One transfer, the one that was traced; the median of 8 that"),
+        ({"trials": 2, "left_out": 1}, "One transfer: of 2 that could be broken down, of 3 that were traced, the one"),
+        ({"trials": 1, "left_out": 1}, "One transfer, the one that could be broken down, of 2 that were traced;"),
     ],
 )
 def test_it_is_said_which_of_the_traced_trials_the_parts_are_of(counts: dict[str, Any], words: str) -> None:

@@ -84,14 +84,14 @@ def test_beside_another_profiler_it_says_so(engine: Engine) -> None:
 
 def test_a_run_goes_on_without_it_with_the_reason(engine: Engine) -> None:
     testing.other_subscriber(True)
-    with tracing(engine) as (take, found):
-        assert take is None
+    with tracing(engine, 0) as (taking, found):
+        assert taking is None
         assert (found.reason or "").startswith("trace: unavailable: ")
         assert "another profiler" in (found.reason or "")
 
 
 def test_after_a_run_the_next_one_can_trace(engine: Engine) -> None:
     for _ in range(2):
-        with tracing(engine) as (take, found):
-            assert take is not None
+        with tracing(engine, 0) as (taking, found):
+            assert taking is not None
             assert found.value is not None

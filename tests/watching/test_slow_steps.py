@@ -1,0 +1,244 @@
+"""Steps that lie far beyond the others are told by themselves, and are in no figure of the usual one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from watching.windows import Flat, Script, activity_of, analysed, make_window, steps_at
+
+from pyxfer.model_watch import Advice, Parts, SlowSteps, Watched
+from pyxfer.tracing.records import CopyWay
+
+MADE, SENT, COMPUTED = 4_000, 1_000, 15_000
+STEP = MADE + SENT + COMPUTED
+NBYTES = 10_000_000
+
+
+def loop(
+    made: Sequence[float],
+    computed: Mapping[int, float] | None = None,
+    logged: Mapping[int, float] | None = None,
+    recorded: bool = True,
+) -> Watched:
+    """A step for each of these times to make its input, which is sent; the host waits while the device computes."""
+    script, time, spans = Script(), 0.0, []
+    for turn, making in enumerate(made):
+        begin = time + making
+        send = ("cudaMemcpyAsync", begin, begin + SENT)
+        script.copy(CopyWay.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True, call=send)
+        end = begin + SENT + (computed or {}).get(turn, COMPUTED)
+        script.kernel(begin + SENT, end)
+        script.call("cudaStreamSynchronize", begin + SENT, end)
+        spans.append((time, begin, end + (logged or {}).get(turn, 0)))
+        time = spans[-1][-1]
+    return analysed(make_window(script if recorded else None, time, steps_at(*spans)), Flat(50.0))
+
+
+def taking(*lengths: float) -> Watched:
+    """Steps of these lengths, of the host alone."""
+    ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
+    spans = [(end - length, end - length, end) for end, length in zip(ends, lengths, strict=True)]
+    return analysed(make_window(None, sum(lengths), steps_at(*spans)))
+
+
+def slow_of(watched: Watched) -> SlowSteps:
+    assert watched.steps.slow is not None
+    return watched.steps.slow
+
+
+def gains(watched: Watched) -> dict[str, Advice]:
+    return {each.code: each for each in watched.advice}
+
+
+def nearly(parts: Parts, others: Parts) -> bool:
+    pairs = zip(parts.named(), others.named(), strict=True)
+    return all(name == other and math.isclose(s, o, abs_tol=1e-12) for (name, s), (other, o) in pairs)
+
+
+# --- which are slow --------------------------------------------------------------------------------------------------
+
+
+def test_steps_that_wait_for_a_loader_now_and_then_are_slow() -> None:
+    usual = [MADE + 100 * (turn % 10) for turn in range(35)]
+    slow = slow_of(loop([*usual, *(making + MADE for making in (6_000, 12_000, 9_000, 53_000, 22_000))]))
+    assert (slow.count, slow.mostly) == (5, "input")
+    assert slow.longest_s == pytest.approx((STEP + 53_000) * 1e-6)
+
+
+def test_what_slow_steps_took_more_is_beyond_as_many_usual_ones() -> None:
+    slow = slow_of(taking(*[1_000] * 18, 5_000, 2_000))
+    assert (slow.count, slow.more_s) == pytest.approx((2, 5e-3))
+    assert slow.share == pytest.approx(5 / 25)
+
+
+@pytest.mark.parametrize("steps", [8, 9, 10, 11, 40, 41])
+def test_modes_that_take_turns_have_no_slow_step(steps: int) -> None:
+    assert taking(*([1_000, 3_000] * 21)[:steps]).steps.slow is None
+
+
+@pytest.mark.parametrize("steps", [8, 13, 40])
+def test_steps_that_take_ever_longer_have_no_slow_one(steps: int) -> None:
+    assert taking(*(1_000 + 100 * turn for turn in range(steps))).steps.slow is None
+
+
+def test_seven_steps_are_too_few_to_call_one_slow() -> None:
+    assert taking(*[1_000] * 6, 100_000).steps.slow is None
+    assert slow_of(taking(*[1_000] * 7, 100_000)).count == 1
+
+
+def test_steps_of_one_length_have_none_until_one_takes_a_twentieth_more() -> None:
+    assert taking(*[1_000] * 20, 1_049).steps.slow is None
+    assert slow_of(taking(*[1_000] * 20, 1_051)).count == 1
+
+
+def test_a_step_up_to_the_far_out_fence_of_the_quartiles_is_usual() -> None:
+    lengths = [1_000, 1_000, 1_000, 1_000, 1_100, 1_100, 1_100, 1_100]
+    assert taking(*lengths, 1_400).steps.slow is None
+    assert slow_of(taking(*lengths, 1_401)).count == 1
+
+
+def test_steps_that_failed_or_did_not_end_are_neither_counted_nor_slow() -> None:
+    steps = steps_at(*((place * 100, place * 100, place * 100 + 100) for place in range(8)), (800, 800, 9_000))
+    for broken in (replace(steps[-1], failed="ValueError: no"), replace(steps[-1], closed=False)):
+        assert analysed(make_window(None, 9_000, (*steps[:-1], broken))).steps.slow is None
+
+
+def test_a_window_without_steps_has_no_slow_one() -> None:
+    assert analysed(make_window(Script(), 1_000)).steps.slow is None
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60))
+def test_no_more_than_a_quarter_of_the_steps_is_slow_and_every_slow_one_is_longer(lengths: list[int]) -> None:
+    watched = taking(*lengths)
+    slow = {step.parts.period_s for step in watched.steps.each if step.slow}
+    usual = {step.parts.period_s for step in watched.steps.each if not step.slow}
+    assert 4 * (watched.steps.watched - watched.steps.usual) <= len(lengths)
+    assert not slow or min(slow) > max(usual)
+
+
+# --- what they are not in --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [
+        lambda: loop([*[MADE] * 39, MADE + 50_000]),
+        lambda: loop([MADE] * 40, computed={17: COMPUTED + 50_000}),
+        lambda: loop([MADE] * 40, logged={0: 50_000}),
+    ],
+    ids=["input", "kernels", "host"],
+)
+def test_one_slow_step_changes_neither_the_parts_nor_the_predictions(stall: Callable[[], Watched]) -> None:
+    even, stalled = loop([MADE] * 40), stall()
+    assert slow_of(stalled).count == 1
+    assert nearly(stalled.parts, even.parts)
+    assert stalled.verdict == even.verdict
+    assert gains(stalled).keys() == gains(even).keys() >= {"pin-and-prefetch", "pin"}
+    for code, each in gains(even).items():
+        found = gains(stalled)[code]
+        assert found.gain_s == pytest.approx(each.gain_s, rel=1e-9)
+        assert (found.text, found.worked_out) == (each.text, each.worked_out)
+    for name in ("between_s", "inside_s", "waiting_s"):
+        assert getattr(stalled.steps, name) == pytest.approx(getattr(even.steps, name), rel=1e-9)
+
+
+def test_the_statistics_and_the_list_are_of_all_steps() -> None:
+    watched = loop([*[MADE] * 9, 90_000, MADE])
+    steps = watched.steps
+    assert steps.period.value is not None
+    assert (steps.watched, steps.usual, steps.period.value.n) == (11, 10, 11)
+    assert steps.period.value.max_s == pytest.approx(slow_of(watched).longest_s)
+    assert [step.number for step in steps.each if step.slow] == [10]
+
+
+def test_copies_of_a_slow_step_are_in_the_window_and_in_no_prediction() -> None:
+    def training(sent: int) -> Watched:
+        script = Script()
+        for turn in range(20):
+            begin = turn * STEP
+            script.copy(CopyWay.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
+            script.kernel(begin + SENT, begin + 10 * SENT)
+        script.copy(CopyWay.H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
+        spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 28 * STEP)]
+        return analysed(make_window(script, 28 * STEP, steps_at(*spans)), Flat(50.0))
+
+    little, much = training(1_000), training(1_000 * NBYTES)
+    assert little.steps.usual == 20
+    assert little.advice == much.advice != ()
+    (row,) = activity_of(much).pageable
+    assert (row.count, row.nbytes) == (21, 1_020 * NBYTES)
+    assert row.saves_per_step_s == pytest.approx(SENT * 1e-6 - NBYTES / 50e9)
+
+
+def test_who_is_told_not_to_wait_is_a_call_of_the_usual_steps() -> None:
+    script = Script()
+    for turn in range(20):
+        begin = turn * STEP
+        script.kernel(begin + 5_000, begin + 6_000)
+        script.call("cudaStreamSynchronize", begin, begin + 6_000)
+    script.call("cudaDeviceSynchronize", 20 * STEP + 10, 40 * STEP)
+    spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 40 * STEP)]
+    watched = analysed(make_window(script, 40 * STEP, steps_at(*spans)))
+    assert [each.call for each in activity_of(watched).surprises] == ["cudaDeviceSynchronize", "cudaStreamSynchronize"]
+    assert gains(watched)["waits"].text.startswith("Do not wait in every step (cudaStreamSynchronize):")
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=8, max_size=20), st.lists(st.integers(1, 300), max_size=5))
+def test_the_parts_of_the_usual_steps_sum_to_their_mean_period(usual: list[int], more: list[int]) -> None:
+    watched = loop([*usual, *(60_000 * making for making in more)])
+    assert sum(seconds for _, seconds in watched.parts.named()) == pytest.approx(watched.parts.period_s, rel=1e-12)
+    periods = [step.parts.period_s for step in watched.steps.each if not step.slow]
+    assert len(periods) == watched.steps.usual
+    assert watched.parts.period_s == pytest.approx(sum(periods) / len(periods), rel=1e-12)
+    whole = sum(step.parts.period_s for step in watched.steps.each)
+    more_s = 0.0 if watched.steps.slow is None else watched.steps.slow.more_s
+    assert whole == pytest.approx(len(watched.steps.each) * watched.parts.period_s + more_s, rel=1e-12)
+
+
+# --- what they mostly are --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slow", "mostly"),
+    [
+        (lambda: loop([MADE] * 9 + [50_000]), "input"),
+        (lambda: loop([MADE] * 10, {3: 90_000}), "kernels"),
+        (lambda: loop([MADE] * 9 + [50_000], recorded=False), "input"),
+        (lambda: loop([MADE] * 10, {3: 90_000}, recorded=False), "host"),
+        (lambda: loop([MADE] * 9 + [MADE + 30_000], {9: COMPUTED + 30_000}, {9: 30_000}), None),
+        (lambda: taking(*[1_000] * 9, 5_000), None),
+    ],
+    ids=["input", "kernels", "between", "inside", "thirds", "of one part"],
+)
+def test_a_slow_step_is_named_after_the_part_that_most_of_it_is_in(slow: Callable[[], Watched], mostly: str) -> None:
+    assert slow_of(slow()).mostly == mostly
+
+
+# --- what is said of them --------------------------------------------------------------------------------------------
+
+
+def test_slow_steps_that_take_a_twentieth_of_the_time_are_a_remark_with_what_to_look_at() -> None:
+    (remark,) = [each for each in loop([MADE] * 39 + [MADE + 50_000]).remarks if each.code == "slow-steps"]
+    assert remark.text == (
+        "1 of 40 steps is slow, at the cost of 5.9 % of the time; the verdict, the parts and the predictions are of "
+        "the 39 usual ones"
+    )
+    assert remark.fix == "look at what making the input does in some steps only, such as opening the next file"
+
+
+def test_slow_steps_of_something_else_than_input_have_no_fix_of_the_input() -> None:
+    (remark,) = [each for each in loop([MADE] * 40, {3: COMPUTED + 90_000}).remarks if each.code == "slow-steps"]
+    assert remark.fix is None
+
+
+def test_slow_steps_that_take_less_of_the_time_are_no_remark() -> None:
+    watched = loop([MADE] * 39 + [MADE + 30_000])
+    assert slow_of(watched).share < 0.05
+    assert "slow-steps" not in [remark.code for remark in watched.remarks]
