@@ -132,7 +132,7 @@ def tensorflow_loops(shape: Shape, device: str) -> list[Loop]:
     def usual() -> Iterator[Any]:
         options = tf.data.Options()
         options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
+        options.experimental_optimization.apply_default_optimizations = False  # one makes the next batch in a thread
         return iter(made(None).with_options(options))
 
     return [Loop("usual", usual, step), Loop("ahead", ahead, step)]

@@ -189,7 +189,7 @@ def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, default=80)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--export-json", type=Path)
     return parser.parse_args(given)

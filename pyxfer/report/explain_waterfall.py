@@ -56,7 +56,9 @@ def traced_text(explained: Explained) -> str:
     if breakdown.value is None:
         return sentence(reason_text(breakdown.reason))
     trials, left_out = breakdown.value.trials, breakdown.value.left_out
-    which = f"that could be broken down, of {trials + left_out} that were traced" if left_out else "that were traced"
+    which = f"that {'was' if trials == 1 else 'were'} traced"
+    if left_out:
+        which = f"that could be broken down, of {trials + left_out} that were traced"
     one = f"the one {which}" if trials == 1 else f"the middle one of {trials} {which}"
     if row.summary is None:
         return f"One transfer, {one}."

@@ -105,7 +105,7 @@ def test_a_call_that_copies_nothing_is_not_divided_however_long_it_takes() -> No
     ("counts", "words"),
     [
         ({"trials": 3}, "One transfer: of 3 that were traced the one nearest to the median of 8 that were only"),
-        ({"trials": 1}, "One transfer, the one that was traced; the median of 8 that"),
+        ({"trials": 1}, "One transfer, the one that was traced; the median of 8"),
         ({"trials": 2, "left_out": 1}, "One transfer: of 2 that could be broken down, of 3 that were traced, the one"),
         ({"trials": 1, "left_out": 1}, "One transfer, the one that could be broken down, of 2 that were traced;"),
     ],
