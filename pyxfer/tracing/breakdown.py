@@ -105,9 +105,7 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     return {name: ns for name, ns in partition(begin, end, claims).items() if name}
 
 
-def _staged(
-    trial: Traced, copies: NDArray[Any], before: tuple[int, int], after: tuple[int, int]
-) -> NDArray[np.int64]:
+def _staged(trial: Traced, copies: NDArray[Any], before: tuple[int, int], after: tuple[int, int]) -> NDArray[np.int64]:
     """Where the driver itself copies to or from its own buffer, in a call for pageable memory.
 
     Before the first copy to the device, and after the last one to the host; what lies between two copies of one call
