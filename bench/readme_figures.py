@@ -20,6 +20,7 @@ import framework_figures as frameworks
 import peers
 import shared
 import timers
+import trace_figures as traces
 from figure_parts import caption, load_own, page_of
 
 from pyxfer import documents
@@ -58,6 +59,13 @@ def figures(results: Path) -> Figures:
         "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json")),
         "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json")),
         "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json")),
+        "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json")),
+        "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json")),
+        "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
+        "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json")),
+        "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
+        "watched-table": lambda: traces.watched_table(traces.trainings(results)),
+        "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json")),
         "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),
         "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
     }

@@ -34,9 +34,10 @@ class Tracing(msgspec.Struct, frozen=True):
 
 
 class Dma(msgspec.Struct, frozen=True):
-    """What the copy engines did for one transfer: the median of the traced trials.
+    """What the copy engines did for one transfer.
 
-    `seconds`: at least one copy in the route's direction was under way. `source`: the memory that they met on the
+    `seconds`: at least one copy in the route's direction was under way, in the traced trial nearest to the median of
+    those only timed; the rest is of most of the traced trials. `source`: the memory that they met on the
     host's side, `pageable` or `pinned`, or both with a `+` between.
     """
 

@@ -88,8 +88,8 @@ ROUTES = (
         name="tf.cpu-op",
         call="tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')",
         memory="pageable",
-        host_copies=1,
-        dma="pinned",
+        host_copies=0,
+        dma="pageable",
         copy=transfers.CpuOp,
     ),
     _onto_gpu(
@@ -114,8 +114,8 @@ ROUTES = (
         name="tf.data-prefetch",
         call="Dataset.from_tensor_slices(x).batch(8).apply(prefetch_to_device('/GPU:0'))",
         memory="pageable",
-        host_copies=2,
-        dma="pinned",
+        host_copies=1,
+        dma="pageable",
         copy=transfers.DataPrefetch,
     ),
     _onto_gpu(

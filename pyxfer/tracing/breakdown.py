@@ -13,7 +13,7 @@ from pyxfer.model_trace import PARTS
 from pyxfer.tracing.dma import answered_ns, asked_ns, copies_of, lost, outside, untimed
 from pyxfer.tracing.intervals import clip, intervals, nothing, partition, union
 from pyxfer.tracing.records import CopyWay, Kind, MemoryKind
-from pyxfer.tracing.trials import Traced
+from pyxfer.tracing.trials import Traced, nearest
 from pyxfer.units import format_seconds
 
 if TYPE_CHECKING:
@@ -56,20 +56,14 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
     return Fact(_breakdown(trial, shares))
 
 
-def nearest(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> Fact[Breakdown]:
-    """That of the trial nearest to the median of those that were only timed, so that its parts are of that figure.
-
-    Without one it is the trial in the middle. None where most of them have none.
-    """
-    known = sorted((trial.value for trial in trials if trial.value is not None), key=lambda each: each.elapsed_s)
+def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> Fact[Breakdown]:
+    """That of the trial nearest to the median of those only timed; none where most of them have none."""
+    known = [trial.value for trial in trials if trial.value is not None]
     left_out = len(trials) - len(known)
     if 2 * left_out > len(trials):
         why = next(trial.reason for trial in trials if trial.reason is not None)
         return unknown(f"{left_out} of {len(trials)} traced trials cannot be broken down: {why}" if known else why)
-    chosen = known[(len(known) - 1) // 2]
-    if median_s is not None:
-        chosen = min(known, key=lambda each: abs(each.elapsed_s - median_s))
-    return Fact(msgspec.structs.replace(chosen, trials=len(known), left_out=left_out))
+    return Fact(msgspec.structs.replace(nearest(known, median_s), trials=len(known), left_out=left_out))
 
 
 def lost_in(trial: Traced) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from pyxfer.model import Dma, Fact, unknown
 from pyxfer.tracing.intervals import clip, intervals, total_ns, union
 from pyxfer.tracing.records import Capture, CopyWay, Kind, MemoryKind
-from pyxfer.tracing.trials import Traced
+from pyxfer.tracing.trials import Traced, nearest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +29,7 @@ class Crossed:
     nbytes: float
     copies: float
     seconds: Fact[float]
+    elapsed_s: float
     memories: frozenset[str]
     lost: int
     outside: float
@@ -46,6 +47,7 @@ def crossed(trial: Traced, way: CopyWay) -> Crossed:
         nbytes=int(copies["nbytes"].sum()) / trial.copies,
         copies=int(np.maximum(copies["copies"], 1).sum()) / trial.copies,
         seconds=seconds,
+        elapsed_s=trial.elapsed_s / trial.copies,
         memories=_memories(copies, "source" if way is CopyWay.H2D else "target"),
         lost=lost(trial.capture, ("copies", "unknown")),
         outside=outside(trial, copies),
@@ -90,16 +92,16 @@ def lost(capture: Capture, words: Iterable[str]) -> int:
     return sum(capture.dropped.get(word, 0) for word in words)
 
 
-def dma_of(trials: Sequence[Crossed]) -> Fact[Dma]:
-    """The median of the traced trials."""
+def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
+    """What crossed in most traced trials, and for how long in the one nearest to the median of those only timed."""
     missing = sum(trial.lost for trial in trials)
     if missing:
         return unknown(f"{missing} of the device's records were lost, so what crossed the link is not known whole")
-    timed = [trial.seconds.value for trial in trials if trial.seconds.value is not None]
+    timed = [trial for trial in trials if trial.seconds.value is not None]
     without = next((trial.seconds.reason for trial in trials if trial.seconds.reason is not None), "")
     return Fact(
         Dma(
-            seconds=Fact(statistics.median(timed)) if len(timed) == len(trials) else unknown(without),
+            seconds=nearest(timed, median_s).seconds if len(timed) == len(trials) else unknown(without),
             nbytes=round(statistics.median_low(trial.nbytes for trial in trials)),
             copies=statistics.median_low(trial.copies for trial in trials),
             source="+".join(sorted(frozenset().union(*(trial.memories for trial in trials)))),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyxfer.model import Breakdown, Dma, Fact, Remark, unknown
 from pyxfer.model_trace import UNTRACED
-from pyxfer.tracing.breakdown import APART, OUTSIDE, break_down, lost_in, nearest, why_lost
+from pyxfer.tracing.breakdown import APART, OUTSIDE, break_down, breakdown_of, lost_in, why_lost
 from pyxfer.tracing.dma import BESIDE, NOTHING_CROSSES, Crossed, crossed, dma_of
 from pyxfer.tracing.trials import Traced
 from pyxfer.units import format_percent, format_seconds, format_size
@@ -68,14 +68,14 @@ class Evidence:
         """What they say together, beside the median of the trials that were only timed."""
         if not self.breakdowns:
             return Findings(unknown(self.missing), unknown(self.missing))
-        breakdown = nearest(self.breakdowns, median_s)
+        breakdown = breakdown_of(self.breakdowns, median_s)
         if breakdown.value is None and self.lost:
             breakdown = unknown(why_lost(self.lost))
         failure = (Remark("untraced", self.missing),) if self.failed else ()
         cost = (*_cost_remark(breakdown.value, median_s), *failure)
         if not self.crossed:
             return Findings(unknown(NOTHING_CROSSES), breakdown, remarks=cost)
-        dma = dma_of(self.crossed)
+        dma = dma_of(self.crossed, median_s)
         if dma.value is None:
             return Findings(dma, breakdown, remarks=cost)
         remarks = (*_inflated(dma.value, expected), *_wrong_memory(dma.value, expected), *_outside(self.crossed), *cost)

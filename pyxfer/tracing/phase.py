@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,7 +115,7 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[Taking | None, Fact[T
             yield None, unknown(f"trace: unavailable: {error}")
             return
         try:
-            with Taking(engine, collector, device) as taking:
+            with closing(Taking(engine, collector, device)) as taking:
                 yield taking, Fact(started)
         finally:
             collector.stop()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pyxfer.native import Engine
+    from pyxfer.native._cuda import Copier, DeviceBuffer, HostBuffer
     from pyxfer.tracing.collector import Collector
     from pyxfer.tracing.records import Capture
 
@@ -27,16 +25,23 @@ class Taking:
     def __init__(self, engine: Engine, collector: Collector, device: int) -> None:
         self._collector = collector
         self._since_ns = 0
-        with ExitStack() as made:
-            host = made.enter_context(closing(engine.HostBuffer(_BYTES, "pinned", device)))
-            remote = made.enter_context(closing(engine.DeviceBuffer(_BYTES, device)))
-            self._copier = made.enter_context(closing(engine.Copier(device)))
-            self._lane = engine.Lane("h2d", host.address, remote.address, _BYTES, _BYTES, 1)
-            self._held = made.pop_all()
+        self._host: HostBuffer | None = None
+        self._remote: DeviceBuffer | None = None
+        self._copier: Copier | None = None
+        try:
+            self._host = engine.HostBuffer(_BYTES, "pinned", device)
+            self._remote = engine.DeviceBuffer(_BYTES, device)
+            self._copier = engine.Copier(device)
+            self._lane = engine.Lane("h2d", self._host.address, self._remote.address, _BYTES, _BYTES, 1)
+        except BaseException:
+            self.close()
+            raise
 
     def begin(self) -> None:
         """What was done up to now is in no capture that is taken after this; the device has nothing left to do."""
         self._collector.take()
+        if self._copier is None:
+            raise ValueError("nothing is taken any more")
         self._copier.drained(self._lane, 0)
         self._since_ns = time.perf_counter_ns()
 
@@ -47,10 +52,6 @@ class Taking:
         own = (records["end_ns"] >= self._since_ns) | (records["start_ns"] == 0)
         return replace(capture, records=records[own])
 
-    def __enter__(self) -> Taking:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.close()
+    def close(self) -> None:
+        """Let go of its memory; a failure to release some is told with the run's own, and ends nothing."""
+        self._copier = self._remote = self._host = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from pyxfer.model import Direction, Side
 from pyxfer.tracing.records import Capture, CopyWay
@@ -52,6 +54,24 @@ class Traced:
     def end_ns(self) -> int:
         """When the last event was stamped, or the host saw the end."""
         return self.begin_ns + round(self.elapsed_s * 1e9)
+
+
+class _Timed(Protocol):
+    @property
+    def elapsed_s(self) -> float: ...
+
+
+_AnyTimed = TypeVar("_AnyTimed", bound=_Timed)
+
+
+def nearest(trials: Sequence[_AnyTimed], median_s: float | None) -> _AnyTimed:
+    """The trial nearest to the median of those that were only timed, so that what it shows is of that figure.
+
+    Without one it is the trial in the middle.
+    """
+    if median_s is not None:
+        return min(trials, key=lambda each: abs(each.elapsed_s - median_s))
+    return sorted(trials, key=lambda each: each.elapsed_s)[(len(trials) - 1) // 2]
 
 
 def copy_way(side: Direction | Side) -> CopyWay | None:

@@ -11,7 +11,7 @@ import watched_training
 from samples import make_run
 from training_loops import Loop
 from watch_samples import make_watched
-from watched_training import PHASES, Trained, Training
+from watched_training import BLOCK_STEPS, PHASES, Trained, Training
 
 import pyxfer
 from pyxfer.model_watch import Verdict
@@ -20,7 +20,7 @@ from pyxfer.model_watch import Verdict
 def trained(loop: str, seconds: float, *, cost: float = 0.0, bound_by: Any = "device") -> Trained:
     """Steps that take so long, and so much longer when they are watched."""
     times: dict[str, list[list[float]]] = {
-        phase: [[seconds * (1 + cost * (phase != "unwatched"))] * 5] * 3 for phase in PHASES
+        phase: [[seconds * (1 + cost * (phase != "unwatched"))] * 5] * 7 for phase in PHASES
     }
     watched = make_watched()
     verdict: Verdict = msgspec.structs.replace(watched.verdict, bound_by=bound_by)
@@ -62,15 +62,22 @@ def test_watching_may_cost_two_percent(cost: float, wrong: int) -> None:
     assert len(watched_training.judge(real_gain(training(usual, usual)))) == wrong
 
 
-def test_every_phase_has_all_its_blocks_and_the_watch_the_steps_of_one() -> None:
+def test_a_watch_that_costs_more_in_a_few_blocks_costs_what_most_of_them_say() -> None:
+    usual = trained("usual", 13e-3, bound_by="input")
+    usual.steps_s["watched"][:3] = [[26e-3] * 5] * 3
+    assert usual.cost("watched").median_s == pytest.approx(1.0)
+    assert usual.cost("watched").high_s == pytest.approx(2.0)
+
+
+def test_every_phase_has_all_its_blocks_and_the_watch_the_steps_asked_for() -> None:
     def batches() -> Iterator[int]:
         yield from range(1000)
 
-    asked = watched_training._arguments(["--device", "host", "--steps", "3", "--blocks", "2"])
+    asked = watched_training._arguments(["--device", "host", "--steps", "12", "--blocks", "2"])
     found = watched_training.train(Loop("usual", batches, lambda batch: None), asked)
     for phase in PHASES:
-        assert [len(block) for block in found.steps_s[phase]] == [3, 3]
-    assert found.watched.steps.watched == 3
+        assert [len(block) for block in found.steps_s[phase]] == [BLOCK_STEPS, BLOCK_STEPS]
+    assert found.watched.steps.watched == 12
     assert isinstance(found.watched, pyxfer.Watched)
 
 

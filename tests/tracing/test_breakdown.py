@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tracing.captures import MIB, call, copy, kernel, record, traced
 
 from pyxfer.model import PartName
-from pyxfer.tracing.breakdown import break_down, nearest
+from pyxfer.tracing.breakdown import break_down, breakdown_of
 from pyxfer.tracing.records import CopyWay, Kind, MemoryKind
 from pyxfer.tracing.trials import Traced
 
@@ -198,7 +198,7 @@ def test_lost_records_leave_it_unknown(word: str) -> None:
 @pytest.mark.parametrize(("median_s", "chosen_us"), [(None, 20), (29e-6, 30), (1.0, 30), (12e-6, 10), (0.0, 10)])
 def test_the_row_has_the_trial_nearest_to_the_median_of_those_timed(median_s: float | None, chosen_us: int) -> None:
     trials = [break_down(traced(copy(0, 10), elapsed_us=each), CEILING_S, MIB) for each in (30, 10, 20)]
-    chosen = nearest(trials, median_s).value
+    chosen = breakdown_of(trials, median_s).value
     assert chosen is not None
     assert chosen.elapsed_s == pytest.approx(chosen_us * 1e-6)
     assert chosen.trials == 3
@@ -207,16 +207,16 @@ def test_the_row_has_the_trial_nearest_to_the_median_of_those_timed(median_s: fl
 def test_trials_that_say_nothing_are_left_out_of_it_and_counted() -> None:
     lost = break_down(traced(dropped={"calls": 1}), CEILING_S, MIB)
     known = break_down(traced(copy(0, 10)), CEILING_S, MIB)
-    chosen = nearest([lost, known], 1.0).value
+    chosen = breakdown_of([lost, known], 1.0).value
     assert chosen is not None
     assert (chosen.trials, chosen.left_out) == (1, 1)
-    assert nearest([lost, lost], 1.0) == lost
+    assert breakdown_of([lost, lost], 1.0) == lost
 
 
 def test_where_most_trials_say_nothing_one_does_not_speak_for_them() -> None:
     apart = break_down(traced(copy(950, 1050)), CEILING_S, MIB)
     known = break_down(traced(copy(0, 10)), CEILING_S, MIB)
-    assert nearest([apart, known, apart], 1.0).reason == (
+    assert breakdown_of([apart, known, apart], 1.0).reason == (
         "2 of 3 traced trials cannot be broken down: 50 % of the copying lies outside of the trial: it copies ahead or "
         "later, or the clocks of host and device disagree"
     )

@@ -59,38 +59,42 @@ def test_a_copy_without_times_counts_its_bytes_and_leaves_the_seconds_unknown() 
     assert found.seconds.reason == "the device gave no time for 1 of 2 copies"
 
 
-def test_the_row_has_the_median_of_its_trials() -> None:
-    dma = dma_of([h2d(traced(copy(0, end))) for end in (30, 10, 20)]).value
+@pytest.mark.parametrize(("median_s", "chosen_us"), [(None, 20), (300e-6, 30), (90e-6, 10)])
+def test_the_row_has_the_seconds_of_the_trial_nearest_to_the_median(median_s: float | None, chosen_us: int) -> None:
+    trials = [h2d(traced(copy(0, end), elapsed_us=10 * end)) for end in (30, 10, 20)]
+    dma = dma_of(trials, median_s).value
     assert dma is not None
-    assert dma.seconds.value == pytest.approx(20e-6)
-    assert dma.gbps == pytest.approx(MIB / 20e-6 / 1e9)
+    assert dma.seconds.value == pytest.approx(chosen_us * 1e-6)
+    assert dma.gbps == pytest.approx(MIB / chosen_us / 1e3)
     assert (dma.nbytes, dma.copies, dma.source, dma.trials) == (MIB, 1, "pageable", 3)
 
 
 def test_memories_that_differ_between_trials_are_all_named() -> None:
-    dma = dma_of([h2d(traced(copy(0, 10, memory=each))) for each in (MemoryKind.PINNED, MemoryKind.PAGEABLE)]).value
+    dma = dma_of(
+        [h2d(traced(copy(0, 10, memory=each))) for each in (MemoryKind.PINNED, MemoryKind.PAGEABLE)], None
+    ).value
     assert dma is not None
     assert dma.source == "pageable+pinned"
 
 
 def test_one_trial_without_times_leaves_the_rows_seconds_unknown() -> None:
-    dma = dma_of([h2d(traced(copy(0, 10))), h2d(traced(copy(None, None)))]).value
+    dma = dma_of([h2d(traced(copy(0, 10))), h2d(traced(copy(None, None)))], None).value
     assert dma is not None
     assert (dma.seconds.reason, dma.gbps) == ("the device gave no time for 1 of 1 copies", None)
 
 
 @pytest.mark.parametrize("word", ["copies", "unknown"])
 def test_lost_records_of_copies_leave_everything_unknown(word: str) -> None:
-    dma = dma_of([h2d(traced(copy(0, 10), dropped={word: 3}))])
+    dma = dma_of([h2d(traced(copy(0, 10), dropped={word: 3}))], None)
     assert dma.reason == "3 of the device's records were lost, so what crossed the link is not known whole"
 
 
 def test_other_lost_records_do_not_matter() -> None:
-    assert dma_of([h2d(traced(copy(0, 10), dropped={"calls": 3, "kernels": 9}))]).value is not None
+    assert dma_of([h2d(traced(copy(0, 10), dropped={"calls": 3, "kernels": 9}))], None).value is not None
 
 
 def test_no_copy_at_all_is_no_bytes_in_no_time() -> None:
-    dma = dma_of([h2d(traced())]).value
+    dma = dma_of([h2d(traced())], None).value
     assert dma is not None
     assert (dma.nbytes, dma.copies, dma.source, dma.seconds.value, dma.gbps) == (0, 0, "", 0.0, None)
     assert not np.signbit(dma.nbytes)

@@ -43,7 +43,7 @@ def copying(engine: Engine) -> Iterator[Copying]:
 
 @pytest.fixture
 def taking(engine: Engine) -> Iterator[Taking]:
-    with closing(Collector(engine)) as collector, collector.running(), Taking(engine, collector, 0) as made:
+    with closing(Collector(engine)) as collector, collector.running(), closing(Taking(engine, collector, 0)) as made:
         yield made
 
 
@@ -62,16 +62,24 @@ def test_its_own_copy_is_in_none(taking: Taking) -> None:
 
 
 def test_each_beginning_has_a_record_made_so_that_the_trial_s_is_not_the_first(engine: Engine) -> None:
-    with closing(Collector(engine)) as collector, collector.running(), Taking(engine, collector, 0) as taking:
-        taking.begin()
+    with closing(Collector(engine)) as collector, collector.running():
+        Taking(engine, collector, 0).begin()
         assert len(collector.take().of(Kind.COPY)) == 1
 
 
 def test_it_leaves_no_memory_behind(engine: Engine) -> None:
     with closing(Collector(engine)) as collector, collector.running():
-        with Taking(engine, collector, 0):
+        with closing(Taking(engine, collector, 0)):
             assert testing.allocated()
         assert not testing.allocated()
+
+
+def test_what_it_cannot_release_is_told_later_and_ends_nothing(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        taking = Taking(engine, collector, 0)
+        testing.fail("cudaStreamDestroy", 1, 700)
+        taking.close()
+    assert any("cudaStreamDestroy" in each for each in engine.take_cleanup_failures())
 
 
 @pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaMalloc", "cudaStreamCreateWithFlags"])

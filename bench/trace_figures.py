@@ -1,0 +1,247 @@
+"""The tables of `readme_figures.py` that show what the device has recorded: explained routes, copies, watched training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dma_agreement
+import msgspec
+import shared
+from figure_parts import GB, fenced, load_own, printed
+from watched_training import PHASES, Phase, Trained, Training, cost_text
+
+from pyxfer import documents
+from pyxfer.errors import UsageError
+from pyxfer.model import Breakdown, Dma, Measurement, PartName, Run, Side
+from pyxfer.report.explain_page import print_explained
+from pyxfer.report.explained import find_explained
+from pyxfer.report.framework_groups import title
+from pyxfer.report.run_page import print_run
+from pyxfer.report.terminal import NARROWEST
+from pyxfer.report.watch_page import watch_text
+from pyxfer.table import escape_markdown, to_markdown
+from pyxfer.units import format_percent, format_seconds, format_size
+
+# Of each framework a call that most people write; the first is the one whose page is shown.
+CALLS = ("tf_function", "torch_to", "cupy_asarray", "jax_asarray")
+# Sections of its page that a reader in a hurry can do without.
+LEFT_OUT = ("Clocks", "Mind")
+# In the order of the waterfall; `staging` is the table's word for both of what the page calls it.
+PARTS: Mapping[PartName, str] = {
+    "copying": "the copy, at the ceiling's speed",
+    "preparing": "preparing",
+    "waiting": "waiting to begin",
+    "staging": "staging, or copying slower",
+    "gaps": "gaps",
+    "kernels": "kernels",
+    "other copies": "other copies",
+    "returning": "returning",
+    "finishing": "seeing that it is done",
+}
+RAW_ROUTE = "raw.pinned-async"
+SIDES: tuple[Side, ...] = ("h2d", "d2h")
+FRAMEWORKS = ("torch", "tensorflow")
+LOOPS = 2
+
+
+@dataclass(frozen=True)
+class Call:
+    """An explained route that was timed, traced and broken down."""
+
+    run: Run
+    row: Measurement
+    median_s: float
+    breakdown: Breakdown
+    dma: Dma
+
+
+# --- the documents ---------------------------------------------------------------------------------------------------
+
+
+def explained(path: Path) -> Call:
+    """The explained route of a saved run."""
+    run = documents.load(path)
+    found = find_explained(run) if run.kind == "explain" else None
+    if found is None:
+        raise UsageError(f"{path} explains no route; it has to be a run that pyxfer explain --export-json has saved.")
+    row = found.row
+    if row.elapsed_s is None or row.breakdown.value is None or row.dma.value is None:
+        why = row.breakdown.reason or row.dma.reason or row.rate.reason
+        raise UsageError(f"{path} has no parts of {row.route}: {why}; explain it again where copies are traced.")
+    return Call(run, row, row.elapsed_s, row.breakdown.value, row.dma.value)
+
+
+def calls(results: Path) -> list[Call]:
+    """All that are in the table."""
+    return [explained(results / f"explain_{name}.json") for name in CALLS]
+
+
+def raw_copies(path: Path) -> Run:
+    """A ceiling run with nothing in it but the raw copies whose records stand beside their events."""
+    run = documents.load(path)
+    rows = tuple(
+        row
+        for row in run.measurements
+        if (row.route, row.variant) == (RAW_ROUTE, "warm") and row.side == row.direction and row.elapsed_s and row.dma_s
+    )
+    if run.kind != "ceiling" or not rows:
+        raise UsageError(
+            f"{path} holds no traced copy of {RAW_ROUTE}; it has to be a run that pyxfer ceiling --export-json has saved "
+            "where copies are traced."
+        )
+    return msgspec.structs.replace(run, measurements=rows)
+
+
+def training(path: Path) -> Training:
+    """Both loops of a framework."""
+    document = load_own(path, Training, "watched_training.py")
+    if len(document.loops) != LOOPS or not all(map(_is_whole, document.loops)):
+        raise UsageError(f"{path} holds not {LOOPS} loops with all their blocks; run bench/watched_training.py again.")
+    return document
+
+
+def trainings(results: Path) -> list[Training]:
+    """All that are in the tables."""
+    return [training(results / f"watched_{name}.json") for name in FRAMEWORKS]
+
+
+def _is_whole(loop: Trained) -> bool:
+    """Whether each phase has a block for each of the others, and every block steps that took some time."""
+    phases = [loop.steps_s.get(phase, []) for phase in PHASES]
+    blocks = [block for phase in phases for block in phase]
+    return bool(blocks) and len(set(map(len, phases))) == 1 and all(min(block, default=0) > 0 for block in blocks)
+
+
+# --- explained routes ------------------------------------------------------------------------------------------------
+
+
+def explain_page(call: Call) -> str:
+    """The whole page, as a terminal shows it."""
+    return fenced(printed(call.run, print_run))
+
+
+def explain_excerpt(call: Call) -> str:
+    """Of that page where the time goes, what crossed, and what is faster."""
+    sections = printed(call.run, print_explained).split("\n\n")
+    kept = [each for each in sections if each.partition("\n")[0] not in LEFT_OUT]
+    whole = "\n\n".join(kept)
+    return f"{_caption([call.run], GB)}\n\n{fenced(whole)}"
+
+
+def explained_calls(found: Sequence[Call]) -> str:
+    """A line a call: how fast, the parts of its traced trial, what crossed, and how far that trial is from the median."""
+    names = [name for name in PARTS if any(call.breakdown.seconds(name) > 0 for call in found)]
+    header = ["route", "direction", "size", "median", "of ceiling", *(PARTS[name] for name in names)]
+    header += ["crossed", "memory", "GB/s", "traced trial against the median"]
+    body = [
+        [
+            call.row.route,
+            call.row.direction,
+            format_size(call.row.nbytes),
+            format_seconds(call.median_s),
+            "-" if call.row.of_ceiling is None else format_percent(call.row.of_ceiling),
+            *(_share(call.breakdown.seconds(name), call.breakdown.elapsed_s) for name in names),
+            format_size(call.dma.nbytes),
+            call.dma.source,
+            "-" if call.dma.gbps is None else f"{call.dma.gbps:.2f}",
+            f"{100 * (call.breakdown.elapsed_s / call.median_s - 1):.1f} %",
+        ]
+        for call in found
+    ]
+    return f"{_caption([call.run for call in found], GB)}\n\n{to_markdown(header, body)}"
+
+
+def _share(part_s: float, whole_s: float) -> str:
+    """One decimal, as the page has it."""
+    return "-" if part_s <= 0 else f"{100 * part_s / whole_s:.1f} %"
+
+
+# --- records and events ----------------------------------------------------------------------------------------------
+
+
+def dma_table(run: Run) -> str:
+    """Sizes down; each way across, what the events say, what the records say, and how far apart that is and may be."""
+    header = ["size"]
+    for side in SIDES:
+        header += [f"{side} events, us", "records, us", "apart, us", "bound, us"]
+    rows = {(row.direction, row.nbytes): row for row in run.measurements}
+    body = [
+        [format_size(nbytes), *(cell for side in SIDES for cell in _agreement(rows.get((side, nbytes))))]
+        for nbytes in sorted({row.nbytes for row in run.measurements})
+    ]
+    agreeing = sum(map(dma_agreement.agrees, run.measurements))
+    bound = f"{format_seconds(dma_agreement.APART_S)} and {format_percent(dma_agreement.APART)} of the events' time"
+    below = f"{agreeing} of {len(run.measurements)} agree within the bound, {bound}."
+    return f"{_caption([run], 'Times of one copy.')}\n\n{to_markdown(header, body)}\n{escape_markdown(below)}\n"
+
+
+def _agreement(row: Measurement | None) -> list[str]:
+    if row is None:
+        return ["-"] * 4
+    times = (row.elapsed_s, row.dma_s, dma_agreement.apart_s(row), dma_agreement.bound_s(row))
+    return [f"{1e6 * (seconds or 0.0):.2f}" for seconds in times]
+
+
+# --- watched training ------------------------------------------------------------------------------------------------
+
+
+def watched_gains(found: Sequence[Training]) -> str:
+    """A line a loop: its step, what that is bound by, and what the watch predicts that the other loop really gains."""
+    header = ["framework", "loop", "step", "bound by", "predicted gain", "real gain"]
+    body = [
+        [title(each.framework), loop.loop, _median(loop, "unwatched"), _bound_by(loop), *_gains(each, loop)[:2]]
+        for each in found
+        for loop in each.loops
+    ]
+    return f"{_training_caption(found)}\n\n{to_markdown(header, body)}"
+
+
+def watched_table(found: Sequence[Training]) -> str:
+    """The same with what watching costs a step, and with how far the prediction is from what is gained."""
+    header = ["framework", "loop", "unwatched", "watched", "cost", "after the window", "cost"]
+    header += ["bound by", "predicted gain", "real gain", "apart"]
+    body = []
+    for each in found:
+        for loop in each.loops:
+            phases = [cell for phase in PHASES[1:] for cell in (_median(loop, phase), cost_text(loop.cost(phase)))]
+            line = [title(each.framework), loop.loop, _median(loop, "unwatched"), *phases]
+            body.append([*line, _bound_by(loop), *_gains(each, loop)])
+    return f"{_training_caption(found)}\n\n{to_markdown(header, body)}"
+
+
+def watch_page(document: Training) -> str:
+    """What a terminal shows of the usual loop's watch."""
+    return fenced(watch_text(document.loops[0].watched, NARROWEST))
+
+
+def _median(loop: Trained, phase: Phase) -> str:
+    return format_seconds(loop.summary(phase).median_s)
+
+
+def _bound_by(loop: Trained) -> str:
+    verdict = loop.watched.verdict
+    return f"{verdict.bound_by}, {verdict.degree}" if verdict.degree else verdict.bound_by
+
+
+def _gains(document: Training, loop: Trained) -> list[str]:
+    """Predicted, real, and how far apart they are as a share of the real one: of the loop that has something to gain."""
+    if loop is not document.loops[0]:
+        return ["-"] * 3
+    predicted, real = document.predicted_gain_s, document.real_gain_s
+    if predicted is None:
+        return ["none", format_seconds(real), "-"]
+    apart = format_percent(abs((predicted - real) / real)) if real else "-"
+    return [format_seconds(predicted), format_seconds(real), apart]
+
+
+def _training_caption(found: Sequence[Training]) -> str:
+    shapes = [", ".join(f"{name} {value}" for name, value in each.shape.items()) for each in found]
+    return _caption(found, f"{'; '.join(dict.fromkeys(shapes))}.")
+
+
+def _caption(found: Sequence[Run | Training], words: str) -> str:
+    """Every machine, software and day that the figures are from, and then what they are of."""
+    where = dict.fromkeys(shared.machine_line(each.device, each.environment) for each in found)
+    return escape_markdown(f"{'; '.join(where)}. {words}")
