@@ -1,4 +1,4 @@
-"""The tables of `readme_figures.py` that show what the device has recorded: explained routes, copies, watched training."""
+"""The tables of `readme_figures.py` that show what the device has recorded: of routes, of raw copies, of training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from watched_training import PHASES, Phase, Trained, Training, cost_text
 
 from pyxfer import documents
 from pyxfer.errors import UsageError
-from pyxfer.model import Breakdown, Dma, Measurement, PartName, Run, Side
+from pyxfer.model import Breakdown, Direction, Dma, Measurement, PartName, Run
 from pyxfer.report.explain_page import print_explained
 from pyxfer.report.explained import find_explained
 from pyxfer.report.framework_groups import title
@@ -24,7 +24,7 @@ from pyxfer.report.watch_page import watch_text
 from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_seconds, format_size
 
-# Of each framework a call that most people write; the first is the one whose page is shown.
+# Of each framework a call that most people write.
 CALLS = ("tf_function", "torch_to", "cupy_asarray", "jax_asarray")
 # Sections of its page that a reader in a hurry can do without.
 LEFT_OUT = ("Clocks", "Mind")
@@ -41,7 +41,7 @@ PARTS: Mapping[PartName, str] = {
     "finishing": "seeing that it is done",
 }
 RAW_ROUTE = "raw.pinned-async"
-SIDES: tuple[Side, ...] = ("h2d", "d2h")
+WAYS: tuple[Direction, ...] = ("h2d", "d2h")
 FRAMEWORKS = ("torch", "tensorflow")
 LOOPS = 2
 
@@ -67,7 +67,7 @@ def explained(path: Path) -> Call:
     if found is None:
         raise UsageError(f"{path} explains no route; it has to be a run that pyxfer explain --export-json has saved.")
     row = found.row
-    if row.elapsed_s is None or row.breakdown.value is None or row.dma.value is None:
+    if not row.elapsed_s or row.breakdown.value is None or row.dma.value is None:
         why = row.breakdown.reason or row.dma.reason or row.rate.reason
         raise UsageError(f"{path} has no parts of {row.route}: {why}; explain it again where copies are traced.")
     return Call(run, row, row.elapsed_s, row.breakdown.value, row.dma.value)
@@ -81,15 +81,11 @@ def calls(results: Path) -> list[Call]:
 def raw_copies(path: Path) -> Run:
     """A ceiling run with nothing in it but the raw copies whose records stand beside their events."""
     run = documents.load(path)
-    rows = tuple(
-        row
-        for row in run.measurements
-        if (row.route, row.variant) == (RAW_ROUTE, "warm") and row.side == row.direction and row.elapsed_s and row.dma_s
-    )
+    rows = tuple(row for row in dma_agreement.traced_rows(run, RAW_ROUTE) if row.variant == "warm")
     if run.kind != "ceiling" or not rows:
         raise UsageError(
-            f"{path} holds no traced copy of {RAW_ROUTE}; it has to be a run that pyxfer ceiling --export-json has saved "
-            "where copies are traced."
+            f"{path} holds no traced copy of {RAW_ROUTE}; it has to be a run that pyxfer ceiling --export-json has "
+            "saved where copies are traced."
         )
     return msgspec.structs.replace(run, measurements=rows)
 
@@ -98,7 +94,7 @@ def training(path: Path) -> Training:
     """Both loops of a framework."""
     document = load_own(path, Training, "watched_training.py")
     if len(document.loops) != LOOPS or not all(map(_is_whole, document.loops)):
-        raise UsageError(f"{path} holds not {LOOPS} loops with all their blocks; run bench/watched_training.py again.")
+        raise UsageError(f"{path} does not hold {LOOPS} whole loops; make it again with bench/watched_training.py.")
     return document
 
 
@@ -131,7 +127,7 @@ def explain_excerpt(call: Call) -> str:
 
 
 def explained_calls(found: Sequence[Call]) -> str:
-    """A line a call: how fast, the parts of its traced trial, what crossed, and how far that trial is from the median."""
+    """A line a call: how fast, what its traced trial is made of, what crossed, and how far that is from the median."""
     names = [name for name in PARTS if any(call.breakdown.seconds(name) > 0 for call in found)]
     header = ["route", "direction", "size", "median", "of ceiling", *(PARTS[name] for name in names)]
     header += ["crossed", "memory", "GB/s", "traced trial against the median"]
@@ -154,8 +150,8 @@ def explained_calls(found: Sequence[Call]) -> str:
 
 
 def _share(part_s: float, whole_s: float) -> str:
-    """One decimal, as the page has it."""
-    return "-" if part_s <= 0 else f"{100 * part_s / whole_s:.1f} %"
+    """One decimal, as the page has it, but for a part that there was not."""
+    return f"{100 * part_s / whole_s:.1f} %" if part_s > 0 else "0 %"
 
 
 # --- records and events ----------------------------------------------------------------------------------------------
@@ -164,11 +160,11 @@ def _share(part_s: float, whole_s: float) -> str:
 def dma_table(run: Run) -> str:
     """Sizes down; each way across, what the events say, what the records say, and how far apart that is and may be."""
     header = ["size"]
-    for side in SIDES:
-        header += [f"{side} events, us", "records, us", "apart, us", "bound, us"]
+    for way in WAYS:
+        header += [f"{way} events, us", "records, us", "apart, us", "bound, us"]
     rows = {(row.direction, row.nbytes): row for row in run.measurements}
     body = [
-        [format_size(nbytes), *(cell for side in SIDES for cell in _agreement(rows.get((side, nbytes))))]
+        [format_size(nbytes), *(cell for way in WAYS for cell in _agreement(rows.get((way, nbytes))))]
         for nbytes in sorted({row.nbytes for row in run.measurements})
     ]
     agreeing = sum(map(dma_agreement.agrees, run.measurements))
@@ -226,7 +222,7 @@ def _bound_by(loop: Trained) -> str:
 
 
 def _gains(document: Training, loop: Trained) -> list[str]:
-    """Predicted, real, and how far apart they are as a share of the real one: of the loop that has something to gain."""
+    """Predicted, real, and how far apart as a share of the real one: of the loop that has something to gain."""
     if loop is not document.loops[0]:
         return ["-"] * 3
     predicted, real = document.predicted_gain_s, document.real_gain_s
@@ -238,7 +234,7 @@ def _gains(document: Training, loop: Trained) -> list[str]:
 
 def _training_caption(found: Sequence[Training]) -> str:
     shapes = [", ".join(f"{name} {value}" for name, value in each.shape.items()) for each in found]
-    return _caption(found, f"{'; '.join(dict.fromkeys(shapes))}.")
+    return _caption(found, f"Training: {'; '.join(dict.fromkeys(shapes))}.")
 
 
 def _caption(found: Sequence[Run | Training], words: str) -> str:

@@ -11,8 +11,11 @@ import pytest
 import readme_figures
 import shared
 import timers
+import trace_figures
+from explain_samples import make_dma, make_explain_run
 from framework_samples import make_frameworks_run, make_image_batch_run
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
+from training_samples import make_training
 
 from pyxfer import documents, stats
 from pyxfer.errors import DocumentError, UsageError
@@ -158,6 +161,11 @@ def tree(tmp_path: Path) -> Path:
     documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json")
     documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json")
     documents.save(make_image_batch_run((1, 512)), results / "image_batch.json")
+    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json")
+    for name in trace_figures.CALLS:
+        documents.save(make_explain_run(), results / f"explain_{name}.json")
+    for name in trace_figures.FRAMEWORKS:
+        shared.write_document(results / f"watched_{name}.json", make_training(name))
     shared.write_document(results / "peers.json", make_peers())
     shared.write_document(results / "timers.json", make_timers())
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
