@@ -6,15 +6,45 @@ Units stand in the names, as in `pyxfer.model`. What only the device's records t
 
 from __future__ import annotations
 
-import math
 import os
-from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
-from pyxfer.model import Device, Environment, Fact, Link, Remark, Runtime, Summary, unknown
+from pyxfer.model import Device, Environment, Fact, Link, Remark, Runtime, unknown
+from pyxfer.model_steps import STEP_PARTS, Parts, SlowSteps, StepPartName, Steps, WatchedStep, check_amounts
 from pyxfer.model_trace import Tracing
+
+__all__ = [
+    "LEAST_OF_CEILING",
+    "NO_GPU_WATCHED",
+    "STEP_PARTS",
+    "WATCH_SCHEMA_VERSION",
+    "Activity",
+    "Advice",
+    "Allocated",
+    "BoundBy",
+    "CeilingSource",
+    "CopyClass",
+    "CopyWayName",
+    "Degree",
+    "NamedRange",
+    "Overlap",
+    "Pageable",
+    "Parts",
+    "RangeSource",
+    "SlowSteps",
+    "StepPartName",
+    "Steps",
+    "StreamUse",
+    "Surprise",
+    "SurpriseKind",
+    "ThreadUse",
+    "Verdict",
+    "WatchEnding",
+    "Watched",
+    "WatchedStep",
+]
 
 WATCH_SCHEMA_VERSION = 1
 
@@ -22,110 +52,14 @@ WATCH_SCHEMA_VERSION = 1
 WatchEnding = Literal["complete", "ended", "failed"]
 # Between which sides a copy went.
 CopyWayName = Literal["h2d", "d2h", "d2d", "p2p", "h2h", "other"]
-# In this order every instant belongs to the first that holds; at the last three the device does nothing.
-StepPartName = Literal["kernels", "h2d", "d2h", "other copies", "input", "idle", "host"]
-STEP_PARTS: tuple[StepPartName, ...] = get_args(StepPartName)
 BoundBy = Literal["input", "link", "output", "host", "device", "unknown"]
 Degree = Literal["", "moderately"]
 # What a call did for which it is listed: fetched data, waited, copied without returning before, or asked for memory.
 SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
 RangeSource = Literal["mark", "nvtx"]
+LEAST_OF_CEILING = 4 << 10
+"""Bytes: a smaller copy goes within a command, which takes no longer than issuing it, and no ceiling is above it."""
 NO_GPU_WATCHED = "no GPU was watched, and what other libraries do without one is not seen"
-
-
-class Parts(msgspec.Struct, frozen=True):
-    """Where the seconds of one period went; they sum to `period_s`.
-
-    kernels: one is running, or memory is being set. h2d, d2h, other copies: one is under way and no kernel runs. The
-    device does nothing: input, and the host is between steps; idle, and the step's thread is inside a call that waits;
-    host, and it is not. `hidden_*`: copies under kernels, counted beside. `input_s` is null without steps, and where
-    only their ends are known: it is in idle and host then.
-    """
-
-    period_s: float
-    kernels_s: float | None
-    h2d_s: float | None
-    d2h_s: float | None
-    other_copies_s: float | None
-    input_s: float | None
-    idle_s: float | None
-    host_s: float
-    hidden_h2d_s: float | None = None
-    hidden_d2h_s: float | None = None
-
-    def named(self) -> tuple[tuple[StepPartName, float], ...]:
-        """Those that are known, in their order."""
-        each = (
-            *(self.kernels_s, self.h2d_s, self.d2h_s, self.other_copies_s),
-            *(self.input_s, self.idle_s, self.host_s),
-        )
-        return tuple((name, value) for name, value in zip(STEP_PARTS, each, strict=True) if value is not None)
-
-    def share(self, *names: StepPartName) -> float:
-        """What part of the period these are together; 0 of a period without length."""
-        if self.period_s <= 0:
-            return 0.0
-        return sum(value for name, value in self.named() if name in names) / self.period_s
-
-
-class WatchedStep(msgspec.Struct, frozen=True):
-    """One step, from the end of the one before to its own; `at_s` from the beginning of the window to its own."""
-
-    number: int
-    at_s: float
-    thread: int
-    parts: Parts
-    slow: bool = False
-
-
-class SlowSteps(msgspec.Struct, frozen=True):
-    """The steps that lie far beyond the others. What else is said of a step is of the others, the usual ones.
-
-    `more_s`: what they took beyond as many usual steps, in sum; `share`: that, of the time of all steps. `mostly`: the
-    part that most of it lies in; null where none holds half of it, or where parts are not known.
-    """
-
-    count: int
-    longest_s: float
-    more_s: float
-    share: float
-    mostly: StepPartName | None
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"slow steps are one at least; got {self.count}")
-        if not (0 < self.more_s < math.inf and 0 < self.longest_s < math.inf and 0 < self.share <= 1):
-            raise ValueError("slow steps took longer than others, and a share of the time; their seconds are finite")
-
-
-class Steps(msgspec.Struct, frozen=True):
-    """The steps of the window. Those that failed or were not closed are counted and in no other figure.
-
-    `between_s`: the host between two steps, which is where the input is made; `inside_s`: from a step's beginning to
-    its end; both null where only ends are known. `waiting_s`: in calls that wait for the device. These three are of
-    the mean of the usual steps, as `Watched.parts` is: of all but the slow ones. `period` and `each` are of all.
-    """
-
-    watched: int
-    skipped: int
-    failed: int
-    unclosed: int
-    failure: str | None
-    period: Fact[Summary]
-    between_s: float | None = None
-    inside_s: float | None = None
-    waiting_s: float | None = None
-    each: tuple[WatchedStep, ...] = ()
-    slow: SlowSteps | None = None
-
-    def __post_init__(self) -> None:
-        if self.slow is not None and self.usual < 1:
-            raise ValueError(f"most steps are usual ones; got {self.slow.count} slow steps of {self.watched}")
-
-    @property
-    def usual(self) -> int:
-        """How many are not slow."""
-        return self.watched - (0 if self.slow is None else self.slow.count)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -156,6 +90,11 @@ class CopyClass(msgspec.Struct, frozen=True):
     gbps: Fact[float]
     ceiling_share: Fact[float]
     hidden_share: Fact[float]
+
+    @property
+    def of_ceiling(self) -> float | None:
+        """The share of the ceiling; none of copies too small for one, also where an earlier pyxfer kept a figure."""
+        return None if self.least_bytes < LEAST_OF_CEILING else self.ceiling_share.value
 
 
 class Overlap(msgspec.Struct, frozen=True):
@@ -257,6 +196,10 @@ class NamedRange(msgspec.Struct, frozen=True):
     h2d_bytes: int | None
     d2h_bytes: int | None
 
+    def __post_init__(self) -> None:
+        check_amounts("a range", count=self.count, seconds=self.seconds, share=self.share)
+        check_amounts("a range", busy_s=self.busy_s, h2d_bytes=self.h2d_bytes, d2h_bytes=self.d2h_bytes)
+
 
 class ThreadUse(msgspec.Struct, frozen=True):
     """A thread of the program that made calls or steps."""
@@ -313,18 +256,28 @@ class Watched(msgspec.Struct, frozen=True):
     kind: Literal["watch"] = "watch"
     schema_version: int = WATCH_SCHEMA_VERSION
 
+    def __post_init__(self) -> None:
+        check_amounts("a watch", window_s=self.window_s)
+        slow, stepping = self.steps.slow, [use.steps for use in self.threads if use.steps]
+        # Slow are those of a thread, which may be shorter than what another thread takes for a usual one.
+        if slow is not None and stepping == [self.steps.watched] and slow.longest_s <= self.parts.period_s:
+            raise ValueError(
+                f"slow steps are longer than usual ones; the longest took {slow.longest_s:g} s, and a usual one takes "
+                f"{self.parts.period_s:g} s"
+            )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, whole or not at all."""
         from pyxfer import watch_documents
 
-        watch_documents.save(self, Path(path))
+        watch_documents.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Watched:
         """Read a saved watch, of this or an earlier version."""
         from pyxfer import watch_documents
 
-        return watch_documents.load(Path(path))
+        return watch_documents.load(path)
 
     def to_csv(self, table: str = "steps") -> str:
         """One table of it: `steps`, `copies`, `calls` or `ranges`; numbers unrounded."""

@@ -23,6 +23,7 @@ from .units import format_gbps, format_percent, format_seconds, format_size
 
 Rows = tuple[tuple[str, ...], list[tuple[table.Cell, ...]]]
 
+_NAME_A_FILE = "name a file, such as watch.json"
 _LINE_END = re.compile(rb"\n\s*")
 _STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}')
 
@@ -53,11 +54,15 @@ def schema() -> dict[str, Any]:
 
 def save(watched: Watched, path: Path) -> None:
     """Write it to a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    if not os.fspath(path):
+        raise UsageError(f"the path is empty; {_NAME_A_FILE}")
     write_whole(path, encode(watched))
 
 
 def load(path: Path) -> Watched:
     """The watch in a file; `DocumentError` says why there is none."""
+    if not os.fspath(path):
+        raise DocumentError(f"the path is empty; {_NAME_A_FILE}")
     return decode(read_whole(path), repr(os.fspath(path)))
 
 
@@ -108,7 +113,7 @@ def slow_text(watched: Watched) -> str:
     are, usual = ("is", "a usual one") if slow.count == 1 else ("are", "as many usual ones")
     text = (
         f"{slow.count} of {steps.watched} steps {are} slow: {format_seconds(slow.more_s)} more than {usual}, "
-        f"{format_percent(slow.share)} of the time of all"
+        f"{format_percent(slow.share)} of the time of all steps"
     )
     mostly = "" if slow.mostly is None else f", most of it {part_words(watched.parts)[slow.mostly]}"
     return f"{text}{mostly}; the longest took {format_seconds(slow.longest_s)}"
@@ -213,9 +218,7 @@ def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[t
 
 
 def _readable_copies(row: CopyClass) -> tuple[table.Cell, ...]:
-    shares = (
-        None if fact.value is None else format_percent(fact.value) for fact in (row.ceiling_share, row.hidden_share)
-    )
+    shares = (None if share is None else format_percent(share) for share in (row.of_ceiling, row.hidden_share.value))
     bandwidth = None if row.gbps.value is None else format_gbps(row.gbps.value)
     return row.way, row.memory, size_text(row), row.count, sum_text(row.nbytes), bandwidth, *shares
 

@@ -12,16 +12,22 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numbers_in import numbers, with_number
 from samples import FORMULA, SCRIPT, make_run
 from watch_samples import LINE, TURNS, make_stalled, make_unseen, make_watched
 
 from pyxfer import documents, json_text, watch_documents
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.model_watch import STEP_PARTS, WATCH_SCHEMA_VERSION, Watched
+from pyxfer.report.watch_page import watch_text
 
 SCHEMA = Path(__file__).parents[1] / "docs" / "watch.schema.json"
 WATCHED = make_watched()
 ENCODED = watch_documents.encode(WATCHED)
+STALLED = json.loads(watch_documents.encode(make_stalled()))
+NUMBERS = list(numbers(STALLED))
 
 makes_schema = pytest.mark.skipif(
     sys.version_info < json_text.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10"
@@ -52,6 +58,13 @@ def test_a_saved_watch_is_loaded_as_it_was(watched: Watched, tmp_path: Path) -> 
     watched.save(tmp_path / "watch.json")
     assert Watched.load(tmp_path / "watch.json") == watched
     assert os.listdir(tmp_path) == ["watch.json"]
+
+
+def test_an_empty_path_is_called_so() -> None:
+    with pytest.raises(UsageError, match=r"^the path is empty; name a file, such as watch.json$"):
+        WATCHED.save("")
+    with pytest.raises(DocumentError, match=r"^the path is empty; name a file, such as watch.json$"):
+        Watched.load("")
 
 
 def test_a_step_is_one_line_of_the_file() -> None:
@@ -101,10 +114,85 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ids=["none", "all", "more", "share", "less", "nan", "part"],
 )
 def test_slow_steps_that_cannot_be_are_refused(fields: dict[str, Any], reason: str) -> None:
-    steps = json.loads(watch_documents.encode(make_stalled()))["steps"]
+    steps = STALLED["steps"]
     text = refused(altered(steps={**steps, "slow": {**steps["slow"], **fields}}))
     assert text.startswith("'watch.json' is not a pyxfer watch: ")
     assert reason in text
+
+
+def stalled(**fields: Any) -> str:
+    """Why steps of the stalled loop with other figures are refused."""
+    steps = STALLED["steps"]
+    text = refused(altered(steps={**steps, **fields}))
+    assert text.startswith("'watch.json' is not a pyxfer watch: ")
+    return text
+
+
+@pytest.mark.parametrize("name", ["watched", "skipped", "failed", "unclosed"])
+def test_fewer_steps_than_none_are_refused(name: str) -> None:
+    assert f"{name} of a watch is zero or above, and finite; got -1" in stalled(**{name: -1}, slow=None)
+
+
+def test_slow_steps_that_are_not_those_of_the_list_are_refused() -> None:
+    slow = STALLED["steps"]["slow"]
+    assert "got 3 slow steps, and 2 listed so" in stalled(slow={**slow, "count": 3})
+    assert "got 0 slow steps, and 2 listed so" in stalled(slow=None)
+
+
+@pytest.mark.parametrize("longest_s", [0.012, 0.044])
+def test_a_longest_slow_step_that_is_none_of_the_window_is_refused(longest_s: float) -> None:
+    slow = STALLED["steps"]["slow"]
+    text = stalled(slow={**slow, "longest_s": longest_s})
+    assert f"above the shortest of all steps, 0.013 s, and none is above 0.043 s; got {longest_s} s" in text
+
+
+def test_slow_steps_that_are_no_longer_than_usual_ones_are_refused() -> None:
+    parts = {**STALLED["parts"], "period_s": 0.05}
+    text = refused(json.dumps({**STALLED, "parts": parts}).encode())
+    assert "the longest took 0.043 s, and a usual one takes 0.05 s" in text
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    assert "window_s of a watch is zero or above, and finite; got -1.0" in refused(altered(window_s=-1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"period_s": 5e-324}, "the parts of a period sum to its period_s; 0.013 s exceeds 4.94066e-324 s"),
+        ({"idle_s": 1e308}, "1e+308 s exceeds 0.013 s"),
+        ({"other_copies_s": 1e19}, "1e+19 s exceeds 0.013 s"),
+        ({"hidden_h2d_s": 0.02}, "0.02 s exceeds 0.013 s"),
+        ({"kernels_s": 0.0052}, "exceeds 0.013 s"),
+        ({"host_s": -0.001}, "host_s of a period is zero or above, and finite; got -0.001"),
+        ({"period_s": -1.0}, "period_s of a period is zero or above"),
+    ],
+    ids=["no period", "idle", "other", "hidden", "a little", "negative", "negative period"],
+)
+def test_parts_that_cannot_be_are_refused(fields: dict[str, float], reason: str) -> None:
+    document = json.loads(ENCODED)
+    assert reason in refused(altered(parts={**document["parts"], **fields}))
+    step, *others = document["steps"]["each"]
+    each = [{**step, "parts": {**step["parts"], **fields}}, *others]
+    assert reason in refused(altered(steps={**document["steps"], "each": each}))
+
+
+@pytest.mark.parametrize("name", ["count", "seconds", "share", "busy_s", "h2d_bytes", "d2h_bytes"])
+def test_a_range_of_less_than_nothing_is_refused(name: str) -> None:
+    (decode,) = json.loads(ENCODED)["ranges"]
+    assert f"{name} of a range is zero or above" in refused(altered(ranges=[{**decode, name: -1}]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
+def test_a_watch_with_any_other_number_is_refused_or_is_a_page(place: str, number: float) -> None:
+    data = with_number(STALLED, place, number)
+    try:
+        watched = watch_documents.decode(data)
+    except DocumentError:
+        return
+    assert watch_text(watched, 80)
+    assert watched.to_markdown()
 
 
 def test_what_is_not_a_number_is_not_json() -> None:
@@ -201,7 +289,7 @@ def test_markdown_begins_with_the_verdict_and_has_the_tables() -> None:
 
 def test_markdown_says_what_slow_steps_cost() -> None:
     text = make_stalled().to_markdown()
-    assert "- 2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all" in text
+    assert "- 2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all steps" in text
     assert "slow" not in WATCHED.to_markdown()
 
 
@@ -218,6 +306,16 @@ def test_markdown_has_the_units_of_the_page() -> None:
     row = next(line for line in text.splitlines() if line.startswith("| h2d"))
     assert [cell.strip() for cell in row.split("|")[1:6]] == ["h2d", "pageable", "16 to 64 MiB", "20", "771 MB"]
     assert "| copies to the device |" in text
+
+
+def test_a_share_below_4_kib_that_an_earlier_pyxfer_kept_is_in_no_table() -> None:
+    document = json.loads(ENCODED)
+    row = document["activity"]["value"]["copies"][1]
+    assert (row["least_bytes"], row["ceiling_share"]["value"]) == (0, None)
+    row["ceiling_share"] = {"value": 3.125, "reason": None}
+    old = watch_documents.decode(json.dumps(document).encode())
+    assert "312.5 %" not in old.to_markdown()
+    assert "312.5 %" not in watch_text(old, 80)
 
 
 def test_names_in_a_foreign_encoding_are_text_in_every_export() -> None:

@@ -13,6 +13,7 @@ from .text import capitalised, clean, remark_text
 MOST_ADVICE = 3
 # The waterfall has said it, and by how much, also where it is less than what a remark is made for.
 _SAID_ELSEWHERE = "traced"
+_WRONG = "It was traced, but what arrived was not what was sent: where its time goes would say nothing."
 
 
 def print_explained(run: model.Run, page: Page) -> None:
@@ -40,6 +41,9 @@ def print_explained(run: model.Run, page: Page) -> None:
 
 def _print_parts(explained: Explained, page: Page) -> None:
     row = explained.row
+    if explained.is_wrong and row.breakdown.value is not None:
+        page.line()
+        page.line(_WRONG)
     if explained.is_wrong or (row.breakdown.reason is not None and row.breakdown.reason == row.rate.reason):
         return  # the headline has said it
     page.heading("Where the time goes")

@@ -13,6 +13,8 @@ _AGREE, _AGREE_S = 0.02, 10e-6
 _QUEUES_BELOW = 0.5
 _HOLDS_FROM = 0.9
 _PAGE_BYTES = 4096
+# Of raw routes: `cudaMemcpy`, which returns to its caller when it is done, however short that is.
+_BLOCKING_MODE = "memcpy"
 _BUSY: tuple[tuple[str, tuple[model.PartName, ...]], ...] = (
     ("copying", ("copying", "staging")),
     ("running kernels", ("kernels",)),
@@ -45,7 +47,7 @@ def crossing_text(explained: Explained) -> str:
     each = f"{_count(dma.copies)} cop{'y' if dma.copies == 1 else 'ies'} of {units.format_size(dma.nbytes)}"
     way = "to" if row.direction == "d2h" else "from"
     words = f"{each}{' together' if dma.copies > 1 else ''} {way} {clean(dma.source).replace('+', ' and ')} memory"
-    if dma.nbytes != row.nbytes:
+    if row.nbytes and dma.nbytes != row.nbytes:
         words += f" ({dma.nbytes / row.nbytes:.3g} times what was asked for)"
     seconds = dma.seconds.value
     if seconds is None:
@@ -95,11 +97,12 @@ def better_text(explained: Explained, better: Better) -> str:
     """What to use, and what that was measured to bring."""
     row = better.row
     call = clean(row.nature.call if row.nature is not None else row.route, longest=_LONGEST_CALL)
+    quote = '"' if "`" in call else "`"
     name = f" ({clean(row.route)})" if row.nature is not None else ""
     times = better.times
     interval = "" if times.low is None or times.high is None else f" ({_factor(times.low)} to {_factor(times.high)})"
     words = (
-        f"`{call}`{name}: {units.format_seconds(better.seconds)} instead of "
+        f"{quote}{call}{quote}{name}: {units.format_seconds(better.seconds)} instead of "
         f"{units.format_seconds(better.instead_of_s)}, {_factor(times.value)} times as fast{interval}"
     )
     if copies_nothing(row):
@@ -133,6 +136,12 @@ def _call(row: model.Measurement, elapsed_s: float) -> str:
     if row.dispatch_s is None or row.bracket == "gated":
         return ""
     share = row.dispatch_s / elapsed_s
+    if share < _QUEUES_BELOW and row.mode == _BLOCKING_MODE:
+        return (
+            f"The call blocks, and holds its caller for {units.format_seconds(row.dispatch_s)}, "
+            f"{units.format_percent(share)} of the time; the rest lies beside it, where the events around it are "
+            "queued and stamped."
+        )
     if share < _QUEUES_BELOW:
         return (
             f"The call only queues its work: it returns after {units.format_seconds(row.dispatch_s)}, so a stopwatch "

@@ -79,7 +79,7 @@ def _better(row: model.Measurement, other: model.Measurement) -> Better | None:
     slow, quick = row.summary, other.summary
     if slow.low_s is None or slow.high_s is None or quick.low_s is None or quick.high_s is None:
         return None
-    if quick.high_s >= slow.low_s or quick.low_s <= 0:
+    if quick.high_s >= slow.low_s or min(quick.low_s, quick.median_s, quick.high_s) <= 0:
         return None
     times = model.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
     return Better(other, quick.median_s, slow.median_s, times)

@@ -46,7 +46,7 @@ def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
             Column(("bytes",), tuple(sum_text(row.nbytes) for row in copies)),
             Column((unit,), times),
             Column(("GB/s",), rate_cells([row.gbps.value for row in copies], ["-"] * len(copies), most=3)),
-            Column(("of", "ceiling"), _share_cells([row.ceiling_share.value for row in copies])),
+            Column(("of", "ceiling"), _share_cells([row.of_ceiling for row in copies])),
             Column(("under", "kernels"), _share_cells([row.hidden_share.value for row in copies])),
         ],
         width,

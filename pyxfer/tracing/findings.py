@@ -16,6 +16,7 @@ from pyxfer.units import format_percent, format_seconds, format_size
 BESIDE_BYTES = 256
 # What a short call takes more while it is traced is nobody's news: its framework's threads had fallen asleep.
 TRACING_COST, TRACING_COST_S = 0.1, 100e-6
+_TIMES_FROM, _WHOLE_FROM = 2, 10
 _FRACTIONS = {2: "halved it", 4: "made it a quarter", 8: "made it an eighth"}
 
 
@@ -149,15 +150,18 @@ def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
 
 def _cost_remark(breakdown: Breakdown | None, median_s: float | None) -> tuple[Remark, ...]:
     """What tracing costs: a breakdown of trials that took longer is one of other trials."""
-    if breakdown is None or median_s is None:
+    if breakdown is None or median_s is None or median_s <= 0:
         return ()
     more_s = breakdown.elapsed_s - median_s
     if abs(more_s) <= TRACING_COST * median_s or abs(more_s) <= TRACING_COST_S:
         return ()
-    return (
-        Remark(
-            "traced",
-            f"traced it takes {format_seconds(breakdown.elapsed_s)}, {format_percent(abs(more_s) / median_s)} "
-            f"{'more' if more_s > 0 else 'less'} than the median of the trials that were only timed",
-        ),
-    )
+    text = f"traced it takes {format_seconds(breakdown.elapsed_s)}, {_compared(breakdown.elapsed_s / median_s)}"
+    return (Remark("traced", f"{text} the median of the trials that were only timed"),)
+
+
+def _compared(times: float) -> str:
+    """A percentage of more is no number that anybody sees from twice as long on."""
+    if times >= _TIMES_FROM:
+        rounded = float(f"{times:.2g}")
+        return f"{rounded:.0f} times as long as" if rounded >= _WHOLE_FROM else f"{rounded:.1f} times as long as"
+    return f"{format_percent(abs(times - 1))} {'more' if times > 1 else 'less'} than"

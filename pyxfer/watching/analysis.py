@@ -131,7 +131,7 @@ def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> Steps:
         between_s=mean_s(usual.periods.begin_ns - usual.periods.from_ns) if periods.begun else None,
         inside_s=mean_s(usual.periods.end_ns - usual.periods.begin_ns) if periods.begun else None,
         waiting_s=None if columns.waiting is None else mean_s(usual.columns.waiting),
-        slow=slow_steps(columns, slow),
+        slow=slow_steps(timed, slow),
         each=tuple(
             WatchedStep(
                 number=window.skipped + place + 1,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from pyxfer.model import Direction, Fact, Memory, unknown
-from pyxfer.model_watch import CopyClass, CopyWayName, Pageable
+from pyxfer.model_watch import LEAST_OF_CEILING, CopyClass, CopyWayName, Pageable
 from pyxfer.tracing.records import CopyWay, MemoryKind
+from pyxfer.units import format_size
 from pyxfer.watching.cover import Cover
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     Places = NDArray[np.intp]
     Chosen = NDArray[np.bool_]
 
-KIB = 1 << 10
 # Powers of 4; a class begins at one and ends below the next.
-CLASS_BOUNDS: tuple[int, ...] = tuple(4 * KIB * 4**step for step in range(10))
+CLASS_BOUNDS: tuple[int, ...] = tuple(LEAST_OF_CEILING * 4**step for step in range(10))
 WAYS: Mapping[int, CopyWayName] = {
     CopyWay.H2D: "h2d",
     CopyWay.D2H: "d2h",
@@ -39,6 +39,7 @@ _PER_OCTAVE = 12
 _NOT_THE_LINK = "a ceiling is of copies between host and device"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
+_TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a command and has no ceiling"
 
 
 class Ceilings(Protocol):
@@ -114,23 +115,26 @@ class Copied:
         way, memory = int(self.way[chosen[0]]), int(self.memory[chosen[0]])
         timed = chosen[self.timed[chosen]]
         seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
+        least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
         return CopyClass(
             way=WAYS.get(way, "other"),
             memory=MEMORIES.get(memory, "unknown"),
-            least_bytes=CLASS_BOUNDS[place - 1] if place else 0,
-            below_bytes=CLASS_BOUNDS[place] if place < len(CLASS_BOUNDS) else None,
+            least_bytes=least,
+            below_bytes=below,
             count=int(self.count[chosen].sum()),
             nbytes=int(self.nbytes[chosen].sum()),
             timed_bytes=timed_bytes,
             seconds=seconds,
             gbps=Fact(timed_bytes / seconds / 1e9) if seconds > 0 else unknown(_UNTIMED),
-            ceiling_share=self._ceiling_share(timed, way, seconds),
+            ceiling_share=self._ceiling_share(timed, way, least, seconds),
             hidden_share=Fact(float(self.hidden_s[timed].sum()) / seconds) if seconds > 0 else unknown(_UNTIMED),
         )
 
-    def _ceiling_share(self, timed: Places, way: int, seconds: float) -> Fact[float]:
+    def _ceiling_share(self, timed: Places, way: int, least: int, seconds: float) -> Fact[float]:
         if way not in DIRECTIONS:
             return unknown(_NOT_THE_LINK)
+        if least < LEAST_OF_CEILING:
+            return unknown(_TOO_SMALL)
         if seconds <= 0:
             return unknown(_UNTIMED)
         ideal = self._ceiling_of(timed, way)

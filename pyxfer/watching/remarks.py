@@ -36,7 +36,7 @@ def remarks(
     said = {remark.code for remark in window.remarks}
     found = [*window.remarks]
     if "never-opened" not in said:
-        found += _of_steps(steps, "capacity" in said, _MARK_THEM_IN_IT if unchanged else _MARK_THEM)
+        found += _of_steps(steps, "capacity" in said, unchanged)
     if activity is not None:
         found += [*_of_records(activity, "capacity" in said), *remarks_on_shares(activity.copies)]
         found += _of_clocks(activity, (window.end_ns - window.begin_ns) / 1e9)
@@ -49,8 +49,9 @@ def remarks(
     return tuple(found)
 
 
-def _of_steps(steps: Steps, is_cut: bool, mark_them: str) -> list[Remark]:
+def _of_steps(steps: Steps, is_cut: bool, unchanged: bool) -> list[Remark]:
     failed, unclosed = steps.failed, steps.unclosed
+    mark_them = _MARK_THEM_IN_IT if unchanged else _MARK_THEM
     found = []
     if failed:
         text = f"{_count(failed, 'step')} failed and {_are(failed)} in no figure of a step: {steps.failure}"
@@ -66,18 +67,21 @@ def _of_steps(steps: Steps, is_cut: bool, mark_them: str) -> list[Remark]:
         text = "only the ends of steps are known, so the making of their input is in what the host does"
         found.append(Remark("ends-only", text, mark_them))
     if steps.slow is not None and steps.slow.share >= MOST_SLOW_SHARE:
-        found.append(_of_slow_steps(steps, steps.slow))
+        found.append(_of_slow_steps(steps, steps.slow, "--skip N" if unchanged else "skip=N"))
     if len(steps.each) < steps.watched:
         found.append(Remark("many-steps", "the first steps are listed one by one, the statistics are of all"))
     return found
 
 
-def _of_slow_steps(steps: Steps, slow: SlowSteps) -> Remark:
+def _of_slow_steps(steps: Steps, slow: SlowSteps, skip: str) -> Remark:
     text = (
         f"{slow.count} of {steps.watched} steps {_are(slow.count)} slow, at the cost of {format_percent(slow.share)} "
-        f"of the time; the verdict, the parts and the predictions are of the {steps.usual} usual ones"
+        f"of the time of all steps; the verdict, the parts and the predictions are of the {steps.usual} usual ones"
     )
-    return Remark("slow-steps", text, _SOME_INPUTS if slow.mostly == "input" else None)
+    is_first = bool(steps.each) and steps.each[0].slow
+    fixes = [f"the first step of the window is a slow one: {skip} leaves the first steps out"] if is_first else []
+    fixes += [_SOME_INPUTS] if slow.mostly == "input" and slow.count > len(fixes) else []
+    return Remark("slow-steps", text, "; ".join(fixes) or None)
 
 
 def _of_records(activity: Activity, is_cut: bool) -> list[Remark]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -15,13 +16,19 @@ from explain_samples import (
     section,
 )
 from framework_samples import make_raw_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numbers_in import numbers, with_number
 from pages import host_run, line_with, printed
 from samples import MARKUP, make_parameters
 
 from pyxfer import documents
+from pyxfer.errors import DocumentError
 from pyxfer.model import Fact, Remark, unknown
 from pyxfer.report.run_page import print_run
 
+SAVED = json.loads(documents.encode(make_explain_run()))
+NUMBERS = list(numbers(SAVED))
 ESCAPE = "\x1b[31m\x07tf.function\x1b]0;t\x07"
 
 
@@ -81,6 +88,26 @@ def test_contents_that_were_wrong_leave_no_time_to_explain() -> None:
     text = page_of(make_explained(verified=Fact(False)))
     assert "Where the time goes" not in text
     assert "#" not in text
+
+
+def test_why_the_parts_of_contents_that_were_wrong_are_missing_is_said_once() -> None:
+    wrong = "It was traced, but what arrived was not what was sent: where its time goes would say nothing."
+    reason: Any = unknown("what arrived was not what was sent, so no bandwidth is given")
+    text = page_of(make_explained(verified=Fact(False), rate=reason))
+    assert text.index(wrong) < text.index("on the host  24580 page faults")
+    untraced: Any = unknown("nobody traced it")
+    assert wrong not in page_of(make_explained(verified=Fact(False), rate=reason, breakdown=untraced, dma=untraced))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
+def test_a_run_with_any_other_number_is_refused_or_is_a_page(place: str, number: float) -> None:
+    data = with_number(SAVED, place, number)
+    try:
+        run = documents.decode(data)
+    except DocumentError:
+        return
+    assert printed(lambda page: print_run(run, page))
 
 
 def test_other_rows_have_no_notes_here() -> None:

@@ -41,6 +41,11 @@ def test_what_crossed_is_said_in_a_line(dma: model.Dma, words: str) -> None:
     assert words in line_with(page_of(make_explained(dma=Fact(dma))), "crossed      ")
 
 
+def test_what_crossed_is_no_multiple_of_nothing() -> None:
+    line = line_with(page_of(make_explained(nbytes=0)), "crossed      ")
+    assert line.endswith("1 copy of 96 MiB from pageable memory in 9.33 ms: 10.79 GB/s")
+
+
 def test_a_copy_back_goes_to_memory() -> None:
     row = make_explained(direction="d2h", side="d2h", dma=Fact(make_dma(source="pinned")))
     assert "to pinned memory" in line_with(page_of(row), "crossed      ")
@@ -118,6 +123,16 @@ def test_a_call_that_only_queues_is_told_from_the_work_that_it_queued() -> None:
     assert (
         "The call only queues its work: it returns after 20.0 us, so a stopwatch around the call alone would make it "
         "1840 times too fast." in text
+    )
+
+
+def test_a_blocking_copy_never_only_queues_however_much_lies_beside_it() -> None:
+    row = made(dispatch=1.87e-6, summary=4.07e-6, wall=3.82e-6)
+    text = clocks(msgspec.structs.replace(row, mode="memcpy", nature=None, dma=Fact(make_dma(351e-9))))
+    assert "queues its work" not in text
+    assert (
+        "The call blocks, and holds its caller for 1.87 us, 45.9 % of the time; the rest lies beside it, where the "
+        "events around it are queued and stamped." in text
     )
 
 

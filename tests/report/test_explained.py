@@ -93,6 +93,22 @@ def test_a_median_without_an_interval_is_no_advice() -> None:
     assert "No other route" in advice(retimed(make_others()[0], [1e-3, 1.1e-3]))[0]
 
 
+@pytest.mark.parametrize("figure", ["median_s", "low_s", "high_s"])
+def test_what_is_said_to_take_no_time_is_no_advice(figure: str) -> None:
+    other = make_others()[0]
+    assert other.summary is not None
+    summary = msgspec.structs.replace(other.summary, **{figure: 0.0})
+    assert "No other route" in advice(msgspec.structs.replace(other, summary=summary))[0]
+
+
+def test_a_call_with_backticks_stands_in_plain_quotes() -> None:
+    other = make_others()[0]
+    assert other.nature is not None
+    nature = msgspec.structs.replace(other.nature, call="cp.asarray(x)  # `out` is new")
+    quoted = msgspec.structs.replace(other, nature=nature)
+    assert advice(quoted)[0].startswith('1.  "cp.asarray(x) # `out` is new" (tf.dlpack-pinned): 1.93 ms')
+
+
 def test_a_tensor_that_copies_nothing_is_advice_for_what_stays_on_the_host() -> None:
     row = make_explained(direction="ingest", side="ingest", dma=unknown("nothing crosses the link"))
     aliased = make_aliased("tensorflow", "tf.ingest-dlpack", NBYTES)

@@ -35,15 +35,15 @@ def test_slow_steps_have_a_line_beside_the_statistics_of_all() -> None:
     lines = page_of(make_stalled()).splitlines()
     place = lines.index("-  the median of 20 is 13.0 ms, the shortest 13.0 ms, the longest 43.0 ms")
     assert lines[place + 1] == (
-        "-  2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all, most of it input "
-        "being made; the longest took 43.0 ms"
+        "-  2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all steps, most of it "
+        "input being made; the longest took 43.0 ms"
     )
 
 
 def test_one_slow_step_is_one() -> None:
     assert line_with(page_of(one_in_ten(4_000, computed=True)), "is slow: ") == (
-        "-  1 of 10 steps is slow: 4.00 ms more than a usual one, 28.6 % of the time of all, most of it kernels and "
-        "sets; the longest took 5.00 ms"
+        "-  1 of 10 steps is slow: 4.00 ms more than a usual one, 28.6 % of the time of all steps, most of it kernels "
+        "and sets; the longest took 5.00 ms"
     )
 
 

@@ -156,6 +156,20 @@ def test_trials_that_tracing_has_slowed_down_are_told() -> None:
     assert "less than" in remark(findings(copy(0, 900), median_s=1.3e-3), "traced").text
 
 
+@pytest.mark.parametrize(
+    ("median_s", "words"),
+    [(510e-6, "96.1 % more than"), (500e-6, "2.0 times as long as"), (101e-6, "9.9 times as long as"),
+     (1.631e-6, "610 times as long as")],
+)  # fmt: skip
+def test_from_twice_as_long_on_no_percentage_is_told(median_s: float, words: str) -> None:
+    text = remark(findings(copy(0, 900), median_s=median_s), "traced").text
+    assert text == f"traced it takes 1.00 ms, {words} the median of the trials that were only timed"
+
+
+def test_trials_too_short_for_the_clock_are_compared_with_nothing() -> None:
+    assert findings(copy(0, 900), median_s=0.0).remarks == ()
+
+
 @pytest.mark.parametrize("median_s", [950e-6, 1000e-6, None])
 def test_a_little_is_not(median_s: float | None) -> None:
     assert findings(copy(0, 900), median_s=median_s).remarks == ()

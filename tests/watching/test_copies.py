@@ -80,6 +80,15 @@ def test_copies_that_stay_on_the_device_have_no_ceiling() -> None:
     assert classes(script)[0].ceiling_share.reason == "a ceiling is of copies between host and device"
 
 
+def test_copies_below_4_kib_go_within_a_command_and_have_no_ceiling() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 1, nbytes=4095)
+    script.copy(CopyWay.H2D, 1, 2, nbytes=4096)
+    small, large = classes(script)
+    assert small.ceiling_share.reason == "a copy below 4 KiB goes within a command and has no ceiling"
+    assert large.ceiling_share.value == pytest.approx(4096 / 50e9 / 1e-6)
+
+
 def test_thousands_of_sizes_ask_for_few_ceilings() -> None:
     script, flat = Script(), Flat(50.0)
     for nbytes in range(4096, 4096 + 3000):
