@@ -1,0 +1,61 @@
+"""Arrays that speak DLPack and say what NumPy would not: its own capsules, some of their fields rewritten."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+# Where dlpack.h has the fields of DLTensor, and of what lies before it in version 1.
+OFFSETS = {
+    "data": (0, ctypes.c_uint64),
+    "device": (8, ctypes.c_int32),
+    "index": (12, ctypes.c_int32),
+    "ndim": (16, ctypes.c_int32),
+    "code": (20, ctypes.c_uint8),
+    "bits": (21, ctypes.c_uint8),
+    "lanes": (22, ctypes.c_uint16),
+    "shape": (24, ctypes.c_uint64),
+    "strides": (32, ctypes.c_uint64),
+    "byte_offset": (40, ctypes.c_uint64),
+}
+BEFORE = 32
+
+
+class Speaking:
+    """What it shows is `x`, but for the fields named."""
+
+    def __init__(self, x: np.ndarray[Any, Any], **fields: int) -> None:
+        self.x = x
+        self.fields = fields
+        self.device = (1, 0)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> Any:
+        if max_version is None:
+            return self.rewritten(self.x.__dlpack__(), b"dltensor", 0)
+        return self.rewritten(self.x.__dlpack__(max_version=max_version), b"dltensor_versioned", BEFORE)
+
+    def rewritten(self, capsule: Any, name: bytes, before: int) -> Any:
+        """The capsule with the fields as they were asked for."""
+        address = _pointer(capsule, name)
+        for field, value in self.fields.items():
+            if field == "major":
+                ctypes.c_uint32.from_address(address).value = value
+            else:
+                offset, kind = OFFSETS[field]
+                kind.from_address(address + before + offset).value = value
+        return capsule
+
+
+class SpeakingTheOldWay(Speaking):
+    """Version 0 alone."""
+
+    def __dlpack__(self) -> Any:  # type: ignore[override]
+        return super().__dlpack__()
