@@ -59,10 +59,11 @@ CPP_LAYERS = {
     "numa": {"numa"},
     "cuda": {"cuda"},
     "copy": {"copy", "cuda"},
+    "ring": {"ring", "copy", "cuda"},
     "trace": {"trace", "cuda"},
     "hostrt": {"hostrt"},
-    "bind": {"bind", "copy", "cuda", "numa", "trace"},
-    "tests": {"tests", "hostrt", "copy", "cuda", "numa", "trace"},
+    "bind": {"bind", "copy", "cuda", "numa", "ring", "trace"},
+    "tests": {"tests", "hostrt", "copy", "cuda", "numa", "ring", "trace"},
 }
 CUPTIS_OWN = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # which the host runtime speaks as it speaks CUDA
 MAY_ORDER_THE_HOST_RUNTIME = {"bind/module_host.cpp"}

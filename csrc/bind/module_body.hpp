@@ -14,6 +14,7 @@ inline void bind_everything(pybind11::module_& module) {
   bind_memory(module);
   bind_stream(module);
   bind_copy(module);
+  bind_ring(module);
   bind_trace(module);
   bind_runtime_own(module);
 }

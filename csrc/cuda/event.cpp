@@ -10,9 +10,10 @@
 
 namespace pyxfer {
 
-event::event(int device) : device_{device} {
+event::event(int device, event_use use) : device_{device} {
+  auto const flags = use == event_use::clock ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
   device_guard const guard{device_};
-  PYXFER_TRY(driver().cuEventCreate(&handle_, CU_EVENT_DEFAULT));
+  PYXFER_TRY(driver().cuEventCreate(&handle_, flags));
 }
 
 event::event(event&& other) noexcept

@@ -6,11 +6,14 @@
 
 namespace pyxfer {
 
+/// What an event tells: when it passed, or only that it has, which costs the device less.
+enum class event_use { clock, order };
+
 /// A timestamp on a stream, in driver-API form: it may be recorded on any library's stream of the
 /// same device.
 class event {
  public:
-  explicit event(int device);
+  explicit event(int device, event_use use = event_use::clock);
   ~event();
   event(event&& other) noexcept;
   event& operator=(event&& other) = delete;

@@ -63,6 +63,17 @@ TEST_F(cuda_event, that_is_abandoned_makes_no_call) {
   EXPECT_EQ(driver().cuEventDestroy(handle), CUDA_SUCCESS);
 }
 
+TEST_F(cuda_event, that_is_for_order_alone_passes_and_tells_no_time) {
+  stream const own{0};
+  event start{0, event_use::order};
+  event stop{0, event_use::order};
+  start.record(own.view());
+  stop.record(own.view());
+  synchronize_device(0);
+  EXPECT_TRUE(start.passed() && stop.passed());
+  EXPECT_THROW(static_cast<void>(stop.seconds_since(start)), cuda_error);
+}
+
 TEST_F(cuda_event, has_passed_when_its_stream_came_there) {
   stream const own{0};
   event reached{0};

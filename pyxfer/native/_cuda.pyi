@@ -124,6 +124,98 @@ class Copier:
     def abandon(self) -> None: ...
 
 @final
+class Ring:
+    """Moves pageable memory through page-locked slots that several threads fill, or empty.
+
+    An array is the address of its first item, and its itemsize, shape and strides in bytes; on the device its items lie
+    in C order without gaps. `stream` is that of the caller's other work, 0 the legacy default one: the copies wait for
+    what it has been given before. Without one they wait for nothing, not even for the ring's own before them.
+    """
+
+    def __init__(self, device: int, threads: int, chunk_bytes: int, slots: int, fill: str, spin_us: int) -> None: ...
+    def upload(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        device_address: int,
+        stream: int | None,
+        wait: bool,
+    ) -> Staged:
+        """Return when the array has been read, or with `wait` when its bytes are on the device.
+
+        Without `wait` what `stream` is given later waits for them.
+        """
+
+    def download(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        device_address: int,
+        stream: int | None,
+    ) -> Staged: ...
+    def start_upload(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        device_address: int,
+        stream: int | None,
+    ) -> Ticket:
+        """Return at once; array, stream and memory have to stay, and the array as it is, until the ticket is done."""
+
+    def cancel(self) -> None:
+        """End all that was asked for until now, from another thread, with CancelledError."""
+
+    def close(self, patience_s: float = 30.0) -> None:
+        """Wait for all that was asked for; what the device has not left by then is not released: DeviceTimeoutError."""
+
+    def abandon(self) -> None: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def chunk_bytes(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def fill(self) -> str: ...
+    @property
+    def fill_kernel(self) -> str: ...
+    @property
+    def spin_us(self) -> int: ...
+    @property
+    def pinned_bytes(self) -> int: ...
+
+@final
+class Staged:
+    """What a transfer took; `waited_s` and `filled_s` are sums over its threads."""
+
+    @property
+    def wall_s(self) -> float: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def waited_s(self) -> float: ...
+    @property
+    def filled_s(self) -> float: ...
+
+@final
+class Ticket:
+    """A started upload. It goes on also when this is dropped."""
+
+    def done(self) -> bool: ...
+    def result(self, seconds: float) -> Staged:
+        """Wait for so long at most, raise what the upload raised; DeviceTimeoutError while it goes on."""
+
+@final
 class Tracer:
     """What the device and the CUDA calls of this whole process do, recorded while it runs; one at a time.
 

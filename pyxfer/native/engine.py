@@ -22,6 +22,7 @@ class Engine(Protocol):
     Bracket: type[_cuda.Bracket]
     Lane: type[_cuda.Lane]
     Copier: type[_cuda.Copier]
+    Ring: type[_cuda.Ring]
     Tracer: type[_cuda.Tracer]
 
     def device_count(self) -> int: ...

@@ -1,19 +1,21 @@
-"""The CUDA calls in `csrc/cuda` and `csrc/copy`, read from the sources as the preprocessor of this build sees them."""
+"""The CUDA calls of the engine, read from its sources as the preprocessor of this build sees them."""
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("csrc/cuda", "csrc/copy")
+FOLDERS = ("csrc/cuda", "csrc/copy", "csrc/ring")
 
 _CALL = re.compile(r"\b(cu(?:da)?[A-Z]\w*)\(")
 _CHECKED = re.compile(r"PYXFER_TRY\(\s*(?:driver\(\)\.)?(cu\w+)\(")
 _CHECKED_STATUS = re.compile(r'PYXFER_TRY_STATUS\(\s*"(cu\w+)",')
 _MACRO = re.compile(r"PYXFER_TRY(?:_STATUS)?\(")
+_PROCESSOR = re.compile(r"#\s*ifdef __(\w+)__$")
 _CONDITION = re.compile(r"#\s*if CUDART_VERSION (>=|<) (\d+)")
 
 
@@ -81,6 +83,8 @@ def _kept(text: str, runtime_version: int) -> str:
 
 
 def _holds(condition: str, runtime_version: int) -> bool:
+    if processor := _PROCESSOR.match(condition):
+        return platform.machine() == processor[1]
     found = _CONDITION.match(condition)
     assert found, f"cannot tell whether this is compiled: {condition}"
     least = int(found[2])

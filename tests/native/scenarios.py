@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Bracket, Lane
+    from pyxfer.native._cuda import Bracket, Lane, Ring
 
 NBYTES = 4 * 4096
 SLOTS = 2
@@ -93,9 +93,26 @@ def verify_contents(engine: Engine) -> None:
             assert engine.first_wrong(0, lane, 0, SEED, scratch, slow_reads) is None
 
 
+def stage_through_a_ring(engine: Engine) -> None:
+    with ExitStack() as stack:
+        host = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pageable")))
+        device = stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
+        stream = stack.enter_context(closing(engine.Stream()))
+        ring = stack.enter_context(closing(small_ring(engine)))
+        ring.upload(host.address, 1, (NBYTES,), (1,), device.address, stream.handle, False)
+        ring.upload(host.address, 1, (NBYTES,), (1,), device.address, stream.handle, True)
+        ring.download(host.address, 1, (NBYTES,), (1,), device.address, stream.handle)
+        ring.start_upload(host.address, 1, (NBYTES,), (1,), device.address, stream.handle).result(60.0)
+
+
+def small_ring(engine: Engine) -> Ring:
+    return engine.Ring(0, 2, 4096, 2, "streaming", 0)
+
+
 def let_everything_go(engine: Engine) -> None:
     """Nothing is closed here: what was made goes with the last reference to it."""
     held = [engine.DeviceBuffer(NBYTES), engine.Stream(), engine.Bracket(0), engine.Copier(0, 2)]
+    held += [small_ring(engine)]
     held += [engine.HostBuffer(NBYTES, memory) for memory in MEMORIES]
     held.clear()
 
@@ -110,5 +127,6 @@ SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     copy_both_ways_queued,
     copy_both_ways_in_threads,
     verify_contents,
+    stage_through_a_ring,
     let_everything_go,
 )

@@ -43,6 +43,7 @@ USES = {
     "stream": "engine.Stream()",
     "bracket": "engine.Bracket(0)",
     "copier": "engine.Copier(0)",
+    "ring": "engine.Ring(0, 2, 4096, 2, 'plain', 0)",
     "ceiling": "import pyxfer; pyxfer.ceiling('host', sizes=[4096], budget_s=0.1)",
     "measure": "import pyxfer; pyxfer.measure(print, device='host')",
     "devices": "import pyxfer; pyxfer.link('host')",
@@ -69,7 +70,13 @@ def test_a_child_forked_after_use_is_told_to_spawn(use: str) -> None:
 
 @pytest.mark.parametrize(
     "held",
-    ["engine.DeviceBuffer(4096)", "engine.HostBuffer(4096, 'registered')", "engine.Stream()", "engine.Copier(0, 2)"],
+    [
+        "engine.DeviceBuffer(4096)",
+        "engine.HostBuffer(4096, 'registered')",
+        "engine.Stream()",
+        "engine.Copier(0, 2)",
+        "engine.Ring(0, 2, 4096, 2, 'plain', 50)",
+    ],
 )
 def test_what_a_child_inherited_it_does_not_release(held: str) -> None:
     result = forked(USES["count"], held)

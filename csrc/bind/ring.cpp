@@ -1,0 +1,104 @@
+#include "ring/ring.hpp"
+
+#include "bind/bind.hpp"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+
+namespace py = pybind11;
+
+namespace pyxfer {
+namespace {
+
+using numbers = std::vector<std::ptrdiff_t>;
+
+std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
+  if (!handle) { return std::nullopt; }
+  return stream_view{reinterpret_cast<CUstream>(*handle)};
+}
+
+void bind_staged(py::module_& module) {
+  py::class_<staged>(module, "Staged", py::module_local(), py::is_final())
+      .def_readonly("wall_s", &staged::wall_s)
+      .def_readonly("chunks", &staged::chunks)
+      .def_readonly("threads", &staged::threads)
+      .def_readonly("waited_s", &staged::waited_s)
+      .def_readonly("filled_s", &staged::filled_s);
+}
+
+void bind_ticket(py::module_& module) {
+  py::class_<ticket>(module, "Ticket", py::module_local(), py::is_final())
+      .def("done", &ticket::done, release_gil())
+      .def("result", &ticket::result, py::arg("seconds"), release_gil());
+}
+
+void bind_transfers(py::class_<ring>& kind) {
+  kind.def(
+      "upload",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, std::uintptr_t device_address, std::optional<std::uintptr_t> after,
+         bool wait) {
+        return self.upload({address, itemsize, shape, strides}, device_address, stream_of(after),
+                           wait);
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("device_address"), py::arg("stream"), py::arg("wait"), release_gil());
+  kind.def(
+      "download",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> after) {
+        return self.download(device_address, {address, itemsize, shape, strides}, stream_of(after));
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("device_address"), py::arg("stream"), release_gil());
+  kind.def(
+      "start_upload",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> after) {
+        return self.start_upload({address, itemsize, shape, strides}, device_address,
+                                 stream_of(after));
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("device_address"), py::arg("stream"), release_gil());
+}
+
+void bind_properties(py::class_<ring>& kind) {
+  kind.def_property_readonly("device", &ring::device)
+      .def_property_readonly("threads", [](ring const& self) { return self.settings().threads; })
+      .def_property_readonly("chunk_bytes",
+                             [](ring const& self) { return self.settings().chunk_bytes; })
+      .def_property_readonly("slots", [](ring const& self) { return self.settings().slots; })
+      .def_property_readonly("fill", [](ring const& self) { return word_of(self.settings().fill); })
+      .def_property_readonly(
+          "fill_kernel", [](ring const& self) { return fill_kernel_of(self.settings().fill).name; })
+      .def_property_readonly("spin_us", [](ring const& self) { return self.settings().spin_us; })
+      .def_property_readonly("pinned_bytes",
+                             [](ring const& self) { return self.settings().pinned_bytes(); });
+}
+
+}  // namespace
+
+void bind_ring(py::module_& module) {
+  bind_staged(module);
+  bind_ticket(module);
+  py::class_<ring> kind(module, "Ring", py::module_local(), py::is_final());
+  kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
+                       std::string const& fill, int spin_us) {
+             py::gil_scoped_release const released;  // as for HostBuffer
+             return std::make_unique<ring>(
+                 device, ring_settings{threads, static_cast<std::size_t>(chunk_bytes), slots,
+                                       fill_kind_of(fill), spin_us});
+           }),
+           py::arg("device"), py::arg("threads"), py::arg("chunk_bytes"), py::arg("slots"),
+           py::arg("fill"), py::arg("spin_us"));
+  bind_transfers(kind);
+  bind_properties(kind);
+  kind.def("cancel", &ring::cancel)
+      .def("close", &ring::close, py::arg("patience_s") = 30.0, release_gil())
+      .def("abandon", &ring::abandon);
+}
+
+}  // namespace pyxfer

@@ -1,0 +1,110 @@
+#include "ring/fill.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+namespace pyxfer {
+namespace {
+
+void plain(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+
+#ifdef __x86_64__
+
+/// What a cache holds at a time, and what a store must cover whole to go past it.
+constexpr std::size_t line = 64;
+
+/// So far ahead the source is asked for. The processor does that itself, but not into the next
+/// page: with it 4 MiB are copied at 23.7 GB/s, without at 20.4 (EPYC, AVX-512).
+constexpr std::size_t ahead = 16 * line;
+
+using line_copier = void (*)(unsigned char* to, unsigned char const* from, std::size_t lines);
+
+void fetch(unsigned char const* from) {
+  _mm_prefetch(reinterpret_cast<char const*>(from) + ahead, _MM_HINT_T0);
+}
+
+void copy_lines_sse2(unsigned char* to, unsigned char const* from, std::size_t lines) {
+  for (; lines != 0; --lines, to += line, from += line) {
+    fetch(from);
+    auto const* const source = reinterpret_cast<__m128i const*>(from);
+    auto* const target = reinterpret_cast<__m128i*>(to);
+    for (int i = 0; i < 4; ++i) { _mm_stream_si128(target + i, _mm_loadu_si128(source + i)); }
+  }
+}
+
+[[gnu::target("avx2")]] void copy_lines_avx2(unsigned char* to, unsigned char const* from,
+                                             std::size_t lines) {
+  for (; lines != 0; --lines, to += line, from += line) {
+    fetch(from);
+    auto const* const source = reinterpret_cast<__m256i const*>(from);
+    auto* const target = reinterpret_cast<__m256i*>(to);
+    for (int i = 0; i < 2; ++i) { _mm256_stream_si256(target + i, _mm256_loadu_si256(source + i)); }
+  }
+}
+
+[[gnu::target("avx512f")]] void copy_lines_avx512(unsigned char* to, unsigned char const* from,
+                                                  std::size_t lines) {
+  for (; lines != 0; --lines, to += line, from += line) {
+    fetch(from);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+}
+
+template <line_copier copy_lines>
+void streaming(void* to, void const* from, std::size_t bytes) {
+  auto* const target = static_cast<unsigned char*>(to);
+  auto const* const source = static_cast<unsigned char const*>(from);
+  auto const beyond = reinterpret_cast<std::uintptr_t>(to) % line;
+  auto const head = std::min(bytes, beyond == 0 ? 0 : line - beyond);
+  std::memcpy(target, source, head);
+  auto const lines = (bytes - head) / line;
+  copy_lines(target + head, source + head, lines);
+  auto const done = head + lines * line;
+  std::memcpy(target + done, source + done, bytes - done);
+  _mm_sfence();  // such stores are ordered with nothing that follows, not even with a lock
+}
+
+std::vector<fill_kernel> find_kernels() {
+  std::vector<fill_kernel> found{{"plain", plain}, {"sse2", streaming<copy_lines_sse2>}};
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2")) { found.push_back({"avx2", streaming<copy_lines_avx2>}); }
+  if (__builtin_cpu_supports("avx512f")) {
+    found.push_back({"avx512", streaming<copy_lines_avx512>});
+  }
+  return found;
+}
+
+#else
+
+std::vector<fill_kernel> find_kernels() { return {{"plain", plain}}; }
+
+#endif
+
+}  // namespace
+
+fill_kind fill_kind_of(std::string const& word) {
+  if (word == "plain") { return fill_kind::plain; }
+  if (word == "streaming") { return fill_kind::streaming; }
+  throw std::invalid_argument("unknown fill \"" + word + "\"; known are plain and streaming");
+}
+
+char const* word_of(fill_kind kind) noexcept {
+  return kind == fill_kind::plain ? "plain" : "streaming";
+}
+
+std::vector<fill_kernel> const& fill_kernels() {
+  static auto const& kernels = *new std::vector<fill_kernel>{find_kernels()};
+  return kernels;
+}
+
+fill_kernel fill_kernel_of(fill_kind kind) {
+  return kind == fill_kind::plain ? fill_kernels().front() : fill_kernels().back();
+}
+
+}  // namespace pyxfer

@@ -1,0 +1,116 @@
+#include "ring/crew.hpp"
+
+#include "cuda/device.hpp"
+#include "engine_support.hpp"
+
+#include <ctime>
+
+namespace pyxfer::tests {
+namespace {
+
+class ring_crew : public engine_test {
+ protected:
+  [[nodiscard]] static CUcontext context() { return primary_context(0); }
+};
+
+/// Returns when as many threads are here; each brings its seat.
+class gathering {
+ public:
+  explicit gathering(std::size_t wanted) : wanted_{wanted} {}
+  void join(int seat) {
+    std::unique_lock held{lock_};
+    seats_.insert(seat);
+    came_.notify_all();
+    came_.wait(held, [this] { return seats_.size() >= wanted_; });
+  }
+  [[nodiscard]] std::multiset<int> const& seats() const { return seats_; }
+
+ private:
+  std::size_t wanted_;
+  std::mutex lock_;
+  std::condition_variable came_;
+  std::multiset<int> seats_;
+};
+
+TEST_F(ring_crew, works_at_once_in_the_callers_thread_and_in_others) {
+  crew made{context(), 3, 20e-6};
+  for (int i = 0; i < 50; ++i) {
+    gathering all{4};
+    std::atomic<int> in_caller{-1};
+    auto const caller = std::this_thread::get_id();
+    made.run(3, [&](int seat) {
+      if (std::this_thread::get_id() == caller) { in_caller = seat; }
+      all.join(seat);
+    });
+    EXPECT_EQ(all.seats(), (std::multiset<int>{0, 1, 2, 3}));
+    EXPECT_EQ(in_caller, 0);
+  }
+}
+
+TEST_F(ring_crew, has_the_context_current_in_its_threads) {
+  crew made{context(), 1, 0};
+  std::array<CUcontext, 2> found{};
+  gathering both{2};
+  made.run(1, [&](int seat) {
+    if (seat == 1) { EXPECT_EQ(driver().cuCtxGetCurrent(&found.at(1)), CUDA_SUCCESS); }
+    both.join(seat);
+  });
+  EXPECT_EQ(found.at(1), context());
+}
+
+TEST_F(ring_crew, returns_when_all_that_came_are_done) {
+  crew made{context(), 3, 0};
+  for (int i = 0; i < 50; ++i) {
+    gathering all{4};
+    std::atomic<int> done{0};
+    made.run(3, [&](int seat) {
+      all.join(seat);
+      if (seat != 0) { std::this_thread::yield(); }
+      ++done;
+    });
+    EXPECT_EQ(done, 4);
+  }
+}
+
+TEST_F(ring_crew, waits_for_nobody_who_did_not_come) {
+  crew made{context(), 0, 0};
+  std::vector<int> seats;
+  made.run(3, [&](int seat) { seats.push_back(seat); });
+  EXPECT_EQ(seats, std::vector<int>{0});
+}
+
+TEST_F(ring_crew, leaves_its_threads_alone_where_one_is_enough) {
+  crew made{context(), 2, 0};
+  std::set<std::thread::id> used;
+  for (int i = 0; i < 20; ++i) {
+    made.run(0, [&](int /*seat*/) { used.insert(std::this_thread::get_id()); });
+  }
+  EXPECT_EQ(used, std::set<std::thread::id>{std::this_thread::get_id()});
+}
+
+TEST_F(ring_crew, uses_no_processor_while_it_waits) {
+  crew made{context(), 8, 50e-6};
+  gathering all{9};
+  made.run(8, [&](int seat) { all.join(seat); });
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});  // the spinning is over by then
+  auto const before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  auto const used_s = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  EXPECT_LT(used_s, 0.01);
+}
+
+TEST_F(ring_crew, ends_once) {
+  crew made{context(), 4, 0};
+  made.close();
+  made.close();
+}
+
+TEST_F(ring_crew, that_cannot_start_reports_it_and_leaves_no_thread) {
+  expect_every_failure_reported([] {
+    auto* const on = context();
+    crew const made{on, 3, 0};
+  });
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,151 @@
+#include "ring/layout.hpp"
+
+#include "ring_support.hpp"
+
+#include <limits>
+#include <stdexcept>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr auto most = std::numeric_limits<std::ptrdiff_t>::max();
+
+fill_function best() { return fill_kernel_of(fill_kind::streaming).copy; }
+
+bytes read_in_parts(layout const& from, std::size_t part) {
+  bytes found(from.bytes());
+  for (std::size_t at = 0; at < from.bytes(); at += part) {
+    from.read(at, std::min(from.bytes(), at + part), found.data() + at, best());
+  }
+  return found;
+}
+
+void write_in_parts(layout const& to, bytes const& items, std::size_t part) {
+  for (std::size_t at = 0; at < to.bytes(); at += part) {
+    to.write(at, std::min(to.bytes(), at + part), items.data() + at, best());
+  }
+}
+
+std::string refusal(std::ptrdiff_t itemsize, numbers const& shape, numbers const& strides,
+                    std::uintptr_t address = 4096) {
+  return text_of<std::invalid_argument>(
+      [&] { layout const made{address, itemsize, shape, strides}; });
+}
+
+TEST(ring_layout, reads_any_array_in_the_order_of_its_indices) {
+  for (unsigned int seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    auto const source = random_array(seed);
+    auto const expected = source.contents();
+    EXPECT_EQ(source.view().bytes(), expected.size());
+    EXPECT_EQ(read_in_parts(source.view(), expected.size()), expected);
+    EXPECT_EQ(read_in_parts(source.view(), 1 + seed % 97), expected);
+  }
+}
+
+TEST(ring_layout, writes_any_array_and_nothing_between_its_items) {
+  for (unsigned int seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    auto const target = random_array(seed);
+    auto const items = random_bytes(target.view().bytes(), seed + 1);
+    auto const expected = target.memory_with(items);
+    write_in_parts(target.view(), items, 1 + seed % 97);
+    EXPECT_EQ(target.memory(), expected);
+  }
+}
+
+TEST(ring_layout, turns_fortrans_order_in_both_directions) {
+  for (std::ptrdiff_t const itemsize : {1, 2, 4, 8, 16, 24}) {
+    SCOPED_TRACE(itemsize);
+    array const made{itemsize,
+                     {3, 70, 90},
+                     {itemsize, 3 * itemsize + 1, 70 * (3 * itemsize + 1)},
+                     static_cast<unsigned int>(itemsize)};
+    EXPECT_EQ(read_in_parts(made.view(), 5000), made.contents());
+    array const plane{itemsize, {70, 90}, {itemsize, 70 * itemsize}};
+    EXPECT_EQ(read_in_parts(plane.view(), 70007), plane.contents());
+    auto const items = random_bytes(plane.view().bytes(), 9);
+    auto const expected = plane.memory_with(items);
+    write_in_parts(plane.view(), items, 70007);
+    EXPECT_EQ(plane.memory(), expected);
+  }
+}
+
+TEST(ring_layout, reads_an_item_again_where_a_stride_is_zero) {
+  array const repeated{4, {3, 5, 2}, {0, 4, 0}};
+  EXPECT_EQ(read_in_parts(repeated.view(), 7), repeated.contents());
+}
+
+TEST(ring_layout, without_dimensions_is_one_item) {
+  array const one{8, {}, {}};
+  EXPECT_EQ(one.view().bytes(), 8U);
+  EXPECT_TRUE(one.view().is_contiguous());
+  EXPECT_EQ(read_in_parts(one.view(), 3), one.contents());
+}
+
+TEST(ring_layout, with_an_extent_of_zero_has_no_bytes_and_needs_no_memory) {
+  for (auto const& shape : {numbers{0}, numbers{3, 0}, numbers{0, most}, numbers{most, most, 0}}) {
+    layout const made{0, 8, shape, numbers(shape.size(), 8)};
+    EXPECT_EQ(made.bytes(), 0U);
+    EXPECT_TRUE(made.is_contiguous() && made.is_disjoint());
+  }
+}
+
+TEST(ring_layout, is_contiguous_where_its_items_lie_as_on_the_device) {
+  EXPECT_TRUE((layout{64, 4, {3, 5}, {20, 4}}.is_contiguous()));
+  EXPECT_TRUE((layout{64, 4, {3, 1, 5}, {20, -7, 4}}.is_contiguous()));
+  EXPECT_FALSE((layout{64, 4, {3, 5}, {4, 12}}.is_contiguous()));
+  EXPECT_FALSE((layout{64, 4, {3, 5}, {24, 4}}.is_contiguous()));
+  EXPECT_FALSE((layout{64, 4, {5}, {-4}}.is_contiguous()));
+}
+
+TEST(ring_layout, is_disjoint_where_no_byte_belongs_to_two_items) {
+  for (unsigned int seed = 0; seed < 50; ++seed) {
+    EXPECT_TRUE(random_array(seed).view().is_disjoint());
+  }
+  EXPECT_FALSE((layout{64, 4, {3, 5}, {0, 4}}.is_disjoint()));
+  EXPECT_FALSE((layout{64, 4, {5}, {3}}.is_disjoint()));
+  EXPECT_FALSE((layout{64, 4, {5, 4}, {4, 4}}.is_disjoint()));
+  EXPECT_FALSE((layout{64, 4, {5, 4}, {-8, 4}}.is_disjoint()));
+}
+
+TEST(ring_layout, whose_items_share_bytes_is_no_destination) {
+  EXPECT_NO_THROW(validate_destination({64, 4, {3, 5}, {-20, 4}}));
+  EXPECT_EQ(text_of<std::invalid_argument>([] { validate_destination({64, 4, {3, 5}, {0, 4}}); }),
+            "the items of the destination share bytes, or lie between one another: download into "
+            "an array with memory of its own");
+}
+
+TEST(ring_layout, has_a_stride_for_each_dimension) {
+  EXPECT_EQ(refusal(4, {3, 5}, {4}),
+            "an array has a stride for each of up to 64 dimensions, and not 1 for 2");
+  EXPECT_EQ(refusal(4, numbers(65, 1), numbers(65, 4)),
+            "an array has a stride for each of up to 64 dimensions, and not 65 for 65");
+  EXPECT_NO_THROW((layout{64, 4, numbers(64, 1), numbers(64, 4)}));
+}
+
+TEST(ring_layout, of_numbers_that_make_no_array_is_refused) {
+  EXPECT_EQ(refusal(0, {3}, {4}), "an item has at least one byte");
+  EXPECT_EQ(refusal(-4, {3}, {4}), "an item has at least one byte");
+  EXPECT_EQ(refusal(4, {3, -1}, {4, 4}), "an array has no dimension of -1 items");
+  EXPECT_EQ(refusal(4, {3}, {4}, 0), "an array needs the address of its first item");
+}
+
+TEST(ring_layout, with_more_bytes_than_can_be_addressed_is_refused) {
+  constexpr auto text = "an array of that shape has more bytes than can be addressed";
+  EXPECT_EQ(refusal(4, {most}, {0}), text);
+  EXPECT_EQ(refusal(1, {most, 2}, {0, 0}), text);
+  EXPECT_EQ(refusal(8, {most / 4, most / 4}, {0, 0}), text);
+}
+
+TEST(ring_layout, that_leaves_the_address_space_is_refused) {
+  constexpr auto text = "an array with those strides leaves the address space";
+  EXPECT_EQ(refusal(4, {3}, {most}), text);
+  EXPECT_EQ(refusal(4, {2, 2}, {most, most}), text);
+  EXPECT_EQ(refusal(4, {2}, {-8192}), text);
+  EXPECT_EQ(refusal(4, {2}, {8}, UINTPTR_MAX - 8), text);
+  EXPECT_NO_THROW((layout{4096, 4, {2}, {-4096}}));
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

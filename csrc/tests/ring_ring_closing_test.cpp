@@ -1,0 +1,110 @@
+#include "fork_support.hpp"
+#include "ring_trouble_support.hpp"
+
+#include <iostream>
+#include <stdexcept>
+
+namespace pyxfer::tests {
+namespace {
+
+using ring_closing = ring_trouble;
+
+TEST_F(ring_closing, leaves_a_ring_that_refuses_transfers) {
+  ring made{0, settings};
+  made.close();
+  made.close();
+  EXPECT_EQ(text_of<std::logic_error>([&] { upload(made); }),
+            "the ring is closed: make another one");
+  EXPECT_THROW(static_cast<void>(start_upload(made)), std::logic_error);
+}
+
+TEST_F(ring_closing, waits_for_what_is_under_way_and_what_was_started) {
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  std::thread uploading{[&] { upload(made); }};
+  await_calls("cudaMemcpyAsync", 1);
+  auto const started = start_upload(made);
+  std::atomic<int> closed{0};
+  std::vector<std::thread> closing;
+  closing.reserve(2);
+  for (int i = 0; i < 2; ++i) {
+    closing.emplace_back([&] {
+      made.close();
+      ++closed;
+    });
+  }
+  EXPECT_EQ(closed, 0);
+  hostrt::release_stalls();
+  uploading.join();
+  for (auto& each : closing) { each.join(); }
+  EXPECT_EQ(started.result(0).chunks, size / chunk);
+  EXPECT_TRUE(has_arrived());
+}
+
+TEST_F(ring_closing, can_be_tried_again_when_the_device_keeps_the_slots) {
+  stream const own{0};
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", size / chunk, 60);
+  static_cast<void>(made.upload(source().view(), device(), own.view(), false));
+  EXPECT_EQ(text_of<timeout_error>([&] { made.close(0.02); }),
+            "The device did not finish the copies of a ring within 0.02 s. Another program may "
+            "hold it, or it has hung: look at nvidia-smi and for Xid in dmesg.");
+  EXPECT_EQ(count_of("cudaFreeHost"), 0);
+  hostrt::release_stalls();
+  made.close();
+  EXPECT_EQ(count_of("cudaFreeHost"), 1);
+}
+
+TEST_F(ring_closing, in_a_forked_child_leaves_all_to_its_parent) {
+  auto made = std::make_unique<ring>(0, settings);
+  upload(*made);
+  auto const told = in_forked_child([&] {
+    array const target{size, 2};
+    auto const refused = {
+        text_of<forked_error>([&] { upload(*made); }),
+        text_of<forked_error>(
+            [&] { static_cast<void>(made->download(device(), target.view(), std::nullopt)); }),
+        text_of<forked_error>([&] { static_cast<void>(start_upload(*made)); }),
+    };
+    hostrt::reset();
+    made->cancel();
+    made->abandon();
+    made->close();
+    made.reset();
+    std::string made_calls;
+    for (auto const& text : refused) { made_calls += text.substr(0, 23) + ". "; }
+    for (auto const& [call, count] : hostrt::calls()) { made_calls += call + " "; }
+    for (auto const& note : take_cleanup_failures()) { made_calls += note + " "; }
+    return made_calls;
+  });
+  EXPECT_EQ(told, "This process was forked. This process was forked. This process was forked. ");
+  expect_usable(*made);
+}
+
+/// What is abandoned stays to the end of its process, so that this needs one of its own.
+TEST_F(ring_closing, is_not_needed_when_it_is_abandoned_and_nobody_waits_any_more) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto const abandon = [this] {
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    auto made = std::make_unique<ring>(0, settings);
+    auto const first = start_upload(*made);
+    auto const second = start_upload(*made);
+    await_calls("cudaMemcpyAsync", 1);
+    made->abandon();
+    for (auto const& each : {first, second}) {
+      std::cerr << text_of<cancelled_error>([&] { static_cast<void>(each.result(60)); }) << ". ";
+    }
+    std::cerr << text_of<std::logic_error>([&] { upload(*made); }) << ". ";
+    made->close();
+    made.reset();
+    std::cerr << count_of("cudaFreeHost") + count_of("cudaStreamDestroy");
+    hostrt::release_stalls();
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(abandon(), ::testing::ExitedWithCode(0),
+              "cancelled during an upload. cancelled before its turn: the ring was abandoned. "
+              "the ring is closed: make another one. 0");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,260 @@
+#include "ring/ring.hpp"
+
+#include "copy/gate.hpp"
+#include "cuda/device.hpp"
+#include "cuda/device_buffer.hpp"
+#include "cuda/event.hpp"
+#include "cuda/wait.hpp"
+#include "ring_support.hpp"
+
+#include <ctime>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+namespace pyxfer::tests {
+namespace {
+
+using ring_ring = engine_test;
+
+constexpr std::size_t chunk = 4096;
+constexpr std::size_t most = 300 * chunk;
+
+ring_settings with(int threads, std::size_t chunk_bytes = chunk) {
+  return {threads, chunk_bytes, 2, fill_kind::streaming, 20};
+}
+
+bytes held_by(device_buffer const& memory, std::size_t count) {
+  auto const* const first = reinterpret_cast<unsigned char const*>(memory.address());
+  return {first, first + count};
+}
+
+void put_into(device_buffer const& memory, bytes const& contents) {
+  std::copy(contents.begin(), contents.end(), reinterpret_cast<unsigned char*>(memory.address()));
+}
+
+void expect_moved_both_ways(ring& through, device_buffer const& memory, array const& host) {
+  auto const contents = host.contents();
+  put_into(memory, bytes(contents.size() + 1, 0x5A));
+  EXPECT_GT(through.upload(host.view(), memory.address(), std::nullopt, true).wall_s, 0);
+  EXPECT_EQ(held_by(memory, contents.size()), contents);
+  EXPECT_EQ(held_by(memory, contents.size() + 1).back(), 0x5A);
+  auto const others = random_bytes(contents.size(), 77);
+  put_into(memory, others);
+  auto const expected = host.memory_with(others);
+  EXPECT_GT(through.download(memory.address(), host.view(), std::nullopt).wall_s, 0);
+  EXPECT_EQ(host.memory(), expected);
+}
+
+TEST_F(ring_ring, moves_every_size_with_every_number_of_threads) {
+  device_buffer const memory{most + 2, 0};
+  for (int threads = 1; threads <= 8; ++threads) {
+    ring made{0, with(threads)};
+    for (auto const size : {std::size_t{0}, std::size_t{1}, chunk - 1, chunk, chunk + 1,
+                            7 * chunk + 13, most, most + 1}) {
+      SCOPED_TRACE(std::to_string(size) + " bytes, threads: " + std::to_string(threads));
+      expect_moved_both_ways(made, memory, array{size});
+    }
+  }
+}
+
+TEST_F(ring_ring, moves_any_array) {
+  device_buffer const memory{std::size_t{4} << 20U, 0};
+  ring made{0, with(3)};
+  for (unsigned int seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    expect_moved_both_ways(made, memory, random_array(seed, 17));
+  }
+}
+
+TEST_F(ring_ring, moves_much_in_chunks_that_grow) {
+  constexpr std::size_t much = (std::size_t{5} << 20U) + 1234;
+  device_buffer const memory{much + 1, 0};
+  ring made{0, with(2, std::size_t{512} << 10U)};
+  expect_moved_both_ways(made, memory, array{much});
+}
+
+TEST_F(ring_ring, tells_what_a_transfer_took) {
+  device_buffer const memory{most, 0};
+  array const source{most};
+  ring made{0, with(2)};
+  auto const taken = made.upload(source.view(), memory.address(), std::nullopt, true);
+  EXPECT_EQ(taken.chunks, most / chunk);
+  EXPECT_TRUE(taken.threads == 1 || taken.threads == 2);
+  EXPECT_GT(taken.filled_s, 0);
+  EXPECT_LE(taken.filled_s + taken.waited_s, 2 * taken.wall_s);
+}
+
+TEST_F(ring_ring, wakes_nobody_for_one_chunk) {
+  device_buffer const memory{chunk, 0};
+  array const source{chunk};
+  ring made{0, with(8)};
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(made.upload(source.view(), memory.address(), std::nullopt, true).threads, 1);
+  }
+}
+
+TEST_F(ring_ring, has_read_the_array_when_an_upload_returns) {
+  device_buffer const memory{most, 0};
+  hostrt::model_link({2e9, 0}, {0, 0});
+  array const source{most};
+  auto const contents = source.contents();
+  stream const own{0};
+  ring made{0, with(2)};
+  static_cast<void>(made.upload(source.view(), memory.address(), own.view(), false));
+  std::memset(const_cast<unsigned char*>(source.memory().data()), 0, most);
+  EXPECT_EQ(cudaStreamSynchronize(own.handle()), cudaSuccess);
+  EXPECT_EQ(held_by(memory, most), contents);
+}
+
+/// A stream that gets no further until the test says so.
+struct held_stream {
+  stream own{0};
+  gate held{own.view(), 60};
+};
+
+TEST_F(ring_ring, begins_behind_the_work_of_the_callers_stream) {
+  device_buffer const memory{2 * chunk, 0};
+  put_into(memory, bytes(2 * chunk, 0x5A));
+  array const source{2 * chunk};
+  held_stream after;
+  ring made{0, with(2)};
+  static_cast<void>(made.upload(source.view(), memory.address(), after.own.view(), false));
+  EXPECT_EQ(held_by(memory, 2 * chunk), bytes(2 * chunk, 0x5A));
+  after.held.open();
+  synchronize_device(0);
+  EXPECT_EQ(held_by(memory, 2 * chunk), source.contents());
+}
+
+TEST_F(ring_ring, lets_the_callers_stream_wait_for_an_upload) {
+  device_buffer const memory{4 * chunk, 0};
+  array const source{4 * chunk};
+  stream const own{0};
+  event reached{0};
+  ring made{0, with(2)};
+  hostrt::stall("cudaMemcpyAsync", 4, 60);
+  static_cast<void>(made.upload(source.view(), memory.address(), own.view(), false));
+  reached.record(own.view());
+  EXPECT_FALSE(reached.passed());
+  hostrt::release_stalls();
+  EXPECT_TRUE(wait_for(reached, 60));
+  EXPECT_EQ(held_by(memory, 4 * chunk), source.contents());
+}
+
+TEST_F(ring_ring, downloads_what_the_callers_stream_has_made) {
+  device_buffer const memory{4 * chunk, 0};
+  auto const contents = random_bytes(4 * chunk, 9);
+  array const target{4 * chunk};
+  held_stream before;
+  ring made{0, with(2)};
+  std::thread opening{[&] {
+    while (count_of("cudaMemcpyAsync") < 4) { std::this_thread::yield(); }
+    put_into(memory, contents);
+    before.held.open();
+  }};
+  static_cast<void>(made.download(memory.address(), target.view(), before.own.view()));
+  opening.join();
+  EXPECT_EQ(target.contents(), contents);
+}
+
+TEST_F(ring_ring, takes_the_legacy_default_stream_too) {
+  device_buffer const memory{4 * chunk, 0};
+  array const source{4 * chunk};
+  stream_view const legacy{nullptr};
+  ring made{0, with(2)};
+  static_cast<void>(made.upload(source.view(), memory.address(), legacy, false));
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  EXPECT_EQ(held_by(memory, 4 * chunk), source.contents());
+}
+
+TEST_F(ring_ring, serves_several_callers_each_whole) {
+  constexpr int callers = 4;
+  ring made{0, with(3)};
+  std::vector<std::thread> threads;
+  threads.reserve(callers);
+  std::atomic<int> right{0};
+  for (int i = 0; i < callers; ++i) {
+    threads.emplace_back([&, i] {
+      device_buffer const memory{20 * chunk, 0};
+      for (int n = 0; n < 10; ++n) {
+        array const source{20 * chunk, static_cast<unsigned int>(10 * i + n)};
+        array const target{20 * chunk};
+        static_cast<void>(made.upload(source.view(), memory.address(), std::nullopt, n % 2 == 0));
+        synchronize_device(0);
+        static_cast<void>(made.download(memory.address(), target.view(), std::nullopt));
+        right += source.contents() == target.contents() ? 1 : 0;
+      }
+    });
+  }
+  for (auto& each : threads) { each.join(); }
+  EXPECT_EQ(right, callers * 10);
+}
+
+TEST_F(ring_ring, goes_on_with_an_upload_that_was_only_started) {
+  device_buffer const memory{most, 0};
+  array const source{most};
+  held_stream after;
+  ring made{0, with(3)};
+  auto const started = made.start_upload(source.view(), memory.address(), after.own.view());
+  EXPECT_FALSE(started.done());
+  after.held.open();
+  EXPECT_EQ(started.result(60).chunks, most / chunk);
+  EXPECT_TRUE(started.done());
+  EXPECT_EQ(held_by(memory, most), source.contents());
+}
+
+TEST_F(ring_ring, does_started_uploads_and_others_in_the_order_in_which_they_came) {
+  device_buffer const memory{most, 0};
+  array const first{most, 1};
+  array const second{most, 2};
+  array const third{most, 3};
+  ring made{0, with(3)};
+  for (int i = 0; i < 5; ++i) {
+    auto const one = made.start_upload(first.view(), memory.address(), std::nullopt);
+    auto const two = made.start_upload(second.view(), memory.address(), std::nullopt);
+    static_cast<void>(made.upload(third.view(), memory.address(), std::nullopt, true));
+    EXPECT_TRUE(one.done());
+    EXPECT_EQ(two.result(60).chunks, most / chunk);
+    EXPECT_EQ(held_by(memory, most), third.contents());
+  }
+}
+
+TEST_F(ring_ring, ends_what_was_started_also_without_its_ticket) {
+  device_buffer const memory{most, 0};
+  array const source{most};
+  {
+    ring made{0, with(3)};
+    static_cast<void>(made.start_upload(source.view(), memory.address(), std::nullopt));
+  }
+  EXPECT_EQ(held_by(memory, most), source.contents());
+}
+
+TEST_F(ring_ring, uses_no_processor_while_it_is_idle) {
+  device_buffer const memory{most, 0};
+  array const source{most};
+  ring made{0, with(8)};
+  static_cast<void>(made.upload(source.view(), memory.address(), std::nullopt, true));
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});  // the spinning is over by then
+  auto const before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.01);
+}
+
+TEST_F(ring_ring, of_settings_that_make_no_ring_is_refused) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { ring const made{0, with(0)}; }),
+            "a ring has 1 to 64 threads, and not 0");
+}
+
+TEST_F(ring_ring, refuses_what_it_cannot_write) {
+  device_buffer const memory{chunk, 0};
+  array const repeated{4, {3, 5}, {0, 4}};
+  ring made{0, with(2)};
+  EXPECT_THROW(static_cast<void>(made.download(memory.address(), repeated.view(), std::nullopt)),
+               std::invalid_argument);
+  EXPECT_EQ(text_of<std::invalid_argument>(
+                [&] { static_cast<void>(made.upload(repeated.view(), 0, std::nullopt, true)); }),
+            "a transfer needs the address of its memory on the device");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,172 @@
+#include "ring/staging.hpp"
+
+#include "cuda/device.hpp"
+#include "cuda/event.hpp"
+#include "cuda/wait.hpp"
+#include "ring_trouble_support.hpp"
+
+namespace pyxfer::tests {
+namespace {
+
+using ring_staging = ring_trouble;
+
+TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
+  expect_every_failure_reported([this] {
+    ring made{0, settings};
+    use(made);
+    made.close();
+  });
+}
+
+TEST_F(ring_staging, goes_on_after_every_failure) {
+  ring made{0, settings};
+  hostrt::reset();
+  use(made);
+  for (auto const& [call, count] : hostrt::calls()) {
+    if (only_explains(call)) { continue; }
+    for (int nth = 1; nth <= std::min<long>(count, 4); ++nth) {
+      expect_failure_reported([&] { use(made); }, call, nth);
+      hostrt::reset();
+      synchronize_device(
+          0);  // the first upload of them may have been well, and nobody waits for it
+      expect_usable(made);
+    }
+  }
+}
+
+TEST_F(ring_staging, has_ended_what_it_issued_when_it_throws) {
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  hostrt::fail("cudaMemcpyAsync", 4, cudaErrorNotSupported);
+  std::thread releasing{[] {
+    await_calls("cudaMemcpyAsync", 4);
+    await_calls("cuEventQuery", count_of("cuEventQuery") + 20);
+    hostrt::release_stalls();
+  }};
+  EXPECT_THROW(upload(made), cuda_error);
+  EXPECT_TRUE(has_arrived(chunk));
+  releasing.join();
+  expect_usable(made);
+}
+
+TEST_F(ring_staging, waits_no_longer_for_that_when_somebody_cancels) {
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  hostrt::fail("cudaMemcpyAsync", 4, cudaErrorNotSupported);
+  canceller cancelling{made, 4};
+  EXPECT_THROW(upload(made), cuda_error);
+  EXPECT_LT(cancelling.join(), soon_s);
+  EXPECT_FALSE(take_cleanup_failures().empty());
+  hostrt::release_stalls();
+  expect_usable(made);
+}
+
+TEST_F(ring_staging, reports_memory_that_is_not_the_devices) {
+  ring made{0, settings};
+  device_buffer const little{chunk, 0};
+  // Behind its end the host runtime knows of no memory of the device.
+  EXPECT_THROW(
+      static_cast<void>(made.upload(source().view(), little.address() + 1, std::nullopt, true)),
+      cuda_error);
+  expect_usable(made);
+}
+
+TEST_F(ring_staging, ends_when_the_device_is_lost) {
+  for (auto const* const call : {"cudaMemcpyAsync", "cuEventRecord", "cuEventQuery"}) {
+    SCOPED_TRACE(call);
+    {
+      ring made{0, settings};
+      hostrt::reset();
+      hostrt::fail_sticky(call, 3, cudaErrorLaunchFailure);
+      EXPECT_THROW(upload(made), device_lost_error);
+      EXPECT_THROW(upload(made), device_lost_error);
+      EXPECT_THROW(made.close(), device_lost_error);
+    }
+    EXPECT_FALSE(take_cleanup_failures().empty());
+    hostrt::reset();
+    EXPECT_EQ(made().size(), 1U);  // the memory of this test
+  }
+}
+
+TEST_F(ring_staging, ends_when_the_device_is_lost_while_it_waits) {
+  {
+    ring made{0, settings};
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    auto const started = start_upload(made);
+    std::thread losing{[] {
+      await_calls("cudaMemcpyAsync", 1);
+      hostrt::lose_device(cudaErrorIllegalAddress);
+    }};
+    EXPECT_THROW(upload(made), device_lost_error);
+    EXPECT_THROW(static_cast<void>(started.result(60)), device_lost_error);
+    losing.join();
+  }
+  EXPECT_FALSE(take_cleanup_failures().empty());
+}
+
+TEST_F(ring_staging, on_a_slow_link_ends_for_who_cancels) {
+  array const much{40 * chunk};
+  device_buffer const room{40 * chunk, 0};
+  ring made{0, settings};
+  auto const each = {
+      std::function<void()>{
+          [&] { static_cast<void>(made.upload(much.view(), room.address(), std::nullopt, true)); }},
+      std::function<void()>{
+          [&] { static_cast<void>(made.download(room.address(), much.view(), std::nullopt)); }},
+      std::function<void()>{[&] {
+        auto const started = made.start_upload(much.view(), room.address(), std::nullopt);
+        static_cast<void>(started.result(60));
+      }},
+  };
+  for (auto const& transfer : each) {
+    hostrt::reset();
+    hostrt::model_link({0, 0.02}, {0, 0.02});  // 0.8 s in all
+    canceller cancelling{made, 8};
+    auto const text = text_of<cancelled_error>(transfer);
+    EXPECT_LT(cancelling.join(), soon_s);
+    EXPECT_EQ(text.rfind("cancelled during a", 0), 0U) << text;
+    hostrt::model_link({0, 0}, {0, 0});
+    expect_usable(made);
+  }
+  static_cast<void>(take_cleanup_failures());
+}
+
+TEST_F(ring_staging, on_a_device_that_stands_still_ends_for_who_cancels_with_all_that_wait) {
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  auto const first = start_upload(made);
+  auto const second = start_upload(made);
+  await_calls("cudaMemcpyAsync", 1);
+  auto const begun = now_s();
+  made.cancel();
+  for (auto const& each : {first, second}) {
+    EXPECT_EQ(text_of<cancelled_error>([&] { static_cast<void>(each.result(60)); }),
+              "cancelled during an upload");
+  }
+  EXPECT_LT(now_s() - begun, soon_s);
+  auto const notes = take_cleanup_failures();
+  EXPECT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes.front(),
+            "copies of an upload that was given up may still come: its destination is in use until "
+            "the device is idle");
+  hostrt::release_stalls();
+  expect_usable(made);
+}
+
+TEST_F(ring_staging, orders_the_callers_stream_behind_what_a_cancelled_upload_has_issued) {
+  stream const own{0};
+  event reached{0};
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  canceller cancelling{made, 1};
+  EXPECT_THROW(static_cast<void>(made.upload(source().view(), device(), own.view(), true)),
+               cancelled_error);
+  EXPECT_LT(cancelling.join(), soon_s);
+  reached.record(own.view());
+  EXPECT_FALSE(reached.passed());
+  hostrt::release_stalls();
+  EXPECT_TRUE(wait_for(reached, 60));
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,184 @@
+#include "ring/station.hpp"
+
+#include "copy/gate.hpp"
+#include "cuda/device_buffer.hpp"
+#include "cuda/host_buffer.hpp"
+#include "ring_support.hpp"
+
+#include <optional>
+#include <thread>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr ring_settings settings{1, 4096, 3, fill_kind::streaming, 0};
+constexpr std::size_t size = 10 * 4096 + 100;
+
+/// One station, an array, and memory of the device, which the host runtime lets be read.
+class ring_station : public engine_test {
+ protected:
+  void SetUp() override {
+    engine_test::SetUp();
+    slots_.emplace(settings.pinned_bytes(), memory_kind::pinned, 0);
+    device_.emplace(size, 0);
+    made_.emplace(0, slots_->address(), settings);
+  }
+  void TearDown() override {
+    made_.reset();
+    device_.reset();
+    slots_.reset();
+    engine_test::TearDown();
+  }
+
+  [[nodiscard]] station& made() { return *made_; }
+  [[nodiscard]] array& source() { return source_; }
+  [[nodiscard]] std::atomic<bool>& stopped() { return stopped_; }
+  [[nodiscard]] bytes on_device() const {
+    auto const* const first = reinterpret_cast<unsigned char const*>(device_->address());
+    return {first, first + size};
+  }
+  void put_on_device(bytes const& contents) {
+    std::memcpy(reinterpret_cast<void*>(device_->address()), contents.data(), contents.size());
+  }
+
+  /// Moves all of the array, and waits for it.
+  void work(direction way, event const* begins = nullptr) {
+    auto const view = source_.view();
+    staging_request const request{way, view, device_->address(), begins, std::nullopt, true};
+    transfer shared{request, {size, settings}, fill_kernel_of(settings.fill).copy, stopped_};
+    made_->prepare();
+    made_->work(shared);
+  }
+
+ private:
+  array source_{size};
+  std::atomic<bool> stopped_{false};
+  std::optional<host_buffer> slots_;
+  std::optional<device_buffer> device_;
+  std::optional<station> made_;
+};
+
+TEST_F(ring_station, uploads_what_it_claims) {
+  work(direction::h2d);
+  EXPECT_TRUE(made().wait(60, nullptr));
+  EXPECT_EQ(on_device(), source().contents());
+  EXPECT_EQ(made().chunks(), 11U);
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 11);
+  EXPECT_GT(made().filled_s(), 0);
+}
+
+TEST_F(ring_station, downloads_what_it_claims) {
+  auto const contents = random_bytes(size, 5);
+  put_on_device(contents);
+  work(direction::d2h);
+  EXPECT_EQ(source().contents(), contents);
+  EXPECT_EQ(made().chunks(), 11U);
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 11);
+}
+
+TEST_F(ring_station, begins_each_transfer_anew) {
+  work(direction::h2d);
+  EXPECT_TRUE(made().has_issued());
+  made().prepare();
+  EXPECT_FALSE(made().has_issued());
+  EXPECT_EQ(made().chunks(), 0U);
+  EXPECT_EQ(made().filled_s() + made().waited_s(), 0);
+}
+
+TEST_F(ring_station, fills_no_slot_that_the_device_still_reads) {
+  stream const other{0};
+  event begins{0};
+  gate held{other.view(), 60};
+  begins.record(other.view());
+  std::thread working{[&] { work(direction::h2d, &begins); }};
+  while (count_of("cudaMemcpyAsync") < settings.slots) { std::this_thread::yield(); }
+  auto const slots_full = count_of("cuEventQuery");
+  while (count_of("cuEventQuery") < slots_full + 20) { std::this_thread::yield(); }
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), settings.slots);
+  held.open();
+  working.join();
+  EXPECT_TRUE(made().wait(60, nullptr));
+  EXPECT_EQ(on_device(), source().contents());
+  EXPECT_GT(made().waited_s(), 0);
+}
+
+TEST_F(ring_station, has_all_slots_under_way_before_it_empties_the_first) {
+  stream const other{0};
+  event begins{0};
+  gate held{other.view(), 60};
+  begins.record(other.view());
+  std::thread working{[&] { work(direction::d2h, &begins); }};
+  while (count_of("cuEventQuery") == 0) { std::this_thread::yield(); }
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), settings.slots);
+  held.open();
+  working.join();
+  EXPECT_EQ(source().contents(), on_device());
+}
+
+TEST_F(ring_station, that_is_stopped_while_it_waits_returns) {
+  for (auto const way : {direction::h2d, direction::d2h}) {
+    stopped() = false;
+    stream const other{0};
+    event begins{0};
+    gate held{other.view(), 60};
+    begins.record(other.view());
+    std::thread working{[&] { work(way, &begins); }};
+    auto const before = count_of("cuEventQuery");
+    while (count_of("cuEventQuery") < before + 20) { std::this_thread::yield(); }
+    stopped() = true;
+    working.join();
+    EXPECT_LT(made().chunks(), 11U);
+    held.open();
+    EXPECT_TRUE(made().wait(60, nullptr));
+  }
+}
+
+TEST_F(ring_station, lets_a_stream_wait_for_it) {
+  stream const other{0};
+  stream const later{0};
+  event begins{0};
+  event after{0};
+  gate held{other.view(), 60};
+  begins.record(other.view());
+  std::thread working{[&] { work(direction::h2d, &begins); }};
+  while (count_of("cudaMemcpyAsync") < settings.slots) { std::this_thread::yield(); }
+  stopped() = true;
+  working.join();
+  made().hold(later.view());
+  after.record(later.view());
+  EXPECT_FALSE(after.passed());
+  held.open();
+  EXPECT_TRUE(wait_for(after, 60));
+}
+
+TEST_F(ring_station, settles_copies_whose_event_was_not_recorded) {
+  hostrt::fail("cuEventRecord", 2, cudaErrorNotSupported);
+  hostrt::stall("cudaMemcpyAsync", 2, 60);
+  EXPECT_THROW(work(direction::h2d), cuda_error);
+  EXPECT_TRUE(made().wait(60, nullptr));  // the first copy's event is all that it knows
+  made().settle();
+  EXPECT_FALSE(made().wait(0, nullptr));
+  hostrt::release_stalls();
+  EXPECT_TRUE(made().wait(60, nullptr));
+  work(direction::h2d);
+  EXPECT_TRUE(made().wait(60, nullptr));
+  EXPECT_EQ(on_device(), source().contents());
+}
+
+TEST_F(ring_station, that_does_not_come_to_rest_says_so) {
+  hostrt::stall("cudaMemcpyAsync", 11, 60);
+  work(direction::h2d);
+  EXPECT_EQ(text_of<timeout_error>([this] { made().await_idle(patience{0.02}); }),
+            "The device did not finish the copies of a ring within 0.02 s. Another program may "
+            "hold it, or it has hung: look at nvidia-smi and for Xid in dmesg.");
+  hostrt::release_stalls();
+  EXPECT_NO_THROW(made().await_idle(patience{60}));
+}
+
+TEST_F(ring_station, reports_every_failure_and_leaves_nothing) {
+  host_buffer const slots{settings.pinned_bytes(), memory_kind::pageable, 0};
+  expect_every_failure_reported([&] { station{0, slots.address(), settings}.close(); });
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

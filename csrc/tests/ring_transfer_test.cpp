@@ -1,0 +1,72 @@
+#include "ring/transfer.hpp"
+
+#include "ring_support.hpp"
+
+#include <stdexcept>
+#include <thread>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr std::size_t chunks = 100;
+
+/// A transfer of a hundred chunks, to nowhere.
+class ring_transfer : public ::testing::Test {
+ protected:
+  array source_{chunks * 4096};
+  layout view_{source_.view()};
+  staging_request request_{direction::h2d, view_, 0x10000, nullptr, std::nullopt, false};
+  std::atomic<bool> stopped_{false};
+  transfer made_{request_,
+                 {view_.bytes(), {4, 4096, 2, fill_kind::plain, 0}},
+                 fill_kernel_of(fill_kind::plain).copy,
+                 stopped_};
+};
+
+TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
+  std::array<std::vector<std::size_t>, 4> claimed;
+  std::vector<std::thread> threads;
+  threads.reserve(claimed.size());
+  for (auto& own : claimed) {
+    threads.emplace_back([&] {
+      while (auto const part = made_.claim()) { own.push_back(part->begin); }
+    });
+  }
+  for (auto& each : threads) { each.join(); }
+  std::vector<std::size_t> all;
+  for (auto const& own : claimed) { all.insert(all.end(), own.begin(), own.end()); }
+  std::sort(all.begin(), all.end());
+  ASSERT_EQ(all.size(), chunks);
+  for (std::size_t i = 0; i < chunks; ++i) { EXPECT_EQ(all[i], i * 4096); }
+}
+
+TEST_F(ring_transfer, knows_where_a_chunk_goes_and_what_it_holds) {
+  bytes slot(4096);
+  EXPECT_EQ(made_.device_at({8192, 12288}), 0x10000U + 8192);
+  made_.fill({8192, 12288}, slot.data());
+  auto const expected = source_.contents();
+  EXPECT_EQ(std::memcmp(slot.data(), expected.data() + 8192, 4096), 0);
+  bytes const other(4096, 0x11);
+  made_.empty({0, 4096}, other.data());
+  EXPECT_EQ(std::memcmp(source_.memory().data(), other.data(), 4096), 0);
+}
+
+TEST_F(ring_transfer, that_is_stopped_gives_no_chunk_any_more) {
+  EXPECT_TRUE(made_.claim());
+  stopped_ = true;
+  EXPECT_FALSE(made_.claim());
+}
+
+TEST_F(ring_transfer, keeps_the_first_error_and_stops) {
+  EXPECT_NO_THROW(made_.rethrow());
+  for (auto const* const text : {"first", "second"}) {
+    try {
+      throw std::runtime_error(text);
+    } catch (...) { made_.fail(); }
+  }
+  EXPECT_TRUE(made_.is_stopped());
+  EXPECT_EQ(text_of<std::runtime_error>([this] { made_.rethrow(); }), "first");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from pyxfer.errors import CancelledError, CudaError, DeviceLostError, DeviceTimeoutError
+from pyxfer.native import Engine, load
+from pyxfer.native._cuda import DeviceBuffer, Ring
+from pyxfer.native._host import testing
+
+Array = NDArray[Any]
+
+CHUNK = 4096
+MOST = 1 << 18
+DTYPES = ["u1", "<f2", "V3", "<f4", "<f8", "V12", "<c16", "V24"]
+FOREVER_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def module_engine() -> Engine:
+    return load("host")
+
+
+@pytest.fixture(scope="module")
+def memory(module_engine: Engine) -> Iterator[DeviceBuffer]:
+    with closing(module_engine.DeviceBuffer(MOST)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=["plain", "streaming"])
+def ring(module_engine: Engine, request: pytest.FixtureRequest) -> Iterator[Ring]:
+    with closing(module_engine.Ring(0, 3, CHUNK, 2, request.param, 20)) as made:
+        yield made
+
+
+def seen(memory: DeviceBuffer) -> NDArray[np.uint8]:
+    """What is on the device: of the host runtime that can be read, and written."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * memory.nbytes).from_address(memory.address))
+
+
+def place(array: Array) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    return array.__array_interface__["data"][0], array.itemsize, array.shape, array.strides
+
+
+def filled(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
+    nbytes = np.dtype(dtype).itemsize * int(np.prod(shape))
+    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8).view(dtype).reshape(shape)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> Array:
+    """An array of any order, cut and reversed, none of whose items share bytes."""
+    shape = tuple(draw(st.lists(st.integers(1, 12), max_size=4)))
+    dtype = draw(st.sampled_from(DTYPES))
+    array = filled(shape, dtype, draw(st.integers(0, 1000)))
+    array = array.transpose(draw(st.permutations(range(array.ndim))))
+    index = (..., *[draw(st.slices(extent)) for extent in array.shape])
+    kept: Array = array[index]
+    return kept
+
+
+@given(array=views())
+@settings(max_examples=150)
+def test_an_upload_brings_an_array_in_c_order(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
+    device = seen(memory)
+    device[: array.nbytes + 1] = 0x5A
+    taken = ring.upload(*place(array), memory.address, None, True)
+    assert device[: array.nbytes].tobytes() == array.tobytes()
+    assert device[array.nbytes] == 0x5A
+    assert taken.chunks == -(-array.nbytes // CHUNK)
+
+
+@given(array=views())
+@settings(max_examples=150)
+def test_a_download_writes_an_array_and_nothing_beside_it(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
+    base = array
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    expected = base.copy()
+    at = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    contents = filled((array.nbytes,), "u1", 7)
+    np.ndarray(array.shape, array.dtype, expected, at, array.strides)[...] = contents.view(array.dtype).reshape(
+        array.shape
+    )
+    seen(memory)[: array.nbytes] = contents
+    ring.download(*place(array), memory.address, None)
+    assert base.tobytes() == expected.tobytes()
+
+
+@given(shape=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)), itemsize=st.sampled_from([1, 4, 12]))
+def test_a_repeated_item_is_brought_as_often(
+    ring: Ring, memory: DeviceBuffer, shape: tuple[int, int, int], itemsize: int
+) -> None:
+    array = np.broadcast_to(filled((shape[1], 1), f"V{itemsize}"), shape)
+    ring.upload(*place(array), memory.address, None, True)
+    assert seen(memory)[: array.nbytes].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, MOST - 1, MOST])
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_every_size_goes_there_and_back(engine: Engine, threads: int, nbytes: int) -> None:
+    array, back = filled((nbytes,), "u1"), np.zeros(nbytes, np.uint8)
+    with closing(engine.DeviceBuffer(MOST)) as memory, closing(engine.Ring(0, threads, CHUNK, 2, "plain", 0)) as ring:
+        ring.upload(*place(array), memory.address, None, True)
+        ring.download(*place(back), memory.address, None)
+    assert np.array_equal(array, back)
+
+
+def test_an_array_may_be_changed_when_an_upload_returns(ring: Ring, memory: DeviceBuffer, engine: Engine) -> None:
+    testing.model_link(2e9, 0, 0, 0)
+    array = filled((MOST,), "u1")
+    contents = array.tobytes()
+    ring.upload(*place(array), memory.address, 0, False)
+    array[:] = 0
+    engine.synchronize(0)
+    assert seen(memory).tobytes() == contents
+
+
+def test_an_upload_waits_for_what_its_stream_was_given_before(ring: Ring, memory: DeviceBuffer, engine: Engine) -> None:
+    array = filled((MOST,), "u1")
+    seen(memory)[:] = 0
+    with closing(engine.Stream()) as stream, closing(engine.Bracket(0, stream.handle)) as bracket:
+        testing.kernel("before", 0.02, stream.handle)
+        bracket.begin()
+        ticket = ring.start_upload(*place(array), memory.address, stream.handle)
+        bracket.end()
+        assert ticket.result(FOREVER_S).chunks == MOST // CHUNK
+        assert bracket.ended_within(0.0)
+    assert seen(memory).tobytes() == array.tobytes()
+
+
+def test_a_started_upload_tells_when_it_is_done(memory: DeviceBuffer, ring: Ring, engine: Engine) -> None:
+    assert engine.RUNTIME == "host"
+    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+    array = filled((MOST,), "u1")
+    ticket = ring.start_upload(*place(array), memory.address, None)
+    assert not ticket.done()
+    with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 0\.01 s\. It goes on: ask again"):
+        ticket.result(0.01)
+    testing.release_stalls()
+    assert ticket.result(FOREVER_S).wall_s > 0
+    assert ticket.done()
+    assert seen(memory).tobytes() == array.tobytes()
+
+
+def test_a_dropped_ring_ends_what_was_started(engine: Engine) -> None:
+    array = filled((MOST,), "u1")
+    with closing(engine.DeviceBuffer(MOST)) as memory:
+        for _ in range(3):
+            engine.Ring(0, 2, CHUNK, 2, "plain", 0).start_upload(*place(array), memory.address, None)
+            gc.collect()
+            assert seen(memory).tobytes() == array.tobytes()
+            seen(memory)[:] = 0
+
+
+@pytest.mark.threads
+def test_threads_upload_and_download_at_once(engine: Engine) -> None:
+    right = []
+
+    def use(ring: Ring, seed: int) -> None:
+        with closing(engine.DeviceBuffer(8 * CHUNK)) as memory:
+            for turn in range(10):
+                array, back = filled((8 * CHUNK,), "u1", seed + turn), np.zeros(8 * CHUNK, np.uint8)
+                if turn % 2:
+                    ring.upload(*place(array), memory.address, None, True)
+                else:
+                    ring.start_upload(*place(array), memory.address, None).result(FOREVER_S)
+                ring.download(*place(back), memory.address, None)
+                right.append(np.array_equal(array, back))
+
+    with closing(engine.Ring(0, 2, CHUNK, 2, "streaming", 0)) as ring:
+        threads = [threading.Thread(target=use, args=(ring, 100 * n)) for n in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert right == [True] * 40
+
+
+@pytest.mark.threads
+def test_a_transfer_can_be_cancelled_from_another_thread_and_the_ring_goes_on(engine: Engine) -> None:
+    array = filled((MOST,), "u1")
+    with ExitStack() as stack:
+        memory = stack.enter_context(closing(engine.DeviceBuffer(MOST)))
+        ring = stack.enter_context(closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)))
+        testing.stall("cudaMemcpyAsync", 3, FOREVER_S)
+        later = threading.Timer(0.05, ring.cancel)
+        later.start()
+        begun = time.perf_counter()
+        with pytest.raises(CancelledError, match=r"^cancelled during an upload$"):
+            ring.upload(*place(array), memory.address, None, True)
+        assert time.perf_counter() - begun < 1.0
+        later.join()
+        testing.release_stalls()
+        ring.upload(*place(array), memory.address, None, True)
+        assert seen(memory).tobytes() == array.tobytes()
+        assert len(engine.take_cleanup_failures()) == 1
+
+
+def test_a_lost_device_is_an_error_of_the_transfer_and_of_closing(engine: Engine) -> None:
+    array = filled((MOST,), "u1")
+    memory, ring = engine.DeviceBuffer(MOST), engine.Ring(0, 2, CHUNK, 2, "plain", 0)
+    testing.fail_sticky("cudaMemcpyAsync", 3, 719)
+    with pytest.raises(DeviceLostError):
+        ring.upload(*place(array), memory.address, None, True)
+    with pytest.raises(DeviceLostError):
+        ring.close()
+    with pytest.raises(DeviceLostError):
+        memory.close()
+    assert engine.take_cleanup_failures()
+
+
+def test_page_locked_memory_that_runs_out_is_an_error_and_leaves_nothing(engine: Engine) -> None:
+    testing.fail("cudaHostAlloc", 1, 2)
+    with pytest.raises(CudaError, match="cudaHostAlloc") as caught:
+        engine.Ring(0, 2, CHUNK, 2, "plain", 0)
+    assert "ulimit -l" in caught.value.hint
+
+
+def test_a_device_that_keeps_the_slots_leaves_the_ring_to_be_closed_again(engine: Engine) -> None:
+    array = filled((CHUNK,), "u1")
+    with closing(engine.DeviceBuffer(CHUNK)) as memory:
+        ring = engine.Ring(0, 2, CHUNK, 2, "plain", 0)
+        testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+        ring.upload(*place(array), memory.address, None, False)
+        with pytest.raises(DeviceTimeoutError, match=r"did not finish the copies of a ring within 0\.01 s"):
+            ring.close(0.01)
+        testing.release_stalls()
+        ring.close()
+
+
+def test_a_closed_ring_says_so(engine: Engine) -> None:
+    array = filled((1,), "u1")
+    with closing(engine.DeviceBuffer(1)) as memory:
+        ring = engine.Ring(0, 2, CHUNK, 2, "plain", 0)
+        ring.close()
+        ring.close()
+        with pytest.raises(RuntimeError, match=r"^the ring is closed: make another one$"):
+            ring.upload(*place(array), memory.address, None, True)
+
+
+def test_a_ring_tells_its_settings(engine: Engine) -> None:
+    with closing(engine.Ring(0, 3, 8192, 4, "streaming", 7)) as ring:
+        assert (ring.device, ring.threads, ring.chunk_bytes, ring.slots, ring.spin_us) == (0, 3, 8192, 4, 7)
+        assert ring.fill == "streaming"
+        assert ring.fill_kernel in {"plain", "sse2", "avx2", "avx512"}
+        assert ring.pinned_bytes == 3 * 8192 * 4
+        assert ring.pinned_bytes in [nbytes for kind, _, nbytes in testing.allocated() if kind == "pinned"]
+
+
+@pytest.mark.parametrize(
+    ("settings_", "sentence"),
+    [
+        ((0, CHUNK, 2, "plain", 0), "a ring has 1 to 64 threads, and not 0"),
+        ((2, -1, 2, "plain", 0), "a power of two, and not of -1"),
+        ((2, 5000, 2, "plain", 0), "a power of two, and not of 5000"),
+        ((2, CHUNK, 1, "plain", 0), "a ring has 2 to 16 slots a thread, and not 1"),
+        ((2, CHUNK, 2, "fast", 0), 'unknown fill "fast"; known are plain and streaming'),
+        ((2, CHUNK, 2, "plain", 99), "a ring has 0 to 50 microseconds to spin, and not 99"),
+    ],
+)
+def test_settings_that_make_no_ring_are_refused(
+    engine: Engine, settings_: tuple[int, int, int, str, int], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        engine.Ring(0, *settings_)
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        ((4096, 0, (3,), (4,)), "an item has at least one byte"),
+        ((4096, 4, (-3,), (4,)), "an array has no dimension of -3 items"),
+        ((4096, 4, (3, 4), (4,)), "a stride for each of up to 64 dimensions, and not 1 for 2"),
+        ((4096, 4, (1 << 40, 1 << 40), (0, 0)), "more bytes than can be addressed"),
+        ((4096, 4, (2,), (-8192,)), "leaves the address space"),
+        ((0, 4, (3,), (4,)), "needs the address of its first item"),
+        ((4096, 4, (3,), (0,)), "the items of the destination share bytes"),
+    ],
+)
+def test_numbers_that_make_no_array_are_refused(
+    ring: Ring, memory: DeviceBuffer, array: tuple[int, int, tuple[int, ...], tuple[int, ...]], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        ring.download(*array, memory.address, None)
