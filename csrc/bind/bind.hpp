@@ -1,9 +1,11 @@
 #pragma once
 
+#include "cuda/stream.hpp"
 #include "trace/library.hpp"
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,11 @@ void bind_runtime_own(pybind11::module_& module);
 /// Where its runtime's records come from, of the libraries that were asked for; each defines its
 /// own.
 std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& libraries);
+
+/// Somebody's stream, of which Python knows the handle.
+[[nodiscard]] inline stream_view view_of(std::uintptr_t handle) {
+  return stream_view{reinterpret_cast<CUstream>(handle)};
+}
 
 using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
 

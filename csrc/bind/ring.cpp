@@ -15,7 +15,7 @@ using numbers = std::vector<std::ptrdiff_t>;
 
 std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
   if (!handle) { return std::nullopt; }
-  return stream_view{reinterpret_cast<CUstream>(*handle)};
+  return view_of(*handle);
 }
 
 void bind_staged(py::module_& module) {

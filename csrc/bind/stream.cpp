@@ -8,14 +8,6 @@
 namespace py = pybind11;
 
 namespace pyxfer {
-namespace {
-
-stream_view view_of(std::uintptr_t handle) {
-  return stream_view{reinterpret_cast<CUstream>(handle)};
-}
-
-}  // namespace
-
 void bind_stream(py::module_& module) {
   py::class_<stream>(module, "Stream", py::module_local(), py::is_final())
       .def(py::init<int>(), py::arg("device") = 0, release_gil())

@@ -16,12 +16,9 @@ void plain(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from
 
 #ifdef __x86_64__
 
-/// What a cache holds at a time, and what a store must cover whole to go past it.
-constexpr std::size_t line = 64;
-
 /// So far ahead the source is asked for. The processor does that itself, but not into the next
 /// page.
-constexpr std::size_t ahead = 16 * line;
+constexpr std::size_t ahead = 16 * cache_line;
 
 using line_copier = void (*)(unsigned char* to, unsigned char const* from, std::size_t lines);
 
@@ -30,7 +27,7 @@ void fetch(unsigned char const* from) {
 }
 
 void copy_lines_sse2(unsigned char* to, unsigned char const* from, std::size_t lines) {
-  for (; lines != 0; --lines, to += line, from += line) {
+  for (; lines != 0; --lines, to += cache_line, from += cache_line) {
     fetch(from);
     auto const* const source = reinterpret_cast<__m128i const*>(from);
     auto* const target = reinterpret_cast<__m128i*>(to);
@@ -40,7 +37,7 @@ void copy_lines_sse2(unsigned char* to, unsigned char const* from, std::size_t l
 
 [[gnu::target("avx2")]] void copy_lines_avx2(unsigned char* to, unsigned char const* from,
                                              std::size_t lines) {
-  for (; lines != 0; --lines, to += line, from += line) {
+  for (; lines != 0; --lines, to += cache_line, from += cache_line) {
     fetch(from);
     auto const* const source = reinterpret_cast<__m256i const*>(from);
     auto* const target = reinterpret_cast<__m256i*>(to);
@@ -50,7 +47,7 @@ void copy_lines_sse2(unsigned char* to, unsigned char const* from, std::size_t l
 
 [[gnu::target("avx512f")]] void copy_lines_avx512(unsigned char* to, unsigned char const* from,
                                                   std::size_t lines) {
-  for (; lines != 0; --lines, to += line, from += line) {
+  for (; lines != 0; --lines, to += cache_line, from += cache_line) {
     fetch(from);
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
   }
@@ -60,12 +57,12 @@ template <line_copier copy_lines>
 void streaming(void* to, void const* from, std::size_t bytes) {
   auto* const target = static_cast<unsigned char*>(to);
   auto const* const source = static_cast<unsigned char const*>(from);
-  auto const beyond = reinterpret_cast<std::uintptr_t>(to) % line;
-  auto const head = std::min(bytes, beyond == 0 ? 0 : line - beyond);
+  auto const beyond = reinterpret_cast<std::uintptr_t>(to) % cache_line;
+  auto const head = std::min(bytes, beyond == 0 ? 0 : cache_line - beyond);
   std::memcpy(target, source, head);
-  auto const lines = (bytes - head) / line;
+  auto const lines = (bytes - head) / cache_line;
   copy_lines(target + head, source + head, lines);
-  auto const done = head + lines * line;
+  auto const done = head + lines * cache_line;
   std::memcpy(target + done, source + done, bytes - done);
   _mm_sfence();  // such stores are ordered with nothing that follows, not even with a lock
 }

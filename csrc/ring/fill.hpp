@@ -6,6 +6,9 @@
 
 namespace pyxfer {
 
+/// What a cache holds at a time, and what a store must cover whole to go past it.
+inline constexpr std::size_t cache_line = 64;
+
 /// How bytes get into a slot and out of it: through the caches, or past them.
 enum class fill_kind { plain, streaming };
 

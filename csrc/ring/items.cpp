@@ -10,9 +10,6 @@ namespace {
 /// Below this a line that is stored past the cache waits longer than it saves.
 constexpr std::size_t least_filled = 4096;
 
-/// What a cache holds at a time.
-constexpr std::size_t line = 64;
-
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 template <typename Copy>
@@ -62,9 +59,9 @@ void copy_items(item_row to, item_row from, std::size_t count, std::size_t bytes
 
 void copy_turned(item_grid to, item_grid from, std::size_t near, std::size_t far,
                  std::size_t bytes) {
-  alignas(line) std::array<unsigned char, line * line> held{};
+  alignas(cache_line) std::array<unsigned char, cache_line * cache_line> held{};
   auto const base = reinterpret_cast<std::uintptr_t>(held.data());
-  auto const side = line / bytes;
+  auto const side = cache_line / bytes;
   auto const step = static_cast<std::ptrdiff_t>(bytes);
   auto const held_far = static_cast<std::ptrdiff_t>(side * bytes);
   for (std::size_t n = 0; n < near; n += side) {

@@ -8,8 +8,8 @@
 namespace pyxfer {
 namespace {
 
-/// What a cache holds at a time.
-constexpr std::ptrdiff_t line = 64;
+/// As strides are, which may be negative.
+constexpr auto line = static_cast<std::ptrdiff_t>(cache_line);
 
 /// Fewer rows leave too little of each line that is read for the others.
 constexpr std::size_t least_turned_rows = 4;
