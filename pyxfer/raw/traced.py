@@ -27,7 +27,7 @@ def ceiling_seconds(ceilings: Ceilings, direction: str, side: Side, nbytes: int)
 
 
 def way_candidate(found: Collected, ceilings: Ceilings, seed: int, explained: str) -> Candidate:
-    """How a way is traced, if it has a trial that counts; more often if it is the one that is explained."""
+    """How a way is traced, if it has a trial that counts; an explained one until one is near to the timed ones."""
     subject, series = found.subject, found.series
     if subject is None or series is None or not any(series.valid_times(side) for side in series.trials):
         return Candidate(None, found.untraced)
@@ -40,7 +40,14 @@ def way_candidate(found: Collected, ceilings: Ceilings, seed: int, explained: st
             ceiling_s = ceiling_seconds(ceilings, found.way.direction, side, found.nbytes)
             found.evidence[side].add(trial, ceiling_s, found.nbytes)
 
-    return Candidate(trace, found.untraced, phase.trials_each_round(found.way.route, explained))
+    def is_near() -> bool:
+        return all(
+            found.evidence[side].is_near(stats.summarise(times).median_s)
+            for side in series.trials
+            if (times := series.valid_times(side))
+        )
+
+    return Candidate(trace, found.untraced, is_near if found.way.route == explained else None)
 
 
 def trace_ways(

@@ -9,13 +9,15 @@ from pyxfer.model import Breakdown, Dma, Fact, Remark, unknown
 from pyxfer.model_trace import UNTRACED
 from pyxfer.tracing.breakdown import APART, OUTSIDE, break_down, breakdown_of, lost_in, why_lost
 from pyxfer.tracing.dma import BESIDE, NOTHING_CROSSES, Crossed, crossed, dma_of
-from pyxfer.tracing.trials import Traced
+from pyxfer.tracing.trials import Traced, nearest
 from pyxfer.units import format_percent, format_seconds, format_size
 
 # Fewer bytes than this beside the data say nothing, however small the data is.
 BESIDE_BYTES = 256
 # What a short call takes more while it is traced is nobody's news: its framework's threads had fallen asleep.
 TRACING_COST, TRACING_COST_S = 0.1, 100e-6
+# A traced trial shows what a timed one took when they differ by this part at most.
+NEAR = 0.01
 _TIMES_FROM, _WHOLE_FROM = 2, 10
 _FRACTIONS = {2: "halved it", 4: "made it a quarter", 8: "made it an eighth"}
 
@@ -64,6 +66,13 @@ class Evidence:
             self.crossed.append(crossed(trial, trial.way))
         self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
         self.lost += lost_in(trial)
+
+    def is_near(self, median_s: float | None) -> bool:
+        """Whether one of them took what those took that were only timed, as far as that can be told."""
+        known = [each.value for each in self.breakdowns if each.value is not None]
+        if not known or median_s is None:
+            return True
+        return abs(nearest(known, median_s).elapsed_s - median_s) <= NEAR * median_s
 
     def findings(self, expected: Expected, median_s: float | None) -> Findings:
         """What they say together, beside the median of the trials that were only timed."""

@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
 
 TRIALS = 3
-# A route that is explained has so many in each round: of more trials one is nearer to those that are only timed.
-EXPLAINED_TRIALS = 5
+# A route that is explained has so many in each round, and then more by itself, up to so many in all, until one is near
+# to those that are only timed: host memory can be faster or slower for seconds.
+EXPLAINED_TRIALS, MOST_EXPLAINED_TRIALS = 5, 100
 # Fresh content is always sent; only a trial after it shows what is served from a cache.
 LEAST_TRIALS = 2
 # At most this part of a budget is theirs; what they do not need, the timed trials have.
 SHARE = 0.15
 # And this part also where the timed trials have left nothing of it.
 LEAST_SHARE = 0.05
+# Of the time for all, what a route that is explained may take beyond it.
+SEARCH_SHARE = 0.5
 # To open the library and make it record; and to take the records, beside the trial itself.
 OPENING_S, TAKING_S = 0.5, 0.004
 NOT_COME_TO = "the run ended before it came to tracing"
@@ -47,13 +50,19 @@ class Candidate:
     """A row to trace: `trace` runs one trial, of fresh content the first time, and keeps what it shows.
 
     None where the row has no trial that counts; `give_up` is told why there is no traced one, and whether that is
-    because it failed. `each_round`: its trials in a round.
+    because it failed. `is_near`: whether a trial of it is near to those that are only timed; of a row that is not
+    explained nobody asks.
     """
 
     trace: Callable[[Taking, bool], None] | None
     give_up: Callable[[str, bool], None]
-    each_round: int = 1
+    is_near: Callable[[], bool] | None = None
     trials: int = 0
+
+    @property
+    def each_round(self) -> int:
+        """Its trials in a round."""
+        return EXPLAINED_TRIALS if self.is_near else 1
 
 
 def trace_candidates(
@@ -81,11 +90,7 @@ def trace_candidates(
         if taking is not None:
             waiting = [each for each in candidates if each.trace is not None]
             _rounds(waiting, taking, seconds, seed, cancelled, on_round)
-
-
-def trials_each_round(route: str, explained: str) -> int:
-    """Of a route, where another or it may be explained."""
-    return EXPLAINED_TRIALS if route == explained else 1
+            _search(waiting, taking, SEARCH_SHARE * seconds, cancelled)
 
 
 def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
@@ -137,13 +142,27 @@ def _rounds(
     for number in range(TRIALS):
         on_round(number)
         for each in order.sample(waiting, len(waiting)):
-            if cancelled():
-                raise CancelledError("the measurement was asked to end")
+            _end_if(cancelled)
             if time.perf_counter() > until + (seconds if number < LEAST_TRIALS else 0.0):
                 _tell_late(waiting)
                 return
             if not all(_trial(each, taking) for _ in range(each.each_round)):
                 waiting.remove(each)
+
+
+def _search(waiting: list[Candidate], taking: Taking, seconds: float, cancelled: Callable[[], bool]) -> None:
+    """More trials of what is explained, as long as none shows what the timed ones took."""
+    until = time.perf_counter() + seconds
+    for each in waiting:
+        while each.is_near is not None and 0 < each.trials < MOST_EXPLAINED_TRIALS and not each.is_near():
+            _end_if(cancelled)
+            if time.perf_counter() > until or not _trial(each, taking):
+                break
+
+
+def _end_if(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise CancelledError("the measurement was asked to end")
 
 
 def _tell_late(waiting: Sequence[Candidate]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pyxfer import stats
 from pyxfer.model import Fact, Tracing
 from pyxfer.raw.assemble import Collected, ceiling_trials
 from pyxfer.raw.traced import Ceilings, ceiling_seconds, way_candidate
@@ -64,7 +66,7 @@ def trace_worker(
 def _route_candidate(
     found: Found, subject: RouteSubject | None, ceilings: Ceilings, seed: int, explained: str
 ) -> Candidate:
-    """How a route is traced, if it has a trial that counts; more often if it is the one that is explained."""
+    """How a route is traced, if it has a trial that counts; an explained one until one is near to the timed ones."""
     route, side = found.route, side_of(found.route)
     if subject is None or found.series is None or not found.series.valid_times(side):
         return Candidate(None, found.untraced)
@@ -76,4 +78,6 @@ def _route_candidate(
             found.verified = Fact(False)
         found.evidence.add(trial, ceiling_s, found.nbytes)
 
-    return Candidate(trace, found.untraced, phase.trials_each_round(route.name, explained))
+    median_s = stats.summarise(found.series.valid_times(side)).median_s
+    is_near = partial(found.evidence.is_near, median_s) if route.name == explained else None
+    return Candidate(trace, found.untraced, is_near)

@@ -1,0 +1,88 @@
+"""How many traced trials a row gets, on the host runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pyxfer.errors import CancelledError, MeasurementError
+from pyxfer.model import Fact, Tracing
+from pyxfer.native import Engine
+from pyxfer.tracing import phase
+from pyxfer.tracing.phase import Candidate
+from pyxfer.tracing.taking import Taking
+
+
+class Row:
+    """Counts its trials; `near_after` so many, one is near to those that are only timed."""
+
+    def __init__(self, near_after: int | None = None, *, fails_at: int | None = None) -> None:
+        self.made, self.near_after, self.fails_at = 0, near_after, fails_at
+        self.given_up: list[str] = []
+        self.candidate = Candidate(self.trial, self.give_up, self.is_near if near_after is not None else None)
+
+    def trial(self, _taking: Taking, _fresh: bool) -> None:
+        self.made += 1
+        if self.made == self.fails_at:
+            raise MeasurementError("made to fail")
+
+    def give_up(self, why: str, _failed: bool) -> None:
+        self.given_up.append(why)
+
+    def is_near(self) -> bool:
+        assert self.near_after is not None
+        return self.made >= self.near_after
+
+
+def traced(engine: Engine, *rows: Row, seconds: float = 30.0, cancelled: Callable[[], bool] = lambda: False) -> None:
+    started: list[Fact[Tracing]] = []
+    phase.trace_candidates(
+        engine,
+        0,
+        [row.candidate for row in rows],
+        seconds=seconds,
+        seed=1,
+        cancelled=cancelled,
+        on_start=started.append,
+    )
+    assert [each.reason for each in started] == [None]
+
+
+def test_what_is_explained_is_traced_until_a_trial_is_near_to_the_timed_ones(engine: Engine) -> None:
+    plain, explained = Row(), Row(near_after=31)
+    traced(engine, plain, explained)
+    assert (plain.made, explained.made) == (phase.TRIALS, 31)
+
+
+def test_what_is_near_already_is_traced_no_further(engine: Engine) -> None:
+    explained = Row(near_after=1)
+    traced(engine, explained)
+    assert explained.made == phase.TRIALS * phase.EXPLAINED_TRIALS
+
+
+def test_what_never_comes_near_ends_at_a_number_of_trials(engine: Engine) -> None:
+    explained = Row(near_after=10**9)
+    traced(engine, explained)
+    assert explained.made == phase.MOST_EXPLAINED_TRIALS
+    assert explained.given_up == []
+
+
+def test_what_never_comes_near_ends_in_time(engine: Engine) -> None:
+    explained = Row(near_after=10**9)
+    traced(engine, explained, seconds=1e-9)
+    assert explained.made < phase.MOST_EXPLAINED_TRIALS
+
+
+def test_the_search_ends_with_a_trial_that_fails(engine: Engine) -> None:
+    explained = Row(near_after=10**9, fails_at=20)
+    traced(engine, explained)
+    assert explained.made == 20
+    assert explained.given_up == ["its traced trial failed: made to fail"]
+
+
+def test_the_search_ends_when_the_run_is_cancelled(engine: Engine) -> None:
+    explained = Row(near_after=10**9)
+    with pytest.raises(CancelledError):
+        traced(engine, explained, cancelled=lambda: explained.made >= 20)
+    assert explained.made == 20
