@@ -99,7 +99,7 @@ def main() -> int:
     choice = choose(asked.device, require_gpu=asked.device != HOST)
     device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
     shape = Shape(asked.batch, asked.side, asked.width, asked.workers)
-    loops = LOOPS[asked.framework](shape, _device_word(asked.framework, asked.device))
+    loops = LOOPS[asked.framework](shape, device_word(asked.framework, asked.device))
     trained = tuple(train(loop, asked) for loop in loops)
     result = Training(
         asked.framework,
@@ -195,7 +195,8 @@ def judge(result: Training) -> list[str]:
     return wrong
 
 
-def _device_word(framework: str, device: int | str) -> str:
+def device_word(framework: str, device: int | str) -> str:
+    """A device as the framework writes it."""
     if framework == "torch":
         return "cpu" if device == HOST else f"cuda:{device}"
     return "/CPU:0" if device == HOST else f"/GPU:{device}"

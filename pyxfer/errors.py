@@ -71,3 +71,7 @@ class TraceUnavailableError(PyxferError):
 
 class CleanupWarning(ResourceWarning):
     """Something could not be released; the process goes on."""
+
+
+class FallbackWarning(RuntimeWarning):
+    """Something goes on in a lesser way than was asked for; the text says why, and what to do about it."""

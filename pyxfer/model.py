@@ -28,11 +28,13 @@ from pyxfer.model_machine import (
     Side,
     unknown,
 )
+from pyxfer.model_ring import NOT_STAGED, STAGED, Ring, RingSource
 from pyxfer.model_routes import Nature, Published, Returns, Worker, WorkerEnding, Workload
 from pyxfer.model_trace import NOT_TRACED, Breakdown, Dma, Part, PartName, Tracing
 
 __all__ = [
     "SCHEMA_VERSION",
+    "STAGED",
     "Bracket",
     "Breakdown",
     "Clocks",
@@ -59,6 +61,8 @@ __all__ = [
     "Rate",
     "Remark",
     "Returns",
+    "Ring",
+    "RingSource",
     "Run",
     "Runtime",
     "Share",
@@ -200,6 +204,11 @@ class Measurement(msgspec.Struct, frozen=True):
         return self.peak_share.value
 
     @property
+    def may_be_ceiling(self) -> bool:
+        """Whether it is a copy of the driver's own, and of no framework or ring; a first touch is no part of one."""
+        return self.nature is None and self.mode != STAGED and self.variant == "warm"
+
+    @property
     def overhead_s(self) -> float | None:
         """Median seconds beyond what the ceiling's copy took in the same rounds."""
         if self.elapsed_s is None or self.of_ceiling is None:
@@ -289,19 +298,20 @@ class Run(msgspec.Struct, frozen=True):
     workers: tuple[Worker, ...] = ()
     published: tuple[Published, ...] = ()
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
+    ring: Fact[Ring] = unknown(NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
 
     def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
-        """The best raw measurement of a direction at a size; of `both`, the sum of its sides.
+        """The best raw measurement of a direction at a size that is not staged; of `both`, the sum of its sides.
 
         Raises:
             UsageError: this run has none; the text says which sizes it has.
 
         """
         side: Side = "sum" if direction == "both" else direction
-        raw = [each for each in self.measurements if each.nature is None]
+        raw = [each for each in self.measurements if each.may_be_ceiling]
         fitting = [each for each in raw if each.direction == direction and each.side == side]
-        known = [each for each in fitting if each.nbytes == nbytes and each.gbps is not None and each.variant == "warm"]
+        known = [each for each in fitting if each.nbytes == nbytes and each.gbps is not None]
         if not known:
             sizes = ", ".join(str(size) for size in sorted({each.nbytes for each in fitting if each.gbps is not None}))
             raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")

@@ -16,7 +16,7 @@ WorkerEnding = Literal["complete", "interrupted", "unavailable", "crashed", "hun
 
 
 class Nature(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a framework's route says of itself."""
+    """What a framework's route says of itself; `staged`: threads fill or empty page-locked slots while it copies."""
 
     framework: str
     call: str
@@ -26,6 +26,7 @@ class Nature(msgspec.Struct, frozen=True, omit_defaults=True):
     usual: bool = False
     setting: str = ""
     inflation: float = 1.0
+    staged: bool = False
 
 
 class Worker(msgspec.Struct, frozen=True):

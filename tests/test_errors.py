@@ -14,6 +14,7 @@ from pyxfer.errors import (
     DeviceLostError,
     DeviceTimeoutError,
     DocumentError,
+    FallbackWarning,
     ForkedError,
     MeasurementError,
     PyxferError,
@@ -34,7 +35,7 @@ ARGUMENTS = (
 def test_every_error_is_one_of_pyxfers() -> None:
     found = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, Exception)]
     assert len(found) > 10
-    assert [each for each in found if not issubclass(each, (PyxferError, CleanupWarning))] == []
+    assert [each for each in found if not issubclass(each, (PyxferError, CleanupWarning, FallbackWarning))] == []
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,7 @@ def test_every_error_is_one_of_pyxfers() -> None:
         (CudaError, RuntimeError),
         (CudaMemoryError, MemoryError),
         (CleanupWarning, ResourceWarning),
+        (FallbackWarning, RuntimeWarning),
     ],
 )
 def test_an_error_can_be_caught_as_the_usual_one_of_its_kind(error: type[Exception], also: type[Exception]) -> None:

@@ -97,6 +97,14 @@ def test_a_measurement_without_a_result_has_none_of_them() -> None:
     assert missing.rate.reason == "out of memory"
 
 
+@pytest.mark.parametrize("change", [{"mode": "staged"}, {"variant": "fresh"}])
+def test_a_ceiling_is_neither_staged_nor_of_a_first_touch(change: dict[str, str]) -> None:
+    slow, quick = make_measurement(slower=1.2), make_measurement()
+    run = make_run(measurements=(slow, msgspec.structs.replace(quick, **change)))
+    assert make_run(measurements=(slow, quick)).ceiling("h2d", SIZES[1]) == quick
+    assert run.ceiling("h2d", SIZES[1]) == slow
+
+
 def test_the_peak_of_the_sum_is_that_of_both_sides() -> None:
     link = make_link(h2d_peak_gbps=Fact(58.0), d2h_peak_gbps=Fact(57.0))
     assert link.peak_gbps("h2d").value == 58.0

@@ -19,6 +19,7 @@ void bind_memory(pybind11::module_& module);
 void bind_stream(pybind11::module_& module);
 void bind_copy(pybind11::module_& module);
 void bind_ring(pybind11::module_& module);
+void bind_dlpack(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
 
 /// What the module calls itself, and what only one of the two modules has; each defines its own.

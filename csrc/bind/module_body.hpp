@@ -15,6 +15,7 @@ inline void bind_everything(pybind11::module_& module) {
   bind_stream(module);
   bind_copy(module);
   bind_ring(module);
+  bind_dlpack(module);
   bind_trace(module);
   bind_runtime_own(module);
 }

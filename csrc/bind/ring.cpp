@@ -22,6 +22,7 @@ void bind_staged(py::module_& module) {
   py::class_<staged>(module, "Staged", py::module_local(), py::is_final())
       .def_readonly("wall_s", &staged::wall_s)
       .def_readonly("chunks", &staged::chunks)
+      .def_readonly("copies", &staged::copies)
       .def_readonly("threads", &staged::threads)
       .def_readonly("waited_s", &staged::waited_s)
       .def_readonly("filled_s", &staged::filled_s);

@@ -14,20 +14,23 @@ constexpr auto nap = std::chrono::microseconds{100};
 
 template <typename Ended>
 bool poll(event const& until, double seconds, Ended const& ended) {
-  auto const begin = host_clock::now();
+  polling const rest;
   while (!until.passed()) {
-    auto const waited = seconds_between(begin, host_clock::now());
-    if (waited >= seconds || ended()) { return until.passed(); }
-    if (waited >= spin_s) {
-      std::this_thread::sleep_for(nap);
-    } else {
-      std::this_thread::yield();  // on few cores the work that is waited for may need this one
-    }
+    if (rest.waited_s() >= seconds || ended()) { return until.passed(); }
+    rest.pause();
   }
   return true;
 }
 
 }  // namespace
+
+void polling::pause() const {
+  if (waited_s() >= spin_s) {
+    std::this_thread::sleep_for(nap);
+  } else {
+    std::this_thread::yield();  // on few cores the work that is waited for may need this one
+  }
+}
 
 bool wait_for(event const& until, double seconds, std::atomic<bool> const* cancelled) {
   return poll(until, seconds,

@@ -34,9 +34,19 @@ class patience {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
-/// Poll until the device has passed `until`; false after `seconds`. It spins at first, because a
-/// sleep would show in the clocks of short copies, and never blocks inside the driver, because
-/// nothing could end that.
+/// Between two looks at what somebody waits for. At first the core is only offered to others,
+/// because a sleep would show in the clocks of short copies.
+class polling {
+ public:
+  void pause() const;
+  [[nodiscard]] double waited_s() const { return seconds_between(begin_, host_clock::now()); }
+
+ private:
+  host_clock::time_point begin_{host_clock::now()};
+};
+
+/// Poll until the device has passed `until`; false after `seconds`. It never blocks inside the
+/// driver, because nothing could end that.
 [[nodiscard]] bool wait_for(event const& until, double seconds,
                             std::atomic<bool> const* cancelled = nullptr);
 

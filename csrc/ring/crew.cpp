@@ -5,6 +5,12 @@
 #include "cuda/wait.hpp"
 
 namespace pyxfer {
+namespace {
+
+/// To wake so many one by one costs less than to wake threads that are not needed.
+constexpr int few = 3;
+
+}  // namespace
 
 crew::crew(CUcontext context, int threads, double spin_s) : spin_s_{spin_s} {
   try {
@@ -43,7 +49,11 @@ void crew::run(int others, seat_work const& work) {
     std::scoped_lock const held{lock_};  // or a thread that is about to sleep would not see them
     seats_ = others;
   }
-  for (int i = 0; i < others; ++i) { came_.notify_one(); }
+  if (others > few) {
+    came_.notify_all();  // one call of the system; who finds no seat sleeps again
+  } else {
+    for (int i = 0; i < others; ++i) { came_.notify_one(); }
+  }
   work(0);
   await_return(others - seats_.exchange(0));
 }
@@ -52,7 +62,9 @@ void crew::await_return(int seats) {
   auto const all_done = [&] { return done_ == seats; };
   spin_until(all_done);
   std::unique_lock held{lock_};
+  awaited_ = seats;
   left_.wait(held, all_done);
+  awaited_ = nobody;
 }
 
 void crew::serve() {
@@ -61,8 +73,7 @@ void crew::serve() {
     if (seat == 0) { continue; }
     (*work_)(seat);
     std::scoped_lock const held{lock_};
-    ++done_;
-    left_.notify_one();
+    if (++done_ == awaited_) { left_.notify_one(); }
   }
 }
 

@@ -52,6 +52,8 @@ class crew {
   seat_work const* work_{};
   std::atomic<int> seats_{0};  ///< still free; the last one is seat 1
   std::atomic<int> done_{0};
+  static constexpr int nobody = -1;
+  int awaited_{nobody};  ///< so many done are what the caller waits for
   std::atomic<bool> ended_{false};
   std::vector<std::thread> threads_;
 };

@@ -54,7 +54,7 @@ void copy_lines_sse2(unsigned char* to, unsigned char const* from, std::size_t l
 }
 
 template <line_copier copy_lines>
-void streaming(void* to, void const* from, std::size_t bytes) {
+void by_lines(void* to, void const* from, std::size_t bytes) {
   auto* const target = static_cast<unsigned char*>(to);
   auto const* const source = static_cast<unsigned char const*>(from);
   auto const beyond = reinterpret_cast<std::uintptr_t>(to) % cache_line;
@@ -67,19 +67,70 @@ void streaming(void* to, void const* from, std::size_t bytes) {
   _mm_sfence();  // such stores are ordered with nothing that follows, not even with a lock
 }
 
+/// So much is written before it is demoted: a line is complete by then.
+constexpr std::size_t demoted_bytes = 4096;
+
+/// Lines are asked for before they are written, from the cache that they were demoted to.
+[[gnu::target("avx2,prfchw")]] void keep_lines_avx2(unsigned char* to, unsigned char const* from,
+                                                    std::size_t lines) {
+  for (; lines != 0; --lines, to += cache_line, from += cache_line) {
+    __builtin_prefetch(to + ahead, 1, 3);
+    fetch(from);
+    auto const* const source = reinterpret_cast<__m256i const*>(from);
+    auto* const target = reinterpret_cast<__m256i*>(to);
+    for (int i = 0; i < 2; ++i) { _mm256_store_si256(target + i, _mm256_loadu_si256(source + i)); }
+  }
+}
+
+[[gnu::target("avx512f,prfchw")]] void keep_lines_avx512(unsigned char* to,
+                                                         unsigned char const* from,
+                                                         std::size_t lines) {
+  for (; lines != 0; --lines, to += cache_line, from += cache_line) {
+    __builtin_prefetch(to + ahead, 1, 3);
+    fetch(from);
+    _mm512_store_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+}
+
+/// A hint: processors that do not know it pass it over, and what hides them may hide that they do.
+[[gnu::target("cldemote")]] void demote(unsigned char* lines, std::size_t count) {
+  for (; count != 0; --count, lines += cache_line) { _cldemote(lines); }
+}
+
+template <line_copier keep_lines>
+void demoting(unsigned char* to, unsigned char const* from, std::size_t lines) {
+  constexpr auto lines_at_once = demoted_bytes / cache_line;
+  while (lines != 0) {
+    auto const now = std::min(lines, lines_at_once);
+    keep_lines(to, from, now);
+    demote(to, now);
+    to += now * cache_line;
+    from += now * cache_line;
+    lines -= now;
+  }
+}
+
 std::vector<fill_kernel> find_kernels() {
-  std::vector<fill_kernel> found{{"plain", plain}, {"sse2", streaming<copy_lines_sse2>}};
+  using kind = fill_kind;
+  std::vector<fill_kernel> found{{"plain", kind::plain, plain},
+                                 {"sse2", kind::streaming, by_lines<copy_lines_sse2>}};
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) { found.push_back({"avx2", streaming<copy_lines_avx2>}); }
-  if (__builtin_cpu_supports("avx512f")) {
-    found.push_back({"avx512", streaming<copy_lines_avx512>});
+  bool const avx2 = __builtin_cpu_supports("avx2") != 0;
+  bool const avx512 = __builtin_cpu_supports("avx512f") != 0;
+  if (avx2) { found.push_back({"avx2", kind::streaming, by_lines<copy_lines_avx2>}); }
+  if (avx512) { found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>}); }
+  if (avx2) {
+    found.push_back({"avx2-demoting", kind::demoting, by_lines<demoting<keep_lines_avx2>>});
+  }
+  if (avx512) {
+    found.push_back({"avx512-demoting", kind::demoting, by_lines<demoting<keep_lines_avx512>>});
   }
   return found;
 }
 
 #else
 
-std::vector<fill_kernel> find_kernels() { return {{"plain", plain}}; }
+std::vector<fill_kernel> find_kernels() { return {{"plain", fill_kind::plain, plain}}; }
 
 #endif
 
@@ -88,11 +139,18 @@ std::vector<fill_kernel> find_kernels() { return {{"plain", plain}}; }
 fill_kind fill_kind_of(std::string const& word) {
   if (word == "plain") { return fill_kind::plain; }
   if (word == "streaming") { return fill_kind::streaming; }
-  throw std::invalid_argument("unknown fill \"" + word + "\"; known are plain and streaming");
+  if (word == "demoting") { return fill_kind::demoting; }
+  throw std::invalid_argument("unknown fill \"" + word +
+                              "\"; known are plain, streaming and demoting");
 }
 
 char const* word_of(fill_kind kind) noexcept {
-  return kind == fill_kind::plain ? "plain" : "streaming";
+  switch (kind) {
+    case fill_kind::plain: return "plain";
+    case fill_kind::streaming: return "streaming";
+    case fill_kind::demoting: return "demoting";
+  }
+  return "";
 }
 
 std::vector<fill_kernel> const& fill_kernels() {
@@ -101,7 +159,11 @@ std::vector<fill_kernel> const& fill_kernels() {
 }
 
 fill_kernel fill_kernel_of(fill_kind kind) {
-  return kind == fill_kind::plain ? fill_kernels().front() : fill_kernels().back();
+  auto best = fill_kernels().front();
+  for (auto const& each : fill_kernels()) {
+    if (each.kind <= kind) { best = each; }
+  }
+  return best;
 }
 
 }  // namespace pyxfer

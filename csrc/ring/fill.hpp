@@ -9,8 +9,10 @@ namespace pyxfer {
 /// What a cache holds at a time, and what a store must cover whole to go past it.
 inline constexpr std::size_t cache_line = 64;
 
-/// How bytes get into a slot and out of it: through the caches, or past them.
-enum class fill_kind { plain, streaming };
+/// How bytes get into a slot and out of it: through the caches, past them, or through them and then
+/// at once out of the core's own cache into the one that devices read from. A device that reads
+/// what still lies in a core's own waits for that core, each line anew.
+enum class fill_kind { plain, streaming, demoting };
 
 [[nodiscard]] fill_kind fill_kind_of(std::string const& word);
 [[nodiscard]] char const* word_of(fill_kind kind) noexcept;
@@ -20,14 +22,16 @@ using fill_function = void (*)(void* to, void const* from, std::size_t bytes);
 
 struct fill_kernel {
   char const* name;
+  fill_kind kind;
   fill_function copy;
 };
 
-/// What this processor can do: plain first, the widest streaming one last. They are looked for
-/// once.
+/// What this processor can do: plain first, then what streams, then what demotes, of both the
+/// widest last. They are looked for once.
 [[nodiscard]] std::vector<fill_kernel> const& fill_kernels();
 
-/// The best of that kind here: plain where the processor has no stores that stream.
+/// The best of that kind here; where the processor cannot demote lines it is what streams, and
+/// where it cannot do that either, plain.
 [[nodiscard]] fill_kernel fill_kernel_of(fill_kind kind);
 
 }  // namespace pyxfer

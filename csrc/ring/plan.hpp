@@ -2,45 +2,46 @@
 
 #include "ring/settings.hpp"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace pyxfer {
 
 /// Bytes of a transfer, from `begin` up to `end`.
 struct chunk {
+  std::size_t index;
   std::size_t begin;
   std::size_t end;
 
   [[nodiscard]] std::size_t bytes() const noexcept { return end - begin; }
 };
 
-/// How a transfer is cut. The first chunks are small, so that the first copy leaves early, and the
-/// last ones too, so that all threads end together; each time that every thread has had one, they
-/// double, up to the ring's chunk. Every chunk but the last ends on a page.
+/// How a transfer is cut into what a slot holds. The chunks are small, so that the first copy
+/// leaves early and all threads end together; what is copied at a time is for the belt to say.
 class chunk_plan {
  public:
-  chunk_plan(std::size_t bytes, ring_settings const& by);
+  chunk_plan(std::size_t bytes, ring_settings const& by)
+      : bytes_{bytes}, chunk_bytes_{by.chunk_bytes}, most_threads_{by.threads} {}
 
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  [[nodiscard]] std::size_t chunks() const noexcept { return 2 * ramp_chunks_ + body_chunks_; }
+  [[nodiscard]] std::size_t chunks() const noexcept {
+    return bytes_ / chunk_bytes_ + (bytes_ % chunk_bytes_ != 0 ? 1 : 0);
+  }
   /// How many threads it is worth to wake, the caller's included.
-  [[nodiscard]] int threads() const noexcept { return static_cast<int>(threads_); }
-  [[nodiscard]] chunk at(std::size_t index) const noexcept { return {cut(index), cut(index + 1)}; }
-
-  /// The first chunk's size where there is much to move.
-  [[nodiscard]] static std::size_t smallest(std::size_t chunk_bytes) noexcept;
+  [[nodiscard]] int threads() const noexcept {
+    return static_cast<int>(
+        std::clamp<std::size_t>(chunks(), 1, static_cast<std::size_t>(most_threads_)));
+  }
+  [[nodiscard]] chunk at(std::size_t index) const noexcept { return from(index, 1); }
+  /// So many together.
+  [[nodiscard]] chunk from(std::size_t index, std::size_t count) const noexcept {
+    auto const begin = index * chunk_bytes_;
+    return {index, begin, std::min(bytes_ - begin, count * chunk_bytes_) + begin};
+  }
 
  private:
-  [[nodiscard]] std::size_t ramp(std::size_t chunks) const noexcept;
-  [[nodiscard]] std::size_t cut(std::size_t index) const noexcept;
-
   std::size_t bytes_;
-  std::size_t smallest_;
-  std::size_t threads_;
-  std::size_t ramp_chunks_{};  ///< that grow; as many shrink at the end
-  std::size_t body_chunks_{};
-  std::size_t body_begin_{};
-  std::size_t body_step_{};
+  std::size_t chunk_bytes_;
+  int most_threads_;
 };
 
 }  // namespace pyxfer

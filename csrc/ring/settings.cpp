@@ -17,7 +17,7 @@ void require(char const* what, long long least, long long most, long long given)
 
 void validate(ring_settings const& made) {
   require("threads", 1, most_ring_threads, made.threads);
-  require("slots a thread", least_ring_slots, most_ring_slots, made.slots);
+  require("slots", least_ring_slots, most_ring_slots, made.slots);
   require("microseconds to spin", 0, most_spin_us, made.spin_us);
   auto const size = made.chunk_bytes;
   if (size < least_chunk_bytes || size > most_chunk_bytes || (size & (size - 1)) != 0) {

@@ -10,22 +10,19 @@ namespace pyxfer {
 /// measuring.
 struct ring_settings {
   int threads;              ///< that fill slots, the caller's among them
-  std::size_t chunk_bytes;  ///< of a slot: the most that one copy moves
-  int slots;                ///< of each thread
+  std::size_t chunk_bytes;  ///< of a slot: what a thread fills at a time
+  int slots;                ///< that all threads share
   fill_kind fill;
   int spin_us;  ///< how long an idle thread looks for work before it sleeps
 
-  [[nodiscard]] std::size_t station_bytes() const noexcept {
-    return static_cast<std::size_t>(slots) * chunk_bytes;
-  }
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
-    return static_cast<std::size_t>(threads) * station_bytes();
+    return static_cast<std::size_t>(slots) * chunk_bytes;
   }
 };
 
 inline constexpr int most_ring_threads = 64;
 inline constexpr int least_ring_slots = 2;
-inline constexpr int most_ring_slots = 16;
+inline constexpr int most_ring_slots = 4096;
 inline constexpr std::size_t least_chunk_bytes = std::size_t{4} << 10U;
 inline constexpr std::size_t most_chunk_bytes = std::size_t{64} << 20U;
 inline constexpr int most_spin_us = 50;

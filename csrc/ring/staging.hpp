@@ -2,19 +2,18 @@
 
 #include "cuda/host_buffer.hpp"
 #include "ring/cancels.hpp"
+#include "ring/conveyor.hpp"
 #include "ring/crew.hpp"
 #include "ring/settings.hpp"
 #include "ring/staged.hpp"
-#include "ring/station.hpp"
 #include "ring/transfer.hpp"
 
 #include <cstdint>
-#include <vector>
 
 namespace pyxfer {
 
-/// All that moves bytes in a ring, for one transfer at a time: page-locked slots, a station for
-/// each thread, and the threads. The context that it is made with is to be current in its calls.
+/// All that moves bytes in a ring, for one transfer at a time: page-locked slots, what takes turns
+/// in them, and the threads. The context that it is made with is to be current in its calls.
 class staging {
  public:
   staging(int device, CUcontext context, ring_settings const& made);
@@ -29,17 +28,12 @@ class staging {
   void close();
 
  private:
-  [[nodiscard]] bool start(std::atomic<bool> const& stopped);
-  [[nodiscard]] bool move(transfer& shared, int threads);
-  [[nodiscard]] bool finish(staging_request const& request, std::atomic<bool> const& stopped);
+  [[nodiscard]] bool move(transfer& shared);
   void give_up(staging_request const& request, cancels& by, std::uint64_t before) noexcept;
-  [[nodiscard]] staged sum() const;
 
   ring_settings settings_;
-  fill_function fill_;
   host_buffer slots_;
-  std::vector<station> stations_;
-  bool late_{};  ///< copies of a transfer that was given up may still come
+  conveyor conveyor_;
   crew crew_;
 };
 

@@ -31,7 +31,7 @@ TEST(ring_backlog, does_what_it_is_given_in_that_order_in_another_thread) {
 
 TEST(ring_backlog, gives_back_what_came_of_it) {
   backlog made;
-  backlog::task good{[] { return staged{0, 7, 0, 0, 0}; }};
+  backlog::task good{[] { return staged{0, 7, 7, 0, 0, 0}; }};
   backlog::task bad{[]() -> staged { throw std::runtime_error("no"); }};
   auto counted = good.get_future();
   auto thrown = bad.get_future();

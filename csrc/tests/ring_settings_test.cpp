@@ -14,14 +14,13 @@ std::string refusal(ring_settings const& made) {
 }
 
 TEST(ring_settings, say_how_much_memory_they_pin) {
-  EXPECT_EQ(sound.station_bytes(), std::size_t{3} << 20U);
-  EXPECT_EQ(sound.pinned_bytes(), std::size_t{12} << 20U);
+  EXPECT_EQ(sound.pinned_bytes(), std::size_t{3} << 20U);
 }
 
 TEST(ring_settings, are_accepted_up_to_their_bounds) {
   EXPECT_NO_THROW(validate(sound));
   EXPECT_NO_THROW(validate({1, 4096, 2, fill_kind::streaming, 0}));
-  EXPECT_NO_THROW(validate({64, std::size_t{64} << 20U, 16, fill_kind::plain, 50}));
+  EXPECT_NO_THROW(validate({64, std::size_t{64} << 20U, 4096, fill_kind::plain, 50}));
 }
 
 TEST(ring_settings, beyond_their_bounds_are_refused_with_them) {
@@ -32,9 +31,9 @@ TEST(ring_settings, beyond_their_bounds_are_refused_with_them) {
   EXPECT_EQ(refusal(with), "a ring has 1 to 64 threads, and not 65");
   with = sound;
   with.slots = 1;
-  EXPECT_EQ(refusal(with), "a ring has 2 to 16 slots a thread, and not 1");
-  with.slots = 17;
-  EXPECT_EQ(refusal(with), "a ring has 2 to 16 slots a thread, and not 17");
+  EXPECT_EQ(refusal(with), "a ring has 2 to 4096 slots, and not 1");
+  with.slots = 4097;
+  EXPECT_EQ(refusal(with), "a ring has 2 to 4096 slots, and not 4097");
   with = sound;
   with.spin_us = -1;
   EXPECT_EQ(refusal(with), "a ring has 0 to 50 microseconds to spin, and not -1");

@@ -37,9 +37,9 @@ TEST_F(ring_staging, goes_on_after_every_failure) {
 TEST_F(ring_staging, has_ended_what_it_issued_when_it_throws) {
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
-  hostrt::fail("cudaMemcpyAsync", 4, cudaErrorNotSupported);
+  hostrt::fail("cudaMemcpyAsync", 2, cudaErrorNotSupported);
   std::thread releasing{[] {
-    await_calls("cudaMemcpyAsync", 4);
+    await_calls("cudaMemcpyAsync", 2);
     await_calls("cuEventQuery", count_of("cuEventQuery") + 20);
     hostrt::release_stalls();
   }};
@@ -52,8 +52,8 @@ TEST_F(ring_staging, has_ended_what_it_issued_when_it_throws) {
 TEST_F(ring_staging, waits_no_longer_for_that_when_somebody_cancels) {
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
-  hostrt::fail("cudaMemcpyAsync", 4, cudaErrorNotSupported);
-  canceller cancelling{made, 4};
+  hostrt::fail("cudaMemcpyAsync", 2, cudaErrorNotSupported);
+  canceller cancelling{made, 2};
   EXPECT_THROW(upload(made), cuda_error);
   EXPECT_LT(cancelling.join(), soon_s);
   EXPECT_FALSE(take_cleanup_failures().empty());

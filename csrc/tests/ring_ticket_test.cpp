@@ -19,7 +19,7 @@ class ring_ticket : public engine_test {
 
 TEST_F(ring_ticket, is_done_when_its_transfer_is) {
   EXPECT_FALSE(made_.done());
-  transfer_.set_value({0, 5, 0, 0, 0});
+  transfer_.set_value({0, 5, 5, 0, 0, 0});
   EXPECT_TRUE(made_.done());
   EXPECT_EQ(made_.result(0).chunks, 5U);
   EXPECT_EQ(made_.result(0).chunks, 5U);
@@ -29,7 +29,7 @@ TEST_F(ring_ticket, waits_for_its_transfer) {
   for (auto const limit : {60.0, 1e300, std::numeric_limits<double>::infinity()}) {
     std::promise<staged> transfer;
     ticket const waiting{transfer.get_future().share()};
-    std::thread ending{[&] { transfer.set_value({0, 5, 0, 0, 0}); }};
+    std::thread ending{[&] { transfer.set_value({0, 5, 5, 0, 0, 0}); }};
     EXPECT_EQ(waiting.result(limit).chunks, 5U);
     ending.join();
   }

@@ -42,12 +42,12 @@ TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
 
 TEST_F(ring_transfer, knows_where_a_chunk_goes_and_what_it_holds) {
   bytes slot(4096);
-  EXPECT_EQ(made_.device_at({8192, 12288}), 0x10000U + 8192);
-  made_.fill({8192, 12288}, slot.data());
+  EXPECT_EQ(made_.device_at({2, 8192, 12288}), 0x10000U + 8192);
+  made_.fill({2, 8192, 12288}, slot.data());
   auto const expected = source_.contents();
   EXPECT_EQ(std::memcmp(slot.data(), expected.data() + 8192, 4096), 0);
   bytes const other(4096, 0x11);
-  made_.empty({0, 4096}, other.data());
+  made_.empty({0, 0, 4096}, other.data());
   EXPECT_EQ(std::memcmp(source_.memory().data(), other.data(), 4096), 0);
 }
 

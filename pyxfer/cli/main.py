@@ -20,6 +20,7 @@ from .verb_host import show_host
 from .verb_info import info
 from .verb_list import list_all
 from .verb_show import show
+from .verb_tune import tune
 from .verb_watch import watch
 
 
@@ -90,6 +91,7 @@ app.command(
 app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
+app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --json"))(tune)
 app.command(
     # What follows the script's name is the script's.
     context_settings={"allow_interspersed_args": False},

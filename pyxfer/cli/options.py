@@ -17,7 +17,8 @@ Memories = Annotated[
     str, typer.Option("--memory", metavar="LIST", help="Of pageable, pinned, registered, write-combined.")
 ]
 Modes = Annotated[
-    str, typer.Option("--mode", metavar="LIST", help="Of auto, memcpy, async, streams:N, batch; see pyxfer list.")
+    str,
+    typer.Option("--mode", metavar="LIST", help="Of auto, memcpy, async, streams:N, batch, staged; see pyxfer list."),
 ]
 Sizes = Annotated[
     str, typer.Option("--sizes", metavar="SIZES", help="Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")

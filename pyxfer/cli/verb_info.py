@@ -16,6 +16,7 @@ def info(json: opt.Json = False) -> None:
     from pyxfer.machine import devices, environment, link, numa
     from pyxfer.report.machine_page import print_machine
     from pyxfer.report.terminal import Page
+    from pyxfer.staging import tuning
 
     choice = native.choose(0)
     if choice.reason:
@@ -28,8 +29,17 @@ def info(json: opt.Json = False) -> None:
     for device in found:
         with numa.bind(engine, numa.device_node(device)) as placement:
             placements.append(placement)
+    rings = [
+        tuning.state_of(tuning.settings_for(engine, device.index, may_tune=False), device.index) for device in found
+    ]
     if json:
-        whole = {"devices": found, "links": links, "placements": placements, "environment": surroundings}
+        whole = {
+            "devices": found,
+            "links": links,
+            "placements": placements,
+            "rings": rings,
+            "environment": surroundings,
+        }
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
     else:
-        print_machine(found, links, placements, surroundings, Page(sys.stdout))
+        print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))

@@ -24,6 +24,18 @@ def take_cleanup_failures() -> list[str]: ...
 def page_nodes(address: int, nbytes: int) -> dict[int, int]: ...
 def prefer_node(node: int | None) -> None: ...
 def fill(address: int, nbytes: int, seed: int) -> None: ...
+def to_dlpack(
+    address: int,
+    device_type: int,
+    device_index: int,
+    dtype_code: int,
+    dtype_bits: int,
+    shape: Sequence[int],
+    versioned: bool,
+    owner: object,
+) -> object:
+    """A capsule for memory in C order. It keeps `owner` until its consumer is done, or until it is collected."""
+
 def first_unlike(address: int, nbytes: int, seed: int) -> int | None: ...
 def prepare_check(device: int, lane: Lane, slot: int, seed: int, scratch: int) -> None: ...
 def first_wrong(device: int, lane: Lane, slot: int, seed: int, scratch: int, slow_reads: bool) -> int | None: ...
@@ -63,6 +75,18 @@ class HostBuffer:
 @final
 class DeviceBuffer:
     def __init__(self, nbytes: int, device: int = 0) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+@final
+class Registration:
+    """Memory of others, page-locked where it lies until this is closed; it has to stay as long."""
+
+    def __init__(self, address: int, nbytes: int, device: int = 0) -> None: ...
     @property
     def address(self) -> int: ...
     @property
@@ -125,7 +149,7 @@ class Copier:
 
 @final
 class Ring:
-    """Moves pageable memory through page-locked slots that several threads fill, or empty.
+    """Moves pageable memory through page-locked `slots` of `chunk_bytes` that all its threads fill, or empty.
 
     An array is the address of its first item, and its itemsize, shape and strides in bytes; on the device its items lie
     in C order without gaps. `stream` is that of the caller's other work, 0 the legacy default one: the copies wait for
@@ -200,6 +224,10 @@ class Staged:
     def wall_s(self) -> float: ...
     @property
     def chunks(self) -> int: ...
+    @property
+    def copies(self) -> int:
+        """Of the engine, each of one chunk or of several that lie together."""
+
     @property
     def threads(self) -> int: ...
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyxfer.native import _cuda
 
 
@@ -18,6 +20,7 @@ class Engine(Protocol):
     trace_kinds: tuple[str, ...]
     DeviceBuffer: type[_cuda.DeviceBuffer]
     HostBuffer: type[_cuda.HostBuffer]
+    Registration: type[_cuda.Registration]
     Stream: type[_cuda.Stream]
     Bracket: type[_cuda.Bracket]
     Lane: type[_cuda.Lane]
@@ -36,6 +39,17 @@ class Engine(Protocol):
     def page_nodes(self, address: int, nbytes: int) -> dict[int, int]: ...
     def prefer_node(self, node: int | None) -> None: ...
     def fill(self, address: int, nbytes: int, seed: int) -> None: ...
+    def to_dlpack(
+        self,
+        address: int,
+        device_type: int,
+        device_index: int,
+        dtype_code: int,
+        dtype_bits: int,
+        shape: Sequence[int],
+        versioned: bool,
+        owner: object,
+    ) -> object: ...
     def first_unlike(self, address: int, nbytes: int, seed: int) -> int | None: ...
     def prepare_check(self, device: int, lane: _cuda.Lane, slot: int, seed: int, scratch: int) -> None: ...
     def first_wrong(

@@ -68,15 +68,22 @@ class Arena:
 
     def lane(self, direction: Direction, memory: Memory, nbytes: int) -> Lane:
         """The places for copies of one size in one direction."""
-        offset, part_bytes = (
-            (0, self._sent_bytes) if direction == "h2d" else (self._sent_bytes, self._total_bytes - self._sent_bytes)
-        )
-        stride = stride_bytes(nbytes)
-        slots = max(1, part_bytes // stride)
+        slots = max(1, self._part(direction)[1] // stride_bytes(nbytes))
         if nbytes < SMALL_BYTES:
             slots = min(slots, SMALL_SLOTS)
-        host = self._host[memory].address + offset
-        return self._engine.Lane(direction, host, self._held(self._remote).address + offset, nbytes, stride, slots)
+        return self._engine.Lane(
+            direction, *self.place(direction, memory, nbytes, 0), nbytes, stride_bytes(nbytes), slots
+        )
+
+    def place(self, direction: Direction, memory: Memory, nbytes: int, slot: int) -> tuple[int, int]:
+        """Where one place of a lane lies on the host, and where on the device."""
+        offset = self._part(direction)[0] + slot * stride_bytes(nbytes)
+        return self._host[memory].address + offset, self._held(self._remote).address + offset
+
+    def _part(self, direction: Direction) -> tuple[int, int]:
+        """Offset and size of what is sent to the device, or of what comes back."""
+        sent = self._sent_bytes
+        return (0, sent) if direction == "h2d" else (sent, self._total_bytes - sent)
 
     def close(self) -> None:
         """Give everything back; the first error is raised when all has been tried."""

@@ -22,12 +22,14 @@ from pyxfer.model import (
     unknown,
 )
 from pyxfer.model_trace import OF_SIDES
+from pyxfer.raw.staged import StagedCopies
 from pyxfer.raw.subjects import RawSubject
 from pyxfer.raw.ways import Way
 from pyxfer.sampling.subject import Series
 from pyxfer.tracing.findings import Evidence, Expected, Findings
 from pyxfer.units import format_gbps, format_percent
 
+NO_LOCKED = "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
 NO_TRIAL = "the budget was spent before its first trial: give a longer --budget"
 # Where it was not the budget.
 ENDED_EARLY: Mapping[Ending, str] = {
@@ -43,7 +45,7 @@ class Collected:
     way: Way
     nbytes: int
     unavailable: str | None = None
-    subject: RawSubject | None = None
+    subject: RawSubject | StagedCopies | None = None
     series: Series | None = None
     verified: Fact[bool] = field(default_factory=lambda: unknown("the run ended before it was verified"))
     first_s: Fact[float] = field(default_factory=lambda: unknown("the run ended before its first copy"))
@@ -62,8 +64,7 @@ class Collected:
 
     def findings(self, side: Side, median_s: float | None) -> Findings:
         """What its traced trials say of a side."""
-        memory = "pinned" if self.way.page_locked else "pageable"
-        expected = Expected(self.nbytes, memory=memory, verified=self.verified.value is True)
+        expected = Expected(self.nbytes, memory=self.way.met, verified=self.verified.value is True)
         return self.evidence[side].findings(expected, median_s)
 
 
@@ -81,9 +82,9 @@ class Assembler:
 
     def measurements(self, collected: Sequence[Collected]) -> tuple[Measurement, ...]:
         """In the order collected, the sides of a copy both ways one after the other."""
-        ceilings = ceiling_trials(collected)
+        ceilings, locked = ceiling_trials(collected), locked_trials(collected)
         return tuple(
-            self._measurement(each, side, ceilings.get((each.way.direction, side, each.nbytes)))
+            self._measurement(each, side, (locked if each.way.staged else ceilings).get(_place(each, side)))
             for each in collected
             for side in _sides(each.way)
         )
@@ -109,7 +110,7 @@ class Assembler:
             moved_bytes=moved,
             rate=rate,
             peak_share=peak_share(self.link, side, rate),
-            ceiling_share=ceiling_share(valid, ceiling, rate),
+            ceiling_share=self._ceiling_share(found, valid, ceiling, rate),
             verified=found.verified if found.unavailable is None else unknown(found.unavailable),
             first_s=found.first_s if found.unavailable is None else unknown(found.unavailable),
             summary=summary,
@@ -130,6 +131,14 @@ class Assembler:
         if found.verified.value is False:
             return unknown("what arrived was not what was sent, so no bandwidth is given")
         return credible_rate(moved, summary, self.link.most_gbps(side))
+
+    @staticmethod
+    def _ceiling_share(
+        found: Collected, valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]
+    ) -> Fact[Share]:
+        if found.way.staged and ceiling is None and rate.value is not None:
+            return unknown(NO_LOCKED)
+        return ceiling_share(valid, ceiling, rate)
 
     def _remarks(
         self, found: Collected, valid: Sequence[Trial], trials: Sequence[Trial], summary: Summary | None
@@ -193,20 +202,29 @@ def _curve(points: Sequence[Measurement]) -> Curve:
 
 
 def ceiling_trials(collected: Sequence[Collected]) -> Mapping[tuple[str, Side, int], Sequence[Trial]]:
-    """The trials of the best verified route of each direction, side and size."""
+    """The trials of the best verified route of each direction, side and size; staged ones are none of the driver's."""
     best: dict[tuple[str, Side, int], tuple[float, Sequence[Trial]]] = {}
     for found in collected:
-        if found.series is None or found.verified.value is False or found.way.variant != "warm":
+        if found.series is None or found.verified.value is False or found.way.staged or found.way.variant != "warm":
             continue
         for side in found.series.trials:
             times = found.series.valid_times(side)
             if not times:
                 continue
-            place = (found.way.direction, side, found.nbytes)
+            place = _place(found, side)
             median = stats.summarise(times).median_s
             if place not in best or median < best[place][0]:
                 best[place] = (median, found.series.trials[side])
     return {place: trials for place, (_, trials) in best.items()}
+
+
+def locked_trials(collected: Sequence[Collected]) -> Mapping[tuple[str, Side, int], Sequence[Trial]]:
+    """The same of page-locked memory alone: what staged copies are held against, for it is what they go through."""
+    return ceiling_trials([found for found in collected if found.way.page_locked])
+
+
+def _place(found: Collected, side: Side) -> tuple[str, Side, int]:
+    return found.way.direction, side, found.nbytes
 
 
 def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
@@ -250,6 +268,6 @@ def _sides(way: Way) -> tuple[Side, ...]:
 
 
 def _bracket(found: Collected) -> Bracket:
-    if found.way.mode == "memcpy":
+    if found.way.mode == "memcpy" or found.way.staged:
         return "drained"
     return "gated" if found.way.page_locked else "stream"

@@ -1,13 +1,21 @@
-"""What went on around a run and may have lowered its figures."""
+"""What went on around a run, and may have lowered its figures or ended it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from pyxfer.model import Environment, Remark
+from pyxfer.units import format_seconds
 
 # What NVML says of a GPU that nobody uses just then; a run that leaves the GPU to its workers finds it so.
 IDLE = "idle"
+STUCK = Remark(
+    "stuck",
+    "What was under way could not be ended in time, a large allocation or a device that does not answer; its memory is "
+    "left to the end of this process.",
+    "if the device is to blame, look at nvidia-smi and for Xid in dmesg",
+)
 
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
@@ -29,6 +37,15 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
             )
             break
     return remarks
+
+
+def late(prepared_s: float) -> Remark:
+    """Nothing was left to time anything in."""
+    return Remark(
+        "late",
+        f"Preparing alone took {format_seconds(prepared_s)}, which was the whole budget.",
+        f"ask for smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
+    )
 
 
 def _others(pids: Sequence[int]) -> Remark:

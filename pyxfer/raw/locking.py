@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pyxfer import stats
-from pyxfer.model import Fact, LockingCost, Measurement, Memory, unknown
+from pyxfer.model import STAGED, Fact, LockingCost, Measurement, Memory, unknown
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -53,12 +53,14 @@ def locking_cost(
 
 
 def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
-    """At the largest size that was measured from both kinds of memory."""
+    """At the largest size that was measured from both kinds of memory; staged copies use page-locked memory too."""
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())
     if not shared:
-        return unknown("unknown, for h2d was not measured from pageable and from page-locked memory at one size")
+        aside = ", staged copies aside" if any(each.mode == STAGED for each in measurements) else ""
+        both = "from pageable and from page-locked memory at one size"
+        return unknown(f"unknown, for h2d was not measured {both}{aside}")
     nbytes = shared[-1]
     saved_s = slow[nbytes] - quick[nbytes]
     if saved_s <= 0:
@@ -69,7 +71,7 @@ def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[M
 def _seconds_by_size(memory: str, measurements: Sequence[Measurement]) -> dict[int, float]:
     found: dict[int, float] = {}
     for each in measurements:
-        if each.direction == "h2d" and each.memory == memory and each.elapsed_s is not None and each.variant == "warm":
+        if each.direction == "h2d" and each.memory == memory and each.elapsed_s is not None and each.may_be_ceiling:
             found[each.nbytes] = min(each.elapsed_s, found.get(each.nbytes, math.inf))
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ from pyxfer.model import Ending as RunEnding
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
 from pyxfer.raw.assemble import ENDED_EARLY, NO_TRIAL, Assembler, Collected, curves
-from pyxfer.raw.circumstances import circumstances
+from pyxfer.raw.circumstances import STUCK, circumstances, late
 from pyxfer.raw.locking import LOCKED_KINDS, locking_cost, measure_locking
 from pyxfer.raw.preparing import prepare
 from pyxfer.raw.request import DEFAULT_BUDGET_S, DEFAULT_PRECISION, DEFAULT_SIZES, Request, make_request
@@ -51,7 +50,7 @@ from pyxfer.sampling.interruptible import Ending, run_interruptible
 from pyxfer.sampling.progress import OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer.sampling.rounds import Group, Sampler
 from pyxfer.tracing.phase import NOT_COME_TO
-from pyxfer.units import format_seconds, format_size
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from pyxfer.sampling.subject import Subject
@@ -80,6 +79,9 @@ def ceiling(
     save_to: SaveTo | None = None,
 ) -> Run:
     """Measure raw copies and return the run.
+
+    `modes` are of auto, memcpy, async, streams:N, batch and staged, which sends pageable memory through a ring of
+    page-locked slots: several threads fill some while the device empties others.
 
     Ctrl-C ends it within a second with what was measured (`run.ended == "interrupted"`); so does a device that fails
     in the middle (`"failed"`, `run.failure` says why). `save_to` is given the run so far every few seconds. After all
@@ -153,11 +155,14 @@ class Session:
         ended: RunEnding = "complete"
         failure: str | None = None
         try:
+            self._choose_ring()
             how = run_interruptible(self._work, self._workshop.cancel)
             if how is not Ending.DONE:
                 ended = "interrupted"
             if how is Ending.STUCK:
-                self._remarks.append(_STUCK)
+                self._remarks.append(STUCK)
+        except KeyboardInterrupt:
+            ended = "interrupted"
         except (PyxferError, MemoryError) as error:
             if not any(found.series and found.series.trials for found in self._collected):
                 raise
@@ -166,6 +171,12 @@ class Session:
             return self._finish(ended, failure)
         except KeyboardInterrupt:  # it came when all was measured: that is shown and saved all the same
             return self._finish("interrupted", failure)
+
+    def _choose_ring(self) -> None:
+        """In this thread, which Ctrl-C reaches."""
+        if any(found.way.staged and why_not(self._choice.engine, found.way) is None for found in self._collected):
+            self._on_progress(Progress("preparing", 0.0, "choosing the settings of the ring"))
+            self._remarks += [Remark("ring", text) for text in self._workshop.choose_ring()]
 
     def _finish(self, ended: RunEnding, failure: str | None) -> Run:
         run = self._document(ended, failure)
@@ -181,7 +192,7 @@ class Session:
             self._after = read_environment(self._choice.engine, self._device)
         except DeviceTimeoutError:
             self._workshop.abandon()
-            self._remarks.append(_STUCK)
+            self._remarks.append(STUCK)
             raise
         finally:
             self._release()
@@ -200,7 +211,7 @@ class Session:
         self._time_locking()
         self._prepare()
         if self._late():
-            self._remarks.append(_late(time.perf_counter() - self._started))
+            self._remarks.append(late(time.perf_counter() - self._started))
         deadline = self._started + request.budget_s
         groups = [self._group(nbytes) for nbytes in request.sizes]
         sampler = Sampler(
@@ -317,23 +328,8 @@ class Session:
             remarks=(*self._remarks, *circumstances(self._presence.met, self._before, self._after)),
             failure=failure,
             tracing=self._tracing,
+            ring=self._workshop.ring,
         )
-
-
-_STUCK = Remark(
-    "stuck",
-    "What was under way could not be ended in time, a large allocation or a device that does not answer; its memory is "
-    "left to the end of this process.",
-    "if the device is to blame, look at nvidia-smi and for Xid in dmesg",
-)
-
-
-def _late(prepared_s: float) -> Remark:
-    return Remark(
-        "late",
-        f"Preparing alone took {format_seconds(prepared_s)}, which was the whole budget.",
-        f"ask for smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
-    )
 
 
 def _cache_bytes() -> int:

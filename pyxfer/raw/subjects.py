@@ -30,15 +30,13 @@ CALIBRATION_COPIES = 4
 class _RawCopies:
     """What copies of one size have in common, one way or both."""
 
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
         self.way = way
         self.nbytes = nbytes
         self._engine = engine
         self._device = device
         self._arena = arena
-        self._copier = copier
         self._slot = 0
-        self._copies = 1
 
     @property
     def key(self) -> str:
@@ -51,12 +49,43 @@ class _RawCopies:
         return Way(self.way.direction, "pinned", "async").key
 
 
-class OneWay(_RawCopies):
+class OneSide(_RawCopies):
     """Copies of one size in one direction."""
 
-    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, copier, device)
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, device)
+        self.side: Side = "h2d" if way.direction == "h2d" else "d2h"
         self._lane = arena.lane(way.direction, way.memory, nbytes)
+
+    def verify(self, seed: int) -> Fact[bool]:
+        """Send fresh random data over poison and look at what arrived."""
+        return Fact(self._arrives(seed, self._once))
+
+    def _once(self) -> object:
+        """One copy."""
+        raise NotImplementedError
+
+    def _refresh(self) -> None:
+        """Before a trial: its destination as the variant has it."""
+        if self.way.variant == "fresh":
+            self._arena.forget_received(self.way.memory, self._lane, self._slot)
+
+    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
+        scratch = self._arena.scratch_address
+        self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
+        self._slot = 0
+        run()
+        slow = self.way.memory == "write-combined"
+        return self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow) is None
+
+
+class OneWay(OneSide):
+    """Copies that the runtime is asked for."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, device)
+        self._copier = copier
+        self._copies = 1
         self._warmups = 0  # only a window behind a gate has some
 
     @property
@@ -66,43 +95,32 @@ class OneWay(_RawCopies):
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One window, or one copy where a window cannot be queued."""
-        return {_side(self.way): as_trial(self._window(), round_index)}
+        return {self.side: as_trial(self._window(), round_index)}
 
     def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window and what the device recorded of it; with a seed one copy of fresh content, verified."""
-        side = _side(self.way)
         if seed is None:
             seen = watch(taking, lambda: [self._window()])
-            return {side: traced_window(seen, side, self.nbytes, self._warmups)}, True
+            return {self.side: traced_window(seen, self.side, self.nbytes, self._warmups)}, True
         kept: list[Seen] = []
-        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: [self._run(1, 0)])))
-        return {side: traced_window(kept[0], side, self.nbytes, 0)}, right
+        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: [self._once()])))
+        return {self.side: traced_window(kept[0], self.side, self.nbytes, 0)}, right
 
     def _window(self) -> Sample:
-        if self.way.variant == "fresh":
-            self._arena.forget_received(self.way.memory, self._lane, self._slot)
+        self._refresh()
         return self._run(self._copies, self._warmups)
 
     def calibrate(self) -> float:
         """Choose the window; returns the seconds that the very first copy took."""
-        first = self._run(1, 0)
+        first = self._once()
         if self.gated:
             once = self._run(CALIBRATION_COPIES, 1).elapsed_s
             self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
             self._warmups = max(1, min(MOST_WARMUPS, self._copies // 4))
         return first.elapsed_s
 
-    def verify(self, seed: int) -> Fact[bool]:
-        """Send fresh random data over poison and look at what arrived."""
-        return Fact(self._arrives(seed, lambda: self._run(1, 0)))
-
-    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
-        scratch = self._arena.scratch_address
-        self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
-        self._slot = 0
-        run()
-        slow = self.way.memory == "write-combined"
-        return self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow) is None
+    def _once(self) -> Sample:
+        return self._run(1, 0)
 
     def _run(self, copies: int, warmups: int) -> Sample:
         slot = self._slot
@@ -119,7 +137,9 @@ class BothWays(_RawCopies):
     """Copies of one size in both directions at once."""
 
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
-        super().__init__(engine, way, nbytes, arena, copier, device)
+        super().__init__(engine, way, nbytes, arena, device)
+        self._copier = copier
+        self._copies = 1
         self._lanes = (arena.lane("h2d", way.memory, nbytes), arena.lane("d2h", way.memory, nbytes))
         self._warmups = 1
         self._tails = (1, 1)
@@ -236,7 +256,3 @@ def _together(h2d: Trial, d2h: Trial) -> Trial:
     seconds = h2d.elapsed_s + d2h.elapsed_s
     elapsed = 2 * h2d.elapsed_s * d2h.elapsed_s / seconds if seconds > 0 else 0.0
     return Trial(h2d.round, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid)
-
-
-def _side(way: Way) -> Side:
-    return "h2d" if way.direction == "h2d" else "d2h"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyxfer import stats
 from pyxfer.model import Fact, Side, Tracing, Trial
-from pyxfer.raw.assemble import Collected, ceiling_trials
+from pyxfer.raw.assemble import Collected, ceiling_trials, locked_trials
 from pyxfer.sampling.rounds import After
 from pyxfer.tracing import phase
 from pyxfer.tracing.phase import Candidate
@@ -60,9 +60,9 @@ def trace_ways(
     on_start: Callable[[Fact[Tracing]], None],
 ) -> None:
     """The traced trials of a ceiling run."""
-    ceilings = ceiling_trials(collected)
+    ceilings, locked = ceiling_trials(collected), locked_trials(collected)
     candidates = [
-        way_candidate(found, ceilings, request.seed + number, request.explained)
+        way_candidate(found, locked if found.way.staged else ceilings, request.seed + number, request.explained)
         for number, found in enumerate(collected)
     ]
     if not request.trace:

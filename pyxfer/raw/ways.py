@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from pyxfer.errors import UsageError
-from pyxfer.model import Direction, Memory, Variant
+from pyxfer.model import STAGED, Direction, Memory, Variant
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -18,7 +18,7 @@ DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 AUTO = "auto"
 MOST_STREAMS = 16
-SHOWN_MODES = ("memcpy", "async", "streams:2", "streams:4", "batch")
+SHOWN_MODES = ("memcpy", "async", "streams:2", "streams:4", "batch", STAGED)
 # The driver's cuMemcpyBatchAsync came with CUDA 12.8.
 BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
 
@@ -54,6 +54,16 @@ class Way:
         """Whether the copy engine reads the memory itself; only then can a window be queued behind a gate."""
         return self.memory != "pageable"
 
+    @property
+    def staged(self) -> bool:
+        """Whether it goes through a ring, which is pyxfer's and not the driver's."""
+        return self.mode == STAGED
+
+    @property
+    def met(self) -> Memory:
+        """The memory that the copy engine has to meet: of a staged copy the ring's slots."""
+        return "pinned" if self.page_locked or self.staged else "pageable"
+
 
 @dataclass(frozen=True)
 class RouteStatus:
@@ -72,16 +82,26 @@ def plan_ways(
 ) -> tuple[Way, ...]:
     """Every combination that was asked for, `auto` resolved, fresh variants behind the warm ones.
 
+    Only pageable memory is staged. Other memory that is asked for beside it has the other modes, or `auto` where there
+    is none: a staged copy is held against it.
+
     Raises:
-        UsageError: a word that is not known, or a fresh variant where there is none.
+        UsageError: a word that is not known, staged copies of page-locked memory alone, or a fresh variant where there
+            is none.
 
     """
+    asked = _some(modes, "mode")
     ways = [
         Way(known_word(direction, DIRECTIONS, "direction"), known_word(memory, MEMORIES, "memory"), mode)
         for direction in _some(directions, "direction")
         for memory in _some(memories, "memory")
-        for mode in _modes_for(direction, memory, _some(modes, "mode"))
+        for mode in _modes_for(direction, memory, asked)
     ]
+    if STAGED in asked and not any(way.staged for way in ways):
+        raise UsageError(
+            f"--mode {STAGED} sends pageable memory through page-locked memory of its own, and what was asked for is "
+            f"page-locked already: add --memory pageable."
+        )
     if not fresh:
         return tuple(dict.fromkeys(ways))
     fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if _can_be_fresh(way)]
@@ -97,6 +117,8 @@ def why_not(engine: Engine, way: Way) -> str | None:
     """Why this way cannot be had here; None where it can."""
     if way.direction == "both" and way.mode == "memcpy":
         return "cudaMemcpy uses one stream, so two directions would take turns: use --mode async"
+    if way.direction == "both" and way.staged:
+        return "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
     if way.direction == "both" and way.mode != "async":
         return "both directions already use a stream each: use --mode async"
     if way.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
@@ -106,7 +128,7 @@ def why_not(engine: Engine, way: Way) -> str | None:
 
 def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
     """Every raw route, and for each what it can do here or why it cannot."""
-    return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in SHOWN_MODES)
+    return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in _applicable(memory, SHOWN_MODES))
 
 
 def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
@@ -117,7 +139,13 @@ def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
 
 
 def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
-    return [_automatic(direction, memory) if mode == AUTO else _checked_mode(mode) for mode in modes]
+    fitting = _applicable(memory, [_checked_mode(mode) for mode in modes]) or [AUTO]
+    return [_automatic(direction, memory) if mode == AUTO else mode for mode in fitting]
+
+
+def _applicable(memory: str, modes: Sequence[str]) -> list[str]:
+    """Those that copy this kind of memory."""
+    return [mode for mode in modes if memory == "pageable" or mode != STAGED]
 
 
 def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
@@ -129,10 +157,11 @@ def _checked_mode(mode: str) -> str:
     name, _, count = mode.partition(":")
     if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MOST_STREAMS:
         return f"streams:{int(count)}"
-    if mode in {"memcpy", "async", "batch"}:
+    if mode in {AUTO, "memcpy", "async", "batch", STAGED}:
         return mode
     raise UsageError(
-        f"Unknown mode {mode!r}. Known are auto, memcpy, async, batch, and streams:N with N from 2 to {MOST_STREAMS}."
+        f"Unknown mode {mode!r}. Known are auto, memcpy, async, batch, staged, and streams:N with N from 2 to "
+        f"{MOST_STREAMS}."
     )
 
 

@@ -26,6 +26,7 @@ _WORDS: dict[model.PartName, str] = {
 }
 _STAGING = "staging of pageable memory"
 _SLOWER = "copying slower than the ceiling"
+_RING = "staging through the ring's slots"
 # Within this much of the median a traced trial is like those that were only timed.
 _ALIKE = 0.03
 _TIMES_FROM, _WHOLE_FROM = 2, 10
@@ -130,4 +131,6 @@ def _holds_a_copy(explained: Explained, copy_s: float) -> bool:
 def _words(row: model.Measurement, name: model.PartName) -> str:
     if name != "staging":
         return _WORDS[name]
+    if row.mode == model.STAGED:
+        return _RING
     return _STAGING if row.dma.value is not None and "pageable" in row.dma.value.source else _SLOWER

@@ -158,6 +158,8 @@ def _device(row: model.Measurement, elapsed_s: float) -> str:
     if breakdown is None or breakdown.elapsed_s <= 0:
         return _beyond_events(row, elapsed_s)
     busy = [(words, sum(map(breakdown.seconds, names)) / breakdown.elapsed_s) for words, names in _BUSY]
+    if row.mode == model.STAGED:  # while slots are filled or emptied the device may have nothing to do
+        busy[0] = (busy[0][0], min(1.0, (row.dma_s or 0.0) / breakdown.elapsed_s))
     doing = [(words, share) for words, share in busy if share > 0]
     if not doing:
         return _beyond_events(row, elapsed_s)

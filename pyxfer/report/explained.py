@@ -61,7 +61,7 @@ def find_explained(run: model.Run) -> Explained | None:
         return None
     row = rows[0]
     alike = [m for m in run.measurements if (m.direction, m.nbytes) == (row.direction, row.nbytes) and m is not row]
-    raw = [m for m in (*alike, row) if m.nature is None and m.gbps is not None and m.variant == "warm"]
+    raw = [m for m in (*alike, row) if m.may_be_ceiling and m.gbps is not None]
     return Explained(run, row, max(raw, key=lambda m: m.gbps or 0.0, default=None), tuple(alike))
 
 

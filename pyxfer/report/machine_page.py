@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyxfer import model, units
+from pyxfer.model_tuning import RingState
 
+from .ring_page import ring_lines
 from .run_sections import peak_lines
 from .terminal import Page
 from .text import clean, device_text, fact_text, link_state_text, link_text, memory_text, remark_text, yes_no
@@ -17,17 +19,20 @@ def print_machine(
     devices: Sequence[model.Device],
     links: Sequence[model.Link],
     placements: Sequence[model.Placement],
+    rings: Sequence[RingState],
     environment: model.Environment,
     page: Page,
 ) -> None:
-    """Each device with its link and its place, then what they share."""
-    for device, link, placement in zip(devices, links, placements, strict=True):
+    """Each device with its link, its place and its ring, then what they share."""
+    for device, link, placement, ring in zip(devices, links, placements, rings, strict=True):
         page.line(device_text(device), style="bold")
         page.hanging(_indented(_device_lines(device)))
         page.heading(f"Link: {link_text(link)}")
         page.hanging(_indented(_link_lines(link, device)))
         page.heading("Placement")
         page.hanging(_indented(_placement_lines(placement)))
+        page.heading("Ring for staging pageable memory")
+        page.hanging(_indented(ring_lines(ring)))
         page.line()
     page.line("Environment", style="bold")
     page.hanging(_indented(_environment_lines(environment)))

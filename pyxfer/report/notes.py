@@ -63,9 +63,10 @@ def label(measurement: model.Measurement, run: model.Run) -> str:
 
 
 def label_words(measurement: model.Measurement, run: model.Run) -> tuple[str, ...]:
-    """The memory, then mode and variant where the run holds several."""
+    """The memory, then mode and variant where the run holds several; that it is staged always."""
     words = [clean(measurement.memory, longest=40)]
-    if len({other.mode for other in run.measurements if _alike(other, measurement)}) > 1:
+    modes = {other.mode for other in run.measurements if _alike(other, measurement)}
+    if len(modes) > 1 or model.STAGED in modes:
         words.append(clean(measurement.mode, longest=40))
     if measurement.variant == "fresh":
         words.append("fresh")

@@ -41,6 +41,7 @@ def print_run(run: model.Run, page: Page, sort: str | None = None) -> None:
     _print_fits(run, page)
     for name, lines in (
         ("Page-locking", [] if explaining else sections.locking_lines(run)),
+        ("Ring", sections.ring_lines(run)),
         ("Workers", worker_lines(run)),
         ("Peaks", sections.peak_lines(run.link)),
         ("Checks", [("contents", sections.verified_text(run)), *sections.invalid_lines(run)]),

@@ -84,6 +84,21 @@ def locking_lines(run: model.Run) -> list[tuple[str, str]]:
     return [(cost.memory, _locking_text(cost)) for cost in run.locking]
 
 
+def ring_lines(run: model.Run) -> list[tuple[str, str]]:
+    """What staged copies went through, and where its settings come from; or why there was none."""
+    if not any(measurement.mode == model.STAGED for measurement in run.measurements):
+        return []
+    ring = run.ring.value
+    if ring is None:
+        return [("none", clean(run.ring.reason or "no reason given"))]
+    threads = f"{ring.threads} thread{'' if ring.threads == 1 else 's'}"
+    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    return [
+        ("made of", f"{threads}, {slots}, {units.format_size(ring.pinned_bytes)} page-locked; {_fill_text(ring)}"),
+        ("settings", f"{clean(ring.reason)}; made in {units.format_seconds(ring.made_s)}"),
+    ]
+
+
 def peak_lines(link: model.Link) -> list[tuple[str, str]]:
     """What the link could do on paper, and from what that is computed; or why there is no peak."""
     if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
@@ -140,6 +155,12 @@ def _locking_text(cost: model.LockingCost) -> str:
     count = cost.pays_after_transfers.value
     transfers = f"{cost.pays_direction} transfer{'' if count == 1 else 's'}"
     return f"{each}; pays after {count} {transfers} of that size"
+
+
+def _fill_text(ring: model.Ring) -> str:
+    """How its threads copy; the kernel's name where that says more."""
+    kernel = "" if ring.kernel == ring.fill else f" ({clean(ring.kernel)})"
+    return f"{clean(ring.fill)} stores{kernel}"
 
 
 def _peak_state(link: model.Link) -> str:

@@ -20,7 +20,7 @@ _OTHERS = {2: "GPU", 10: "ROCm GPU", 13: "managed memory of GPU"}
 # A capsule of version 0 cannot say that its array must not be written to; those of these libraries must not.
 _IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
 # TensorFlow ends the process when it is asked for a capsule of these.
-_NO_NUMBERS = {"string", "resource", "variant"}
+NO_NUMBERS = {"string", "resource", "variant"}
 
 
 class _Device(ctypes.Structure):
@@ -69,6 +69,7 @@ class Exported(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     readonly: bool
+    device: tuple[int, int]
     capsule: Any
 
 
@@ -82,11 +83,22 @@ def export(x: Any) -> Exported:
     kind = type(x)
     if hasattr(kind, "__dlpack_device__"):
         _require_host(kind, *_asked(x, x.__dlpack_device__))
-    if getattr(getattr(x, "dtype", None), "name", None) in _NO_NUMBERS:
+    if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
         raise UsageError(f"this {called(kind)} of {x.dtype.name} holds no numbers: leave it on the host")
-    capsule = _capsule(x)
+    exported = described(x, _capsule(x))
+    _require_host(kind, *exported.device)
+    return exported
+
+
+def described(x: Any, capsule: Any) -> Exported:
+    """What a capsule of `x` says, wherever its memory is.
+
+    Raises:
+        UsageError: it is none that is known.
+
+    """
+    kind = type(x)
     tensor, flags = _opened(kind, capsule)
-    _require_host(kind, tensor.device.kind, tensor.device.index)
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
     return Exported(
         address=(tensor.data or 0) + tensor.byte_offset,
@@ -94,6 +106,7 @@ def export(x: Any) -> Exported:
         shape=shape,
         strides=tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _without_gaps(shape),
         readonly=bool(flags & _READ_ONLY) or kind.__module__.partition(".")[0] in _IMMUTABLE,
+        device=(tensor.device.kind, tensor.device.index),
         capsule=capsule,
     )
 

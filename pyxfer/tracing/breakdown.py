@@ -89,8 +89,8 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
         (_CROSSING, crossing),
         ("kernels", kernels),
         ("other copies", others),
+        ("staging", _staged(trial, copies, (begin, issued, first), (last, returned))),
         ("preparing", _stretch(begin, issued)),
-        ("staging", _staged(trial, copies, (issued, first), (last, returned))),
         ("waiting", _stretch(issued, first)),
         ("gaps", _stretch(first, last)),
         ("returning", _stretch(last, returned)),
@@ -99,16 +99,24 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     return {name: ns for name, ns in partition(begin, end, claims).items() if name}
 
 
-def _staged(trial: Traced, copies: NDArray[Any], before: tuple[int, int], after: tuple[int, int]) -> NDArray[np.int64]:
-    """Where the driver itself copies to or from its own buffer, in a call for pageable memory.
+def _staged(
+    trial: Traced, copies: NDArray[Any], before: tuple[int, int, int], after: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Where bytes are copied on the host for want of page-locked memory, and none of the trial's cross the link.
 
-    Before the first copy to the device, and after the last one to the host; what lies between two copies of one call
-    is in their records.
+    By threads of a ring that is before the first copy to the device is asked for, after the last one to the host, and
+    between two: a slot is filled or emptied. By the driver, in a call for pageable memory, it is before the first copy
+    to the device and after the last one to the host; what lies between two copies of one call is in their records.
     """
+    begin, issued, first = before
     if not len(copies):
         return nothing()
-    if trial.way is CopyWay.H2D and copies["source"][0] == MemoryKind.PAGEABLE:
-        return _stretch(before[0], min(before[1], answered_ns(trial.capture, copies[0])))
+    to_device = trial.way is CopyWay.H2D
+    if trial.staged:
+        ends = _stretch(begin, issued) if to_device else _stretch(*after)
+        return union(ends, _stretch(first, after[0]))
+    if to_device and copies["source"][0] == MemoryKind.PAGEABLE:
+        return _stretch(issued, min(first, answered_ns(trial.capture, copies[0])))
     if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:
         return _stretch(after[0], min(after[1], answered_ns(trial.capture, copies[-1])))
     return nothing()

@@ -37,7 +37,8 @@ class Traced:
     """A trial of `copies` transfers; its times are those of all of them together.
 
     `begin_ns` and `returned_ns` are on the clock of the records, which is `time.perf_counter_ns`. `way` is None where
-    nothing of it crosses the link.
+    nothing of it crosses the link. `staged`: threads fill or empty page-locked slots for it, so the time in which no
+    slot is ready for the device is theirs.
     """
 
     way: CopyWay | None
@@ -49,6 +50,7 @@ class Traced:
     copies: int
     usage: Usage
     capture: Capture
+    staged: bool = False
 
     @property
     def end_ns(self) -> int:

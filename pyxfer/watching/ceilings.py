@@ -121,7 +121,7 @@ def _curves(run: Run) -> dict[tuple[Direction, Memory], Points]:
     best: dict[tuple[Direction, Memory], dict[int, float]] = {}
     for row in run.measurements:
         seconds = row.elapsed_s
-        one_way = row.direction in ("h2d", "d2h") and row.nature is None and row.variant == "warm"
+        one_way = row.direction in ("h2d", "d2h") and row.may_be_ceiling
         if one_way and row.rate.value is not None and seconds is not None and seconds > 0:
             sizes = best.setdefault((row.direction, row.memory), {})  # type: ignore[arg-type]  # a raw row's memory
             sizes[row.nbytes] = min(seconds, sizes.get(row.nbytes, math.inf))

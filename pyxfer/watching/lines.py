@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 EVERY_S = 0.005
 # Of the time, by the processor's clock; waking up is in it, and costs more than the look does.
-MOST_SHARE = 0.005
+MOST_SHARE = 0.003
 SLOWEST_S = 0.25
 # When there are so many, every other one is given up and looks become half as frequent: memory has its bound, and the
 # whole window is covered evenly.

@@ -11,6 +11,7 @@ import msgspec
 
 from pyxfer.errors import (
     CancelledError,
+    CudaError,
     CudaUnavailableError,
     DeviceLostError,
     DeviceTimeoutError,
@@ -282,8 +283,11 @@ class Bench:
             subject.close()
         self._subjects.clear()
         faults = self._shop.close()
-        if self._arena is not None:
-            self._arena.close()
+        try:
+            if self._arena is not None:
+                self._arena.close()
+        except (CudaError, DeviceTimeoutError) as error:
+            faults.append(str(error))
         self.remarks += [Remark("cleanup", f"Something could not be released: {fault}") for fault in faults]
 
 

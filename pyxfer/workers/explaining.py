@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pyxfer import raw
 from pyxfer.errors import UsageError
-from pyxfer.model import Direction, Run, Runtime, Workload
+from pyxfer.model import STAGED, Direction, Run, Runtime, Workload
 from pyxfer.raw.request import DEFAULT_PRECISION, checked_sizes
 from pyxfer.raw.request import make_request as make_raw_request
 from pyxfer.raw.session import run_ways
@@ -63,7 +63,7 @@ def explain(
                 device,
                 (known_word("h2d" if direction is None else direction, DIRECTIONS[:2], "direction"),),
                 tuple(dict.fromkeys((found.memory, *_RAW_MEMORIES))),
-                tuple(dict.fromkeys((found.mode, *_RAW_MODES))),
+                _modes_beside(found),
                 (nbytes,),
                 fresh=False,
                 precision=precision,
@@ -81,6 +81,12 @@ def explain(
     choice = checked_choice(device, require_gpu=require_gpu)
     request = _request(framework, own, nbytes, device, choice.runtime, precision, budget_s, seed)
     return run_workers(choice, request, patience_s, on_progress, save_to)
+
+
+def _modes_beside(route: RouteStatus) -> tuple[str, ...]:
+    """Pageable memory may be staged; what is page-locked already gains nothing by that."""
+    staged = (STAGED,) if route.memory == "pageable" else ()
+    return tuple(dict.fromkeys((route.mode, *_RAW_MODES, *staged)))
 
 
 def _request(

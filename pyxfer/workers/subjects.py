@@ -130,6 +130,7 @@ class RouteSubject:
             copies=trial.copies,
             usage=usage,
             capture=capture,
+            staged=self.route.staged,
         )
 
     def _once(self, round_index: int, calls: int = 1) -> tuple[Trial, Usage]:

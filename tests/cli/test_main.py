@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pyxfer.cli.main import app
 
-VERBS = ("ceiling", "info", "list", "show")
+VERBS = ("ceiling", "info", "list", "show", "tune")
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -32,6 +32,15 @@ def test_the_table_holds_what_the_link_does() -> None:
     assert pinned == pytest.approx(2.0, rel=0.1)
 
 
+def test_staged_copies_are_shown_beside_page_locked_ones_with_their_ring() -> None:
+    result = pyxfer("ceiling", *QUICK, "--mode", "auto,staged", PYXFER_HOSTRT=LINK, PYXFER_RING="threads=2,slots=3")
+    assert result.returncode == 0, result.stderr
+    heading = [line.split() for line in result.stdout.splitlines() if "memcpy" in line]
+    assert heading[0][-3:] == ["memcpy", "staged", "pinned"]
+    assert "2 threads, 3 slots of " in result.stdout
+    assert "given by PYXFER_RING=threads=2,slots=3" in result.stdout
+
+
 def test_progress_and_why_there_is_no_gpu_go_to_stderr() -> None:
     result = pyxfer("ceiling", *QUICK[2:], CUDA_VISIBLE_DEVICES="")
     assert "No usable GPU" in result.stderr.splitlines()[0]
@@ -90,7 +99,8 @@ def test_a_file_without_leave_to_write_is_refused(tmp_path: Path) -> None:
         (("--direction", "sideways"), "Known are h2d, d2h, both"),
         (("--direction", "h2d,"), "holds an empty item"),
         (("--memory", "cardboard"), "Known are pageable, pinned"),
-        (("--mode", "teleport"), "Known are auto, memcpy, async, batch"),
+        (("--mode", "teleport"), "Known are auto, memcpy, async, batch, staged"),
+        (("--mode", "staged", "--memory", "pinned"), "is page-locked already: add --memory pageable"),
         (("--precision", "0"), "is not above zero"),
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "0s"), "is not above zero"),

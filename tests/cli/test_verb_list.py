@@ -15,6 +15,12 @@ def test_devices_routes_and_modes_are_listed() -> None:
     assert line_with(result.stdout, "  memcpy ").endswith("available")
 
 
+def test_staged_copies_are_listed_for_pageable_memory_alone() -> None:
+    text = pyxfer("list", CUDA_VISIBLE_DEVICES="").stdout
+    assert line_with(text, "  raw.pageable-staged ").endswith("h2d, d2h: available")
+    assert "pinned-staged" not in text
+
+
 def test_what_is_not_available_says_why() -> None:
     line = line_with(pyxfer("list", CUDA_VISIBLE_DEVICES="").stdout, "  raw.pinned-batch ")
     assert "available" in line

@@ -38,7 +38,7 @@ def memory(module_engine: Engine) -> Iterator[DeviceBuffer]:
         yield made
 
 
-@pytest.fixture(scope="module", params=["plain", "streaming"])
+@pytest.fixture(scope="module", params=["plain", "streaming", "demoting"])
 def ring(module_engine: Engine, request: pytest.FixtureRequest) -> Iterator[Ring]:
     with closing(module_engine.Ring(0, 3, CHUNK, 2, request.param, 20)) as made:
         yield made
@@ -255,7 +255,7 @@ def test_a_ring_tells_its_settings(engine: Engine) -> None:
         assert (ring.device, ring.threads, ring.chunk_bytes, ring.slots, ring.spin_us) == (0, 3, 8192, 4, 7)
         assert ring.fill == "streaming"
         assert ring.fill_kernel in {"plain", "sse2", "avx2", "avx512"}
-        assert ring.pinned_bytes == 3 * 8192 * 4
+        assert ring.pinned_bytes == 8192 * 4
         assert ring.pinned_bytes in [nbytes for kind, _, nbytes in testing.allocated() if kind == "pinned"]
 
 
@@ -265,8 +265,8 @@ def test_a_ring_tells_its_settings(engine: Engine) -> None:
         ((0, CHUNK, 2, "plain", 0), "a ring has 1 to 64 threads, and not 0"),
         ((2, -1, 2, "plain", 0), "a power of two, and not of -1"),
         ((2, 5000, 2, "plain", 0), "a power of two, and not of 5000"),
-        ((2, CHUNK, 1, "plain", 0), "a ring has 2 to 16 slots a thread, and not 1"),
-        ((2, CHUNK, 2, "fast", 0), 'unknown fill "fast"; known are plain and streaming'),
+        ((2, CHUNK, 1, "plain", 0), "a ring has 2 to 4096 slots, and not 1"),
+        ((2, CHUNK, 2, "fast", 0), 'unknown fill "fast"; known are plain, streaming and demoting'),
         ((2, CHUNK, 2, "plain", 99), "a ring has 0 to 50 microseconds to spin, and not 99"),
     ],
 )

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec import structs
 from samples import make_link, make_measurement, make_missing
 from sampling.fakes import Clock, Timed
+from tracing.captures import copy, traced
 
 from pyxfer import stats
 from pyxfer.model import Fact, Link, Measurement, Side, Trial, unknown
 from pyxfer.raw.assemble import NO_TRIAL, Assembler, Collected, ceiling_share, credible_rate, curves
 from pyxfer.raw.ways import Way
 from pyxfer.sampling.subject import Series
+from pyxfer.tracing.records import MemoryKind
 
 MIB = 1024**2
 PINNED = Way("h2d", "pinned", "async")
 PAGEABLE = Way("h2d", "pageable", "memcpy")
+STAGED = Way("h2d", "pageable", "staged")
 BOTH = Way("both", "pinned", "async")
 # 16 MiB in 400 us: 41.9 GB/s, below the 58.45 of the link.
 SECONDS = [400e-6] * 10
@@ -60,6 +64,7 @@ def test_a_measurement_says_what_was_measured_and_how() -> None:
         (Way("h2d", "pageable", "async"), "stream"),
         (BOTH, "gated"),
         (Way("both", "pageable", "async"), "stream"),
+        (Way("d2h", "pageable", "staged"), "drained"),
     ],
 )
 def test_a_measurement_says_which_bracket_it_had(way: Way, bracket: str) -> None:
@@ -137,6 +142,45 @@ def test_what_was_not_verified_is_no_ceiling_and_has_no_bandwidth() -> None:
     pinned, pageable = assembled(wrong, collected(PAGEABLE))
     assert pinned.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
     assert pageable.of_ceiling == 1.0
+
+
+def test_a_staged_copy_is_no_ceiling_also_where_it_is_the_fastest() -> None:
+    staged, pageable, pinned = assembled(
+        collected(STAGED, [320e-6] * 10), collected(PAGEABLE, [800e-6] * 10), collected(PINNED)
+    )
+    assert (staged.of_ceiling, pageable.of_ceiling, pinned.of_ceiling) == (1.25, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("memory", ["pinned", "registered", "write-combined"])
+def test_a_staged_copy_is_held_against_page_locked_memory_of_any_kind(memory: Any) -> None:
+    staged, _, _ = assembled(
+        collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [300e-6] * 10), collected(Way("h2d", memory, "async"))
+    )
+    assert staged.of_ceiling == pytest.approx(0.8)
+
+
+def test_a_staged_copy_without_page_locked_memory_beside_it_has_a_rate_and_says_what_to_add() -> None:
+    staged, pageable = assembled(collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [800e-6] * 10))
+    assert staged.gbps is not None
+    assert staged.ceiling_share.reason == (
+        "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
+    )
+    assert pageable.of_ceiling == 1.0
+
+
+def test_a_staged_copy_without_a_rate_says_why_and_not_what_to_add() -> None:
+    (staged,) = assembled(Collected(STAGED, 16 * MIB, unavailable="out of page-locked memory"))
+    assert staged.ceiling_share.reason == "out of page-locked memory"
+
+
+@pytest.mark.parametrize(("met", "codes"), [(MemoryKind.PINNED, []), (MemoryKind.PAGEABLE, ["wrong-memory"])])
+def test_a_staged_copy_of_which_the_device_met_the_pageable_memory_itself_is_marked(
+    met: MemoryKind, codes: list[str]
+) -> None:
+    found = collected(STAGED)
+    found.evidence["h2d"].add(traced(copy(10, 390, 16 * MIB, memory=met), elapsed_us=400), 400e-6, 16 * MIB)
+    (staged,) = assembled(found)
+    assert [remark.code for remark in staged.remarks] == codes
 
 
 def test_a_fresh_variant_is_no_ceiling() -> None:

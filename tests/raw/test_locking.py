@@ -98,12 +98,21 @@ def test_registered_memory_that_was_not_measured_itself_is_as_fast_as_pinned() -
         [h2d("pageable", 2e-3), h2d("pinned", 1e-3, variant="fresh")],
         [h2d("pageable", 2e-3), h2d("pinned", 1e-3, direction="d2h", side="d2h")],
         [h2d("pageable", 2e-3), make_missing()],
+        [h2d("pageable", 2e-3, mode="staged"), h2d("pinned", 1e-3)],
     ],
 )
 def test_without_both_at_one_size_there_is_the_reason(measurements: list[Measurement]) -> None:
     pays = locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers
     assert pays.reason is not None
     assert "h2d was not measured from pageable and from page-locked memory at one size" in pays.reason
+
+
+def test_staged_copies_are_no_transfers_without_page_locked_memory() -> None:
+    measured = [h2d("pageable", 3e-3), h2d("pageable", 1.1e-3, mode="staged"), h2d("pinned", 1e-3)]
+    with_staged, without = (
+        locking_cost("pinned", 16 * MIB, [0.01] * 6, rows).pays_after_transfers for rows in (measured, measured[::2])
+    )
+    assert with_staged.value == without.value == 5
 
 
 def test_where_pageable_memory_is_as_fast_it_never_pays() -> None:

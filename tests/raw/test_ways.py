@@ -65,7 +65,10 @@ def test_a_way_knows_how_many_streams_it_keeps_busy(way: Way, streams: int) -> N
             (["h2d"], ["cardboard"], ["auto"]),
             "Unknown memory 'cardboard'. Known are pageable, pinned, registered, write-",
         ),
-        ((["h2d"], ["pinned"], ["teleport"]), "Unknown mode 'teleport'. Known are auto, memcpy, async, batch, and str"),
+        (
+            (["h2d"], ["pinned"], ["teleport"]),
+            "Unknown mode 'teleport'. Known are auto, memcpy, async, batch, staged, and streams:N with N from 2 to 16.",
+        ),
         ((["h2d"], ["pinned"], ["streams:1"]), "Unknown mode 'streams:1'"),
         ((["h2d"], ["pinned"], [f"streams:{MOST_STREAMS + 1}"]), "streams:N with N from 2 to 16"),
         ((["h2d"], ["pinned"], ["streams:"]), "Unknown mode 'streams:'"),
@@ -96,9 +99,45 @@ def test_fresh_where_nothing_has_a_first_touch_is_refused_with_what_has() -> Non
         plan_ways(["h2d", "both"], ["pinned"], ["auto"], fresh=True)
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+def staged(direction: str, *memories: str, modes: tuple[str, ...] = ("staged",), fresh: bool = False) -> list[str]:
+    return [f"{way.route} {way.variant}" for way in plan_ways([direction], memories, modes, fresh=fresh)]
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h", "both"])
+@pytest.mark.parametrize("memories", [("pinned",), ("registered", "write-combined")])
+def test_what_is_page_locked_already_is_not_staged(direction: str, memories: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="is page-locked already: add --memory pageable"):
+        staged(direction, *memories)
+
+
+def test_beside_staged_copies_other_memory_is_copied_as_it_would_be_without_them() -> None:
+    assert staged("h2d", "pageable", "pinned") == ["raw.pageable-staged warm", "raw.pinned-async warm"]
+    assert staged("h2d", "pinned", "pageable", modes=("staged", "batch", "auto")) == [
+        "raw.pinned-batch warm",
+        "raw.pinned-async warm",
+        "raw.pageable-staged warm",
+        "raw.pageable-batch warm",
+        "raw.pageable-memcpy warm",
+    ]
+
+
+def test_nothing_is_staged_that_was_not_asked_to_be() -> None:
+    assert not any(way.staged for way in plan_ways(DIRECTIONS, MEMORIES, ["auto", *MODES], fresh=True))
+
+
+def test_a_staged_copy_from_the_device_has_a_fresh_variant() -> None:
+    assert staged("d2h", "pageable", fresh=True) == ["raw.pageable-staged warm", "raw.pageable-staged fresh"]
+
+
+def test_of_a_staged_copy_the_engine_meets_the_slots() -> None:
+    assert Way("h2d", "pageable", "staged").met == "pinned"
+    assert not Way("h2d", "pageable", "staged").page_locked
+    assert Way("h2d", "pageable", "memcpy").met == "pageable"
+    assert Way("h2d", "registered", "async").met == "pinned"
+
+
+@pytest.mark.parametrize(("memory", "mode"), [*product(MEMORIES, SHOWN_MODES[:-1]), ("pageable", "staged")])
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-@pytest.mark.parametrize("mode", SHOWN_MODES)
 def test_one_way_everything_is_to_be_had(engine: Engine, direction: str, memory: str, mode: str) -> None:
     (way,) = plan_ways([direction], [memory], [mode], fresh=False)
     assert why_not(engine, way) is None
@@ -121,6 +160,13 @@ def test_both_ways_at_once_there_is_async_and_a_reason_for_the_rest(
     assert why_not(engine, way) == reason
 
 
+def test_both_ways_at_once_nothing_is_staged_and_the_reason_is_given(engine: Engine) -> None:
+    (way,) = plan_ways(["both"], ["pageable"], ["staged"], fresh=False)
+    assert why_not(engine, way) == (
+        "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
+    )
+
+
 def test_a_driver_without_batched_copies_says_which_has_them(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
     assert why_not(engine, Way("h2d", "pinned", "batch")) == (
@@ -130,7 +176,9 @@ def test_a_driver_without_batched_copies_says_which_has_them(engine: Engine) -> 
 
 def test_the_list_has_every_memory_and_mode_and_what_it_can_do(engine: Engine) -> None:
     listed = {each.name: each for each in list_routes(engine)}
-    assert len(listed) == len(MEMORIES) * len(SHOWN_MODES)
+    assert len(listed) == len(MEMORIES) * len(SHOWN_MODES) - 3
+    assert [name for name in listed if name.endswith("staged")] == ["raw.pageable-staged"]
+    assert listed["raw.pageable-staged"].direction == ("h2d", "d2h")
     assert listed["raw.pinned-async"].direction == ("h2d", "d2h", "both")
     assert listed["raw.pinned-batch"].direction == ("h2d", "d2h")
     assert all(each.available and each.reason == "" for each in listed.values())

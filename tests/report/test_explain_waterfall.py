@@ -15,6 +15,13 @@ from pyxfer.report.run_page import print_run
 from pyxfer.report.terminal import Page
 
 
+def test_what_goes_through_a_ring_is_staged_in_its_slots() -> None:
+    row = make_explained(mode="staged", dma=Fact(make_dma(source="pinned")))
+    text = section(page_of(row), "Where the time goes\n")
+    assert "staging through the ring's slots" in text
+    assert "copying slower" not in text
+
+
 def test_each_part_has_a_line_with_time_share_and_a_bar_that_begins_where_the_one_before_ends() -> None:
     lines = section(page_of(), "Where the time goes\n").splitlines()
     parts = [line[:34].strip() for line in lines[2:]]

@@ -166,6 +166,13 @@ def test_kernels_are_no_time_of_the_host() -> None:
     assert "idle" not in text
 
 
+def test_while_the_slots_of_a_ring_are_filled_the_device_may_have_nothing_to_do() -> None:
+    parts = make_breakdown((("staging", 5e-3), ("copying", 2e-3), ("finishing", 1e-3)))
+    row = make_explained(8e-3, breakdown=Fact(parts), dma=Fact(make_dma(2e-3, source="pinned")), mode="staged")
+    assert "In the traced trial the device was copying for 25.0 %" in clocks(row)
+    assert "it was idle for the other 6.00 ms" in clocks(row)
+
+
 def test_a_device_that_was_copying_nearly_all_of_the_time_is_said_to() -> None:
     parts = make_breakdown((("preparing", 0.9e-3), ("copying", 26e-3), ("staging", 10e-3)))
     text = clocks(make_explained(breakdown=Fact(parts), dma=Fact(make_dma(36e-3))))

@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from explain_samples import NBYTES, make_explained, make_others, page_of, section
+from explain_samples import NBYTES, make_explain_run, make_explained, make_others, page_of, section
 from framework_samples import make_aliased, make_raw_rows
 from samples import make_measurement, make_parameters
 
 from pyxfer import model, stats
 from pyxfer.model import Fact, unknown
+from pyxfer.report.explained import better_routes, find_explained
 
 
 def advice(*others: model.Measurement, row: model.Measurement | None = None) -> list[str]:
@@ -30,6 +31,15 @@ def test_the_three_that_bring_most_are_named_with_what_they_were_measured_to_bri
         "1.  `tf.dlpack-pinned(x)` (tf.dlpack-pinned): 1.93 ms instead of 36.9 ms, 19.2 times as fast (19.0 to 19.3); "
         "it takes pinned memory"
     )
+
+
+def test_a_staged_copy_is_named_in_the_place_of_a_raw_one_and_is_not_its_ceiling() -> None:
+    pinned, pageable = make_raw_rows("tensorflow", "h2d", NBYTES)
+    quick = msgspec.structs.replace(pinned, route="raw.pageable-staged", mode="staged", memory="pageable")
+    explained = find_explained(make_explain_run(pageable, measurements=(pageable, quick)))
+    assert explained is not None
+    assert [better.row.route for better in better_routes(explained, 3)] == ["raw.pageable-staged"]
+    assert explained.ceiling == pageable
 
 
 def test_where_nothing_is_faster_it_is_said() -> None:

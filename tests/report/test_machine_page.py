@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 from pages import host_run, line_with, printed
+from ring_samples import make_state
 from samples import MARKUP, make_device, make_link, make_run
 
 from pyxfer import model
@@ -12,7 +13,8 @@ from pyxfer.report.machine_page import print_machine
 
 
 def page_of(run: model.Run) -> str:
-    return printed(lambda page: print_machine([run.device], [run.link], [run.placement], run.environment, page))
+    rings = [make_state()]
+    return printed(lambda page: print_machine([run.device], [run.link], [run.placement], rings, run.environment, page))
 
 
 def test_every_fact_of_a_device_is_told() -> None:
@@ -66,3 +68,9 @@ def test_without_a_gpu_the_page_says_so_and_tells_no_link() -> None:
 
 def test_a_device_name_is_text() -> None:
     assert MARKUP in page_of(make_run(device=make_device(name=MARKUP)))
+
+
+def test_the_ring_of_a_device_is_told() -> None:
+    assert line_with(page_of(make_run()), "  settings").endswith(
+        "15 threads, 512 slots of 64 KiB, demoting: 32 MiB page-locked"
+    )

@@ -7,7 +7,7 @@ from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, SCRIPT, make_run
 
 from pyxfer import model, model_trace
-from pyxfer.report.notes import gather, sizes_text
+from pyxfer.report.notes import gather, label, sizes_text
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
 
@@ -54,6 +54,11 @@ def test_of_different_words_about_one_trouble_the_worst_is_told() -> None:
     worse = widened(with_remark(run.measurements[2], "drift", "it drifted far"), 0.07)
     _, notes = gather(changed(run, (0, mild), (2, worse)))
     assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: it drifted far"
+
+
+def test_that_a_row_is_staged_is_said_also_where_there_is_no_other_mode() -> None:
+    (row,) = full_run(("h2d",), ("pageable",), ("staged",), sizes=(16 * MIB,)).measurements
+    assert label(row, make_run(measurements=(row,))) == "h2d pageable staged"
 
 
 def test_what_leaves_a_median_precise_is_not_marked() -> None:

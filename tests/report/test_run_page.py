@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from pages import Terminal, full_run, host_run, line_with, printed, with_remark
-from samples import FORMULA, MARKUP, make_link, make_run
+from samples import FORMULA, MARKUP, MIB, make_link, make_run
 
 from pyxfer import documents, model
 from pyxfer.model import Fact, unknown
@@ -98,6 +98,28 @@ def test_curves_without_a_fit_share_one_line_with_the_reason() -> None:
     other = msgspec.structs.replace(curve, direction="d2h", side="d2h")
     text = page_of(full_run(curves=(curve, other)))
     assert "no fit of raw.pinned-async h2d, raw.pinned-async d2h: two sizes are too few" in text
+
+
+def staged_run(ring: Fact[model.Ring]) -> model.Run:
+    return full_run(memories=("pageable",), modes=("staged",), ring=ring)
+
+
+def test_a_ring_says_what_it_is_made_of_and_where_its_settings_are_from() -> None:
+    ring = model.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
+    text = page_of(staged_run(Fact(ring)))
+    assert line_with(text, "made of").endswith(
+        "4 threads, 512 slots of 64 KiB, 32 MiB page-locked; streaming stores (avx512)"
+    )
+    assert line_with(text, "settings").endswith("tuned on 2025-11-21; made in 3.20 ms")
+
+
+def test_a_ring_that_was_not_to_be_had_says_why() -> None:
+    text = page_of(staged_run(unknown("page-locked memory ran out")))
+    assert "\nRing\nnone  page-locked memory ran out\n" in text
+
+
+def test_where_nothing_was_staged_the_page_has_no_ring() -> None:
+    assert "Ring" not in page_of(full_run())
 
 
 def test_page_locking_says_what_it_costs_and_when_it_pays() -> None:

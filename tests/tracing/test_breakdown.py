@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,42 @@ def test_a_copy_back_to_pageable_memory_is_staged_until_its_call_returns() -> No
         "returning": 5,
         "finishing": 905,
     }
+
+
+def through_ring(*records: Any, **options: Any) -> Traced:
+    return replace(traced(*records, **options), staged=True)
+
+
+def slot_copies(*spans: tuple[float, float], way: CopyWay = CopyWay.H2D) -> list[Any]:
+    return [
+        copy(begin, end, MIB // len(spans), way, MemoryKind.PINNED, correlation=7 + number)
+        for number, (begin, end) in enumerate(spans)
+    ]
+
+
+def test_of_a_staged_copy_to_the_device_all_is_staging_in_which_the_device_waits_for_a_slot() -> None:
+    copies = slot_copies((110, 135), (150, 175))
+    trial = through_ring(call(100, 104, 7), *copies, elapsed_us=190, returned_us=180)
+    # Until the first slot is full; and between the copies, while the next one is filled.
+    assert parts(trial) == {"staging": 100 + 15, "waiting": 10, "copying": 50, "returning": 5, "finishing": 10}
+
+
+def test_of_a_staged_copy_from_the_device_all_is_staging_in_which_slots_are_emptied() -> None:
+    copies = slot_copies((20, 45), (60, 85), way=CopyWay.D2H)
+    trial = through_ring(call(5, 9, 7), *copies, way=CopyWay.D2H, elapsed_us=190, returned_us=180)
+    assert parts(trial) == {"preparing": 5, "waiting": 15, "copying": 50, "staging": 15 + 95, "finishing": 10}
+
+
+def test_copies_through_slots_that_are_slower_than_the_ceiling_are_staging_too() -> None:
+    copies = slot_copies((10, 45), (45, 80))
+    trial = through_ring(call(10, 12, 7), *copies, elapsed_us=80, returned_us=80)
+    assert parts(trial) == {"copying": 50, "staging": 10 + 20}
+
+
+def test_a_kernel_between_two_slots_is_a_kernel() -> None:
+    copies = slot_copies((110, 135), (165, 190))
+    trial = through_ring(call(100, 104, 7), *copies, kernel(140, 160), elapsed_us=190, returned_us=190)
+    assert parts(trial) == {"staging": 100 + 10, "waiting": 10, "kernels": 20, "copying": 50}
 
 
 def test_a_queued_copy_returns_before_it_begins() -> None:

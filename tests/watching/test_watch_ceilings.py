@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from samples import KIB, MIB, make_run
 from watching.copying import copies, session, window_of
 
@@ -53,6 +54,12 @@ def test_above_the_largest_size_a_copy_is_as_fast_as_at_it(run: Run) -> None:
 def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(run: Run) -> None:
     found = RunCeilings(run).gbps("h2d", "write-combined", 4096)
     assert found.reason == "no ceiling was measured for h2d and write-combined memory"
+
+
+def test_a_staged_copy_is_no_ceiling_of_pageable_memory(run: Run) -> None:
+    staged = structs.replace(run.measurements[0], memory="pageable", mode="staged", route="raw.pageable-staged")
+    found = RunCeilings(structs.replace(run, measurements=(staged,))).gbps("h2d", "pageable", staged.nbytes)
+    assert found.reason == "no ceiling was measured for h2d and pageable memory"
 
 
 def test_the_sizes_to_measure_stand_for_those_that_were_copied(engine: Engine) -> None:

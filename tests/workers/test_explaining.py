@@ -56,6 +56,14 @@ def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: str) -> 
     assert (dma.nbytes, dma.copies) == (256 << 10, 2)
 
 
+def test_pageable_memory_is_measured_staged_too_and_page_locked_memory_is_not() -> None:
+    pageable = pyxfer.explain("raw.pageable-memcpy", "256KiB", direction="d2h", **QUICK)
+    assert {"raw.pageable-staged", "raw.pinned-async"} <= set(rows(pageable))
+    staged = pyxfer.explain("raw.pageable-staged", "256KiB", **QUICK)
+    assert {"raw.pageable-staged", "raw.pageable-memcpy", "raw.pinned-async"} <= set(rows(staged))
+    assert "raw.pageable-staged" not in rows(pyxfer.explain("raw.pinned-async", "256KiB", **QUICK))
+
+
 def test_a_raw_route_goes_to_the_gpu_if_nothing_is_said() -> None:
     run = pyxfer.explain("raw.pinned-async", 4096, **QUICK)
     assert {each.direction for each in run.measurements} == {"h2d"}

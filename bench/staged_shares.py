@@ -1,0 +1,105 @@
+"""Shows in a saved run what the ring makes of pageable memory, beside the pinned ceiling and the driver's copies.
+
+    pyxfer ceiling --memory pinned,pageable --mode auto,staged --direction h2d,d2h --fresh --export-json RUN.json
+    python bench/staged_shares.py RUN.json
+
+Every ratio is the median of those of the same rounds. Exit status 1 where a share is below the promised one of a host
+with 16 processors, or a copy through the ring takes over 3 % longer than the driver's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import shared
+
+import pyxfer
+from pyxfer import stats
+from pyxfer.model import Measurement, Share
+from pyxfer.units import format_percent, format_size
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+PROMISED = {4 * MIB: 0.5, 24 * MIB: 0.75, 96 * MIB: 0.88, GIB: 0.95}
+"""Of an upload; a download into memory that was used before may have 0.05 less."""
+DOWNLOAD_LESS = 0.05
+MOST_SLOWER = 0.03
+STAGED, DRIVERS, CEILING = "raw.pageable-staged", "raw.pageable-memcpy", "raw.pinned-async"
+
+
+def main() -> int:
+    """Print a line a size and direction, and judge."""
+    asked = _arguments()
+    run = pyxfer.Run.load(asked.run)
+    rows = [row for row in run.measurements if row.route == STAGED and row.summary is not None]
+    print(shared.machine_line(run.device, run.environment))
+    header = ["copy", "size", "GB/s", "of pinned", "promised", "of memcpy", ""]
+    print(shared.aligned(header, [cells(run, row) for row in rows]))
+    if not rows:
+        print(f"No row of {STAGED} was measured.")
+    return 1 if not rows or any(faults(run, row) for row in rows) else 0
+
+
+def share(run: pyxfer.Run, row: Measurement, other: str) -> Share | None:
+    """How many times as fast as the other route's copy of the same rounds and size; a warm one where no fresh is."""
+    for variant in (row.variant, "warm"):
+        for each in run.measurements:
+            same = (each.direction, each.nbytes, each.side) == (row.direction, row.nbytes, row.side)
+            if same and each.route == other and each.variant == variant:
+                return _by_rounds(each, row)
+    return None
+
+
+def promised(row: Measurement) -> float | None:
+    """The least share of the pinned ceiling; of a first touch none is promised."""
+    least = PROMISED.get(row.nbytes)
+    if least is None or row.variant == "fresh":
+        return None
+    return least if row.direction == "h2d" else least - DOWNLOAD_LESS
+
+
+def faults(run: pyxfer.Run, row: Measurement) -> list[str]:
+    """What is not as it should be."""
+    found = []
+    of_pinned, of_driver, least = share(run, row, CEILING), share(run, row, DRIVERS), promised(row)
+    if least is not None and (of_pinned is None or of_pinned.value < least):
+        found.append("WRONG: below what is promised")
+    if of_driver is not None and of_driver.value < 1 - MOST_SLOWER:
+        found.append("WRONG: slower than memcpy")
+    return found
+
+
+def cells(run: pyxfer.Run, row: Measurement) -> list[str]:
+    """The line of a row."""
+    of_pinned, of_driver, least = share(run, row, CEILING), share(run, row, DRIVERS), promised(row)
+    return [
+        row.direction if row.variant == "warm" else f"{row.direction} {row.variant}",
+        format_size(row.nbytes),
+        "-" if row.gbps is None else f"{row.gbps:.2f}",
+        "-" if of_pinned is None else format_percent(of_pinned.value),
+        "-" if least is None else format_percent(least),
+        "-" if of_driver is None else f"{of_driver.value:.2f}",
+        ", ".join(faults(run, row)),
+    ]
+
+
+def _by_rounds(reference: Measurement, row: Measurement) -> Share | None:
+    """Both of each round in which both were valid."""
+    seconds = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
+    own = [trial for trial in row.trials if trial.invalid is None and trial.round in seconds]
+    if not own:
+        return None
+    return stats.ratio_share([seconds[trial.round] for trial in own], [trial.elapsed_s for trial in own])
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run", type=Path)
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    shared.run_script(main)

@@ -1,0 +1,79 @@
+#include "ring/belt.hpp"
+
+#include <algorithm>
+
+namespace pyxfer {
+namespace {
+
+constexpr std::size_t kib = 1024;
+constexpr std::size_t few_bytes = 512 * kib;
+constexpr std::size_t many_bytes = 4096 * kib;
+constexpr std::size_t most_bytes = 8192 * kib;
+
+/// As many slots as hold that, but a part of the ring at most, so that the others can be used
+/// meanwhile.
+std::size_t in_slots(std::size_t bytes, ring_settings const& of, std::size_t part) {
+  auto const most = std::max<std::size_t>(1, static_cast<std::size_t>(of.slots) / part);
+  return std::clamp<std::size_t>(bytes / of.chunk_bytes, 1, most);
+}
+
+}  // namespace
+
+belt::belt(ring_settings const& made)
+    : slots_{static_cast<std::size_t>(made.slots)},
+      few_{in_slots(few_bytes, made, 16)},
+      many_{in_slots(many_bytes, made, 8)},
+      most_{in_slots(most_bytes, made, 2)},
+      marks_(slots_) {}
+
+void belt::begin(std::size_t chunks, part of_threads) {
+  of_threads_ = of_threads;
+  grown_ = few_;
+  first_ = front_ = issued_ = end_;
+  end_ += chunks;
+}
+
+bool belt::may_begin(std::uint64_t number) const noexcept {
+  auto const passed = passed_.load(std::memory_order_acquire);
+  return of_threads_ == part::fill ? number < passed + slots_ : number < passed;
+}
+
+void belt::done(std::uint64_t number) noexcept {
+  marks_[slot_of(number)].store(number + 1, std::memory_order_release);
+}
+
+belt::run belt::next(std::size_t copies_under_way) noexcept {
+  while (front_ != end_ && marks_[slot_of(front_)].load(std::memory_order_acquire) == front_ + 1) {
+    ++front_;
+  }
+  auto const found = ready();
+  if (found < wanted(copies_under_way) && found != end_ - issued_) { return {issued_, 0}; }
+  auto const before_the_first_slot = slots_ - slot_of(issued_);
+  return {issued_, std::min({found, before_the_first_slot, most_at_once()})};
+}
+
+void belt::issue(run const& taken) noexcept {
+  issued_ += taken.count;
+  grown_ = std::min(2 * grown_, most_);
+}
+
+/// Slots that the engine may have: those that are full, or those that are empty.
+std::size_t belt::ready() const noexcept {
+  if (of_threads_ == part::fill) { return static_cast<std::size_t>(front_ - issued_); }
+  return static_cast<std::size_t>(std::min(front_ + slots_, end_) - issued_);
+}
+
+/// What threads are to empty comes in small copies at first, so that they can begin, and at last,
+/// so that they end together.
+std::size_t belt::most_at_once() const noexcept {
+  if (of_threads_ == part::fill) { return most_; }
+  auto const half = static_cast<std::size_t>(end_ - issued_) / 2;
+  return std::min(grown_, std::max(half, few_));
+}
+
+std::size_t belt::wanted(std::size_t copies_under_way) const noexcept {
+  if (copies_under_way == 0) { return 1; }
+  return std::min(copies_under_way == 1 ? few_ : many_, most_at_once());
+}
+
+}  // namespace pyxfer

@@ -1,0 +1,71 @@
+#pragma once
+
+#include "ring/settings.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pyxfer {
+
+/// The slots of a ring as they pass by, in the same order again and again: the threads have their
+/// part in each, filling or emptying it, and the copy engine has the other. Chunks are numbered
+/// through over all transfers; a chunk's number says which slot it uses.
+///
+/// The engine takes as many slots at a time as lie ready together: few while it has nothing else to
+/// do, and more the more it has, because a copy costs it as much as some hundred kilobytes.
+class belt {
+ public:
+  enum class part { fill, empty };  ///< what the threads do with a slot
+  struct run {
+    std::uint64_t first;  ///< number of a chunk
+    std::size_t count;
+  };
+
+  explicit belt(ring_settings const& made);
+
+  /// Of a transfer, when the threads of the one before are back. What that has left is passed over.
+  void begin(std::size_t chunks, part of_threads);
+  [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
+  [[nodiscard]] std::size_t slot_of(std::uint64_t number) const noexcept {
+    return static_cast<std::size_t>(number % slots_);
+  }
+
+  /// For any thread: whether the engine has done its part before this one's ...
+  [[nodiscard]] bool may_begin(std::uint64_t number) const noexcept;
+  /// ... and that this one's is done.
+  void done(std::uint64_t number) noexcept;
+
+  /// For one thread at a time: the slots of which a copy is worth it now that so many others are
+  /// under way; none of them, maybe.
+  [[nodiscard]] run next(std::size_t copies_under_way) noexcept;
+  /// The copy of that run is under way.
+  void issue(run const& taken) noexcept;
+  [[nodiscard]] std::uint64_t issued() const noexcept { return issued_; }
+  [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+  /// Copies of all chunks before this number have ended.
+  void pass(std::uint64_t number) noexcept { passed_.store(number, std::memory_order_release); }
+
+ private:
+  [[nodiscard]] std::size_t ready() const noexcept;
+  [[nodiscard]] std::size_t most_at_once() const noexcept;
+  [[nodiscard]] std::size_t wanted(std::size_t copies_under_way) const noexcept;
+
+  std::size_t slots_;
+  std::size_t few_;   ///< while another copy is under way
+  std::size_t many_;  ///< while several are
+  std::size_t most_;
+  /// By slot: one more than the number of the chunk with which the threads are done.
+  std::vector<std::atomic<std::uint64_t>> marks_;
+
+  part of_threads_{part::fill};
+  std::size_t grown_{};  ///< of a download, what the next copy may take
+  std::uint64_t first_{};
+  std::uint64_t end_{};
+  std::uint64_t front_{};   ///< the threads are done with all before
+  std::uint64_t issued_{};  ///< the engine was given all before
+  alignas(cache_line) std::atomic<std::uint64_t> passed_{0};
+};
+
+}  // namespace pyxfer

@@ -1,0 +1,148 @@
+#include "ring/conveyor.hpp"
+
+#include "copy/issue.hpp"
+#include "cuda/cleanup.hpp"
+
+namespace pyxfer {
+namespace {
+
+/// More at a time would only make the copies smaller.
+constexpr std::size_t most_under_way = 3;
+
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+conveyor::conveyor(int device, std::uintptr_t slots, ring_settings const& made)
+    : slots_{slots}, chunk_bytes_{made.chunk_bytes}, belt_{made}, stream_{device} {
+  copies_.reserve(most_under_way);
+  for (std::size_t i = 0; i < most_under_way; ++i) {
+    copies_.push_back({event{device, event_use::order}, 0});
+  }
+}
+
+void conveyor::prepare(transfer const& next) {
+  settle();
+  belt_.begin(next.plan().chunks(),
+              next.way() == direction::h2d ? belt::part::fill : belt::part::empty);
+  retire();
+  issued_ = 0;
+  taken_ = {};
+}
+
+void conveyor::work(transfer& shared) {
+  staged own{};
+  while (auto const part = shared.claim()) {
+    auto const number = belt_.first() + part->index;
+    if (!await(number, shared, own.waited_s)) { break; }
+    auto* const slot = pointer(slots_ + belt_.slot_of(number) * chunk_bytes_);
+    move(*part, slot, shared, own.filled_s);
+    belt_.done(number);
+    ++own.chunks;
+    drive(shared);
+  }
+  std::scoped_lock const held{summing_};
+  taken_.chunks += own.chunks;
+  taken_.threads += own.chunks != 0 ? 1 : 0;
+  taken_.waited_s += own.waited_s;
+  taken_.filled_s += own.filled_s;
+}
+
+/// Whether it was not stopped.
+bool conveyor::await(std::uint64_t number, transfer const& shared, double& waited_s) {
+  if (belt_.may_begin(number)) { return true; }
+  auto const begin = host_clock::now();
+  polling const rest;
+  while (!belt_.may_begin(number) && !shared.is_stopped()) {
+    drive(shared);
+    rest.pause();
+  }
+  waited_s += seconds_between(begin, host_clock::now());
+  return !shared.is_stopped();
+}
+
+void conveyor::move(chunk const& part, void* slot, transfer const& shared, double& filled_s) const {
+  auto const begin = host_clock::now();
+  if (shared.way() == direction::h2d) {
+    shared.fill(part, slot);
+  } else {
+    shared.empty(part, slot);
+  }
+  filled_s += seconds_between(begin, host_clock::now());
+}
+
+void conveyor::drive(transfer const& shared) {
+  std::unique_lock<std::mutex> const held{driving_, std::try_to_lock};
+  if (!held || shared.is_stopped()) { return; }
+  retire();
+  if (under_way() == most_under_way) { return; }
+  auto const next = belt_.next(under_way());
+  if (next.count != 0) { issue(next, shared); }
+}
+
+void conveyor::retire() {
+  while (under_way() != 0 && copies_[ended_ % copies_.size()].passed.passed()) {
+    belt_.pass(copies_[ended_ % copies_.size()].end);
+    ++ended_;
+  }
+  // Also of chunks that were passed over.
+  if (under_way() == 0) { belt_.pass(belt_.issued()); }
+}
+
+void conveyor::issue(belt::run const& taken, transfer const& shared) {
+  auto const part =
+      shared.plan().from(static_cast<std::size_t>(taken.first - belt_.first()), taken.count);
+  auto const slot = slots_ + belt_.slot_of(taken.first) * chunk_bytes_;
+  if (issued_++ == 0) { shared.hold(stream_.view()); }
+  settled_ = false;
+  copy_async({shared.way(), slot, shared.device_at(part), part.bytes(), 0, 1}, 0, stream_.view());
+  record(taken.first + taken.count);
+  settled_ = true;
+  belt_.issue(taken);
+}
+
+void conveyor::record(std::uint64_t end) {
+  auto& next = copies_[begun_ % copies_.size()];
+  next.passed.record(stream_.view());
+  next.end = end;
+  ++begun_;
+}
+
+bool conveyor::finish(transfer const& shared, bool wait) {
+  polling const rest;
+  auto const is_done = [&] { return belt_.issued() == belt_.end() && (!wait || under_way() == 0); };
+  while (!is_done() && !shared.is_stopped()) {
+    drive(shared);
+    rest.pause();
+  }
+  return is_done();
+}
+
+staged conveyor::taken() const {
+  auto found = taken_;
+  found.copies = issued_;
+  return found;
+}
+
+bool conveyor::wait(double seconds, std::atomic<bool> const* stopped) const {
+  return wait_for(last(), seconds, stopped);
+}
+
+void conveyor::await_idle(patience const& limit) const {
+  if (begun_ != 0) { pyxfer::wait(last(), limit, "the copies of a ring"); }
+}
+
+void conveyor::settle() {
+  if (settled_) { return; }
+  record(belt_.end());
+  settled_ = true;
+}
+
+void conveyor::close() {
+  closing all;
+  for (auto& each : copies_) { all.close(each.passed); }
+  all.close(stream_);
+  all.finish();
+}
+
+}  // namespace pyxfer

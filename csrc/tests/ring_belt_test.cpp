@@ -1,0 +1,152 @@
+#include "ring/belt.hpp"
+
+#include "engine_support.hpp"
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr std::size_t chunk = std::size_t{128} << 10U;
+
+ring_settings of(int slots, std::size_t chunk_bytes = chunk) {
+  return {1, chunk_bytes, slots, fill_kind::plain, 0};
+}
+
+/// A belt of 64 slots, 8 MiB, that threads fill or empty.
+class ring_belt : public ::testing::Test {
+ protected:
+  belt made_{of(64)};
+
+  void do_all(std::uint64_t from, std::uint64_t to) {
+    for (auto number = from; number < to; ++number) { made_.done(number); }
+  }
+  /// Takes what is worth it, as often as it is.
+  std::vector<std::size_t> take_all(std::size_t copies_under_way) {
+    std::vector<std::size_t> counts;
+    for (auto next = made_.next(copies_under_way); next.count != 0;
+         next = made_.next(copies_under_way)) {
+      counts.push_back(next.count);
+      made_.issue(next);
+    }
+    return counts;
+  }
+};
+
+TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
+  made_.begin(100, belt::part::fill);
+  EXPECT_TRUE(made_.may_begin(63));
+  EXPECT_FALSE(made_.may_begin(64));
+  made_.pass(1);
+  EXPECT_TRUE(made_.may_begin(64));
+  EXPECT_FALSE(made_.may_begin(65));
+}
+
+TEST_F(ring_belt, lets_threads_empty_only_what_has_passed) {
+  made_.begin(100, belt::part::empty);
+  EXPECT_FALSE(made_.may_begin(0));
+  made_.pass(3);
+  EXPECT_TRUE(made_.may_begin(2));
+  EXPECT_FALSE(made_.may_begin(3));
+}
+
+TEST_F(ring_belt, gives_an_idle_engine_whatever_is_full) {
+  made_.begin(100, belt::part::fill);
+  EXPECT_EQ(made_.next(0).count, 0U);
+  made_.done(0);
+  EXPECT_EQ(made_.next(0).count, 1U);
+  made_.done(1);
+  EXPECT_EQ(made_.next(0).count, 2U);
+}
+
+TEST_F(ring_belt, gives_no_slot_before_those_in_front_of_it_are_full) {
+  made_.begin(100, belt::part::fill);
+  do_all(1, 20);
+  EXPECT_EQ(made_.next(0).count, 0U);
+  made_.done(0);
+  auto const next = made_.next(0);
+  EXPECT_EQ(next.first, 0U);
+  EXPECT_EQ(next.count, 20U);
+}
+
+TEST_F(ring_belt, waits_for_more_the_more_the_engine_has_to_do) {
+  made_.begin(100, belt::part::fill);
+  do_all(0, 3);
+  EXPECT_EQ(made_.next(1).count, 0U);
+  made_.done(3);
+  EXPECT_EQ(made_.next(1).count, 4U);  // half a mebibyte
+  do_all(4, 7);
+  EXPECT_EQ(made_.next(2).count, 0U);
+  made_.done(7);
+  EXPECT_EQ(made_.next(2).count, 8U);  // an eighth of the ring
+}
+
+TEST_F(ring_belt, waits_for_nothing_where_no_more_will_come) {
+  made_.begin(2, belt::part::fill);
+  do_all(0, 2);
+  EXPECT_EQ(made_.next(2).count, 2U);
+}
+
+TEST_F(ring_belt, gives_half_of_its_slots_at_once_at_most) {
+  made_.begin(100, belt::part::fill);
+  do_all(0, 64);
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 32}));
+}
+
+TEST_F(ring_belt, gives_only_what_lies_together) {
+  made_.begin(100, belt::part::fill);
+  do_all(0, 60);
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 28}));
+  made_.pass(60);
+  do_all(60, 70);
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 6}));
+}
+
+TEST_F(ring_belt, fills_slots_for_threads_that_empty_them_with_small_copies_first_and_last) {
+  made_.begin(64, belt::part::empty);
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 8, 16, 18, 9, 4, 4, 1}));
+}
+
+TEST_F(ring_belt, fills_no_slot_again_that_was_not_emptied) {
+  made_.begin(100, belt::part::empty);
+  static_cast<void>(take_all(0));
+  EXPECT_EQ(made_.issued(), 64U);
+  do_all(0, 10);
+  static_cast<void>(take_all(0));
+  EXPECT_EQ(made_.issued(), 74U);
+}
+
+TEST_F(ring_belt, numbers_the_next_transfer_behind_the_one_before) {
+  made_.begin(100, belt::part::fill);
+  EXPECT_EQ(made_.first(), 0U);
+  made_.begin(5, belt::part::fill);
+  EXPECT_EQ(made_.first(), 100U);
+  EXPECT_EQ(made_.end(), 105U);
+  EXPECT_EQ(made_.slot_of(made_.first()), 36U);
+}
+
+TEST_F(ring_belt, takes_nothing_for_full_that_a_transfer_has_left_which_ended_early) {
+  made_.begin(64, belt::part::fill);
+  do_all(0, 64);
+  made_.begin(64, belt::part::fill);
+  made_.pass(made_.issued());
+  EXPECT_EQ(made_.next(0).count, 0U);
+  do_all(64, 66);
+  auto const next = made_.next(0);
+  EXPECT_EQ(next.first, 64U);
+  EXPECT_EQ(next.count, 2U);
+}
+
+TEST(ring_belt_sizes, of_any_ring_take_one_slot_at_least) {
+  for (auto const& each :
+       {of(2, 4096), of(3, 4096), of(4096, 4096), of(2, std::size_t{64} << 20U)}) {
+    belt made{each};
+    made.begin(10, belt::part::fill);
+    made.done(0);
+    EXPECT_EQ(made.next(0).count, 1U);
+    belt other{each};
+    other.begin(10, belt::part::empty);
+    EXPECT_GE(other.next(0).count, 1U);
+  }
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,40 @@
+"""Who is inside of native code, so that Python does not end meanwhile.
+
+A thread that comes back from native code while Python shuts down is unwound through it, which aborts the process. So
+the end waits for those that are inside, a while, and lets nobody in any more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+AT_EXIT_S = 1.0
+_LOOK_UP_S = 0.001
+
+# Changed without a lock, by operations that cannot be interrupted: a destructor may enter at any time.
+_inside: set[object] = set()
+_ends: set[bool] = set()
+
+
+@contextmanager
+def inside() -> Iterator[bool]:
+    """Around native code that may block; False where Python ends, and nobody may call it any more."""
+    token = object()
+    _inside.add(token)
+    try:
+        yield not _ends
+    finally:
+        _inside.discard(token)
+
+
+def _at_end() -> None:
+    _ends.add(True)
+    until = time.monotonic() + AT_EXIT_S
+    while _inside and time.monotonic() < until:
+        time.sleep(_LOOK_UP_S)
+
+
+atexit.register(_at_end)

@@ -1,0 +1,189 @@
+"""The settings of a device's ring: given by hand, kept from an earlier tuning, or found by measuring."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyxfer.machine.engine import HOST_REASON, is_host
+from pyxfer.model_machine import Fact
+from pyxfer.model_ring import RingSource
+from pyxfer.model_tuning import RingState, Tuned, TuningKey
+from pyxfer.staging.settings import (
+    RingSettings,
+    default_settings,
+    settings_of,
+    setup_of,
+)
+from pyxfer.staging.tuning_cache import TuningCache, cache_path
+from pyxfer.staging.tuning_given import VARIABLE, Given, given_by_environment
+from pyxfer.staging.tuning_key import key_of
+from pyxfer.staging.tuning_run import LIMIT_S, tune
+from pyxfer.units import format_seconds
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+
+__all__ = [
+    "DEFAULT_PAYS_FROM_BYTES",
+    "Chosen",
+    "Given",
+    "Tuned",
+    "settings_for",
+    "state_of",
+    "tune",
+    "tune_and_keep",
+]
+
+# Before anything was measured: below it one blocking copy has long ended when a second thread is awake.
+DEFAULT_PAYS_FROM_BYTES = 64 << 10
+NOT_TUNED = "not tuned yet: tuned on first use"
+
+_one_at_a_time = threading.Lock()
+# What could not be kept in the file, so that one process tunes once.
+_kept_here: dict[tuple[TuningKey, Path | None], tuple[Tuned, tuple[str, ...]]] = {}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The settings of a ring, where they are from, and the trials that they rest on."""
+
+    settings: RingSettings
+    source: RingSource
+    reason: str
+    evidence: Tuned | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def pays_from_bytes(self) -> int | None:
+        """From which size on the ring beats one plain copy; None where it does not up to the largest looked at."""
+        if self.evidence is None or not self.evidence.timed:
+            return DEFAULT_PAYS_FROM_BYTES
+        return self.evidence.pays_from_bytes.value
+
+
+def settings_for(
+    engine: Engine,
+    device: int,
+    *,
+    given: Given | None = None,
+    limit_s: float = LIMIT_S,
+    may_tune: bool = True,
+    on_host: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Chosen:
+    """The settings of the ring of a device: as given here, by PYXFER_RING, kept from before, or now found and kept.
+
+    What is measured over host memory means nothing for a link, so there the settings are the default ones unless
+    `on_host` asks for more.
+
+    Raises:
+        UsageError: what is given is no ring; says what is.
+
+    """
+    by_variable = given_by_environment(environ)
+    by_hand = given or Given()
+    whole = by_hand.over(by_variable)
+    whole.applied_to(default_settings())
+    rest = _not_given(engine, device, limit_s, may_tune and not whole.needs_no_tuning, on_host, environ)
+    if whole == Given():
+        return rest
+    names = [f"{by_hand.names} given by hand"] if by_hand.names else []
+    if whole != by_hand:
+        names.append(f"given by {VARIABLE}={environ[VARIABLE]}")
+    settings = whole.applied_to(rest.settings)
+    others = "" if whole.needs_no_tuning and whole.fill else f"; the others {rest.reason}"
+    return replace(rest, settings=settings, source="given", reason="; ".join(names) + others)
+
+
+def tune_and_keep(
+    engine: Engine,
+    device: int,
+    *,
+    limit_s: float = LIMIT_S,
+    on_host: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Chosen:
+    """Tune anew, whatever was kept, and keep that; not over host memory, unless `on_host` asks for it."""
+    with _one_at_a_time:
+        tuned = tune(engine, device, limit_s=limit_s)
+        if is_host(engine) and not on_host:
+            return _tuned(tuned, (f"the tuning is not kept: this is {HOST_REASON}",))
+        return _tuned(tuned, _keep(key_of(engine, device), cache_path(environ), tuned) if tuned.timed else ())
+
+
+def state_of(chosen: Chosen, device: int, environ: Mapping[str, str] = os.environ) -> RingState:
+    """As a document has it."""
+    path = cache_path(environ)
+    no_tuning = Fact[Tuned](reason=chosen.reason)
+    return RingState(
+        device=device,
+        ring=setup_of(chosen.settings),
+        source=chosen.source,
+        reason=chosen.reason,
+        remarks=chosen.remarks,
+        tuning=no_tuning if chosen.evidence is None else Fact(chosen.evidence),
+        path=Fact(reason=path.reason) if path.value is None else Fact(str(path.value)),
+    )
+
+
+def _not_given(
+    engine: Engine, device: int, limit_s: float, may_tune: bool, on_host: bool, environ: Mapping[str, str]
+) -> Chosen:
+    if is_host(engine) and not on_host:
+        return Chosen(default_settings(), "default", f"default, for this is {HOST_REASON}")
+    key = key_of(engine, device)
+    path = cache_path(environ)
+    with _one_at_a_time:
+        known = _known(key, path)
+        if known.evidence is not None or not may_tune:
+            return known
+        try:
+            tuned = tune(engine, device, limit_s=limit_s)
+        except MemoryError as error:  # page-locked memory and the device's among it
+            return replace(known, reason=f"default, for there was no memory to tune with: {error}")
+        return _tuned(tuned, _keep(key, path, tuned) if tuned.timed else ())
+
+
+def _known(key: TuningKey, path: Fact[Path]) -> Chosen:
+    """As found before by this process or another; else the default."""
+    if (key, path.value) in _kept_here:
+        return _tuned(*_kept_here[key, path.value])
+    found = Fact[Tuned](reason="") if path.value is None else TuningCache(path.value).find(key)
+    if found.value is None:
+        return Chosen(default_settings(), "default", NOT_TUNED, None, (found.reason,) if found.reason else ())
+    return Chosen(
+        settings_of(found.value.ring), "cached", f"cached {_summary(found.value)}", found.value, found.value.remarks
+    )
+
+
+def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> tuple[str, ...]:
+    """In the file, else in this process; remarks on what was in the way."""
+    trouble = path.reason if path.value is None else TuningCache(path.value).store(key, tuned)
+    _kept_here.pop((key, path.value), None)
+    if not trouble:
+        return ()
+    remarks = (f"{trouble}; every process tunes for itself",)
+    _kept_here[key, path.value] = tuned, remarks
+    return remarks
+
+
+def _tuned(tuned: Tuned, remarks: tuple[str, ...] = ()) -> Chosen:
+    settings = settings_of(tuned.ring)
+    if not tuned.timed:
+        limit = format_seconds(tuned.limit_s)
+        return Chosen(
+            settings, "default", f"default, for the limit of {limit} left no time for a trial", tuned, remarks
+        )
+    return Chosen(settings, "tuned", f"tuned {_summary(tuned)}", tuned, (*tuned.remarks, *remarks))
+
+
+def _summary(tuned: Tuned) -> str:
+    """When, and what it took."""
+    trials = len(tuned.timed)
+    day = tuned.taken_at.partition("T")[0]
+    return f"on {day} from {trials} {'trial' if trials == 1 else 'trials'} in {format_seconds(tuned.seconds)}"

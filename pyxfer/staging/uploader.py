@@ -1,0 +1,257 @@
+"""Arrays to a device and back through the ring: for one device, with page-locked memory of a fixed size."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.engine import is_host
+from pyxfer.native import HOST, choose
+from pyxfer.staging.destinations import destination_of
+from pyxfer.staging.device_arrays import DeviceArray
+from pyxfer.staging.device_sources import device_source_of
+from pyxfer.staging.movers import copy_on_host, make_mover
+from pyxfer.staging.natives import inside
+from pyxfer.staging.settings import default_settings
+from pyxfer.staging.sources import source_of
+from pyxfer.staging.targets import Target, target_of
+from pyxfer.staging.trees import map_arrays
+from pyxfer.staging.tuning import Given, settings_for
+from pyxfer.staging.uploads import Started, UnderWay, Unknown, Upload
+from pyxfer.units import parse_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.native import Engine
+    from pyxfer.staging.dtypes import Dtype
+    from pyxfer.staging.movers import Mover
+    from pyxfer.staging.settings import RingSettings
+
+AT_EXIT_S = 1.0
+
+_open: weakref.WeakSet[Uploader] = weakref.WeakSet()
+
+
+class Uploader:
+    """Brings arrays to one device and back. Any thread may use it; they take turns.
+
+    Its threads and its page-locked memory, at most `budget`, are made at the first use and stay until it is closed.
+
+    Raises:
+        UsageError: there is no such device, or no ring is built like that; says what can be.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
+
+    def __init__(
+        self,
+        device: int | str = 0,
+        *,
+        threads: int | None = None,
+        chunk_bytes: int | None = None,
+        slots: int | None = None,
+        budget: str | int = "256MiB",
+        require_gpu: bool = False,
+    ) -> None:
+        self._given = Given(threads=threads, chunk_bytes=chunk_bytes, slots=slots)
+        self._budget_bytes = parse_size(budget) if isinstance(budget, str) else budget
+        self._given.applied_to(default_settings()).within(self._budget_bytes)  # says now what is wrong with them
+        self._engine, self._device = _found(device, require_gpu)
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+        self._mover: Mover | None = None
+        self._closed = False
+        self._targets: dict[str, Target] = {}
+        self._left = UnderWay()
+        _open.add(self)
+
+    @overload
+    def upload(self, x: Any, to: str | Target, block: Literal[True] = True) -> Any: ...
+    @overload
+    def upload(self, x: Any, to: str | Target, block: Literal[False]) -> Upload: ...
+    @overload
+    def upload(self, x: Any, to: str | Target, block: bool) -> Any: ...
+
+    def upload(self, x: Any, to: str | Target, block: bool = True) -> Any:
+        """A framework's array on the device, of the same contents; of a structure, the same with such arrays in it.
+
+        When it returns the source may be changed or dropped, and what the framework's current stream is given later
+        finds the array whole. Without `block` it returns an `Upload` at once, and the source must stay as it is until
+        that is done.
+
+        Raises:
+            UsageError: the framework, or an array, is refused; says what to do.
+
+        """
+        target = self._target(to)
+        with self._used() as mover:
+            if block:
+                return map_arrays(x, lambda each: self._bring(mover, target, each), "x")
+            return self._start_all(mover, target, x)
+
+    def download(self, y: Any, out: Any = None) -> Any:
+        """The contents of an array on the device, in a new NumPy array or in `out`, which is returned.
+
+        Raises:
+            UsageError: `y` is not on the device, or does not fit into `out`; says what to do.
+
+        """
+        with self._used() as mover:
+            found = device_source_of(y, self._engine, self._device, self._target)
+            result = _fresh(found.shape, found.dtype) if out is None else out
+            to = destination_of(result, found.shape, found.dtype)
+            if is_host(self._engine) and not isinstance(y, DeviceArray):
+                copy_on_host(found.address, to)  # a framework computes where it likes, and not in the runtime's memory
+            else:
+                mover.download(found.address, to, found.stream)
+        return result
+
+    def close(self) -> None:
+        """Wait for all uploads, and release all but the arrays; a second time does nothing."""
+        if os.getpid() != self._pid:
+            return
+        with inside():
+            with self._turn:
+                self._closed = True
+                mover = self._mover
+            if mover is not None:
+                mover.close()
+        self._left.clear()
+
+    def __enter__(self) -> Uploader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if "_left" not in self.__dict__:  # refused by its constructor
+            return
+        try:
+            self.close()
+        except (CudaError, DeviceTimeoutError) as error:
+            warnings.warn(f"An uploader was not closed whole: {error}", CleanupWarning, stacklevel=2)
+
+    def _end(self) -> None:
+        """With the process: what is under way is cancelled, for nobody can have it any more."""
+        if os.getpid() == self._pid and self._mover is not None and not self._closed:
+            self._closed = True
+            self._mover.end(AT_EXIT_S)
+
+    @contextmanager
+    def _used(self) -> Iterator[Mover]:
+        with inside() as lasts:
+            if not lasts:
+                raise UsageError("Python ends, and this Uploader with it")
+            self._left.sweep()
+            yield self._ready()
+
+    def _ready(self) -> Mover:
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "This Uploader belongs to the process that this one was forked from, and its threads are not here: "
+                'start processes by multiprocessing.get_context("spawn"), and make one in each.'
+            )
+        with self._turn:
+            if self._closed:
+                raise UsageError("this Uploader is closed: make another one")
+            if self._mover is None:
+                self._mover = make_mover(self._engine, self._device, self._settings)
+            return self._mover
+
+    def _settings(self) -> RingSettings:
+        return settings_for(self._engine, self._device, given=self._given).settings.within(self._budget_bytes)
+
+    def _target(self, to: str | Target) -> Target:
+        if isinstance(to, Target):
+            return to
+        found = self._targets.get(to) if isinstance(to, str) else None
+        if found is None:
+            found = self._targets[to] = target_of(to, self._engine)
+        return found
+
+    def _bring(self, mover: Mover, target: Target, x: Any) -> Any:
+        source = source_of(x)
+        address, finish = target.empty(source.shape, source.dtype, self._device)
+        try:
+            stream = target.stream(self._device)
+            mover.upload(source, address, stream, wait=stream is None)
+            return finish()
+        except BaseException:
+            del finish  # or the traceback would keep the memory
+            raise
+
+    def _start_all(self, mover: Mover, target: Target, x: Any) -> Upload:
+        started: list[Started] = []
+
+        def start(each: Any) -> Any:
+            self._start(mover, target, each, started)
+            return each
+
+        try:
+            tree = map_arrays(x, start, "x")
+        except BaseException:
+            self._left.add(started)
+            raise
+        return Upload(tree, started, self._left, self)
+
+    def _start(self, mover: Mover, target: Target, x: Any, started: list[Started]) -> None:
+        source = source_of(x)
+        address, finish = target.empty(source.shape, source.dtype, self._device)
+        try:
+            stream = target.stream(self._device)
+            started.append(Started(mover.start(source, address, stream), finish, source.keep))
+        except Exception:
+            del finish
+            raise
+        except BaseException:  # Ctrl-C, which may have come when it was on its way already
+            self._left.add([Started(Unknown(), finish, source.keep)])
+            raise
+
+
+def _found(device: int | str, require_gpu: bool) -> tuple[Engine, int]:
+    choice = choose(device, require_gpu)
+    if choice.reason:
+        warnings.warn(
+            f'{choice.reason} Arrays stay in host memory; device="host" asks for that.', FallbackWarning, stacklevel=3
+        )
+    if device == HOST or choice.reason:
+        return choice.engine, 0
+    if isinstance(device, int) and 0 <= device < choice.engine.device_count():
+        return choice.engine, device
+    return choice.engine, find_device(choice.engine, device).index
+
+
+def _fresh(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
+    if not isinstance(dtype, str):
+        return np.empty(shape, dtype)
+    try:
+        found = importlib.import_module("ml_dtypes").bfloat16
+    except ImportError as error:
+        raise UsageError(
+            "NumPy has no bfloat16 of its own: pip install ml_dtypes, or give `out`, such as torch.empty makes"
+        ) from error
+    return np.empty(shape, found)
+
+
+def _at_exit() -> None:
+    for each in list(_open):
+        try:
+            each._end()
+        except (CudaError, DeviceTimeoutError):  # the process ends anyway, and all that is left with it
+            continue
+
+
+atexit.register(_at_exit)

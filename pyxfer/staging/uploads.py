@@ -1,0 +1,127 @@
+"""An upload that goes on by itself: what it needs, and how it is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyxfer.errors import DeviceTimeoutError
+from pyxfer.staging.natives import inside
+from pyxfer.staging.trees import map_arrays
+from pyxfer.units import format_seconds
+
+if TYPE_CHECKING:
+    from pyxfer.staging.movers import Ticket
+
+# Ctrl-C does not end a wait in native code, so the wait comes back now and then.
+SLICE_S = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Started:
+    """One array on its way; while it is, the source and the memory on the device have to stay."""
+
+    ticket: Ticket
+    finish: Callable[[], Any]
+    """Makes the framework's array, and holds its memory."""
+    keep: Any
+
+
+class Unknown:
+    """The ticket of what may be on its way: nobody can tell before everything has ended."""
+
+    def done(self) -> bool:
+        """Never."""
+        return False
+
+    def result(self, seconds: float) -> None:
+        """Nobody waits for it."""
+
+
+class UnderWay:
+    """What nobody waits for any more, kept until the device has left it.
+
+    A destructor may add to it in any thread and at any time, so there is no lock.
+    """
+
+    def __init__(self) -> None:
+        self._left: deque[Started] = deque()
+
+    def add(self, started: Sequence[Started]) -> None:
+        """Keep those that go on."""
+        self._left.extend(each for each in started if not each.ticket.done())
+
+    def sweep(self) -> None:
+        """Let go of those that have ended."""
+        for _ in range(len(self._left)):
+            try:
+                each = self._left.popleft()
+            except IndexError:  # another thread sweeps
+                return
+            if not each.ticket.done():
+                self._left.append(each)
+
+    def clear(self) -> None:
+        """Let go of all, for everything has ended."""
+        self._left.clear()
+
+
+class Upload:
+    """An array, or a structure of arrays, on its way to the device.
+
+    The sources must not change before it is done. To drop it ends nothing: what it needs is kept meanwhile.
+    """
+
+    def __init__(self, tree: Any, started: Sequence[Started], left: UnderWay, uploader: object) -> None:
+        self._tree = tree
+        self._started = started
+        self._left = left
+        self._uploader = uploader  # which would wait for it if it went first
+        self._turn = threading.Lock()
+        self._made = False
+        self._result: Any = None
+
+    def done(self) -> bool:
+        """Whether all of it has ended, well or not."""
+        return all(each.ticket.done() for each in self._started)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for all of it, and give the same structure with the framework's arrays in it.
+
+        Raises:
+            DeviceTimeoutError: it goes on after so many seconds; ask again.
+            CudaError: what ended it.
+
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        for each in self._started:
+            _await(each.ticket, timeout, until)
+        with self._turn:
+            if not self._made:
+                finished = iter(self._started)
+                self._result = map_arrays(self._tree, lambda _: next(finished).finish(), "x")
+                self._made = True
+                self._tree, self._started = None, ()
+            return self._result
+
+    def __del__(self) -> None:
+        self._left.add(self._started)
+
+
+def _await(ticket: Ticket, timeout: float | None, until: float) -> None:
+    while not ticket.done():
+        left = until - time.monotonic()
+        if left <= 0:
+            raise DeviceTimeoutError(
+                f"The upload has not ended within {format_seconds(timeout or 0.0)}. It goes on: ask again, or give it "
+                f"longer."
+            )
+        with inside(), contextlib.suppress(DeviceTimeoutError):
+            ticket.result(min(left, SLICE_S))
+    ticket.result(0.0)

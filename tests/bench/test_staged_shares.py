@@ -1,0 +1,66 @@
+"""What the ring makes of pageable memory: which rows stand against which, and what is called wrong."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import staged_shares
+from samples import MIB, make_measurement, make_run
+from staged_shares import CEILING, DRIVERS, STAGED
+
+from pyxfer import stats
+from pyxfer.model import Measurement, Trial
+
+
+def row(route: str, seconds: float, *, nbytes: int = 24 * MIB, **changes: Any) -> Measurement:
+    """Seven rounds that all took so long."""
+    trials = tuple(Trial(number, seconds) for number in range(7))
+    summary = stats.summarise([seconds] * 7)
+    return msgspec.structs.replace(
+        make_measurement(route=route), nbytes=nbytes, trials=trials, summary=summary, **changes
+    )
+
+
+def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *rows: Measurement) -> int:
+    path = tmp_path / "run.json"
+    make_run(measurements=rows).save(path)
+    monkeypatch.setattr(sys, "argv", ["staged_shares.py", str(path)])
+    return staged_shares.main()
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(1 / 0.76, 0), (1 / 0.74, 1)])
+def test_a_share_below_the_promised_one_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, seconds: float, status: int
+) -> None:
+    assert judge(tmp_path, monkeypatch, row(CEILING, 1e-3), row(STAGED, seconds * 1e-3)) == status
+    assert ("WRONG: below what is promised" in capsys.readouterr().out) is bool(status)
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(1 / 0.71, 0), (1 / 0.69, 1)])
+def test_a_download_may_have_a_twentieth_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, status: int
+) -> None:
+    way: Any = {"direction": "d2h", "side": "d2h"}
+    assert judge(tmp_path, monkeypatch, row(CEILING, 1e-3, **way), row(STAGED, seconds * 1e-3, **way)) == status
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(1.02, 0), (1.05, 1)])
+def test_the_ring_may_not_be_slower_than_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, seconds: float, status: int
+) -> None:
+    rows = (row(DRIVERS, 1e-5, nbytes=4096), row(STAGED, seconds * 1e-5, nbytes=4096))
+    assert judge(tmp_path, monkeypatch, *rows) == status
+    assert ("WRONG: slower than memcpy" in capsys.readouterr().out) is bool(status)
+
+
+def test_of_a_size_without_a_promise_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judge(tmp_path, monkeypatch, row(CEILING, 1e-6, nbytes=MIB), row(STAGED, 1e-3, nbytes=MIB)) == 0
+
+
+def test_a_run_without_the_ring_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert judge(tmp_path, monkeypatch, row(CEILING, 1e-3)) == 1
+    assert "No row of raw.pageable-staged was measured." in capsys.readouterr().out

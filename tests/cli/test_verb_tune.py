@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import pyxfer
+from typer.testing import CliRunner
+
+from pyxfer.cli.main import app
+from pyxfer.model_tuning import RingState
+from pyxfer.staging import tuning
+from pyxfer.units import parse_size
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Small sizes, so that a busy machine has time for them."""
+    monkeypatch.setattr(tuning, "tune", functools.partial(tuning.tune, sizes=tuple(map(parse_size, ("64KiB", "1MiB")))))
+    monkeypatch.setenv("PYXFER_CACHE", str(tmp_path))
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["tune", "--device", "host", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_page_tells_settings_and_trials() -> None:
+    text = printed()
+    for words in ("host memory, not a PCIe link", "settings ", "tuned on 20", "Trials: GB/s", "first", "plain copy"):
+        assert words in text
+
+
+def test_over_host_memory_nothing_is_kept(tmp_path: Path) -> None:
+    state = msgspec.json.decode(printed("--json"), type=RingState)
+    assert state.remarks[-1] == "the tuning is not kept: this is host memory, not a PCIe link"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_holds_every_trial_with_what_it_took(tmp_path: Path) -> None:
+    text = printed("--json", "--limit", "500ms")
+    state = msgspec.json.decode(text, type=RingState)
+    assert state.source == "tuned"
+    assert state.path.value == str(tmp_path / "ring.json")
+    tuned = state.tuning.value
+    assert tuned is not None
+    assert tuned.limit_s == 0.5
+    assert tuned.timed
+    assert all(trial.repeats and trial.seconds for trial in tuned.timed)
+    assert json.loads(text)["ring"]["threads"] == tuned.ring.threads
+
+
+def test_a_limit_without_time_for_a_trial_is_no_result() -> None:
+    result = pyxfer("tune", "--limit", "1us", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 4
+    assert "No usable GPU" in result.stderr
+    assert "left no time for a trial; give --limit 1s" in result.stderr
+
+
+def test_a_limit_that_is_none_is_refused() -> None:
+    result = pyxfer("tune", "--limit", "soon", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "'soon' is not a duration" in result.stderr
+
+
+def test_a_gpu_can_be_required() -> None:
+    assert pyxfer("tune", "--require-gpu", CUDA_VISIBLE_DEVICES="").returncode == 3
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    result = pyxfer("tune", "--device", "7", CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 2
+    assert "is none of the devices" in result.stderr

@@ -1,0 +1,206 @@
+"""Memory handed over by DLPack: its owner goes exactly once, when the consumer is done with it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyxfer.native import Engine, load
+
+HOST, FLOAT = 1, 2
+NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
+VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+_USED = b"used_dltensor"  # the capsule holds the pointer, and not the text
+# Where the deleter lies in either structure.
+DELETER_AT = {False: 56, True: 16}
+
+each_version = pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
+
+
+class Owner:
+    """Something that is there as long as somebody holds it."""
+
+
+class Handing:
+    """An array that gives one capsule."""
+
+    def __init__(self, capsule: object) -> None:
+        self.capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return HOST, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+
+@pytest.fixture
+def native() -> Engine:
+    return load("host")
+
+
+def capsule_of(native: Engine, owner: object, *, versioned: bool, values: Any = VALUES) -> object:
+    bits = 8 * values.itemsize
+    return native.to_dlpack(values.ctypes.data, HOST, 0, FLOAT, bits, values.shape, versioned, owner)
+
+
+def consumed(capsule: object, versioned: bool) -> int:
+    """Take it as a consumer does; who calls the deleter with the address is done."""
+    address = _pointer(capsule, NAMES[versioned])
+    assert _rename(capsule, _USED) == 0
+    assert isinstance(address, int)
+    return address
+
+
+def deleter_of(address: int, versioned: bool) -> Any:
+    """As a function of C, which is called without the GIL."""
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    return kind(ctypes.c_void_p.from_address(address + DELETER_AT[versioned]).value or 0)
+
+
+@each_version
+def test_a_capsule_that_nobody_takes_drops_its_owner(native: Engine, versioned: bool) -> None:
+    owner = Owner()
+    gone = weakref.ref(owner)
+    capsule = capsule_of(native, owner, versioned=versioned)
+    del owner
+    gc.collect()
+    assert gone() is not None
+    del capsule
+    assert gone() is None
+
+
+def test_numpy_reads_the_memory_and_keeps_the_owner_as_long_as_its_last_view(native: Engine) -> None:
+    owner = Owner()
+    gone = weakref.ref(owner)
+    array = np.from_dlpack(Handing(capsule_of(native, owner, versioned=True)))
+    del owner
+    assert array.ctypes.data == VALUES.ctypes.data
+    assert (array.shape, array.strides, array.dtype) == (VALUES.shape, VALUES.strides, VALUES.dtype)
+    view = array[1:, ::2]
+    del array
+    gc.collect()
+    assert gone() is not None
+    del view
+    assert gone() is None
+
+
+@each_version
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1)])
+def test_any_shape_is_handed_over(native: Engine, shape: tuple[int, ...], versioned: bool) -> None:
+    values = np.ones(shape, np.float64)
+    array = np.from_dlpack(Handing(capsule_of(native, values, versioned=versioned, values=values)))
+    assert (array.shape, array.dtype.name, bool((array == 1).all())) == (shape, "float64", True)
+
+
+@each_version
+def test_a_capsule_is_taken_once(native: Engine, versioned: bool) -> None:
+    handing = Handing(capsule_of(native, Owner(), versioned=versioned))
+    first = np.from_dlpack(handing)
+    with pytest.raises(ValueError, match=r"(?i)capsule"):
+        np.from_dlpack(handing)
+    assert np.array_equal(first, VALUES)
+
+
+@each_version
+def test_the_owner_is_let_go_once_whatever_becomes_of_the_capsule(native: Engine, versioned: bool) -> None:
+    owner = Owner()
+    held = sys.getrefcount(owner)
+    capsule = capsule_of(native, owner, versioned=versioned)
+    address = consumed(capsule, versioned)
+    del capsule
+    assert sys.getrefcount(owner) == held + 1
+    deleter_of(address, versioned)(address)
+    assert sys.getrefcount(owner) == held
+
+
+@each_version
+@pytest.mark.threads
+def test_a_consumer_may_be_done_in_a_thread_without_the_gil(native: Engine, versioned: bool) -> None:
+    owner = Owner()
+    gone = weakref.ref(owner)
+    address = consumed(capsule_of(native, owner, versioned=versioned), versioned)
+    del owner
+    each = threading.Thread(target=deleter_of(address, versioned), args=(address,))
+    each.start()
+    each.join()
+    assert gone() is None
+
+
+def test_an_exception_on_its_way_is_kept_while_the_owner_goes(native: Engine) -> None:
+    class Loud:
+        def __del__(self) -> None:
+            try:
+                raise KeyError("of the owner")
+            except KeyError:
+                pass
+
+    def fail() -> None:
+        kept = capsule_of(native, Loud(), versioned=True)
+        assert kept is not None
+        raise OSError("of the caller")
+
+    with pytest.raises(OSError, match="of the caller") as caught:
+        fail()
+    caught.value.__traceback__ = None
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        ((3, -1), "an array has no negative dimension"),
+        ((1,) * 65, "an array has at most 64 dimensions"),
+        ((1 << 40, 1 << 40), "an array of that shape is more than can be addressed"),
+    ],
+)
+def test_a_shape_that_is_none_is_refused(native: Engine, shape: tuple[int, ...], sentence: str) -> None:
+    owner = Owner()
+    held = sys.getrefcount(owner)
+    with pytest.raises(ValueError, match=sentence):
+        native.to_dlpack(4096, HOST, 0, FLOAT, 32, shape, True, owner)
+    assert sys.getrefcount(owner) == held
+
+
+ENDINGS = {
+    "never taken": "kept = capsule",
+    "taken": "kept = np.from_dlpack(Handing(capsule))",
+    "in a circle": "kept = [np.from_dlpack(Handing(capsule))]; kept.append(kept); del capsule",
+    "in a module": "sys.modules['kept'] = np.from_dlpack(Handing(capsule))",
+    "in a thread": "threading.Thread(target=hold, args=(np.from_dlpack(Handing(capsule)),), daemon=True).start()",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_a_program_may_end_while_its_memory_is_somebody_elses(ending: str) -> None:
+    program = f"""
+import sys, threading
+import numpy as np
+from pyxfer.native import load
+engine = load("host")
+class Handing:
+    def __init__(self, capsule): self.capsule = capsule
+    def __dlpack_device__(self): return 1, 0
+    def __dlpack__(self, **_): return self.capsule
+def hold(array):
+    threading.Event().wait()
+memory = engine.DeviceBuffer(64)
+capsule = engine.to_dlpack(memory.address, 1, 0, 1, 8, [64], True, memory)
+del memory
+{ending}
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

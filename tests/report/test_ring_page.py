@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from pages import line_with, printed
+from ring_samples import make_state, make_tuned
+from samples import MARKUP
+
+from pyxfer.model_machine import Fact
+from pyxfer.model_tuning import RingSetup, RingState, TuningTrial
+from pyxfer.report.ring_page import print_tuning, ring_lines, setup_text
+from pyxfer.report.terminal import Page
+
+
+def lines_of(**overrides: Any) -> dict[str, str]:
+    return dict(ring_lines(make_state(**overrides)))
+
+
+def page_of(state: RingState) -> str:
+    return printed(lambda page: print_tuning(state, page))
+
+
+def test_settings_are_told_with_what_they_cost() -> None:
+    assert lines_of()["settings"] == "15 threads, 512 slots of 64 KiB, demoting: 32 MiB page-locked"
+    assert setup_text(RingSetup(1, 1 << 20, 2, "plain", 20)).startswith("1 thread, 2 slots of 1 MiB, plain: 2 MiB")
+
+
+def test_where_they_are_from_is_told() -> None:
+    assert lines_of()["from"] == "cached on 2026-11-21 from 2 trials in 910 ms"
+    assert lines_of()["file"] == "/home/user/.cache/pyxfer/ring.json"
+    assert lines_of(path=Fact(reason="PYXFER_CACHE is off, so nothing is kept"))["file"].startswith(
+        "PYXFER_CACHE is off"
+    )
+
+
+def test_the_bandwidths_stand_beside_those_of_plain_copies() -> None:
+    assert lines_of()["GB/s"] == (
+        "25.00 at 4 MiB (plain copy 9.00), 37.00 at 24 MiB (plain copy 11.00), 47.00 at 96 MiB (plain copy 12.50)"
+    )
+
+
+def test_where_the_ring_pays_is_told_or_that_it_does_not() -> None:
+    assert lines_of()["pays from"] == "256 KiB"
+    never = make_tuned(pays_from_bytes=Fact(reason="at 96 MiB a plain copy is still faster"))
+    assert lines_of(tuning=Fact(never))["pays from"] == "nowhere: at 96 MiB a plain copy is still faster"
+
+
+def test_what_was_not_tuned_has_no_figures() -> None:
+    assert list(lines_of(tuning=Fact(reason="not tuned yet"))) == ["settings", "from", "file"]
+
+
+def test_remarks_are_told() -> None:
+    assert lines_of(remarks=("the tuning is not kept",))["remark"] == "The tuning is not kept"
+
+
+def test_every_trial_is_a_line_and_the_plain_copy_the_last() -> None:
+    text = page_of(make_state())
+    assert line_with(text, "first").split() == [
+        "8",
+        "64",
+        "KiB",
+        "512",
+        "streaming",
+        "32",
+        "MiB",
+        "20.0",
+        "30.0",
+        "35.0",
+        "first",
+    ]
+    assert line_with(text, "faster").split()[-3:] == ["47.0", "1.28", "faster"]
+    assert line_with(text, "12.5  ", "plain copy").split() == ["9.0", "11.0", "12.5", "plain", "copy"]
+
+
+def test_what_was_not_tried_is_told_by_its_reason() -> None:
+    many = tuple(
+        TuningTrial(RingSetup(threads, 64 << 10, 512, "streaming", 20), "not tried", reason="the limit is over")
+        for threads in (12, 15)
+    )
+    tuned = make_tuned()
+    text = page_of(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=(*tuned.trials, *many)))))
+    assert line_with(text, "12x512x64 KiB").split("  ") == ["12x512x64 KiB, 15x512x64 KiB", "the limit is over"]
+    assert line_with(text, "15x512x64 KiB plain").endswith("the limit left no time for it")
+
+
+@pytest.mark.parametrize("verdict", ["faster", "not faster", "cut short"])
+def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
+    widest = RingSetup(12, 128 << 10, 1024, "streaming", 20)
+    tuned = make_tuned()
+    trials = (*tuned.trials, msgspec.structs.replace(tuned.trials[1], ring=widest, verdict=verdict, against_best=1.281))
+    stream = io.StringIO()
+    print_tuning(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=trials))), Page(stream, columns=80))
+    assert "1.28 " in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= 80
+
+
+def test_text_of_the_file_can_do_nothing_to_the_page() -> None:
+    state = make_state(reason=f"cached {MARKUP}\x1b[31m", remarks=("\x1b]0;title\x07",), path=Fact("/x\n\x1b[2J"))
+    text = page_of(state)
+    assert MARKUP in text
+    assert "\x1b" not in text

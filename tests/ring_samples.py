@@ -1,0 +1,40 @@
+"""Tunings of a ring for any test that needs one, made of figures such as an H200 host gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pyxfer.model_machine import Fact
+from pyxfer.model_tuning import CopyRate, RingSetup, RingState, Tuned, TuningKey, TuningTrial
+
+MIB = 1 << 20
+SIZES = (4 * MIB, 24 * MIB, 96 * MIB)
+
+
+def make_key(**overrides: Any) -> TuningKey:
+    key = TuningKey("host", "GPU-6a1f2c3d", "580.1, CUDA 13000", 16, 0, "PCIe 5.0 x16", "0.1.0")
+    return msgspec.structs.replace(key, **overrides)
+
+
+def make_tuned(**overrides: Any) -> Tuned:
+    eight = RingSetup(8, 64 << 10, 512, "streaming", 20)
+    fifteen = RingSetup(15, 64 << 10, 512, "demoting", 20)
+    slow, fast, plain = (tuple(map(CopyRate, SIZES, gbps)) for gbps in ((20, 30, 35), (25, 37, 47), (9, 11, 12.5)))
+    trials = (
+        TuningTrial(eight, "first", slow, None, 5, 0.08),
+        TuningTrial(fifteen, "faster", fast, 1.28, 5, 0.07),
+        TuningTrial(
+            msgspec.structs.replace(fifteen, fill="plain"), "not tried", reason="the limit left no time for it"
+        ),
+    )
+    tuned = Tuned("2026-11-21T21:46:00+00:00", fifteen, trials, plain, Fact(256 << 10), 1.0, 0.91)
+    return msgspec.structs.replace(tuned, **overrides)
+
+
+def make_state(**overrides: Any) -> RingState:
+    tuned = make_tuned()
+    reason = "cached on 2026-11-21 from 2 trials in 910 ms"
+    state = RingState(0, tuned.ring, "cached", reason, (), Fact(tuned), Fact("/home/user/.cache/pyxfer/ring.json"))
+    return msgspec.structs.replace(state, **overrides)

@@ -1,0 +1,141 @@
+"""Programs that fork, end, or have no GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+HEAD = """
+import os, sys, threading
+import numpy as np
+from pyxfer.errors import ForkedError
+from pyxfer.native._host import testing
+from pyxfer.staging.targets import Target
+from pyxfer.staging.uploader import Uploader
+up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
+own = Target(up._engine)
+x = np.ones(1 << 20, np.uint8)
+"""
+
+
+def run_program(body: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", HEAD + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **variables},
+    )
+
+
+def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None:
+    result = run_program(
+        """
+        y = up.upload(x, own)
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: up.upload(x, own), lambda: up.download(y)):
+                try:
+                    use()
+                except ForkedError as error:
+                    print(error, flush=True)
+            up.close()
+            del up, y
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert np.array_equal(up.download(y), x)
+        """
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == 2 * [
+        "This Uploader belongs to the process that this one was forked from, and its threads are not here: start "
+        'processes by multiprocessing.get_context("spawn"), and make one in each.'
+    ]
+
+
+ENDINGS = {
+    "unused": "",
+    "open": "y = up.upload(x, own)",
+    "under way": "sent = [up.upload(x, own, block=False) for _ in range(9)]",
+    "dropped": "up.upload(x, own, block=False)",
+    "taken": "y = np.from_dlpack(up.upload(x, own)); del up",
+    "in a circle": "kept = [up, up.upload(x, own, block=False)]; kept.append(kept); del up",
+    "never taken": "y = up.upload(x, own).__dlpack__()",
+    "by an exit": "sent = up.upload(x, own, block=False); sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_a_program_ends_cleanly_whatever_is_left(ending: str) -> None:
+    result = run_program(ending)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_program_ends_while_a_thread_uploads() -> None:
+    result = run_program(
+        """
+        begun = threading.Event()
+        def use():
+            for _ in range(10**9):
+                up.upload(x, own)
+                begun.set()
+        threading.excepthook = lambda _: None
+        threading.Thread(target=use, daemon=True).start()
+        begun.wait()
+        """
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_program_ends_though_its_device_does_not_answer() -> None:
+    begun = time.perf_counter()
+    result = run_program(
+        """
+        from pyxfer.staging import uploader
+        uploader.AT_EXIT_S = 0.1
+        testing.stall("cudaMemcpyAsync", 1, 30.0)
+        sent = up.upload(x, own, block=False)
+        """
+    )
+    assert time.perf_counter() - begun < 10.0
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_without_a_gpu_arrays_stay_in_host_memory_and_that_is_said() -> None:
+    result = run_program(
+        """
+        import warnings
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with Uploader() as there:
+                print(there.upload(x, Target(there._engine)).__dlpack_device__())
+        for each in caught:
+            print(each.category.__name__, str(each.message), each.filename)
+        """,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert result.returncode == 0, result.stderr
+    place, said = result.stdout.splitlines()
+    assert place == "(1, 0)"
+    assert said.startswith("FallbackWarning No usable GPU: ")
+    assert said.endswith('Arrays stay in host memory; device="host" asks for that. <string>')
+
+
+def test_a_gpu_that_is_required_is_asked_for_at_once() -> None:
+    result = run_program(
+        """
+        from pyxfer.errors import CudaUnavailableError
+        try:
+            Uploader(require_gpu=True)
+        except CudaUnavailableError:
+            print("refused")
+        """,
+        CUDA_VISIBLE_DEVICES="",
+    )
+    assert (result.returncode, result.stdout) == (0, "refused\n"), result.stderr
