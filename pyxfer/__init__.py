@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         DeviceLostError,
         DeviceTimeoutError,
         DocumentError,
+        FallbackWarning,
         ForkedError,
         MeasurementError,
         PyxferError,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pyxfer.routes.place import Place
     from pyxfer.routes.registry import register_route, unregister_route
     from pyxfer.sampling.bracket import Timer
+    from pyxfer.staging.shared import download, empty_pinned, pin, prefetch, upload
+    from pyxfer.staging.uploader import Uploader
+    from pyxfer.staging.uploads import Upload
     from pyxfer.watching.marks import mark
     from pyxfer.watching.watch import Watch, watch
     from pyxfer.workers import explain, frameworks
@@ -46,6 +50,7 @@ __all__ = [
     "DeviceLostError",
     "DeviceTimeoutError",
     "DocumentError",
+    "FallbackWarning",
     "ForkedError",
     "Link",
     "Measurement",
@@ -59,11 +64,15 @@ __all__ = [
     "Run",
     "Timer",
     "Transfer",
+    "Upload",
+    "Uploader",
     "UsageError",
     "Watch",
     "Watched",
     "ceiling",
     "devices",
+    "download",
+    "empty_pinned",
     "explain",
     "frameworks",
     "is_available",
@@ -71,8 +80,11 @@ __all__ = [
     "list_routes",
     "mark",
     "measure",
+    "pin",
+    "prefetch",
     "register_route",
     "unregister_route",
+    "upload",
     "watch",
 ]
 
@@ -86,6 +98,9 @@ _HOMES = {
     "pyxfer.routes.place": ("Place",),
     "pyxfer.routes.registry": ("register_route", "unregister_route"),
     "pyxfer.sampling.bracket": ("Timer",),
+    "pyxfer.staging.shared": ("download", "empty_pinned", "pin", "prefetch", "upload"),
+    "pyxfer.staging.uploader": ("Uploader",),
+    "pyxfer.staging.uploads": ("Upload",),
     "pyxfer.watching.marks": ("mark",),
     "pyxfer.watching.watch": ("Watch", "watch"),
     "pyxfer.workers": ("explain", "frameworks"),

@@ -11,7 +11,8 @@ from pyxfer.model_ring import RingSource
 
 RingFill = Literal["plain", "streaming", "demoting"]
 """Stores through the caches, past them, or through them and at once out of the core's own into the shared one."""
-Verdict = Literal["first", "faster", "smaller", "not faster", "cut short", "not tried"]
+CopyDirection = Literal["h2d", "d2h"]
+Verdict = Literal["first", "faster", "smaller", "not faster", "given up", "cut short", "not tried"]
 
 TUNING_SCHEMA_VERSION = 2
 
@@ -32,8 +33,9 @@ class RingSetup(msgspec.Struct, frozen=True):
 
 
 class CopyRate(msgspec.Struct, frozen=True):
-    """The median bandwidth of copies of one size."""
+    """The median bandwidth of copies of one size in one direction."""
 
+    direction: CopyDirection
     nbytes: int
     gbps: float
 
@@ -51,10 +53,11 @@ class TuningTrial(msgspec.Struct, frozen=True):
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """What was found within a time limit, and all that was tried."""
+    """What was found within a time limit and a budget of page-locked memory, and all that was tried."""
 
     taken_at: str
     ring: RingSetup
+    budget_bytes: int
     trials: tuple[TuningTrial, ...]
     plain: tuple[CopyRate, ...]
     pays_from_bytes: Fact[int]

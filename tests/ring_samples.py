@@ -18,10 +18,17 @@ def make_key(**overrides: Any) -> TuningKey:
     return msgspec.structs.replace(key, **overrides)
 
 
+def make_rates(h2d: tuple[float, ...], d2h: tuple[float, ...]) -> tuple[CopyRate, ...]:
+    """Both ways at the usual sizes."""
+    each = zip(SIZES, h2d, d2h, strict=True)
+    return tuple(rate for size, up, down in each for rate in (CopyRate("h2d", size, up), CopyRate("d2h", size, down)))
+
+
 def make_tuned(**overrides: Any) -> Tuned:
     eight = RingSetup(8, 64 << 10, 512, "streaming", 20)
     fifteen = RingSetup(15, 64 << 10, 512, "demoting", 20)
-    slow, fast, plain = (tuple(map(CopyRate, SIZES, gbps)) for gbps in ((20, 30, 35), (25, 37, 47), (9, 11, 12.5)))
+    slow, fast = make_rates((20, 30, 35), (22, 31, 36)), make_rates((25, 37, 47), (28, 41, 49))
+    plain = make_rates((9, 11, 12.5), (5, 7, 7.5))
     trials = (
         TuningTrial(eight, "first", slow, None, 5, 0.08),
         TuningTrial(fifteen, "faster", fast, 1.28, 5, 0.07),
@@ -29,7 +36,7 @@ def make_tuned(**overrides: Any) -> Tuned:
             msgspec.structs.replace(fifteen, fill="plain"), "not tried", reason="the limit left no time for it"
         ),
     )
-    tuned = Tuned("2026-11-21T21:46:00+00:00", fifteen, trials, plain, Fact(256 << 10), 1.0, 0.91)
+    tuned = Tuned("2026-11-21T21:46:00+00:00", fifteen, 256 * MIB, trials, plain, Fact(256 << 10), 1.0, 0.91)
     return msgspec.structs.replace(tuned, **overrides)
 
 

@@ -49,7 +49,7 @@ PYTHON_LAYERS = {
     "api": {"raw", "machine", "sampling", "native"} | BOTTOM,
     "cli": {"cli", "api", "raw", "routes", "watching", "workers", "staging", "report", "machine", "sampling", "native"}
     | BOTTOM,
-    "__init__": {"api", "raw", "routes", "watching", "workers", "machine", "sampling", "native"} | BOTTOM,
+    "__init__": {"api", "raw", "routes", "staging", "watching", "workers", "machine", "sampling", "native"} | BOTTOM,
     "__main__": {"cli"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "jax", "cupy"}

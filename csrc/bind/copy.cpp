@@ -2,6 +2,7 @@
 #include "copy/both.hpp"
 #include "copy/content.hpp"
 #include "copy/timed.hpp"
+#include "ring/timed.hpp"
 
 #include <pybind11/stl.h>
 
@@ -69,6 +70,12 @@ void bind_timed(py::class_<copier>& kind) {
         return time_drained(self.used(), along, slot);
       },
       py::arg("lane"), py::arg("slot"), release_gil());
+  kind.def(
+      "drained_through",
+      [](copier& self, ring& through, lane const& along, std::size_t slot) {
+        return time_drained(self.used(), through, along, slot);
+      },
+      py::arg("ring"), py::arg("lane"), py::arg("slot"), release_gil());
 }
 
 void bind_both(py::class_<copier>& kind) {

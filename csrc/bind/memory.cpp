@@ -2,6 +2,7 @@
 #include "copy/content.hpp"
 #include "cuda/device_buffer.hpp"
 #include "cuda/host_buffer.hpp"
+#include "cuda/registration.hpp"
 #include "numa/pages.hpp"
 
 #include <pybind11/stl.h>
@@ -37,11 +38,25 @@ void bind_device_buffer(py::module_& module) {
       .def("abandon", &device_buffer::abandon);
 }
 
+void bind_registration(py::module_& module) {
+  py::class_<registration>(module, "Registration", py::module_local(), py::is_final())
+      .def(py::init([](std::uintptr_t address, std::size_t nbytes, int device) {
+             py::gil_scoped_release const released;  // as for HostBuffer
+             return std::make_unique<registration>(address, nbytes, device);
+           }),
+           py::arg("address"), py::arg("nbytes"), py::arg("device") = 0)
+      .def_property_readonly("address", &registration::address)
+      .def_property_readonly("nbytes", &registration::size)
+      .def("close", &registration::close, release_gil())
+      .def("abandon", &registration::abandon);
+}
+
 }  // namespace
 
 void bind_memory(py::module_& module) {
   bind_host_buffer(module);
   bind_device_buffer(module);
+  bind_registration(module);
   module.def("fill", &fill, py::arg("address"), py::arg("nbytes"), py::arg("seed"), release_gil());
   module.def("first_unlike", &first_unlike, py::arg("address"), py::arg("nbytes"), py::arg("seed"),
              release_gil());

@@ -76,6 +76,8 @@ void bind_properties(py::class_<ring>& kind) {
       .def_property_readonly(
           "fill_kernel", [](ring const& self) { return fill_kernel_of(self.settings().fill).name; })
       .def_property_readonly("spin_us", [](ring const& self) { return self.settings().spin_us; })
+      .def_property_readonly("direct_bytes",
+                             [](ring const& self) { return self.settings().direct_bytes; })
       .def_property_readonly("pinned_bytes",
                              [](ring const& self) { return self.settings().pinned_bytes(); });
 }
@@ -87,14 +89,15 @@ void bind_ring(py::module_& module) {
   bind_ticket(module);
   py::class_<ring> kind(module, "Ring", py::module_local(), py::is_final());
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
-                       std::string const& fill, int spin_us) {
+                       std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {
              py::gil_scoped_release const released;  // as for HostBuffer
              return std::make_unique<ring>(
                  device, ring_settings{threads, static_cast<std::size_t>(chunk_bytes), slots,
-                                       fill_kind_of(fill), spin_us});
+                                       fill_kind_of(fill), spin_us,
+                                       static_cast<std::size_t>(direct_bytes)});
            }),
            py::arg("device"), py::arg("threads"), py::arg("chunk_bytes"), py::arg("slots"),
-           py::arg("fill"), py::arg("spin_us"));
+           py::arg("fill"), py::arg("spin_us"), py::arg("direct_bytes") = 0);
   bind_transfers(kind);
   bind_properties(kind);
   kind.def("cancel", &ring::cancel)

@@ -68,7 +68,7 @@ sample time_on_stream(bench& with, issue_mode mode, lane const& along, std::size
           seconds_between(called, finished), 1, ""};
 }
 
-sample time_drained(bench& with, lane const& along, std::size_t slot) {
+sample time_drained(bench& with, std::function<void()> const& copy) {
   device_guard const guard{with.device()};
   auto& start = with.mark(bench::start_mark);
   auto& stop = with.mark(bench::stop_mark);
@@ -77,7 +77,7 @@ sample time_drained(bench& with, lane const& along, std::size_t slot) {
   PYXFER_TRY(cudaDeviceSynchronize());
   start.record(with.on(0));
   auto const called = host_clock::now();
-  copy_blocking(along, slot);
+  copy();
   auto const returned = host_clock::now();
   PYXFER_TRY(cudaDeviceSynchronize());
   auto const finished = host_clock::now();
@@ -88,6 +88,10 @@ sample time_drained(bench& with, lane const& along, std::size_t slot) {
   auto const elapsed = stop.seconds_since(start);
   auto const wall = seconds_between(called, finished);
   return {elapsed, seconds_between(called, returned), wall, 1, drained_fault(elapsed, wall)};
+}
+
+sample time_drained(bench& with, lane const& along, std::size_t slot) {
+  return time_drained(with, [&] { copy_blocking(along, slot); });
 }
 
 }  // namespace pyxfer

@@ -41,6 +41,15 @@ memory_kind memory_kind_of(std::string const& word) {
                               "\"; known are pageable, pinned, registered, write-combined");
 }
 
+bool is_page_locked(std::uintptr_t address, std::size_t bytes) {
+  auto const is_locked_at = [](std::uintptr_t at) {
+    cudaPointerAttributes found{};
+    PYXFER_TRY(cudaPointerGetAttributes(&found, reinterpret_cast<void const*>(at)));
+    return found.type == cudaMemoryTypeHost;
+  };
+  return is_locked_at(address) && is_locked_at(address + bytes - 1);
+}
+
 host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
     : size_{bytes}, kind_{kind}, device_{device} {
   if (size_ == 0) { throw std::invalid_argument("a buffer needs at least one byte"); }

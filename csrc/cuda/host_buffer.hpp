@@ -11,6 +11,9 @@ enum class memory_kind { pageable, pinned, registered, write_combined };
 
 [[nodiscard]] memory_kind memory_kind_of(std::string const& word);
 
+/// Whether a copy engine reads and writes this memory itself, whoever has page-locked it.
+[[nodiscard]] bool is_page_locked(std::uintptr_t address, std::size_t bytes);
+
 /// Host memory of one kind, its pages touched, page-aligned.
 class host_buffer {
  public:

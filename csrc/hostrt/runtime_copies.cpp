@@ -80,10 +80,13 @@ cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaM
     transfer copy;
     if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
     if (count == 0) return cudaSuccess;
-    auto const pageable = copy.pageable;
     copy.asynchronous = true;
+    auto const taken_along =
+        copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= staged_limit;
+    auto const waits = copy.pageable && !taken_along;
+    if (taken_along) stage(copy);
     auto const arrival = submit(on, {std::move(copy)}, delay);
-    return pageable ? synchronize({arrival}) : cudaSuccess;
+    return waits ? synchronize({arrival}) : cudaSuccess;
   });
 }
 

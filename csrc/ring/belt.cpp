@@ -10,32 +10,45 @@ constexpr std::size_t few_bytes = 512 * kib;
 constexpr std::size_t many_bytes = 4096 * kib;
 constexpr std::size_t most_bytes = 8192 * kib;
 
-/// As many slots as hold that, but a part of the ring at most, so that the others can be used
-/// meanwhile.
-std::size_t in_slots(std::size_t bytes, ring_settings const& of, std::size_t part) {
-  auto const most = std::max<std::size_t>(1, static_cast<std::size_t>(of.slots) / part);
-  return std::clamp<std::size_t>(bytes / of.chunk_bytes, 1, most);
-}
+/// Fewer slots are filled again before the engine is done with them; more leave the cache.
+constexpr std::size_t least_round_bytes = 8192 * kib;
+constexpr std::size_t rounds = 8;
 
 }  // namespace
 
 belt::belt(ring_settings const& made)
     : slots_{static_cast<std::size_t>(made.slots)},
-      few_{in_slots(few_bytes, made, 16)},
-      many_{in_slots(many_bytes, made, 8)},
-      most_{in_slots(most_bytes, made, 2)},
-      marks_(slots_) {}
+      chunk_bytes_{made.chunk_bytes},
+      marks_(slots_),
+      round_{slots_} {}
+
+std::size_t belt::round_for(std::size_t chunks, part of_threads) const noexcept {
+  if (of_threads == part::empty) { return slots_; }
+  constexpr std::size_t least = least_ring_slots;
+  return std::min(slots_, std::max({chunks / rounds, least_round_bytes / chunk_bytes_, least}));
+}
 
 void belt::begin(std::size_t chunks, part of_threads) {
   of_threads_ = of_threads;
+  round_ = round_for(chunks, of_threads);
+  few_ = in_slots(few_bytes, 16);
+  many_ = in_slots(many_bytes, 4);
+  most_ = in_slots(most_bytes, 2);
   grown_ = few_;
   first_ = front_ = issued_ = end_;
   end_ += chunks;
 }
 
+/// As many slots as hold that, but a part of the round at most, so that the others can be used
+/// meanwhile.
+std::size_t belt::in_slots(std::size_t bytes, std::size_t shares) const noexcept {
+  return std::clamp<std::size_t>(bytes / chunk_bytes_, 1,
+                                 std::max<std::size_t>(1, round_ / shares));
+}
+
 bool belt::may_begin(std::uint64_t number) const noexcept {
   auto const passed = passed_.load(std::memory_order_acquire);
-  return of_threads_ == part::fill ? number < passed + slots_ : number < passed;
+  return of_threads_ == part::fill ? number < passed + round_ : number < passed;
 }
 
 void belt::done(std::uint64_t number) noexcept {
@@ -48,7 +61,7 @@ belt::run belt::next(std::size_t copies_under_way) noexcept {
   }
   auto const found = ready();
   if (found < wanted(copies_under_way) && found != end_ - issued_) { return {issued_, 0}; }
-  auto const before_the_first_slot = slots_ - slot_of(issued_);
+  auto const before_the_first_slot = round_ - slot_of(issued_);
   return {issued_, std::min({found, before_the_first_slot, most_at_once()})};
 }
 
@@ -60,7 +73,7 @@ void belt::issue(run const& taken) noexcept {
 /// Slots that the engine may have: those that are full, or those that are empty.
 std::size_t belt::ready() const noexcept {
   if (of_threads_ == part::fill) { return static_cast<std::size_t>(front_ - issued_); }
-  return static_cast<std::size_t>(std::min(front_ + slots_, end_) - issued_);
+  return static_cast<std::size_t>(std::min(front_ + round_, end_) - issued_);
 }
 
 /// What threads are to empty comes in small copies at first, so that they can begin, and at last,
@@ -68,7 +81,7 @@ std::size_t belt::ready() const noexcept {
 std::size_t belt::most_at_once() const noexcept {
   if (of_threads_ == part::fill) { return most_; }
   auto const half = static_cast<std::size_t>(end_ - issued_) / 2;
-  return std::min(grown_, std::max(half, few_));
+  return std::min(grown_, std::max<std::size_t>(half, 1));
 }
 
 std::size_t belt::wanted(std::size_t copies_under_way) const noexcept {

@@ -15,6 +15,10 @@ namespace pyxfer {
 ///
 /// The engine takes as many slots at a time as lie ready together: few while it has nothing else to
 /// do, and more the more it has, because a copy costs it as much as some hundred kilobytes.
+///
+/// What threads fill goes round in a part of the slots, so that they lie in a cache when their turn
+/// comes again; what they empty goes round in all, so that the engine does not write to lines that
+/// a core has just read.
 class belt {
  public:
   enum class part { fill, empty };  ///< what the threads do with a slot
@@ -25,11 +29,15 @@ class belt {
 
   explicit belt(ring_settings const& made);
 
+  /// In so many slots a transfer goes round. Where that changes, the copies of the one before have
+  /// to have ended.
+  [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads) const noexcept;
+  [[nodiscard]] std::size_t round() const noexcept { return round_; }
   /// Of a transfer, when the threads of the one before are back. What that has left is passed over.
   void begin(std::size_t chunks, part of_threads);
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
   [[nodiscard]] std::size_t slot_of(std::uint64_t number) const noexcept {
-    return static_cast<std::size_t>(number % slots_);
+    return static_cast<std::size_t>(number % round_);
   }
 
   /// For any thread: whether the engine has done its part before this one's ...
@@ -52,20 +60,25 @@ class belt {
   [[nodiscard]] std::size_t most_at_once() const noexcept;
   [[nodiscard]] std::size_t wanted(std::size_t copies_under_way) const noexcept;
 
+  [[nodiscard]] std::size_t in_slots(std::size_t bytes, std::size_t shares) const noexcept;
+
   std::size_t slots_;
-  std::size_t few_;   ///< while another copy is under way
-  std::size_t many_;  ///< while several are
-  std::size_t most_;
+  std::size_t chunk_bytes_;
   /// By slot: one more than the number of the chunk with which the threads are done.
   std::vector<std::atomic<std::uint64_t>> marks_;
-
   part of_threads_{part::fill};
-  std::size_t grown_{};  ///< of a download, what the next copy may take
+  std::size_t round_;
   std::uint64_t first_{};
-  std::uint64_t end_{};
+
+  // What changes with every copy lies apart from what every thread reads with every chunk.
+  alignas(cache_line) std::atomic<std::uint64_t> passed_{0};
+  alignas(cache_line) std::uint64_t end_{};
   std::uint64_t front_{};   ///< the threads are done with all before
   std::uint64_t issued_{};  ///< the engine was given all before
-  alignas(cache_line) std::atomic<std::uint64_t> passed_{0};
+  std::size_t grown_{};     ///< of a download, what the next copy may take
+  std::size_t few_{};       ///< while another copy is under way
+  std::size_t many_{};      ///< while several are
+  std::size_t most_{};
 };
 
 }  // namespace pyxfer

@@ -21,13 +21,15 @@ conveyor::conveyor(int device, std::uintptr_t slots, ring_settings const& made)
   }
 }
 
-void conveyor::prepare(transfer const& next) {
+void conveyor::prepare(transfer const& next, std::size_t chunks) {
   settle();
-  belt_.begin(next.plan().chunks(),
-              next.way() == direction::h2d ? belt::part::fill : belt::part::empty);
-  retire();
+  auto const part = next.way() == direction::h2d ? belt::part::fill : belt::part::empty;
   issued_ = 0;
   taken_ = {};
+  // Of a transfer that is stopped nobody claims a chunk.
+  if (belt_.round_for(chunks, part) != belt_.round() && !leave(0, next)) { return; }
+  belt_.begin(chunks, part);
+  retire();
 }
 
 void conveyor::work(transfer& shared) {
@@ -46,6 +48,21 @@ void conveyor::work(transfer& shared) {
   taken_.threads += own.chunks != 0 ? 1 : 0;
   taken_.waited_s += own.waited_s;
   taken_.filled_s += own.filled_s;
+}
+
+void conveyor::pass_by(transfer const& shared) {
+  if (!leave(most_under_way - 1, shared)) { return; }
+  copy_between(shared.array().address(), {0, 0, shared.array().bytes()}, shared, belt_.end());
+}
+
+/// Waits until so many copies are under way at most; whether it was not stopped.
+bool conveyor::leave(std::size_t copies, transfer const& shared) {
+  polling const rest;
+  for (retire(); under_way() > copies; retire()) {
+    if (shared.is_stopped()) { return false; }
+    rest.pause();
+  }
+  return true;
 }
 
 /// Whether it was not stopped.
@@ -73,7 +90,10 @@ void conveyor::move(chunk const& part, void* slot, transfer const& shared, doubl
 
 void conveyor::drive(transfer const& shared) {
   std::unique_lock<std::mutex> const held{driving_, std::try_to_lock};
-  if (!held || shared.is_stopped()) { return; }
+  if (held && !shared.is_stopped()) { look_after(shared); }
+}
+
+void conveyor::look_after(transfer const& shared) {
   retire();
   if (under_way() == most_under_way) { return; }
   auto const next = belt_.next(under_way());
@@ -93,12 +113,17 @@ void conveyor::issue(belt::run const& taken, transfer const& shared) {
   auto const part =
       shared.plan().from(static_cast<std::size_t>(taken.first - belt_.first()), taken.count);
   auto const slot = slots_ + belt_.slot_of(taken.first) * chunk_bytes_;
+  copy_between(slot, part, shared, taken.first + taken.count);
+  belt_.issue(taken);
+}
+
+void conveyor::copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
+                            std::uint64_t end) {
   if (issued_++ == 0) { shared.hold(stream_.view()); }
   settled_ = false;
-  copy_async({shared.way(), slot, shared.device_at(part), part.bytes(), 0, 1}, 0, stream_.view());
-  record(taken.first + taken.count);
+  copy_async({shared.way(), host, shared.device_at(part), part.bytes(), 0, 1}, 0, stream_.view());
+  record(end);
   settled_ = true;
-  belt_.issue(taken);
 }
 
 void conveyor::record(std::uint64_t end) {
@@ -110,12 +135,16 @@ void conveyor::record(std::uint64_t end) {
 
 bool conveyor::finish(transfer const& shared, bool wait) {
   polling const rest;
-  auto const is_done = [&] { return belt_.issued() == belt_.end() && (!wait || under_way() == 0); };
-  while (!is_done() && !shared.is_stopped()) {
-    drive(shared);
+  while (true) {
+    {
+      // Not a lock that is waited for: whoever sleeps for it wakes late.
+      std::unique_lock<std::mutex> const held{driving_, std::try_to_lock};
+      if (held && belt_.issued() == belt_.end() && (!wait || under_way() == 0)) { return true; }
+      if (shared.is_stopped()) { return false; }
+      if (held) { look_after(shared); }
+    }
     rest.pause();
   }
-  return is_done();
 }
 
 staged conveyor::taken() const {

@@ -23,11 +23,13 @@ class conveyor {
   conveyor(int device, std::uintptr_t slots, ring_settings const& made);
 
   /// Forgets the transfer before, and what it took.
-  void prepare(transfer const& next);
+  void prepare(transfer const& next, std::size_t chunks);
   /// In each thread: moves chunks until none is left, or the transfer is stopped.
   void work(transfer& shared);
-  /// When the threads are back: whether every chunk is on its way, or with `wait` has arrived;
-  /// false where the transfer is stopped.
+  /// In place of that: one copy between the device and the array where it lies, past the slots.
+  void pass_by(transfer const& shared);
+  /// Whether every chunk is on its way, or with `wait` has arrived; false where the transfer is
+  /// stopped.
   [[nodiscard]] bool finish(transfer const& shared, bool wait);
   [[nodiscard]] staged taken() const;  ///< when the threads are back
 
@@ -54,8 +56,12 @@ class conveyor {
   [[nodiscard]] bool await(std::uint64_t number, transfer const& shared, double& waited_s);
   void move(chunk const& part, void* slot, transfer const& shared, double& filled_s) const;
   void drive(transfer const& shared);
+  void look_after(transfer const& shared);
   void retire();
+  [[nodiscard]] bool leave(std::size_t copies, transfer const& shared);
   void issue(belt::run const& taken, transfer const& shared);
+  void copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
+                    std::uint64_t end);
   void record(std::uint64_t end);
   [[nodiscard]] std::size_t under_way() const noexcept { return begun_ - ended_; }
   [[nodiscard]] event const& last() const { return copies_[(begun_ - 1) % copies_.size()].passed; }
@@ -66,9 +72,9 @@ class conveyor {
   stream stream_;
   std::vector<copy> copies_;
 
-  std::mutex driving_;   ///< of all that follows, as long as threads are at work
-  std::size_t begun_{};  ///< copies with an event
-  std::size_t ended_{};  ///< of which so many are known to have ended
+  alignas(cache_line) std::mutex driving_;  ///< of all that follows, as long as threads are at work
+  std::size_t begun_{};                     ///< copies with an event
+  std::size_t ended_{};                     ///< of which so many are known to have ended
   bool settled_{true};
   std::size_t issued_{};  ///< copies of this transfer
 

@@ -5,13 +5,6 @@
 #include "cuda/wait.hpp"
 
 namespace pyxfer {
-namespace {
-
-/// To wake so many one by one costs less than to wake threads that are not needed.
-constexpr int few = 3;
-
-}  // namespace
-
 crew::crew(CUcontext context, int threads, double spin_s) : spin_s_{spin_s} {
   try {
     threads_.reserve(static_cast<std::size_t>(threads));
@@ -45,15 +38,8 @@ void crew::run(int others, seat_work const& work) {
   }
   work_ = &work;
   done_ = 0;
-  {
-    std::scoped_lock const held{lock_};  // or a thread that is about to sleep would not see them
-    seats_ = others;
-  }
-  if (others > few) {
-    came_.notify_all();  // one call of the system; who finds no seat sleeps again
-  } else {
-    for (int i = 0; i < others; ++i) { came_.notify_one(); }
-  }
+  seats_ = others;
+  came_.ring(others);
   work(0);
   await_return(others - seats_.exchange(0));
 }
@@ -61,19 +47,22 @@ void crew::run(int others, seat_work const& work) {
 void crew::await_return(int seats) {
   auto const all_done = [&] { return done_ == seats; };
   spin_until(all_done);
-  std::unique_lock held{lock_};
-  awaited_ = seats;
-  left_.wait(held, all_done);
-  awaited_ = nobody;
+  awaited_ = true;
+  for (auto rings = left_.rings(); !all_done(); rings = left_.rings()) { left_.sleep(rings); }
+  awaited_ = false;
 }
 
 void crew::serve() {
-  while (await_seat()) {
+  for (auto rings = came_.rings(); !ended_; rings = came_.rings()) {
     auto const seat = take_seat();
-    if (seat == 0) { continue; }
+    if (seat == 0) {
+      spin_until([&] { return came_.rings() != rings; });
+      came_.sleep(rings);
+      continue;
+    }
     (*work_)(seat);
-    std::scoped_lock const held{lock_};
-    if (++done_ == awaited_) { left_.notify_one(); }
+    ++done_;
+    if (awaited_) { left_.ring(1); }
   }
 }
 
@@ -82,15 +71,6 @@ int crew::take_seat() noexcept {
   auto free = seats_.load();
   while (free != 0 && !seats_.compare_exchange_weak(free, free - 1)) {}
   return free;
-}
-
-/// Whether there may be one; false when the thread has to end.
-bool crew::await_seat() {
-  auto const news = [this] { return seats_ != 0 || ended_; };
-  spin_until(news);
-  std::unique_lock held{lock_};
-  came_.wait(held, news);
-  return !ended_;
 }
 
 /// Gives the core away between two looks: the work that is waited for may need it.
@@ -103,11 +83,8 @@ void crew::spin_until(Done const& done) const {
 }
 
 void crew::close() noexcept {
-  {
-    std::scoped_lock const held{lock_};
-    ended_ = true;
-  }
-  came_.notify_all();
+  ended_ = true;
+  came_.ring(static_cast<int>(threads_.size()));
   for (auto& each : threads_) { each.join(); }
   threads_.clear();
 }

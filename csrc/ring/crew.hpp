@@ -1,12 +1,12 @@
 #pragma once
 
+#include "ring/bell.hpp"
+
 #include <cuda.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <future>
-#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -40,20 +40,17 @@ class crew {
   void start(CUcontext context);
   void serve();
   [[nodiscard]] int take_seat() noexcept;
-  [[nodiscard]] bool await_seat();
   void await_return(int seats);
   template <typename Done>
   void spin_until(Done const& done) const;
 
   double spin_s_;
-  std::mutex lock_;
-  std::condition_variable came_;
-  std::condition_variable left_;
+  bell came_;
+  bell left_;
   seat_work const* work_{};
   std::atomic<int> seats_{0};  ///< still free; the last one is seat 1
   std::atomic<int> done_{0};
-  static constexpr int nobody = -1;
-  int awaited_{nobody};  ///< so many done are what the caller waits for
+  std::atomic<bool> awaited_{false};  ///< the caller sleeps until they are
   std::atomic<bool> ended_{false};
   std::vector<std::thread> threads_;
 };

@@ -67,47 +67,43 @@ void by_lines(void* to, void const* from, std::size_t bytes) {
   _mm_sfence();  // such stores are ordered with nothing that follows, not even with a lock
 }
 
-/// So much is written before it is demoted: a line is complete by then.
-constexpr std::size_t demoted_bytes = 4096;
+/// A line is complete, and has left the core's buffers, so many lines later.
+constexpr std::size_t behind = 8 * cache_line;
+/// The source is asked for into the second cache, which has room for more that is under way.
+constexpr std::size_t far_ahead = 64 * cache_line;
+
+/// A hint: processors that do not know it pass it over, and what hides them may hide that they do.
+[[gnu::target("cldemote")]] void demote(unsigned char* first, unsigned char const* end) {
+  for (; first < end; first += cache_line) { _cldemote(first); }
+}
 
 /// Lines are asked for before they are written, from the cache that they were demoted to.
-[[gnu::target("avx2,prfchw")]] void keep_lines_avx2(unsigned char* to, unsigned char const* from,
-                                                    std::size_t lines) {
+[[gnu::target("avx2,prfchw,cldemote")]] void demote_lines_avx2(unsigned char* to,
+                                                               unsigned char const* from,
+                                                               std::size_t lines) {
+  auto* const first = to;
   for (; lines != 0; --lines, to += cache_line, from += cache_line) {
     __builtin_prefetch(to + ahead, 1, 3);
-    fetch(from);
+    _mm_prefetch(reinterpret_cast<char const*>(from) + far_ahead, _MM_HINT_T1);
     auto const* const source = reinterpret_cast<__m256i const*>(from);
     auto* const target = reinterpret_cast<__m256i*>(to);
     for (int i = 0; i < 2; ++i) { _mm256_store_si256(target + i, _mm256_loadu_si256(source + i)); }
+    if (to >= first + behind) { _cldemote(to - behind); }
   }
+  demote(std::max(first, to - behind), to);
 }
 
-[[gnu::target("avx512f,prfchw")]] void keep_lines_avx512(unsigned char* to,
-                                                         unsigned char const* from,
-                                                         std::size_t lines) {
+[[gnu::target("avx512f,prfchw,cldemote")]] void demote_lines_avx512(unsigned char* to,
+                                                                    unsigned char const* from,
+                                                                    std::size_t lines) {
+  auto* const first = to;
   for (; lines != 0; --lines, to += cache_line, from += cache_line) {
     __builtin_prefetch(to + ahead, 1, 3);
-    fetch(from);
+    _mm_prefetch(reinterpret_cast<char const*>(from) + far_ahead, _MM_HINT_T1);
     _mm512_store_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+    if (to >= first + behind) { _cldemote(to - behind); }
   }
-}
-
-/// A hint: processors that do not know it pass it over, and what hides them may hide that they do.
-[[gnu::target("cldemote")]] void demote(unsigned char* lines, std::size_t count) {
-  for (; count != 0; --count, lines += cache_line) { _cldemote(lines); }
-}
-
-template <line_copier keep_lines>
-void demoting(unsigned char* to, unsigned char const* from, std::size_t lines) {
-  constexpr auto lines_at_once = demoted_bytes / cache_line;
-  while (lines != 0) {
-    auto const now = std::min(lines, lines_at_once);
-    keep_lines(to, from, now);
-    demote(to, now);
-    to += now * cache_line;
-    from += now * cache_line;
-    lines -= now;
-  }
+  demote(std::max(first, to - behind), to);
 }
 
 std::vector<fill_kernel> find_kernels() {
@@ -119,11 +115,9 @@ std::vector<fill_kernel> find_kernels() {
   bool const avx512 = __builtin_cpu_supports("avx512f") != 0;
   if (avx2) { found.push_back({"avx2", kind::streaming, by_lines<copy_lines_avx2>}); }
   if (avx512) { found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>}); }
-  if (avx2) {
-    found.push_back({"avx2-demoting", kind::demoting, by_lines<demoting<keep_lines_avx2>>});
-  }
+  if (avx2) { found.push_back({"avx2-demoting", kind::demoting, by_lines<demote_lines_avx2>}); }
   if (avx512) {
-    found.push_back({"avx512-demoting", kind::demoting, by_lines<demoting<keep_lines_avx512>>});
+    found.push_back({"avx512-demoting", kind::demoting, by_lines<demote_lines_avx512>});
   }
   return found;
 }

@@ -18,6 +18,8 @@ class layout {
   layout(std::uintptr_t address, std::ptrdiff_t itemsize, std::vector<std::ptrdiff_t> const& shape,
          std::vector<std::ptrdiff_t> const& strides);
 
+  /// Of the first item.
+  [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
   /// Of all items.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Whether the items lie here as they do on the device.

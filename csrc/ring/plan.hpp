@@ -20,8 +20,9 @@ struct chunk {
 /// leaves early and all threads end together; what is copied at a time is for the belt to say.
 class chunk_plan {
  public:
-  chunk_plan(std::size_t bytes, ring_settings const& by)
-      : bytes_{bytes}, chunk_bytes_{by.chunk_bytes}, most_threads_{by.threads} {}
+  chunk_plan(std::size_t bytes, ring_settings const& by) : chunk_plan{bytes, by, by.threads} {}
+  chunk_plan(std::size_t bytes, ring_settings const& by, int most_threads)
+      : bytes_{bytes}, chunk_bytes_{by.chunk_bytes}, most_threads_{most_threads} {}
 
   [[nodiscard]] std::size_t chunks() const noexcept {
     return bytes_ / chunk_bytes_ + (bytes_ % chunk_bytes_ != 0 ? 1 : 0);

@@ -19,6 +19,8 @@ void validate(ring_settings const& made) {
   require("threads", 1, most_ring_threads, made.threads);
   require("slots", least_ring_slots, most_ring_slots, made.slots);
   require("microseconds to spin", 0, most_spin_us, made.spin_us);
+  require("bytes to go directly", 0, static_cast<long long>(most_chunk_bytes),
+          static_cast<long long>(made.direct_bytes));
   auto const size = made.chunk_bytes;
   if (size < least_chunk_bytes || size > most_chunk_bytes || (size & (size - 1)) != 0) {
     throw std::invalid_argument(

@@ -13,7 +13,8 @@ struct ring_settings {
   std::size_t chunk_bytes;  ///< of a slot: what a thread fills at a time
   int slots;                ///< that all threads share
   fill_kind fill;
-  int spin_us;  ///< how long an idle thread looks for work before it sleeps
+  int spin_us;                 ///< how long an idle thread looks for work before it sleeps
+  std::size_t direct_bytes{};  ///< smaller uploads are left to the driver
 
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
     return static_cast<std::size_t>(slots) * chunk_bytes;

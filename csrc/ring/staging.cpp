@@ -26,7 +26,15 @@ char const* cancelled_text(direction way) {
 }
 
 /// Little is not worth the way through the caches: they pay when slots are used again.
-constexpr std::size_t little = std::size_t{1} << 20U;
+constexpr std::size_t little = std::size_t{8} << 20U;
+
+/// Of a download few threads keep up with the engine, and more are in its way.
+constexpr int enough_for_a_download = 4;
+
+int most_threads(direction way, int threads) {
+  auto const half = (threads + 1) / 2;
+  return way == direction::h2d ? threads : std::max(half, std::min(threads, enough_for_a_download));
+}
 
 fill_function fill_for(staging_request const& request, ring_settings const& made) {
   auto const past_caches = request.way == direction::d2h || request.array.bytes() < little;
@@ -46,13 +54,13 @@ staging::staging(int device, CUcontext context, ring_settings const& made)
 staged staging::run(staging_request const& request, cancels& by, std::uint64_t before) {
   auto const begin = host_clock::now();
   by.begin(before);
-  transfer shared{
-      request, {request.array.bytes(), settings_}, fill_for(request, settings_), by.stopped()};
+  transfer shared{request,
+                  {request.array.bytes(), settings_, most_threads(request.way, settings_.threads)},
+                  fill_for(request, settings_),
+                  by.stopped()};
+  auto const how = manner_of(request);
   try {
-    conveyor_.prepare(shared);
-    if (!move(shared) || !conveyor_.finish(shared, request.wait)) {
-      throw cancelled_error(cancelled_text(request.way));
-    }
+    if (!move(shared, how, request.wait)) { throw cancelled_error(cancelled_text(request.way)); }
     if (request.ends && !request.wait && conveyor_.has_issued()) { conveyor_.hold(*request.ends); }
   } catch (device_lost_error const&) {
     throw;  // it does nothing more, and answers nothing
@@ -65,15 +73,49 @@ staged staging::run(staging_request const& request, cancels& by, std::uint64_t b
   return taken;
 }
 
-/// Whether the threads have moved every chunk.
-bool staging::move(transfer& shared) {
-  crew_.run(shared.plan().threads() - 1, [&](int /*seat*/) {
+/// Where the engine can read or write the array itself, or it is little and the driver's own way is
+/// short. Not while the device has something else to do before: slots take the array up meanwhile.
+/// Nor a little download, during which the driver would hear no cancelling.
+staging::manner staging::manner_of(staging_request const& request) const {
+  auto const& array = request.array;
+  auto const begins_late = request.begins != nullptr && !request.begins->passed();
+  if (!array.is_contiguous() || array.bytes() == 0 || (begins_late && !request.wait)) {
+    return manner::through_slots;
+  }
+  if (is_page_locked(array.address(), array.bytes())) { return manner::from_where_it_lies; }
+  auto const is_little = array.bytes() < settings_.direct_bytes && !begins_late;
+  return is_little && request.way == direction::h2d ? manner::by_the_driver : manner::through_slots;
+}
+
+/// Whether it is on its way, or with `wait` has arrived.
+bool staging::move_directly(transfer& shared, bool wait) {
+  conveyor_.prepare(shared, 0);
+  conveyor_.pass_by(shared);
+  return conveyor_.has_issued() && conveyor_.finish(shared, wait);
+}
+
+/// Whether all is on its way, or with `wait` has arrived.
+bool staging::move(transfer& shared, manner how, bool wait) {
+  switch (how) {
+    case manner::through_slots: return move_chunks(shared, wait);
+    case manner::by_the_driver: return move_directly(shared, wait);
+    case manner::from_where_it_lies: return move_directly(shared, true);  // it is read until then
+  }
+  return false;
+}
+
+/// The caller looks after the copies until the last: a thread that sleeps meanwhile wakes late.
+bool staging::move_chunks(transfer& shared, bool wait) {
+  conveyor_.prepare(shared, shared.plan().chunks());
+  bool finished = false;
+  crew_.run(shared.plan().threads() - 1, [&](int seat) {
     try {
       conveyor_.work(shared);
+      if (seat == 0) { finished = conveyor_.finish(shared, wait); }
     } catch (...) { shared.fail(); }
   });
   shared.rethrow();
-  return conveyor_.taken().chunks == shared.plan().chunks();
+  return finished && conveyor_.taken().chunks == shared.plan().chunks();
 }
 
 /// What was issued may write to memory that the caller frees next.

@@ -28,7 +28,12 @@ class staging {
   void close();
 
  private:
-  [[nodiscard]] bool move(transfer& shared);
+  enum class manner { through_slots, by_the_driver, from_where_it_lies };
+
+  [[nodiscard]] manner manner_of(staging_request const& request) const;
+  [[nodiscard]] bool move(transfer& shared, manner how, bool wait);
+  [[nodiscard]] bool move_chunks(transfer& shared, bool wait);
+  [[nodiscard]] bool move_directly(transfer& shared, bool wait);
   void give_up(staging_request const& request, cancels& by, std::uint64_t before) noexcept;
 
   ring_settings settings_;

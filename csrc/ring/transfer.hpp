@@ -33,6 +33,7 @@ class transfer {
 
   [[nodiscard]] direction way() const noexcept { return moved_.way; }
   [[nodiscard]] chunk_plan const& plan() const noexcept { return plan_; }
+  [[nodiscard]] layout const& array() const noexcept { return moved_.array; }
   [[nodiscard]] std::uintptr_t device_at(chunk const& part) const noexcept {
     return moved_.device + part.begin;
   }
@@ -76,8 +77,8 @@ class transfer {
   chunk_plan plan_;
   fill_function fill_;
   std::atomic<bool>& stopped_;
-  std::atomic<std::size_t> next_{0};
-  std::mutex lock_;
+  alignas(cache_line) std::atomic<std::size_t> next_{0};
+  alignas(cache_line) std::mutex lock_;
   std::exception_ptr fault_;
 };
 

@@ -73,10 +73,10 @@ TEST_F(ring_belt, waits_for_more_the_more_the_engine_has_to_do) {
   EXPECT_EQ(made_.next(1).count, 0U);
   made_.done(3);
   EXPECT_EQ(made_.next(1).count, 4U);  // half a mebibyte
-  do_all(4, 7);
+  do_all(4, 15);
   EXPECT_EQ(made_.next(2).count, 0U);
-  made_.done(7);
-  EXPECT_EQ(made_.next(2).count, 8U);  // an eighth of the ring
+  made_.done(15);
+  EXPECT_EQ(made_.next(2).count, 16U);  // a quarter of the round
 }
 
 TEST_F(ring_belt, waits_for_nothing_where_no_more_will_come) {
@@ -91,6 +91,19 @@ TEST_F(ring_belt, gives_half_of_its_slots_at_once_at_most) {
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 32}));
 }
 
+TEST(ring_belt_rounds, of_uploads_stay_small_unless_there_is_much_and_of_downloads_are_all_slots) {
+  belt made{of(512)};
+  EXPECT_EQ(made.round_for(10, belt::part::fill), 64U);  // 8 MiB
+  EXPECT_EQ(made.round_for(800, belt::part::fill), 100U);
+  EXPECT_EQ(made.round_for(100000, belt::part::fill), 512U);
+  EXPECT_EQ(made.round_for(10, belt::part::empty), 512U);
+  EXPECT_EQ((belt{of(2, std::size_t{64} << 20U)}.round_for(1, belt::part::fill)), 2U);
+  made.begin(800, belt::part::fill);
+  EXPECT_EQ(made.slot_of(99), 99U);
+  EXPECT_EQ(made.slot_of(100), 0U);
+  EXPECT_FALSE(made.may_begin(100));
+}
+
 TEST_F(ring_belt, gives_only_what_lies_together) {
   made_.begin(100, belt::part::fill);
   do_all(0, 60);
@@ -102,7 +115,7 @@ TEST_F(ring_belt, gives_only_what_lies_together) {
 
 TEST_F(ring_belt, fills_slots_for_threads_that_empty_them_with_small_copies_first_and_last) {
   made_.begin(64, belt::part::empty);
-  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 8, 16, 18, 9, 4, 4, 1}));
+  EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 8, 16, 18, 9, 4, 2, 1, 1, 1}));
 }
 
 TEST_F(ring_belt, fills_no_slot_again_that_was_not_emptied) {

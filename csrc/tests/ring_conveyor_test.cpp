@@ -52,7 +52,7 @@ class ring_conveyor : public engine_test {
     auto const view = source_.view();
     staging_request const request{way, view, device_->address(), begins, std::nullopt, true};
     transfer shared{request, {size, settings}, fill_kernel_of(settings.fill).copy, stopped_};
-    made_->prepare(shared);
+    made_->prepare(shared, shared.plan().chunks());
     made_->work(shared);
     static_cast<void>(made_->finish(shared, false));
   }

@@ -48,6 +48,11 @@ TEST(ring_plan, is_for_as_many_threads_as_have_a_chunk_but_one_at_least) {
   EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib)}.threads()), 4);
 }
 
+TEST(ring_plan, wakes_no_more_threads_than_it_may) {
+  EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib)}.threads()), 4);
+  EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib), 2}.threads()), 2);
+}
+
 TEST(ring_plan, of_as_many_bytes_as_there_can_be_has_an_end) {
   constexpr auto most = std::numeric_limits<std::size_t>::max();
   chunk_plan const plan{most, with(64, 64 * kib)};

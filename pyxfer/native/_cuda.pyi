@@ -139,6 +139,7 @@ class Copier:
     def gated(self, mode: str, lane: Lane, copies: int, warmups: int, first_slot: int) -> Sample: ...
     def on_stream(self, mode: str, lane: Lane, slot: int) -> Sample: ...
     def drained(self, lane: Lane, slot: int) -> Sample: ...
+    def drained_through(self, ring: Ring, lane: Lane, slot: int) -> Sample: ...
     def both_gated(
         self, h2d: Lane, d2h: Lane, copies: int, warmups: int, tails: Sequence[int], first_slot: int
     ) -> list[Sample]: ...
@@ -156,7 +157,17 @@ class Ring:
     what it has been given before. Without one they wait for nothing, not even for the ring's own before them.
     """
 
-    def __init__(self, device: int, threads: int, chunk_bytes: int, slots: int, fill: str, spin_us: int) -> None: ...
+    def __init__(
+        self,
+        device: int,
+        threads: int,
+        chunk_bytes: int,
+        slots: int,
+        fill: str,
+        spin_us: int,
+        direct_bytes: int = 0,
+    ) -> None:
+        """Uploads of fewer than `direct_bytes` are left to the driver."""
     def upload(
         self,
         address: int,
@@ -213,6 +224,8 @@ class Ring:
     def fill_kernel(self) -> str: ...
     @property
     def spin_us(self) -> int: ...
+    @property
+    def direct_bytes(self) -> int: ...
     @property
     def pinned_bytes(self) -> int: ...
 

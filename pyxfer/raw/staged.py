@@ -36,8 +36,9 @@ class StagedCopies(OneSide):
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One copy."""
-        bracket = self._next()
-        trial = Trial(round_index, bracket.elapsed_s, bracket.dispatch_s, bracket.wall_s, invalid=bracket.fault)
+        self._refresh()
+        sample = self._stager.time(self._lane, self._next_slot())
+        trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
         return {self.side: trial}
 
     def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
@@ -73,7 +74,10 @@ class StagedCopies(OneSide):
         return self._once()
 
     def _once(self) -> Bracket:
+        host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, self._next_slot())
+        return self._stager.move(self.way.direction, host, device, self.nbytes)
+
+    def _next_slot(self) -> int:
         slot = self._slot % self._lane.slots
         self._slot += 1
-        host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, slot)
-        return self._stager.move(self.way.direction, host, device, self.nbytes)
+        return slot

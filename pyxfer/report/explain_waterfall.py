@@ -8,7 +8,7 @@ from pyxfer import model, units
 from pyxfer.model_trace import PARTS
 
 from .bars import BAR, bars
-from .explained import Explained, copies_nothing
+from .explained import Explained, copies_nothing, is_staged
 from .grid import Column, fitting_table, grid_width, percent_cells, time_cells
 from .text import clean, reason_text, sentence
 
@@ -131,6 +131,6 @@ def _holds_a_copy(explained: Explained, copy_s: float) -> bool:
 def _words(row: model.Measurement, name: model.PartName) -> str:
     if name != "staging":
         return _WORDS[name]
-    if row.mode == model.STAGED:
+    if is_staged(row):
         return _RING
     return _STAGING if row.dma.value is not None and "pageable" in row.dma.value.source else _SLOWER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyxfer import model, units
 
-from .explained import Better, Explained, copies_nothing
+from .explained import Better, Explained, copies_nothing, is_staged
 from .text import HOST_MEMORY, clean, reason_text
 
 _LONGEST_CALL = 120
@@ -107,7 +107,9 @@ def better_text(explained: Explained, better: Better) -> str:
     )
     if copies_nothing(row):
         return f"{words}; it copies nothing"
-    return words if row.memory == explained.row.memory else f"{words}; it takes {clean(row.memory)} memory"
+    if row.memory != explained.row.memory:
+        words += f"; it takes {clean(row.memory)} memory"
+    return f"{words}; {_staged_text(row)}" if is_staged(row) else words
 
 
 def no_link_text(explained: Explained) -> str:
@@ -115,6 +117,13 @@ def no_link_text(explained: Explained) -> str:
     if explained.run.runtime == "host":
         return f"This is {HOST_MEMORY}: nothing here says how fast a GPU is reached."
     return "This stays in host memory and crosses no link." if explained.row.direction == "ingest" else ""
+
+
+def _staged_text(row: model.Measurement) -> str:
+    """What that means for a program's arrays, and of a raw copy, what a program has for it."""
+    if row.nature is not None:
+        return "arrays stay as they are: threads stage them through page-locked memory"
+    return "in a program that is " + ("pyxfer.download(y)" if row.direction == "d2h" else "pyxfer.upload(x, to=...)")
 
 
 def _host_and_events(row: model.Measurement, elapsed_s: float) -> str:
@@ -142,6 +151,11 @@ def _call(row: model.Measurement, elapsed_s: float) -> str:
             f"{units.format_percent(share)} of the time; the rest lies beside it, where the events around it are "
             "queued and stamped."
         )
+    if share < _QUEUES_BELOW and is_staged(row):
+        return (
+            f"The call returns when the array has been read, after {units.format_seconds(row.dispatch_s)}; its last "
+            "bytes are still on their way."
+        )
     if share < _QUEUES_BELOW:
         return (
             f"The call only queues its work: it returns after {units.format_seconds(row.dispatch_s)}, so a stopwatch "
@@ -158,7 +172,7 @@ def _device(row: model.Measurement, elapsed_s: float) -> str:
     if breakdown is None or breakdown.elapsed_s <= 0:
         return _beyond_events(row, elapsed_s)
     busy = [(words, sum(map(breakdown.seconds, names)) / breakdown.elapsed_s) for words, names in _BUSY]
-    if row.mode == model.STAGED:  # while slots are filled or emptied the device may have nothing to do
+    if is_staged(row):  # while slots are filled or emptied the device may have nothing to do
         busy[0] = (busy[0][0], min(1.0, (row.dma_s or 0.0) / breakdown.elapsed_s))
     doing = [(words, share) for words, share in busy if share > 0]
     if not doing:

@@ -66,10 +66,17 @@ def find_explained(run: model.Run) -> Explained | None:
 
 
 def better_routes(explained: Explained, most: int) -> list[Better]:
-    """What could be used in its place, the fastest first; a raw copy only in the place of a raw copy."""
+    """What could be used in its place, the fastest first; a raw copy only in the place of a raw copy.
+
+    Not every program can have another kind of memory: the fastest of those that do with the same one is among them.
+    """
     alike = [other for other in explained.others if (other.nature is None) == (explained.row.nature is None)]
     found = [better for other in alike if (better := _better(explained.row, other)) is not None]
-    return sorted(found, key=lambda better: better.times.value, reverse=True)[:most]
+    found.sort(key=lambda better: better.times.value, reverse=True)
+    drop_in = next((better for better in found if better.row.memory == explained.row.memory), None)
+    if drop_in is None or drop_in in found[:most]:
+        return found[:most]
+    return [*found[: most - 1], drop_in]
 
 
 def _better(row: model.Measurement, other: model.Measurement) -> Better | None:
@@ -93,3 +100,8 @@ def _is_timed(m: model.Measurement) -> bool:
 def copies_nothing(m: model.Measurement) -> bool:
     """A tensor in host memory that uses the array's own memory."""
     return m.direction == "ingest" and m.rate.value is None and m.verified.value is True and m.summary is not None
+
+
+def is_staged(m: model.Measurement) -> bool:
+    """Whether threads fill, or empty, page-locked slots for it, raw or as a framework's route."""
+    return m.mode == model.STAGED or (m.nature is not None and m.nature.staged)

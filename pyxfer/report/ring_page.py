@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from pyxfer import units
-from pyxfer.model_tuning import CopyRate, RingSetup, RingState, Tuned, TuningTrial
+from pyxfer.model_tuning import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
 
 from .grid import Column, fitting_table, rate_cells
 from .terminal import Page
@@ -40,16 +41,14 @@ def print_tuning(state: RingState, page: Page) -> None:
     if tuned is None:
         return
     if tuned.timed:
-        page.heading("Trials: GB/s at each size, and how many times as fast as the best before")
+        page.heading("Trials: GB/s each way at each size, and times as fast as the best before")
         page.show(fitting_table(_columns(tuned), page.columns))
     _print_not_tried(tuned, page)
 
 
 def _figures(tuned: Tuned) -> list[tuple[str, str]]:
-    return [
-        ("GB/s", _beside_plain(tuned.rates, tuned.plain)),
-        ("pays from", _pays_from(tuned)),
-    ]
+    both = [(way, _beside_plain(way, tuned.rates, tuned.plain)) for way in get_args(CopyDirection)]
+    return [*((f"{way} GB/s", text) for way, text in both), ("pays from", _pays_from(tuned))]
 
 
 def _pays_from(tuned: Tuned) -> str:
@@ -57,8 +56,9 @@ def _pays_from(tuned: Tuned) -> str:
     return f"nowhere: {reason_text(found.reason)}" if found.value is None else units.format_size(found.value)
 
 
-def _beside_plain(rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
-    pairs = [(ring, other) for ring in rates for other in plain if ring.nbytes == other.nbytes]
+def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
+    others = {rate.nbytes: rate for rate in plain if rate.direction == way}
+    pairs = [(ring, others[ring.nbytes]) for ring in rates if ring.direction == way and ring.nbytes in others]
     parts = [f"{_gbps(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_gbps(other)})" for ring, other in pairs]
     return ", ".join(parts) or "nothing was timed"
 
@@ -72,24 +72,24 @@ def _columns(tuned: Tuned) -> list[Column]:
     trials = tuned.timed
     rings = [trial.ring for trial in trials]
     return [
-        Column(("threads",), (*(str(ring.threads) for ring in rings), "")),
-        Column(("chunk",), (*(units.format_size(ring.chunk_bytes) for ring in rings), "")),
-        Column(("slots",), (*(str(ring.slots) for ring in rings), "")),
+        Column(("threads x", "slots x", "chunk"), (*map(_made_text, rings), ""), left=True),
         Column(("fill",), (*(ring.fill for ring in rings), ""), left=True),
-        Column(("locked",), (*(units.format_size(ring.pinned_bytes) for ring in rings), "")),
         *_rate_columns(trials, tuned.plain),
-        Column(("x best",), (*rate_cells([trial.against_best for trial in trials], [""] * len(trials)), "")),
+        Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials], [""] * len(trials)), "")),
         Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
     ]
 
 
 def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> list[Column]:
-    rows = [*(trial.rates for trial in trials), plain]
-    sizes = sorted({rate.nbytes for rates in rows for rate in rates})
+    rows = [
+        {(rate.direction, rate.nbytes): rate.gbps for rate in rates}
+        for rates in (*(trial.rates for trial in trials), plain)
+    ]
     columns = []
-    for nbytes in sizes:
-        values = [next((rate.gbps for rate in rates if rate.nbytes == nbytes), None) for rates in rows]
-        columns.append(Column((units.format_size(nbytes),), rate_cells(values, ["-"] * len(rows), least=1, most=3)))
+    for way in get_args(CopyDirection):
+        for nbytes in sorted({size for row in rows for each, size in row if each == way}):
+            cells = rate_cells([row.get((way, nbytes)) for row in rows], ["-"] * len(rows), least=1, most=3)
+            columns.append(Column((way, *units.format_size(nbytes).split()), cells))
     return columns
 
 
@@ -101,10 +101,17 @@ def _print_not_tried(tuned: Tuned, page: Page) -> None:
             by_reason.setdefault(trial.reason or "no reason given", []).append(trial.ring)
     if by_reason:
         page.heading("Not tried")
-        page.hanging((", ".join(map(_short, rings)), reason_text(why)) for why, rings in by_reason.items())
+        page.hanging((_count_text(rings), f"{reason_text(why)}: {_names(rings)}") for why, rings in by_reason.items())
 
 
-def _short(ring: RingSetup) -> str:
-    """`8x3x2 MiB`; the way of filling only where it is the one that is not usual."""
-    fill = "" if ring.fill == "streaming" else f" {ring.fill}"
-    return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}{fill}"
+def _count_text(rings: Sequence[RingSetup]) -> str:
+    return f"{len(rings)} {'ring' if len(rings) == 1 else 'rings'}"
+
+
+def _names(rings: Sequence[RingSetup]) -> str:
+    return ", ".join(f"{_made_text(ring)} {ring.fill}" for ring in rings)
+
+
+def _made_text(ring: RingSetup) -> str:
+    """`15x512x64 KiB`: threads, slots, and what each of these holds."""
+    return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"

@@ -104,6 +104,8 @@ class Route:
     """The same for the workload image-batch, where that differs."""
     setting: str = ""
     inflation: float = 1.0
+    staged: bool = False
+    """Whether threads fill, or empty, page-locked slots while the copy engine is at work on others."""
 
     @property
     def owner(self) -> str:
@@ -131,6 +133,7 @@ class Route:
             usual=usual,
             setting=self.setting,
             inflation=self.inflation,
+            staged=self.staged,
         )
 
 
@@ -165,6 +168,8 @@ class Framework:
 
 # What is the same in every row of a table for what stays in host memory.
 ingest_route = partial(Route, direction="ingest", dma="none", returns="done", bracket="host")
+# And for what threads copy into page-locked slots of pyxfer's own ring, or out of them.
+ring_route = partial(Route, memory="pageable", host_copies=1, dma="pinned", staged=True)
 
 
 def installed_version(distributions: Sequence[str]) -> str | None:

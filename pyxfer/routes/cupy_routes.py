@@ -8,7 +8,7 @@ from typing import Any
 
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import cupy_transfers as ways
-from pyxfer.routes.base import Framework, Route, Started, first_line, ingest_route
+from pyxfer.routes.base import Framework, Route, Started, first_line, ingest_route, ring_route
 from pyxfer.routes.importing import importing
 
 _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
@@ -38,6 +38,7 @@ def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
 
 _onto_gpu = partial(Route, direction="h2d", bracket="stream")
 _off_gpu = partial(Route, direction="d2h", bracket="stream")
+_through_ring = partial(ring_route, bracket="stream")
 
 _ROUTES = (
     _onto_gpu(
@@ -79,6 +80,14 @@ _ROUTES = (
         returns="queued",
         copy=ways.SetPinned,
     ),
+    _through_ring(
+        name="cupy.upload",
+        call='pyxfer.upload(x, to="cupy")',
+        direction="h2d",
+        returns="staged",
+        copy=ways.ThroughRing,
+        image_batch=partial(ways.ImageBatch, way=ways.ThroughRing),
+    ),
     _off_gpu(
         name="cupy.get",
         call="array.get()",
@@ -97,6 +106,20 @@ _ROUTES = (
         dma="pinned",
         returns="queued",
         copy=ways.GetPinned,
+    ),
+    _through_ring(
+        name="cupy.download",
+        call="pyxfer.download(array)",
+        direction="d2h",
+        returns="done",
+        copy=ways.DownloadThroughRing,
+    ),
+    _through_ring(
+        name="cupy.download-into",
+        call="pyxfer.download(array, out=x)",
+        direction="d2h",
+        returns="done",
+        copy=partial(ways.DownloadThroughRing, into=True),
     ),
     ingest_route(
         name="cupy.ingest",

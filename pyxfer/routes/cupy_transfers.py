@@ -8,7 +8,7 @@ import numpy as np
 
 from pyxfer.routes.base import RefusedError, Transfer, Where
 from pyxfer.routes.place import IMAGE_SHAPE
-from pyxfer.routes.shared_transfers import ImageRow, Slots
+from pyxfer.routes.shared_transfers import ImageRow, RingDownload, Slots
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class CupyTransfer(Transfer):
 
 
 class Upload(CupyTransfer):
-    """From host memory to the GPU."""
+    """From host memory to the GPU; what differs is `upload`."""
 
     def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(place)
@@ -48,6 +48,14 @@ class Upload(CupyTransfer):
         """The next piece of ordinary memory."""
         self.source = self.place.source().reshape(self.shape)
 
+    def run(self) -> None:
+        """The call of the route."""
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The array on the GPU."""
+        raise NotImplementedError
+
     def arrived(self) -> NDArray[Any]:
         """The array's memory."""
         return self.place.fetch(self.result.data.ptr, self.result.nbytes)
@@ -56,9 +64,21 @@ class Upload(CupyTransfer):
 class Asarray(Upload):
     """`cupy.asarray`: one thread copies into page-locked memory of CuPy's pool, which the DMA then reads."""
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         """One copy on the host."""
-        self.result = self.cupy.asarray(self.source)
+        return self.cupy.asarray(self.source)
+
+
+class ThroughRing(Upload):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._uploader = place.uploader()
+
+    def upload(self) -> Any:
+        """One copy on the host, of all threads together; the current stream waits for the last piece."""
+        return self._uploader.upload(self.source, "cupy")
 
 
 class FromPinned(Upload):
@@ -80,9 +100,9 @@ class FromPinned(Upload):
 class AsarrayPinned(FromPinned):
     """`cupy.asarray` of page-locked memory; CuPy 12 and before copied it once more."""
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         """No copy on the host."""
-        self.result = self.cupy.asarray(self.source)
+        return self.cupy.asarray(self.source)
 
 
 class Set(Upload):
@@ -92,10 +112,10 @@ class Set(Upload):
         super().__init__(place)
         self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         """No copy on the host."""
         self.target.set(self.source)
-        self.result = self.target
+        return self.target
 
 
 class SetPinned(FromPinned):
@@ -105,14 +125,14 @@ class SetPinned(FromPinned):
         super().__init__(place)
         self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
 
-    def run(self) -> None:
+    def upload(self) -> Any:
         """No copy on the host."""
         self.target.set(self.source)
-        self.result = self.target
+        return self.target
 
 
 class ImageBatch(ImageRow, CupyTransfer):
-    """A batch of images to the GPU by `cupy.asarray`, cast there, and one row of pixels read back."""
+    """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
 
     def __init__(self, place: Place, way: type[Upload]) -> None:
         super().__init__(place)
@@ -128,7 +148,7 @@ class ImageBatch(ImageRow, CupyTransfer):
 
     def run(self) -> None:
         """Reading back waits for everything before it."""
-        self.row = self.cupy.asarray(self._way.source).astype(self.cupy.float32)[0, 0]
+        self.row = self._way.upload().astype(self.cupy.float32)[0, 0]
         self.result = self.row.get()
 
     def where(self) -> Where:
@@ -136,8 +156,8 @@ class ImageBatch(ImageRow, CupyTransfer):
         return "gpu" if isinstance(self.row, self.cupy.ndarray) else "cpu"
 
 
-class Get(CupyTransfer):
-    """`ndarray.get` into new ordinary memory, which is touched for the first time on the way."""
+class Download(CupyTransfer):
+    """From the GPU to a NumPy array."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -147,17 +167,30 @@ class Get(CupyTransfer):
         """To the array on the GPU."""
         self.place.store(self.array.data.ptr, data)
 
-    def run(self) -> None:
-        """No copy on the host but the driver's."""
-        self.result = self.array.get()
-
     def arrived(self) -> NDArray[Any]:
         """The array."""
         found: NDArray[Any] = self.result
         return found
 
 
-class GetPinned(Get):
+class Get(Download):
+    """`ndarray.get` into new ordinary memory, which is touched for the first time on the way."""
+
+    def run(self) -> None:
+        """No copy on the host but the driver's."""
+        self.result = self.array.get()
+
+
+class DownloadThroughRing(RingDownload, Download):
+    """`pyxfer.download`, into a new NumPy array or one that is there."""
+
+    @property
+    def on_device(self) -> Any:
+        """CuPy's array."""
+        return self.array
+
+
+class GetPinned(Download):
     """`ndarray.get` into page-locked memory without waiting; whoever reads it has to wait for the stream."""
 
     def __init__(self, place: Place) -> None:

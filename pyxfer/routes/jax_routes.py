@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from pyxfer.model import Fact, unknown
+from pyxfer.routes import jax_host_transfers as home
 from pyxfer.routes import jax_transfers as ways
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route, installed_version
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route, installed_version, ring_route
 from pyxfer.routes.importing import importing
 
 NOSTAGE = "nostage"
@@ -92,6 +93,7 @@ def _choose_device(jax: Any, device: int | None) -> Fact[str]:
 
 _onto_gpu = partial(Route, direction="h2d", bracket="drained")
 _off_gpu = partial(Route, direction="d2h", bracket="drained")
+_through_ring = partial(ring_route, returns="done", bracket="drained")
 
 _H2D = (
     _onto_gpu(
@@ -134,6 +136,13 @@ _H2D = (
         returns="queued",
         copy=ways.PinnedHostToDevice,
     ),
+    _through_ring(
+        name="jax.upload",
+        call='pyxfer.upload(x, to="jax")',
+        direction="h2d",
+        copy=ways.ThroughRing,
+        image_batch=ways.ImageBatchThroughRing,
+    ),
 )
 
 _D2H = (
@@ -144,7 +153,7 @@ _D2H = (
         host_copies=1,
         dma="pinned",
         returns="done",
-        copy=ways.Asarray,
+        copy=home.Asarray,
         usual=True,
     ),
     _off_gpu(
@@ -154,7 +163,19 @@ _D2H = (
         host_copies=0,
         dma="pinned",
         returns="queued",
-        copy=ways.ToPinnedHost,
+        copy=home.ToPinnedHost,
+    ),
+    _through_ring(
+        name="jax.download",
+        call="pyxfer.download(x)",
+        direction="d2h",
+        copy=home.ThroughRing,
+    ),
+    _through_ring(
+        name="jax.download-into",
+        call="pyxfer.download(x, out=array)",
+        direction="d2h",
+        copy=partial(home.ThroughRing, into=True),
     ),
 )
 
@@ -164,7 +185,7 @@ _INGEST = (
         call="with jax.default_device(cpu): jnp.asarray(x)",
         memory="pageable",
         host_copies=2,
-        copy=ways.IngestAsarray,
+        copy=home.IngestAsarray,
         usual=True,
     ),
     ingest_route(
@@ -172,7 +193,7 @@ _INGEST = (
         call="jax.device_put(aligned, cpu)",
         memory="pageable",
         host_copies=0,
-        copy=ways.IngestDevicePut,
+        copy=home.IngestDevicePut,
     ),
 )
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyxfer import raw
-from pyxfer.model import Direction, Memory
+from pyxfer.model import STAGED, Direction, Memory
 from pyxfer.native import Choice, choose
 from pyxfer.routes.base import Framework, Route, installed_version
 from pyxfer.routes.registry import all_names, load_framework
 
-_RAW_CALLS = {"memcpy": "cudaMemcpy", "async": "cudaMemcpyAsync", "batch": "cudaMemcpyBatchAsync"}
+_RAW_CALLS = {
+    "memcpy": "cudaMemcpy",
+    "async": "cudaMemcpyAsync",
+    "batch": "cudaMemcpyBatchAsync",
+    STAGED: "pyxfer's ring: several threads and cudaMemcpyAsync",
+}
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,8 @@ def _raw_line(route: raw.RouteStatus) -> RouteStatus:
         framework="raw",
         direction=route.direction,
         memory=route.memory,
-        host_copies=0,
-        returns="done" if route.mode == "memcpy" else "queued",
+        host_copies=1 if route.mode == STAGED else 0,
+        returns="done" if route.mode in ("memcpy", STAGED) else "queued",
         call=_RAW_CALLS.get(route.mode, f"cudaMemcpyAsync on {route.mode.partition(':')[2]} streams"),
         usual=False,
         available=route.available,

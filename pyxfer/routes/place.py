@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pyxfer.machine.engine import is_host
+from pyxfer.native import HOST
 from pyxfer.routes.base import RefusedError
+from pyxfer.staging.uploader import Uploader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +31,7 @@ MOST_SLOTS = 32
 
 
 class HostArena:
-    """One buffer a kind, shared by every route and size; slices of it rotate."""
+    """One buffer a kind, of which slices rotate, and one uploader: shared by every route and size."""
 
     def __init__(self, engine: Engine, device: int, largest: int, cache_bytes: int) -> None:
         self._engine = engine
@@ -38,6 +41,7 @@ class HostArena:
             self._total = max(self._total, _placed(cache_bytes * 3 // 2))
         self._arrays: dict[SourceKind, NDArray[np.uint8]] = {}
         self._pinned: HostBuffer | None = None
+        self._uploader: Uploader | None = None
 
     def array(self, kind: SourceKind, nbytes: int, turn: int) -> NDArray[np.uint8]:
         """The slice whose turn it is."""
@@ -46,6 +50,13 @@ class HostArena:
         slots = max(1, min(MOST_SLOTS, whole.size // stride))
         begin = turn % slots * stride + (MALLOC_HEADER if kind == "pageable" else 0)
         return whole[begin : begin + nbytes]
+
+    def uploader(self) -> Uploader:
+        """Its threads, and its page-locked memory, are made by the first copy that goes through it."""
+        if self._uploader is None:
+            on_host = is_host(self._engine)
+            self._uploader = Uploader(HOST if on_host else self._device, require_gpu=not on_host)
+        return self._uploader
 
     def holds(self, array: NDArray[Any]) -> bool:
         """Whether the array lies in one of these buffers."""
@@ -65,9 +76,12 @@ class HostArena:
     def close(self) -> None:
         """Give back what is page-locked."""
         self._arrays.clear()
-        if self._pinned is not None:
-            self._pinned.close()
-            self._pinned = None
+        uploader, pinned = self._uploader, self._pinned
+        self._uploader = self._pinned = None
+        if uploader is not None:
+            uploader.close()
+        if pinned is not None:
+            pinned.close()
 
 
 class Place:
@@ -99,6 +113,10 @@ class Place:
         """The same as a batch of images, (n, 256, 256, 3)."""
         self.check_images()
         return self.source(kind).reshape((self.batch, *IMAGE_SHAPE))
+
+    def uploader(self) -> Uploader:
+        """What `pyxfer.upload` and `pyxfer.download` go through here: one for all routes and sizes."""
+        return self._arena.uploader()
 
     def check_images(self) -> None:
         """Refuse a size that is no whole number of images.

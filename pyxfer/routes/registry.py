@@ -156,7 +156,7 @@ def _check_words(route: Route) -> None:
             raise UsageError(
                 f"The route {route.name!r} has the {name} {getattr(route, name)!r}; known are {', '.join(known)}."
             )
-    kinds = {"call": str, "setting": str, "host_copies": int, "usual": bool}
+    kinds = {"call": str, "setting": str, "host_copies": int, "usual": bool, "staged": bool}
     for name, kind in kinds.items():
         if type(getattr(route, name)) is not kind:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What several frameworks' transfers share: pinned memory that takes turns, and the row of the workload image-batch."""
+"""What several frameworks' transfers share: memory that takes turns, pyxfer's own download, the row of image-batch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer.routes.base import Transfer
+from pyxfer.routes.base import Transfer, Where
 from pyxfer.routes.place import IMAGE_SHAPE
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from pyxfer.routes.place import Place
 
-# Three pieces of page-locked memory take turns: more than two sizes, so that none waits in a cache for the DMA.
+# Three pieces of memory take turns: more than two sizes, so that none waits in a cache for the DMA.
 SLOTS = 3
 
 
 class Slots:
-    """A framework's own pieces of page-locked memory, which take turns."""
+    """Pieces of memory of a route's own, page-locked or ordinary, which take turns."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._pieces = [make() for _ in range(SLOTS)]
@@ -59,3 +59,41 @@ class ImageRow(Transfer):
         """The row may be a view, and would keep the batch."""
         super().release()
         self.row = None
+
+
+class RingDownload(Transfer):
+    """`pyxfer.download` of what a framework has on the GPU; several threads empty slots that the copy engine fills.
+
+    A new array is touched for the first time on the way, by those threads. With `into` it goes into arrays that have
+    been touched, three of them in turn.
+    """
+
+    def __init__(self, place: Place, *, into: bool = False) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+        self._targets = Slots(lambda: np.ones(place.nbytes, np.uint8)) if into else None
+        self._target: NDArray[np.uint8] | None = None
+
+    @property
+    def on_device(self) -> Any:
+        """The framework's array."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """As the framework has it, and the next array to copy to."""
+        super().refresh()
+        if self._targets is not None:
+            self._target = self._targets.take()
+
+    def run(self) -> None:
+        """One copy on the host, out of the slots."""
+        self.result = self._uploader.download(self.on_device, self._target)
+
+    def where(self) -> Where:
+        """Where NumPy's arrays lie."""
+        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
+
+    def arrived(self) -> NDArray[Any]:
+        """The array."""
+        found: NDArray[Any] = self.result
+        return found

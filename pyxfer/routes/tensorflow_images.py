@@ -93,6 +93,18 @@ class ImagesDlpack(Images):
         return self._function(self._import(self.images.__dlpack__())._copy_to_device(tensors.GPU))
 
 
+class ImagesThroughRing(Images):
+    """The images by `pyxfer.upload`, and the function there."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+        self._function = row_function(self.tf)
+
+    def first_row(self) -> Any:
+        return self._function(self._uploader.upload(self.images, "tensorflow"))
+
+
 def row_function(tf: Any, jit_compile: bool | None = None) -> Any:
     """The function that users measure: cast the batch, take one row."""
 

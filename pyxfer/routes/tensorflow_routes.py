@@ -9,7 +9,7 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import tensorflow_images as images
 from pyxfer.routes import tensorflow_transfers as transfers
-from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route
+from pyxfer.routes.base import Framework, RefusedError, Route, Started, ingest_route, ring_route
 from pyxfer.routes.tensorflow_tensors import import_tensorflow
 
 # All host memory that TensorFlow allocates for its own tensors is page-locked under it.
@@ -35,6 +35,7 @@ VARIABLES = (
 
 _onto_gpu = partial(Route, direction="h2d", returns="done", bracket="drained")
 _off_gpu = partial(Route, direction="d2h", memory="pageable", dma="pageable", returns="done", bracket="drained")
+_through_ring = partial(ring_route, returns="done", bracket="drained")
 _ingest = partial(ingest_route, memory="pageable")
 
 ROUTES = (
@@ -127,8 +128,33 @@ ROUTES = (
         copy=transfers.DataPrefetch,
         setting=COMPATIBLE,
     ),
+    _through_ring(
+        name="tf.upload",
+        call='pyxfer.upload(x, to="tensorflow")',
+        direction="h2d",
+        copy=transfers.ThroughRing,
+        image_batch=images.ImagesThroughRing,
+    ),
+    _through_ring(
+        name="tf.prefetch",
+        call='pyxfer.prefetch(batches, to="tensorflow")',
+        direction="h2d",
+        copy=transfers.Prefetch,
+    ),
     _off_gpu(name="tf.numpy", call="t.numpy()", host_copies=1, copy=transfers.Numpy, usual=True),
     _off_gpu(name="tf.array-view", call="np.asarray(t)", host_copies=0, copy=transfers.ArrayView),
+    _through_ring(
+        name="tf.download",
+        call="pyxfer.download(t)",
+        direction="d2h",
+        copy=transfers.DownloadThroughRing,
+    ),
+    _through_ring(
+        name="tf.download-into",
+        call="pyxfer.download(t, out=array)",
+        direction="d2h",
+        copy=partial(transfers.DownloadThroughRing, into=True),
+    ),
     _ingest(
         name="tf.ingest",
         call="with tf.device('/CPU:0'): tf.constant(x)",

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyxfer.routes import tensorflow_tensors as tensors
 from pyxfer.routes.base import RefusedError, Transfer, Where
+from pyxfer.routes.shared_transfers import RingDownload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,6 +148,20 @@ class Dlpack(OntoGpu):
         self.result = self._import(self.array.__dlpack__())._copy_to_device(tensors.GPU)
 
 
+class ThroughRing(OntoGpu):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others.
+
+    TensorFlow gets memory in which the bytes have arrived, by DLPack, so that it copies nothing.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+
+    def run(self) -> None:
+        self.result = self._uploader.upload(self.array, "tensorflow")
+
+
 class DataPrefetch(OntoGpu):
     """An input pipeline that ends on the GPU, from making its iterator to its last element.
 
@@ -183,6 +199,28 @@ class DataPrefetch(OntoGpu):
 
     def run(self) -> None:
         for element in self.dataset:
+            self.result = element
+
+
+class Prefetch(OntoGpu):
+    """As many batches by `pyxfer.prefetch`, from making its iterator to its last element.
+
+    A thread of its own sends the next batches while one is in use. Nothing is in use here, so this is what it takes to
+    send them, its start divided by the batches.
+    """
+
+    copies = DataPrefetch.copies
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+        self.batches: Iterable[NDArray[np.uint8]] = []
+
+    def refresh(self) -> None:
+        self.batches = [self.place.source(self.kind) for _ in range(self.copies)]
+
+    def run(self) -> None:
+        for element in self._uploader.prefetch(self.batches, "tensorflow"):
             self.result = element
 
 
@@ -231,6 +269,14 @@ class ArrayView(OffGpu):
 
     def run(self) -> None:
         self.result = np.asarray(self.tensor)
+
+
+class DownloadThroughRing(RingDownload, OffGpu):
+    """`pyxfer.download`, into a new NumPy array or one that is there."""
+
+    @property
+    def on_device(self) -> Any:
+        return self.tensor
 
 
 class Ingest(Transfer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyxfer.routes.base import RefusedError, Transfer, Where
+from pyxfer.routes.shared_transfers import RingDownload
 from pyxfer.routes.torch_transfers import TorchTransfer, pinned_slots, place_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ class ToCpuNonBlocking(Download):
     def run(self) -> None:
         """No copy on the host."""
         self.result = self.tensor.to("cpu", non_blocking=True)
+
+
+class ThroughRing(RingDownload, Download):
+    """`pyxfer.download`, into a new NumPy array or one that is there."""
+
+    @property
+    def on_device(self) -> Any:
+        """The tensor."""
+        return self.tensor
 
 
 class Ingest(Transfer):

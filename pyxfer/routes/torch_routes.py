@@ -9,7 +9,7 @@ from typing import Any
 from pyxfer.model import Fact, unknown
 from pyxfer.routes import torch_host_transfers as home
 from pyxfer.routes import torch_transfers as ways
-from pyxfer.routes.base import Framework, Route, Started, first_line, ingest_route
+from pyxfer.routes.base import Framework, Route, Started, first_line, ingest_route, ring_route
 from pyxfer.routes.importing import importing
 
 # The old name of the first is still read.
@@ -52,6 +52,7 @@ def _images(way: type[ways.Upload]) -> partial[ways.ImageBatch]:
 
 _onto_gpu = partial(Route, direction="h2d", bracket="stream")
 _off_gpu = partial(Route, direction="d2h", bracket="stream")
+_through_ring = partial(ring_route, bracket="stream")
 
 _H2D = (
     _onto_gpu(
@@ -142,6 +143,14 @@ _H2D = (
         returns="queued",
         copy=ways.LoaderPinned,
     ),
+    _through_ring(
+        name="torch.upload",
+        call='pyxfer.upload(x, to="torch")',
+        direction="h2d",
+        returns="staged",
+        copy=ways.ThroughRing,
+        image_batch=_images(ways.ThroughRing),
+    ),
 )
 
 _D2H = (
@@ -172,6 +181,20 @@ _D2H = (
         dma="pinned",
         returns="queued",
         copy=home.ToCpuNonBlocking,
+    ),
+    _through_ring(
+        name="torch.download",
+        call="pyxfer.download(x)",
+        direction="d2h",
+        returns="done",
+        copy=home.ThroughRing,
+    ),
+    _through_ring(
+        name="torch.download-into",
+        call="pyxfer.download(x, out=array)",
+        direction="d2h",
+        returns="done",
+        copy=partial(home.ThroughRing, into=True),
     ),
 )
 

@@ -32,7 +32,7 @@ class TorchTransfer(Transfer):
         import torch
 
         self.torch: Any = torch
-        self.device = torch.device("cuda", place.device)
+        self.device = device_of(torch, place.device)
 
     @property
     def stream(self) -> StreamLike | None:
@@ -112,6 +112,18 @@ class PinnedNonBlocking(Upload):
     def upload(self) -> Any:
         """No copy on the host."""
         return self.source.to(self.device, non_blocking=True)
+
+
+class ThroughRing(Upload):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._uploader = place.uploader()
+
+    def upload(self) -> Any:
+        """One copy on the host, of all threads together; the current stream waits for the last piece."""
+        return self._uploader.upload(self.source, "torch")
 
 
 class Cast(Upload):
@@ -239,6 +251,11 @@ class ImageBatch(ImageRow, TorchTransfer):
     def where(self) -> Where:
         """Where the row lay before it was read back."""
         return place_of(self.row)
+
+
+def device_of(torch: Any, index: int) -> Any:
+    """PyTorch's device of CUDA's number."""
+    return torch.device("cuda", index)
 
 
 def place_of(tensor: Any) -> Where:

@@ -40,8 +40,15 @@ OVER = Over()
 class Feeder(Generic[Batch, Sent]):
     """The thread, and what it has sent and nobody has taken."""
 
-    def __init__(self, batches: Iterator[Batch], send: Callable[[Batch], Sent], depth: int) -> None:
+    def __init__(
+        self,
+        batches: Iterator[Batch],
+        send: Callable[[Batch], Sent],
+        depth: int,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self._depth = depth
+        self._prepare = prepare
         self._sent: SimpleQueue[Sent | Failure | Over] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
         self._stopped = False
@@ -116,6 +123,7 @@ class Feeder(Generic[Batch, Sent]):
             ahead += 1
 
     def _draw(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> Sent | Over:
+        self._prepare()
         batch = next(batches, OVER)
         self._exhausted = isinstance(batch, Over)
         return OVER if isinstance(batch, Over) or self._stopped else send(batch)

@@ -37,6 +37,10 @@ class Ticket(Protocol):
 class Mover(Protocol):
     """For any thread; they take turns."""
 
+    @property
+    def pinned_bytes(self) -> int:
+        """The page-locked memory that it holds."""
+
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read, with `wait` when it has arrived; later work of `stream` waits."""
 
@@ -75,6 +79,11 @@ class RingMover:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
+    @property
+    def pinned_bytes(self) -> int:
+        """All slots."""
+        return self.ring.pinned_bytes
+
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         """A small one is a single copy, made by the calling thread."""
         self.ring.upload(source.address, source.itemsize, source.shape, source.strides, address, stream, wait)
@@ -102,6 +111,8 @@ class RingMover:
 
 class PlainMover:
     """By the driver, which stages with one thread; the device is drained before and after."""
+
+    pinned_bytes = 0
 
     def __init__(self, engine: Engine, device: int) -> None:
         self._engine = engine

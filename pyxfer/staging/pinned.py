@@ -35,12 +35,12 @@ def empty_pinned(
     nbytes = math.prod(extents) * kind.itemsize
     if nbytes > MOST_BYTES:
         raise UsageError(f"an array of {kind} of the shape {extents} is more than any machine addresses")
-    pages = np.asarray(_Pages(engine.HostBuffer(max(nbytes, 1), "pinned", device)))
+    pages = np.asarray(Pages(engine.HostBuffer(max(nbytes, 1), "pinned", device)))
     made: NDArray[Any] = np.ndarray(extents, kind, buffer=pages)
     return made
 
 
-class _Pages:
+class Pages:
     """Page-locked memory as NumPy asks for it. Arrays hold this object, and its going frees the memory."""
 
     def __init__(self, buffer: HostBuffer) -> None:

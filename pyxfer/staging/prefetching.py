@@ -38,25 +38,41 @@ def prefetch(
         UsageError: `depth` is not a whole number from 1 on.
 
     """
+    return Prefetch(batches, send, depth_of(depth))
+
+
+def depth_of(depth: object) -> int:
+    """How many batches are sent ahead.
+
+    Raises:
+        UsageError: it is not a whole number from 1 on.
+
+    """
     try:
-        count = operator.index(depth)
+        count = operator.index(depth)  # type: ignore[arg-type]
     except TypeError:
         count = 0
     if count < 1:
         raise UsageError(f"depth is how many batches are sent ahead, a whole number from 1 on; got {depth!r}")
-    return Prefetch(batches, send, count)
+    return count
 
 
 class Prefetch(Generic[Batch, Result]):
-    """An iterator, which `with` or `close` ends early; to drop it does too.
+    """An iterator, which `with` or `close` ends early; to drop it does too. `prepare` is called before each is drawn.
 
     Several threads may take from it: they take turns, and each result goes to one of them.
     """
 
-    def __init__(self, batches: Iterable[Batch], send: Callable[[Batch], Upload[Result]], depth: int) -> None:
+    def __init__(
+        self,
+        batches: Iterable[Batch],
+        send: Callable[[Batch], Upload[Result]],
+        depth: int,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        self._feeder = Feeder(iter(batches), send, depth)
+        self._feeder = Feeder(iter(batches), send, depth, prepare)
 
     def __iter__(self) -> Prefetch[Batch, Result]:
         return self

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Fill = RingFill
 DEFAULT_BUDGET_BYTES = 256 << 20
 
+# So little the driver sends together with the command, which no slot can beat.
+DIRECT_BYTES = 32 << 10
+
 # As csrc/ring/settings.hpp has them.
 MOST_THREADS = 64
 LEAST_SLOTS, MOST_SLOTS = 2, 4096
@@ -65,6 +68,11 @@ class RingSettings:
         """The page-locked memory that the ring holds."""
         return self.slots * self.chunk_bytes
 
+    @property
+    def least_bytes(self) -> int:
+        """The smallest budget that these fit into."""
+        return LEAST_SLOTS * self._least_chunk_bytes
+
     def within(self, budget_bytes: int) -> RingSettings:
         """These, or as near to them as that much page-locked memory allows: fewer slots, and smaller chunks.
 
@@ -74,18 +82,20 @@ class RingSettings:
             UsageError: the budget is below the least; names it.
 
         """
-        least_chunk = min(self.chunk_bytes, _LEAST_SHRUNK_BYTES)
-        least_bytes = LEAST_SLOTS * least_chunk
-        if budget_bytes < least_bytes:
+        if budget_bytes < self.least_bytes:
             raise UsageError(
                 f"a budget of {format_size(budget_bytes)} is too small for any ring: give at least "
-                f"{format_size(least_bytes)}"
+                f"{format_size(self.least_bytes)}"
             )
         few = min(self.slots, _FEW_SLOTS)
         chunk = self.chunk_bytes
-        while chunk > least_chunk and few * chunk > budget_bytes:
+        while chunk > self._least_chunk_bytes and few * chunk > budget_bytes:
             chunk //= 2
         return replace(self, chunk_bytes=chunk, slots=min(self.slots, budget_bytes // chunk))
+
+    @property
+    def _least_chunk_bytes(self) -> int:
+        return min(self.chunk_bytes, _LEAST_SHRUNK_BYTES)
 
 
 def usable_cpus() -> int:
@@ -129,6 +139,7 @@ def make_ring(engine: Engine, device: int, settings: RingSettings) -> Ring:
             slots=settings.slots,
             fill=settings.fill,
             spin_us=settings.spin_us,
+            direct_bytes=DIRECT_BYTES,
         )
 
 

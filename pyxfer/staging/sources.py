@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from pyxfer.errors import UsageError
 from pyxfer.staging.dlpack import called, export
 from pyxfer.staging.dtypes import dtype_of_dlpack, dtype_to_send, itemsize_of
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,6 +70,23 @@ def source_of(x: Any) -> Source:
     )
 
 
+def owner_of(array: NDArray[Any]) -> Any:
+    """What owns the memory of an array: another one, or what showed it to NumPy."""
+    return _chain(array)[-1]
+
+
+def _chain(array: NDArray[Any]) -> list[Any]:
+    """An array, what it is a view of, and so on."""
+    found: list[Any] = [array]
+    while isinstance(found[-1], (np.ndarray, memoryview)):
+        last = found[-1]
+        below = last.base if isinstance(last, np.ndarray) else last.obj
+        if below is None:
+            break
+        found.append(below)
+    return found
+
+
 def _plain(x: Any) -> NDArray[Any]:
     """Without a subclass's own ways; a scalar cannot change, so NumPy may copy its few bytes."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
@@ -77,6 +96,7 @@ def _plain(x: Any) -> NDArray[Any]:
 
 def _of_array(array: NDArray[Any]) -> Source:
     dtype = dtype_to_send(array.dtype)
+    _require_whole(array)
     return Source(
         address=array.__array_interface__["data"][0],
         dtype=dtype,
@@ -112,6 +132,25 @@ def _of_dlpack(x: Any) -> Source:
         readonly=exported.readonly,
         keep=exported.capsule,
     )
+
+
+def _require_whole(array: NDArray[Any]) -> None:
+    """Of a file that is mapped: to read behind its end ends the process. That it is cut meanwhile is not noticed."""
+    chain = _chain(array)
+    mapped = chain[-1]
+    if not isinstance(mapped, mmap.mmap):
+        return
+    skipped = next((each.offset for each in chain if isinstance(each, np.memmap)), 0)
+    needed = skipped - skipped % mmap.ALLOCATIONGRANULARITY + len(mapped)
+    try:
+        nbytes = mapped.size()  # of the file, as it is now
+    except (OSError, ValueError):  # it is not open any more
+        return
+    if nbytes < needed:
+        raise UsageError(
+            f"this array is mapped from a file that was cut to {format_size(nbytes)}, and needs {format_size(needed)} "
+            f"of it: map it anew"
+        )
 
 
 def _is_buffer(x: Any) -> bool:

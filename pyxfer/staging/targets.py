@@ -90,7 +90,7 @@ class Torch(Target):
         with _importing(self):
             import torch
             import torch.utils.dlpack
-        self._torch: Any = torch
+        self.torch: Any = torch
         if not is_host(engine) and not torch.cuda.is_available():
             raise UsageError(
                 f"torch {torch.__version__} has no GPU to upload to: install a build with CUDA, see "
@@ -99,25 +99,25 @@ class Torch(Target):
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> Empty:
         """Of PyTorch's own allocator, where there is a GPU: the host runtime copies to memory of its own alone."""
-        kind = getattr(self._torch, name_of(dtype), None)
+        kind = getattr(self.torch, name_of(dtype), None)
         if kind is None:
             raise self.refuse(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
         if is_host(self.engine):
             array = self.own(shape, dtype, device)
-            return array.address, lambda: self._torch.from_dlpack(array)
-        tensor = self._torch.empty(shape, dtype=kind, device=self._torch.device("cuda", device))
+            return array.address, lambda: self.torch.from_dlpack(array)
+        tensor = self.torch.empty(shape, dtype=kind, device=self.torch.device("cuda", device))
         return tensor.data_ptr(), lambda: tensor
 
     def stream(self, device: int) -> int | None:
         """0 is the legacy default stream, and PyTorch's own where none was chosen."""
         if is_host(self.engine):
             return None
-        return int(self._torch.cuda.current_stream(self._torch.device("cuda", device)).cuda_stream)
+        return int(self.torch.cuda.current_stream(self.torch.device("cuda", device)).cuda_stream)
 
     def lent(self, y: Any, device: int) -> Any:
         """Made contiguous on the device, where it is not."""
         del device
-        return self._torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
+        return self.torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
 
 
 class Cupy(Target):
@@ -129,7 +129,7 @@ class Cupy(Target):
         super().__init__(engine, pool)
         with _importing(self):
             import cupy
-        self._cupy: Any = cupy
+        self.cupy: Any = cupy
         if is_host(engine):
             raise UsageError("CuPy keeps its arrays on GPUs, and this uploader has none: use another framework")
 
@@ -137,19 +137,19 @@ class Cupy(Target):
         """Of CuPy's own pool."""
         if isinstance(dtype, str):
             raise self.refuse(dtype, "send its bits, as uint16")
-        with self._cupy.cuda.Device(device):
-            array = self._cupy.empty(shape, dtype)
+        with self.cupy.cuda.Device(device):
+            array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
 
     def stream(self, device: int) -> int | None:
         """0 is the legacy default stream, and CuPy's own where none was chosen."""
-        with self._cupy.cuda.Device(device):
-            return int(self._cupy.cuda.get_current_stream().ptr)
+        with self.cupy.cuda.Device(device):
+            return int(self.cupy.cuda.get_current_stream().ptr)
 
     def lent(self, y: Any, device: int) -> Any:
         """Made contiguous on the device, where it is not."""
-        with self._cupy.cuda.Device(device):
-            return self._cupy.ascontiguousarray(y).reshape(y.shape).__dlpack__()
+        with self.cupy.cuda.Device(device):
+            return self.cupy.ascontiguousarray(y).reshape(y.shape).__dlpack__()
 
 
 class Tensorflow(Target):

@@ -14,6 +14,7 @@ from pyxfer.model_machine import Fact
 from pyxfer.model_ring import RingSource
 from pyxfer.model_tuning import RingState, Tuned, TuningKey
 from pyxfer.staging.settings import (
+    DEFAULT_BUDGET_BYTES,
     RingSettings,
     default_settings,
     settings_of,
@@ -23,7 +24,7 @@ from pyxfer.staging.tuning_cache import TuningCache, cache_path
 from pyxfer.staging.tuning_given import VARIABLE, Given, given_by_environment
 from pyxfer.staging.tuning_key import key_of
 from pyxfer.staging.tuning_run import LIMIT_S, tune
-from pyxfer.units import format_seconds
+from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -71,6 +72,7 @@ def settings_for(
     device: int,
     *,
     given: Given | None = None,
+    budget_bytes: int | None = None,
     limit_s: float = LIMIT_S,
     may_tune: bool = True,
     on_host: bool = False,
@@ -79,25 +81,21 @@ def settings_for(
     """The settings of the ring of a device: as given here, by PYXFER_RING, kept from before, or now found and kept.
 
     What is measured over host memory means nothing for a link, so there the settings are the default ones unless
-    `on_host` asks for more.
+    `on_host` asks for more. The ring stays within the budget, and so do the rings of a tuning: what was found within a
+    larger one is made to fit, and what was found within a smaller one is found anew.
 
     Raises:
-        UsageError: what is given is no ring; says what is.
+        UsageError: what is given is no ring, or none fits the budget; says what is.
 
     """
-    by_variable = given_by_environment(environ)
     by_hand = given or Given()
-    whole = by_hand.over(by_variable)
-    whole.applied_to(default_settings())
-    rest = _not_given(engine, device, limit_s, may_tune and not whole.needs_no_tuning, on_host, environ)
-    if whole == Given():
-        return rest
-    names = [f"{by_hand.names} given by hand"] if by_hand.names else []
-    if whole != by_hand:
-        names.append(f"given by {VARIABLE}={environ[VARIABLE]}")
-    settings = whole.applied_to(rest.settings)
-    others = "" if whole.needs_no_tuning and whole.fill else f"; the others {rest.reason}"
-    return replace(rest, settings=settings, source="given", reason="; ".join(names) + others)
+    whole = by_hand.over(given_by_environment(environ))
+    _within(Chosen(whole.applied_to(default_settings()), "given", ""), budget_bytes)
+    room_bytes = min(budget_bytes or DEFAULT_BUDGET_BYTES, DEFAULT_BUDGET_BYTES)
+    may_tune = may_tune and not whole.needs_no_tuning
+    rest = _not_given(engine, device, room_bytes, limit_s, may_tune, on_host, environ)
+    chosen = rest if whole == Given() else _with_given(rest, whole, by_hand, environ)
+    return _within(chosen, budget_bytes)
 
 
 def tune_and_keep(
@@ -131,8 +129,31 @@ def state_of(chosen: Chosen, device: int, environ: Mapping[str, str] = os.enviro
     )
 
 
+def _with_given(rest: Chosen, whole: Given, by_hand: Given, environ: Mapping[str, str]) -> Chosen:
+    names = [f"{by_hand.names} given by hand"] if by_hand.names else []
+    if whole != by_hand:
+        names.append(f"given by {VARIABLE}={environ[VARIABLE]}")
+    settings = whole.applied_to(rest.settings)
+    others = "" if whole.needs_no_tuning and whole.fill else f"; the others {rest.reason}"
+    return replace(rest, settings=settings, source="given", reason="; ".join(names) + others)
+
+
+def _within(chosen: Chosen, budget_bytes: int | None) -> Chosen:
+    settings = chosen.settings if budget_bytes is None else chosen.settings.within(budget_bytes)
+    if budget_bytes is None or settings == chosen.settings:
+        return chosen
+    why = f"made smaller for a budget of {format_size(budget_bytes)}"
+    return replace(chosen, settings=settings, reason=f"{chosen.reason}; {why}")
+
+
 def _not_given(
-    engine: Engine, device: int, limit_s: float, may_tune: bool, on_host: bool, environ: Mapping[str, str]
+    engine: Engine,
+    device: int,
+    room_bytes: int,
+    limit_s: float,
+    may_tune: bool,
+    on_host: bool,
+    environ: Mapping[str, str],
 ) -> Chosen:
     if is_host(engine) and not on_host:
         return Chosen(default_settings(), "default", f"default, for this is {HOST_REASON}")
@@ -140,11 +161,13 @@ def _not_given(
     path = cache_path(environ)
     with _one_at_a_time:
         known = _known(key, path)
-        if known.evidence is not None or not may_tune:
+        if not may_tune or (known.evidence is not None and known.evidence.budget_bytes >= room_bytes):
             return known
         try:
-            tuned = tune(engine, device, limit_s=limit_s)
+            tuned = tune(engine, device, limit_s=limit_s, budget_bytes=room_bytes)
         except MemoryError as error:  # page-locked memory and the device's among it
+            if known.evidence is not None:
+                return known
             return replace(known, reason=f"default, for there was no memory to tune with: {error}")
         return _tuned(tuned, _keep(key, path, tuned) if tuned.timed else ())
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.model_machine import Fact
-from pyxfer.model_tuning import CopyRate, TuningTrial, Verdict
-from pyxfer.staging.settings import LEAST_SLOTS, setup_of
-from pyxfer.staging.tuning_trials import rates_of, rounds_of, take_turns, times_as_fast
+from pyxfer.model_tuning import CopyDirection, CopyRate, TuningTrial, Verdict
+from pyxfer.staging.settings import setup_of
+from pyxfer.staging.tuning_candidates import SETTINGS
+from pyxfer.staging.tuning_trials import rates_of, rounds_of, take_turns, times_as_fast, works_of
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from pyxfer.staging.settings import RingSettings
+    from pyxfer.staging.tuning_candidates import Candidates
     from pyxfer.staging.tuning_trials import Bench, Copy, Deadline, Times
-
-_THREADS = (2, 4, 6, 8, 12, 16)
-_CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
-_SLOTS = (128, 256, 512, 1024)
 
 # Less than this is what two tunings of one host differ by.
 _CLEARLY = 1.03
+# What is so much slower in its first round is not timed again: no second round would make it the best.
+_FAR_SLOWER = 1 / 1.15
 _MOST_REPEATS, _LEAST_REPEATS = 5, 3
 # With more repeats than the least, a candidate may take this share of the limit.
 _SHARE_OF_A_CANDIDATE = 0.05
@@ -34,6 +34,7 @@ _PATIENCE = 2
 _PAYS_SIZES = tuple(1 << power for power in range(16, 23))  # 64 KiB to 4 MiB
 _PAYS_REPEATS = 5
 _WARY = 1.25
+_UPLOAD: CopyDirection = "h2d"
 
 
 @dataclass(frozen=True)
@@ -47,24 +48,25 @@ class Found:
 
 
 class Descent:
-    """Coordinate descent from `start`; the best so far keeps its ring, and every candidate is timed beside it."""
+    """Coordinate descent; the best so far keeps its ring, and every candidate is timed beside it."""
 
     def __init__(
-        self, bench: Bench, start: RingSettings, cpus: int, budget_bytes: int, sizes: Sequence[int], deadline: Deadline
+        self, bench: Bench, candidates: Candidates, budget_bytes: int, sizes: Sequence[int], deadline: Deadline
     ) -> None:
         self._bench = bench
-        self._best = start
+        self._candidates = candidates
+        self._best = candidates.start(budget_bytes)
         self._copy: Copy
-        self._cpus = cpus
         self._budget_bytes = budget_bytes
-        self._sizes = sizes
+        self._works = works_of(sizes)
+        self._pays_sizes = [nbytes for nbytes in _PAYS_SIZES if nbytes <= max(sizes)]
         self._deadline = deadline
         self._trials: list[TuningTrial] = []
-        self._seen = {start}
+        self._seen = {self._best}
         self._stack = ExitStack()  # holds the ring of the best
         self._given_up = 1.0  # how many times as fast as the best the fastest was, which ties may have cost
         self._lock_s_per_byte = 0.0
-        self._timing_s = 0.0
+        self._timing_s = self._paying_s = 0.0
         self._repeats = _MOST_REPEATS
 
     def run(self) -> Found:
@@ -101,46 +103,38 @@ class Descent:
             return
 
     def _time_first(self) -> tuple[CopyRate, ...]:
-        """The start beside plain copies; one round of them says how many the others may have."""
+        """The start, and plain copies once, which may take ten times as long."""
         began_s = self._deadline.spent_s
-        copies = [self._copy, self._bench.plain]
-        times, plain = take_turns(copies, self._sizes, 1, self._deadline)
-        once_s = self._deadline.spent_s - began_s
+        (times,) = take_turns([self._copy], self._works, 1, self._deadline)
+        once_s = 2 * (self._deadline.spent_s - began_s)  # of a candidate beside the best
         if once_s * _MOST_REPEATS > self._deadline.limit_s * _SHARE_OF_A_CANDIDATE:
             self._repeats = _LEAST_REPEATS
         if self._deadline.left_s > 0:
-            times, plain = take_turns(copies, self._sizes, self._repeats, self._deadline)
-        self._timing_s = once_s * self._repeats  # a plain copy takes no less than one by a ring that is worth having
+            (times,) = take_turns([self._copy], self._works, self._repeats, self._deadline)
+        self._timing_s = once_s * self._repeats
         self._note(self._best, "first", times, began_s)
+        for work in self._works[:2]:
+            self._bench.plain(*work)  # the driver's own first use
+        (plain,) = take_turns([self._bench.plain], self._works, 1, self._deadline)
+        least = self._works[0]
+        once_s = (plain[least][0] + median(times[least])) / least.nbytes * sum(self._pays_sizes)
+        self._paying_s = once_s * _PAYS_REPEATS
         return rates_of(plain)
 
     def _pass(self) -> bool:
         """Every setting once; whether there is a new best."""
         before = self._best
-        for name, values in self._coordinates().items():
-            start = getattr(self._best, name)
-            at = values.index(start) if start in values else 0
-            if not self._walk(name, values[at + 1 :]):
-                self._walk(name, values[:at][::-1])
+        for name in SETTINGS:
+            more, less = self._candidates.neighbours(self._best, name)
+            if not self._walk(more):
+                self._walk(less)
         return self._best != before
 
-    def _coordinates(self) -> dict[str, list[Any]]:
-        """What each setting may be, in order; threads first, because they matter most."""
-        most = max(1, self._cpus - 1)
-        own = {name: {getattr(self._best, name)} for name in ("threads", "chunk_bytes", "slots")}
-        return {
-            "threads": sorted({min(threads, most) for threads in _THREADS} | own["threads"]),
-            "fill": ["streaming", "plain"],
-            "chunk_bytes": sorted(set(_CHUNKS) | own["chunk_bytes"]),
-            "slots": sorted(set(_SLOTS) | own["slots"]),
-        }
-
-    def _walk(self, name: str, values: Sequence[Any]) -> bool:
+    def _walk(self, candidates: Sequence[RingSettings]) -> bool:
         """In one direction, until it does not get better; whether anything was."""
         won = False
         patience = _PATIENCE
-        for value in values:
-            candidate = _changed(self._best, name, value)
+        for candidate in candidates:
             if candidate in self._seen:
                 continue
             self._seen.add(candidate)
@@ -167,9 +161,7 @@ class Descent:
                 self._trials.append(TuningTrial(setup_of(candidate), "not tried", reason=reason))
                 return False
             self._learn_locking(candidate, self._deadline.spent_s - began_s)
-            timing_from_s = self._deadline.spent_s
-            best, own = take_turns([self._copy, copy], self._sizes, self._repeats, self._deadline)
-            self._timing_s = max(self._deadline.spent_s - timing_from_s, self._timing_s / 2)
+            best, own = self._beside_best(copy)
             against = times_as_fast(own, best)
             verdict = self._judge(candidate, against, rounds_of(own))
             self._note(candidate, verdict, own, began_s, against)
@@ -179,6 +171,13 @@ class Descent:
                 self._stack, before = stack.pop_all(), self._stack
                 before.close()
         return verdict in ("faster", "smaller")
+
+    def _beside_best(self, copy: Copy) -> list[Times]:
+        began_s = self._deadline.spent_s
+        times = take_turns([self._copy, copy], self._works, self._repeats, self._deadline, _may_win)
+        each_s = (self._deadline.spent_s - began_s) / rounds_of(times[0])
+        self._timing_s = max(each_s * self._repeats, self._timing_s / 2)
+        return times
 
     def _why_not(self, candidate: RingSettings) -> str:
         """Not enough page-locked memory for it and the best together, or not enough time; else nothing."""
@@ -198,7 +197,7 @@ class Descent:
 
     def _judge(self, candidate: RingSettings, against: float, rounds: int) -> Verdict:
         if rounds < _LEAST_REPEATS:
-            return "cut short"
+            return "cut short" if against > _FAR_SLOWER else "given up"
         if against > _CLEARLY:
             return "faster"
         is_smaller = _cost(candidate) < _cost(self._best)
@@ -211,29 +210,24 @@ class Descent:
         rounds = rounds_of(times)
         self._trials.append(TuningTrial(setup_of(ring), verdict, rates_of(times), against, rounds, seconds))
 
-    @property
-    def _paying_s(self) -> float:
-        """How long it takes to find where the ring pays: as the smallest size took, which is about as much."""
-        return 2 * _PAYS_REPEATS * self._timing_s * sum(_PAYS_SIZES) / (2 * self._repeats * sum(self._sizes))
-
     def _pays_from(self, plain: Sequence[CopyRate]) -> Fact[int]:
-        """The least size from which on the ring is no slower than plain copies, as far as was looked."""
+        """The least size from which on an upload by the ring is no slower than a plain one, as far as was looked."""
         own = next(trial.rates for trial in self._trials if trial.ring == setup_of(self._best))
-        is_faster = {one.nbytes: one.gbps >= other.gbps for one, other in zip(own, plain, strict=True)}
+        pairs = [pair for pair in zip(own, plain, strict=True) if pair[0].direction == _UPLOAD]
+        is_faster = {one.nbytes: one.gbps >= other.gbps for one, other in pairs}
         if self._deadline.left_s > 0:
-            near = [nbytes for nbytes in _PAYS_SIZES if nbytes <= max(self._sizes)]
+            near = works_of(self._pays_sizes, [_UPLOAD])
             ring, copies = take_turns([self._copy, self._bench.plain], near, _PAYS_REPEATS, self._deadline)
-            is_faster |= {nbytes: median(ring[nbytes]) <= median(copies[nbytes]) for nbytes in near}
+            is_faster |= {work.nbytes: median(ring[work]) <= median(copies[work]) for work in near}
         sizes = sorted(is_faster, reverse=True)
         paying = list(takewhile(is_faster.__getitem__, sizes))
         return Fact(paying[-1]) if paying else Fact(reason=f"at {format_size(sizes[0])} a plain copy is still faster")
 
 
-def _changed(settings: RingSettings, name: str, value: Any) -> RingSettings:
-    """With other chunks the ring keeps its bytes, or it would be two settings that are changed."""
-    if name == "chunk_bytes":
-        return replace(settings, chunk_bytes=value, slots=max(LEAST_SLOTS, settings.pinned_bytes // value))
-    return replace(settings, **{name: value})
+def _may_win(times: Sequence[Times]) -> bool:
+    """Whether a candidate, timed behind the best, is worth another round."""
+    best, own = times
+    return times_as_fast(own, best) > _FAR_SLOWER
 
 
 def _cost(settings: RingSettings) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from pyxfer.model_tuning import Tuned
 from pyxfer.sampling.exclusive import Presence
 from pyxfer.sampling.interruptible import Ending, run_interruptible
 from pyxfer.staging.settings import DEFAULT_BUDGET_BYTES, default_settings, node_of, setup_of, usable_cpus
+from pyxfer.staging.tuning_candidates import Candidates, fills_of
 from pyxfer.staging.tuning_descent import Descent, Found
 from pyxfer.staging.tuning_trials import Bench, Deadline
 
@@ -38,7 +39,8 @@ def tune(
 ) -> Tuned:
     """Find by measuring, within a time limit, how a ring is fastest here; nothing is stored.
 
-    Without the time for a single trial it has none, and the settings are the default ones.
+    All rings at a time stay within the budget, so the one that is found has half of it where that is small. Without
+    the time for a single trial there is none, and the settings are the default ones.
 
     Raises:
         UsageError: the limit is no time, or no ring fits the budget.
@@ -56,6 +58,7 @@ def tune(
     return Tuned(
         taken_at=taken_at,
         ring=setup_of(run.found.settings),
+        budget_bytes=budget_bytes,
         trials=run.found.trials,
         plain=run.found.plain,
         pays_from_bytes=run.found.pays_from_bytes,
@@ -69,9 +72,9 @@ class _Run:
     """What one thread does, and another may end."""
 
     def __init__(
-        self, engine: Engine, device: int, start: RingSettings, budget_bytes: int, sizes: Sequence[int]
+        self, engine: Engine, device: int, unless_timed: RingSettings, budget_bytes: int, sizes: Sequence[int]
     ) -> None:
-        self.found = Found(start, (), (), Fact(reason="the limit left no time to look for it"))
+        self.found = Found(unless_timed, (), (), Fact(reason="the limit left no time to look for it"))
         self.seconds = 0.0
         self._engine = engine
         self._device = device
@@ -86,8 +89,8 @@ class _Run:
         deadline = Deadline(limit_s)
         with numa.bind(engine, node_of(engine, device)), self._made_bench() as bench:
             if deadline.left_s > 0:
-                start = self.found.settings
-                self.found = Descent(bench, start, usable_cpus(), self._budget_bytes, self._sizes, deadline).run()
+                candidates = Candidates.here(usable_cpus(), fills_of(engine, device))
+                self.found = Descent(bench, candidates, self._budget_bytes, self._sizes, deadline).run()
         self.seconds = deadline.spent_s
 
     def _made_bench(self) -> Bench:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 
 from pyxfer.errors import CancelledError
-from pyxfer.model_tuning import CopyRate
+from pyxfer.model_tuning import CopyDirection, CopyRate
 from pyxfer.staging.settings import make_ring
 
 if TYPE_CHECKING:
@@ -22,11 +22,19 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Ring
     from pyxfer.staging.settings import RingSettings
 
-Copy = Callable[[int], float]
-"""Copies so many bytes to the device; the seconds that it took."""
+Copy = Callable[[CopyDirection, int], float]
+"""Copies so many bytes that way; the seconds that it took."""
 
-Times = dict[int, list[float]]
-"""Seconds by size."""
+
+class Work(NamedTuple):
+    """What is copied at a time."""
+
+    direction: CopyDirection
+    nbytes: int
+
+
+Times = dict[Work, list[float]]
+"""Seconds of each copy."""
 
 
 class Deadline:
@@ -49,9 +57,9 @@ class Deadline:
 
 
 class Bench:
-    """Pageable memory that was touched, memory on the device, and what copies from one to the other.
+    """Pageable memory that was touched, memory on the device, and what copies between them.
 
-    Every copy reads the bytes behind those of the copy before, so none finds them in the processor's caches.
+    Every copy has the bytes behind those of the copy before, so none finds them in the processor's caches.
     """
 
     def __init__(self, engine: Engine, device: int, largest_bytes: int, cancelled: threading.Event) -> None:
@@ -61,9 +69,9 @@ class Bench:
         self._rings: set[Ring] = set()
         self._cancelled = cancelled
         with ExitStack() as made:
-            self._target = made.enter_context(closing(engine.DeviceBuffer(largest_bytes, device)))
+            self._on_device = made.enter_context(closing(engine.DeviceBuffer(largest_bytes, device)))
             self._copier = made.enter_context(closing(engine.Copier(device)))
-            self._source = np.ones(2 * largest_bytes, np.uint8)
+            self._on_host = np.ones(2 * largest_bytes, np.uint8)
             self._made = made.pop_all()
 
     def __enter__(self) -> Bench:
@@ -78,15 +86,16 @@ class Bench:
         with closing(make_ring(self._engine, self._device, settings)) as ring:
             self._rings.add(ring)
             try:
-                self._through(ring, min(self._target.nbytes, settings.pinned_bytes))
-                yield lambda nbytes: self._through(ring, nbytes)
+                for direction in get_args(CopyDirection):
+                    self._through(ring, direction, min(self._on_device.nbytes, settings.pinned_bytes))
+                yield lambda direction, nbytes: self._through(ring, direction, nbytes)
             finally:
                 self._rings.discard(ring)
 
-    def plain(self, nbytes: int) -> float:
-        """One blocking copy, until its bytes are on the device: a small one returns earlier."""
+    def plain(self, direction: CopyDirection, nbytes: int) -> float:
+        """One blocking copy, until its bytes are there: a small one returns earlier."""
         at = self._next(nbytes)
-        lane = self._engine.Lane("h2d", at, self._target.address, nbytes, nbytes, 1)
+        lane = self._engine.Lane(direction, at, self._on_device.address, nbytes, nbytes, 1)
         sample = self._copier.drained(lane, 0)
         return sample.elapsed_s if sample.wall_s is None else sample.wall_s
 
@@ -96,45 +105,59 @@ class Bench:
         for ring in list(self._rings):
             ring.cancel()
 
-    def _through(self, ring: Ring, nbytes: int) -> float:
-        return ring.upload(self._next(nbytes), 1, (nbytes,), (1,), self._target.address, None, True).wall_s
+    def _through(self, ring: Ring, direction: CopyDirection, nbytes: int) -> float:
+        at, there = self._next(nbytes), self._on_device.address
+        if direction == "h2d":
+            return ring.upload(at, 1, (nbytes,), (1,), there, None, True).wall_s
+        return ring.download(at, 1, (nbytes,), (1,), there, None).wall_s
 
     def _next(self, nbytes: int) -> int:
         if self._cancelled.is_set():
             raise CancelledError("the tuning was cancelled")
-        if self._at + nbytes > self._source.nbytes:
+        if self._at + nbytes > self._on_host.nbytes:
             self._at = 0
-        at = int(self._source.ctypes.data) + self._at
+        at = int(self._on_host.ctypes.data) + self._at
         self._at += nbytes
         return at
 
 
-def take_turns(copies: Sequence[Copy], sizes: Sequence[int], repeats: int, deadline: Deadline) -> list[Times]:
-    """Each copy once a round at every size, so that a drift is in all of them; whole rounds, one at least."""
-    times: list[Times] = [{nbytes: [] for nbytes in sizes} for _ in copies]
+def works_of(sizes: Sequence[int], directions: Sequence[CopyDirection] = get_args(CopyDirection)) -> list[Work]:
+    """Each size each way."""
+    return [Work(direction, nbytes) for nbytes in sizes for direction in directions]
+
+
+def take_turns(
+    copies: Sequence[Copy],
+    works: Sequence[Work],
+    repeats: int,
+    deadline: Deadline,
+    goes_on: Callable[[Sequence[Times]], bool] = lambda _: True,
+) -> list[Times]:
+    """Each copy does everything once a round, so that a drift is in all of them; whole rounds, one at least."""
+    times: list[Times] = [{work: [] for work in works} for _ in copies]
     for round_index in range(repeats):
-        if round_index and deadline.left_s <= 0:
+        if round_index and (deadline.left_s <= 0 or not goes_on(times)):
             break
-        for nbytes in sizes:
+        for work in works:
             order = range(len(copies)) if round_index % 2 == 0 else reversed(range(len(copies)))
             for which in order:
-                times[which][nbytes].append(copies[which](nbytes))
+                times[which][work].append(copies[which](*work))
     return times
 
 
 def rounds_of(times: Times) -> int:
-    """How often each size was copied."""
-    return min(len(of_size) for of_size in times.values())
+    """How often everything was copied."""
+    return min(map(len, times.values()))
 
 
 def rates_of(times: Times) -> tuple[CopyRate, ...]:
     """The medians as bandwidths."""
-    return tuple(CopyRate(nbytes, nbytes / _median_s(of_size) / 1e9) for nbytes, of_size in times.items())
+    return tuple(CopyRate(*work, work.nbytes / _median_s(seconds) / 1e9) for work, seconds in times.items())
 
 
 def times_as_fast(one: Times, other: Times) -> float:
-    """How many times as fast one is as the other: the geometric mean of the ratios at every size."""
-    ratios = [_median_s(other[nbytes]) / _median_s(one[nbytes]) for nbytes in one]
+    """How many times as fast one is as the other: the geometric mean of the ratios at every size, both ways."""
+    ratios = [_median_s(other[work]) / _median_s(one[work]) for work in one]
     return float(np.exp(np.mean(np.log(ratios))))
 
 

@@ -8,8 +8,8 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -18,11 +18,14 @@ from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, Fallbac
 from pyxfer.machine.devices import find_device
 from pyxfer.machine.engine import is_host
 from pyxfer.native import HOST, choose
+from pyxfer.staging.ahead import Ahead, Sent, ahead_of
 from pyxfer.staging.destinations import destination_of
 from pyxfer.staging.device_arrays import DeviceArray
+from pyxfer.staging.device_pool import DevicePool
 from pyxfer.staging.device_sources import device_source_of
 from pyxfer.staging.movers import copy_on_host, make_mover
 from pyxfer.staging.natives import inside
+from pyxfer.staging.prefetching import Prefetch, depth_of
 from pyxfer.staging.settings import default_settings
 from pyxfer.staging.sources import source_of
 from pyxfer.staging.targets import Target, target_of
@@ -47,7 +50,9 @@ _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 class Uploader:
     """Brings arrays to one device and back. Any thread may use it; they take turns.
 
-    Its threads and its page-locked memory, at most `budget`, are made at the first use and stay until it is closed.
+    Its threads and its page-locked memory, at most `budget`, are made at the first use and stay until it is closed. Of
+    the device's memory that TensorFlow's and JAX's arrays have left it keeps at most `pool` for later ones; unless that
+    is given, twice the largest array so far.
 
     Raises:
         UsageError: there is no such device, or no ring is built like that; says what can be.
@@ -63,12 +68,15 @@ class Uploader:
         chunk_bytes: int | None = None,
         slots: int | None = None,
         budget: str | int = "256MiB",
+        pool: str | int | None = None,
         require_gpu: bool = False,
     ) -> None:
         self._given = Given(threads=threads, chunk_bytes=chunk_bytes, slots=slots)
         self._budget_bytes = parse_size(budget) if isinstance(budget, str) else budget
         self._given.applied_to(default_settings()).within(self._budget_bytes)  # says now what is wrong with them
-        self._engine, self._device = _found(device, require_gpu)
+        pool_bytes = _pool_bytes(pool)
+        self._engine, self._device = device_of(device, require_gpu)
+        self._pool = DevicePool(self._engine, self._device, pool_bytes)
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._mover: Mover | None = None
@@ -76,6 +84,21 @@ class Uploader:
         self._targets: dict[str, Target] = {}
         self._left = UnderWay()
         _open.add(self)
+
+    @property
+    def engine(self) -> Engine:
+        """Whose device it is."""
+        return self._engine
+
+    @property
+    def device(self) -> int:
+        """The device, as the engine counts them."""
+        return self._device
+
+    @property
+    def pinned_bytes(self) -> int:
+        """The page-locked memory that it holds now."""
+        return 0 if self._mover is None or self._closed else self._mover.pinned_bytes
 
     @overload
     def upload(self, x: Any, to: str | Target, block: Literal[True] = True) -> Any: ...
@@ -99,7 +122,7 @@ class Uploader:
         with self._used() as mover:
             if block:
                 return map_arrays(x, lambda each: self._bring(mover, target, each), "x")
-            return self._start_all(mover, target, x)
+            return self._start_all(mover, target, x, "x")
 
     def download(self, y: Any, out: Any = None) -> Any:
         """The contents of an array on the device, in a new NumPy array or in `out`, which is returned.
@@ -118,6 +141,21 @@ class Uploader:
                 mover.download(found.address, to, found.stream)
         return result
 
+    def prefetch(self, batches: Iterable[Any], to: str | Target, depth: int = 2) -> Prefetch[Any, Any]:
+        """The batches as arrays on the device, in order, with up to `depth` of them on their way ahead of a loop.
+
+        A thread draws and uploads them. What it raises comes out where its batch would have come. `close`, `with`, or
+        to drop it, ends it early. At most `depth` + 2 batches are on the device, unless the loop keeps more.
+
+        Raises:
+            UsageError: the framework is refused, or `depth` is not a whole number from 1 on.
+
+        """
+        count = depth_of(depth)
+        with self._used():
+            ahead = ahead_of(self._target(to), self._device, count)
+        return Prefetch(batches, lambda batch: self._send(ahead, batch), count, self._sweep)
+
     def close(self) -> None:
         """Wait for all uploads, and release all but the arrays; a second time does nothing."""
         if os.getpid() != self._pid:
@@ -126,8 +164,7 @@ class Uploader:
             with self._turn:
                 self._closed = True
                 mover = self._mover
-            if mover is not None:
-                mover.close()
+            self._close(mover)
         self._left.clear()
 
     def __enter__(self) -> Uploader:
@@ -148,7 +185,21 @@ class Uploader:
         """With the process: what is under way is cancelled, for nobody can have it any more."""
         if os.getpid() == self._pid and self._mover is not None and not self._closed:
             self._closed = True
+            self._pool.abandon()
             self._mover.end(AT_EXIT_S)
+
+    def _close(self, mover: Mover | None) -> None:
+        try:
+            if mover is not None:
+                mover.close()
+        except DeviceTimeoutError:
+            self._pool.abandon()
+            raise
+        except CudaError:
+            with suppress(CudaError):  # of the same trouble
+                self._pool.close()
+            raise
+        self._pool.close()
 
     @contextmanager
     def _used(self) -> Iterator[Mover]:
@@ -172,14 +223,14 @@ class Uploader:
             return self._mover
 
     def _settings(self) -> RingSettings:
-        return settings_for(self._engine, self._device, given=self._given).settings.within(self._budget_bytes)
+        return settings_for(self._engine, self._device, given=self._given, budget_bytes=self._budget_bytes).settings
 
     def _target(self, to: str | Target) -> Target:
         if isinstance(to, Target):
             return to
         found = self._targets.get(to) if isinstance(to, str) else None
         if found is None:
-            found = self._targets[to] = target_of(to, self._engine)
+            found = self._targets[to] = target_of(to, self._engine, self._pool)
         return found
 
     def _bring(self, mover: Mover, target: Target, x: Any) -> Any:
@@ -193,7 +244,18 @@ class Uploader:
             del finish  # or the traceback would keep the memory
             raise
 
-    def _start_all(self, mover: Mover, target: Target, x: Any) -> Upload:
+    def _send(self, ahead: Ahead, batch: Any) -> Sent:
+        ahead.before()
+        with self._used() as mover:
+            return Sent(self._start_all(mover, ahead.target, batch, "batch"), ahead)
+
+    def _sweep(self) -> None:
+        """Before a batch is drawn: later the loop has queued more, and the device would be without work meanwhile."""
+        with inside() as lasts:
+            if lasts:
+                self._pool.sweep()
+
+    def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
         started: list[Started] = []
 
         def start(each: Any) -> Any:
@@ -201,7 +263,7 @@ class Uploader:
             return each
 
         try:
-            tree = map_arrays(x, start, "x")
+            tree = map_arrays(x, start, name)
         except BaseException:
             self._left.add(started)
             raise
@@ -221,17 +283,30 @@ class Uploader:
             raise
 
 
-def _found(device: int | str, require_gpu: bool) -> tuple[Engine, int]:
+def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
+    """The engine and its device; without a GPU host memory, of which the caller is warned.
+
+    Raises:
+        UsageError: there is no such device.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
     choice = choose(device, require_gpu)
     if choice.reason:
-        warnings.warn(
-            f'{choice.reason} Arrays stay in host memory; device="host" asks for that.', FallbackWarning, stacklevel=3
-        )
+        said = f'{choice.reason} Arrays stay in host memory; device="host" asks for that.'
+        warnings.warn(said, FallbackWarning, stacklevel)
     if device == HOST or choice.reason:
         return choice.engine, 0
     if isinstance(device, int) and 0 <= device < choice.engine.device_count():
         return choice.engine, device
     return choice.engine, find_device(choice.engine, device).index
+
+
+def _pool_bytes(pool: str | int | None) -> int | None:
+    found = parse_size(pool) if isinstance(pool, str) else pool
+    if found is not None and (type(found) is not int or found < 0):
+        raise UsageError(f"a pool keeps 0 bytes or more, such as '1GiB', and not {pool!r:.40}")
+    return found
 
 
 def _fresh(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:

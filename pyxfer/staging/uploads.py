@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyxfer.errors import DeviceTimeoutError
+from pyxfer.errors import DeviceTimeoutError, ForkedError
 from pyxfer.staging.natives import inside
 from pyxfer.staging.trees import map_arrays
 from pyxfer.units import format_seconds
@@ -54,8 +54,9 @@ class UnderWay:
         self._left: deque[Started] = deque()
 
     def add(self, started: Sequence[Started]) -> None:
-        """Keep those that go on."""
-        self._left.extend(each for each in started if not each.ticket.done())
+        """Keep those that go on; in a forked child none does."""
+        with contextlib.suppress(ForkedError):
+            self._left.extend(each for each in started if not each.ticket.done())
 
     def sweep(self) -> None:
         """Let go of those that have ended."""

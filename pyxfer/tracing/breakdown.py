@@ -114,7 +114,7 @@ def _staged(
     to_device = trial.way is CopyWay.H2D
     if trial.staged:
         ends = _stretch(begin, issued) if to_device else _stretch(*after)
-        return union(ends, _stretch(first, after[0]))
+        return union(ends, _stretch(first, min(after[0], int(copies["end_ns"].max()))))
     if to_device and copies["source"][0] == MemoryKind.PAGEABLE:
         return _stretch(issued, min(first, answered_ns(trial.capture, copies[0])))
     if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:

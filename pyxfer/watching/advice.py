@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.02
 """What gains less than this of the period is not worth a reader's time."""
 _MOSTLY = 0.5
+_STAGING = {"h2d": "upload", "d2h": "download"}
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def _prefetch(grounds: Grounds) -> _Prediction | None:
         code, what, where = "pin-and-prefetch", "Pin the input and prefetch it", " in pinned memory"
     who = "another thread or process make the next one" if makers == 1 else f"{makers} processes make the next ones"
     text = f"{what}: let {who}{where}, and copy it without waiting while the device computes."
+    if code == "pin-and-prefetch":
+        text += " pyxfer.prefetch does both for ordinary arrays: it stages them through pinned memory, ahead."
     return _Prediction(code, text, max(rest_s, made_s / makers, link_s), worked_out)
 
 
@@ -118,7 +121,7 @@ def _makers(made_s: float, rest_s: float, cpus: int) -> int:
 def _pin(grounds: Grounds) -> _Prediction | None:
     """The part of pageable copies that no kernel hides shrinks as their time does at the ceiling."""
     exposed = {"h2d": mean_s(grounds.columns.pageable_h2d), "d2h": mean_s(grounds.columns.pageable_d2h)}
-    gain_s, words = 0.0, []
+    gain_s, words, ways = 0.0, [], set()
     for row in grounds.pageable:
         pinned_s = row.pinned_s.value
         if pinned_s is None or row.seconds <= 0 or pinned_s >= row.seconds:
@@ -126,6 +129,7 @@ def _pin(grounds: Grounds) -> _Prediction | None:
         saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
         gain_s += saved_s
         if saved_s >= LEAST_SHARE * grounds.parts.period_s:
+            ways.add(row.way)
             words.append(
                 f"{row.way} of pageable memory at {format_gbps(row.nbytes / row.seconds / 1e9)} could reach "
                 f"{format_gbps(row.nbytes / pinned_s / 1e9)}, and {format_seconds(exposed[row.way])} of it lie outside "
@@ -133,7 +137,11 @@ def _pin(grounds: Grounds) -> _Prediction | None:
             )
     if not words:
         return None
-    text = "Pin what is copied: page-locked memory is read by the copy engine itself."
+    calls = _joined([f"pyxfer.{_STAGING[way]}" for way in sorted(ways, reverse=True)])
+    text = (
+        "Pin what is copied: page-locked memory is read by the copy engine itself. pyxfer.pin(x) pins an array where "
+        f"it lies; {calls} would stage ordinary ones with several threads."
+    )
     return _Prediction("pin", text, grounds.parts.period_s - gain_s, _joined(words))
 
 

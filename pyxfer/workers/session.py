@@ -14,6 +14,7 @@ from pyxfer.machine.link import read_link
 from pyxfer.machine.numa import device_node
 from pyxfer.model import Device, Environment, Fact, Measurement, Placement, Run, Tracing, Worker, unknown
 from pyxfer.model import Ending as RunEnding
+from pyxfer.model_ring import NOT_STAGED
 from pyxfer.model_trace import UNTRACED
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.assemble import NO_TRIAL
@@ -34,6 +35,7 @@ MOST_STARTS = 4
 # About this part of a worker's time goes into preparing.
 PREPARING = 0.3
 _NOT_READ = "no worker came so far"
+_OWN_RINGS = "each worker had a ring of its own, with the settings that pyxfer info shows"
 
 
 def frameworks(
@@ -244,6 +246,7 @@ class Session:
             workers=tuple(self._workers),
             published=published_for(request.workload, request.names),
             tracing=_tracing(self._workers),
+            ring=unknown(_OWN_RINGS if any(map(_was_staged, measurements)) else NOT_STAGED),
         )
 
 
@@ -267,6 +270,10 @@ def _told_of_end(row: Measurement, outcome: Outcome) -> Measurement:
     why = f"its worker ended while it was traced: {outcome.how or outcome.ended}"
     dma = unknown(why) if row.dma.reason == UNTRACED else row.dma
     return msgspec.structs.replace(row, dma=dma, breakdown=unknown(why))
+
+
+def _was_staged(row: Measurement) -> bool:
+    return row.nature is not None and row.nature.staged and row.summary is not None
 
 
 def _was_traced(outcome: Outcome) -> bool:

@@ -70,6 +70,23 @@ def test_the_stream_of_a_transfer_is_the_one_it_copies_on(torch: Any, gpu_engine
     bracket.close()
 
 
+def test_a_bracket_on_the_current_stream_holds_an_upload_through_the_ring(torch: Any, gpu_engine: Engine) -> None:
+    nbytes = 64 << 20
+    with a_place(gpu_engine, nbytes) as place, torch.cuda.stream(torch.cuda.Stream()):
+        transfer = torch_transfers.ThroughRing(place)
+        bracket = Bracket(gpu_engine, 0, transfer.stream)
+        for _ in range(2):  # the first makes the ring
+            transfer.refresh()
+            bracket.begin()
+            transfer.run()
+            bracket.returned()
+            bracket.end()
+        assert nbytes / 1e12 < bracket.elapsed_s < 1.0
+        assert bracket.dispatch_s <= bracket.wall_s
+        bracket.close()
+        transfer.release()
+
+
 def test_pinned_routes_copy_from_and_to_page_locked_tensors(gpu_engine: Engine) -> None:
     with a_place(gpu_engine, 64 << 10) as place:
         upload = torch_transfers.PinnedNonBlocking(place)

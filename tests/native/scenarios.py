@@ -42,6 +42,8 @@ def hold_every_memory(engine: Engine) -> None:
         stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
         for memory in MEMORIES:
             stack.enter_context(closing(engine.HostBuffer(NBYTES, memory)))
+        own = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pageable")))
+        stack.enter_context(closing(engine.Registration(own.address, NBYTES)))
 
 
 def bracket_nothing_on_a_stream(engine: Engine) -> None:

@@ -40,6 +40,7 @@ USES = {
     "properties": "engine.device_properties(0)",
     "buffer": "engine.DeviceBuffer(4096)",
     "pinned": "engine.HostBuffer(4096, 'pinned')",
+    "registration": "engine.Registration(1 << 20, 4096)",
     "stream": "engine.Stream()",
     "bracket": "engine.Bracket(0)",
     "copier": "engine.Copier(0)",

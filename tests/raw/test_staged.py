@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -30,6 +30,7 @@ class Recorder:
     """Passes everything on, and keeps where it went and what its bytes were on the host before."""
 
     stager: Stager
+    place: Callable[[int], tuple[int, int]]
     places: list[int] = field(default_factory=list)
     found: list[bytes] = field(default_factory=list)
 
@@ -46,6 +47,12 @@ class Recorder:
         self.found.append(ctypes.string_at(host, nbytes))
         return self.stager.move(direction, host, device, nbytes)
 
+    def time(self, lane: Any, slot: int) -> Any:
+        host, _ = self.place(slot)
+        self.places.append(host)
+        self.found.append(ctypes.string_at(host, lane.nbytes))
+        return self.stager.time(lane, slot)
+
 
 class Idle:
     """Says that it has moved something, and has not."""
@@ -57,7 +64,7 @@ class Idle:
 @contextmanager
 def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[StagedCopies, Recorder]]:
     with closing(Arena(engine, 0, ["pageable"], nbytes, 0)) as arena, closing(Stager(engine, 0, CHOSEN, 30.0)) as ring:
-        recorder = Recorder(ring)
+        recorder = Recorder(ring, lambda slot: arena.place(way.direction, way.memory, nbytes, slot))
         yield StagedCopies(engine, way, nbytes, arena, cast("Any", recorder), 0), recorder
 
 

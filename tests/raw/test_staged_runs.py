@@ -53,7 +53,12 @@ def quick(**changes: Any) -> Run:
 
 def into_trouble(**changes: Any) -> Ended:
     """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
-    asked: dict[str, Any] = {"memories": ("pageable",), "modes": ("memcpy", "staged"), "directions": ("h2d", "d2h")}
+    asked: dict[str, Any] = {
+        "memories": ("pageable",),
+        "modes": ("memcpy", "staged"),
+        "directions": ("h2d", "d2h"),
+        "sizes": (64 * KIB,),  # less goes past the ring's slots
+    }
     return run_into(**{**asked, **changes})
 
 
@@ -284,7 +289,7 @@ def hear(progress):
         testing.stall("cudaMemcpyAsync", 1, 60)
 
 try:
-    pyxfer.ceiling("host", memories="pageable", modes="staged", directions="h2d", sizes=(4096,), on_progress=hear)
+    pyxfer.ceiling("host", memories="pageable", modes="staged", directions="h2d", sizes=(65536,), on_progress=hear)
 except pyxfer.PyxferError as error:
     print(type(error).__name__, "staged copy" in str(error), flush=True)
 os._exit(0)

@@ -148,18 +148,18 @@ from pyxfer.raw.stager import Stager
 from pyxfer.staging.settings import default_settings
 from pyxfer.staging.tuning import Chosen
 engine = load("host")
-host, device = engine.HostBuffer(4096, "pageable"), engine.DeviceBuffer(4096)
+host, device = engine.HostBuffer(65536, "pageable"), engine.DeviceBuffer(65536)
 stager = Stager(engine, 0, Chosen(default_settings(), "default", ""), 30.0)
 child = os.fork()
 if not child:
     try:
-        stager.move("h2d", host.address, device.address, 4096)
+        stager.move("h2d", host.address, device.address, 65536)
     except ForkedError:
         stager.close()
         os._exit(7)
     os._exit(1)
 _, status = os.waitpid(child, 0)
-stager.move("h2d", host.address, device.address, 4096)
+stager.move("h2d", host.address, device.address, 65536)
 for each in (stager, host, device):
     each.close()
 print(os.waitstatus_to_exitcode(status), engine.testing.allocated())

@@ -16,7 +16,7 @@ from explain_samples import (
     page_of,
     section,
 )
-from framework_samples import make_raw_rows
+from framework_samples import make_nature, make_raw_rows
 from pages import line_with
 
 from pyxfer import model
@@ -171,6 +171,22 @@ def test_while_the_slots_of_a_ring_are_filled_the_device_may_have_nothing_to_do(
     row = make_explained(8e-3, breakdown=Fact(parts), dma=Fact(make_dma(2e-3, source="pinned")), mode="staged")
     assert "In the traced trial the device was copying for 25.0 %" in clocks(row)
     assert "it was idle for the other 6.00 ms" in clocks(row)
+
+
+def test_a_routes_own_ring_is_one_too() -> None:
+    parts = make_breakdown((("staging", 5e-3), ("copying", 2e-3), ("finishing", 1e-3)))
+    nature = make_nature("torch.upload", staged=True)
+    row = make_explained(8e-3, breakdown=Fact(parts), dma=Fact(make_dma(2e-3, source="pinned")), nature=nature)
+    assert "it was idle for the other 6.00 ms" in clocks(row)
+    assert "staging through the ring's slots" in page_of(row)
+
+
+def test_an_upload_that_returns_early_has_read_the_array_and_not_only_queued_it() -> None:
+    text = clocks(msgspec.structs.replace(made(dispatch=10e-3), nature=make_nature("torch.upload", staged=True)))
+    assert (
+        "The call returns when the array has been read, after 10.0 ms; its last bytes are still on their way." in text
+    )
+    assert "queues its work" not in text
 
 
 def test_a_device_that_was_copying_nearly_all_of_the_time_is_said_to() -> None:

@@ -37,8 +37,11 @@ def test_where_they_are_from_is_told() -> None:
 
 
 def test_the_bandwidths_stand_beside_those_of_plain_copies() -> None:
-    assert lines_of()["GB/s"] == (
+    assert lines_of()["h2d GB/s"] == (
         "25.00 at 4 MiB (plain copy 9.00), 37.00 at 24 MiB (plain copy 11.00), 47.00 at 96 MiB (plain copy 12.50)"
+    )
+    assert lines_of()["d2h GB/s"] == (
+        "28.00 at 4 MiB (plain copy 5.00), 41.00 at 24 MiB (plain copy 7.00), 49.00 at 96 MiB (plain copy 7.50)"
     )
 
 
@@ -58,37 +61,35 @@ def test_remarks_are_told() -> None:
 
 def test_every_trial_is_a_line_and_the_plain_copy_the_last() -> None:
     text = page_of(make_state())
-    assert line_with(text, "first").split() == [
-        "8",
-        "64",
-        "KiB",
-        "512",
-        "streaming",
-        "32",
-        "MiB",
-        "20.0",
-        "30.0",
-        "35.0",
-        "first",
+    assert " ".join(line_with(text, "first").split()) == ("8x512x64 KiB streaming 20.0 30.0 35.0 22.0 31.0 36.0 first")
+    assert line_with(text, "15x512x64 KiB", "faster").split()[-3:] == ["49.0", "1.28", "faster"]
+    assert line_with(text, "12.5  ", "plain copy").split() == [
+        "9.0",
+        "11.0",
+        "12.5",
+        "5.0",
+        "7.0",
+        "7.5",
+        "plain",
+        "copy",
     ]
-    assert line_with(text, "faster").split()[-3:] == ["47.0", "1.28", "faster"]
-    assert line_with(text, "12.5  ", "plain copy").split() == ["9.0", "11.0", "12.5", "plain", "copy"]
 
 
 def test_what_was_not_tried_is_told_by_its_reason() -> None:
     many = tuple(
         TuningTrial(RingSetup(threads, 64 << 10, 512, "streaming", 20), "not tried", reason="the limit is over")
-        for threads in (12, 15)
+        for threads in (10, 12)
     )
     tuned = make_tuned()
     text = page_of(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=(*tuned.trials, *many)))))
-    assert line_with(text, "12x512x64 KiB").split("  ") == ["12x512x64 KiB, 15x512x64 KiB", "the limit is over"]
-    assert line_with(text, "15x512x64 KiB plain").endswith("the limit left no time for it")
+    told = "2 rings  the limit is over: 10x512x64 KiB streaming, 12x512x64 KiB streaming"
+    assert line_with(text, "2 rings") == told
+    assert line_with(text, "1 ring ").endswith("the limit left no time for it: 15x512x64 KiB plain")
 
 
-@pytest.mark.parametrize("verdict", ["faster", "not faster", "cut short"])
+@pytest.mark.parametrize("verdict", ["faster", "not faster", "given up", "cut short"])
 def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
-    widest = RingSetup(12, 128 << 10, 1024, "streaming", 20)
+    widest = RingSetup(31, 128 << 10, 1024, "streaming", 20)
     tuned = make_tuned()
     trials = (*tuned.trials, msgspec.structs.replace(tuned.trials[1], ring=widest, verdict=verdict, against_best=1.281))
     stream = io.StringIO()

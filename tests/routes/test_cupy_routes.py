@@ -15,7 +15,7 @@ ROUTES = {route.name: route for route in FRAMEWORK.routes}
 
 
 def test_the_table_has_every_route_promised() -> None:
-    promised = "asarray asarray-pinned set set-pinned get get-pinned ingest"
+    promised = "asarray asarray-pinned set set-pinned upload get get-pinned download download-into ingest"
     assert [route.name for route in FRAMEWORK.routes] == [f"cupy.{name}" for name in promised.split()]
 
 
@@ -27,15 +27,22 @@ def test_what_crosses_the_link_is_timed_on_the_current_stream() -> None:
     assert {route.bracket for route in FRAMEWORK.routes if route.direction != "ingest"} == {"stream"}
 
 
-def test_asarray_takes_part_in_image_batches() -> None:
+def test_asarray_and_the_upload_take_part_in_image_batches() -> None:
     taking_part = [route.name for route in FRAMEWORK.routes if route.make("image-batch") is not None]
-    assert taking_part == ["cupy.asarray", "cupy.asarray-pinned"]
+    assert taking_part == ["cupy.asarray", "cupy.asarray-pinned", "cupy.upload"]
 
 
-def test_only_asarray_of_ordinary_memory_is_copied_on_its_way_to_the_gpu() -> None:
-    crossing = [route for route in FRAMEWORK.routes if route.direction != "ingest"]
+def test_only_asarray_of_ordinary_memory_is_copied_by_cupy_itself_on_its_way() -> None:
+    crossing = [route for route in FRAMEWORK.routes if route.direction != "ingest" and not route.staged]
     assert [route.name for route in crossing if route.host_copies] == ["cupy.asarray"]
     assert ROUTES["cupy.asarray"].dma == "pinned"
+
+
+def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+    through = [route for route in FRAMEWORK.routes if route.staged]
+    assert [route.name for route in through] == ["cupy.upload", "cupy.download", "cupy.download-into"]
+    assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
+    assert [route.returns for route in through] == ["staged", "done", "done"]
 
 
 def test_without_cupy_the_user_reads_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from route_checks import HostPlace, a_place, break_import, copies_touched, import_or_skip, usual_directions, verify
 
-from pyxfer.routes import jax_transfers
+from pyxfer.routes import jax_host_transfers, jax_transfers
 from pyxfer.routes.base import RefusedError, installed_version
 from pyxfer.routes.jax_routes import FRAMEWORK, NOSTAGE
 from pyxfer.routes.place import IMAGE_BYTES
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NBYTES = 64 << 10
+ROUTES = {route.name: route for route in FRAMEWORK.routes}
 INGESTING = [route for route in FRAMEWORK.routes if route.direction == "ingest"]
 FRESH_START = """
 from pyxfer.routes.jax_routes import FRAMEWORK
@@ -52,8 +53,8 @@ def place(engine: Engine) -> Iterator[Place]:
 
 def test_the_table_has_every_route_promised() -> None:
     promised = (
-        "device-put device-put-pinned device-put-nostage pinned-host-to-device asarray to-pinned-host "
-        "ingest ingest-device-put"
+        "device-put device-put-pinned device-put-nostage pinned-host-to-device upload asarray to-pinned-host "
+        "download download-into ingest ingest-device-put"
     )
     assert [route.name for route in FRAMEWORK.routes] == [f"jax.{name}" for name in promised.split()]
 
@@ -64,6 +65,13 @@ def test_each_direction_has_one_usual_route() -> None:
 
 def test_hidden_streams_are_drained() -> None:
     assert {route.bracket for route in FRAMEWORK.routes if route.direction != "ingest"} == {"drained"}
+
+
+def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+    through = [route for route in FRAMEWORK.routes if route.staged]
+    assert [route.name for route in through] == ["jax.upload", "jax.download", "jax.download-into"]
+    assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
+    assert {route.returns for route in through} == {"done"}
 
 
 def test_only_the_route_without_staging_asks_for_a_worker_of_its_own() -> None:
@@ -138,7 +146,13 @@ def test_an_ingest_route_copies_as_often_as_it_says(route: Route, engine: Engine
 
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize(
-    "way", [jax_transfers.DevicePut, jax_transfers.DevicePutPinned, jax_transfers.PinnedHostToDevice]
+    "way",
+    [
+        jax_transfers.DevicePut,
+        jax_transfers.DevicePutPinned,
+        jax_transfers.PinnedHostToDevice,
+        jax_transfers.ThroughRing,
+    ],
 )
 def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
     way: type[jax_transfers.Upload], place: Place, engine: Engine
@@ -151,7 +165,9 @@ def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
 
 
 @pytest.mark.usefixtures("cpu")
-@pytest.mark.parametrize("way", [jax_transfers.ImageBatch, jax_transfers.ImageBatchPinned])
+@pytest.mark.parametrize(
+    "way", [jax_transfers.ImageBatch, jax_transfers.ImageBatchPinned, jax_transfers.ImageBatchThroughRing]
+)
 def test_an_image_batch_gives_the_first_row_of_pixels(way: type[jax_transfers.ImageBatch], engine: Engine) -> None:
     with a_place(engine, 2 * IMAGE_BYTES) as place:
         transfer = way(place)
@@ -163,11 +179,28 @@ def test_an_image_batch_gives_the_first_row_of_pixels(way: type[jax_transfers.Im
 
 
 @pytest.mark.usefixtures("cpu")
-@pytest.mark.parametrize("way", [jax_transfers.Asarray, jax_transfers.ToPinnedHost])
+@pytest.mark.parametrize(
+    "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.ThroughRing]
+)
 def test_reading_an_array_that_is_in_host_memory_already_is_refused(way: Any, place: Place) -> None:
     transfer = way(place)
     with pytest.raises(RefusedError, match=r"^JAX keeps the array that is to be read in host memory$"):
         transfer.refresh()
+
+
+@pytest.mark.usefixtures("cpu")
+@pytest.mark.parametrize("name", ["jax.download", "jax.download-into"])
+def test_a_download_through_the_ring_brings_what_the_array_holds_now(
+    name: str, place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        jax_host_transfers, "place_of", lambda _: "gpu"
+    )  # it lies on the CPU here, and would be refused
+    make = ROUTES[name].copy
+    assert make is not None
+    transfer = make(place)
+    seen = [verify(transfer, place, engine, seed) for seed in (1, 2, 3, 4)]  # each target that takes turns, and again
+    assert all(each.right and each.where == "cpu" for each in seen)
 
 
 def test_page_locked_memory_of_a_device_is_host_memory(jax: Any, cpu: Any) -> None:

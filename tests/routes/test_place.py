@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from pyxfer.errors import UsageError
+from pyxfer.native._host import testing
 from pyxfer.routes.base import RefusedError
 from pyxfer.routes.place import IMAGE_BYTES, HostArena, Place, SourceKind
+from pyxfer.staging.targets import Target
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -109,3 +112,25 @@ def test_what_is_page_locked_is_given_back(engine: Engine, copier: Copier) -> No
     Place(NBYTES, 0, arena, copier, engine).source("pinned")
     arena.close()
     arena.close()
+
+
+def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine, copier: Copier) -> None:
+    arena = HostArena(engine, 0, 1 << 20, 0)
+    places = [Place(nbytes, 0, arena, copier, engine) for nbytes in (NBYTES, 1 << 20)]
+    uploader = places[0].uploader()
+    assert places[1].uploader() is uploader
+    assert uploader.upload(places[1].source(), Target(engine)).nbytes == 1 << 20
+    arena.close()
+    with pytest.raises(UsageError, match="this Uploader is closed"):
+        uploader.upload(np.zeros(1), Target(engine))
+
+
+def test_nothing_is_page_locked_before_a_route_sends_through_the_uploader(place: Place, engine: Engine) -> None:
+    def locked() -> int:
+        return sum(nbytes for kind, _, nbytes in testing.allocated() if kind != "device")
+
+    before = locked()
+    uploader = place.uploader()
+    assert locked() == before
+    uploader.upload(place.source(), Target(engine))
+    assert locked() > before

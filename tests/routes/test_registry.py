@@ -148,6 +148,7 @@ def test_a_pattern_of_a_framework_that_was_not_named_is_told_so() -> None:
         ({"host_copies": 1.5}, r"host_copies of the route 'mine\.loader' is 1\.5, and no int"),
         ({"host_copies": -1}, "are from 0 on"),
         ({"usual": "yes"}, "is 'yes', and no bool"),
+        ({"staged": 1}, r"The staged of the route 'mine\.loader' is 1, and no bool"),
         ({"call": None}, "is None, and no str"),
         ({"inflation": float("nan")}, "inflation above 0"),
     ],

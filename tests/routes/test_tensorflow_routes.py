@@ -8,7 +8,7 @@ import subprocess
 import sys
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,9 +106,10 @@ def check_twice(transfer: Transfer, place: Place) -> None:
 
 def test_the_table_has_every_route_under_a_name_of_its_own() -> None:
     onto = ["constant", "function", "function-jit", "cast-eager", "rawop", "cpu-op", "dlpack-pageable", "dlpack-pinned"]
-    pipelines = ["data-prefetch", "data-prefetch-compatible"]
-    others = ["numpy", "array-view", "ingest", "ingest-rawop", "ingest-dlpack"]
-    assert [route.name for route in FRAMEWORK.routes] == [f"tf.{name}" for name in (*onto, *pipelines, *others)]
+    pipelines = ["data-prefetch", "data-prefetch-compatible", "upload", "prefetch"]
+    off = ["numpy", "array-view", "download", "download-into"]
+    ingest = ["ingest", "ingest-rawop", "ingest-dlpack"]
+    assert [route.name for route in FRAMEWORK.routes] == [f"tf.{name}" for name in (*onto, *pipelines, *off, *ingest)]
 
 
 @pytest.mark.parametrize(("direction", "name"), [("h2d", "tf.constant"), ("d2h", "tf.numpy"), ("ingest", "tf.ingest")])
@@ -124,6 +125,13 @@ def test_only_what_page_locks_every_host_tensor_asks_for_a_process_of_its_own() 
 
 def test_page_locked_sources_and_no_others_are_called_pinned() -> None:
     assert [route.name for route in FRAMEWORK.routes if route.memory == "pinned"] == ["tf.dlpack-pinned"]
+
+
+def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+    through = [route for route in FRAMEWORK.routes if route.staged]
+    assert [route.name for route in through] == ["tf.upload", "tf.prefetch", "tf.download", "tf.download-into"]
+    assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
+    assert {(route.returns, route.bracket) for route in through} == {("done", "drained")}
 
 
 def test_a_machine_without_tensorflow_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +260,23 @@ def test_a_pipeline_has_as_many_elements_as_its_time_is_divided_by(place_of: Any
     transfer: Any = set_up(ROUTES["tf.data-prefetch"], place_of())
     sizes = [element.shape.num_elements() for element in transfer.dataset]
     assert sizes == [NBYTES] * transfer.copies
+
+
+@pytest.mark.usefixtures("second_cpu")
+def test_what_is_prefetched_is_as_many_batches_as_its_time_is_divided_by(place_of: Any) -> None:
+    transfer: Any = set_up(ROUTES["tf.prefetch"], place_of())
+    transfer.refresh()
+    drawn: list[int] = []
+
+    def noted(batches: Iterable[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
+        for batch in batches:
+            drawn.append(batch.nbytes)
+            yield batch
+
+    transfer.batches = noted(transfer.batches)
+    transfer.run()
+    transfer.release()
+    assert drawn == [NBYTES] * transfer.copies
 
 
 @of_copy

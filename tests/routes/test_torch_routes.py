@@ -33,6 +33,13 @@ UPLOADS = (
     torch_transfers.CastNonBlocking,
     torch_transfers.ChannelsLast,
     torch_transfers.LoaderPinned,
+    torch_transfers.ThroughRing,
+)
+UPLOADS_OF_IMAGES = (
+    torch_transfers.To,
+    torch_transfers.CastBlocking,
+    torch_transfers.CastNonBlocking,
+    torch_transfers.ThroughRing,
 )
 each_upload = pytest.mark.parametrize("way", UPLOADS, ids=lambda way: way.__name__)
 
@@ -57,7 +64,7 @@ def on_cpu(transfer: torch_transfers.TorchTransfer) -> torch_transfers.TorchTran
 def test_the_table_has_every_route_promised() -> None:
     promised = (
         "to to-nonblocking pin-to pinned-nonblocking cast-blocking cast-nonblocking noncontiguous channels-last "
-        "loader-pinned cpu copy-to-pinned to-cpu-nonblocking ingest ingest-copy"
+        "loader-pinned upload cpu copy-to-pinned to-cpu-nonblocking download download-into ingest ingest-copy"
     )
     assert [route.name for route in FRAMEWORK.routes] == [f"torch.{name}" for name in promised.split()]
 
@@ -74,6 +81,13 @@ def test_only_the_cast_on_the_cpu_inflates() -> None:
     assert {name: route.inflation for name, route in ROUTES.items() if route.inflation != 1.0} == {
         "torch.cast-blocking": 4.0
     }
+
+
+def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+    through = [route for route in FRAMEWORK.routes if route.staged]
+    assert [route.name for route in through] == ["torch.upload", "torch.download", "torch.download-into"]
+    assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
+    assert [route.returns for route in through] == ["staged", "done", "done"]
 
 
 def test_without_pytorch_the_user_reads_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +159,18 @@ def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
     assert transfer.result is None
 
 
+@pytest.mark.parametrize("name", ["torch.download", "torch.download-into"])
+def test_a_download_through_the_ring_brings_what_the_tensor_holds_now(
+    name: str, torch: Any, place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_transfers, "device_of", lambda *_: torch.device("cpu"))
+    make = ROUTES[name].copy
+    assert make is not None
+    transfer = make(place)
+    seen = [verify(transfer, place, engine, seed) for seed in (1, 2, 3, 4)]  # each target that takes turns, and again
+    assert all(each.right and each.where == "cpu" for each in seen)
+
+
 @pytest.mark.usefixtures("torch")
 def test_every_second_column_is_what_is_copied_and_no_two_of_them_lie_side_by_side(place: Place) -> None:
     transfer = on_cpu(torch_transfers.Noncontiguous(place))
@@ -178,7 +204,7 @@ def test_an_epoch_is_as_many_batches_of_the_size_as_its_time_is_divided_by(place
 
 
 @pytest.mark.usefixtures("torch")
-@pytest.mark.parametrize("way", [torch_transfers.To, torch_transfers.CastBlocking, torch_transfers.CastNonBlocking])
+@pytest.mark.parametrize("way", UPLOADS_OF_IMAGES)
 def test_an_image_batch_gives_the_first_row_of_pixels(way: type[torch_transfers.Upload], engine: Engine) -> None:
     with a_place(engine, 2 * IMAGE_BYTES, HostPlace) as place:
         transfer = torch_transfers.ImageBatch(place, way)

@@ -1,39 +1,31 @@
-"""Tuning over the host runtime, whose link is as fast as the test says."""
+"""Which settings a ring gets: over the host runtime, where a tuning is quick."""
 
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from ring_samples import MIB, make_tuned
+from staging.tunings import LIMIT_S, QUICK_SIZES
 
-from pyxfer.errors import CudaMemoryError, DeviceLostError, UsageError
+from pyxfer.errors import UsageError
 from pyxfer.machine.engine import HOST_REASON
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.sampling import exclusive
-from pyxfer.staging import tuning
-from pyxfer.staging.settings import default_settings, setup_of
-from pyxfer.staging.tuning import Given, Tuned, settings_for, tune, tune_and_keep
+from pyxfer.staging import tuning, uploader
+from pyxfer.staging.settings import DEFAULT_BUDGET_BYTES, default_settings
+from pyxfer.staging.targets import Target
+from pyxfer.staging.tuning import Chosen, Given, Tuned, settings_for, tune, tune_and_keep
 
 KIB = 1024
-SIZES = (64 * KIB, 256 * KIB, MIB)
-LIMIT_S = 0.5
 OUT_OF_MEMORY = 2
-LOST = 719
-
-
-@pytest.fixture(autouse=True)
-def meeting_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Whoever else tunes on this machine is no company for these tests."""
-    monkeypatch.setattr(exclusive, "_shared_folder", lambda: tmp_path / "measuring")
-    return tmp_path / "measuring"
 
 
 @pytest.fixture(autouse=True)
@@ -46,89 +38,17 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PYXFER_CACHE": str(tmp_path / "kept")}
 
 
-def quick(engine: Engine, limit_s: float = LIMIT_S) -> Tuned:
-    return tune(engine, 0, limit_s=limit_s, sizes=SIZES)
-
-
 @pytest.fixture
 def tunings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Count the tunings, each with its limit, and make them quick."""
     done: list[float] = []
 
-    def counted(engine: Engine, device: int, *, limit_s: float) -> Tuned:
+    def counted(engine: Engine, device: int, *, limit_s: float, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> Tuned:
         done.append(limit_s)
-        return tune(engine, device, limit_s=limit_s, sizes=SIZES)
+        return tune(engine, device, limit_s=limit_s, budget_bytes=budget_bytes, sizes=QUICK_SIZES)
 
     monkeypatch.setattr(tuning, "tune", counted)
     return done
-
-
-def test_every_candidate_is_timed_at_every_size_beside_plain_copies(engine: Engine) -> None:
-    tuned = quick(engine, limit_s=5)
-    assert tuned.trials[0].verdict == "first"
-    assert len(tuned.timed) > 1
-    for trial in tuned.timed:
-        assert [rate.nbytes for rate in trial.rates] == list(SIZES)
-        assert all(rate.gbps > 0 for rate in trial.rates)
-    assert [rate.nbytes for rate in tuned.plain] == list(SIZES)
-
-
-def test_no_rate_is_above_that_of_the_link(engine: Engine) -> None:
-    testing.model_link(0.5e9, 0, 0, 0)
-    tuned = quick(engine)
-    assert all(rate.gbps <= 0.51 for trial in tuned.timed for rate in trial.rates)
-    assert all(rate.gbps <= 0.51 for rate in tuned.plain)
-
-
-def test_the_ring_that_was_found_is_one_that_was_timed(engine: Engine) -> None:
-    tuned = quick(engine)
-    assert tuned.ring in [trial.ring for trial in tuned.timed]
-    assert tuned.rates
-
-
-def test_a_slow_link_is_left_after_a_few_trials(engine: Engine) -> None:
-    testing.model_link(20e6, 0, 0, 0)
-    tuned = quick(engine)
-    assert 1 <= len(tuned.timed) <= 2
-    assert any("left no time for it" in (trial.reason or "") for trial in tuned.trials)
-
-
-def test_a_limit_without_time_for_one_trial_gives_the_default(engine: Engine) -> None:
-    tuned = quick(engine, limit_s=1e-9)
-    assert tuned.trials == ()
-    assert tuned.ring == setup_of(default_settings())
-
-
-@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_limit_that_is_none_is_refused(limit_s: float, engine: Engine) -> None:
-    with pytest.raises(UsageError, match="above zero, such as 1s"):
-        quick(engine, limit_s)
-
-
-def test_a_candidate_that_cannot_lock_memory_is_said_and_the_others_go_on(engine: Engine) -> None:
-    testing.fail("cudaHostAlloc", 2, OUT_OF_MEMORY)
-    tuned = quick(engine, limit_s=5)
-    assert [trial.verdict for trial in tuned.trials if "cannot be made" in (trial.reason or "")] == ["not tried"]
-    assert len(tuned.timed) > 1
-
-
-def test_a_start_that_cannot_lock_its_memory_is_made_smaller(engine: Engine) -> None:
-    testing.fail("cudaHostAlloc", 1, OUT_OF_MEMORY)
-    first = quick(engine).trials[0]
-    assert first.ring.pinned_bytes <= default_settings().pinned_bytes // 2
-
-
-def test_memory_that_cannot_be_had_on_the_device_is_an_error_and_leaves_nothing(engine: Engine) -> None:
-    testing.fail("cudaMalloc", 1, OUT_OF_MEMORY)
-    with pytest.raises(CudaMemoryError):
-        quick(engine)
-
-
-def test_a_lost_device_ends_it(engine: Engine) -> None:
-    testing.fail_sticky("cudaMemcpyAsync", 5, LOST)
-    with pytest.raises(DeviceLostError):
-        quick(engine)
-    testing.reset()
 
 
 def interrupt_when(happened: Callable[[], bool]) -> threading.Thread:
@@ -155,6 +75,7 @@ def test_ctrl_c_ends_it_and_stores_nothing(call: str, engine: Engine, environ: d
     waiting.join()
     assert not Path(environ["PYXFER_CACHE"]).exists()
     gc.collect()
+    engine.take_cleanup_failures()  # an upload that was given up leaves one
 
 
 def test_the_first_use_tunes_and_the_next_reads_it(
@@ -226,6 +147,64 @@ def test_the_variable_is_heard_and_arguments_go_over_it(engine: Engine) -> None:
     assert chosen.reason.startswith("slots given by hand; given by PYXFER_RING=threads=2,slots=3; the others default")
 
 
+def test_a_budget_is_held_by_tuning_and_settings(engine: Engine, environ: dict[str, str], tunings: list[float]) -> None:
+    chosen = settings_for(engine, 0, budget_bytes=MIB, on_host=True, limit_s=LIMIT_S, environ=environ)
+    assert chosen.settings.pinned_bytes <= MIB
+    assert chosen.evidence is not None
+    assert chosen.evidence.budget_bytes == MIB
+    assert len(tunings) == 1
+
+
+def test_what_was_found_within_a_larger_budget_is_made_to_fit(
+    engine: Engine, environ: dict[str, str], tunings: list[float]
+) -> None:
+    whole = settings_for(engine, 0, on_host=True, limit_s=LIMIT_S, environ=environ).settings
+    chosen = settings_for(engine, 0, budget_bytes=MIB, on_host=True, limit_s=LIMIT_S, environ=environ)
+    assert chosen.settings == whole.within(MIB)
+    assert chosen.reason.endswith("; made smaller for a budget of 1 MiB")
+    assert len(tunings) == 1
+
+
+def test_what_was_found_within_a_smaller_budget_is_found_anew_and_kept(
+    engine: Engine, environ: dict[str, str], tunings: list[float]
+) -> None:
+    for budget_bytes in (MIB, None, MIB, 1 << 40):
+        chosen = settings_for(engine, 0, budget_bytes=budget_bytes, on_host=True, limit_s=LIMIT_S, environ=environ)
+    assert len(tunings) == 2
+    assert chosen.evidence is not None
+    assert chosen.evidence.budget_bytes == DEFAULT_BUDGET_BYTES
+
+
+def test_where_that_finds_no_memory_the_smaller_is_good_enough(
+    engine: Engine, environ: dict[str, str], tunings: list[float]
+) -> None:
+    small = settings_for(engine, 0, budget_bytes=MIB, on_host=True, limit_s=LIMIT_S, environ=environ)
+    testing.fail("cudaMalloc", 1, OUT_OF_MEMORY)
+    chosen = settings_for(engine, 0, on_host=True, limit_s=LIMIT_S, environ=environ)
+    assert (chosen.source, chosen.settings) == ("cached", small.settings)
+
+
+def test_a_budget_for_no_ring_is_refused_before_anything_is_tuned(
+    engine: Engine, environ: dict[str, str], tunings: list[float]
+) -> None:
+    with pytest.raises(UsageError, match="a budget of 1 KiB is too small for any ring"):
+        settings_for(engine, 0, budget_bytes=1 * KIB, on_host=True, environ=environ)
+    assert tunings == []
+
+
+def test_an_uploader_tunes_within_its_budget(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def record(_: Engine, device: int, **kwargs: Any) -> Chosen:
+        asked.append({"device": device, **kwargs})
+        return Chosen(default_settings().within(MIB), "tuned", "by a test")
+
+    monkeypatch.setattr(uploader, "settings_for", record)
+    with uploader.Uploader("host", threads=2, budget=MIB) as up:
+        up.upload(np.ones(1), Target(engine))
+    assert asked == [{"device": 0, "given": Given(threads=2), "budget_bytes": MIB}]
+
+
 def test_nothing_is_tuned_where_all_that_matters_is_given(
     engine: Engine, environ: dict[str, str], tunings: list[float]
 ) -> None:
@@ -281,22 +260,9 @@ def test_a_file_that_is_no_good_is_remarked_on_and_written_anew(
     assert (again.source, again.remarks, len(tunings)) == ("cached", (), 1)
 
 
-def test_whoever_tuned_at_the_same_time_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exclusive.Presence, "look", lambda self: self.met.add(4711))
-    assert quick(engine).remarks == (
-        "process 4711 tuned at the same time, which takes processors from both; pyxfer tune does it anew",
-    )
-
-
 def test_the_ring_pays_from_where_it_was_measured_or_from_64_kib() -> None:
     settings = default_settings()
     assert tuning.Chosen(settings, "default", "").pays_from_bytes == 64 * KIB
     assert tuning.Chosen(settings, "tuned", "", make_tuned()).pays_from_bytes == 256 * KIB
     never = make_tuned(pays_from_bytes=type(make_tuned().pays_from_bytes)(reason="a plain copy is faster"))
     assert tuning.Chosen(settings, "tuned", "", never).pays_from_bytes is None
-
-
-def test_the_callers_processors_are_left_as_they_were(engine: Engine) -> None:
-    before = os.sched_getaffinity(0)
-    quick(engine)
-    assert os.sched_getaffinity(0) == before

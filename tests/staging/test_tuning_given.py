@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except UsageError as error:
         said = str(error)
     assert len(said) < 2000
+
+
+@pytest.mark.parametrize(
+    ("some", "fill"),
+    [
+        (Given(threads=8), "streaming"),
+        (Given(threads=9), "demoting"),
+        (Given(slots=64), "demoting"),
+        (Given(threads=2, fill="demoting"), "demoting"),
+    ],
+)
+def test_few_threads_that_are_given_stream_where_many_were_to_demote(some: Given, fill: str) -> None:
+    assert some.applied_to(START).fill == fill
+
+
+def test_few_threads_leave_any_other_fill() -> None:
+    assert Given(threads=2).applied_to(replace(START, fill="plain")).fill == "plain"
 
 
 def test_what_is_given_goes_over_other_settings() -> None:

@@ -1,17 +1,32 @@
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
+from typing import get_args
 
+import numpy as np
 import pytest
 
 from pyxfer.errors import CancelledError
+from pyxfer.model_tuning import CopyDirection, CopyRate
 from pyxfer.native import Engine
 from pyxfer.staging.settings import default_settings
-from pyxfer.staging.tuning_trials import Bench, Copy, Deadline, rates_of, rounds_of, take_turns, times_as_fast
+from pyxfer.staging.tuning_trials import (
+    Bench,
+    Copy,
+    Deadline,
+    Work,
+    rates_of,
+    rounds_of,
+    take_turns,
+    times_as_fast,
+    works_of,
+)
 
 KIB = 1024
 MOST = 64 * KIB
+DIRECTIONS = get_args(CopyDirection)
 
 
 def bench_of(engine: Engine) -> Bench:
@@ -32,10 +47,23 @@ def test_no_copy_reads_beyond_the_memory(engine: Engine) -> None:
             assert first <= bench._next(nbytes) <= first + 2 * MOST - nbytes
 
 
-def test_rings_and_plain_copies_take_their_time(engine: Engine) -> None:
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_rings_and_plain_copies_take_their_time(engine: Engine, direction: CopyDirection) -> None:
     with bench_of(engine) as bench, bench.ring(default_settings()) as copy:
-        assert copy(MOST) > 0
-        assert bench.plain(MOST) > 0
+        assert copy(direction, MOST) > 0
+        assert bench.plain(direction, MOST) > 0
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_copies_of_both_kinds_go_that_way(engine: Engine, direction: CopyDirection) -> None:
+    """The host runtime's device memory is filled by an upload, and left as it is by a download."""
+    with bench_of(engine) as bench, bench.ring(default_settings()) as copy:
+        on_device = np.ctypeslib.as_array((ctypes.c_uint8 * MOST).from_address(bench._on_device.address))
+        for each in (copy, bench.plain):
+            on_device[:], bench._on_host[:] = 2, 1
+            each(direction, MOST)
+            assert set(on_device) == ({1} if direction == "h2d" else {2})
+            assert set(bench._on_host) == ({1} if direction == "h2d" else {1, 2})
 
 
 def test_after_it_was_cancelled_nothing_is_copied(engine: Engine) -> None:
@@ -43,7 +71,7 @@ def test_after_it_was_cancelled_nothing_is_copied(engine: Engine) -> None:
     with Bench(engine, 0, MOST, cancelled) as bench:
         cancelled.set()
         with pytest.raises(CancelledError):
-            bench.plain(MOST)
+            bench.plain("h2d", MOST)
 
 
 def turns(repeats: int, deadline: Deadline) -> list[tuple[str, int]]:
@@ -51,14 +79,23 @@ def turns(repeats: int, deadline: Deadline) -> list[tuple[str, int]]:
     done: list[tuple[str, int]] = []
 
     def copier(name: str) -> Copy:
-        def copy(nbytes: int) -> float:
+        def copy(_: CopyDirection, nbytes: int) -> float:
             done.append((name, nbytes))
             return 1.0
 
         return copy
 
-    take_turns([copier("a"), copier("b")], [1, 2], repeats, deadline)
+    take_turns([copier("a"), copier("b")], works_of([1, 2], ["h2d"]), repeats, deadline)
     return done
+
+
+def test_each_size_is_copied_each_way() -> None:
+    assert works_of([1, 2]) == [("h2d", 1), ("d2h", 1), ("h2d", 2), ("d2h", 2)]
+
+
+def test_rounds_end_when_they_are_told_to() -> None:
+    (times,) = take_turns([lambda *_: 1.0], works_of([1]), 5, Deadline(60), lambda so_far: rounds_of(so_far[0]) < 2)
+    assert rounds_of(times) == 2
 
 
 def test_copies_take_turns_at_every_size_and_each_begins_as_often() -> None:
@@ -70,16 +107,18 @@ def test_when_the_time_is_over_the_round_is_ended() -> None:
 
 
 def test_rates_are_medians() -> None:
-    times = {10**9: [1.0, 0.5, 9.0], 2 * 10**9: [1.0, 1.0]}
-    assert [rate.gbps for rate in rates_of(times)] == [1.0, 2.0]
+    times = {Work("h2d", 10**9): [1.0, 0.5, 9.0], Work("d2h", 2 * 10**9): [1.0, 1.0]}
+    assert rates_of(times) == (CopyRate("h2d", 10**9, 1.0), CopyRate("d2h", 2 * 10**9, 2.0))
     assert rounds_of(times) == 2
 
 
-def test_sizes_count_alike_in_a_comparison() -> None:
-    slow, fast = {1: [4.0], 2: [1.0]}, {1: [1.0], 2: [1.0]}
+@pytest.mark.parametrize("other", [Work("h2d", 2), Work("d2h", 1)])
+def test_sizes_and_directions_count_alike_in_a_comparison(other: Work) -> None:
+    slow, fast = {Work("h2d", 1): [4.0], other: [1.0]}, {Work("h2d", 1): [1.0], other: [1.0]}
     assert times_as_fast(fast, slow) == pytest.approx(2.0)
     assert times_as_fast(slow, fast) == pytest.approx(0.5)
 
 
 def test_a_clock_that_did_not_move_divides_by_nothing() -> None:
-    assert times_as_fast({1: [0.0]}, {1: [0.0]}) == 1.0
+    times = {Work("h2d", 1): [0.0]}
+    assert times_as_fast(times, times) == 1.0

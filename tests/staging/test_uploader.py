@@ -184,8 +184,8 @@ def test_nothing_is_made_before_the_first_use_and_the_budget_is_kept(engine: Eng
         assert 1 << 20 < held("pinned") <= 2 << 20
         locked = held("pinned")
         up.upload([np.ones(1 << 22, np.uint8)] * 3, Target(engine), block=False).result()
-        assert held("pinned") == locked
-    assert held("pinned") == 0
+        assert held("pinned") == locked == up.pinned_bytes
+    assert held("pinned") == up.pinned_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -194,6 +194,9 @@ def test_nothing_is_made_before_the_first_use_and_the_budget_is_kept(engine: Eng
         ({"budget": "4KiB"}, "a budget of 4 KiB is too small for any ring: give at least 32 KiB"),
         ({"budget": 0}, "a budget of 0 B is too small for any ring"),
         ({"budget": "much"}, "size"),
+        ({"pool": -1}, "a pool keeps 0 bytes or more, such as '1GiB', and not -1"),
+        ({"pool": 1.5}, "a pool keeps 0 bytes or more, such as '1GiB', and not 1.5"),
+        ({"pool": "much"}, "size"),
         ({"threads": 0}, "a ring has 1 to 64 threads, and not 0"),
         ({"chunk_bytes": 5000}, "a power of two, and not of 5000"),
         ({"slots": 1}, "a ring has 2 to 4096 slots, and not 1"),

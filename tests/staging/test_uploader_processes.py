@@ -59,6 +59,22 @@ def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None
     ]
 
 
+def test_a_forked_child_drops_an_upload_that_goes_on_in_its_parent() -> None:
+    result = run_program(
+        """
+        testing.stall("cudaMemcpyAsync", 1, 30.0)
+        sent = up.upload([x, x], own, block=False)
+        if os.fork() == 0:
+            del sent
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        testing.release_stalls()
+        assert np.array_equal(up.download(sent.result()[1]), x)
+        """
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 ENDINGS = {
     "unused": "",
     "open": "y = up.upload(x, own)",

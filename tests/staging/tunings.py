@@ -9,47 +9,65 @@ from typing import cast
 from ring_samples import MIB, SIZES
 
 from pyxfer.errors import CudaMemoryError
+from pyxfer.model_tuning import CopyDirection, RingFill
 from pyxfer.staging.settings import RingSettings
+from pyxfer.staging.tuning_candidates import Candidates
 from pyxfer.staging.tuning_descent import Descent, Found
 from pyxfer.staging.tuning_trials import Bench, Copy, Deadline
 
-PLAIN_GBPS = 12.0
-START = RingSettings(threads=8, chunk_bytes=64 << 10, slots=512, fill="streaming", spin_us=20)
+# Of real tunings over the host runtime.
+QUICK_SIZES = (MIB // 16, MIB // 4, MIB)
+LIMIT_S = 0.5
+
+PLAIN_GBPS = 6.5
+FILLS: tuple[RingFill, ...] = ("demoting", "streaming", "plain")
+# What a search begins with where a process may use 16 processors.
+START = RingSettings(threads=15, chunk_bytes=64 << 10, slots=512, fill="demoting", spin_us=20)
 BUDGET = 256 * MIB
+
+Speed = Callable[[RingSettings], float]
+
+_LOCK_S_PER_BYTE = 0.342 / 1024**3  # of an H200 host, and as much again to unlock
 
 
 class ModelledBench:
-    """Rings whose bandwidth is what `gbps` says; time passes only while they copy, and lock memory."""
+    """Rings whose bandwidth is what `gbps` says, or of downloads `back`; time passes only with copies and locking."""
 
-    def __init__(self, gbps: Callable[[RingSettings], float], lock_s_per_gib: float = 0.342) -> None:
+    def __init__(self, gbps: Speed, back: Speed | None = None) -> None:
         self.now_s = 0.0
         self.open: list[RingSettings] = []
         self.most_pinned_bytes = 0
         self.refuses: Callable[[RingSettings], bool] = lambda _: False
-        self._gbps = gbps
-        self._lock_s_per_byte = lock_s_per_gib / 1024**3
+        self.copied: list[tuple[RingSettings | None, CopyDirection, int]] = []
+        self._gbps: dict[CopyDirection, Speed] = {"h2d": gbps, "d2h": back or gbps}
 
     @contextmanager
     def ring(self, settings: RingSettings) -> Iterator[Copy]:
         if self.refuses(settings):
             raise CudaMemoryError(2, "cudaErrorMemoryAllocation", "cudaHostAlloc", "here", "out of memory", "")
-        self.now_s += settings.pinned_bytes * self._lock_s_per_byte
+        self.now_s += settings.pinned_bytes * _LOCK_S_PER_BYTE
         self.open.append(settings)
         self.most_pinned_bytes = max(self.most_pinned_bytes, sum(each.pinned_bytes for each in self.open))
-        yield lambda nbytes: self._take(nbytes / self._gbps(settings) / 1e9)
+        yield lambda way, nbytes: self._take(settings, way, nbytes, self._gbps[way](settings))
         self.open.remove(settings)
-        self.now_s += settings.pinned_bytes * self._lock_s_per_byte
+        self.now_s += settings.pinned_bytes * _LOCK_S_PER_BYTE
 
-    def plain(self, nbytes: int) -> float:
-        return self._take(nbytes / PLAIN_GBPS / 1e9)
+    def plain(self, way: CopyDirection, nbytes: int) -> float:
+        return self._take(None, way, nbytes, PLAIN_GBPS)
 
-    def _take(self, seconds: float) -> float:
+    def _take(self, settings: RingSettings | None, way: CopyDirection, nbytes: int, gbps: float) -> float:
+        self.copied.append((settings, way, nbytes))
+        seconds = nbytes / gbps / 1e9
         self.now_s += seconds
         return seconds
 
 
 def search(
-    bench: ModelledBench, cpus: int = 16, budget_bytes: int = BUDGET, limit_s: float = 1.0, start: RingSettings = START
+    bench: ModelledBench,
+    cpus: int = 16,
+    budget_bytes: int = BUDGET,
+    limit_s: float = 1.0,
+    fills: tuple[RingFill, ...] = FILLS,
 ) -> Found:
     deadline = Deadline(limit_s, lambda: bench.now_s)
-    return Descent(cast("Bench", bench), start, cpus, budget_bytes, SIZES, deadline).run()
+    return Descent(cast("Bench", bench), Candidates.here(cpus, fills), budget_bytes, SIZES, deadline).run()

@@ -97,6 +97,12 @@ def test_a_kernel_between_two_slots_is_a_kernel() -> None:
     assert parts(trial) == {"staging": 100 + 10, "waiting": 10, "kernels": 20, "copying": 50}
 
 
+def test_what_follows_the_last_slot_is_no_staging() -> None:
+    copies = slot_copies((110, 135), (150, 175))
+    trial = through_ring(call(100, 104, 7), *copies, kernel(180, 185), elapsed_us=190, returned_us=190)
+    assert parts(trial) == {"staging": 100 + 15, "waiting": 10, "copying": 50, "gaps": 5, "kernels": 5, "returning": 5}
+
+
 def test_a_queued_copy_returns_before_it_begins() -> None:
     queued = copy(20, 70, memory=MemoryKind.PINNED, correlation=7)
     trial = traced(call(5, 9, 7), queued, elapsed_us=80, returned_us=10)

@@ -89,6 +89,22 @@ def test_pinning_alone_gains_what_the_copies_are_slower_than_the_ceiling() -> No
     )
 
 
+def test_what_pyxfer_has_for_pageable_copies_is_named_for_the_ways_that_matter_and_promises_nothing() -> None:
+    script, length = training(made=1000, sent=1000, computed=3000)
+    found = advice_for(script, length, made=1000)
+    assert "pyxfer.prefetch does both for ordinary arrays" in found["pin-and-prefetch"].text
+    assert found["pin"].text.endswith("lies; pyxfer.upload would stage ordinary ones with several threads.")
+    for turn in range(4):
+        script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 500, nbytes=SENT, pageable=True)
+    both = advice_for(script, length, made=1000)["pin"].text
+    assert "pyxfer.upload and pyxfer.download would stage" in both
+
+
+def test_a_pinned_input_is_told_of_no_way_to_stage_it() -> None:
+    script, length = training(made=1000, sent=300, computed=3000, pageable=False)
+    assert "pyxfer" not in " ".join(each.text for each in advice_for(script, length, made=1000).values())
+
+
 def test_pinning_copies_that_are_hidden_gains_nothing() -> None:
     script = Script()
     script.kernel(0, 4000)

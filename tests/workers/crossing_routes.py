@@ -10,6 +10,9 @@ import numpy as np
 import pyxfer
 from pyxfer.native import load
 from pyxfer.native._host import testing
+from pyxfer.routes.shared_transfers import RingDownload
+from pyxfer.staging.device_arrays import DeviceArray
+from pyxfer.staging.targets import Target
 
 
 class Stored(pyxfer.Transfer):
@@ -40,6 +43,42 @@ class Stored(pyxfer.Transfer):
 
 class StoredPinned(Stored):
     kind = "pinned"
+
+
+class Uploaded(pyxfer.Transfer):
+    """Through the worker's uploader, into an array of pyxfer's own."""
+
+    def __init__(self, place: pyxfer.Place) -> None:
+        super().__init__(place)
+        self.uploader, self.target = place.uploader(), Target(load("host"))
+        self.source = place.source()
+
+    def refresh(self) -> None:
+        self.source = self.place.source()
+
+    def run(self) -> None:
+        self.result = self.uploader.upload(self.source, self.target)
+
+    def where(self) -> Any:
+        return "gpu"
+
+    def arrived(self) -> Any:
+        return self.place.fetch(self.result.address, self.place.nbytes)
+
+
+class Downloaded(RingDownload):
+    """Back through it."""
+
+    def __init__(self, place: pyxfer.Place, *, into: bool) -> None:
+        super().__init__(place, into=into)
+        self.array = DeviceArray(load("host"), (place.nbytes,), np.dtype(np.uint8))
+
+    @property
+    def on_device(self) -> Any:
+        return self.array
+
+    def write(self, data: Any) -> None:
+        self.place.store(self.array.address, data)
 
 
 class Halved(Stored):

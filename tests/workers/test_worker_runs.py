@@ -40,6 +40,22 @@ def test_a_run_says_what_was_asked_for_and_how_each_worker_ended(run_own: RunOwn
     assert worker.start_s.value is not None
 
 
+@pytest.mark.parametrize(
+    ("staged", "why"),
+    [
+        (False, "nothing was staged"),
+        (True, "each worker had a ring of its own, with the settings that pyxfer info shows"),
+    ],
+)
+def test_a_run_says_where_the_rings_were_that_its_routes_went_through(run_own: RunOwn, staged: bool, why: str) -> None:
+    pyxfer.register_route(own_routes.make_route("mine.threads", own_routes.Copied, staged=staged))
+    run = run_own()
+    assert run.ring.reason == why
+    nature = row(run, "mine.threads").nature
+    assert nature is not None
+    assert nature.staged == staged
+
+
 def test_a_route_without_a_copy_gets_no_bandwidth(run_own: RunOwn) -> None:
     aliased = row(run_own(own_routes.Aliased), "mine.aliased")
     assert aliased.gbps is None

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 from workers import crossing_routes as crossing
 
 from pyxfer.machine.devices import find_device
-from pyxfer.model import Fact, Measurement
+from pyxfer.model import Fact, Measurement, Remark
 from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
-from pyxfer.routes.base import Framework, Started, Transfer
+from pyxfer.routes.base import Framework, Make, Started
 from pyxfer.workers.bench import Bench
 from pyxfer.workers.marker import Marker
 from pyxfer.workers.messages import Doing, FromWorker, Rows, Task, Tracer
@@ -24,8 +25,9 @@ Work = Callable[..., "Worked"]
 class Worked:
     """What a worker has sent."""
 
-    def __init__(self, sent: list[FromWorker]) -> None:
+    def __init__(self, sent: list[FromWorker], remarks: Sequence[Remark]) -> None:
         self.sent = sent
+        self.remarks = remarks
         self.rows = [each for each in sent if isinstance(each, Rows)]
         self.tracers = [each.tracing for each in sent if isinstance(each, Tracer)]
 
@@ -38,7 +40,7 @@ class Worked:
 def work(engine: Engine) -> Work:
     """Measure one route on the host runtime as if that were a GPU."""
 
-    def run(make: type[Transfer], *, trace: bool = True, cancelled: bool = False, **words: Any) -> Worked:
+    def run(make: Make, *, trace: bool = True, cancelled: bool = False, **words: Any) -> Worked:
         route = crossing.make_route("mine.x", make, **words)
         framework = Framework("mine", "mine", "mine", (), lambda _device, _setting: Started("", Fact("x")), (route,))
         task = Task(
@@ -61,7 +63,7 @@ def work(engine: Engine) -> Work:
         bench.run(send, marker)
         assert marker.read() is None
         marker.close()
-        return Worked(sent)
+        return Worked(sent, bench.remarks)
 
     return run
 
@@ -90,6 +92,39 @@ def test_the_parts_of_a_breakdown_are_the_whole(work: Work) -> None:
     assert breakdown.seconds("preparing") >= 0.009
     assert breakdown.seconds("copying") > 0
     assert breakdown.switches >= 1  # the sleep
+
+
+THROUGH_RING = {"memory": "pageable", "dma": "pinned", "host_copies": 1, "staged": True}
+
+
+@pytest.mark.parametrize(
+    ("make", "direction"),
+    [
+        (crossing.Uploaded, "h2d"),
+        (partial(crossing.Downloaded, into=False), "d2h"),
+        (partial(crossing.Downloaded, into=True), "d2h"),
+    ],
+    ids=["upload", "download", "download-into"],
+)
+def test_what_goes_through_the_ring_meets_page_locked_memory_and_is_staged_meanwhile(
+    work: Work, make: Make, direction: str
+) -> None:
+    row = work(make, direction=direction, **THROUGH_RING).row()
+    assert (row.verified.value, row.rate.reason) == (True, None)
+    dma, breakdown = row.dma.value, row.breakdown.value
+    assert dma is not None
+    assert (dma.nbytes, dma.source) == (NBYTES, "pinned")
+    assert "wrong-memory" not in {each.code for each in row.remarks}
+    assert breakdown is not None
+    assert breakdown.seconds("staging") > 0
+    assert breakdown.seconds("preparing" if direction == "h2d" else "returning") == 0
+
+
+def test_an_uploader_that_the_device_does_not_let_go_of_is_a_remark(work: Work) -> None:
+    testing.fail("cudaFreeHost", 2, 1)
+    worked = work(crossing.Uploaded, **THROUGH_RING)
+    assert worked.row().gbps is not None
+    assert [each.code for each in worked.remarks] == ["cleanup"]
 
 
 def test_what_nothing_of_is_sent_again_gets_no_bandwidth_however_long_it_takes(work: Work) -> None:

@@ -1,0 +1,169 @@
+"""Shows what a process pays for its first upload, with the ring tuned then and with a tuning that is kept.
+
+    python bench/first_upload.py [--device 0] [--processes 3] [--export-json F]
+
+Each process is new: CUDA is started, then 24 MiB are uploaded for the first time. The first process of a pair finds no
+tuning in its cache, the second finds that one's.
+
+Exit status 1 where the first takes over 2 s, the second over 0.3 s, an idle process uses the processor, or more
+is page-locked than the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import shared
+
+from pyxfer.errors import UsageError
+from pyxfer.files import check_writable
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.model import Device, Environment
+from pyxfer.native import HOST, choose
+from pyxfer.units import format_seconds, format_size
+
+NBYTES = 24 << 20
+BUDGET_BYTES = 256 << 20
+IDLE_S = 2.0
+MOST_TUNED_S, MOST_CACHED_S, MOST_IDLE = 2.0, 0.3, 0.001
+
+
+class First(msgspec.Struct, frozen=True):
+    """What one process has seen."""
+
+    cuda_s: float
+    """CUDA's own start."""
+    upload_s: float
+    """The first upload after that."""
+    again_s: float
+    idle_share: float
+    """Of a processor, over some seconds of doing nothing."""
+    pinned_bytes: int
+
+
+class Firsts(msgspec.Struct, frozen=True):
+    """Processes in pairs."""
+
+    device: Device
+    environment: Environment
+    tuned: tuple[First, ...]
+    cached: tuple[First, ...]
+
+
+def main() -> int:
+    """Start the processes, print, and judge."""
+    asked = _arguments()
+    if asked.one:
+        print(msgspec.json.encode(first(asked.device)).decode())
+        return 0
+    if asked.export_json:
+        check_writable(asked.export_json)
+    tuned, cached = [], []
+    for _ in range(asked.processes):
+        with tempfile.TemporaryDirectory() as cache:
+            tuned.append(_in_new_process(asked.device, cache))
+            cached.append(_in_new_process(asked.device, cache))
+    choice = choose(asked.device, require_gpu=asked.device != HOST)
+    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
+    result = Firsts(device, read_environment(choice.engine, device), tuple(tuned), tuple(cached))
+    if asked.export_json:
+        shared.write_document(asked.export_json, result)
+    print(page(result))
+    wrong = judge(result)
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+def first(device: int | str) -> First:
+    """In this process, which has not used CUDA yet."""
+    import numpy as np
+
+    import pyxfer
+    from pyxfer.staging.targets import Target
+
+    array = np.random.default_rng(0).integers(0, 256, NBYTES, np.uint8)
+    begun = time.perf_counter()
+    engine = choose(device, require_gpu=device != HOST).engine
+    engine.memory_info(0 if device == HOST else int(device))
+    started = time.perf_counter()
+    up = pyxfer.Uploader(device, budget=BUDGET_BYTES)
+    up.upload(array, Target(engine))
+    uploaded = time.perf_counter()
+    up.upload(array, Target(engine))
+    again = time.perf_counter()
+    time.sleep(0.1)
+    used_s = time.process_time()
+    time.sleep(IDLE_S)
+    used_s = time.process_time() - used_s
+    taken = First(started - begun, uploaded - started, again - uploaded, used_s / IDLE_S, up.pinned_bytes)
+    up.close()
+    return taken
+
+
+def _in_new_process(device: int | str, cache: str) -> First:
+    command = [sys.executable, __file__, "--one", "--device", str(device)]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYXFER_CACHE": cache}, capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        raise UsageError(f"the process that was to upload ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+    return msgspec.json.decode(ended.stdout.splitlines()[-1], type=First)
+
+
+def page(result: Firsts) -> str:
+    """A line a kind of process, its medians."""
+    rows = [
+        [
+            name,
+            *(format_seconds(statistics.median(getattr(each, field) for each in firsts)) for field in _TIMES),
+            f"{100 * max(each.idle_share for each in firsts):.2f} %",
+            format_size(max(each.pinned_bytes for each in firsts)),
+        ]
+        for name, firsts in (("tuned", result.tuned), ("cached", result.cached))
+    ]
+    header = ["settings", "CUDA's start", "first upload", "the next", "idle", "page-locked"]
+    return f"{shared.machine_line(result.device, result.environment)}\n\n{shared.aligned(header, rows)}"
+
+
+_TIMES = ("cuda_s", "upload_s", "again_s")
+
+
+def judge(result: Firsts) -> list[str]:
+    """What is not as it should be; of the times the worst."""
+    wrong = []
+    for name, firsts, most_s in (("tuned", result.tuned, MOST_TUNED_S), ("cached", result.cached, MOST_CACHED_S)):
+        worst_s = max(each.upload_s for each in firsts)
+        if worst_s > most_s:
+            wrong.append(
+                f"WRONG: {name}: the first upload took {format_seconds(worst_s)}, over {format_seconds(most_s)}"
+            )
+    both = (*result.tuned, *result.cached)
+    if max(each.idle_share for each in both) > MOST_IDLE:
+        wrong.append("WRONG: an idle process uses the processor")
+    if max(each.pinned_bytes for each in both) > BUDGET_BYTES:
+        wrong.append("WRONG: more is page-locked than the budget")
+    return wrong
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--export-json", type=Path)
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    shared.run_script(main)

@@ -1,0 +1,154 @@
+"""Shows on this machine whether a training loop fed by pyxfer.prefetch is as fast as one whose data is on the GPU.
+
+    python bench/prefetched_training.py [torch|tensorflow] [--device 0] [--blocks 30] [--export-json F]
+
+The small convolutional network of training_loops.py takes NumPy batches through pyxfer.prefetch, and the
+same batches from device memory, in short blocks that take turns; what prefetching costs is the median of the blocks,
+each against its neighbour.
+
+Exit status 1 where a step takes more than 3 % longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import shared
+from training_loops import CLASSES, LOOPS, Shape
+from watched_training import cost_text, device_word
+
+import pyxfer
+from pyxfer import stats
+from pyxfer.files import check_writable
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.model import Device, Environment, Summary
+from pyxfer.native import HOST, choose
+from pyxfer.units import format_seconds, format_size
+
+WARM_UP = 20
+BLOCK_STEPS = 16
+MOST_COST = 0.03
+STORED = 8
+
+
+class Prefetched(msgspec.Struct, frozen=True):
+    """The seconds of the steps of both loops, block by block."""
+
+    framework: str
+    device: Device
+    environment: Environment
+    shape: dict[str, int]
+    batch_bytes: int
+    resident_s: list[list[float]]
+    prefetched_s: list[list[float]]
+
+    def cost(self) -> Summary:
+        """How many times as long a step takes as with its data on the GPU."""
+        pairs = zip(self.prefetched_s, self.resident_s, strict=True)
+        return stats.summarise([statistics.median(block) / statistics.median(other) for block, other in pairs])
+
+
+def main() -> int:
+    """Train, print, and judge."""
+    asked = _arguments()
+    if asked.export_json:
+        check_writable(asked.export_json)
+    choice = choose(asked.device, require_gpu=asked.device != HOST)
+    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
+    shape = Shape(asked.batch, asked.side, asked.width, 0)
+    batches = stored_batches(asked.framework, shape)
+    resident, prefetched = train(asked, shape, batches)
+    result = Prefetched(
+        asked.framework,
+        device,
+        read_environment(choice.engine, device),
+        {name: getattr(shape, name) for name in ("batch", "side", "width")},
+        sum(part.nbytes for part in batches[0]),
+        resident,
+        prefetched,
+    )
+    if asked.export_json:
+        shared.write_document(asked.export_json, result)
+    print(page(result))
+    if result.cost().median_s - 1 <= MOST_COST:
+        return 0
+    print(f"WRONG: {cost_text(result.cost())} is more than 3 %")
+    return 1
+
+
+def stored_batches(framework: str, shape: Shape) -> list[tuple[Any, Any]]:
+    """Images as the framework wants them, and their labels, in ordinary memory."""
+    draw = np.random.default_rng(0)
+    side = shape.side
+    size = (shape.batch, 3, side, side) if framework == "torch" else (shape.batch, side, side, 3)
+    return [
+        (draw.integers(0, 256, size, np.uint8), draw.integers(0, CLASSES, shape.batch, np.int64)) for _ in range(STORED)
+    ]
+
+
+def train(
+    asked: argparse.Namespace, shape: Shape, batches: Sequence[tuple[Any, Any]]
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Blocks of both loops in turn."""
+    step = LOOPS[asked.framework](shape, device_word(asked.framework, asked.device))[1].step
+    on_device = itertools.cycle([pyxfer.upload(batch, to=asked.framework, device=asked.device) for batch in batches])
+    resident: list[list[float]] = []
+    prefetched: list[list[float]] = []
+    with pyxfer.prefetch(itertools.cycle(batches), to=asked.framework, device=asked.device) as coming:
+        for each in (on_device, coming):
+            _steps(step, each, WARM_UP)
+        for number in range(asked.blocks):
+            pairs = [(on_device, resident), (coming, prefetched)]
+            for source, seconds in pairs if number % 2 == 0 else reversed(pairs):
+                seconds.append(_steps(step, source, BLOCK_STEPS))
+    return resident, prefetched
+
+
+def _steps(step: Any, batches: Iterator[Any], count: int) -> list[float]:
+    seconds = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        step(next(batches))
+        seconds.append(time.perf_counter() - begun)
+    return seconds
+
+
+def page(result: Prefetched) -> str:
+    """A table of the two loops."""
+    rows = [
+        [name, format_seconds(statistics.median(itertools.chain(*blocks))), cost]
+        for name, blocks, cost in (
+            ("data on the GPU", result.resident_s, "-"),
+            ("pyxfer.prefetch", result.prefetched_s, cost_text(result.cost())),
+        )
+    ]
+    table = shared.aligned(["loop", "a step", "longer"], rows)
+    machine = shared.machine_line(result.device, result.environment)
+    return f"{result.framework}, batches of {format_size(result.batch_bytes)}, {machine}\n\n{table}"
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("framework", choices=sorted(LOOPS), nargs="?", default="torch")
+    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    parser.add_argument("--blocks", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--side", type=int, default=224)
+    parser.add_argument("--width", type=int, default=80)
+    parser.add_argument("--export-json", type=Path)
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    shared.run_script(main)

@@ -1,0 +1,172 @@
+"""Uploads for a long time, and shows that contents are right and that no memory grows.
+
+    python bench/upload_soak.py [--to own|torch|jax|cupy] [--small 1000000] [--large 10000] [--export-json F]
+
+Small arrays have 1 B to 16 KiB, large ones 4 to 96 MiB, of random bytes, size and place; one in many is brought back
+and compared. What the process, the device and page-locked memory hold is read after a tenth of the uploads and at the
+end.
+
+Exit status 1 where a byte was wrong or any of them has grown by more than the largest array.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import shared
+
+import pyxfer
+from pyxfer.files import check_writable
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.model import Device, Environment
+from pyxfer.native import HOST, Engine, choose
+from pyxfer.staging.targets import Target
+from pyxfer.units import format_seconds, format_size
+
+KIB, MIB = 1 << 10, 1 << 20
+SMALL, LARGE = (1, 16 * KIB), (4 * MIB, 96 * MIB)
+COMPARED = {"small": 100, "large": 10}
+HELD = ("process", "device", "page-locked")
+
+
+class Soaked(msgspec.Struct, frozen=True):
+    """One kind of arrays: how many, how long it took, and what was held early and at the end."""
+
+    kind: str
+    uploads: int
+    nbytes: int
+    compared: int
+    wrong: int
+    seconds: float
+    early_bytes: dict[str, int]
+    late_bytes: dict[str, int]
+
+    def grown_bytes(self, what: str) -> int:
+        """Since a tenth of the uploads."""
+        return self.late_bytes[what] - self.early_bytes[what]
+
+
+class Soak(msgspec.Struct, frozen=True):
+    """Both kinds."""
+
+    to: str
+    device: Device
+    environment: Environment
+    soaked: tuple[Soaked, ...]
+
+
+def main() -> int:
+    """Upload, print, and judge."""
+    asked = _arguments()
+    if asked.export_json:
+        check_writable(asked.export_json)
+    choice = choose(asked.device, require_gpu=asked.device != HOST)
+    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
+    to = Target(choice.engine) if asked.to == "own" else asked.to
+    pool = np.random.default_rng(0).integers(0, 256, 4 * LARGE[1], np.uint8)
+    with pyxfer.Uploader(asked.device) as up:
+        soaked = (
+            soak(choice.engine, device.index, up, to, pool, "small", asked.small, SMALL),
+            soak(choice.engine, device.index, up, to, pool, "large", asked.large, LARGE),
+        )
+    result = Soak(asked.to, device, read_environment(choice.engine, device), soaked)
+    if asked.export_json:
+        shared.write_document(asked.export_json, result)
+    print(page(result))
+    wrong = judge(result)
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+def soak(
+    engine: Engine,
+    device: int,
+    up: pyxfer.Uploader,
+    to: Any,
+    pool: Any,
+    kind: str,
+    count: int,
+    sizes: tuple[int, int],
+) -> Soaked:
+    """So many arrays of one kind."""
+    draw = random.Random(kind)  # noqa: S311 - sizes and places, no secret
+    nbytes = compared = wrong = 0
+    early: dict[str, int] = {}
+    begun = time.perf_counter()
+    for number in range(count):
+        size = draw.randint(*sizes)
+        at = draw.randrange(pool.nbytes - size + 1)
+        array = pool[at : at + size]
+        sent = up.upload(array, to)
+        nbytes += size
+        if number % COMPARED[kind] == 0:
+            compared += 1
+            wrong += not np.array_equal(up.download(sent), array)
+        del sent
+        if number == count // 10:
+            early = held(engine, device, up)
+    seconds = time.perf_counter() - begun
+    return Soaked(kind, count, nbytes, compared, wrong, seconds, early, held(engine, device, up))
+
+
+def held(engine: Engine, device: int, up: pyxfer.Uploader) -> dict[str, int]:
+    """Bytes of the process in memory, in use on the device, and page-locked by the uploader."""
+    free, total = engine.memory_info(device)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return {"process": pages * 4 * KIB, "device": total - free, "page-locked": up.pinned_bytes}
+
+
+def page(result: Soak) -> str:
+    """A line a kind."""
+    rows = [
+        [
+            each.kind,
+            f"{each.uploads:,}",
+            format_size(each.nbytes),
+            format_seconds(each.seconds / max(each.uploads, 1)),
+            f"{each.wrong} of {each.compared}",
+            *(format_size(max(0, each.grown_bytes(what))) for what in HELD),
+        ]
+        for each in result.soaked
+    ]
+    header = ["arrays", "uploads", "in all", "each", "wrong", *(f"{what} +" for what in HELD)]
+    machine = shared.machine_line(result.device, result.environment)
+    return f"to {result.to}, {machine}\n\n{shared.aligned(header, rows)}"
+
+
+def judge(result: Soak) -> list[str]:
+    """What is not as it should be."""
+    wrong = [
+        f"WRONG: {each.wrong} {each.kind} arrays came back with other bytes" for each in result.soaked if each.wrong
+    ]
+    for each in result.soaked:
+        wrong += [
+            f"WRONG: {each.kind}: {what} memory has grown by {format_size(each.grown_bytes(what))}"
+            for what in HELD
+            if each.grown_bytes(what) > LARGE[1]
+        ]
+    return wrong
+
+
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--to", choices=["own", "torch", "jax", "cupy"], default="own")
+    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    parser.add_argument("--small", type=int, default=1_000_000)
+    parser.add_argument("--large", type=int, default=10_000)
+    parser.add_argument("--export-json", type=Path)
+    return parser.parse_args(given)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    shared.run_script(main)

@@ -1,0 +1,84 @@
+#include "cuda/registration.hpp"
+
+#include "engine_support.hpp"
+#include "fork_support.hpp"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr std::size_t some = 5000;
+
+class cuda_registration : public engine_test {
+ protected:
+  [[nodiscard]] std::uintptr_t address() const {
+    return reinterpret_cast<std::uintptr_t>(memory_.data());
+  }
+
+ private:
+  std::vector<char> memory_ = std::vector<char>(some, 7);
+};
+
+TEST_F(cuda_registration, locks_memory_where_it_lies_and_is_released_once) {
+  {
+    registration first{address(), some, 0};
+    registration const second{std::move(first)};
+    EXPECT_EQ(second.address(), address());
+    EXPECT_EQ(second.size(), some);
+    EXPECT_EQ(made(), std::vector<std::string>{"registered " + std::to_string(address())});
+  }
+  EXPECT_EQ(count_of("cudaHostUnregister"), 1);
+  EXPECT_EQ(*reinterpret_cast<char const*>(address()), 7);
+}
+
+TEST_F(cuda_registration, closes_once) {
+  registration made{address(), some, 0};
+  made.close();
+  made.close();
+  EXPECT_EQ(count_of("cudaHostUnregister"), 1);
+}
+
+TEST_F(cuda_registration, of_nothing_is_refused) {
+  EXPECT_EQ(text_of<std::invalid_argument>([] { registration const none{0, some, 0}; }),
+            "memory to lock needs an address and at least one byte");
+  EXPECT_THROW((registration{address(), 0, 0}), std::invalid_argument);
+}
+
+TEST_F(cuda_registration, of_what_is_locked_already_says_so) {
+  registration const first{address(), some, 0};
+  try {
+    registration const second{address() + 8, 16, 0};
+    FAIL() << "it was locked twice";
+  } catch (cuda_error const& error) {
+    EXPECT_EQ(error.code(), cudaErrorHostMemoryAlreadyRegistered);
+  }
+}
+
+TEST_F(cuda_registration, reports_every_failure_and_leaves_nothing) {
+  expect_every_failure_reported([this] { registration const made{address(), some, 0}; });
+  expect_every_failure_reported([this] { registration{address(), some, 0}.close(); });
+}
+
+TEST_F(cuda_registration, that_is_abandoned_makes_no_call) {
+  {
+    registration made{address(), some, 0};
+    made.abandon();
+  }
+  EXPECT_EQ(count_of("cudaHostUnregister"), 0);
+  EXPECT_EQ(cudaHostUnregister(reinterpret_cast<void*>(address())), cudaSuccess);
+}
+
+TEST_F(cuda_registration, is_left_alone_by_a_forked_child) {
+  registration made{address(), some, 0};
+  EXPECT_EQ(in_forked_child([&] {
+              made.close();
+              return std::to_string(count_of("cudaHostUnregister"));
+            }),
+            "0");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,98 @@
+#include "copy/gate.hpp"
+#include "cuda/device.hpp"
+#include "cuda/host_buffer.hpp"
+#include "ring_trouble_support.hpp"
+
+namespace pyxfer::tests {
+namespace {
+
+/// Transfers that go past the slots.
+class ring_direct : public ring_trouble {
+ protected:
+  [[nodiscard]] bytes on_device(std::size_t count) const {
+    auto const* const first = reinterpret_cast<unsigned char const*>(device());
+    return {first, first + count};
+  }
+  [[nodiscard]] static layout all_of(host_buffer const& memory) {
+    return {memory.address(), 1, {static_cast<std::ptrdiff_t>(memory.size())}, {1}};
+  }
+  [[nodiscard]] static ring_settings with_direct(std::size_t direct_bytes) {
+    auto made = settings;
+    made.direct_bytes = direct_bytes;
+    return made;
+  }
+};
+
+TEST_F(ring_direct, take_page_locked_memory_where_it_lies_in_one_copy) {
+  host_buffer const locked{size, memory_kind::pinned, 0};
+  auto const contents = random_bytes(size, 21);
+  auto* const here = reinterpret_cast<void*>(locked.address());
+  std::memcpy(here, contents.data(), size);
+  ring made{0, settings};
+  for (auto const wait : {true, false}) {
+    auto const taken = made.upload(all_of(locked), device(), std::nullopt, wait);
+    EXPECT_EQ(taken.copies, 1U);
+    EXPECT_EQ(taken.chunks, 0U);
+    EXPECT_EQ(on_device(size), contents);  // and so the array may be changed
+  }
+  std::memset(here, 0, size);
+  EXPECT_EQ(made.download(device(), all_of(locked), std::nullopt).copies, 1U);
+  EXPECT_EQ(std::memcmp(here, contents.data(), size), 0);
+}
+
+TEST_F(ring_direct, are_none_of_memory_of_which_only_a_part_is_page_locked) {
+  host_buffer const whole{2 * chunk, memory_kind::pageable, 0};
+  auto* const here = reinterpret_cast<void*>(whole.address());
+  auto const contents = random_bytes(2 * chunk, 22);
+  std::memcpy(here, contents.data(), 2 * chunk);
+  ASSERT_EQ(cudaHostRegister(here, chunk, 0), cudaSuccess);
+  ring made{0, settings};
+  EXPECT_EQ(made.upload(all_of(whole), device(), std::nullopt, true).chunks, 2U);
+  EXPECT_EQ(on_device(2 * chunk), contents);
+  ASSERT_EQ(cudaHostUnregister(here), cudaSuccess);
+}
+
+TEST_F(ring_direct, leave_little_uploads_to_the_driver) {
+  array const little{100};
+  ring made{0, with_direct(101)};
+  EXPECT_EQ(made.upload(little.view(), device(), std::nullopt, true).chunks, 0U);
+  EXPECT_EQ(on_device(100), little.contents());
+  EXPECT_EQ(made.download(device(), little.view(), std::nullopt).chunks, 1U);
+  array const more{101};
+  EXPECT_EQ(made.upload(more.view(), device(), std::nullopt, true).chunks, 1U);
+}
+
+TEST_F(ring_direct, are_none_while_the_device_has_something_else_to_do_before) {
+  array const little{100};
+  ring made{0, with_direct(101)};
+  stream const own{0};
+  gate held{own.view(), 60};
+  EXPECT_EQ(made.upload(little.view(), device(), own.view(), false).chunks, 1U);
+  held.open();
+}
+
+TEST_F(ring_direct, go_on_after_every_failure) {
+  host_buffer const locked{size, memory_kind::pinned, 0};
+  ring made{0, settings};
+  stream const own{0};
+  auto const use_them = [&] {
+    for (int i = 0; i < 5; ++i) {
+      static_cast<void>(made.upload(source().view(), device(), own.view(), false));
+      static_cast<void>(made.upload(all_of(locked), device(), own.view(), true));
+    }
+  };
+  hostrt::reset();
+  use_them();
+  for (auto const& [call, count] : hostrt::calls()) {
+    if (only_explains(call)) { continue; }
+    for (int nth = 1; nth <= std::min<long>(count, 12); ++nth) {
+      expect_failure_reported(use_them, call, nth);
+      hostrt::reset();
+      synchronize_device(0);
+      expect_usable(made);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

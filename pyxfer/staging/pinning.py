@@ -1,0 +1,136 @@
+"""NumPy arrays whose memory is page-locked where it lies."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer.errors import (
+    CleanupWarning,
+    CudaError,
+    CudaMemoryError,
+    CudaUnavailableError,
+    DeviceLostError,
+    UsageError,
+)
+from pyxfer.staging.dlpack import called
+from pyxfer.staging.dtypes import dtype_to_send
+from pyxfer.staging.natives import inside
+from pyxfer.staging.pinned import Pages
+from pyxfer.staging.sources import owner_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.native import Engine
+
+
+def pin(engine: Engine, x: NDArray[Any], device: int = 0) -> NDArray[Any]:
+    """The same memory as an array, page-locked until the last view of what is returned is gone.
+
+    Raises:
+        UsageError: it is no array, or its memory cannot be locked where it lies; says what to do.
+        CudaMemoryError: no more memory can be page-locked.
+
+    """
+    if not isinstance(x, np.ndarray):
+        raise UsageError(f"this {called(type(x))} is no NumPy array: give np.asarray(x)")
+    array = np.asarray(x)
+    dtype_to_send(array.dtype)
+    first, end = _span(array)
+    if first == end or isinstance(owner_of(array), (Pages, _Shown)):
+        viewed: NDArray[Any] = array.view()
+        return viewed
+    owner = _known.owner(engine, array, first, end - first, device)
+    made: NDArray[Any] = np.ndarray(
+        array.shape,
+        array.dtype,
+        buffer=np.asarray(_Shown(owner, not array.flags.writeable)),
+        offset=array.__array_interface__["data"][0] - first,
+        strides=array.strides,
+    )
+    return made
+
+
+def _span(array: NDArray[Any]) -> tuple[int, int]:
+    """From the first byte to the one behind the last, gaps included."""
+    first = end = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return first, first
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        reach = (extent - 1) * stride
+        first, end = (first + reach, end) if reach < 0 else (first, end + reach)
+    return first, end + array.itemsize
+
+
+class _Locked:
+    """Page-locked memory of an array, which it keeps; its going unlocks it before the memory can go."""
+
+    def __init__(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> None:
+        self.first, self.nbytes = first, nbytes
+        self._array = array
+        try:
+            self._registration = engine.Registration(first, nbytes, device)
+        except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
+            raise
+        except CudaError as error:
+            raise UsageError(
+                f"this array cannot be page-locked where it lies: {error} Memory of a file and memory beside what is "
+                f"page-locked already cannot be. A copy can: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
+            ) from error
+
+    def __del__(self) -> None:
+        registration = self.__dict__.get("_registration")
+        if registration is None:  # it was refused
+            return
+        with inside() as lasts:
+            if not lasts:  # it goes with the process
+                registration.abandon()
+                return
+            try:
+                registration.close()
+            except CudaError as error:
+                warnings.warn(f"Memory was not unlocked: {error}", CleanupWarning, stacklevel=2)
+
+
+class _Known:
+    """What is locked stays so as long as anybody needs it; the driver locks no memory twice."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._locked: weakref.WeakValueDictionary[tuple[str, int, int], _Locked] = weakref.WeakValueDictionary()
+
+    def owner(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> _Locked:
+        key = (engine.RUNTIME, first, nbytes)
+        with self._turn:
+            found = self._locked.get(key)
+            if found is None:
+                found = self._locked[key] = _Locked(engine, array, first, nbytes, device)
+            return found
+
+    def forget(self) -> None:
+        """In a forked child: nothing is locked there, and another thread may have had its turn."""
+        self._turn = threading.Lock()
+        self._locked.clear()
+
+
+_known = _Known()
+os.register_at_fork(after_in_child=_known.forget)
+
+
+class _Shown:
+    """The span as NumPy asks for it. Arrays hold this object."""
+
+    def __init__(self, owner: _Locked, readonly: bool) -> None:
+        self._owner = owner
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (owner.nbytes,),
+            "typestr": "|u1",
+            "data": (owner.first, readonly),
+        }

@@ -1,0 +1,151 @@
+"""Batches ahead of a loop on a GPU: whole, in order, never overwritten while they are read, and never many."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from route_checks import import_or_skip
+
+from pyxfer.native import Engine
+from pyxfer.staging.device_pool import block_bytes
+from pyxfer.staging.targets import Target
+from pyxfer.staging.uploader import Uploader
+
+pytestmark = [pytest.mark.gpu, pytest.mark.threads, pytest.mark.filterwarnings("ignore")]
+NBYTES = 8 << 20
+SLEEP_CYCLES = 4_000_000
+
+
+@pytest.fixture
+def up(gpu_engine: Engine) -> Iterator[Uploader]:
+    assert gpu_engine.RUNTIME == "cuda"
+    with Uploader(0, threads=2, chunk_bytes=64 << 10, slots=128, require_gpu=True) as made:
+        yield made
+
+
+@pytest.fixture
+def torch() -> Any:
+    module: Any = import_or_skip("torch")
+    if not module.cuda.is_available():
+        pytest.skip("PyTorch has no GPU")
+    return module
+
+
+@pytest.fixture(params=["torch", "tensorflow", "jax", "cupy"])
+def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    module: Any = import_or_skip(request.param)
+    if request.param == "tensorflow":
+        for gpu in module.config.list_physical_devices("GPU"):
+            with contextlib.suppress(RuntimeError):  # it has started already
+                module.config.experimental.set_memory_growth(gpu, True)
+    return str(request.param)
+
+
+def filled(seed: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
+
+
+def summed(framework: str, batch: Any) -> Any:
+    """Of many additions, which the framework only queues."""
+    if framework == "torch":
+        total = batch.sum(dtype=import_or_skip("torch").int64)
+        for _ in range(20):
+            total = total + batch.sum(dtype=total.dtype) - batch.sum(dtype=total.dtype)
+        return total
+    if framework == "cupy":
+        total = batch.sum(dtype=np.int64)
+        for _ in range(20):
+            total = total + batch.sum(dtype=np.int64) - batch.sum(dtype=np.int64)
+        return total
+    if framework == "tensorflow":
+        tf: Any = import_or_skip("tensorflow")
+        total = tf.reduce_sum(tf.cast(batch, tf.int64))
+        for _ in range(20):
+            total += tf.reduce_sum(tf.cast(batch, tf.int64)) - tf.reduce_sum(tf.cast(batch, tf.int64))
+        return total
+    jnp: Any = import_or_skip("jax").numpy
+    total = batch.astype(jnp.uint32).sum()
+    for _ in range(20):
+        total = total + batch.astype(jnp.uint32).sum() - batch.astype(jnp.uint32).sum()
+    return total
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_no_batch_is_overwritten_while_queued_work_reads_it(up: Uploader, framework: str, depth: int) -> None:
+    sums = []
+    for batch in up.prefetch((filled(n) for n in range(30)), framework, depth):
+        sums.append(summed(framework, batch))
+        del batch  # when its work has only been queued
+    assert [int(each) for each in sums] == [int(filled(n).sum()) for n in range(30)]
+
+
+def test_a_tensor_is_for_the_stream_that_takes_it(up: Uploader, torch: Any) -> None:
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    doubled = []
+    with up.prefetch((filled(n) for n in range(24)), "torch", 2) as batches:
+        for n in range(24):
+            with torch.cuda.stream(streams[n % 3]):
+                batch = next(batches)
+                torch.cuda._sleep(SLEEP_CYCLES)
+                doubled.append(batch ^ 0xFF)
+                del batch
+    torch.cuda.synchronize()
+    for n, each in enumerate(doubled):
+        assert np.array_equal(each.cpu().numpy(), ~filled(n))
+
+
+def test_an_array_of_cupy_is_for_the_stream_that_takes_it(up: Uploader) -> None:
+    cupy: Any = import_or_skip("cupy")
+    streams = [cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.ptds]
+    inverted = []
+    with up.prefetch((filled(n) for n in range(24)), "cupy", 2) as batches:
+        for n in range(24):
+            with streams[n % 3]:
+                batch = next(batches)
+                inverted.append(~batch)
+                del batch
+    cupy.cuda.Device(0).synchronize()
+    for n, each in enumerate(inverted):
+        assert np.array_equal(each.get(), ~filled(n))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_loop_that_is_ahead_of_its_device_is_held_back(up: Uploader, torch: Any, depth: int) -> None:
+    torch.cuda.synchronize()
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    for batch in up.prefetch((filled(n) for n in range(30)), "torch", depth):
+        torch.cuda._sleep(SLEEP_CYCLES)
+        batch.bitwise_xor_(0xFF)
+    assert torch.cuda.max_memory_allocated() - before <= (depth + 2) * NBYTES
+
+
+def test_uploads_do_not_wait_for_the_work_on_the_batch_before(up: Uploader, torch: Any) -> None:
+    with up.prefetch((filled(n) for n in range(4)), "torch", 1) as batches:
+        next(batches)
+        torch.cuda._sleep(2_000_000_000)
+        busy = torch.cuda.Event()
+        busy.record()
+        next(batches)
+        assert not busy.query()
+    torch.cuda.synchronize()
+
+
+def test_blocks_of_pyxfers_own_stay_within_depth_and_two(up: Uploader, gpu_engine: Engine) -> None:
+    own = Target(gpu_engine, up._pool)
+    next(up.prefetch([filled(0)], own))
+    before, _ = gpu_engine.memory_info(0)
+    least = before
+    for batch in up.prefetch((filled(n) for n in range(40)), own, 2):
+        least = min(least, gpu_engine.memory_info(0)[0])
+        assert batch.nbytes == NBYTES
+    assert before - least <= 4 * block_bytes(NBYTES)

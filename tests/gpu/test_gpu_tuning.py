@@ -1,0 +1,48 @@
+"""The tuning of a ring on a GPU: within its time, and better than what it is to replace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pyxfer.native import Engine
+from pyxfer.staging.settings import usable_cpus
+from pyxfer.staging.tuning import settings_for
+from pyxfer.staging.tuning_run import tune
+
+pytestmark = pytest.mark.gpu
+
+MIB = 1 << 20
+
+
+def test_the_ring_that_is_found_beats_plain_copies_both_ways(gpu_engine: Engine) -> None:
+    if usable_cpus() < 4:
+        pytest.skip("a ring of three threads need not be the faster one")
+    tuned = tune(gpu_engine, 0)
+    plain = {(rate.direction, rate.nbytes): rate.gbps for rate in tuned.plain}
+    slower = [rate for rate in tuned.rates if rate.gbps < plain[rate.direction, rate.nbytes]]
+    assert len(tuned.rates) == 6
+    assert slower == []
+
+
+def test_the_first_use_takes_at_most_two_seconds_and_the_second_next_to_nothing(
+    gpu_engine: Engine, tmp_path: Path
+) -> None:
+    gpu_engine.synchronize(0)
+    environ = {"PYXFER_CACHE": str(tmp_path)}
+    took_s = []
+    for _ in range(2):
+        began_s = time.perf_counter()
+        chosen = settings_for(gpu_engine, 0, environ=environ)
+        took_s.append(time.perf_counter() - began_s)
+    assert chosen.source == "cached"
+    assert took_s[0] < 2.0
+    assert took_s[1] < 0.1
+
+
+def test_a_small_budget_is_tuned_within(gpu_engine: Engine) -> None:
+    tuned = tune(gpu_engine, 0, limit_s=0.5, budget_bytes=16 * MIB)
+    assert tuned.timed
+    assert all(trial.ring.pinned_bytes <= 8 * MIB for trial in tuned.timed)
