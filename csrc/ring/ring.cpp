@@ -89,7 +89,7 @@ staged ring::upload(layout const& from, std::uintptr_t to, std::optional<stream_
   auto const before = state_->cancelled.so_far();
   auto turn = state_->line.take();
   turn.await();
-  return state_->run({direction::h2d, from, to, nullptr, after, wait}, after, before);
+  return state_->run({direction::h2d, from, to, nullptr, after, wait, false}, after, before);
 }
 
 staged ring::download(std::uintptr_t from, layout const& to, std::optional<stream_view> after) {
@@ -99,7 +99,8 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
   auto const before = state_->cancelled.so_far();
   auto turn = state_->line.take();
   turn.await();
-  return state_->run({direction::d2h, to, from, nullptr, std::nullopt, false}, after, before);
+  return state_->run({direction::d2h, to, from, nullptr, std::nullopt, false, false}, after,
+                     before);
 }
 
 ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after) {
@@ -119,8 +120,8 @@ ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<s
         auto const first = std::move(begins);
         auto place = std::move(turn);
         place.await();
-        staging_request const request{direction::h2d, from, to, first ? &*first : nullptr,
-                                      std::nullopt,   true};
+        staging_request const request{direction::h2d, from, to,  first ? &*first : nullptr,
+                                      std::nullopt,   true, true};
         return used->run(request, std::nullopt, before);
       }};
   ticket made{task.get_future().share()};

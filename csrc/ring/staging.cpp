@@ -28,19 +28,23 @@ char const* cancelled_text(direction way) {
 /// Little is not worth the way through the caches: they pay when slots are used again.
 constexpr std::size_t little = std::size_t{8} << 20U;
 
-/// Of a download few threads keep up with the engine, and more are in its way.
-constexpr int enough_for_a_download = 4;
+/// Of a download few threads keep up with the engine, and more are in its way; as many are enough
+/// for what runs beside the caller's own work.
+constexpr int few_threads = 4;
+/// To demote takes longer than to stream: it pays with so many that they would wait for memory.
+constexpr int threads_to_demote = 9;
 
-int most_threads(direction way, int threads) {
-  auto const half = (threads + 1) / 2;
-  return way == direction::h2d ? threads : std::max(half, std::min(threads, enough_for_a_download));
+int most_threads(staging_request const& request, int threads) {
+  auto const few = std::min(threads, few_threads);
+  if (request.beside) { return few; }
+  return request.way == direction::h2d ? threads : std::max((threads + 1) / 2, few);
 }
 
 fill_function fill_for(staging_request const& request, ring_settings const& made) {
-  auto const past_caches = request.way == direction::d2h || request.array.bytes() < little;
-  auto const kind =
-      made.fill == fill_kind::demoting && past_caches ? fill_kind::streaming : made.fill;
-  return fill_kernel_of(kind).copy;
+  auto const can_demote = request.way == direction::h2d && request.array.bytes() >= little &&
+                          most_threads(request, made.threads) >= threads_to_demote;
+  auto const demotes = made.fill == fill_kind::demoting;
+  return fill_kernel_of(demotes && !can_demote ? fill_kind::streaming : made.fill).copy;
 }
 
 }  // namespace
@@ -55,7 +59,7 @@ staged staging::run(staging_request const& request, cancels& by, std::uint64_t b
   auto const begin = host_clock::now();
   by.begin(before);
   transfer shared{request,
-                  {request.array.bytes(), settings_, most_threads(request.way, settings_.threads)},
+                  {request.array.bytes(), settings_, most_threads(request, settings_.threads)},
                   fill_for(request, settings_),
                   by.stopped()};
   auto const how = manner_of(request);

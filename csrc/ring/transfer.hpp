@@ -21,6 +21,7 @@ struct staging_request {
   event const* begins{};            ///< what the copies wait for; null for nothing
   std::optional<stream_view> ends;  ///< whose later work waits for the copies
   bool wait{};                      ///< return when the bytes are there, and not when they are read
+  bool beside{};                    ///< the caller's own work, which needs the processors more
 };
 
 /// What the threads of one transfer share: the chunks that are left, and the first error.

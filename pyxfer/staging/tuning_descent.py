@@ -14,7 +14,7 @@ from pyxfer.model_machine import Fact
 from pyxfer.model_tuning import CopyDirection, CopyRate, TuningTrial, Verdict
 from pyxfer.staging.settings import setup_of
 from pyxfer.staging.tuning_candidates import SETTINGS
-from pyxfer.staging.tuning_trials import rates_of, rounds_of, take_turns, times_as_fast, works_of
+from pyxfer.staging.tuning_trials import least_times_as_fast, rates_of, rounds_of, take_turns, times_as_fast, works_of
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Descent:
             self._learn_locking(candidate, self._deadline.spent_s - began_s)
             best, own = self._beside_best(copy)
             against = times_as_fast(own, best)
-            verdict = self._judge(candidate, against, rounds_of(own))
+            verdict = self._judge(candidate, against, least_times_as_fast(own, best), rounds_of(own))
             self._note(candidate, verdict, own, began_s, against)
             if verdict in ("faster", "smaller"):
                 self._given_up = max(1.0, self._given_up / against)
@@ -195,13 +195,13 @@ class Descent:
     def _learn_locking(self, candidate: RingSettings, seconds: float) -> None:
         self._lock_s_per_byte = max(self._lock_s_per_byte / 2, seconds / candidate.pinned_bytes)
 
-    def _judge(self, candidate: RingSettings, against: float, rounds: int) -> Verdict:
+    def _judge(self, candidate: RingSettings, against: float, least: float, rounds: int) -> Verdict:
         if rounds < _LEAST_REPEATS:
             return "cut short" if against > _FAR_SLOWER else "given up"
         if against > _CLEARLY:
             return "faster"
-        is_smaller = _cost(candidate) < _cost(self._best)
-        return "smaller" if is_smaller and against >= self._given_up / _CLEARLY else "not faster"
+        is_tie = against >= self._given_up / _CLEARLY and least >= 1 / _CLEARLY
+        return "smaller" if is_tie and _cost(candidate) < _cost(self._best) else "not faster"
 
     def _note(
         self, ring: RingSettings, verdict: Verdict, times: Times, began_s: float, against: float | None = None

@@ -161,5 +161,10 @@ def times_as_fast(one: Times, other: Times) -> float:
     return float(np.exp(np.mean(np.log(ratios))))
 
 
+def least_times_as_fast(one: Times, other: Times) -> float:
+    """The same at the size, and in the direction, that is the worst for it."""
+    return min(_median_s(other[work]) / _median_s(one[work]) for work in one)
+
+
 def _median_s(seconds: list[float]) -> float:
     return max(median(seconds), 1e-9)  # a clock that did not move is no reason to divide by nothing

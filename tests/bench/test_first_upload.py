@@ -26,7 +26,7 @@ def test_what_is_fast_and_small_is_not_wrong() -> None:
 @pytest.mark.parametrize(
     ("result", "sentence"),
     [
-        (firsts(tuned=msgspec.structs.replace(FINE, upload_s=2.1)), "tuned: the first upload took 2.1 s, over 2 s"),
+        (firsts(tuned=msgspec.structs.replace(FINE, upload_s=2.1)), "tuned: the first upload took 2.10 s, over 2.00 s"),
         (firsts(cached=msgspec.structs.replace(FINE, upload_s=0.31)), "cached: the first upload took 310 ms"),
         (firsts(cached=msgspec.structs.replace(FINE, idle_share=0.01)), "an idle process uses the processor"),
         (firsts(tuned=msgspec.structs.replace(FINE, pinned_bytes=BUDGET_BYTES + 1)), "more is page-locked"),

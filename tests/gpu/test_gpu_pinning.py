@@ -21,6 +21,7 @@ NBYTES = 4 << 20
 
 def is_locked(x: Any) -> bool:
     torch: Any = import_or_skip("torch")
+    torch.cuda.init()  # before it, nothing is locked as far as PyTorch knows
     return bool(torch.from_numpy(x).is_pinned())
 
 

@@ -292,3 +292,10 @@ def test_a_larger_budget_than_any_ring_needs_is_not_used() -> None:
     bench = ModelledBench(flat)
     search(bench, budget_bytes=BUDGET * 1024)
     assert bench.most_pinned_bytes < BUDGET
+
+
+def test_less_memory_does_not_win_where_one_direction_pays_for_it() -> None:
+    bench = ModelledBench(
+        lambda ring: 21.0 if ring.slots < START.slots else 20.0, lambda ring: 18.6 if ring.slots < START.slots else 20.0
+    )
+    assert search(bench).settings.slots == START.slots
