@@ -21,7 +21,10 @@ import peers
 import shared
 import timers
 import trace_figures as traces
+import upload_figures as uploads
 from figure_parts import caption, load_own, page_of
+from first_upload import Firsts
+from prefetched_training import Prefetched
 
 from pyxfer import documents
 from pyxfer.errors import UsageError
@@ -66,9 +69,19 @@ def figures(results: Path) -> Figures:
         "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
         "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json")),
+        "staged-table": lambda: uploads.staged_table(documents.load(results / "staged.json")),
+        "uploads-table": lambda: uploads.uploads_table(documents.load(results / "uploads.json")),
+        "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json")),
+        "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),
         "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
     }
+
+
+def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
+    """The processes that were started, and the loops that were fed."""
+    loops = [load_own(path, Prefetched, "prefetched_training.py") for path in sorted(results.glob("prefetched_*.json"))]
+    return load_own(results / "first_upload.json", Firsts, "first_upload.py"), loops
 
 
 def fill(text: str, tables: Figures, name: str) -> str:

@@ -26,6 +26,8 @@ PROMISED = {4 * MIB: 0.5, 24 * MIB: 0.75, 96 * MIB: 0.88, GIB: 0.95}
 """Of an upload; a download into memory that was used before may have 0.05 less, of the ceiling and of the driver's."""
 DOWNLOAD_LESS = 0.05
 MOST_SLOWER = 0.03
+LEAST_ROUNDS = 20
+"""Of both; the small sizes of a run are in few rounds together, and those are the first."""
 STAGED, DRIVERS, CEILING = "raw.pageable-staged", "raw.pageable-memcpy", "raw.pinned-async"
 
 
@@ -90,7 +92,7 @@ def _by_rounds(reference: Measurement, row: Measurement) -> Share | None:
     """Both of each round in which both were valid."""
     seconds = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
     own = [trial for trial in row.trials if trial.invalid is None and trial.round in seconds]
-    if not own:
+    if len(own) < LEAST_ROUNDS:
         return None
     return stats.ratio_share([seconds[trial.round] for trial in own], [trial.elapsed_s for trial in own])
 

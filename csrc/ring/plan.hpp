@@ -27,11 +27,13 @@ class chunk_plan {
   [[nodiscard]] std::size_t chunks() const noexcept {
     return bytes_ / chunk_bytes_ + (bytes_ % chunk_bytes_ != 0 ? 1 : 0);
   }
-  /// How many threads it is worth to wake, the caller's included.
+  /// How many threads it is worth to wake, the caller's included: he has done a few chunks before
+  /// anybody is awake.
   [[nodiscard]] int threads() const noexcept {
-    return static_cast<int>(
-        std::clamp<std::size_t>(chunks(), 1, static_cast<std::size_t>(most_threads_)));
+    if (chunks() <= alone) { return 1; }
+    return static_cast<int>(std::min(chunks(), static_cast<std::size_t>(most_threads_)));
   }
+  static constexpr std::size_t alone = 4;
   [[nodiscard]] chunk at(std::size_t index) const noexcept { return from(index, 1); }
   /// So many together.
   [[nodiscard]] chunk from(std::size_t index, std::size_t count) const noexcept {

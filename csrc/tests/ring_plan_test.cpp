@@ -44,8 +44,13 @@ TEST(ring_plan, takes_several_together_up_to_the_last_byte) {
 TEST(ring_plan, is_for_as_many_threads_as_have_a_chunk_but_one_at_least) {
   EXPECT_EQ((chunk_plan{0, with(4, 64 * kib)}.threads()), 1);
   EXPECT_EQ((chunk_plan{64 * kib, with(4, 64 * kib)}.threads()), 1);
-  EXPECT_EQ((chunk_plan{64 * kib + 1, with(4, 64 * kib)}.threads()), 2);
   EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib)}.threads()), 4);
+  EXPECT_EQ((chunk_plan{6 * 64 * kib, with(8, 64 * kib)}.threads()), 6);
+}
+
+TEST(ring_plan, of_a_few_chunks_is_for_the_caller_alone) {
+  EXPECT_EQ((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.threads()), 1);
+  EXPECT_EQ((chunk_plan{4 * 64 * kib + 1, with(8, 64 * kib)}.threads()), 5);
 }
 
 TEST(ring_plan, wakes_no_more_threads_than_it_may) {

@@ -12,6 +12,8 @@ import readme_figures
 import shared
 import timers
 import trace_figures
+from bench.test_first_upload import firsts as make_firsts
+from bench.test_prefetched_training import result as make_prefetched
 from explain_samples import make_dma, make_explain_run
 from framework_samples import make_frameworks_run, make_image_batch_run
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
@@ -166,6 +168,10 @@ def tree(tmp_path: Path) -> Path:
         documents.save(make_explain_run(), results / f"explain_{name}.json")
     for name in trace_figures.FRAMEWORKS:
         shared.write_document(results / f"watched_{name}.json", make_training(name))
+    for name in ("staged", "uploads", "upload_images"):
+        documents.save(make_run(), results / f"{name}.json")
+    shared.write_document(results / "first_upload.json", make_firsts())
+    shared.write_document(results / "prefetched_torch.json", make_prefetched(0.02))
     shared.write_document(results / "peers.json", make_peers())
     shared.write_document(results / "timers.json", make_timers())
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))

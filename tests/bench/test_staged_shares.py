@@ -16,10 +16,10 @@ from pyxfer import stats
 from pyxfer.model import Measurement, Trial
 
 
-def row(route: str, seconds: float, *, nbytes: int = 24 * MIB, **changes: Any) -> Measurement:
-    """Seven rounds that all took so long."""
-    trials = tuple(Trial(number, seconds) for number in range(7))
-    summary = stats.summarise([seconds] * 7)
+def row(route: str, seconds: float, *, nbytes: int = 24 * MIB, rounds: int = 20, **changes: Any) -> Measurement:
+    """So many rounds that all took so long."""
+    trials = tuple(Trial(number, seconds) for number in range(rounds))
+    summary = stats.summarise([seconds] * rounds)
     return msgspec.structs.replace(
         make_measurement(route=route), nbytes=nbytes, trials=trials, summary=summary, **changes
     )
@@ -64,3 +64,9 @@ def test_of_a_size_without_a_promise_nothing_is_asked(tmp_path: Path, monkeypatc
 def test_a_run_without_the_ring_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert judge(tmp_path, monkeypatch, row(CEILING, 1e-3)) == 1
     assert "No row of raw.pageable-staged was measured." in capsys.readouterr().out
+
+
+def test_of_a_few_rounds_no_ratio_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    rows = (row(DRIVERS, 1e-5, nbytes=4096, rounds=19), row(STAGED, 2e-5, nbytes=4096, rounds=19))
+    assert judge(tmp_path, monkeypatch, *rows) == 0
+    assert "0.50" not in capsys.readouterr().out

@@ -40,12 +40,12 @@ def test_memory_that_grows_by_more_than_an_array_is_wrong(what: str) -> None:
 
 def test_a_short_one_compares_what_it_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     path = tmp_path / "soak.json"
-    monkeypatch.setattr(upload_soak, "LARGE", (1 << 20, 4 << 20))
-    arguments = ["--device", "host", "--small", "300", "--large", "20", "--export-json", str(path)]
+    monkeypatch.setattr(upload_soak, "LARGE", (1 << 20, 64 << 20))
+    arguments = ["--device", "host", "--small", "300", "--large", "10", "--export-json", str(path)]
     monkeypatch.setattr("sys.argv", ["upload_soak.py", *arguments])
     assert upload_soak.main() == 0
     small, large = msgspec.json.decode(path.read_bytes(), type=Soak).soaked
     assert (small.uploads, small.compared, small.wrong) == (300, 3, 0)
-    assert (large.uploads, large.compared, large.wrong) == (20, 2, 0)
+    assert (large.uploads, large.compared, large.wrong) == (10, 1, 0)
     assert 0 < large.late_bytes["page-locked"] <= 256 << 20
     assert "0 of 3" in capsys.readouterr().out

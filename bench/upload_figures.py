@@ -1,0 +1,123 @@
+"""What the ring gets back, for the pages: raw copies, frameworks' calls, images, and what a first use costs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator
+
+import shared
+import staged_shares
+from figure_parts import caption
+from first_upload import First, Firsts
+from prefetched_training import Prefetched
+from watched_training import cost_text
+
+from pyxfer.model import Direction, Measurement, Run
+from pyxfer.report.framework_groups import title
+from pyxfer.table import escape_markdown, to_markdown
+from pyxfer.units import format_percent, format_seconds, format_size
+
+WAYS: tuple[Direction, ...] = ("h2d", "d2h")
+RING = ("upload", "download", "download-into")
+
+
+def staged_table(run: Run) -> str:
+    """Sizes down; of both ways the driver's copy, the ring's, and its share of the pinned one."""
+    header = ["size"]
+    for way in WAYS:
+        header += [f"{way}: cudaMemcpy, GB/s", "ring, GB/s", "of pinned", "times as fast"]
+    sizes = sorted({row.nbytes for row in run.measurements})
+    body = [[format_size(nbytes), *(cell for way in WAYS for cell in _staged(run, way, nbytes))] for nbytes in sizes]
+    below = ""
+    if run.ring.value is not None:
+        made = run.ring.value
+        ring = f"{made.threads} threads, {made.slots} slots of {format_size(made.chunk_bytes)}, {made.fill}"
+        below = f"\nThe ring: {escape_markdown(f'{ring}; {made.reason}.')}\n"
+    return f"{caption(run)}\n\n{to_markdown(header, body)}{below}"
+
+
+def uploads_table(run: Run) -> str:
+    """A line a framework, way and size: through the ring, and each other call with how many times as long it takes."""
+    header = ["framework", "direction", "size", "through the ring", "takes", "of ceiling"]
+    header += ["instead of", "which takes", "times as long"]
+    body = []
+    for own in _through_ring(run):
+        for other in run.measurements:
+            same = (other.worker, other.direction, other.nbytes) == (own.worker, own.direction, own.nbytes)
+            if same and other.nature is not None and not _is_ring(other) and other.summary is not None:
+                body.append([*_place(own), *_call(own), other.route, *_against(other, own)])
+    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+
+
+def first_use(result: Firsts, loops: list[Prefetched]) -> str:
+    """What a process pays once, and what a loop pays for each step."""
+    header = ["settings", "CUDA's start", "first upload", "the next", "idle", "page-locked"]
+    body = [_first(name, firsts) for name, firsts in (("tuned then", result.tuned), ("kept", result.cached))]
+    text = f"{escape_markdown(shared.machine_line(result.device, result.environment))}.\n\n{to_markdown(header, body)}"
+    steps = [
+        [
+            title(loop.framework),
+            format_size(loop.batch_bytes),
+            format_seconds(statistics.median(itertools.chain(*loop.resident_s))),
+            format_seconds(statistics.median(itertools.chain(*loop.prefetched_s))),
+            cost_text(loop.cost()),
+        ]
+        for loop in loops
+    ]
+    loop_header = ["loop", "batch", "a step, data on the GPU", "through pyxfer.prefetch", "longer"]
+    return f"{text}\n{to_markdown(loop_header, steps)}"
+
+
+def _staged(run: Run, way: Direction, nbytes: int) -> list[str]:
+    found = {row.route: row for row in run.measurements if _is_warm(row, way, nbytes)}
+    ring, driver = found.get(staged_shares.STAGED), found.get(staged_shares.DRIVERS)
+    if ring is None or ring.summary is None:
+        return ["-"] * 4
+    of_pinned = staged_shares.share(run, ring, staged_shares.CEILING)
+    of_driver = staged_shares.share(run, ring, staged_shares.DRIVERS)
+    return [
+        "-" if driver is None or driver.gbps is None else f"{driver.gbps:.2f}",
+        "-" if ring.gbps is None else f"{ring.gbps:.2f}",
+        "-" if of_pinned is None else format_percent(of_pinned.value),
+        "-" if of_driver is None else f"{of_driver.value:.2f}",
+    ]
+
+
+def _is_warm(row: Measurement, way: Direction, nbytes: int) -> bool:
+    return (row.direction, row.nbytes, row.variant) == (way, nbytes, "warm")
+
+
+def _through_ring(run: Run) -> Iterator[Measurement]:
+    return (row for row in run.measurements if _is_ring(row) and row.summary is not None)
+
+
+def _is_ring(row: Measurement) -> bool:
+    return row.nature is not None and row.route.partition(".")[2] in RING
+
+
+def _place(row: Measurement) -> list[str]:
+    size = format_size(row.nbytes) if row.batch is None else f"{row.batch} images"
+    return [title(row.worker or ""), row.direction, size]
+
+
+def _call(row: Measurement) -> list[str]:
+    share = "-" if row.of_ceiling is None else format_percent(row.of_ceiling)
+    return [row.route, format_seconds(row.elapsed_s or 0.0), share]
+
+
+def _against(other: Measurement, own: Measurement) -> list[str]:
+    return [format_seconds(other.elapsed_s or 0.0), f"{(other.elapsed_s or 0.0) / (own.elapsed_s or 1.0):.1f}"]
+
+
+def _first(name: str, firsts: tuple[First, ...]) -> list[str]:
+    def median(of: str) -> str:
+        return format_seconds(statistics.median(getattr(each, of) for each in firsts))
+
+    idle = format_percent(max(each.idle_share for each in firsts))
+    return [
+        name,
+        *map(median, ("cuda_s", "upload_s", "again_s")),
+        idle,
+        format_size(max(each.pinned_bytes for each in firsts)),
+    ]
