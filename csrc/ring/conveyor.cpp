@@ -11,6 +11,17 @@ constexpr std::size_t most_under_way = 3;
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
+/// A thread's part: between the array and a slot.
+void move(chunk const& part, void* slot, transfer const& shared, double& filled_s) {
+  auto const begin = host_clock::now();
+  if (shared.way() == direction::h2d) {
+    shared.fill(part, slot);
+  } else {
+    shared.empty(part, slot);
+  }
+  filled_s += seconds_between(begin, host_clock::now());
+}
+
 }  // namespace
 
 conveyor::conveyor(int device, std::uintptr_t slots, ring_settings const& made)
@@ -76,16 +87,6 @@ bool conveyor::await(std::uint64_t number, transfer const& shared, double& waite
   }
   waited_s += seconds_between(begin, host_clock::now());
   return !shared.is_stopped();
-}
-
-void conveyor::move(chunk const& part, void* slot, transfer const& shared, double& filled_s) const {
-  auto const begin = host_clock::now();
-  if (shared.way() == direction::h2d) {
-    shared.fill(part, slot);
-  } else {
-    shared.empty(part, slot);
-  }
-  filled_s += seconds_between(begin, host_clock::now());
 }
 
 void conveyor::drive(transfer const& shared) {

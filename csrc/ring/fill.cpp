@@ -111,12 +111,16 @@ std::vector<fill_kernel> find_kernels() {
   std::vector<fill_kernel> found{{"plain", kind::plain, plain},
                                  {"sse2", kind::streaming, by_lines<copy_lines_sse2>}};
   __builtin_cpu_init();
-  bool const avx2 = __builtin_cpu_supports("avx2") != 0;
-  bool const avx512 = __builtin_cpu_supports("avx512f") != 0;
-  if (avx2) { found.push_back({"avx2", kind::streaming, by_lines<copy_lines_avx2>}); }
-  if (avx512) { found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>}); }
-  if (avx2) { found.push_back({"avx2-demoting", kind::demoting, by_lines<demote_lines_avx2>}); }
-  if (avx512) {
+  if (__builtin_cpu_supports("avx2")) {
+    found.push_back({"avx2", kind::streaming, by_lines<copy_lines_avx2>});
+  }
+  if (__builtin_cpu_supports("avx512f")) {
+    found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>});
+  }
+  if (__builtin_cpu_supports("avx2")) {
+    found.push_back({"avx2-demoting", kind::demoting, by_lines<demote_lines_avx2>});
+  }
+  if (__builtin_cpu_supports("avx512f")) {
     found.push_back({"avx512-demoting", kind::demoting, by_lines<demote_lines_avx512>});
   }
   return found;

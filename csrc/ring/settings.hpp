@@ -9,11 +9,11 @@ namespace pyxfer {
 /// How a ring is built. No setting is the best for every host and size: they are found by
 /// measuring.
 struct ring_settings {
-  int threads;              ///< that fill slots, the caller's among them
-  std::size_t chunk_bytes;  ///< of a slot: what a thread fills at a time
-  int slots;                ///< that all threads share
-  fill_kind fill;
-  int spin_us;                 ///< how long an idle thread looks for work before it sleeps
+  int threads{};              ///< that fill slots, the caller's among them
+  std::size_t chunk_bytes{};  ///< of a slot: what a thread fills at a time
+  int slots{};                ///< that all threads share
+  fill_kind fill{fill_kind::plain};
+  int spin_us{};               ///< how long an idle thread looks for work before it sleeps
   std::size_t direct_bytes{};  ///< smaller uploads are left to the driver
 
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {

@@ -25,6 +25,7 @@ struct staging_request {
 };
 
 /// What the threads of one transfer share: the chunks that are left, and the first error.
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class transfer {
  public:
   /// `stopped` is set where it has to end early: by a thread that fails, or by whoever cancels.
