@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,20 +172,24 @@ def test_only_the_user_may_look_into_the_folder(stored: Path) -> None:
     assert stored.parent.stat().st_mode & 0o777 == 0o700
 
 
-def store_often(path: str, who: int) -> None:
-    for number in range(20):
-        TuningCache(Path(path)).store(make_key(host=f"{who}"), make_tuned(seconds=float(number)))
+STORE_OFTEN = """
+import sys
+from pathlib import Path
+from ring_samples import make_key, make_tuned
+from pyxfer.staging.tuning_cache import TuningCache
+
+for number in range(20):
+    TuningCache(Path(sys.argv[1])).store(make_key(host=sys.argv[2]), make_tuned(seconds=float(number)))
+"""
 
 
 def test_several_processes_never_leave_a_torn_file(path: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    writers = [spawn.Process(target=store_often, args=(str(path), who)) for who in range(2)]
-    for writer in writers:
-        writer.start()
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    writers = [subprocess.Popen([sys.executable, "-c", STORE_OFTEN, str(path), who], env=environ) for who in "ab"]
     cache = TuningCache(path)
-    while any(writer.is_alive() for writer in writers):
+    while any(writer.poll() is None for writer in writers):
         assert cache.find(KEY).reason == ""
-    assert [writer.exitcode for writer in writers] == [0, 0]
+    assert [writer.returncode for writer in writers] == [0, 0]
     assert msgspec.json.decode(path.read_bytes(), type=TuningFile).tunings
 
 
