@@ -85,6 +85,8 @@ def export(x: Any) -> Exported:
         _require_host(kind, *_asked(x, x.__dlpack_device__))
     if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
         raise UsageError(f"this {called(kind)} of {x.dtype.name} holds no numbers: leave it on the host")
+    if hasattr(kind, "is_neg") and x.is_neg():  # DLPack has no word for it, and PyTorch does not refuse
+        raise UsageError(f"this {called(kind)} is a view that holds its numbers with the other sign: x.resolve_neg()")
     exported = described(x, _capsule(x))
     _require_host(kind, *exported.device)
     return exported

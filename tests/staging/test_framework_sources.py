@@ -137,6 +137,15 @@ def test_a_variable_of_tensorflow_is_refused_with_what_to_do(tensorflow: Any) ->
     assert refused(tensorflow.Variable([1.0])).endswith("np.asarray(x) makes one of numbers")
 
 
+def test_a_view_of_torch_with_the_other_sign_is_refused_as_source_and_as_destination(torch: Any) -> None:
+    negated = torch.tensor([1 + 2j]).conj().imag
+    assert negated.is_neg()
+    assert refused(negated).endswith("holds its numbers with the other sign: x.resolve_neg()")
+    assert gathered(source_of(negated.resolve_neg())) == np.array([-2.0], np.float32).tobytes()
+    with pytest.raises(UsageError, match=r"out: .* with the other sign"):
+        destination_of(negated, (1,), np.dtype(np.float32))
+
+
 def test_a_page_locked_array_becomes_a_tensor_of_torch_without_a_copy(torch: Any, engine: Engine) -> None:
     pinned = empty_pinned(engine, (3, 4), np.float32)
     tensor = torch.from_dlpack(pinned)
