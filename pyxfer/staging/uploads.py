@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyxfer.errors import DeviceTimeoutError, ForkedError
+from pyxfer.errors import DeviceTimeoutError
 from pyxfer.staging.natives import inside
 from pyxfer.staging.trees import map_arrays
 from pyxfer.units import format_seconds
@@ -52,10 +53,12 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._left: deque[Started] = deque()
+        self._getpid = os.getpid  # by name it may be gone when a process ends
+        self._pid = os.getpid()
 
     def add(self, started: Sequence[Started]) -> None:
         """Keep those that go on; in a forked child none does."""
-        with contextlib.suppress(ForkedError):
+        if self._getpid() == self._pid:
             self._left.extend(each for each in started if not each.ticket.done())
 
     def sweep(self) -> None:
