@@ -25,8 +25,6 @@ import msgspec
 import shared
 
 from pyxfer.errors import UsageError
-from pyxfer.files import check_writable
-from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
 from pyxfer.model import Device, Environment
 from pyxfer.native import HOST, choose
@@ -66,16 +64,13 @@ def main() -> int:
     if asked.one:
         print(msgspec.json.encode(first(asked.device)).decode())
         return 0
-    if asked.export_json:
-        check_writable(asked.export_json)
+    engine, device = shared.open_device(asked)
     tuned, cached = [], []
     for _ in range(asked.processes):
         with tempfile.TemporaryDirectory() as cache:
             tuned.append(_in_new_process(asked.device, cache))
             cached.append(_in_new_process(asked.device, cache))
-    choice = choose(asked.device, require_gpu=asked.device != HOST)
-    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
-    result = Firsts(device, read_environment(choice.engine, device), tuple(tuned), tuple(cached))
+    result = Firsts(device, read_environment(engine, device), tuple(tuned), tuple(cached))
     if asked.export_json:
         shared.write_document(asked.export_json, result)
     print(page(result))
@@ -157,10 +152,9 @@ def judge(result: Firsts) -> list[str]:
 
 def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    shared.add_measuring_arguments(parser)
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--export-json", type=Path)
     return parser.parse_args(given)
 
 

@@ -28,11 +28,8 @@ from watched_training import cost_text, device_word
 
 import pyxfer
 from pyxfer import stats
-from pyxfer.files import check_writable
-from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
 from pyxfer.model import Device, Environment, Summary
-from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size
 
 WARM_UP = 20
@@ -61,17 +58,14 @@ class Prefetched(msgspec.Struct, frozen=True):
 def main() -> int:
     """Train, print, and judge."""
     asked = _arguments()
-    if asked.export_json:
-        check_writable(asked.export_json)
-    choice = choose(asked.device, require_gpu=asked.device != HOST)
-    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
+    engine, device = shared.open_device(asked)
     shape = Shape(asked.batch, asked.side, asked.width, 0)
     batches = stored_batches(asked.framework, shape)
     resident, prefetched = train(asked, shape, batches)
     result = Prefetched(
         asked.framework,
         device,
-        read_environment(choice.engine, device),
+        read_environment(engine, device),
         {name: getattr(shape, name) for name in ("batch", "side", "width")},
         sum(part.nbytes for part in batches[0]),
         resident,
@@ -140,12 +134,11 @@ def page(result: Prefetched) -> str:
 def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("framework", choices=sorted(LOOPS), nargs="?", default="torch")
-    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    shared.add_measuring_arguments(parser)
     parser.add_argument("--blocks", type=int, default=30)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--width", type=int, default=80)
-    parser.add_argument("--export-json", type=Path)
     return parser.parse_args(given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import msgspec
 
 from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
-from pyxfer.files import write_whole
+from pyxfer.files import check_writable, write_whole
+from pyxfer.machine.devices import find_device
 from pyxfer.model import Device, Environment
+from pyxfer.native import HOST, Engine, choose
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -34,6 +37,20 @@ def machine_line(device: Device, environment: Environment) -> str:
 def write_document(path: Path, document: msgspec.Struct) -> None:
     """Write the document as JSON that a person can read too, whole or not at all."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+
+
+def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
+    """On which device it is measured, and where the document goes."""
+    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    parser.add_argument("--export-json", type=Path)
+
+
+def open_device(asked: argparse.Namespace) -> tuple[Engine, Device]:
+    """The device of these arguments; the document could be written, as far as that can be told."""
+    if asked.export_json:
+        check_writable(asked.export_json)
+    choice = choose(asked.device, require_gpu=asked.device != HOST)
+    return choice.engine, find_device(choice.engine, 0 if asked.device == HOST else asked.device)
 
 
 def run_script(main: Callable[[], int]) -> None:

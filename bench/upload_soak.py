@@ -24,11 +24,9 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer.files import check_writable
-from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
 from pyxfer.model import Device, Environment
-from pyxfer.native import HOST, Engine, choose
+from pyxfer.native import Engine
 from pyxfer.staging.targets import Target
 from pyxfer.units import format_seconds, format_size
 
@@ -67,18 +65,15 @@ class Soak(msgspec.Struct, frozen=True):
 def main() -> int:
     """Upload, print, and judge."""
     asked = _arguments()
-    if asked.export_json:
-        check_writable(asked.export_json)
-    choice = choose(asked.device, require_gpu=asked.device != HOST)
-    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
-    to = Target(choice.engine) if asked.to == "own" else asked.to
+    engine, device = shared.open_device(asked)
+    to = Target(engine) if asked.to == "own" else asked.to
     pool = np.random.default_rng(0).integers(0, 256, 4 * LARGE[1], np.uint8)
     with pyxfer.Uploader(asked.device) as up:
         soaked = (
-            soak(choice.engine, device.index, up, to, pool, "small", asked.small, SMALL),
-            soak(choice.engine, device.index, up, to, pool, "large", asked.large, LARGE),
+            soak(engine, device.index, up, to, pool, "small", asked.small, SMALL),
+            soak(engine, device.index, up, to, pool, "large", asked.large, LARGE),
         )
-    result = Soak(asked.to, device, read_environment(choice.engine, device), soaked)
+    result = Soak(asked.to, device, read_environment(engine, device), soaked)
     if asked.export_json:
         shared.write_document(asked.export_json, result)
     print(page(result))
@@ -160,10 +155,9 @@ def judge(result: Soak) -> list[str]:
 def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--to", choices=["own", "torch", "jax", "cupy"], default="own")
-    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    shared.add_measuring_arguments(parser)
     parser.add_argument("--small", type=int, default=1_000_000)
     parser.add_argument("--large", type=int, default=10_000)
-    parser.add_argument("--export-json", type=Path)
     return parser.parse_args(given)
 
 

@@ -27,12 +27,10 @@ from training_loops import LOOPS, Loop, Shape
 
 import pyxfer
 from pyxfer import stats
-from pyxfer.files import check_writable
-from pyxfer.machine.devices import find_device
 from pyxfer.machine.environment import read_environment
 from pyxfer.model import Device, Environment, Summary
 from pyxfer.model_watch import Watched
-from pyxfer.native import HOST, choose
+from pyxfer.native import HOST
 from pyxfer.units import format_seconds
 
 SKIPPED = 10
@@ -94,17 +92,14 @@ INPUT_ADVICE = ("pin-and-prefetch", "prefetch", "pin")
 def main() -> int:
     """Train, print, and judge."""
     asked = _arguments()
-    if asked.export_json:
-        check_writable(asked.export_json)
-    choice = choose(asked.device, require_gpu=asked.device != HOST)
-    device = find_device(choice.engine, 0 if asked.device == HOST else asked.device)
+    engine, device = shared.open_device(asked)
     shape = Shape(asked.batch, asked.side, asked.width, asked.workers)
     loops = LOOPS[asked.framework](shape, device_word(asked.framework, asked.device))
     trained = tuple(train(loop, asked) for loop in loops)
     result = Training(
         asked.framework,
         device,
-        read_environment(choice.engine, device),
+        read_environment(engine, device),
         {name: getattr(shape, name) for name in ("batch", "side", "width", "workers")},
         trained,
     )
@@ -205,14 +200,13 @@ def device_word(framework: str, device: int | str) -> str:
 def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("framework", choices=sorted(LOOPS), nargs="?", default="torch")
-    parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
+    shared.add_measuring_arguments(parser)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--blocks", type=int, default=25)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--width", type=int, default=80)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--export-json", type=Path)
     return parser.parse_args(given)
 
 

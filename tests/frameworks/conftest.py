@@ -7,11 +7,21 @@ from pathlib import Path
 import pytest
 from frameworks.installed import PATIENCE_S
 from raw.conftest import meeting_place
+from route_checks import import_or_skip
+from staging.conftest import own_uploaders
 from workers.conftest import nothing_registered
 
 import pyxfer
 
-__all__ = ["meeting_place", "nothing_registered", "whole_run"]
+__all__ = ["framework", "meeting_place", "nothing_registered", "own_uploaders", "whole_run"]
+
+
+@pytest.fixture(params=["torch", "tensorflow", "jax"])
+def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each framework that is installed."""
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    import_or_skip(request.param)
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

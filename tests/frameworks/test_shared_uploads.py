@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,32 +10,11 @@ import pytest
 from route_checks import import_or_skip
 
 import pyxfer
-from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.staging import shared
 from pyxfer.staging.device_pool import block_bytes
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("own_uploaders")]
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-
-
-@pytest.fixture(autouse=True)
-def _an_uploader_of_the_test_s_own(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert engine.RUNTIME == "host"
-    made: dict[Any, pyxfer.Uploader] = {}
-    monkeypatch.setattr(shared, "_asked", {})
-    monkeypatch.setattr(shared, "_made", made)
-    yield
-    gc.collect()
-    for each in made.values():
-        each.close()
-
-
-@pytest.fixture(params=["torch", "tensorflow", "jax"])
-def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    import_or_skip(request.param)
-    return str(request.param)
 
 
 def test_an_array_goes_there_and_comes_back(framework: str) -> None:

@@ -26,7 +26,6 @@ DTYPES = list("?bBhHiIlLefdFD")
 NARROWED = list("lLdD")
 SHAPES = [(), (0, 3), (1, 1), (3, 4), (7,)]
 BITS = np.array([0x3F80, 0x4000, 0x4040], np.uint16)  # 1.0, 2.0 and 3.0 as bfloat16
-FRAMEWORKS = ["torch", "tensorflow", "jax"]
 
 
 @pytest.fixture
@@ -34,13 +33,6 @@ def up(engine: Engine) -> Iterator[Uploader]:
     assert engine.RUNTIME == "host"
     with Uploader("host", threads=3, chunk_bytes=4096, slots=2, pool=0) as made:
         yield made
-
-
-@pytest.fixture(params=FRAMEWORKS)
-def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    import_or_skip(request.param)
-    return str(request.param)
 
 
 @pytest.fixture

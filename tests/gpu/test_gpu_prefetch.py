@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -35,18 +34,6 @@ def torch() -> Any:
     if not module.cuda.is_available():
         pytest.skip("PyTorch has no GPU")
     return module
-
-
-@pytest.fixture(params=["torch", "tensorflow", "jax", "cupy"])
-def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    module: Any = import_or_skip(request.param)
-    if request.param == "tensorflow":
-        for gpu in module.config.list_physical_devices("GPU"):
-            with contextlib.suppress(RuntimeError):  # it has started already
-                module.config.experimental.set_memory_growth(gpu, True)
-    return str(request.param)
 
 
 def filled(seed: int) -> NDArray[np.uint8]:

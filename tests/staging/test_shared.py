@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,19 +14,8 @@ from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
 from pyxfer.staging import shared, uploader
 
+pytestmark = pytest.mark.usefixtures("own_uploaders")
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-
-
-@pytest.fixture(autouse=True)
-def _an_uploader_of_the_test_s_own(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    assert engine.RUNTIME == "host"
-    made: dict[Any, pyxfer.Uploader] = {}
-    monkeypatch.setattr(shared, "_asked", {})
-    monkeypatch.setattr(shared, "_made", made)
-    yield
-    gc.collect()
-    for each in made.values():
-        each.close()
 
 
 def held(kind: str) -> int:
