@@ -3,6 +3,8 @@
 #include "copy/issue.hpp"
 #include "cuda/cleanup.hpp"
 
+#include <optional>
+
 namespace pyxfer {
 namespace {
 
@@ -43,16 +45,18 @@ void conveyor::prepare(transfer const& next, std::size_t chunks) {
   retire();
 }
 
-void conveyor::work(transfer& shared) {
+void conveyor::work(transfer& shared, std::size_t most) {
   staged own{};
-  while (auto const part = shared.claim()) {
+  while (own.chunks < most) {
+    auto const part = shared.claim();
+    if (!part) { break; }
     auto const number = belt_.first() + part->index;
     if (!await(number, shared, own.waited_s)) { break; }
     auto* const slot = pointer(slots_ + belt_.slot_of(number) * chunk_bytes_);
     move(*part, slot, shared, own.filled_s);
     belt_.done(number);
     ++own.chunks;
-    drive(shared);
+    if (!shared.plan().is_attended()) { drive(shared); }
   }
   std::scoped_lock const held{summing_};
   taken_.chunks += own.chunks;
@@ -94,20 +98,26 @@ void conveyor::drive(transfer const& shared) {
   if (held && !shared.is_stopped()) { look_after(shared); }
 }
 
-void conveyor::look_after(transfer const& shared) {
-  retire();
-  if (under_way() == most_under_way) { return; }
+/// Whether there was something to do.
+bool conveyor::look_after(transfer const& shared) {
+  auto const ended = retire();
+  if (under_way() == most_under_way) { return ended; }
   auto const next = belt_.next(under_way());
-  if (next.count != 0) { issue(next, shared); }
+  if (next.count == 0) { return ended; }
+  issue(next, shared);
+  return true;
 }
 
-void conveyor::retire() {
+/// Whether a copy has ended.
+bool conveyor::retire() {
+  auto const before = ended_;
   while (under_way() != 0 && copies_[ended_ % copies_.size()].passed.passed()) {
     belt_.pass(copies_[ended_ % copies_.size()].end);
     ++ended_;
   }
   // Also of chunks that were passed over.
   if (under_way() == 0) { belt_.pass(belt_.issued()); }
+  return ended_ != before;
 }
 
 void conveyor::issue(belt::run const& taken, transfer const& shared) {
@@ -135,16 +145,17 @@ void conveyor::record(std::uint64_t end) {
 }
 
 bool conveyor::finish(transfer const& shared, bool wait) {
-  polling const rest;
+  std::optional<polling> rest;
   while (true) {
     {
       // Not a lock that is waited for: whoever sleeps for it wakes late.
       std::unique_lock<std::mutex> const held{driving_, std::try_to_lock};
       if (held && belt_.issued() == belt_.end() && (!wait || under_way() == 0)) { return true; }
       if (shared.is_stopped()) { return false; }
-      if (held) { look_after(shared); }
+      if (held && look_after(shared)) { rest.reset(); }
     }
-    rest.pause();
+    if (!rest) { rest.emplace(); }  // who has waited long looks rarely
+    rest->pause();
   }
 }
 

@@ -9,14 +9,16 @@
 #include "ring/transfer.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <vector>
 
 namespace pyxfer {
 
 /// Moves the chunks of one transfer at a time through page-locked slots, by as many threads as
-/// work. Whoever has done his part of a slot, or waits for one, looks after the copies: one thread
-/// at a time, because the driver serves no more, and the others go on.
+/// work. The caller looks after the copies, or whoever has done his part of a slot; so does who
+/// waits for one. It is one thread at a time, because the driver serves no more, and the others go
+/// on.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class conveyor {
  public:
@@ -25,12 +27,12 @@ class conveyor {
 
   /// Forgets the transfer before, and what it took.
   void prepare(transfer const& next, std::size_t chunks);
-  /// In each thread: moves chunks until none is left, or the transfer is stopped.
-  void work(transfer& shared);
+  /// In each thread: moves chunks, so many at most, until none is left or the transfer is stopped.
+  void work(transfer& shared, std::size_t most = std::numeric_limits<std::size_t>::max());
   /// In place of that: one copy between the device and the array where it lies, past the slots.
   void pass_by(transfer const& shared);
-  /// Whether every chunk is on its way, or with `wait` has arrived; false where the transfer is
-  /// stopped.
+  /// In the caller: looks after the copies until every chunk is on its way, or with `wait` has
+  /// arrived; false where the transfer is stopped.
   [[nodiscard]] bool finish(transfer const& shared, bool wait);
   [[nodiscard]] staged taken() const;  ///< when the threads are back
 
@@ -56,8 +58,8 @@ class conveyor {
 
   [[nodiscard]] bool await(std::uint64_t number, transfer const& shared, double& waited_s);
   void drive(transfer const& shared);
-  void look_after(transfer const& shared);
-  void retire();
+  bool look_after(transfer const& shared);
+  bool retire();
   [[nodiscard]] bool leave(std::size_t copies, transfer const& shared);
   void issue(belt::run const& taken, transfer const& shared);
   void copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
