@@ -45,9 +45,25 @@ void conveyor::prepare(transfer const& next, std::size_t chunks) {
   retire();
 }
 
-void conveyor::work(transfer& shared, std::size_t most) {
+void conveyor::work(transfer& shared) {
   staged own{};
-  while (own.chunks < most) {
+  move_some(shared, shared.plan().chunks(), own);
+  add(own);
+}
+
+/// Until the last copy: a thread that sleeps meanwhile wakes late. The caller has a chunk ready
+/// before anybody else is awake, and empties what those leave who do not wake in time.
+bool conveyor::lead(transfer& shared, bool wait) {
+  staged own{};
+  move_some(shared, shared.plan().is_attended() ? 1 : shared.plan().chunks(), own);
+  auto const finished = finish(shared, wait);
+  move_some(shared, shared.plan().chunks(), own);
+  add(own);
+  return finished;
+}
+
+void conveyor::move_some(transfer& shared, std::size_t most, staged& own) {
+  for (std::size_t moved = 0; moved < most; ++moved) {
     auto const part = shared.claim();
     if (!part) { break; }
     auto const number = belt_.first() + part->index;
@@ -58,6 +74,9 @@ void conveyor::work(transfer& shared, std::size_t most) {
     ++own.chunks;
     if (!shared.plan().is_attended()) { drive(shared); }
   }
+}
+
+void conveyor::add(staged const& own) {
   std::scoped_lock const held{summing_};
   taken_.chunks += own.chunks;
   taken_.threads += own.chunks != 0 ? 1 : 0;

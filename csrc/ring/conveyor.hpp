@@ -9,7 +9,6 @@
 #include "ring/transfer.hpp"
 
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <vector>
 
@@ -27,12 +26,14 @@ class conveyor {
 
   /// Forgets the transfer before, and what it took.
   void prepare(transfer const& next, std::size_t chunks);
-  /// In each thread: moves chunks, so many at most, until none is left or the transfer is stopped.
-  void work(transfer& shared, std::size_t most = std::numeric_limits<std::size_t>::max());
+  /// In each thread but the caller's: moves chunks until none is left or the transfer is stopped.
+  void work(transfer& shared);
+  /// In the caller's: the same, and looks after the copies. Whether every chunk is on its way, or
+  /// with `wait` has arrived; false where the transfer is stopped.
+  [[nodiscard]] bool lead(transfer& shared, bool wait);
   /// In place of that: one copy between the device and the array where it lies, past the slots.
   void pass_by(transfer const& shared);
-  /// In the caller: looks after the copies until every chunk is on its way, or with `wait` has
-  /// arrived; false where the transfer is stopped.
+  /// Looks after the copies until that can be said.
   [[nodiscard]] bool finish(transfer const& shared, bool wait);
   [[nodiscard]] staged taken() const;  ///< when the threads are back
 
@@ -56,6 +57,8 @@ class conveyor {
     std::uint64_t end;  ///< number of the first chunk behind it
   };
 
+  void move_some(transfer& shared, std::size_t most, staged& own);
+  void add(staged const& own);
   [[nodiscard]] bool await(std::uint64_t number, transfer const& shared, double& waited_s);
   void drive(transfer const& shared);
   bool look_after(transfer const& shared);

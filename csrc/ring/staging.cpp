@@ -108,19 +108,17 @@ bool staging::move(transfer& shared, manner how, bool wait) {
   return false;
 }
 
-/// The caller looks after the copies until the last: a thread that sleeps meanwhile wakes late. He
-/// has a chunk ready before anybody is awake.
+/// The caller works as one of them: a thread that sleeps meanwhile wakes late.
 bool staging::move_chunks(transfer& shared, bool wait) {
   conveyor_.prepare(shared, shared.plan().chunks());
   bool finished = false;
   crew_.run(shared.plan().threads() - 1, [&](int seat) {
     try {
-      if (seat != 0) {
+      if (seat == 0) {
+        finished = conveyor_.lead(shared, wait);
+      } else {
         conveyor_.work(shared);
-        return;
       }
-      conveyor_.work(shared, shared.plan().is_attended() ? 1 : shared.plan().chunks());
-      finished = conveyor_.finish(shared, wait);
     } catch (...) { shared.fail(); }
   });
   shared.rethrow();

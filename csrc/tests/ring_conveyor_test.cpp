@@ -39,6 +39,7 @@ class ring_conveyor : public engine_test {
   [[nodiscard]] conveyor& made() { return *made_; }
   [[nodiscard]] array& source() { return source_; }
   [[nodiscard]] std::atomic<bool>& stopped() { return stopped_; }
+  [[nodiscard]] std::uintptr_t address() const { return device_->address(); }
   [[nodiscard]] bytes on_device() const {
     auto const* const first = reinterpret_cast<unsigned char const*>(device_->address());
     return {first, first + size};
@@ -81,6 +82,24 @@ TEST_F(ring_conveyor, downloads_what_it_claims) {
   work(direction::d2h);
   EXPECT_EQ(source().contents(), contents);
   EXPECT_EQ(made().taken().chunks, 11U);
+}
+
+TEST_F(ring_conveyor, empties_what_threads_leave_that_do_not_wake_in_time) {
+  constexpr ring_settings many{8, 4096, 16, fill_kind::streaming, 0};
+  host_buffer slots{many.pinned_bytes(), memory_kind::pinned, 0};
+  conveyor alone{0, slots.address(), many};
+  auto const contents = random_bytes(size, 6);
+  put_on_device(contents);
+  auto const view = source().view();
+  staging_request const request{direction::d2h, view, address(), nullptr, std::nullopt, true};
+  transfer shared{request, {size, many}, fill_kernel_of(many.fill).copy, stopped()};
+  ASSERT_TRUE(shared.plan().is_attended());
+  alone.prepare(shared, shared.plan().chunks());
+  EXPECT_TRUE(alone.lead(shared, false));
+  EXPECT_EQ(source().contents(), contents);
+  EXPECT_EQ(alone.taken().chunks, 11U);
+  EXPECT_EQ(alone.taken().threads, 1);
+  alone.close();
 }
 
 TEST_F(ring_conveyor, begins_each_transfer_anew) {

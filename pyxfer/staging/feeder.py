@@ -17,6 +17,10 @@ from typing import Any, Generic, TypeVar
 Batch = TypeVar("Batch")
 Sent = TypeVar("Sent")
 
+# While another batch is ready nobody waits for the next, and what sends it would hold Python's lock just when the loop
+# launches its work on the one that it has taken.
+LATER_S = 0.002
+
 # A thread that comes back from native code while Python shuts down would be unwound through it and abort the process.
 AT_EXIT_S = 1.0
 
@@ -115,6 +119,8 @@ class Feeder(Generic[Batch, Sent]):
             if ahead == self._depth:
                 self._taken.get()
                 ahead -= 1
+                if not (self._stopped or self._sent.empty()):
+                    time.sleep(LATER_S)
             if self._stopped:
                 return
             self._sent.put(self._draw(batches, send))  # no name here may keep it, for it may be taken at once

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from staging.feeding import LONG_S, OwnError, Started
 
 from pyxfer.errors import UsageError
+from pyxfer.staging import feeder
 from pyxfer.staging.prefetching import prefetch
 
 pytestmark = pytest.mark.threads
@@ -55,6 +56,24 @@ def test_so_many_batches_are_sent_ahead_and_no_more(depth: int) -> None:
             assert sent[taken + depth - 1].wait(LONG_S)
             assert not sent[taken + depth].wait(0.01)
             assert next(batches) == taken
+
+
+@pytest.mark.parametrize(("depth", "at_once"), [(1, True), (2, False)])
+def test_while_another_batch_is_ready_the_loop_goes_first(
+    depth: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder, "LATER_S", LONG_S if at_once else 0.2)
+    sent = [threading.Event() for _ in range(10)]
+
+    def send(batch: int) -> Started[int]:
+        sent[batch].set()
+        return Started(batch)
+
+    with prefetch(range(10), send, depth) as batches:
+        assert sent[depth - 1].wait(LONG_S)
+        assert next(batches) == 0
+        assert sent[depth].wait(LONG_S if at_once else 0.05) == at_once
+        assert sent[depth].wait(LONG_S)
 
 
 @pytest.mark.parametrize("depth", [0, -1, 1.5, "2", None])
