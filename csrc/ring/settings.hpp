@@ -14,7 +14,7 @@ struct ring_settings {
   int slots{};                ///< that all threads share
   fill_kind fill{fill_kind::plain};
   int spin_us{};               ///< how long an idle thread looks for work before it sleeps
-  std::size_t direct_bytes{};  ///< smaller uploads are left to the driver
+  std::size_t direct_bytes{};  ///< smaller uploads are left to the driver; 0 for none, ever
 
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
     return static_cast<std::size_t>(slots) * chunk_bytes;

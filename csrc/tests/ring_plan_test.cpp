@@ -49,13 +49,20 @@ TEST(ring_plan, is_for_as_many_threads_as_have_a_chunk_but_one_at_least) {
 }
 
 TEST(ring_plan, of_a_few_chunks_is_for_the_caller_alone) {
-  EXPECT_EQ((chunk_plan{3 * 64 * kib, with(8, 64 * kib)}.threads()), 1);
-  EXPECT_EQ((chunk_plan{3 * 64 * kib + 1, with(8, 64 * kib)}.threads()), 4);
+  EXPECT_EQ((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.threads()), 1);
+  EXPECT_EQ((chunk_plan{4 * 64 * kib + 1, with(8, 64 * kib)}.threads()), 5);
+}
+
+TEST(ring_plan, of_a_few_chunks_but_not_of_one_is_soon_done) {
+  EXPECT_FALSE((chunk_plan{64 * kib, with(8, 64 * kib)}.is_soon_done()));
+  EXPECT_TRUE((chunk_plan{64 * kib + 1, with(8, 64 * kib)}.is_soon_done()));
+  EXPECT_TRUE((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.is_soon_done()));
+  EXPECT_FALSE((chunk_plan{4 * 64 * kib + 1, with(8, 64 * kib)}.is_soon_done()));
 }
 
 TEST(ring_plan, leaves_the_copies_to_the_caller_where_many_fill) {
-  EXPECT_TRUE((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.is_attended()));
-  EXPECT_FALSE((chunk_plan{3 * 64 * kib, with(8, 64 * kib)}.is_attended()));
+  EXPECT_TRUE((chunk_plan{5 * 64 * kib, with(8, 64 * kib)}.is_attended()));
+  EXPECT_FALSE((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{1024 * kib, with(7, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{1024 * kib, with(8, 64 * kib), 4}.is_attended()));
 }

@@ -62,6 +62,19 @@ TEST_F(ring_direct, leave_little_uploads_to_the_driver) {
   EXPECT_EQ(made.upload(more.view(), device(), std::nullopt, true).chunks, 1U);
 }
 
+TEST_F(ring_direct, leave_a_few_chunks_to_the_driver_that_are_there_before_threads_awake) {
+  for (auto const direct_bytes : {std::size_t{0}, std::size_t{101}}) {
+    ring made{0, with_direct(direct_bytes)};
+    array const few{4 * chunk};
+    auto const taken = made.upload(few.view(), device(), std::nullopt, true);
+    EXPECT_EQ(taken.chunks, direct_bytes == 0 ? 4U : 0U);
+    EXPECT_EQ(on_device(4 * chunk), few.contents());
+    array const more{4 * chunk + 1};
+    EXPECT_EQ(made.upload(more.view(), device(), std::nullopt, true).chunks, 5U);
+    EXPECT_EQ(made.download(device(), few.view(), std::nullopt).chunks, 4U);
+  }
+}
+
 TEST_F(ring_direct, are_none_while_the_device_has_something_else_to_do_before) {
   array const little{100};
   ring made{0, with_direct(101)};

@@ -167,7 +167,7 @@ class Ring:
         spin_us: int,
         direct_bytes: int = 0,
     ) -> None:
-        """Uploads of fewer than `direct_bytes` are left to the driver."""
+        """Uploads of fewer than `direct_bytes` are left to the driver, as are those of two to four chunks; 0: none."""
     def upload(
         self,
         address: int,
