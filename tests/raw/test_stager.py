@@ -23,7 +23,7 @@ from pyxfer.staging.tuning import Chosen
 
 KIB = 1024
 NBYTES = 256 * KIB
-CHOSEN = Chosen(RingSettings(threads=2, chunk_bytes=64 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test")
+CHOSEN = Chosen(RingSettings(threads=2, chunk_bytes=32 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test")
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_what_is_moved_arrives_and_comes_back_with_every_clock_read(engine: Engi
 def test_it_says_what_its_ring_is_and_where_that_is_from(engine: Engine) -> None:
     with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
         made = stager.made
-    assert (made.threads, made.chunk_bytes, made.slots, made.fill, made.spin_us) == (2, 64 * KIB, 2, "plain", 0)
-    assert (made.kernel, made.pinned_bytes) == ("plain", 128 * KIB)
+    assert (made.threads, made.chunk_bytes, made.slots, made.fill, made.spin_us) == (2, 32 * KIB, 2, "plain", 0)
+    assert (made.kernel, made.pinned_bytes) == ("plain", 64 * KIB)
     assert (made.source, made.reason) == ("given", "by a test")
     assert made.made_s > 0
 
