@@ -22,16 +22,21 @@ import shared
 import timers
 import trace_figures as traces
 import upload_figures as uploads
+import verdicts
 from figure_parts import caption, load_own, page_of
 from first_upload import Firsts
 from prefetched_training import Prefetched
+from session_figures import session_page
 
-from pyxfer import documents
+from pyxfer import documents, xfer_documents
 from pyxfer.errors import UsageError
+from pyxfer.examining.session import examine_run
 from pyxfer.files import write_whole
 from pyxfer.model import Link, Measurement, Memory, Run, Side
+from pyxfer.report.doctor_page import print_examination
 from pyxfer.report.host_card import print_host_card
 from pyxfer.report.run_page import print_run
+from pyxfer.report.terminal import Page
 from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_size
 
@@ -57,6 +62,7 @@ def figures(results: Path) -> Figures:
         "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json")),
         "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
         "host-card": lambda: page_of(documents.load(results / "host.json"), print_host_card),
+        "doctor-page": lambda: page_of(documents.load(results / "host.json"), print_doctor),
         "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json"), print_run),
         "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json")),
         "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json")),
@@ -73,9 +79,16 @@ def figures(results: Path) -> Figures:
         "uploads-table": lambda: uploads.uploads_table(documents.load(results / "uploads.json")),
         "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json")),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
+        "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json")),
         "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),
+        "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json", verdicts.Verdicts, "verdicts.py")),
         "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
     }
+
+
+def print_doctor(run: Run, page: Page) -> None:
+    """What `pyxfer doctor` says of a saved run."""
+    print_examination(examine_run(run), page)
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:

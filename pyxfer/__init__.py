@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyxfer.api import devices, is_available, link
+    from pyxfer.baselines.inputs import compare
+    from pyxfer.baselines.store import Store, open_store
     from pyxfer.errors import (
         CancelledError,
         CleanupWarning,
@@ -21,9 +23,14 @@ if TYPE_CHECKING:
         ForkedError,
         MeasurementError,
         PyxferError,
+        StoreDoubtError,
+        StoreError,
         UsageError,
     )
+    from pyxfer.examining.session import doctor
     from pyxfer.model import Device, Link, Measurement, Remark, Run
+    from pyxfer.model_baselines import Baseline, Comparison
+    from pyxfer.model_findings import Examination, Finding
     from pyxfer.model_watch import Watched
     from pyxfer.raw import ceiling, measure
     from pyxfer.routes.base import RefusedError, Route, Transfer
@@ -41,8 +48,10 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Baseline",
     "CancelledError",
     "CleanupWarning",
+    "Comparison",
     "CudaError",
     "CudaMemoryError",
     "CudaUnavailableError",
@@ -50,7 +59,9 @@ __all__ = [
     "DeviceLostError",
     "DeviceTimeoutError",
     "DocumentError",
+    "Examination",
     "FallbackWarning",
+    "Finding",
     "ForkedError",
     "Link",
     "Measurement",
@@ -62,6 +73,9 @@ __all__ = [
     "Route",
     "RouteStatus",
     "Run",
+    "Store",
+    "StoreDoubtError",
+    "StoreError",
     "Timer",
     "Transfer",
     "Upload",
@@ -70,7 +84,9 @@ __all__ = [
     "Watch",
     "Watched",
     "ceiling",
+    "compare",
     "devices",
+    "doctor",
     "download",
     "empty_pinned",
     "explain",
@@ -80,6 +96,7 @@ __all__ = [
     "list_routes",
     "mark",
     "measure",
+    "open_store",
     "pin",
     "prefetch",
     "register_route",
@@ -90,7 +107,12 @@ __all__ = [
 
 _HOMES = {
     "pyxfer.api": ("devices", "is_available", "link"),
+    "pyxfer.baselines.inputs": ("compare",),
+    "pyxfer.baselines.store": ("Store", "open_store"),
+    "pyxfer.examining.session": ("doctor",),
     "pyxfer.model": ("Device", "Link", "Measurement", "Remark", "Run"),
+    "pyxfer.model_baselines": ("Baseline", "Comparison"),
+    "pyxfer.model_findings": ("Examination", "Finding"),
     "pyxfer.model_watch": ("Watched",),
     "pyxfer.raw": ("ceiling", "measure"),
     "pyxfer.routes.base": ("RefusedError", "Route", "Transfer"),

@@ -28,7 +28,9 @@ __all__ = [
     "check_writable",
     "decode",
     "encode",
+    "from_document",
     "load",
+    "on_fewer_lines",
     "rows",
     "save",
     "schema",
@@ -53,7 +55,12 @@ _LINE_END = re.compile(rb"\n\s*")
 
 def encode(run: Run) -> bytes:
     """The document as JSON that a person can read too."""
-    return _ON_ONE_LINE.sub(_one_line, to_json(run)) + b"\n"
+    return on_fewer_lines(to_json(run)) + b"\n"
+
+
+def on_fewer_lines(data: bytes) -> bytes:
+    """JSON with each trial, and each part, on a line of its own."""
+    return _ON_ONE_LINE.sub(_one_line, data)
 
 
 def _one_line(found: re.Match[bytes]) -> bytes:
@@ -63,7 +70,11 @@ def _one_line(found: re.Match[bytes]) -> bytes:
 
 def decode(data: bytes, source: str = "this document") -> Run:
     """The run in these bytes; `DocumentError`, which names the source, says why there is none."""
-    document = from_json(data, source, "run", SCHEMA_VERSION)
+    return from_document(from_json(data, source, "run", SCHEMA_VERSION), source)
+
+
+def from_document(document: Document, source: str = "this document") -> Run:
+    """The run that parsed JSON holds, its version checked; `DocumentError` says why there is none."""
     try:
         run = msgspec.convert(upgrade(document), Run, str_keys=True)  # JSON has no other keys, batches are integers
     except (msgspec.ValidationError, RecursionError) as error:

@@ -14,18 +14,26 @@ SCHEMA_PYTHON = (3, 11)
 """Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
 
 
-def to_json(document: msgspec.Struct) -> bytes:
+def to_json(document: object) -> bytes:
     """Indented, without a newline at its end."""
+    return msgspec.json.format(to_bare_json(document), indent=1)
+
+
+def to_bare_json(document: object) -> bytes:
+    """As short as it can be."""
     try:
-        data = msgspec.json.encode(document)
+        return msgspec.json.encode(document)
     except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the document to it would be worse
-        data = msgspec.json.encode(_unicode(msgspec.to_builtins(document)))
-    return msgspec.json.format(data, indent=1)
+        return msgspec.json.encode(_unicode(msgspec.to_builtins(document)))
 
 
 def from_json(data: bytes, source: str, what: str, newest: int) -> dict[str, Any]:
     """The document in these bytes, of a version up to `newest`; `what` it should be is said where it is not."""
-    document = _parsed(data, source, what)
+    return checked(_parsed(data, source, what), source, what, newest)
+
+
+def checked(document: Any, source: str, what: str, newest: int) -> dict[str, Any]:
+    """What was read, if it is an object of a version up to `newest`."""
     if not isinstance(document, dict):
         raise DocumentError(f"{source} is JSON, but not a pyxfer {what}; name a file that pyxfer saved")
     version = document.get("schema_version")

@@ -21,6 +21,8 @@ from pyxfer.native import choose, load
 if TYPE_CHECKING:
     from pyxfer.native.engine import Engine
 
+pytest_plugins = ["pytester"]
+
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 
 settings.register_profile("here", deadline=None)

@@ -16,23 +16,31 @@ if not ENGINE.is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)
 
 BOTTOM = {
+    "baseline_documents",
+    "comparison_documents",
     "documents",
     "errors",
     "files",
+    "finding_documents",
     "fit",
     "json_text",
     "model",
+    "model_baselines",
+    "model_findings",
     "model_machine",
     "model_ring",
     "model_routes",
     "model_steps",
+    "model_store",
     "model_trace",
     "model_tuning",
     "model_watch",
+    "model_xfer",
     "stats",
     "table",
     "units",
     "watch_documents",
+    "xfer_documents",
 }
 PYTHON_LAYERS = {
     **dict.fromkeys(BOTTOM, BOTTOM),
@@ -45,11 +53,19 @@ PYTHON_LAYERS = {
     "workers": {"workers", "routes", "raw", "tracing", "machine", "sampling", "native"} | BOTTOM,
     "watching": {"watching", "report", "raw", "tracing", "machine", "sampling", "native"} | BOTTOM,
     "staging": {"staging", "machine", "sampling", "native"} | BOTTOM,
+    "examining": {"examining", "raw", "machine", "sampling", "native"} | BOTTOM,
+    "metrics": {"metrics"} | BOTTOM,
+    "baselines": {"baselines", "machine", "native"} | BOTTOM,
+    "benching": {"benching", "baselines", "report", "raw", "machine", "sampling", "native"} | BOTTOM,
+    "pytest_plugin": {"pytest_plugin", "benching"} | BOTTOM,
     "report": {"report"} | BOTTOM,
     "api": {"raw", "machine", "sampling", "native"} | BOTTOM,
-    "cli": {"cli", "api", "raw", "routes", "watching", "workers", "staging", "report", "machine", "sampling", "native"}
+    "cli": {"cli", "api", "baselines", "examining", "metrics", "raw", "routes", "watching", "workers", "staging"}
+    | {"report", "machine", "sampling", "native"}
     | BOTTOM,
-    "__init__": {"api", "raw", "routes", "staging", "watching", "workers", "machine", "sampling", "native"} | BOTTOM,
+    "__init__": {"api", "baselines", "examining", "raw", "routes", "staging", "watching", "workers", "machine"}
+    | {"sampling", "native"}
+    | BOTTOM,
     "__main__": {"cli"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "jax", "cupy"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
+from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer.model import Run
@@ -110,7 +110,7 @@ def _why_not_whole(run: Run) -> str:
 def _code_of(error: PyxferError) -> int:
     if isinstance(error, CudaUnavailableError):
         return NO_GPU
-    return USAGE if isinstance(error, (UsageError, DocumentError)) else NOT_VALID
+    return USAGE if isinstance(error, (UsageError, DocumentError, StoreError)) else NOT_VALID
 
 
 def _end(sentence: str, code: int) -> None:

@@ -13,9 +13,15 @@ from typer.core import TyperGroup
 from .failures import INTERRUPTED, as_exit_codes, leave_at_once_if_stuck
 from .interrupts import heed_interrupts
 from .streams import prepare_streams
+from .verb_baseline import app as baseline
+from .verb_baseline_check import check, save
 from .verb_ceiling import ceiling
+from .verb_compare import compare
+from .verb_doctor import doctor
 from .verb_explain import explain
+from .verb_export import app as export
 from .verb_frameworks import frameworks
+from .verb_history import history
 from .verb_host import show_host
 from .verb_info import info
 from .verb_list import list_all
@@ -72,7 +78,8 @@ def pyxfer(
 
     Without a verb: this host in ten seconds.
 
-    Exit codes: 0 fine, 2 usage, 3 a GPU was required and none is usable, 4 measured but not valid, 130 interrupted.
+    Exit codes: 0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not
+    valid, 130 interrupted.
     """
     if context.invoked_subcommand is None:
         show_host()
@@ -88,6 +95,7 @@ app.command(
 app.command(
     epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
 )(explain)
+app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --json > host.json", "pyxfer doctor run.json"))(doctor)
 app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
@@ -100,6 +108,16 @@ app.command(
         "pyxfer watch --skip 30s --for 5s -m package.train",
     ),
 )(watch)
+baseline.command(epilog=_example("pyxfer baseline save --label slot=3"))(save)
+baseline.command(epilog=_example("pyxfer baseline check", "pyxfer baseline check --format junit -o check.xml"))(check)
+app.add_typer(baseline, name="baseline")
+app.command(
+    epilog=_example(
+        "pyxfer compare monday.json today.json", "pyxfer compare baseline:default run.json --fail-on slower:5%"
+    )
+)(compare)
+app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
+app.add_typer(export, name="export")
 
 
 def run() -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pyxfer.machine.control_groups import group_folders
 from pyxfer.machine.kernel_files import read_text
 from pyxfer.model import Fact
 
-_GROUPS = "sys/fs/cgroup"
+_NAMES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
 _UNLIMITED_BYTES = 1 << 60
 
 
@@ -35,24 +39,14 @@ def _meminfo_bytes(name: str, root: Path) -> Fact[int]:
     return Fact(int(match[1]) * 1024) if match else Fact(reason=f"{path} has no line {name}")
 
 
+def group_limit_bytes(root: Path = Path("/")) -> float | None:
+    """What the control groups above this process leave it; None where none of them says."""
+    return min((limit for limit, _ in _group_limits(root)), default=None)
+
+
 def _group_limits(root: Path) -> list[tuple[int, int]]:
     """Limit and use of every group on the way up from this process's own that has a limit."""
-    pairs = []
-    for line in (read_text(root / "proc/self/cgroup").value or "").splitlines():
-        _, controllers, group = [*line.split(":", 2), "", ""][:3]
-        if controllers == "":
-            pairs += _limits_above(root / _GROUPS, group, ("memory.max", "memory.current", "inactive_file"))
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            pairs += _limits_above(root / _GROUPS / "memory", group, names)
-    return pairs
-
-
-def _limits_above(mount: Path, group: str, names: tuple[str, str, str]) -> list[tuple[int, int]]:
-    # In a container the group may be named as the host sees it, and then only the mount's own root is there.
-    parts = [part for part in group.split("/") if part not in ("", "..")]
-    folders = [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
-    pairs = (_limit(folder, names) for folder in folders if folder.is_dir())
+    pairs = (_limit(folder, _NAMES[version]) for version, folder in group_folders("memory", root))
     return [pair for pair in pairs if pair is not None]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyxfer.machine import nvml as management
 from pyxfer.machine.engine import HOST_REASON, Engine
-from pyxfer.machine.kernel_files import format_cpu_list, read_cpu_list
+from pyxfer.machine.kernel_files import format_cpu_list, read_cpu_list, read_text
 from pyxfer.machine.nvml import Nvml
 from pyxfer.machine.pci import read_node
 from pyxfer.model import Device, Fact, Placement
@@ -44,6 +44,27 @@ def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
         return Fact(reason=online.reason)
     lists = {node: read_cpu_list(root / _NODES / f"node{node}/cpulist") for node in sorted(online.value)}
     return Fact({node: cpus.value for node, cpus in lists.items() if cpus.value})
+
+
+def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
+    """Of the nodes whose CPUs may be used here, the one that the firmware puts farthest from this one."""
+    nodes = read_nodes(root)
+    if node.value is None or nodes.value is None:
+        return Fact(reason=node.reason or nodes.reason)
+    allowed = frozenset(os.sched_getaffinity(0))
+    others = [other for other, cpus in nodes.value.items() if other != node.value and cpus & allowed]
+    if not others:
+        only = "this machine shows one NUMA node with CPUs" if len(nodes.value) <= 1 else "no CPU of another is allowed"
+        return Fact(reason=f"{only}, so there is no other to compare with")
+    distances = _distances(node.value, root)
+    return Fact(max(others, key=lambda other: (distances.get(other, 0), other)))
+
+
+def _distances(node: int, root: Path) -> dict[int, int]:
+    """From a node to every other, in the firmware's unit: 10 is itself."""
+    online = read_cpu_list(root / _NODES / "online").value or frozenset()
+    words = (read_text(root / _NODES / f"node{node}/distance").value or "").split()
+    return {other: int(word) for other, word in zip(sorted(online), words, strict=False) if word.isdecimal()}
 
 
 @contextlib.contextmanager

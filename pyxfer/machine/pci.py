@@ -63,14 +63,20 @@ def read_hops(address: str, root: Path = Path("/")) -> tuple[Hop, ...]:
     Ends alternate on the way up: the device is the lower end of its link, the port above it the upper end, the port
     above that the lower end of the next link. So every second one is a lower end, whatever the switches between.
     """
+    chain = path_to_root(address, root)
+    return tuple(
+        _read_hop(lower, chain[i + 1] if i + 1 < len(chain) else None) for i, lower in enumerate(chain) if i % 2 == 0
+    )
+
+
+def path_to_root(address: str, root: Path = Path("/")) -> list[Path]:
+    """The device's folder and those of the ports above it; none where sysfs does not show the device."""
     path = device_path(address, root).resolve()
     chain: list[Path] = []
     while canonical_address(path.name) is not None and path.is_dir():
         chain.append(path)
         path = path.parent
-    return tuple(
-        _read_hop(lower, chain[i + 1] if i + 1 < len(chain) else None) for i, lower in enumerate(chain) if i % 2 == 0
-    )
+    return chain
 
 
 def read_device_most(address: str, root: Path = Path("/")) -> Fact[LinkState]:
@@ -127,18 +133,26 @@ def generation_of(speed: str) -> int | None:
 
 def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceControl]:
     """MaxPayload, MaxReadReq and relaxed ordering, out of configuration space."""
-    path = device_path(address, root) / "config"
-    try:
-        config = path.read_bytes()
-    except OSError as error:
-        return Fact(reason=f"{path} cannot be read: {error.strerror}")
-    offset = _find_pci_express(config, address)
+    config = read_config(device_path(address, root))
+    if config.value is None:
+        return Fact(reason=config.reason)
+    offset = find_pci_express(config.value, address)
     if offset.value is None:
         return Fact(reason=offset.reason)
-    return _decode_device_control(config, offset.value, address)
+    return decode_device_control(config.value, offset.value, address)
 
 
-def _find_pci_express(config: bytes, address: str) -> Fact[int]:
+def read_config(folder: Path) -> Fact[bytes]:
+    """As much of a function's configuration space as may be read."""
+    path = folder / "config"
+    try:
+        return Fact(path.read_bytes())
+    except OSError as error:
+        return Fact(reason=f"{path} cannot be read: {error.strerror}")
+
+
+def find_pci_express(config: bytes, address: str) -> Fact[int]:
+    """Where the PCI Express capability begins."""
     if len(config) < _HEADER_BYTES:
         return Fact(reason=f"the configuration space of {address} ends after {len(config)} bytes")
     if config[:2] == b"\xff\xff":
@@ -167,7 +181,8 @@ def _walk_capabilities(config: bytes, address: str) -> Fact[int]:
     return Fact(reason=f"{address} has no PCI Express capability")
 
 
-def _decode_device_control(config: bytes, capability: int, address: str) -> Fact[DeviceControl]:
+def decode_device_control(config: bytes, capability: int, address: str) -> Fact[DeviceControl]:
+    """What Device Control holds, in the capability that begins there."""
     offset = capability + _DEVICE_CONTROL
     register = config[offset : offset + 2]
     if offset + 2 > len(config):

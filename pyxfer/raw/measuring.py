@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyxfer import stats
-from pyxfer.errors import CleanupWarning, CudaError, UsageError
+from pyxfer.errors import CudaError, UsageError
 from pyxfer.machine.caches import last_level_bytes
 from pyxfer.machine.devices import find_device
 from pyxfer.machine.link import link_under_load, read_link, with_load
@@ -31,14 +31,14 @@ from pyxfer.model import (
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.raw.arena import check_room
 from pyxfer.raw.assemble import ceiling_share, credible_rate, peak_share, summary_of, unused_remark, why_no_trial
+from pyxfer.raw.callables import Call, CallableSubject, OwnError, ReferenceSubject, Sync, apart, release
 from pyxfer.raw.request import DEFAULT_PRECISION, between
-from pyxfer.raw.subjects import RawSubject, make_subject
+from pyxfer.raw.subjects import make_subject
 from pyxfer.raw.wake import WAKE_BYTES, wake_link
 from pyxfer.raw.ways import DIRECTIONS, Way, known_word
 from pyxfer.raw.workshop import Workshop
 from pyxfer.sampling.bracket import Bracket
 from pyxfer.sampling.exclusive import turn
-from pyxfer.sampling.interruptible import GRACE_S, Ending, run_at_most, run_interruptible
 from pyxfer.sampling.rounds import Group, Sampler
 from pyxfer.sampling.streams import StreamLike
 from pyxfer.units import format_seconds
@@ -46,85 +46,20 @@ from pyxfer.units import format_seconds
 if TYPE_CHECKING:
     from pyxfer.sampling.subject import Series, Subject
 
-Sync = Callable[[], object]
-Result = TypeVar("Result")
-WARM_CALLS = 2
 # The event clock ticks in half microseconds, and an event is recorded a few after it was asked for.
 CLOCK_TOLERANCE_S = 10e-6
 CLOCK_TOLERANCE = 0.02
 
 
-class _OwnError(Exception):
-    """Holds what the callable raised."""
+@dataclass(frozen=True)
+class Beside:
+    """What a callable did, what the ceiling's copies did in the same rounds, and where."""
 
-    def __init__(self, error: CudaError) -> None:
-        super().__init__(error)
-        self.error = error
-
-
-class CallableSubject:
-    """Somebody's callable as a subject."""
-
-    key = "callable"
-
-    def __init__(self, call: Callable[[], object], bracket: Bracket, sync: Sync | None, side: Side, anchor: str | None):
-        self.anchor = anchor
-        self._call = call
-        self._bracket = bracket
-        self._sync = sync
-        self._side = side
-
-    def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One call; its error ends the sampling, which would else take a CUDA error for one route's own."""
-        try:
-            return self.once(round_index)
-        except CudaError as error:
-            raise _OwnError(error) from error
-
-    def once(self, round_index: int) -> Mapping[Side, Trial]:
-        """One call."""
-        bracket, call = self._bracket, self._call
-        bracket.begin()
-        call()
-        bracket.returned()
-        bracket.end(self._sync)
-        trial = Trial(round_index, bracket.elapsed_s, bracket.dispatch_s, bracket.wall_s, invalid=bracket.fault)
-        return {self._side: trial}
-
-
-class ReferenceSubject:
-    """The raw copy that a callable is set against. It runs apart from the thread that Ctrl-C has to reach."""
-
-    anchor = None
-
-    def __init__(self, subject: RawSubject, shop: Workshop) -> None:
-        self.key = subject.key
-        self.direction: Direction = subject.way.direction
-        self._subject = subject
-        self._shop = shop
-
-    def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window of copies."""
-        return _apart(self._shop, lambda: self._subject.trial(round_index))
-
-
-def _apart(shop: Workshop, work: Callable[[], Result]) -> Result:
-    """Do it in a thread of its own; on Ctrl-C a device that does not answer is left to that thread."""
-    done: list[Result] = []
-    ending = run_interruptible(lambda: done.append(work()), shop.cancel)
-    if ending is Ending.STUCK:
-        shop.leave()
-    if ending is not Ending.DONE:
-        raise KeyboardInterrupt
-    return done[0]
-
-
-def _release(shop: Workshop) -> None:
-    """Release it in a thread of its own, and after Ctrl-C wait for no device that does not answer."""
-    faults: list[str] = []
-    run_at_most(lambda: faults.extend(shop.close()), GRACE_S if shop.cancelled() else None)
-    for fault in faults:
-        warnings.warn(fault, CleanupWarning, stacklevel=2)
+    measurement: Measurement
+    ceiling: Fact[Rate]
+    choice: Choice
+    device: Device
+    link: Link
 
 
 def measure(
@@ -151,7 +86,33 @@ def measure(
         Exception: whatever the callable raises, unchanged.
 
     """
-    way = _checked_way(fn, nbytes, direction)
+    call = Call(fn, f"user.{getattr(fn, '__name__', type(fn).__name__)}", sync=sync)
+    beside = measure_beside(
+        call,
+        nbytes=nbytes,
+        direction=direction,
+        stream=stream,
+        device=device,
+        precision=precision,
+        budget_s=budget_s,
+        seed=seed,
+    )
+    return beside.measurement
+
+
+def measure_beside(
+    call: Call,
+    *,
+    nbytes: int | None,
+    direction: str | None,
+    stream: StreamLike | None = None,
+    device: int | str = 0,
+    precision: float = DEFAULT_PRECISION,
+    budget_s: float = 2.0,
+    seed: int = 0,
+) -> Beside:
+    """Time a call as `measure` does, and tell of the ceiling and the place too."""
+    way = _checked_way(call.run, nbytes, direction)
     between(precision, "precision", 1.0, "0.005 (0.5 %)")
     between(budget_s, "budget", 86400.0, "30 (seconds)")
     choice = choose(device)
@@ -160,10 +121,11 @@ def measure(
         bracket = Bracket(choice.engine, found.index, stream)
         try:
             with _reference(choice, found, way, nbytes) as (reference, link):
-                series, ceiling, first_s = _sample(fn, bracket, sync, reference, precision, budget_s, seed)
+                series, ceiling, first_s = _sample(call, bracket, reference, precision, budget_s, seed)
         finally:
             bracket.close()
-    return _result(fn, way, nbytes, bracket, series, ceiling, first_s, link, precision, budget_s)
+    measurement = _result(call, way, nbytes, bracket, series, ceiling, first_s, link, precision, budget_s)
+    return Beside(measurement, _ceiling_rate(measurement, ceiling, link), choice, found, link)
 
 
 def _checked_way(fn: object, nbytes: int | None, direction: str | None) -> Way | None:
@@ -197,50 +159,48 @@ def _reference(
             arena = shop.allocate([way.memory], nbytes, cache)
         lane = arena.lane("h2d", way.memory, min(WAKE_BYTES, nbytes))
         copier = shop.copier(1)
-        state = _apart(
+        state = apart(
             shop, lambda: wake_link(copier, lane, lambda: link_under_load(device), shop.cancelled, gated=True)
         )
         subject = make_subject(choice.engine, way, nbytes, arena, shop.copier(way.streams), device.index)
-        _apart(shop, subject.calibrate)
+        apart(shop, subject.calibrate)
         yield ReferenceSubject(subject, shop), with_load(link, state)
     finally:
-        _release(shop)
+        release(shop)
 
 
 def _sample(
-    fn: Callable[[], object],
+    call: Call,
     bracket: Bracket,
-    sync: Sync | None,
     reference: ReferenceSubject | None,
     precision: float,
     budget_s: float,
     seed: int,
-) -> tuple[Series, Series | None, float]:
+) -> tuple[Series, Series | None, float | None]:
     side: Side = "h2d" if reference is None else _side_of(reference.direction)
-    subject = CallableSubject(fn, bracket, sync, side, reference.key if reference else None)
-    first_s = subject.once(0)[side].elapsed_s
-    for _ in range(WARM_CALLS):
-        subject.once(0)
+    subject = CallableSubject(call, bracket, side, reference.key if reference else None)
+    before = [subject.once(0)[side].elapsed_s for _ in range(call.unrecorded)]
     members: list[Subject] = [subject, *([reference] if reference else [])]
     group = Group.of("measure", members)
+    sampler = Sampler([group], precision, time.perf_counter() + budget_s, seed)
     raised: CudaError | None = None
     try:
-        Sampler([group], precision, time.perf_counter() + budget_s, seed).run()
-    except _OwnError as own:
+        sampler.run() if call.rounds is None else sampler.run_rounds(call.rounds)
+    except OwnError as own:
         raised = own.error
     if raised is not None:
         raise raised
-    return group.series[0], group.series[1] if reference else None, first_s
+    return group.series[0], group.series[1] if reference else None, before[0] if before else None
 
 
 def _result(
-    fn: Callable[[], object],
+    call: Call,
     way: Way | None,
     nbytes: int | None,
     bracket: Bracket,
     series: Series,
     ceiling: Series | None,
-    first_s: float,
+    first_s: float | None,
     link: Link,
     precision: float,
     budget_s: float,
@@ -259,7 +219,7 @@ def _result(
     if bracket.word == "drained" and summary is not None and wall is not None:
         remarks.append(_clock_remark(summary.median_s, wall.median_s))
     return Measurement(
-        route=f"user.{getattr(fn, '__name__', type(fn).__name__)}",
+        route=call.route,
         direction=direction,
         side=side,
         memory="unknown",
@@ -272,7 +232,7 @@ def _result(
         peak_share=peak_share(link, side, rate),
         ceiling_share=_share(valid, ceiling, side, rate),
         verified=unknown("pyxfer does not know what the callable moves"),
-        first_s=Fact(first_s),
+        first_s=Fact(trials[0].elapsed_s if first_s is None else first_s),
         summary=summary,
         dispatch=summary_of([trial.dispatch_s for trial in valid]),
         wall=wall,
@@ -292,6 +252,17 @@ def _share(valid: Sequence[Trial], ceiling: Series | None, side: Side, rate: Fac
     if share.value is None and rate.value is not None and ceiling is not None and ceiling.failure is not None:
         return unknown(f"the ceiling could not be measured: {ceiling.failure}")
     return share
+
+
+def _ceiling_rate(found: Measurement, ceiling: Series | None, link: Link) -> Fact[Rate]:
+    """What the raw copies beside it reached."""
+    if ceiling is None:
+        return unknown("no nbytes were given")
+    trials = ceiling.trials.get(found.side, ())
+    summary = summary_of([trial.elapsed_s for trial in trials if trial.invalid is None])
+    if summary is None and ceiling.failure is not None:
+        return unknown(ceiling.failure)
+    return _rate(found.moved_bytes, summary, trials, link.most_gbps(found.side))
 
 
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pyxfer.errors import (
     CancelledError,
     CleanupWarning,
@@ -113,24 +115,31 @@ def run_ways(
     device: int | str,
     *,
     require_gpu: bool,
-    on_progress: OnProgress | None,
-    save_to: SaveTo | None,
+    on_progress: OnProgress | None = None,
+    save_to: SaveTo | None = None,
+    memory_node: int | None = None,
 ) -> Run:
-    """Measure what was asked for, once it is known to be possible."""
+    """Measure what was asked for, once it is known to be possible; near the device, or from another NUMA node."""
     if device == HOST and require_gpu:
         raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
     choice = choose(device, require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
     check_room(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
     with turn(found.uuid.value or found.name):
-        return Session(choice, found, request, on_progress or silent, save_to or unsaved).run()
+        return Session(choice, found, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
 
 class Session:
     """One run under way."""
 
     def __init__(
-        self, choice: Choice, device: Device, request: Request, on_progress: OnProgress, save_to: SaveTo
+        self,
+        choice: Choice,
+        device: Device,
+        request: Request,
+        on_progress: OnProgress,
+        save_to: SaveTo,
+        memory_node: int | None = None,
     ) -> None:
         self._choice = choice
         self._device = device
@@ -142,6 +151,7 @@ class Session:
         self._before = read_environment(choice.engine, device)
         self._after: Environment | None = None
         node = device_node(device)
+        self._bound_to = node if memory_node is None else Fact(memory_node)
         self._placement = Placement(node, unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN))
         self._collected = [Collected(way, nbytes) for nbytes in request.sizes for way in request.ways]
         self._locking: dict[Memory, list[float]] = {}
@@ -186,8 +196,8 @@ class Session:
     def _work(self) -> None:
         """Everything that touches the device; in a thread of its own."""
         try:
-            with self._presence, bind(self._choice.engine, self._placement.device_node) as placement:
-                self._placement = placement
+            with self._presence, bind(self._choice.engine, self._bound_to) as placement:
+                self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
                 self._measure()
             self._after = read_environment(self._choice.engine, self._device)
         except DeviceTimeoutError:

@@ -30,6 +30,12 @@ def clean(text: str, longest: int = _LONGEST) -> str:
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
+def escaped(text: str, longest: int = _LONGEST) -> str:
+    """A name that somebody chose, with what cannot be printed as its escape: two names that differ look different."""
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:longest])
+    return line if len(line) <= longest and len(text) <= longest else f"{line[: longest - 3]}..."
+
+
 def reason_text(reason: str | None) -> str:
     """Why something is not known, whole, as the end of a line."""
     return clean(reason or "no reason given", longest=_LONGEST_REASON)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 _locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 _locks_guard = threading.Lock()
+_queued = threading.local()
 
 
 @contextlib.contextmanager
@@ -28,21 +29,53 @@ def turn(device: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
+    """Hold the device among all processes of this user that ask for it here, and wait for it.
+
+    For short turns, such as those of the workers of one test run. Where no file can be locked it goes on without. The
+    same thread may hold it again.
+    """
+    held: set[str] = _queued.__dict__.setdefault("held", set())
+    if device in held:
+        yield
+        return
+    handle = _open_queue(folder or _shared_folder(), device)
+    held.add(device)
+    try:
+        if handle is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        held.discard(device)
+        if handle is not None:
+            os.close(handle)
+
+
+def _open_queue(folder: Path, device: str) -> int | None:
+    """The file stays, because whoever waits has it open; in a shared folder a file of another user cannot be opened."""
+    try:
+        _make_shared(folder)
+        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", flags, 0o600)
+    except OSError:
+        return None
+
+
 class Presence:
     """A file that says that this process measures on a device, while it does."""
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
         self._folder = folder or _shared_folder()
-        self._prefix = "".join(c if c.isalnum() else "-" for c in device)
+        self._prefix = _file_name(device)
         self._file: int | None = None
         self._path = self._folder / f"{self._prefix}.{os.getpid()}.{threading.get_ident()}"
         self.met: set[int] = set()
 
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
-            if not self._folder.exists():
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._folder.chmod(0o1777)  # other users leave their files here too, and take away only their own
+            _make_shared(self._folder)
             self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.look()
@@ -70,6 +103,17 @@ class Presence:
 
 def _shared_folder() -> Path:
     return Path(tempfile.gettempdir()) / "pyxfer-measuring"
+
+
+def _make_shared(folder: Path) -> None:
+    """Other users leave their files here too, and take away only their own."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o1777)
+
+
+def _file_name(device: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in device)
 
 
 def _is_held(path: Path) -> bool:

@@ -112,6 +112,12 @@ class Sampler:
                 if self._spent():
                     break
 
+    def run_rounds(self, rounds: int) -> None:
+        """So many rounds of everything, whatever they cost."""
+        for _ in range(rounds):
+            for group in self.groups:
+                self._round(group, [each for each in group.series if each.failure is None])
+
     def left_for_after(self) -> float:
         """Seconds of the budget that what comes after will need, by what the trials have cost so far."""
         costs = [each.mean_cost_s for group in self.groups for each in group.series if each.runs]

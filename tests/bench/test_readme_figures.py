@@ -14,12 +14,15 @@ import timers
 import trace_figures
 from bench.test_first_upload import firsts as make_firsts
 from bench.test_prefetched_training import result as make_prefetched
+from bench.test_verdicts import document as make_verdicts
+from bench.test_verdicts import row as make_row
 from explain_samples import make_dma, make_explain_run
 from framework_samples import make_frameworks_run, make_image_batch_run
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
 from training_samples import make_training
+from xfer_samples import session
 
-from pyxfer import documents, stats
+from pyxfer import documents, stats, xfer_documents
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.model import Fact, Rate, unknown
 
@@ -172,8 +175,10 @@ def tree(tmp_path: Path) -> Path:
         documents.save(make_run(), results / f"{name}.json")
     shared.write_document(results / "first_upload.json", make_firsts())
     shared.write_document(results / "prefetched_torch.json", make_prefetched(0.02))
+    xfer_documents.save(session(), results / "pytest_example.json")
     shared.write_document(results / "peers.json", make_peers())
     shared.write_document(results / "timers.json", make_timers())
+    shared.write_document(results / "verdicts.json", make_verdicts(make_row(0.05, confirmed=200)))
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)
     (tmp_path / "docs" / "plain.md").write_text("no figures\n")

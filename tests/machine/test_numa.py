@@ -10,7 +10,7 @@ from machine.fake_host import GPU, FakeEngine, Port, gpu, make_path, nvml, witho
 
 from pyxfer import native
 from pyxfer.machine.devices import find_device
-from pyxfer.machine.numa import bind, device_node, read_nodes, verify_pages
+from pyxfer.machine.numa import bind, device_node, farthest_node, read_nodes, verify_pages
 from pyxfer.model import Fact
 
 MINE = sorted(os.sched_getaffinity(0))
@@ -158,6 +158,30 @@ def test_node_that_nobody_names_has_both_reasons(tmp_path: Path) -> None:
     assert device_node(gpu(), root=tmp_path, nvml=nvml()).reason == (
         f"the firmware names no NUMA node for {GPU}; nvmlDeviceGetMemoryAffinity: Not Supported"
     )
+
+
+def test_the_farthest_node_is_the_one_that_the_firmware_puts_farthest(tmp_path: Path) -> None:
+    cpu = str(MINE[0])
+    nodes(tmp_path, node0=cpu, node1=cpu, node2=cpu)
+    (tmp_path / "sys/devices/system/node/node0/distance").write_text("10 32 12\n")
+    assert farthest_node(Fact(0), tmp_path).value == 1
+
+
+def test_without_distances_any_other_node_is_far(tmp_path: Path) -> None:
+    nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[0]))
+    assert farthest_node(Fact(0), tmp_path).value == 1
+
+
+@pytest.mark.parametrize(
+    ("cpulists", "word"), [({"node0": "0"}, "one NUMA node"), ({"node0": "0", "node1": "4095"}, "no CPU of another")]
+)
+def test_where_no_other_node_can_be_used_none_is_far(cpulists: dict[str, str], word: str, tmp_path: Path) -> None:
+    nodes(tmp_path, **cpulists)
+    assert word in (farthest_node(Fact(0), tmp_path).reason or "")
+
+
+def test_a_device_without_a_node_has_no_far_one(two_nodes: Path) -> None:
+    assert farthest_node(Fact(reason="no node is named"), two_nodes).reason == "no node is named"
 
 
 def test_host_memory_hangs_on_no_node() -> None:

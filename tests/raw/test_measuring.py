@@ -14,7 +14,8 @@ from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError, DeviceLost
 from pyxfer.model import Measurement
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.raw.measuring import WARM_CALLS, _clock_remark
+from pyxfer.raw.callables import WARM_CALLS
+from pyxfer.raw.measuring import _clock_remark
 from pyxfer.sampling.bracket import Bracket
 
 KIB, MIB = 1024, 1024**2

@@ -195,6 +195,14 @@ def test_who_asks_for_the_end_gets_it_before_the_next_trial() -> None:
     assert len(bench.log) == 5
 
 
+def test_rounds_that_are_asked_for_are_run_whatever_they_cost() -> None:
+    bench = Bench()
+    (group,) = [Group.of("all", [bench.timed("a", 1.0, anchor="b"), bench.timed("b", 1.0)])]
+    Sampler([group], PRECISION, bench.clock(), 1, clock=bench.clock).run_rounds(3)
+    assert Counter(key for _, key in bench.log) == {"a": 3, "b": 3}
+    assert [trial.round for trial in group.series[0].trials["h2d"]] == [0, 1, 2]
+
+
 def test_trials_that_do_not_count_do_not_settle_anything() -> None:
     bench = Bench()
     subject = bench.timed("a", invalid="the gate timed out")

@@ -1,0 +1,120 @@
+"""Makes the known hosts that come with the package from the runs under bench/results/.
+
+    python bench/make_reference.py [--check]
+
+For each it writes two files to pyxfer/references/: the figures of raw copies with their intervals, and the run that
+they are of, without its single trials. With --check nothing is written, and the exit status is 1 where a file is out of
+date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import shared
+
+from pyxfer import documents, json_text
+from pyxfer.errors import UsageError
+from pyxfer.examining.case import is_raw
+from pyxfer.files import read_whole, write_whole
+from pyxfer.model import Measurement, Run
+from pyxfer.model_findings import Reference, ReferenceFigure
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Known(NamedTuple):
+    """A host whose figures are shipped: what its files and it are called, and the document it was measured into."""
+
+    stem: str
+    name: str
+    document: str
+
+
+KNOWN = (Known("h200_pcie5_x16", "one H200 SXM in a Firecracker VM", "ceiling.json"),)
+
+
+def made(known: Known, results: Path) -> dict[str, bytes]:
+    """The files of one known host, by name."""
+    data = read_whole(results / known.document)
+    run = documents.decode(data, known.document)
+    document = f"{known.stem}.run.json"
+    reference = reference_of(run, known.name, document, known.document, hashlib.sha256(data).hexdigest())
+    return {
+        f"{known.stem}.json": json_text.to_json(reference) + b"\n",
+        document: msgspec.json.encode(without_trials(run)) + b"\n",
+    }
+
+
+def reference_of(run: Run, name: str, document: str, source: str, sha256: str) -> Reference:
+    """The figures of a run of which device, link and payload are known."""
+    state, payload = run.link.under_load.value, run.link.max_payload_bytes.value
+    if state is None or payload is None or run.ended != "complete":
+        raise UsageError(f"{source} is no complete run with its link and MaxPayload, so nothing can be held against it")
+    return Reference(
+        name=name,
+        device=run.device.name,
+        link=state,
+        max_payload_bytes=payload,
+        cpu=run.environment.cpu_model.value or "not known",
+        taken_at=run.environment.taken_at,
+        document=document,
+        source=f"bench/results/{source}",
+        sha256=sha256,
+        figures=tuple(figures(run.measurements)),
+    )
+
+
+def figures(measurements: Sequence[Measurement]) -> list[ReferenceFigure]:
+    """The best raw copy each way of pinned and of pageable memory, at every size."""
+    found: dict[tuple[str, str, int], ReferenceFigure] = {}
+    for each in measurements:
+        key, rate = (each.direction, each.memory, each.nbytes), each.rate.value
+        if rate is None or not is_raw(each) or each.side != each.direction:
+            continue
+        if each.memory not in ("pinned", "pageable") or (key in found and found[key].rate.gbps >= rate.gbps):
+            continue
+        found[key] = ReferenceFigure(each.direction, each.memory, each.nbytes, rate)  # type: ignore[arg-type]
+    return [found[key] for key in sorted(found)]
+
+
+def without_trials(run: Run) -> Run:
+    """The run with the statistics of its trials and not the trials, which are nine tenths of it."""
+    bare = tuple(msgspec.structs.replace(each, trials=()) for each in run.measurements)
+    return msgspec.structs.replace(run, measurements=bare)
+
+
+def refresh(root: Path, *, check: bool) -> list[str]:
+    """Write the files that are out of date, or with `check` leave them alone; either way, name them."""
+    folder, stale = root / "pyxfer" / "references", []
+    for known in KNOWN:
+        for name, data in made(known, root / "bench" / "results").items():
+            path = folder / name
+            if not path.exists() or path.read_bytes() != data:
+                stale.append(name)
+                if not check:
+                    folder.mkdir(exist_ok=True)
+                    write_whole(path, data)
+    return stale
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    """Make the references, or say which are out of date."""
+    parser = argparse.ArgumentParser(description="Make pyxfer/references/ from the runs under bench/results/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is out of date")
+    options = parser.parse_args(arguments)
+    stale = refresh(root, check=options.check)
+    if not stale:
+        print("All references are up to date.")
+        return 0
+    print(f"{'Out of date' if options.check else 'Made'}: {', '.join(stale)}.")
+    return 1 if options.check else 0
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

@@ -1,0 +1,18 @@
+"""What pytest prints of a session that is saved, for `readme_figures.py`."""
+
+from __future__ import annotations
+
+from figure_parts import fenced
+
+from pyxfer.model_xfer import XferSession
+from pyxfer.report.session_lines import place_lines, title
+from pyxfer.report.terminal import NARROWEST
+
+
+def session_page(session: XferSession) -> str:
+    """The summary in a terminal of 80 columns."""
+    lines = []
+    for number, place in enumerate(session.places):
+        lines.append(f" {title(place)} ".center(NARROWEST, "-"))
+        lines += [line for line, _ in place_lines(session, number, {}, NARROWEST)]
+    return fenced("\n".join(lines))

@@ -1,0 +1,207 @@
+"""How often a check is right: links of the host runtime, of which one has lost a known share of its speed.
+
+    python bench/verdicts.py [--pairs 200] [--between 50] [--export-json F]
+
+A pair is a baseline of three runs on a modelled link, and a check of it with retries on one that has lost nothing, 1,
+2, 3, 4 or 5 % of its rate. Measuring, comparing and confirming are those of `pyxfer baseline check`, but the runs are
+made in this process, one after the other: thousands of interpreters would take hours to start. Each turn has a new
+baseline, against which every loss is checked once, so that whatever else the machine does meets all of them.
+
+Exit status 1 where more than 1 % of the equal pairs are confirmed SLOW, or fewer than 99 % of those that have lost 5 %,
+or where anything between is called with certainty what it is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import shared
+
+import pyxfer
+from pyxfer.baselines.checking import LEAST_PROCESSES, Checked, check, make_baseline
+from pyxfer.baselines.comparing import DEFAULT_TOLERANCE
+from pyxfer.errors import MeasurementError, UsageError
+from pyxfer.files import check_writable
+from pyxfer.model import Device, Environment, Run
+from pyxfer.model_baselines import Baseline
+from pyxfer.table import Cell, to_markdown
+from pyxfer.units import format_percent, format_size
+
+GBPS = 0.35
+LATENCY_S = 2e-6
+NBYTES = 1 << 20
+BUDGET_S = 0.33
+PRECISION = 0.002
+RETRIES = 2
+MOST_TRIES = 5
+LOSSES = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05)
+ENDS = (0.0, 0.05)
+MOST_FALSE, LEAST_FOUND = 0.01, 0.99
+
+Outcome = Literal["SAME", "FAST", "AMBIGUOUS", "SLOW", "confirmed"]
+OUTCOMES: tuple[Outcome, ...] = ("SAME", "FAST", "AMBIGUOUS", "SLOW", "confirmed")
+HEADINGS = ("SAME", "FAST", "AMBIGUOUS", "SLOW, not confirmed", "SLOW, confirmed")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """All pairs whose second link has lost one share of its rate; `runs` is how many the checks took."""
+
+    lost: float
+    pairs: int
+    outcomes: dict[Outcome, int]
+    runs: int
+
+    def share(self, outcome: Outcome) -> float:
+        """Of the pairs."""
+        return self.outcomes.get(outcome, 0) / self.pairs
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """The document: where, under which tolerance, and what was found."""
+
+    device: Device
+    environment: Environment
+    gbps: float
+    nbytes: int
+    processes: int
+    retries: int
+    tolerance: float
+    rows: tuple[Row, ...]
+    kind: Literal["verdicts"] = "verdicts"
+    schema_version: int = 1
+
+
+def measure(lost: float) -> Run:
+    """One run on a link that has lost a share of its rate; one in which something got no time at all is made again."""
+    from pyxfer.native._host import testing
+
+    rate = GBPS * 1e9 * (1 - lost)
+    testing.model_link(rate, LATENCY_S, rate, LATENCY_S)
+    for _ in range(MOST_TRIES):
+        run = pyxfer.ceiling(
+            "host",
+            directions=("h2d", "d2h"),
+            memories=("pinned",),
+            modes=("async",),
+            sizes=(NBYTES,),
+            precision=PRECISION,
+            budget_s=BUDGET_S,
+            trace=False,
+        )
+        if run.ended == "interrupted":
+            raise KeyboardInterrupt
+        if all(row.gbps is not None for row in run.measurements):
+            return run
+    raise MeasurementError(f"{MOST_TRIES} runs of {BUDGET_S} s had not one trial; this machine is too busy for it")
+
+
+def make_pair(baseline: Baseline, lost: float) -> Checked:
+    """Check a link that has lost so much."""
+    return check(baseline, lambda: measure(lost), tolerance=DEFAULT_TOLERANCE, retries=RETRIES)
+
+
+def new_baseline() -> Baseline:
+    """A baseline of the whole link."""
+    runs = [measure(0.0) for _ in range(LEAST_PROCESSES)]
+    return make_baseline("verdicts", {}, runs, runs[0].environment.taken_at)
+
+
+def outcome_of(checked: Checked) -> Outcome:
+    """What the command would have said."""
+    return "confirmed" if checked.confirmed else checked.comparison.verdict
+
+
+def collect(pairs: int, between: int, losses: Sequence[float] = LOSSES) -> Verdicts:
+    """All pairs. The fewer ones between are spread evenly over all turns."""
+    wanted = {lost: pairs if lost in ENDS else between for lost in losses}
+    turns = max(wanted.values())
+    outcomes: dict[float, Counter[Outcome]] = {lost: Counter() for lost in losses}
+    runs: Counter[float] = Counter()
+    baseline: Baseline | None = None
+    for turn in range(turns):
+        baseline = new_baseline()
+        for lost, count in wanted.items():
+            if turn * count // turns < (turn + 1) * count // turns:
+                checked = make_pair(baseline, lost)
+                outcomes[lost][outcome_of(checked)] += 1
+                runs[lost] += len(checked.runs)
+        print(f"{turn + 1} of {turns} turns", file=sys.stderr)
+    if baseline is None:
+        raise UsageError("There are no pairs to check: --pairs and --between are both nought.")
+    rows = tuple(Row(lost, count, dict(outcomes[lost]), runs[lost]) for lost, count in wanted.items() if count)
+    where = baseline.runs[0].device, baseline.runs[0].environment, GBPS, NBYTES
+    return Verdicts(*where, LEAST_PROCESSES, RETRIES, DEFAULT_TOLERANCE, rows)
+
+
+def misses(document: Verdicts) -> list[str]:
+    """What was called with certainty what it is not, or was not found; nothing where all is well."""
+    found = []
+    for row in document.rows:
+        name = f"of {row.pairs} pairs that have lost {format_percent(row.lost)}"
+        slow, same = row.share("confirmed"), row.share("SAME")
+        if row.lost == 0 and slow > MOST_FALSE:
+            found.append(f"{format_percent(slow)} {name} are confirmed SLOW")
+        if row.lost == ENDS[-1] and slow < LEAST_FOUND:
+            found.append(f"only {format_percent(slow)} {name} are confirmed SLOW")
+        if 0 < row.lost <= document.tolerance and slow:
+            found.append(f"{format_percent(slow)} {name} are confirmed SLOW")
+        if row.lost >= document.tolerance and same:
+            found.append(f"{format_percent(same)} {name} are called SAME")
+    return found
+
+
+def table(document: Verdicts) -> str:
+    """One line a loss, for docs/baselines.md."""
+    header = ["lost", "pairs", *HEADINGS, "runs a check"]
+    body: list[list[Cell]] = [
+        [
+            format_percent(row.lost) if row.lost else "nothing",
+            row.pairs,
+            *(row.outcomes.get(outcome, 0) for outcome in OUTCOMES),
+            f"{row.runs / row.pairs:.1f}",
+        ]
+        for row in document.rows
+    ]
+    return f"{caption(document)}\n\n{to_markdown(header, body)}"
+
+
+def caption(document: Verdicts) -> str:
+    """Where and how."""
+    cpu = document.environment.cpu_model.value or "CPU unknown"
+    return (
+        f"Host runtime with a link modelled at {document.gbps:g} GB/s, {format_size(document.nbytes)} each way, on "
+        f"{cpu}; baselines of {document.processes} runs, checks with up to {document.retries} retries, tolerance "
+        f"{format_percent(document.tolerance)}; pyxfer {document.environment.pyxfer}, "
+        f"{document.environment.taken_at[:10]}."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check, print, write; 0 where it is as often right as it should be."""
+    parser = argparse.ArgumentParser(description="How often pyxfer baseline check is right, on modelled links.")
+    parser.add_argument("--pairs", type=int, default=200, help="equal ones, and as many of 5 %% (default: %(default)s)")
+    parser.add_argument("--between", type=int, default=50, help="of each loss between (default: %(default)s)")
+    parser.add_argument("--export-json", type=Path, metavar="F", help="write the counts to this file")
+    options = parser.parse_args(arguments)
+    if options.pairs < 0 or options.between < 0:
+        raise UsageError("--pairs and --between are numbers of pairs, from 0 on.")
+    if options.export_json:
+        check_writable(options.export_json)
+    document = collect(options.pairs, options.between)
+    print(table(document))
+    if options.export_json:
+        shared.write_document(options.export_json, document)
+    wrong = misses(document)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

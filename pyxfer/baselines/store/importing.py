@@ -1,0 +1,27 @@
+"""A baseline from a file: taken as data, and only if it is what it says."""
+
+from __future__ import annotations
+
+from pyxfer.baselines.fingerprint import fingerprint_of, identity
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.model_baselines import Baseline
+
+from . import limits
+
+
+def check_import(baseline: Baseline, source: str) -> None:
+    """Refuse what pyxfer has not exported: sizes beyond all bounds, and runs of another machine than it names."""
+    try:
+        limits.check_name(baseline.name)
+        limits.check_labels(baseline.labels)
+        limits.seconds_of(baseline.made_at)
+        for run in baseline.runs:
+            limits.check_run(run)
+    except UsageError as error:
+        raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
+    said, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.runs]
+    if said not in found or any(identity(each) != identity(said) for each in found):
+        raise DocumentError(
+            f"{source} names another machine than its runs are of: it has been changed since pyxfer baseline export "
+            "wrote it; export it again"
+        )

@@ -1,0 +1,186 @@
+"""What was measured: pinned copies against the link's peak and a known host, pageable ones against pinned."""
+
+from __future__ import annotations
+
+from pyxfer.examining.case import LEAST_BYTES, SIDES, Case, Findings, best, fine, is_raw, state_text, untold
+from pyxfer.examining.causes import likely_causes
+from pyxfer.model import Measurement, Rate, Side
+from pyxfer.model_findings import Finding, Nearest, Status, Sureness
+from pyxfer.units import format_gbps, format_percent, format_size
+
+FINE_SHARE, SUSPICIOUS_SHARE = 0.90, 0.85
+ALIKE_SHARE = 0.95
+PAGEABLE_SHARE = 0.5
+"""Of what the known host of the same kind reaches; one thread copies here, and its speed varies."""
+PAGEABLE_LEAST_GBPS = 3.0
+PAGEABLE_ABOVE = 1.05
+
+_WHY_PEAK = "the rest goes to acknowledgements, flow control and the start of each copy"
+_CHECK = "measure again with pyxfer ceiling --budget 60s; if it stays, see which other finding speaks of it"
+_COMPARE = "compare with a baseline taken in the same mode (pyxfer baseline save)"
+_STAGE = "page-lock what is sent often (pyxfer.empty_pinned, pin_memory=True), or send it with pyxfer.upload"
+
+
+def contents(case: Case) -> Findings:
+    """Whether what arrived is what was sent."""
+    checked = [each for each in case.run.measurements if each.verified.value is not None]
+    wrong = sum(each.verified.value is False for each in checked)
+    expected = "every byte arrives as it was sent"
+    if wrong:
+        yield Finding(
+            *("contents", "contents", "wrong", f"wrong in {wrong} of {len(checked)} measurements", expected),
+            *("fresh random data was sent and compared outside the timed copies", "certain"),
+            "do not use this device: see dmesg for Xid and PCIe errors, and have it checked",
+        )
+    elif checked:
+        why = "fresh random data was sent and compared outside the timed copies"
+        yield fine("contents", "contents", f"whole in all {len(checked)} measurements", expected, why)
+    else:
+        yield untold("contents", "contents", expected, "no measurement was verified")
+
+
+def ceilings(case: Case) -> Findings:
+    """Pinned copies each way against the protocol peak at the MaxPayload in force."""
+    for side in SIDES:
+        yield _ceiling(case, side)
+
+
+def _ceiling(case: Case, side: Side) -> Finding:
+    subject, peak = f"ceiling {side}", case.run.link.peak_gbps(side)
+    found = best(case.run, side)
+    if found is None or found.rate.value is None:
+        return untold("ceiling", subject, "copies of page-locked memory", _why_none(case, side))
+    if found.nbytes < LEAST_BYTES:
+        least, largest = format_size(LEAST_BYTES), format_size(found.nbytes)
+        reason = f"{largest} is the largest size measured, and below {least} the start of a copy hides the link"
+        return untold("ceiling", subject, f"copies of at least {least}", reason)
+    if case.run.device.confidential.value:
+        reason = f"{format_gbps(found.gbps or 0.0)} at {format_size(found.nbytes)}, of which encryption takes its part"
+        return untold("ceiling", subject, "what is known of encrypted copies, which is nothing", reason, _COMPARE)
+    if peak.value is None:
+        return _without_peak(case, side, found)
+    return _against_peak(case, side, found.rate.value, found.nbytes, peak.value)
+
+
+def _against_peak(case: Case, side: Side, rate: Rate, nbytes: int, peak_gbps: float) -> Finding:
+    share = rate.gbps / peak_gbps
+    status = _judged(share)
+    if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
+        status = "suspicious"  # a part of a GPU has a part of its copy engines, and of the link
+    state = case.run.link.under_load.value or case.run.link.system_most.value
+    seen = f"{format_gbps(rate.gbps)} at {format_size(nbytes)}, {format_percent(share)} of the protocol peak"
+    payload = case.run.link.max_payload_bytes.value
+    expected = (
+        f"at least {FINE_SHARE * 100:.0f} % of {format_gbps(peak_gbps)}, which {state_text(state)} carries "
+        f"at {payload} B payload"
+    )
+    if status == "fine":
+        return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(rate, peak_gbps))
+    causes = likely_causes(case, share)
+    why = "; ".join(cause.text for cause in causes) or "nothing that was read explains it"
+    sure: Sureness = _sure(rate, peak_gbps)
+    return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, sure, causes[0].do if causes else _CHECK)
+
+
+def _judged(share: float) -> Status:
+    return "fine" if share >= FINE_SHARE else "suspicious" if share >= SUSPICIOUS_SHARE else "wrong"
+
+
+def _sure(rate: Rate, peak_gbps: float) -> Sureness:
+    """Certain where the whole interval of the median says the same."""
+    ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
+    alike = all(_judged(end / peak_gbps) == _judged(rate.gbps / peak_gbps) for end in ends)
+    return "certain" if ends and alike else "likely"
+
+
+def _without_peak(case: Case, side: Side, found: Measurement) -> Finding:
+    """By the known host alone, where one is of the same kind."""
+    reason = case.run.link.peak_gbps(side).reason
+    share = None if case.nearest is None else _share_of_known(case.nearest, found)
+    if case.nearest is None or share is None or not case.nearest.alike:
+        return untold("ceiling", f"ceiling {side}", "a share of the protocol peak, or of a known host", reason)
+    seen = f"{format_gbps(found.gbps or 0.0)} at {format_size(found.nbytes)}; the peak is not known: {reason}"
+    expected = f"as {case.nearest.reference.name} reaches"
+    if share >= ALIKE_SHARE:
+        return fine("ceiling", f"ceiling {side}", seen, expected, "it is a host of the same kind", "likely")
+    why = f"it is {format_percent(share)} of what a host of the same kind reaches"
+    return Finding("ceiling", f"ceiling {side}", "suspicious", seen, expected, why, "likely", _CHECK)
+
+
+def _why_none(case: Case, side: Side) -> str:
+    rows = [each for each in case.run.measurements if is_raw(each) and each.side == each.direction == side]
+    reasons = [each.rate.reason for each in rows if each.rate.reason is not None and each.memory != "pageable"]
+    return reasons[0] if reasons else case.run.failure or f"the run holds no {side} copy of page-locked memory"
+
+
+def known_host(case: Case) -> Findings:
+    """What share of the figures of the same kind of host is reached, where the peak finds no fault."""
+    nearest = case.nearest
+    if nearest is None or not nearest.alike:
+        return
+    for side in SIDES:
+        found = best(case.run, side)
+        share = None if found is None else _share_of_known(nearest, found)
+        if found is not None and share is not None and _reaches_peak(case, side, found):
+            yield _like_known(case, side, found, share)
+
+
+def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
+    peak = case.run.link.peak_gbps(side).value
+    return peak is not None and found.nbytes >= LEAST_BYTES and (found.gbps or 0.0) / peak >= FINE_SHARE
+
+
+def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:
+    memory = "pageable" if found.memory == "pageable" else "pinned"
+    known = nearest.reference.gbps(found.direction, memory, found.nbytes)
+    return None if known is None or found.gbps is None else found.gbps / known
+
+
+def _like_known(case: Case, side: Side, found: Measurement, share: float) -> Finding:
+    assert case.nearest is not None  # noqa: S101 - the caller has looked
+    reference = case.nearest.reference
+    seen = f"{format_percent(share)} of what it reaches at {format_size(found.nbytes)}"
+    expected = f"at least {ALIKE_SHARE * 100:.0f} % of {reference.name}"
+    why = "device, link and payload are the same"
+    if share >= ALIKE_SHARE:
+        return fine("known-host", f"known host {side}", seen, expected, why, "likely")
+    causes = likely_causes(case, None)
+    words = "; ".join([why, *(cause.text for cause in causes)])
+    do = causes[0].do if causes else _CHECK
+    return Finding("known-host", f"known host {side}", "suspicious", seen, expected, words, "likely", do)
+
+
+def pageable(case: Case) -> Findings:
+    """Ordinary memory against page-locked memory at the same size."""
+    for side in SIDES:
+        pinned, plain = best(case.run, side), best(case.run, side, pageable=True)
+        if plain is not None and pinned is not None and plain.nbytes == pinned.nbytes >= LEAST_BYTES:
+            yield _pageable(case, side, plain, pinned)
+
+
+def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -> Finding:
+    share = (plain.gbps or 0.0) / (pinned.gbps or 1.0)
+    subject = f"pageable {side}"
+    seen = f"{format_gbps(plain.gbps or 0.0)} at {format_size(plain.nbytes)}, {format_percent(share)} of pinned"
+    if share > PAGEABLE_ABOVE and case.run.link.kind == "pcie":
+        expected = "page-locked memory to be no slower, since nothing is copied twice"
+        why = "something holds page-locked copies back: the memory may lie on another NUMA node, or be translated"
+        return Finding("pageable", subject, "suspicious", seen, expected, why, "possible", _CHECK)
+    least, expected, sure = _pageable_least(case, plain, pinned)
+    if (plain.gbps or 0.0) >= least:
+        why = "the driver copies such memory into page-locked memory of its own first, with one thread"
+        return fine("pageable", subject, seen, expected, why, sure, _STAGE)
+    why = "one thread of the processor copies here: its clock is low, it is busy, or the memory is far from it"
+    do = "see the CPU governor (pyxfer info) and what else runs; pyxfer.upload uses several threads"
+    return Finding("pageable", subject, "suspicious", seen, expected, why, sure, do)
+
+
+def _pageable_least(case: Case, plain: Measurement, pinned: Measurement) -> tuple[float, str, Sureness]:
+    """From where on it is as it should be, in words, and how sure that is."""
+    nearest = case.nearest
+    known = nearest.reference.gbps(plain.direction, "pageable", plain.nbytes) if nearest and nearest.alike else None
+    if known is not None:
+        least = known * PAGEABLE_SHARE
+        return least, f"at least half of the {format_gbps(known)} of the known host of this kind", "likely"
+    least = min(PAGEABLE_LEAST_GBPS, (pinned.gbps or 0.0) * PAGEABLE_SHARE)
+    return least, f"at least {format_gbps(least)}, which one thread of any current processor copies", "possible"

@@ -1,0 +1,77 @@
+"""Examinations and references as documents: saved whole or not at all, and read with care.
+
+`python -m pyxfer.finding_documents` prints the JSON Schema of an examination.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from . import json_text
+from .documents import upgrade
+from .errors import DocumentError
+from .files import Path, read_whole, write_whole
+from .model import SCHEMA_VERSION
+from .model_findings import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
+
+
+def encode(examination: Examination) -> bytes:
+    """The document as JSON that a person can read too."""
+    return json_text.to_json(examination) + b"\n"
+
+
+def decode(data: bytes, source: str = "this document") -> Examination:
+    """The examination in these bytes; `DocumentError`, which names the source, says why there is none."""
+    document = json_text.from_json(data, source, "examination", EXAMINATION_SCHEMA_VERSION)
+    if document.get("kind") != "examination":
+        raise DocumentError(f"{source} is not what pyxfer doctor --json wrote; pyxfer.Run.load reads a run")
+    try:
+        return msgspec.convert({**document, "run": _newest(document.get("run"), source)}, Examination, str_keys=True)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(f"{source} is not a pyxfer examination: {error}") from error
+
+
+def _newest(run: Any, source: str) -> Any:
+    """The run inside as one of today's; what is no run is left to be refused."""
+    version = run.get("schema_version") if isinstance(run, dict) else None
+    if type(version) is not int or version < 1:
+        return run
+    if version > SCHEMA_VERSION:
+        raise DocumentError(
+            f"{source} holds a run of schema_version {version}, and this pyxfer reads up to {SCHEMA_VERSION}; "
+            "upgrade pyxfer (pip install --upgrade pyxfer)"
+        )
+    return upgrade(run)
+
+
+def decode_reference(data: bytes, source: str) -> Reference:
+    """The reference in these bytes; `DocumentError` says why there is none."""
+    document = json_text.from_json(data, source, "reference", REFERENCE_SCHEMA_VERSION)
+    try:
+        return msgspec.convert(document, Reference)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(f"{source} is not a pyxfer reference: {error}") from error
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a saved examination, which `docs/doctor.schema.json` holds."""
+    return json_text.described(Examination, "pyxfer examination", "docs/doctor.schema.json")
+
+
+def save(examination: Examination, path: Path) -> None:
+    """Write it to a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    write_whole(path, encode(examination))
+
+
+def load(path: Path) -> Examination:
+    """The examination in a file; `DocumentError` says why there is none."""
+    return decode(read_whole(path), repr(os.fspath(path)))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(schema(), indent=1) + "\n")

@@ -1,0 +1,157 @@
+"""Runs of several processes on one machine, with as much noise within and between them as a test asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from samples import MIB, make_environment, make_parameters, make_run
+
+from pyxfer import model, stats
+from pyxfer.baselines.cells import cell_of
+from pyxfer.baselines.samples import Sample
+from pyxfer.model import Direction, Fact, Measurement, Run
+from pyxfer.model_baselines import Cell, CellComparison, Comparison
+
+SIZES = (MIB, 16 * MIB, 256 * MIB)
+DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
+GBPS = {"pinned": 55.0, "pageable": 9.0}
+TRIALS = 15
+
+Slower = Callable[[Measurement], float]
+
+
+def as_usual(measurement: Measurement) -> float:
+    """As fast as ever."""
+    del measurement
+    return 1.0
+
+
+def make_copies(
+    rng: np.random.Generator,
+    *,
+    between: float = 0.001,
+    within: float = 0.001,
+    slower: Slower = as_usual,
+    directions: Sequence[Direction] = DIRECTIONS,
+    memories: Sequence[str] = ("pinned", "pageable"),
+    sizes: Sequence[int] = SIZES,
+) -> tuple[Measurement, ...]:
+    """What one process finds: each cell a little off by itself, and its trials a little more."""
+    return tuple(
+        _measured(direction, memory, nbytes, rng, between, within, slower)
+        for direction in directions
+        for memory in memories
+        for nbytes in sizes
+    )
+
+
+def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **noise: Any) -> tuple[Run, ...]:
+    """Runs of so many processes, each of its own noise, on the machine of `run`."""
+    rng = np.random.default_rng(seed)
+    kept = run or make_run()
+    parameters = make_parameters(directions=DIRECTIONS, sizes_bytes=SIZES)
+    return tuple(
+        msgspec.structs.replace(kept, measurements=make_copies(rng, **noise), parameters=parameters, remarks=())
+        for _ in range(count)
+    )
+
+
+def make_sample(name: str = "A", count: int = 3, seed: int = 1, **noise: Any) -> Sample:
+    """One side."""
+    return Sample(name, make_processes(count, seed, **noise))
+
+
+def slow_pinned(factor: float) -> Slower:
+    """Page-locked memory alone takes so much longer."""
+    return lambda measurement: factor if measurement.memory == "pinned" else 1.0
+
+
+def all_slow(factor: float) -> Slower:
+    """Everything takes so much longer."""
+    return lambda measurement: factor
+
+
+def row_of(
+    comparison: Comparison, direction: str = "h2d", memory: str = "pinned", nbytes: int = 16 * MIB
+) -> CellComparison:
+    """The one cell."""
+    found = [
+        row
+        for row in comparison.cells
+        if (row.cell.direction, row.cell.memory, row.cell.nbytes) == (direction, memory, nbytes)
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+def verdicts(comparison: Comparison) -> dict[Cell, str]:
+    """The verdict of each cell."""
+    return {row.cell: row.verdict for row in comparison.cells}
+
+
+def on_host(run: Run) -> Run:
+    """The same without a GPU."""
+    device = msgspec.structs.replace(run.device, runtime="host", uuid=model.unknown("no GPU"), name="host memory")
+    link = msgspec.structs.replace(run.link, kind="none")
+    return msgspec.structs.replace(run, runtime="host", device=device, link=link)
+
+
+def named_host(host: str) -> model.Environment:
+    """The environment of a host of this name."""
+    return make_environment(host=host)
+
+
+def cells_of(run: Run) -> list[Cell]:
+    """All cells of a run."""
+    return [cell_of(measurement) for measurement in run.measurements]
+
+
+def _measured(
+    direction: Direction,
+    memory: str,
+    nbytes: int,
+    rng: np.random.Generator,
+    between: float,
+    within: float,
+    slower: Slower,
+) -> Measurement:
+    mode = "memcpy" if memory == "pageable" else "async"
+    bare = make_copy(direction, memory, mode, nbytes)
+    usual_s = (nbytes / GBPS[memory] / 1e9 + 5e-6) * slower(bare) * np.exp(between * rng.standard_normal())
+    return timed(bare, [float(s) for s in usual_s * np.exp(within * rng.standard_normal(TRIALS))])
+
+
+def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overrides: Any) -> Measurement:
+    """A raw copy that has no time yet."""
+    reason: Any = model.unknown("not timed")
+    measurement = Measurement(
+        route=f"raw.{memory}-{mode}",
+        direction=direction,
+        side="sum" if direction == "both" else direction,
+        memory=memory,
+        mode=mode,
+        variant="warm",
+        bracket="gated",
+        nbytes=nbytes,
+        moved_bytes=nbytes,
+        rate=reason,
+        peak_share=reason,
+        ceiling_share=reason,
+        verified=Fact(True),
+        first_s=reason,
+    )
+    return msgspec.structs.replace(measurement, **overrides)
+
+
+def timed(measurement: Measurement, seconds: Sequence[float]) -> Measurement:
+    """The measurement with these trials."""
+    summary = stats.summarise(seconds)
+    return msgspec.structs.replace(
+        measurement,
+        summary=summary,
+        rate=Fact(stats.rate(measurement.moved_bytes, summary)),
+        trials=tuple(model.Trial(round=i, elapsed_s=s) for i, s in enumerate(seconds)),
+    )

@@ -1,0 +1,139 @@
+"""A PostgreSQL server of the tests' own: in a temporary folder, on a unix socket, under a user that is not root."""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+PASSWORD = "quite secret/@:"
+_START_S = 30.0
+_SYSTEM_FOLDERS = "/usr/lib/postgresql"
+
+
+def find_programs() -> Path | None:
+    """The folder with `initdb` and `postgres`: on the PATH, or where Debian has them."""
+    found = shutil.which("initdb")
+    if found and shutil.which("postgres"):
+        return Path(found).parent
+    folders = sorted(Path(_SYSTEM_FOLDERS).glob("*/bin"), key=lambda folder: float(folder.parent.name))
+    return next((folder for folder in reversed(folders) if (folder / "initdb").exists()), None)
+
+
+class Server:
+    """One server, which can be killed and started again; it ends with the process that has made it."""
+
+    def __init__(self, programs: Path) -> None:
+        self._programs = programs
+        self._folder = Path(tempfile.mkdtemp(prefix="pyxfer-pg-", dir="/tmp"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = itertools.count(1)
+        if os.geteuid() == 0:
+            user = _unprivileged()
+            os.chown(self._folder, user.pw_uid, user.pw_gid)
+        self._make()
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        deadline = time.monotonic() + _START_S
+        while not self._answers():
+            # After a kill the last of its children may still hold the memory: then it gives up, and is started again.
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._launch()
+            assert time.monotonic() < deadline, (self._folder / "log").read_text()
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop_at_once(self) -> None:
+        """End it as an administrator in a hurry does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait()
+
+    def close(self) -> None:
+        """End it, and remove all of it."""
+        self.stop_at_once()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def new_database(self) -> str:
+        """The URL of an empty database."""
+        name = f"test_{next(self._numbers)}"
+        with self.connect() as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self._folder / ".s.PGSQL.5432"
+
+    def url(self, database: str, user: str = "pyxfer", password: str = PASSWORD, folder: Path | None = None) -> str:
+        """How a user names a database on it."""
+        where = quote(str(folder or self._folder), safe="")
+        return f"postgresql+psycopg://{user}:{quote(password, safe='')}@/{database}?host={where}"
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection:
+        """A connection of the tests' own, past pyxfer."""
+        return psycopg.connect(
+            host=str(self._folder), user="pyxfer", password=PASSWORD, dbname=database, autocommit=True
+        )
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _make(self) -> None:
+        password = self._folder / "password"
+        password.write_text(PASSWORD)
+        password.chmod(0o644)
+        asked = [
+            *(str(self._programs / "initdb"), "--no-sync", "--username=pyxfer", "--encoding=UTF8", "--no-locale"),
+            *("--auth=scram-sha-256", f"--pwfile={password}", f"--pgdata={self._folder / 'data'}"),
+        ]
+        made = subprocess.run(self._as_user(asked), capture_output=True, text=True, check=False, cwd="/")
+        assert made.returncode == 0, made.stderr
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        # A test kills the server and not the machine, so nothing is lost by not waiting for the disk.
+        settings = ("listen_addresses=", f"unix_socket_directories={self._folder}", "fsync=off", "max_connections=80")
+        asked = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
+        asked += [part for setting in settings for part in ("-c", setting)]
+        with open(self._folder / "log", "ab") as log:
+            return subprocess.Popen(self._as_user(asked), stdout=log, stderr=log, cwd="/")
+
+    def _as_user(self, command: list[str]) -> list[str]:
+        """As a user that is not root, which PostgreSQL refuses; and no longer than this process lives."""
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            return command
+        user = _unprivileged() if os.geteuid() == 0 else pwd.getpwnam(getpass.getuser())
+        ids = (f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups") if os.geteuid() == 0 else ()
+        return [setpriv, *ids, "--pdeathsig=QUIT", *command]
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise AssertionError("this system has neither a user postgres nor nobody")

@@ -1,0 +1,82 @@
+"""The known hosts that come with the package are what the script makes of the documents under bench/results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import make_reference
+import msgspec
+import pytest
+from examining.cases import copy, h200, h200_link
+
+from pyxfer import documents
+from pyxfer.errors import UsageError
+from pyxfer.examining.session import examine_run
+from pyxfer.finding_documents import decode_reference
+from pyxfer.model import unknown
+
+ROOT = Path(make_reference.__file__).resolve().parent.parent
+MOST_BYTES = 300_000
+
+
+@pytest.mark.skipif(not (ROOT / "bench/results").is_dir(), reason="the documents are not in a source distribution")
+def test_the_shipped_files_are_those_that_the_script_makes() -> None:
+    assert make_reference.refresh(ROOT, check=True) == [], "python bench/make_reference.py"
+
+
+def test_they_are_small() -> None:
+    folder = ROOT / "pyxfer" / "references"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < MOST_BYTES
+
+
+def test_figures_are_the_fastest_raw_copy_of_each_way() -> None:
+    rows = (
+        copy("h2d", 50.0),
+        copy("h2d", 55.0),
+        copy("h2d", 60.0, mode="staged"),
+        copy("d2h", 40.0, memory="registered"),
+    )
+    (figure,) = make_reference.figures(rows)
+    assert (figure.direction, figure.memory, figure.rate.gbps) == ("h2d", "pinned", 55.0)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        h200(ended="interrupted"),
+        h200(link=h200_link(max_payload_bytes=unknown("takes root"))),
+        h200(link=msgspec.structs.replace(h200_link(), under_load=unknown("not read"))),
+    ],
+)
+def test_a_run_that_nothing_can_be_held_against_is_refused(run: object) -> None:
+    with pytest.raises(UsageError, match="nothing can be held against it"):
+        make_reference.reference_of(run, "a host", "x.run.json", "x.json", "0")  # type: ignore[arg-type]
+
+
+def test_what_is_written_can_be_read_again_and_is_found_stale_when_it_changes(tmp_path: Path) -> None:
+    results = tmp_path / "bench" / "results"
+    results.mkdir(parents=True)
+    (tmp_path / "pyxfer").mkdir()
+    h200().save(results / "ceiling.json")
+    names = ["h200_pcie5_x16.json", "h200_pcie5_x16.run.json"]
+    assert make_reference.main(["--check"], tmp_path) == 1
+    assert make_reference.refresh(tmp_path, check=False) == names
+    assert make_reference.main([], tmp_path) == 0
+    folder = tmp_path / "pyxfer" / "references"
+    reference = decode_reference((folder / names[0]).read_bytes(), names[0])
+    assert documents.load(folder / reference.document).measurements[0].trials == ()
+    h200(measurements=()).save(results / "ceiling.json")
+    assert make_reference.refresh(tmp_path, check=True) == names
+
+
+@pytest.mark.parametrize("name", ["ceiling.json", "host.json", "modes.json", "frameworks.json"])
+def test_the_host_of_the_documents_is_as_it_should_be(name: str) -> None:
+    path = ROOT / "bench" / "results" / name
+    if not path.exists():
+        pytest.skip("the documents are not in a source distribution")
+    examination = examine_run(documents.load(path))
+    assert examination.worst == "fine"
+    assert {finding.subject for finding in examination.of("unknown")} == {"health"}
+    assert {"ceiling h2d", "ceiling d2h", "link", "payload", "NUMA memory"} <= {
+        finding.subject for finding in examination.of("fine")
+    }

@@ -1,0 +1,63 @@
+"""A store that fails while a check is at work: the result is told all the same, and what was not stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from baseline_samples import make_processes
+from samples import make_run
+
+from pyxfer import baseline_documents
+from pyxfer.baselines.checking import make_baseline
+from pyxfer.cli import verb_baseline_check as verb
+from pyxfer.errors import StoreError
+
+
+class LostStore:
+    """One that takes so many runs and then is gone."""
+
+    def __init__(self, takes: int) -> None:
+        self.left = takes
+
+    def add_run(self, run: Any, labels: Any) -> str:
+        del run, labels
+        if not self.left:
+            raise StoreError("the server is gone; start it again")
+        self.left -= 1
+        return "r-1"
+
+
+def keeper(takes: int, runs: int) -> verb._Keeper:
+    made = verb._Keeper(LostStore(takes), {})  # type: ignore[arg-type]
+    for _ in range(runs):
+        made.keep(make_run())
+    return made
+
+
+def ending(kept: verb._Keeper, *, is_slow: bool) -> int:
+    with pytest.raises(SystemExit) as end:
+        verb._end_check(make_processes(1), kept, is_slow=is_slow, interrupted=False)
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_nothing_is_said_where_all_was_stored() -> None:
+    assert keeper(3, 3).trouble == ""
+
+
+def test_what_was_not_stored_is_counted_with_the_reason() -> None:
+    text = "2 runs were not stored, and the result above is of them all the same: the server is gone; start it again"
+    assert keeper(1, 3).trouble == text
+
+
+@pytest.mark.parametrize(("is_slow", "code"), [(True, 1), (False, 4)])
+def test_a_loss_counts_for_more_than_a_store(is_slow: bool, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(keeper(0, 1), is_slow=is_slow) == code
+    assert "1 run was not stored" in capsys.readouterr().err
+
+
+def test_a_baseline_that_the_store_did_not_take_is_rescued_into_a_file() -> None:
+    baseline = make_baseline("default", {}, make_processes(), "2025-11-21T08:30:00+00:00")
+    path = verb._rescued(baseline).rpartition(" ")[2]
+    assert baseline_documents.load(path) == baseline

@@ -1,0 +1,149 @@
+"""`pyxfer baseline list, show, remove, export, import`: what a user types, and reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from baselines.store.making import make_baseline, run_at
+from command_line import in_terminal, pyxfer
+from typer.testing import CliRunner
+
+from pyxfer import baseline_documents
+from pyxfer.baselines.store import open_store
+from pyxfer.cli.main import app
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store with two baselines of one name on two hosts, and one whose name attacks the terminal."""
+    path = str(tmp_path / "store.db")
+    monkeypatch.setenv("PYXFER_STORE", path)
+    with open_store(path) as opened:
+        for host in ("node-7", "node-8"):
+            opened.add_baseline(make_baseline(host=host))
+        slower = tuple(run_at(day, slower=1 + day / 100) for day in (1, 2, 3))
+        opened.add_baseline(make_baseline("two\nlines \x1b[31m", labels={"slot\n": "<b>3"}, runs=slower))
+    return path
+
+
+def said(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["baseline", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.mark.usefixtures("store")
+def test_the_list_has_a_line_for_each_name_and_machine() -> None:
+    lines = said("list").splitlines()
+    assert lines[0].startswith("3 baselines in ")
+    assert lines[1].split() == ["name", "host", "GPU", "made", "(UTC)", "runs", "id"]
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["default", "node-7"],
+        ["two\\nlines", "\\x1b[31m"],
+        ["default", "node-8"],
+    ]
+
+
+@pytest.mark.usefixtures("store")
+def test_the_list_of_one_host_is_of_that_host() -> None:
+    kept = json.loads(said("list", "--host", "node-8", "--json"))["baselines"]
+    assert [(each["fingerprint"]["host"], each["name"]) for each in kept] == [("node-8", "default")]
+    assert "no baseline of the host 'node-9' yet" in said("list", "--host", "node-9")
+
+
+def test_a_page_fits_a_terminal_and_nothing_in_it_steers_that(store: str) -> None:
+    for arguments in (["list"], ["show", "two\nlines \x1b[31m"]):
+        code, text = in_terminal("baseline", *arguments, "--store", store, NO_COLOR="1")
+        assert code == 0
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.usefixtures("store")
+def test_a_baseline_is_shown_with_its_processes_and_cells() -> None:
+    text = said("show", "two\nlines \x1b[31m")
+    assert "two\\nlines \\x1b[31m: node-7" in text
+    assert "slot\\n  <b>3" in text
+    assert text.count("2026-01-0") == 4, "when it was made, and each process"
+    assert text.splitlines()[-1].split() == ["h2d:pinned:16MiB", "53.92", "53.39", "54.45", "3"]
+
+
+@pytest.mark.usefixtures("store")
+def test_a_name_that_several_hosts_have_wants_the_host_or_an_id() -> None:
+    message = said("show", code=2)
+    assert "2 machines have a baseline 'default': name one by its id, b-" in message
+    assert "node-8, GPU-" in message
+    assert "default: node-8" in said("show", "--host", "node-8")
+    found = json.loads(said("show", "--host", "node-8", "--json"))
+    assert found["baseline"]["fingerprint"]["host"] == "node-8"
+    assert "default: node-8" in said("show", found["id"])
+
+
+@pytest.mark.usefixtures("store")
+def test_of_several_hosts_this_one_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "node-8")
+    assert "default: node-8" in said("show")
+
+
+@pytest.mark.usefixtures("store")
+def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
+    assert "no baseline 'old'; it has 'default', 'two\\nlines" in said("show", "old", code=2)
+
+
+@pytest.mark.usefixtures("store")
+def test_what_was_removed_is_gone_from_the_list_and_not_from_the_history() -> None:
+    assert "removed the baseline 'default' of node-7" in said("remove", "default", "--host", "node-7")
+    kept = json.loads(said("list", "--json"))["baselines"]
+    assert [each["name"] for each in kept] == ["two\nlines \x1b[31m", "default"]
+    assert "no baseline 'default' of the host 'node-7'" in said("remove", "default", "--host", "node-7", code=2)
+    history = CliRunner().invoke(app, ["history", "--host", "node-7"])
+    assert "6 measured" in history.output
+
+
+@pytest.mark.usefixtures("store")
+def test_an_export_can_be_imported_into_another_store(tmp_path: Path) -> None:
+    file, other = str(tmp_path / "b.json"), str(tmp_path / "other.db")
+    assert "3 runs, to " in said("export", "default", file, "--host", "node-7")
+    assert "added 'default' of node-7 as b-" in said("import", file, "--store", other)
+    assert "has this baseline already, as b-" in said("import", file, "--store", other)
+    assert said("list", "--store", other).startswith("1 baseline in ")
+
+
+@pytest.mark.usefixtures("store")
+def test_an_export_to_standard_output_is_the_document_alone() -> None:
+    result = CliRunner().invoke(app, ["baseline", "export", "default", "-", "--host", "node-7"])
+    assert baseline_documents.decode(result.stdout.encode()) == make_baseline()
+
+
+def test_a_file_that_cannot_be_written_is_refused(store: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "nowhere" / "b.json")
+    assert "make the folder first" in said("export", "default", file, "--host", "node-7", "--store", store, code=2)
+
+
+@pytest.mark.parametrize("verb", [["list"], ["show"], ["remove", "x"], ["export", "x", "-"]])
+def test_without_a_store_none_is_made(tmp_path: Path, verb: list[str]) -> None:
+    path = tmp_path / "store.db"
+    assert "there is no store at" in said(*verb, "--store", str(path), code=2)
+    assert not path.exists()
+
+
+def test_trouble_with_a_store_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("no store")
+    result = pyxfer("baseline", "list", PYXFER_STORE=str(other))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"pyxfer: '{other}' is no store: it is no SQLite database")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("store")
+def test_an_exported_baseline_is_shown_like_one_in_a_store(tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    make_baseline(labels={"slot": "3"}).save(file)
+    result = CliRunner().invoke(app, ["show", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "default: node-7" in result.output
+    assert result.output.splitlines()[-1].split() == ["h2d:pinned:16MiB", "55.00", "55.00", "55.00", "3"]
+    assert "this is a baseline: leave it out" in CliRunner().invoke(app, ["show", str(file), "--sort", "gbps"]).output

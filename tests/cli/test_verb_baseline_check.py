@@ -1,0 +1,149 @@
+"""`pyxfer baseline save` and `check`: what is kept, what is told, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import junitparser
+import msgspec
+import pytest
+from command_line import interrupt_when, pyxfer
+from in_process import Command
+
+from pyxfer.baselines.store import open_store
+from pyxfer.model_baselines import Comparison
+from pyxfer.native import choose
+
+LINK = "link=5e8:2e-6:5e8:2e-6"
+SLOWER = "link=2.5e8:2e-6:5e8:2e-6"
+QUICK = ("--device", "host", "--memory", "pinned", "--sizes", "256KiB", "--budget", "0.5s")
+
+without_gpu = pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answers here")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that has a baseline of this host's memory, as slow as a link."""
+    store = tmp_path_factory.mktemp("kept") / "store.db"
+    result = pyxfer("baseline", "save", *QUICK, "--label", "slot=3", "--store", str(store), PYXFER_HOSTRT=LINK)
+    assert result.returncode == 0, result.stderr
+    assert "measuring in process 3 of 3" in result.stderr
+    assert "host memory, not a PCIe link" in result.stdout
+    assert "h2d:pinned:256KiB" in result.stdout
+    return store
+
+
+@pytest.fixture
+def store(kept: Path, tmp_path: Path) -> str:
+    """A copy of it."""
+    return str(shutil.copy(str(kept), str(tmp_path / "store.db")))
+
+
+def check(store: str, *options: str, link: str = LINK) -> tuple[int, str, str]:
+    result = pyxfer("baseline", "check", "--device", "host", "--store", store, *options, PYXFER_HOSTRT=link)
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_a_baseline_is_kept_with_its_runs_and_labels(kept: Path) -> None:
+    with open_store(str(kept)) as opened:
+        (found,) = opened.baselines()
+        baseline = opened.baseline_of_id(found.id)
+    assert (found.name, found.labels, len(baseline.runs)) == ("default", {"slot": "3"}, 3)
+    assert {run.parameters.sizes_bytes for run in baseline.runs} == {(256 * 1024,)}
+    assert len({run.parameters.seed for run in baseline.runs}) == 3
+
+
+def test_a_host_that_is_as_fast_as_before_passes(store: str) -> None:
+    code, page, _ = check(store)
+    assert (code, "SLOW" in page) == (0, False)
+    assert "host memory, not over a link" in page
+
+
+def test_a_confirmed_loss_ends_with_one_and_is_a_failure_in_junit(store: str, tmp_path: Path) -> None:
+    path = tmp_path / "check.xml"
+    code, page, said = check(store, "--format", "junit", "-o", str(path), link=SLOWER)
+    assert (code, page.startswith("SLOW: 1 of 2 cells of now is slower than baseline 'default'")) == (1, True)
+    assert "measuring in process 3 of at most 3" in said
+    assert "SLOW, confirmed" in page
+    (suite,) = junitparser.JUnitXml.fromfile(str(path))
+    assert (suite.tests, suite.failures) == (2, 1)
+    with open_store(store) as opened:
+        points = [group.points for group in opened.history("h2d:pinned:256KiB").groups]
+    assert [len(each) for each in points] == [3 + 3], "every run of a check is in the history"
+
+
+def test_a_check_as_json_is_a_comparison(store: str) -> None:
+    code, text, _ = check(store, "--format", "json", "--retries", "0")
+    found = msgspec.json.decode(text, type=Comparison)
+    assert (code, found.a, found.b) == (0, "baseline 'default'", "now")
+    assert json.loads(text)["kind"] == "comparison"
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process; it measures nothing here."""
+    return Command(capsys)
+
+
+@without_gpu
+@pytest.mark.parametrize("verb", ["save", "check"])
+def test_without_a_gpu_it_is_refused_with_the_reason(command: Command, verb: str, store: str) -> None:
+    result = command("baseline", verb, "--store", store)
+    assert result.returncode == 3
+    assert "A baseline is of a link; --device host makes one of host memory" in result.stderr
+
+
+def test_a_baseline_of_two_processes_is_refused(command: Command, tmp_path: Path) -> None:
+    result = command("baseline", "save", *QUICK, "--processes", "2", "--store", str(tmp_path / "s.db"))
+    assert result.returncode == 2
+    assert (
+        "--processes 2: a baseline takes 3 or more, because it must know how far processes lie apart" in result.stderr
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_baseline_that_is_not_there_is_told_with_what_is(command: Command, store: str) -> None:
+    result = command("baseline", "check", "--device", "host", "--store", store, "--name", "summer")
+    assert result.returncode == 2
+    assert "has no baseline 'summer' of this machine" in result.stderr
+    assert "it has 'default' of it (--name)" in result.stderr
+
+
+def test_a_store_that_is_not_there_is_not_made(command: Command, tmp_path: Path) -> None:
+    result = command("baseline", "check", "--device", "host", "--store", str(tmp_path / "none.db"))
+    assert result.returncode == 2
+    assert "none.db" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--tolerance", "0"), "is not above zero"),
+        (("--tolerance", "120%"), "is not below 100%"),
+        (("--format", "xml"), "--format 'xml' is none of table, json, junit"),
+        (("--output", "/nowhere/check.xml"), "make the folder first"),
+        (("--require-gpu",), "leave one of the two out"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_before_anything_is_measured(
+    command: Command, options: tuple[str, ...], words: str, store: str
+) -> None:
+    result = command("baseline", "check", "--device", "host", "--store", store, *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert words in result.stderr
+    assert "measuring" not in result.stderr
+
+
+def test_an_interrupted_save_keeps_what_was_measured_as_runs_and_makes_no_baseline(tmp_path: Path) -> None:
+    store = str(tmp_path / "store.db")
+    command = ("baseline", "save", *QUICK, "--store", store)
+    result = interrupt_when("measuring in process 2 of 3", *command, PYXFER_HOSTRT=LINK)
+    assert result.returncode == 130
+    assert "of 3 runs are in the history, and no baseline was made" in result.stderr
+    assert "Traceback" not in result.stderr
+    with open_store(store) as opened:
+        assert opened.baselines() == []
+        assert opened.history("h2d:pinned:256KiB").groups

@@ -1,0 +1,115 @@
+"""`pyxfer export prometheus`: from a file or a store, into a file that a collector reads."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+from command_line import pyxfer, shell
+from examining.cases import copy, h200
+
+from pyxfer.baselines.store import open_store
+from pyxfer.model import Fact, Run
+
+pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
+
+
+def mine(index: int = 0, uuid: str = "GPU-1", gbps: float = 55.0) -> Run:
+    """A run of a GPU of this host."""
+    device = msgspec.structs.replace(h200().device, index=index, uuid=Fact(uuid))
+    return h200(device=device, environment={"host": platform.node()}, measurements=(copy("h2d", gbps),))
+
+
+def other() -> Run:
+    """One of another host."""
+    return h200(environment={"host": "another-host"})
+
+
+def stored(tmp_path: Path, *runs: Run) -> str:
+    path = str(tmp_path / "store.db")
+    with open_store(path) as store:
+        for run in runs:
+            store.add_run(run)
+    return path
+
+
+def test_a_file_is_written_for_all_to_read_whatever_the_umask(tmp_path: Path) -> None:
+    mine().save(tmp_path / "run.json")
+    out = tmp_path / "pyxfer.prom"
+    result = shell(f"umask 077; pyxfer export prometheus {tmp_path}/run.json -o {out}")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    assert stat.S_IMODE(out.stat().st_mode) == 0o644
+    assert "pyxfer_copy_bandwidth_bytes_per_second{" in out.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["pyxfer.prom", "run.json"]
+
+
+def test_without_a_file_it_goes_to_standard_output(tmp_path: Path) -> None:
+    mine().save(tmp_path / "run.json")
+    assert "# TYPE pyxfer_build_info gauge" in pyxfer("export", "prometheus", str(tmp_path / "run.json")).stdout
+
+
+def test_a_name_that_the_collector_does_not_read_is_told(tmp_path: Path) -> None:
+    mine().save(tmp_path / "run.json")
+    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"), "-o", str(tmp_path / "pyxfer.txt"))
+    assert result.returncode == 0
+    assert "node_exporter collects files that end in .prom" in result.stderr
+
+
+def test_the_newest_run_of_each_gpu_of_this_host_is_exported(tmp_path: Path) -> None:
+    store = stored(tmp_path, mine(gbps=50.0), mine(1, "GPU-2", 51.0), mine(gbps=52.0), other())
+    text = pyxfer("export", "prometheus", "--store", store).stdout
+    rates = [line.rsplit(" ")[-1] for line in text.splitlines() if line.startswith("pyxfer_copy_bandwidth")]
+    assert sorted(map(float, rates)) == [51e9, 52e9]
+
+
+def test_one_gpu_can_be_chosen_by_index_or_uuid(tmp_path: Path) -> None:
+    store = stored(tmp_path, mine(), mine(1, "GPU-2"))
+    for name in ("1", "GPU-2"):
+        text = pyxfer("export", "prometheus", "--store", store, "--device", name).stdout
+        assert 'uuid="GPU-2"' in text
+        assert 'uuid="GPU-1"' not in text
+
+
+@pytest.mark.parametrize("name", ["2", "GPU-", "''", "nonsense"])
+def test_a_gpu_that_is_none_or_several_is_refused_with_those_there_are(name: str, tmp_path: Path) -> None:
+    store = stored(tmp_path, mine(), mine(1, "GPU-2"))
+    result = pyxfer("export", "prometheus", "--store", store, "--device", name)
+    assert result.returncode == 2
+    assert "0 GPU-1; 1 GPU-2" in result.stderr
+
+
+def test_a_store_without_a_run_of_this_host_says_what_makes_one(tmp_path: Path) -> None:
+    result = pyxfer("export", "prometheus", "--store", stored(tmp_path, other()))
+    assert result.returncode == 2
+    assert "pyxfer baseline save" in result.stderr
+
+
+def test_a_store_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
+    result = pyxfer("export", "prometheus", "--store", str(tmp_path / "none.db"), "-o", str(tmp_path / "x.prom"))
+    assert result.returncode == 2
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_run_over_host_memory_is_no_link_and_is_refused(tmp_path: Path) -> None:
+    msgspec.structs.replace(mine(), runtime="host").save(tmp_path / "run.json")
+    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"))
+    assert result.returncode == 2
+    assert "host memory" in result.stderr
+
+
+def test_a_file_and_a_store_exclude_each_other(tmp_path: Path) -> None:
+    mine().save(tmp_path / "run.json")
+    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
+    assert result.returncode == 2
+
+
+def test_a_file_that_stays_as_it_was_where_nothing_can_be_written(tmp_path: Path) -> None:
+    out = tmp_path / "pyxfer.prom"
+    out.write_text("old\n")
+    result = pyxfer("export", "prometheus", str(tmp_path / "missing.json"), "-o", str(out))
+    assert result.returncode == 2
+    assert out.read_text() == "old\n"

@@ -1,0 +1,33 @@
+"""The guide's tests on a real link."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from pyxfer import xfer_documents
+
+pytestmark = pytest.mark.gpu
+
+EXAMPLE = Path(__file__).parents[2] / "bench" / "pytest_example.py"
+INSTALLED = any(each.value == "pyxfer.pytest_plugin" for each in entry_points(group="pytest11"))
+
+
+def test_the_guides_tests_have_figures_of_the_link(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("torch")
+    pytester.makepyfile(test_it=EXAMPLE.read_text())
+    load = () if INSTALLED else ("-p", "pyxfer.pytest_plugin")
+    result = pytester.runpytest_subprocess(*load, "--xfer-json=out.json", "--xfer-budget=1s", timeout=100)
+    result.assert_outcomes(passed=8)
+    result.stdout.re_match_lines([r"pyxfer: .*GPU 0.*", r"-+ pyxfer: .*GPU 0.* -+"])
+    session = xfer_documents.load(pytester.path / "out.json")
+    found = {test.test.partition("::")[2]: test for test in session.tests}
+    assert session.places[0].runtime == "cuda"
+    kept, pageable, nothing = (found[f"test_{name}[64MiB]"] for name in ("kept_pinned", "to", "already_there"))
+    assert 0.85 < (kept.measurement.of_ceiling or 0) < 1.05
+    assert kept.judged.word == "fine"
+    assert (pageable.measurement.of_ceiling or 1) < (kept.measurement.of_ceiling or 0)
+    assert nothing.measurement.gbps is None
+    assert "above the link's peak" in (nothing.measurement.rate.reason or "")

@@ -1,0 +1,38 @@
+"""The command without a process of its own: for what its streams and signals have no part in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pyxfer.cli.failures import as_exit_codes
+from pyxfer.cli.main import app
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it ended, as `subprocess` would say it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Command:
+    """`command("compare", ...)`."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *arguments: str) -> Ended:
+        """Run it and take what it has written."""
+        self._capture.readouterr()
+        code: object = 0
+        try:
+            with as_exit_codes():
+                app(list(arguments), prog_name="pyxfer")
+        except SystemExit as end:
+            code = end.code
+        written = self._capture.readouterr()
+        return Ended(code if isinstance(code, int) else 0, written.out, written.err)

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+TRIES = 4
+
+
+def test_a_copy_has_its_bandwidth_and_its_share_of_the_ceiling(suite: Any, link: Any) -> None:
+    suite.write("""
+        def test_copy(xfer, copying):
+            with copying(1 << 20) as copy:
+                xfer(copy, nbytes=1 << 20)
+            found = xfer.result
+            assert found.gbps == found.measurement.gbps and found.reason is None
+            assert found.share.value == found.of_ceiling and found.summary.median_s == found.elapsed_s
+    """)
+    for _ in range(TRIES):
+        suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
+        found = suite.only()
+        gbps, ceiling = found.measurement.gbps, found.ceiling.value.gbps
+        if (
+            1.2 < gbps < 2.0
+            and 1.5 < ceiling < 2.02
+            and found.measurement.of_ceiling == pytest.approx(gbps / ceiling, 0.3)
+        ):
+            return
+    pytest.fail(f"{gbps} and {ceiling} GB/s over a link of 2 GB/s, {found.measurement.of_ceiling} of the ceiling")
+
+
+def test_what_the_function_returns_is_returned(suite: Any, link: Any) -> None:
+    suite.write("""
+        def test_copy(xfer, copying):
+            with copying(1 << 20) as copy:
+                assert xfer(copy, nbytes=1 << 20) == "copied"
+    """)
+    suite.run().assert_outcomes(passed=1)
+
+
+def test_no_two_values_are_kept_at_a_time(suite: Any, link: Any) -> None:
+    suite.write("""
+        import weakref
+
+        class Value:
+            alive = weakref.WeakSet()
+            def __init__(self):
+                assert len(Value.alive) == 0
+                Value.alive.add(self)
+
+        def test_copy(xfer):
+            assert xfer(Value, nbytes=4096) in Value.alive
+    """)
+    suite.run().assert_outcomes(passed=1)
+
+
+def test_more_bandwidth_than_can_be_is_no_result(suite: Any, link: Any) -> None:
+    suite.write("""
+        def test_nothing(xfer):
+            xfer(lambda: None, nbytes=1 << 24)
+            assert xfer.result.gbps is None and xfer.result.of_ceiling is None
+            assert "did not all move" in xfer.result.reason
+    """)
+    result = suite.run("--xfer-json=out.json")
+    result.assert_outcomes(passed=1)
+    assert "times what raw copies of this size reached" in suite.only().measurement.rate.reason
+    result.stdout.re_match_lines([r"test_nothing +h2d +16 MiB +- +- +- +no result", r"test_nothing: no bandwidth: .*"])
+
+
+def test_a_value_of_another_size_is_told(suite: Any, link: Any) -> None:
+    suite.write("""
+        import numpy as np
+
+        def test_other(xfer):
+            source = np.ones(4096, np.uint8)
+            xfer(lambda: source, nbytes=8192)
+            assert any("returns has 4096 bytes, and nbytes is 8192" in text for text in xfer.result.remarks)
+    """)
+    suite.run().assert_outcomes(passed=1)
+
+
+def test_a_second_use_is_refused(suite: Any, link: Any) -> None:
+    suite.write("""
+        import pytest
+
+        @pytest.mark.parametrize("again", ["xfer", "pedantic"])
+        def test_twice(xfer, again):
+            xfer(lambda: None, nbytes=4096)
+            use = xfer if again == "xfer" else xfer.pedantic
+            with pytest.raises(ValueError, match="used in this test already.*parametrize"):
+                use(lambda: None, nbytes=4096)
+    """)
+    suite.run().assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("xfer(None, nbytes=1)", "can be called; got NoneType"),
+        ("xfer(print, nbytes=0)", "above zero.*got 0"),
+        ("xfer(print, nbytes=True)", "above zero.*got True"),
+        ("xfer(print, nbytes=1.5)", "above zero.*got 1.5"),
+        ("xfer(print, nbytes=1, direction='up')", "Unknown direction 'up'. Known are h2d, d2h, both"),
+        ("xfer(print, nbytes=1, stream='a')", "str is no stream"),
+        ("xfer.pedantic(print, nbytes=1, rounds=0)", "rounds is a whole number from 1 on; got 0"),
+        ("xfer.pedantic(print, nbytes=1, warmup_rounds=-1)", "warmup_rounds is a whole number from 0 on"),
+        ("xfer.pedantic(print, (1,), nbytes=1, setup=lambda: ((), {}))", "give them in one of the two"),
+        ("xfer.pedantic(print, nbytes=1, setup=lambda: 5)", "returns None or .args, kwargs.; it returned int"),
+        ("xfer.result", "not used yet in this test"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(suite: Any, link: Any, call: str, said: str) -> None:
+    suite.write(f"""
+        import pytest, pyxfer
+
+        def test_wrong(xfer):
+            with pytest.raises(pyxfer.UsageError, match={said!r}):
+                {call}
+    """)
+    suite.run("-W", "ignore::UserWarning").assert_outcomes(passed=1)
+
+
+def test_numbers_of_numpy_are_bytes_too(suite: Any, link: Any) -> None:
+    suite.write("""
+        import numpy as np
+
+        def test_copy(xfer, copying):
+            with copying(4096) as copy:
+                xfer(copy, nbytes=np.int64(4096))
+            assert type(xfer.result.measurement.nbytes) is int
+    """)
+    suite.run().assert_outcomes(passed=1)
+
+
+def test_an_error_of_the_function_is_the_tests_own_and_leaves_nothing_behind(suite: Any, link: Any) -> None:
+    suite.write("""
+        import pytest
+
+        def test_raises(xfer):
+            calls = iter(range(5))
+            def fails():
+                if next(calls) == 4:
+                    raise KeyError("mine")
+            with pytest.raises(KeyError, match="mine"):
+                xfer(fails, nbytes=4096)
+
+        def test_fails(xfer):
+            def fails():
+                raise ValueError("as any other")
+            xfer(fails, nbytes=4096)
+
+        def test_skips(xfer):
+            xfer(lambda: pytest.skip("not today"), nbytes=4096)
+
+        def test_after(xfer, copying):
+            with copying(4096) as copy:
+                xfer(copy, nbytes=4096)
+            assert xfer.result.elapsed_s
+    """)
+    result = suite.run("--xfer-json=out.json")
+    result.assert_outcomes(passed=2, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(["E * ValueError: as any other"])
+    result.stdout.no_fnmatch_line("*self._timing.of*")
+    assert [test.test for test in suite.session().tests] == ["test_it.py::test_after"]
+
+
+def test_pedantic_calls_as_often_as_it_is_told(suite: Any, link: Any) -> None:
+    suite.write("""
+        import pytest
+
+        @pytest.mark.parametrize(("rounds", "warmup"), [(1, 0), (7, 2)])
+        def test_counted(xfer, rounds, warmup):
+            calls, setups = [], []
+            def setup():
+                assert len(setups) == len(calls)
+                setups.append(1)
+                return (len(setups),), {"key": "word"}
+            def fn(number, key):
+                calls.append((number, key))
+                return number
+            assert xfer.pedantic(fn, setup=setup, rounds=rounds, warmup_rounds=warmup, nbytes=4096) == rounds + warmup
+            assert calls == [(number + 1, "word") for number in range(rounds + warmup)]
+            assert len(xfer.result.measurement.trials) == rounds
+
+        def test_arguments(xfer):
+            assert xfer.pedantic(int, ("ff",), {"base": 16}, rounds=2, nbytes=4096) == 255
+    """)
+    suite.run().assert_outcomes(passed=3)
+
+
+def test_what_setup_does_is_not_timed(suite: Any, link: Any) -> None:
+    suite.write("""
+        import time
+
+        def test_setup(xfer):
+            xfer.pedantic(lambda: None, setup=lambda: time.sleep(0.02), rounds=6, nbytes=1 << 20)
+            assert xfer.result.elapsed_s < 0.01
+    """)
+    suite.run().assert_outcomes(passed=1)
+
+
+def test_a_stream_is_bracketed_by_events_on_it(suite: Any, link: Any) -> None:
+    suite.write("""
+        from contextlib import closing
+        from pyxfer.native import load
+
+        def test_stream(xfer):
+            with closing(load("host").Stream(0)) as stream:
+                xfer(lambda: None, nbytes=4096, stream=stream.handle)
+            assert xfer.result.measurement.bracket == "stream"
+
+        def test_drained(xfer):
+            xfer(lambda: None, nbytes=4096)
+            assert xfer.result.measurement.bracket == "drained"
+    """)
+    suite.run().assert_outcomes(passed=2)
+
+
+def test_the_ceiling_alone_is_no_use(suite: Any, link: Any) -> None:
+    suite.write("""
+        def test_ceiling(xfer, copying):
+            down = xfer.ceiling("d2h", nbytes=1 << 20)
+            assert (down.direction, down.memory, down.nbytes, down.verified.value) == ("d2h", "pinned", 1 << 20, True)
+            assert 0 < down.gbps < 1.02
+            with copying(4096) as copy:
+                xfer(copy, nbytes=4096)
+    """)
+    suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
+    assert suite.only().measurement.nbytes == 4096
+
+
+def test_disabled_it_calls_once_and_touches_no_device(suite: Any) -> None:
+    suite.write("""
+        import sys, pytest, pyxfer
+
+        def test_call(xfer):
+            calls = []
+            assert xfer(lambda: calls.append(1) or "value", nbytes=4096) == "value"
+            assert calls == [1] and not xfer.enabled
+            with pytest.raises(pyxfer.UsageError, match="ask xfer.enabled"):
+                xfer.result
+
+        @pytest.mark.xfer(min_of_ceiling=1.0)
+        def test_pedantic(xfer):
+            assert xfer.pedantic(lambda a: a, setup=lambda: ((5,), {}), nbytes=4096) == 5
+
+        def test_ceiling(xfer):
+            xfer.ceiling(nbytes=4096)
+            assert False, "it goes on"
+    """)
+    result = suite.bare("--xfer-disable", "-rs")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*nothing is measured: --xfer-disable"])
+    result.stdout.no_fnmatch_line("*pyxfer:*")

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyxfer.benching.judging import judged
+from pyxfer.benching.outcome import Outcome
+from pyxfer.benching.wishes import Wish, read_wish
+from pyxfer.errors import UsageError
+from pyxfer.model import Fact, Measurement, Rate, Share, Summary, unknown
+from pyxfer.model_xfer import Expected
+
+COPY = """
+    import pytest
+
+    {marks}
+    def test_copy(xfer, copying):
+        with copying(1 << 20, times={times}) as copy:
+            xfer(copy, nbytes=1 << 20)
+"""
+MS = 1e-3
+
+
+def outcome(share: Share | None, summary: Summary | None = None, *, credible: bool = True) -> Outcome:
+    none: Fact[Any] = unknown("no reason")
+    measurement = Measurement(
+        route="a.py::test",
+        direction="h2d",
+        side="h2d",
+        memory="unknown",
+        mode="callable",
+        variant="warm",
+        bracket="drained",
+        nbytes=1,
+        moved_bytes=1,
+        rate=Fact(Rate(1.0, None, None)) if credible else unknown("it is above the peak"),
+        peak_share=none,
+        ceiling_share=none if share is None else Fact(share),
+        verified=none,
+        first_s=none,
+        summary=summary,
+    )
+    return Outcome(measurement, none)
+
+
+def lasting(median_s: float, low_s: float | None, high_s: float | None) -> Summary:
+    return Summary(10, median_s, low_s, high_s, median_s, median_s, 0.0, median_s, median_s)
+
+
+@pytest.mark.parametrize(
+    ("share", "word"),
+    [
+        (Share(0.9, 0.85, 0.95), "fine"),
+        (Share(0.7, 0.6, 0.79), "too slow"),
+        (Share(0.79, 0.7, 0.85), "unsure"),
+        (Share(0.81, 0.79, 0.85), "unsure"),
+        (Share(0.9, None, None), "unsure"),
+        (Share(0.1, None, None), "unsure"),
+        (None, "unsure"),
+    ],
+)
+def test_only_a_whole_interval_below_what_is_asked_is_too_slow(share: Share | None, word: str) -> None:
+    assert judged(Expected(min_of_ceiling=0.8), outcome(share)).word == word
+
+
+@pytest.mark.parametrize(
+    ("summary", "word"),
+    [
+        (lasting(1 * MS, 0.9 * MS, 1.1 * MS), "fine"),
+        (lasting(3 * MS, 2.1 * MS, 3.1 * MS), "too slow"),
+        (lasting(2 * MS, 1.9 * MS, 2.1 * MS), "unsure"),
+        (lasting(9 * MS, None, None), "unsure"),
+        (None, "unsure"),
+    ],
+)
+def test_only_a_whole_interval_above_the_seconds_asked_is_too_slow(summary: Summary | None, word: str) -> None:
+    assert judged(Expected(max_s=2 * MS), outcome(None, summary)).word == word
+
+
+def test_what_did_not_move_its_bytes_is_too_slow() -> None:
+    found = outcome(None, lasting(MS, MS, MS), credible=False)
+    assert judged(Expected(min_of_ceiling=0.5), found).word == "too slow"
+
+
+def test_of_two_wishes_the_worse_answer_counts_with_its_reasons() -> None:
+    asked = Expected(min_of_ceiling=0.8, max_s=2 * MS)
+    found = judged(asked, outcome(Share(0.9, 0.85, 0.95), lasting(3 * MS, 2.5 * MS, 3.5 * MS)))
+    assert found.word == "too slow"
+    assert found.reasons == ("it took 3.00 ms, at least 2.50 ms; at most 2.00 ms are asked",)
+
+
+def test_nothing_asked_is_nothing_judged() -> None:
+    assert judged(Expected(), outcome(Share(0.1, 0.1, 0.1))).word == "not asked"
+
+
+def test_a_test_fails_that_is_too_slow_for_certain(suite: Any, link: Any) -> None:
+    suite.write(COPY.format(marks="@pytest.mark.xfer(min_of_ceiling=0.8)", times=3))
+    result = suite.run("--xfer-json=out.json", budget="300ms")
+    result.assert_outcomes(failed=1)
+    result.stdout.re_match_lines([r"xfer: .* % of the ceiling, at most .* %; 80.0 % are asked"])
+    result.stdout.re_match_lines([r"test_copy +h2d +1 MiB .* too slow"])
+    found = suite.only()
+    assert (found.outcome, found.judged.word, found.expected) == ("failed", "too slow", Expected(0.8, None))
+
+
+def test_a_test_passes_that_reaches_it_for_certain(suite: Any, link: Any) -> None:
+    suite.write(COPY.format(marks="@pytest.mark.xfer(min_of_ceiling='10%', max_s='1s')", times=1))
+    result = suite.run("--xfer-json=out.json", "-W", "error", budget="300ms")
+    result.assert_outcomes(passed=1)
+    assert suite.only().judged.word == "fine"
+
+
+def test_a_test_that_may_reach_it_passes_with_a_warning(suite: Any, link: Any) -> None:
+    suite.write("""
+        import pytest
+
+        @pytest.mark.xfer(min_of_ceiling=0.8)
+        def test_few(xfer, copying):
+            with copying(1 << 20) as copy:
+                xfer.pedantic(copy, rounds=3, nbytes=1 << 20)
+    """)
+    result = suite.run()
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        ["*test_it.py:[0-9]: XferWarning: * of the ceiling, by too few rounds *; 80.0 % are asked"]
+    )
+    result.stdout.re_match_lines([r"test_few +h2d .* unsure"])
+
+
+def test_a_test_that_fails_for_a_reason_of_its_own_keeps_it(suite: Any, link: Any) -> None:
+    suite.write("""
+        import pytest
+
+        @pytest.mark.xfer(max_s="1us")
+        def test_own(xfer):
+            xfer(lambda: sum(range(10000)), nbytes=4096)
+            assert "mine" == "yours"
+    """)
+    result = suite.run("--xfer-json=out.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("xfer:*")
+    assert suite.only().outcome == "failed"
+
+
+def test_a_fixture_that_measures_nothing_is_told(suite: Any, link: Any) -> None:
+    suite.write("""
+        def test_forgotten(xfer):
+            pass
+    """)
+    result = suite.run()
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*test_it.py:[0-9]: XferWarning: the test has the fixture xfer, and has *"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("at_least=0.8", "has no argument 'at_least'; known are min_of_ceiling, max_s, budget, precision, device"),
+        ("0.8", "takes its arguments by name, such as min_of_ceiling=0.8; got (0.8,)"),
+        ("min_of_ceiling=1.5", "has min_of_ceiling=1.5, which is not above zero and at most 1; write 0.8 or '80%'"),
+        ("min_of_ceiling='lots'", "has min_of_ceiling='lots': 'lots' is not a share; *"),
+        ("min_of_ceiling=float('nan')", "has min_of_ceiling=nan, which is not above zero*"),
+        ("min_of_ceiling=True", "has min_of_ceiling=True, which is not above zero*"),
+        ("max_s=0", "has max_s=0, which is not above zero*write 0.002 (seconds) or '2ms'"),
+        ("budget=None", "has budget=None, which is not above zero*"),
+        ("device=-1", "has device=-1, which is no index, UUID or PCI address of a GPU, nor 'host'"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_the_collection(suite: Any, arguments: str, said: str) -> None:
+    suite.write(f"""
+        import pytest
+
+        @pytest.mark.xfer({arguments})
+        @pytest.mark.parametrize("a", [1, 2])
+        def test_wrong(xfer, a):
+            pass
+    """)
+    result = suite.run()
+    result.assert_outcomes(errors=1)
+    pattern = said.replace("[", "[[]")
+    result.stdout.fnmatch_lines([f"test_it.py::test_wrong[[]1]: the marker xfer {pattern}"])
+
+
+def test_the_closest_marker_goes_before_those_around_it() -> None:
+    marks = [pytest.mark.xfer(max_s=1.0).mark, pytest.mark.xfer(max_s=2.0, budget="300ms").mark]
+    assert read_wish(marks) == Wish(max_s=1.0, budget=0.3)
+
+
+def test_a_wrong_argument_around_a_test_is_found_too() -> None:
+    with pytest.raises(UsageError, match="has no argument 'maximum'"):
+        read_wish([pytest.mark.xfer(max_s=1.0).mark, pytest.mark.xfer(maximum=1).mark])
+
+
+def test_the_marker_says_how_and_the_command_line_goes_before_it(suite: Any, link: Any) -> None:
+    suite.write("""
+        import pytest
+        pytestmark = pytest.mark.xfer(budget="50ms", precision="20%", device="host")
+
+        class TestAll:
+            @pytest.mark.xfer(precision="30%")
+            def test_copy(self, xfer):
+                xfer(lambda: None, nbytes=4096)
+    """)
+    suite.bare("--xfer-json=out.json").assert_outcomes(passed=1)
+    found = suite.only()
+    assert (found.budget_s, found.precision, found.measurement.route) == (0.05, 0.3, "test_it.py::TestAll::test_copy")
+    suite.bare("--xfer-json=out.json", "--xfer-budget=70ms").assert_outcomes(passed=1)
+    assert suite.only().budget_s == 0.07

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyxfer import xfer_documents
+from pyxfer.benching.settings import Limit, parse_limit
+from pyxfer.errors import UsageError
+
+TRIES = 4
+USAGE, FAILED = 4, 1
+COPY = """
+    def test_copy(xfer, copying):
+        with copying(1 << 20) as copy:
+            xfer(copy, nbytes=1 << 20)
+"""
+NOTHING = "def test_nothing(xfer): xfer(lambda: None, nbytes=4096)"
+
+
+def unfolded(result: pytest.RunResult) -> str:
+    """All that was printed as one line."""
+    return " ".join(result.stdout.str().split())
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("median:5%", Limit("median:5%", "median", share=0.05)),
+        (" median : 2ms ", Limit(" median : 2ms ", "median", seconds=0.002)),
+        ("of_ceiling:0.5%", Limit("of_ceiling:0.5%", "of_ceiling", share=0.005)),
+    ],
+)
+def test_a_limit_is_a_share_or_a_time(text: str, limit: Limit) -> None:
+    assert parse_limit(text) == limit
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5%", "mean:5%", "median", "median:", "median:0.05", "of_ceiling:2ms", "median:0%"]
+)
+def test_what_is_no_limit_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"write |for example"):
+        parse_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail needs --xfer-compare, which*"),
+        (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: nothing is saved in *"),
+        (
+            ["--xfer-compare=main"],
+            "--xfer-compare: there is no file '*.pyxfer/main.json': save one with --xfer-save=main*",
+        ),
+        (["--xfer-compare", "test_it.py"], "*'test_it.py' was taken for a name, so write --xfer-compare= before it"),
+        (["--xfer-save=a b"], "--xfer-save: 'a b' is no name of letters*"),
+        (["--xfer-save=no/such"], "--xfer-save: *cannot be written*"),
+        (["--xfer-json=no/such/out.json"], "--xfer-json: *cannot be written (No such file*make the folder first*"),
+        (["--xfer-json="], "--xfer-json: no file is named*"),
+        (["--xfer-budget=soon"], "--xfer-budget: 'soon' is not a duration*"),
+        (["--xfer-budget=2day"], "--xfer-budget: *"),
+        (["--xfer-device="], "--xfer-device: no device is named*"),
+        (["--xfer-require-gpu", "--xfer-device=host"], "--xfer-require-gpu and --xfer-device=host exclude each other*"),
+        (["--xfer-disable", "--xfer-json=a.json"], "with --xfer-disable nothing is measured*"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_before_anything_runs(suite: Any, arguments: list[str], said: str) -> None:
+    suite.write("def test_never(): assert False")
+    result = suite.bare(*arguments)
+    assert result.ret == USAGE
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_no_gpu_skips_with_the_reason_of_cuda(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    suite.write(NOTHING)
+    result = suite.apart("-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["pyxfer: no usable GPU (--xfer-device=host *): *"])
+    result.stdout.fnmatch_lines(["SKIPPED * xfer: no usable GPU: cudaError* (*). *"])
+
+
+def test_no_gpu_fails_where_one_is_required(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    suite.write(NOTHING)
+    result = suite.apart("--xfer-require-gpu")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["--xfer-require-gpu: no usable GPU: cudaError*"])
+
+
+def test_a_device_that_is_none_is_an_error_of_the_test(suite: Any, link: Any) -> None:
+    suite.write(NOTHING.replace("def", "import pytest\n@pytest.mark.xfer(device='host')\ndef"))
+    result = suite.bare("--xfer-device=host", "--xfer-budget=50ms")
+    result.assert_outcomes(passed=1)
+
+
+def test_what_is_written_can_be_read_and_holds_the_environment(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    suite.run("--xfer-json=out.json", "--xfer-save=main").stdout.fnmatch_lines(
+        ["pyxfer: written: out.json", "pyxfer: written: .pyxfer/main.json"]
+    )
+    session = suite.session()
+    assert session == suite.session(".pyxfer/main.json")
+    assert (session.ended, session.pytest) == ("complete", pytest.__version__)
+    (place,) = session.places
+    assert place.environment.host
+    assert place.runtime == "host"
+    found = suite.only()
+    assert (found.test, found.outcome, found.measurement.nbytes) == (
+        "test_it.py::test_copy",
+        "passed",
+        1 << 20,
+    )
+    assert len(found.measurement.trials) >= 6
+    (run,) = xfer_documents.runs(session)
+    assert run.measurements == (found.measurement,)
+
+
+def test_nothing_measured_is_nothing_written(suite: Any) -> None:
+    suite.write("def test_other(): pass")
+    result = suite.run("--xfer-json=out.json", "--xfer-save=main")
+    result.stdout.fnmatch_lines(["pyxfer: nothing was measured, so out.json and .pyxfer/main.json were not written"])
+    assert result.ret == 0
+    assert not (suite.path / "out.json").exists()
+
+
+def test_what_cannot_be_written_any_more_fails_and_is_said(suite: Any, link: Any) -> None:
+    suite.write("""
+        import os
+        def test_copy(xfer):
+            xfer(lambda: None, nbytes=4096)
+            os.rmdir("results")
+    """)
+    (suite.path / "results").mkdir()
+    result = suite.run("--xfer-json=results/out.json")
+    result.assert_outcomes(passed=1)
+    assert result.ret == FAILED
+    assert "results/out.json' cannot be written (No such file or directory)" in unfolded(result)
+
+
+def test_a_slower_link_is_told_and_fails_where_that_was_asked(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    suite.run("--xfer-save=main", budget="200ms")
+    link(0.5)
+    for _ in range(TRIES):
+        result = suite.run("--xfer-compare", budget="200ms")
+        assert result.ret == 0
+        result.stdout.re_match_lines([r"test_copy .* [0-9.]+ % slower", "Compared with main."])
+        limits = ("--xfer-compare-fail=median:10%", "--xfer-compare-fail=median:50us")
+        result = suite.run("--xfer-compare=main", *limits, budget="200ms")
+        if result.ret == FAILED and "median:50us: at least" in unfolded(result):
+            result.assert_outcomes(passed=1)
+            assert re.search(r"pyxfer: test_it.py::test_copy: median:10%: at least [0-9.]+ % slower", unfolded(result))
+            return
+    pytest.fail("half the speed was not found slower for certain")
+
+
+def test_the_share_of_the_ceiling_tells_a_slower_function_from_a_slower_link(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    suite.run("--xfer-save=main", budget="300ms")
+    link(0.5)
+    limit = "--xfer-compare-fail=of_ceiling:25%"
+    assert any(suite.run("--xfer-compare", limit, budget="300ms").ret == 0 for _ in range(TRIES))
+    suite.write(COPY.replace("1 << 20) as", "1 << 20, times=3) as"))
+    result = suite.run("--xfer-compare", limit, budget="300ms")
+    assert result.ret == FAILED
+    assert re.search(
+        r"test_copy: of_ceiling:25%: at least [0-9.]+ % slower by its share of the ceiling", unfolded(result)
+    )
+
+
+def test_the_same_again_does_not_fail(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    for _ in range(TRIES):
+        suite.run("--xfer-save=a", budget="200ms")
+        suite.run("--xfer-save=b", budget="200ms")
+        sides = ("--xfer-compare=a", "--xfer-compare=b", "--xfer-compare-fail=median:60%")
+        result = suite.run(*sides, budget="200ms")
+        result.stdout.fnmatch_lines(["Compared with a, b."])
+        if result.ret == 0:
+            return
+    pytest.fail("the same link was slower by 60 % for certain, four times")
+
+
+def test_tests_that_came_and_went_are_told_and_fail_nothing(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    suite.run("--xfer-save=main")
+    suite.write(COPY + COPY.replace("test_copy", "test_more") + COPY.replace("test_copy", "test_gone"))
+    result = suite.run("--xfer-compare", "--xfer-compare-fail=median:80%", "-k", "not gone")
+    assert result.ret == 0
+    result.stdout.re_match_lines([r"test_more .* new"])
+    result = suite.run("--xfer-compare", "--xfer-compare-fail=median:80%", "-k", "more")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["There is none of the tests of this session in main*"])
+    suite.write(COPY.replace("1 << 20", "1 << 19"))
+    suite.run("--xfer-compare").stdout.re_match_lines(
+        [r"test_copy .* other bytes", "There is none of the tests of this session in main.*"]
+    )
+
+
+def test_host_memory_against_a_link_is_refused_and_fails_where_a_limit_was_asked(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    suite.run("--xfer-save=gpu")
+    path = suite.path / ".pyxfer" / "gpu.json"
+    document = json.loads(path.read_text())
+    document["places"][0]["runtime"] = document["places"][0]["device"]["runtime"] = "cuda"
+    document["places"][0]["device"]["name"] = "NVIDIA H200\x1b[31m"
+    path.write_text(json.dumps(document))
+    result = suite.run("--xfer-compare")
+    assert result.ret == 0
+    assert "the one says nothing of the other" in unfolded(result)
+    assert "\x1b" not in result.stdout.str()
+    assert suite.run("--xfer-compare", "--xfer-compare-fail=median:50%").ret == FAILED
+
+
+def test_figures_that_somebody_made_up_end_nothing(suite: Any, link: Any) -> None:
+    suite.write(COPY)
+    suite.run("--xfer-save=main")
+    path = suite.path / ".pyxfer" / "main.json"
+    document = json.loads(path.read_text())
+    document["tests"][0]["measurement"]["summary"]["median_s"] = 5e-324
+    path.write_text(json.dumps(document))
+    result = suite.run("--xfer-compare")
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("{", "is cut short"),
+        ("[]", "is JSON, but not a pyxfer pytest session"),
+        ('{"schema_version": 99}', "has schema_version 99, *upgrade pyxfer"),
+        ('{"schema_version": 1, "kind": "ceiling"}', "is not what pytest --xfer-save or --xfer-json has written"),
+        ('{"schema_version": 1, "kind": "pytest"}', "is not a pyxfer pytest session: Object missing required field"),
+    ],
+)
+def test_a_file_that_is_no_session_is_refused_before_anything_runs(suite: Any, text: str, said: str) -> None:
+    suite.write("def test_never(): assert False")
+    Path(suite.path / "saved.json").write_text(text)
+    result = suite.bare("--xfer-compare=saved.json")
+    assert result.ret == USAGE
+    result.stderr.fnmatch_lines([f"ERROR: --xfer-compare: '*saved.json' {said}*"])

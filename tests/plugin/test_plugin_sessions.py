@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import TIMEOUT_S
+
+import pyxfer
+from pyxfer.benching.heading import device_line
+
+LINK = "link=2e9:20e-6:1e9:20e-6"
+MEASURED = """
+    import pytest
+
+    @pytest.mark.parametrize("number", range(2))
+    def test_copy(xfer, copying, number):
+        with copying(1 << 20) as copy:
+            xfer(copy, nbytes=1 << 20)
+"""
+HERE = ("--xfer-device=host", "--xfer-budget=50ms", "--xfer-json=out.json")
+NO_XDIST, NO_BENCHMARK = ("-p", "no:xdist"), ("-p", "no:benchmark")
+SOURCES = Path(pyxfer.__file__).parents[1]
+HEAVY = {"numpy", "msgspec", "sqlalchemy", "rich", "typer", "pynvml", "torch", "pyxfer.native._cuda", "pyxfer.model"}
+
+
+@pytest.fixture(autouse=True)
+def modelled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For processes of their own."""
+    monkeypatch.setenv("PYXFER_HOSTRT", LINK)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+
+def test_workers_of_xdist_measure_one_at_a_time_and_one_table_is_made(suite: Any) -> None:
+    suite.write(MEASURED)
+    result = suite.apart("-n", "2", "--dist", "load", *HERE, "--xfer-save=main")
+    result.assert_outcomes(passed=2)
+    result.stdout.re_match_lines([r"test_copy.1. +h2d +1 MiB"])
+    assert result.stdout.str().count("of ceiling") == 1
+    session = suite.session()
+    assert {test.test for test in session.tests} == {f"test_it.py::test_copy[{number}]" for number in range(2)}
+    assert len(session.places) == 1
+    assert not any(remark.code == "contended" for test in session.tests for remark in test.measurement.remarks)
+
+
+def test_a_wrong_marker_ends_workers_of_xdist_as_it_ends_pytest(suite: Any) -> None:
+    suite.write("import pytest\n@pytest.mark.xfer(least=1)\ndef test_wrong(xfer): pass")
+    result = suite.apart("-n", "2", *HERE)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*test_it.py::test_wrong: the marker xfer has no argument 'least'*"])
+
+
+@pytest.mark.parametrize("without", [(), (*NO_XDIST, *NO_BENCHMARK)])
+def test_it_works_beside_other_plugins_and_without_them(suite: Any, without: tuple[str, ...]) -> None:
+    pytest.importorskip("pytest_benchmark")
+    suite.write(
+        MEASURED
+        + ("" if "no:benchmark" in without else "\n    def test_bench(benchmark): assert benchmark(lambda: 5) == 5\n")
+    )
+    result = suite.apart(*without, *HERE, "--strict-markers")
+    result.assert_outcomes(passed=2 if "no:benchmark" in without else 3)
+    result.stdout.re_match_lines([r"-+ pyxfer: host memory, not a PCIe link -+", r"test_copy.1. +h2d +1 MiB"])
+
+
+def test_without_a_terminal_it_is_written_all_the_same(suite: Any) -> None:
+    suite.write(MEASURED)
+    assert suite.apart("-p", "no:terminal", *HERE).ret == 0
+    assert len(suite.session().tests) == 2
+
+
+def test_collecting_alone_measures_nothing(suite: Any) -> None:
+    suite.write(MEASURED)
+    result = suite.apart("--collect-only", "--xfer-device=host")
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("pyxfer:*")
+
+
+def test_a_session_that_ends_at_its_first_failure_keeps_what_it_had(suite: Any) -> None:
+    suite.write(MEASURED + "        assert number < 1\n")
+    result = suite.apart("-x", *HERE)
+    result.assert_outcomes(passed=1, failed=1)
+    session = suite.session()
+    assert [test.outcome for test in session.tests] == ["passed", "failed"]
+    assert session.ended == "interrupted"
+
+
+def test_ctrl_c_keeps_what_was_measured(suite: Any) -> None:
+    suite.write("""
+        def test_first(xfer, copying):
+            with copying(1 << 20) as copy:
+                xfer.pedantic(copy, nbytes=1 << 20)
+
+        def test_second(xfer):
+            calls = []
+            def call():
+                calls.append(1)
+                if len(calls) == 10:
+                    print("MEASURING", flush=True)
+            xfer(call, nbytes=1 << 20)
+    """)
+    process = suite.start("-s", *HERE, "--xfer-budget=50s")
+    assert process.stdout is not None
+    seen = ""
+    while "MEASURING" not in seen:
+        line = process.stdout.readline()
+        assert line, f"it ended before: {seen}"
+        seen += line
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 2, seen + rest
+    session = suite.session()
+    assert [test.test for test in session.tests] == ["test_it.py::test_first"]
+    assert session.ended == "interrupted"
+    assert "test_first  h2d  1 MiB" in rest
+    assert "KeyboardInterrupt" in rest
+
+
+def test_other_kinds_of_tests_are_left_alone(suite: Any) -> None:
+    suite.write('''
+        import unittest
+
+        class TestCase(unittest.TestCase):
+            def test_it(self):
+                """A test.
+
+                >>> 1 + 1
+                2
+                """
+    ''')
+    result = suite.apart("--doctest-modules", *HERE)
+    result.assert_outcomes(passed=2)
+
+
+def test_a_run_without_the_fixture_imports_nothing_heavy(suite: Any) -> None:
+    suite.write(f"""
+        import sys
+        def test_light():
+            assert not set(sys.modules) & {HEAVY!r}
+    """)
+    suite.pytester.makeconftest("")
+    result = suite.apart("-p", "no:hypothesispytest", "-p", "no:benchmark", "-p", "no:xdist")
+    result.assert_outcomes(passed=1)
+
+
+def test_the_heading_is_found_by_a_process_of_its_own() -> None:
+    assert device_line("host") == "host memory, not a PCIe link"
+    assert "is none of the devices" in device_line("no-such") or "no usable GPU" in device_line("no-such")
+
+
+def test_pytest_finds_it_by_its_entry_point(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = suite.path / "site" / "pyxfer_beside-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pyxfer-beside\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[pytest11]\npyxfer = pyxfer.pytest_plugin\n")
+    (metadata / "RECORD").write_text("")
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(SOURCES), str(metadata.parent))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    suite.write("def test_it(xfer): assert xfer(lambda: 5, nbytes=1) == 5")
+    result = suite.pytester.runpytest_subprocess("--xfer-disable", "-W", "error", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)

@@ -1,0 +1,100 @@
+"""The comparison as JUnit XML, read by a reader that we did not write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import junitparser
+import msgspec
+import pytest
+from baseline_samples import Slower, all_slow, make_processes, make_sample, slow_pinned
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyxfer.baselines.checking import check, make_baseline
+from pyxfer.baselines.comparing import compare_samples
+from pyxfer.baselines.samples import Sample
+from pyxfer.model_baselines import Comparison
+from pyxfer.report.comparison_junit import to_junit
+
+MADE_AT = "2025-11-21T08:30:00+00:00"
+ILLEGAL = "a\x00\x1b[31m<&\"'>]]>\ud800\ufffe"
+
+
+def checked(slower: Slower) -> Comparison:
+    runs = iter(make_processes(3, 7, slower=slower))
+    return check(make_baseline("default", {}, make_processes(), MADE_AT), lambda: next(runs)).comparison
+
+
+def read(comparison: Comparison, folder: Path) -> junitparser.TestSuite:
+    path = folder / "check.xml"
+    path.write_bytes(to_junit(comparison))
+    (suite,) = junitparser.JUnitXml.fromfile(str(path))
+    return suite
+
+
+def results(suite: junitparser.TestSuite) -> dict[str, list[type]]:
+    return {case.name: [type(result) for result in case.result] for case in suite}
+
+
+def test_every_cell_is_a_test_case(tmp_path: Path) -> None:
+    suite = read(checked(all_slow(1.0)), tmp_path)
+    assert (suite.name, suite.tests, suite.failures, suite.skipped) == ("pyxfer baseline check", 12, 0, 0)
+    assert "h2d:pinned:16MiB" in results(suite)
+    assert {case.classname for case in suite} >= {"pyxfer.h2d.pinned", "pyxfer.d2h.pageable"}
+
+
+def test_a_confirmed_loss_is_a_failure_and_says_why(tmp_path: Path) -> None:
+    suite = read(checked(slow_pinned(1.3)), tmp_path)
+    assert (suite.failures, suite.skipped) == (6, 0)
+    case = next(case for case in suite if case.name == "h2d:pinned:1MiB")
+    assert case.result[0].type == "SLOW"
+    assert "slower, which is beyond 3 %" in case.result[0].message
+    assert "Nothing that was read" in case.result[0].text
+
+
+def test_what_cannot_be_told_is_skipped_and_says_why(tmp_path: Path) -> None:
+    noisy = compare_samples(make_sample("A", between=0.05), make_sample("B", seed=2, between=0.05))
+    suite = read(noisy, tmp_path)
+    assert (suite.failures, suite.skipped) == (0, 12)
+    assert all("processes lie about" in case.result[0].message for case in suite)
+
+
+def test_a_loss_that_nothing_has_confirmed_is_skipped(tmp_path: Path) -> None:
+    once = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=all_slow(1.3)))
+    suite = read(once, tmp_path)
+    assert suite.failures == 0
+    assert next(iter(suite)).result[0].message.startswith("not confirmed: at least")
+
+
+def test_a_cell_that_was_not_compared_is_skipped(tmp_path: Path) -> None:
+    fewer = Sample("now", make_processes(3, 2, memories=("pinned",)))
+    suite = read(compare_samples(make_sample("old"), fewer), tmp_path)
+    assert suite.skipped == 6
+
+
+def test_what_xml_cannot_hold_is_written_as_its_escape(tmp_path: Path) -> None:
+    hostile = msgspec.structs.replace(checked(slow_pinned(1.3)), a=ILLEGAL, b="<script>")
+    suite = read(hostile, tmp_path)
+    values = {each.name: each.value for each in suite.properties()}  # type: ignore[no-untyped-call]
+    assert values["a"] == "a\\x00\\x1b[31m<&\"'>]]>\\ud800\\ufffe"
+    assert values["b"] == "<script>"
+
+
+@settings(max_examples=40)
+@given(name=st.text(max_size=40), text=st.text(max_size=40))
+def test_any_text_at_all_leaves_it_well_formed(name: str, text: str) -> None:
+    row = msgspec.structs.replace(SAMPLE.cells[0], text=text, why=name, confirmed=True)
+    ElementTree.fromstring(to_junit(msgspec.structs.replace(SAMPLE, a=name, b=text, cells=(row,))))
+
+
+SAMPLE = checked(all_slow(1.0))
+
+
+@pytest.mark.parametrize("slower", [all_slow(1.0), slow_pinned(1.3)], ids=["same", "slow"])
+def test_the_counts_are_those_of_the_cases(slower: Slower, tmp_path: Path) -> None:
+    suite = read(checked(slower), tmp_path)
+    before = (suite.tests, suite.failures, suite.errors, suite.skipped)
+    suite.update_statistics()  # type: ignore[no-untyped-call]
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == before

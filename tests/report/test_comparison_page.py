@@ -1,0 +1,110 @@
+"""The page of a comparison: the verdict first, what differs above the cells, causes below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from baseline_samples import Slower, as_usual, make_processes, make_sample, slow_pinned
+from pages import line_with, printed
+from samples import MARKUP, make_environment, make_link, make_run
+
+from pyxfer.baselines.checking import check, make_baseline
+from pyxfer.baselines.comparing import compare_samples
+from pyxfer.baselines.samples import Sample
+from pyxfer.model import Fact, LinkState
+from pyxfer.model_baselines import Comparison
+from pyxfer.report.comparison_page import print_comparison
+from pyxfer.report.terminal import Page
+
+CONTROL = "a\x1b[31mred\nline\x00"
+
+
+def compared(slower: Slower = as_usual, names: tuple[str, str] = ("old.json", "new.json"), **run: Any) -> Comparison:
+    a, b = names
+    return compare_samples(make_sample(a), make_sample(b, seed=2, slower=slower, run=make_run(**run)))
+
+
+def page(comparison: Comparison, columns: int | None = None) -> str:
+    if columns is None:
+        return printed(lambda made: print_comparison(comparison, made))
+    return printed(lambda made: print_comparison(comparison, Page(made._stream, columns)))
+
+
+def checked(slower: Slower) -> Comparison:
+    runs = iter(make_processes(3, 7, slower=slower))
+    baseline = make_baseline("default", {}, make_processes(), "2025-11-21T08:30:00+00:00")
+    return check(baseline, lambda: next(runs)).comparison
+
+
+def test_the_verdict_stands_first() -> None:
+    assert page(compared()).startswith("SAME: 12 cells of new.json are within 3 % of old.json.\n")
+
+
+def test_a_loss_is_said_in_bandwidth_with_the_worst_cell() -> None:
+    first = page(compared(slow_pinned(2.0))).splitlines()[0]
+    assert first.startswith("SLOW: 6 of 12 cells of new.json are slower than old.json by more than 3 %, most of all")
+    assert "by 50." in first or "by 49." in first
+
+
+def test_a_confirmed_loss_says_by_how_many_processes() -> None:
+    text = page(checked(slow_pinned(1.3)))
+    assert "Each of 3 processes confirms 6 of them." in text.splitlines()[0]
+    assert "SLOW, confirmed" in line_with(text, "h2d:pinned:16MiB  ")
+
+
+def test_what_cannot_be_told_is_said_with_the_reason() -> None:
+    noisy = compare_samples(make_sample("A", between=0.03), make_sample("B", seed=2, between=0.03))
+    text = page(noisy)
+    assert text.startswith("AMBIGUOUS: whether 12 of 12 cells have lost 3 % cannot be told.")
+    assert "processes lie about" in text
+    assert "and 8 more in the same way" in text
+
+
+def test_what_differs_stands_above_the_cells() -> None:
+    text = page(compared(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(5, 8)))))
+    assert text.index("PCIe 5.0 x16 -> PCIe 5.0 x8") < text.index("h2d:pinned:16MiB  ")
+
+
+def test_causes_stand_below_with_what_was_seen_and_what_to_do() -> None:
+    text = page(compared(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(5, 8)))))
+    cause = text.index("The link is trained at PCIe 5.0 x8, and it was PCIe 5.0 x16")
+    assert text.index("h2d:pinned:16MiB  ") < cause < text.index("Seen: the state of the link, read under load.")
+    assert "To do: reseat the card" in text
+
+
+def test_a_cell_is_one_line_with_both_rates_the_change_and_its_interval() -> None:
+    line = line_with(page(compared(slow_pinned(2.0))), "d2h:pinned:1MiB ")
+    assert line.split()[0] == "d2h:pinned:1MiB"
+    assert line.split()[3].startswith(("-50.", "-49."))
+    assert line.endswith("SLOW")
+
+
+def test_cells_of_a_direction_and_memory_stand_together() -> None:
+    text = page(compared())
+    cells = [line.split()[0] for line in text.splitlines() if line.startswith(("h2d:", "d2h:"))]
+    groups = [cell.rpartition(":")[0] for cell in cells]
+    assert groups == sorted(groups)
+    assert [cell.rpartition(":")[2] for cell in cells[:3]] == ["1MiB", "16MiB", "256MiB"]
+
+
+def test_cells_that_were_not_compared_are_named_with_the_reason() -> None:
+    fewer = Sample("new", make_processes(3, 2, memories=("pinned",)))
+    text = page(compare_samples(make_sample("old"), fewer))
+    assert "Not compared" in text
+    assert "and 2 more: new has not measured it" in text
+
+
+def test_a_page_fits_eighty_columns() -> None:
+    text = page(compared(slow_pinned(2.0), names=("x" * 60 + ".json", "y" * 60 + ".json")), columns=80)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_names_can_neither_colour_nor_hide_anything() -> None:
+    a, b = make_sample(CONTROL), make_sample(MARKUP, seed=2)
+    hostile = make_environment(host=CONTROL, kernel=MARKUP)
+    b = Sample(b.name, tuple(msgspec.structs.replace(run, environment=hostile) for run in b.runs))
+    text = page(compare_samples(a, b))
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    assert MARKUP in text

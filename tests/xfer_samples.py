@@ -1,0 +1,60 @@
+"""Sessions of pytest made up for tests of what is done with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyxfer.machine.devices import find_device
+from pyxfer.machine.environment import read_environment
+from pyxfer.machine.link import read_link
+from pyxfer.model import Fact, Measurement, Rate, Remark, Share, Summary, Trial, unknown
+from pyxfer.model_xfer import Expected, Judged, Place, Tested, XferSession
+from pyxfer.native import load
+
+MIB = 1 << 20
+
+
+def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, **changes: Any) -> Tested:
+    """One test that copied a MiB."""
+    elapsed = MIB / (gbps or 1.0) / 1e9
+    summary = Summary(10, elapsed, elapsed * 0.99, elapsed * 1.01, elapsed, elapsed, 0.0, elapsed, elapsed)
+    none = "the bandwidth cannot be"
+    measurement = Measurement(
+        route=test,
+        direction="h2d",
+        side="h2d",
+        memory="unknown",
+        mode="callable",
+        variant="warm",
+        bracket="drained",
+        nbytes=changes.pop("nbytes", MIB),
+        moved_bytes=MIB,
+        rate=unknown(none) if gbps is None else Fact(Rate(gbps, gbps * 0.99, gbps * 1.01)),
+        peak_share=unknown("host memory"),
+        ceiling_share=unknown(none) if gbps is None else Fact(Share(gbps / 2, gbps / 2.1, gbps / 1.9)),
+        verified=unknown("pyxfer does not know what the callable moves"),
+        first_s=Fact(elapsed),
+        summary=summary,
+        trials=(Trial(0, elapsed, elapsed, elapsed),),
+        remarks=changes.pop("remarks", (Remark("drift", "the time drifted"),)),
+    )
+    given: dict[str, Any] = {
+        "test": test,
+        "outcome": "passed",
+        "place": 0,
+        "measurement": measurement,
+        "ceiling": Fact(Rate(2.0, None, None)),
+        "expected": Expected(0.8, None),
+        "judged": Judged("fine"),
+        "precision": 0.005,
+        "budget_s": 2.0,
+    }
+    return Tested(**{**given, **changes})
+
+
+def session(*tests: Tested) -> XferSession:
+    """A session on this machine's host memory."""
+    engine = load("host")
+    device = find_device(engine, 0)
+    place = Place("host", "", device, read_link(engine, device), read_environment(engine, device))
+    return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests or (row_of(),))
