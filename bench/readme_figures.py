@@ -76,7 +76,7 @@ def figures(results: Path) -> Figures:
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
         "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json")),
         "staged-table": lambda: uploads.staged_table(documents.load(results / "staged.json")),
-        "uploads-table": lambda: uploads.uploads_table(documents.load(results / "uploads.json")),
+        "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json"))),
         "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json")),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json")),
@@ -84,6 +84,14 @@ def figures(results: Path) -> Figures:
         "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json", verdicts.Verdicts, "verdicts.py")),
         "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
     }
+
+
+def runs_of(results: Path, pattern: str) -> list[Run]:
+    """The runs that have such names; one at least."""
+    paths = sorted(results.glob(pattern))
+    if not paths:
+        raise UsageError(f"{results} has no {pattern}.")
+    return [documents.load(path) for path in paths]
 
 
 def print_doctor(run: Run, page: Page) -> None:

@@ -211,6 +211,17 @@ def test_a_missing_document_is_named(tree: Path) -> None:
         readme_figures.main([], tree)
 
 
+def test_every_run_of_uploads_has_its_table(tree: Path) -> None:
+    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json")
+    (tree / "README.md").write_text("<!-- figures:uploads-table -->\n<!-- /figures -->\n")
+    assert readme_figures.main([], tree) == 0
+    assert (tree / "README.md").read_text().count("| framework |") == 2
+    for path in (tree / "bench" / "results").glob("uploads*.json"):
+        path.unlink()
+    with pytest.raises(UsageError, match=r"has no uploads\*\.json"):
+        readme_figures.main([], tree)
+
+
 def test_a_document_that_no_page_refers_to_is_not_needed(tree: Path) -> None:
     (tree / "README.md").write_text("<!-- figures:peers-table -->\n<!-- /figures -->\n")
     (tree / "bench" / "results" / "frameworks.json").unlink()
