@@ -33,10 +33,10 @@ from pyxfer.model_baselines import Baseline
 from pyxfer.table import Cell, to_markdown
 from pyxfer.units import format_percent, format_size
 
-GBPS = 0.35
+GBPS = 0.25
 LATENCY_S = 2e-6
-NBYTES = 3 << 19
-BUDGET_S = 0.38
+NBYTES = 1 << 19
+BUDGET_S = 0.36
 PRECISION = 0.002
 RETRIES = 2
 MOST_TRIES = 4

@@ -119,7 +119,7 @@ def cause_text(cause: Cause) -> str:
 
 def remark_text(remark: Remark) -> str:
     """What a remark says, and what would change it."""
-    return f"{remark.text} ({remark.fix})" if remark.fix else remark.text
+    return f"{remark.text.rstrip('.')}. To do: {remark.fix}." if remark.fix else remark.text
 
 
 def _cells(rows: Sequence[CellComparison]) -> str:

@@ -86,7 +86,7 @@ TEST_F(ring_conveyor, downloads_what_it_claims) {
 
 TEST_F(ring_conveyor, empties_what_threads_leave_that_do_not_wake_in_time) {
   constexpr ring_settings many{8, 4096, 16, fill_kind::streaming, 0};
-  host_buffer slots{many.pinned_bytes(), memory_kind::pinned, 0};
+  host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
   conveyor alone{0, slots.address(), many};
   auto const contents = random_bytes(size, 6);
   put_on_device(contents);

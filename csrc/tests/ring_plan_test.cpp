@@ -6,6 +6,7 @@ namespace pyxfer::tests {
 namespace {
 
 constexpr std::size_t kib = 1024;
+constexpr std::size_t slot = 64 * kib;
 
 ring_settings with(int threads, std::size_t chunk_bytes) {
   return {threads, chunk_bytes, 2, fill_kind::plain, 0};
@@ -45,24 +46,24 @@ TEST(ring_plan, is_for_as_many_threads_as_have_a_chunk_but_one_at_least) {
   EXPECT_EQ((chunk_plan{0, with(4, 64 * kib)}.threads()), 1);
   EXPECT_EQ((chunk_plan{64 * kib, with(4, 64 * kib)}.threads()), 1);
   EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib)}.threads()), 4);
-  EXPECT_EQ((chunk_plan{6 * 64 * kib, with(8, 64 * kib)}.threads()), 6);
+  EXPECT_EQ((chunk_plan{6 * slot, with(8, 64 * kib)}.threads()), 6);
 }
 
 TEST(ring_plan, of_a_few_chunks_is_for_the_caller_alone) {
-  EXPECT_EQ((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.threads()), 1);
-  EXPECT_EQ((chunk_plan{4 * 64 * kib + 1, with(8, 64 * kib)}.threads()), 5);
+  EXPECT_EQ((chunk_plan{4 * slot, with(8, 64 * kib)}.threads()), 1);
+  EXPECT_EQ((chunk_plan{4 * slot + 1, with(8, 64 * kib)}.threads()), 5);
 }
 
 TEST(ring_plan, of_a_few_chunks_but_not_of_one_is_soon_done) {
   EXPECT_FALSE((chunk_plan{64 * kib, with(8, 64 * kib)}.is_soon_done()));
   EXPECT_TRUE((chunk_plan{64 * kib + 1, with(8, 64 * kib)}.is_soon_done()));
-  EXPECT_TRUE((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.is_soon_done()));
-  EXPECT_FALSE((chunk_plan{4 * 64 * kib + 1, with(8, 64 * kib)}.is_soon_done()));
+  EXPECT_TRUE((chunk_plan{4 * slot, with(8, 64 * kib)}.is_soon_done()));
+  EXPECT_FALSE((chunk_plan{4 * slot + 1, with(8, 64 * kib)}.is_soon_done()));
 }
 
 TEST(ring_plan, leaves_the_copies_to_the_caller_where_many_fill) {
-  EXPECT_TRUE((chunk_plan{5 * 64 * kib, with(8, 64 * kib)}.is_attended()));
-  EXPECT_FALSE((chunk_plan{4 * 64 * kib, with(8, 64 * kib)}.is_attended()));
+  EXPECT_TRUE((chunk_plan{5 * slot, with(8, 64 * kib)}.is_attended()));
+  EXPECT_FALSE((chunk_plan{4 * slot, with(8, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{1024 * kib, with(7, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{1024 * kib, with(8, 64 * kib), 4}.is_attended()));
 }

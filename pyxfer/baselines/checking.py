@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
 import msgspec
 
@@ -70,7 +71,9 @@ def check(
         comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, interrupted)
         if interrupted or len(runs) > retries or not _doubtful(comparison):
             break
-    return Checked(_confirm(comparison, before.runs, runs, interrupted), tuple(runs), interrupted)
+    found = _confirm(comparison, before.runs, runs, interrupted)
+    remarks = (*found.remarks, *_clock_remarks(baseline, runs[0]))
+    return Checked(msgspec.structs.replace(found, remarks=remarks), tuple(runs), interrupted)
 
 
 def baseline_sample(baseline: Baseline) -> Sample:
@@ -132,6 +135,24 @@ def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run],
         for row in comparison.cells
     )
     return msgspec.structs.replace(comparison, cells=cells)
+
+
+def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
+    """No verdict depends on the clock, but whoever reads of a baseline from the future should know why."""
+    try:
+        made, taken = (_moment(text) for text in (baseline.made_at, run.environment.taken_at))
+    except ValueError:
+        return []
+    if made <= taken:
+        return []
+    made_text, taken_text = baseline.made_at[:19], run.environment.taken_at[:19]
+    text = f"The baseline was made at {made_text} by its clock, and now it is {taken_text}: the clock has gone back."
+    return [Remark("clock", text, "see the host's time service, such as chronyc tracking")]
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def _each_slower(a: Series, b: Series, limit: float) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pyxfer.baselines.causes import with_causes
 from pyxfer.baselines.cells import cell_text
 from pyxfer.baselines.differences import differences
-from pyxfer.baselines.estimate import Estimate, Pair, estimate
+from pyxfer.baselines.estimate import Estimate, Pair, assumed_spread, estimate
 from pyxfer.baselines.samples import Sample, check_comparable, common, why_nothing_common
 from pyxfer.baselines.spread import Series, collect
 from pyxfer.comparison_documents import change_text
@@ -37,7 +37,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE) 
     cells = common(of_a, of_b)
     if not cells:
         raise UsageError(why_nothing_common(a, b, of_a, of_b))
-    pairs = {cell: Pair(cell.memory, of_a[cell], of_b[cell]) for cell in cells}
+    pairs = {cell: Pair(of_a[cell], of_b[cell], assumed_spread(cell.memory, cell.nbytes)) for cell in cells}
     estimates = {cell: _estimate(cell, pairs) for cell in cells}
     compared = [_row(cell, pairs[cell], found, tolerance) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
@@ -107,18 +107,17 @@ def _ratio(log: float) -> Fact[float]:
 def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str:
     limit = format_percent(tolerance)
     if verdict == "SAME":
-        return f"within {limit} either way{_source(pair, found)}"
+        return f"within {limit} either way{_source(pair)}"
     if verdict == "AMBIGUOUS":
         reach = f"anything from {change_text(found.low)} to {change_text(found.high)}"
-        return f"{reach}: processes lie about {format_percent(found.spread)} apart{_source(pair, found)}"
+        lie = "are taken to lie" if found.assumed else "lie"
+        return f"{reach}: processes {lie} about {format_percent(found.spread)} apart{_source(pair)}"
     surest = found.low if verdict == "SLOW" else found.high
-    return f"at least {change_text(surest)}, which is beyond {limit}{_source(pair, found)}"
+    return f"at least {change_text(surest)}, which is beyond {limit}{_source(pair)}"
 
 
-def _source(pair: Pair, found: Estimate) -> str:
+def _source(pair: Pair) -> str:
     """Where the spread between processes is from, if it is not of both sides."""
-    if found.assumed:
-        return " (each side is one process, so how far they lie apart is assumed)"
     if pair.a.n == 1 and pair.b.n > 1:
         return " (A is one process; the spread is B's)"
     return " (B is one process; the spread is A's)" if pair.b.n == 1 and pair.a.n > 1 else ""
@@ -173,9 +172,8 @@ def _of_the_whole(found: set[Verdict]) -> Verdict:
 def _overall(pairs: dict[Cell, Pair]) -> Estimate:
     """The geometric mean of the ratios. What a process adds to all of its cells counts once, and not once a cell."""
     a, b = (_whole([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
-    memory = "pageable" if any(pair.memory == "pageable" for pair in pairs.values()) else ""
     if a.n and b.n:
-        return estimate(Pair(memory, a, b), ())
+        return estimate(Pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
     # No process has all the cells: their ratios are all there is, each as sure as it is.
     found = [estimate(pair, ()) for pair in pairs.values()]
     mean = sum(each.log_ratio for each in found) / len(found)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
+from pyxfer.baselines.case import LOCKED
 from pyxfer.baselines.spread import Series
 from pyxfer.baselines.student import quantile
 
@@ -20,18 +21,27 @@ CONFIDENCE = 0.95
 BORROWED_DF = 2
 LEAST_SPREAD = 0.001
 """No two processes are believed to agree better than this, whatever few of them say."""
-ASSUMED_SPREAD = {"pageable": 0.03, "unknown": 0.03}
-ASSUMED_SPREAD_LOCKED = 0.005
-"""Where one process stands against one: what lay between fresh processes on an H200's host (bench/results)."""
+ASSUMED_LOCKED, ASSUMED, ASSUMED_SMALL = 0.005, 0.04, 0.1
+"""Where one process stands against one: what lay between fresh processes on H200 hosts (bench/results). Page-locked
+memory, other memory, and small copies of that, which the processors' caches and clocks decide."""
+_SMALL_BYTES = 256 * 1024
+
+
+def assumed_spread(memory: str, nbytes: int) -> float:
+    """How far processes are taken to lie apart in one cell."""
+    if memory in LOCKED:
+        return ASSUMED_LOCKED
+    return ASSUMED_SMALL if nbytes < _SMALL_BYTES else ASSUMED
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One cell that both sides have."""
+    """One cell that both sides have, or all of them together."""
 
-    memory: str
     a: Series
     b: Series
+    assumed: float
+    """How far processes are taken to lie apart, where nothing says so."""
 
     @property
     def df(self) -> int:
@@ -60,7 +70,7 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
     borrowed = _borrowed(neighbours)
     assumed = pair.df == 0 and borrowed is None
     if assumed:
-        variance, df = ASSUMED_SPREAD.get(pair.memory, ASSUMED_SPREAD_LOCKED) ** 2, math.inf
+        variance, df = pair.assumed**2, math.inf
     else:
         variance, df = _combined(pair, borrowed)
     variance = max(variance, LEAST_SPREAD**2)

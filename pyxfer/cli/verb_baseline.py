@@ -36,7 +36,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> None:
-    """What the store keeps: each name on each machine, the newest of it."""
+    """What the store keeps, a line for each name and machine."""
     from pyxfer.report.baseline_page import print_baselines
     from pyxfer.report.terminal import Page
 
@@ -53,7 +53,10 @@ def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> No
 
 @app.command()
 def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, store: Url = None) -> None:
-    """One baseline: its machine, its processes, and what each cell reached."""
+    """One baseline: its machine, its processes, its cells.
+
+    Of several hosts that have the name this one is meant; or say --host, or the id.
+    """
     from pyxfer.baselines.store.choosing import choose
     from pyxfer.report.baseline_page import print_baseline
     from pyxfer.report.terminal import Page
@@ -69,7 +72,10 @@ def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, 
 
 @app.command()
 def remove(name: Which, host: Host = None, store: Url = None) -> None:
-    """Remove a baseline, and the earlier ones of its name on that machine; their runs stay in the history."""
+    """Remove a name from a machine.
+
+    The earlier baselines of that name are removed with it. Their runs stay in the history.
+    """
     from pyxfer.baselines.store.choosing import choose, machine
 
     with _open(store) as opened:
@@ -86,7 +92,10 @@ def export(
     host: Host = None,
     store: Url = None,
 ) -> None:
-    """Write a baseline with its runs to a file, for another store or for pyxfer compare."""
+    """Write a baseline with its runs to a file.
+
+    Another store can import it, and pyxfer compare and pyxfer show read it.
+    """
     from pyxfer import baseline_documents
     from pyxfer.baselines.store.choosing import choose
     from pyxfer.files import check_writable
@@ -108,7 +117,10 @@ def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
     store: Url = None,
 ) -> None:
-    """Take a baseline from a file into the store; one that is there already is not taken twice."""
+    """Take a baseline from a file into the store.
+
+    One that is there already is not taken twice.
+    """
     from pyxfer import baseline_documents
     from pyxfer.baselines.store import open_store
     from pyxfer.baselines.store.importing import check_import

@@ -136,6 +136,15 @@ def test_trouble_while_measuring_is_told_as_it_is() -> None:
         check(baseline(), fail)
 
 
+@pytest.mark.parametrize(
+    ("made_at", "codes"),
+    [(MADE_AT, []), ("2031-01-01T00:00:00+00:00", ["clock"]), ("2031-01-01T00:00:00Z", ["clock"]), ("yesterday", [])],
+)
+def test_a_clock_that_has_gone_back_is_told_and_changes_no_verdict(made_at: str, codes: list[str]) -> None:
+    found = check(msgspec.structs.replace(baseline(), made_at=made_at), measuring(1.0))
+    assert (found.comparison.verdict, [remark.code for remark in found.comparison.remarks]) == ("SAME", codes)
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 

@@ -131,7 +131,7 @@ def test_one_process_on_each_side_is_told_and_given_an_allowance() -> None:
     found = compare_samples(make_sample("A", 1), make_sample("B", 1, seed=2, slower=all_slow(1.04)))
     assert row_of(found).verdict == "AMBIGUOUS"
     assert "one-process" in [remark.code for remark in found.remarks]
-    assert "assumed" in row_of(found).why
+    assert "are taken to lie about 0.5 % apart" in row_of(found).why
 
 
 def test_one_process_on_each_side_still_finds_half_of_a_link_gone() -> None:

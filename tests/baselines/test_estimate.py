@@ -9,9 +9,19 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from samples import MIB
 
 from pyxfer.baselines.comparing import slow_limit, verdict_of
-from pyxfer.baselines.estimate import ASSUMED_SPREAD, LEAST_SPREAD, Estimate, Pair, estimate
+from pyxfer.baselines.estimate import (
+    ASSUMED,
+    ASSUMED_LOCKED,
+    ASSUMED_SMALL,
+    LEAST_SPREAD,
+    Estimate,
+    Pair,
+    assumed_spread,
+    estimate,
+)
 from pyxfer.baselines.spread import Series
 from pyxfer.model_baselines import Spread
 
@@ -40,7 +50,8 @@ def table(
         mean + rng.standard_normal((n, CELLS)) * spread + together * rng.standard_normal((n, 1))
         for n, mean in zip(processes, (0.0, log_ratio), strict=True)
     ]
-    pairs = [Pair("pinned", *(series(side[:, cell]) for side in sides)) for cell in range(CELLS)]
+    a, b = sides
+    pairs = [Pair(series(a[:, cell]), series(b[:, cell]), ASSUMED_LOCKED) for cell in range(CELLS)]
     return [estimate(pair, [other for other in pairs if other is not pair], CELLS) for pair in pairs]
 
 
@@ -105,41 +116,51 @@ def test_more_processes_make_it_surer() -> None:
 
 
 def test_a_cell_without_neighbours_is_students_interval() -> None:
-    found = estimate(Pair("pinned", series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03])), ())
+    found = estimate(Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED), ())
     assert found.log_ratio == pytest.approx(0.01)
     assert found.high - found.log_ratio == pytest.approx(2.77645 * 0.01 * math.sqrt(2 / 3), rel=1e-4)
 
 
 def test_a_longer_table_asks_for_more() -> None:
-    pair = Pair("pinned", series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]))
+    pair = Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED)
     assert estimate(pair, (), 40).high > estimate(pair, (), 1).high
 
 
 def test_quiet_neighbours_never_make_a_wild_cell_surer_of_its_spread() -> None:
-    wild = Pair("pinned", series([0.0, 0.05, 0.1]), series([0.0, 0.05, 0.1]))
-    quiet = Pair("pinned", series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]))
+    wild = Pair(series([0.0, 0.05, 0.1]), series([0.0, 0.05, 0.1]), ASSUMED_LOCKED)
+    quiet = Pair(series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]), ASSUMED_LOCKED)
     assert estimate(wild, [quiet] * 5).spread == pytest.approx(0.05)
 
 
 def test_one_wild_neighbour_makes_no_cell_doubtful() -> None:
-    wild = Pair("pinned", series([0.0, 0.5, 1.0]), series([0.0, 0.5, 1.0]))
-    quiet = Pair("pinned", series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]))
+    wild = Pair(series([0.0, 0.5, 1.0]), series([0.0, 0.5, 1.0]), ASSUMED_LOCKED)
+    quiet = Pair(series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]), ASSUMED_LOCKED)
     assert estimate(quiet, [wild, quiet, quiet]).spread < 0.002
 
 
 def test_processes_that_agree_exactly_are_not_believed_to_the_last_digit() -> None:
     same = series([0.0, 0.0, 0.0])
-    assert estimate(Pair("pinned", same, same), ()).spread == LEAST_SPREAD
+    assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == LEAST_SPREAD
 
 
 def test_the_intervals_within_the_processes_are_the_least_error() -> None:
     noisy = series([0.0, 0.0, 0.0], half_width=0.1)
-    found = estimate(Pair("pinned", noisy, noisy), ())
+    found = estimate(Pair(noisy, noisy, ASSUMED_LOCKED), ())
     assert found.high > 2.77 * 0.1 / 1.96 * math.sqrt(2 / 3)
 
 
-@pytest.mark.parametrize(("memory", "spread"), [("pinned", 0.005), ("pageable", ASSUMED_SPREAD["pageable"])])
-def test_one_process_against_one_is_given_the_spread_that_was_seen_elsewhere(memory: str, spread: float) -> None:
-    found = estimate(Pair(memory, series([0.0]), series([0.0])), ())
+@pytest.mark.parametrize(
+    ("memory", "nbytes", "spread"),
+    [
+        ("pinned", MIB, 0.005),
+        ("pinned", 4096, 0.005),
+        ("pageable", MIB, ASSUMED),
+        ("pageable", 4096, ASSUMED_SMALL),
+    ],
+)
+def test_one_process_against_one_is_given_the_spread_that_was_seen_elsewhere(
+    memory: str, nbytes: int, spread: float
+) -> None:
+    found = estimate(Pair(series([0.0]), series([0.0]), assumed_spread(memory, nbytes)), ())
     assert found.assumed
     assert found.high == pytest.approx(1.95996 * spread * math.sqrt(2), rel=1e-4)

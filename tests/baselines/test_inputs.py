@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
-from baseline_samples import all_slow, make_processes, make_sample
+from baseline_samples import all_slow, make_processes, make_sample, timed
 
 import pyxfer
 from pyxfer import baseline_documents, comparison_documents
@@ -14,7 +15,9 @@ from pyxfer.baselines.comparing import compare_samples
 from pyxfer.baselines.inputs import sample_of
 from pyxfer.baselines.store import open_store
 from pyxfer.errors import DocumentError, StoreError, UsageError
+from pyxfer.model import Fact, Link, LinkState, Measurement, unknown
 
+MEASURED = Path(__file__).parents[2] / "bench" / "results"
 A, B = make_processes(3, 1), make_processes(3, 2, slower=all_slow(1.1))
 BASELINE = make_baseline("default", {}, A, "2025-11-21T08:30:00+00:00")
 
@@ -80,3 +83,32 @@ def test_what_is_no_run_is_refused() -> None:
 def test_two_sides_of_one_name_are_told_apart() -> None:
     found = pyxfer.compare(BASELINE, BASELINE)
     assert (found.a, found.b) == ("baseline 'default' (A)", "baseline 'default' (B)")
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the documents of real hosts are not beside the tests")
+def test_two_runs_of_a_real_host_in_one_minute_are_not_called_slow() -> None:
+    found = pyxfer.compare(MEASURED / "host.json", MEASURED / "ceiling.json")
+    assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
+    assert all(row.verdict == "SAME" for row in found.cells if row.text in ("h2d:pinned:64MiB", "d2h:pinned:64MiB"))
+
+
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="the documents of real hosts are not beside the tests")
+def test_a_real_host_on_half_a_link_is_slow_by_the_links_state_and_by_its_rate_alone() -> None:
+    run = pyxfer.Run.load(MEASURED / "ceiling.json")
+    for link, code in ((halved(run.link), "link-narrow"), (halved(run.link, "no NVML"), "link-lesser")):
+        rows = tuple(half_as_fast(row) for row in run.measurements)
+        found = pyxfer.compare(run, msgspec.structs.replace(run, measurements=rows, link=link))
+        assert (found.verdict, found.causes[0].code) == ("SLOW", code)
+
+
+def halved(link: Link, unread: str = "") -> Link:
+    """The link with eight lanes, or with a state that cannot be read."""
+    state: Fact[LinkState] = unknown(unread) if unread else Fact(LinkState(5, 8))
+    return msgspec.structs.replace(link, now=state, under_load=state)
+
+
+def half_as_fast(row: Measurement) -> Measurement:
+    """Page-locked memory goes at half its rate, and pageable memory at its own."""
+    if row.memory == "pageable" or row.summary is None:
+        return row
+    return timed(row, [2 * trial.elapsed_s for trial in row.trials if trial.invalid is None])

@@ -100,7 +100,7 @@ def test_a_process_that_hangs_is_ended_with_all_that_it_has_started(
     child = f"import os, pathlib, time; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
     dying(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
     monkeypatch.setattr(measuring, "STARTING_S", 1.5)
-    assert "had not ended after 3" in why()
+    assert "had not ended after" in why()
     if started.exists():
         stat = Path(f"/proc/{started.read_text()}/stat")
         assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from pyxfer.cli.main import app
 
-VERBS = ("ceiling", "info", "list", "show", "tune")
+VERBS = ("ceiling", "compare", "doctor", "history", "info", "list", "show", "tune")
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -29,8 +29,9 @@ def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
 def test_the_help_names_every_verb_and_every_exit_code() -> None:
     text = CliRunner().invoke(app, ["--help"]).stdout
     assert [verb for verb in VERBS if f"\n  {verb} " not in text] == []
-    assert "0 fine, 2 usage, 3 a GPU was required and none is usable, 4 measured but not valid" in " ".join(
-        text.split()
+    assert (
+        "0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not valid"
+        in " ".join(text.split())
     )
 
 

@@ -38,6 +38,7 @@ _AUTHENTICATION = {
     "does not exist": "the server has no such database or user; make it first",
     "starting up": _SERVER["57P03"],
     "shutting down": _SERVER["57P03"],
+    "invalid connection option": "the URL has an option that PostgreSQL does not know; leave it out",
     "too many clients": _SERVER["53300"],
     "remaining connection slots": _SERVER["53300"],
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,18 +21,23 @@ def postgres_server() -> Iterator[postgres.Server]:
     programs = postgres.find_programs()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: no initdb on the PATH or in /usr/lib/postgresql")
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("PostgreSQL does not run as root, and there is no setpriv to become another user")
     server = postgres.Server(programs)
     yield server
     server.close()
 
 
 @pytest.fixture(params=DATABASES)
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where a new store may be made."""
     if request.param == "sqlite":
-        return str(tmp_path / "store.db")
+        yield str(tmp_path / "store.db")
+        return
     server: postgres.Server = request.getfixturevalue("postgres_server")
-    return server.new_database()
+    url = server.new_database()
+    yield url
+    server.drop(url)
 
 
 @pytest.fixture
@@ -38,9 +45,3 @@ def store(store_url: str) -> Iterator[Store]:
     """A new store."""
     with open_store(store_url) as opened:
         yield opened
-
-
-@pytest.fixture
-def opened_again(store: Store, store_url: str) -> Callable[[], Store]:
-    """The same store as another process sees it."""
-    return lambda: open_store(store_url)

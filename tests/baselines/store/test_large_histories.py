@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,17 +48,19 @@ FROM numbers, pyxfer_baselines b WHERE b.id = :like
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    if request.param == "sqlite":
-        made = str(tmp_path_factory.mktemp("large") / "store.db")
-    else:
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if request.param == "postgresql":
         server: postgres.Server = request.getfixturevalue("postgres_server")
         made = server.new_database()
+    else:
+        made = str(tmp_path_factory.mktemp("large") / "store.db")
     with open_store(made) as store:
         store.add_run(make_run(environment=make_environment(host="host-0"), measurements=CELLS))
         baseline_id = store.add_baseline(make_baseline(host="host-0"))
     _fill(made, request.param, baseline_id)
-    return made
+    yield made
+    if request.param == "postgresql":
+        server.drop(made)
 
 
 def _fill(url: str, database: str, baseline_id: str) -> None:

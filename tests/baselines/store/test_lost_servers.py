@@ -27,8 +27,10 @@ $$ BEGIN RAISE EXCEPTION 'it fails' USING ERRCODE = '{code}'; END $$
 
 
 @pytest.fixture
-def url(postgres_server: postgres.Server) -> str:
-    return postgres_server.new_database()
+def url(postgres_server: postgres.Server) -> Iterator[str]:
+    made = postgres_server.new_database()
+    yield made
+    postgres_server.drop(made)
 
 
 @pytest.fixture
@@ -45,14 +47,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_sql(server: postgres.Server, url: str, *statements: str) -> None:
-    with server.connect(url.rpartition("/")[2].partition("?")[0]) as connection:
+    with server.connect(postgres.name_of(url)) as connection:
         for statement in statements:
             connection.execute(statement)
 
 
 def through(folder: Path, server: postgres.Server, url: str) -> str:
     """The same database, by way of the folder."""
-    return server.url(url.rpartition("/")[2].partition("?")[0], folder=folder)
+    return server.url(postgres.name_of(url), folder=folder)
 
 
 def test_a_wrong_password_is_told_and_not_shown(postgres_server: postgres.Server) -> None:
@@ -174,7 +176,7 @@ def test_what_the_server_refuses_is_told_and_not_stored(
 def test_a_user_who_may_only_read_reads(postgres_server: postgres.Server, url: str) -> None:
     with open_store(url) as store:
         run_id = store.add_run(make_run())
-    name = url.rpartition("/")[2].partition("?")[0]
+    name = postgres.name_of(url)
     user = f"reader_{name}"
     run_sql(
         postgres_server,
@@ -192,7 +194,7 @@ def test_a_user_who_may_store_and_not_remove_does_the_one_and_is_told_of_the_oth
     postgres_server: postgres.Server, url: str
 ) -> None:
     open_store(url).close()
-    name = url.rpartition("/")[2].partition("?")[0]
+    name = postgres.name_of(url)
     user = f"writer_{name}"
     run_sql(
         postgres_server,
@@ -210,7 +212,7 @@ def test_a_user_who_may_store_and_not_remove_does_the_one_and_is_told_of_the_oth
 
 def test_a_server_that_is_read_only_says_so(postgres_server: postgres.Server, url: str) -> None:
     open_store(url).close()
-    name = url.rpartition("/")[2].partition("?")[0]
+    name = postgres.name_of(url)
     run_sql(postgres_server, url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     with open_store(url) as store, pytest.raises(StoreError, match="read-only, as a standby is"):
         store.add_run(make_run())
@@ -227,7 +229,7 @@ def test_a_database_with_tables_of_others_takes_a_store_beside_them(postgres_ser
 def test_a_database_of_another_encoding_keeps_text_or_says_why_not(
     postgres_server: postgres.Server, url: str, encoding: str
 ) -> None:
-    name = f"{url.rpartition('/')[2].partition('?')[0]}_{encoding.lower()}"
+    name = f"{postgres.name_of(url)}_{encoding.lower()}"
     run_sql(postgres_server, url, f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0")
     with open_store(postgres_server.url(name)) as store:
         store.add_baseline(make_baseline(name="naïve"))

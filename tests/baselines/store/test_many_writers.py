@@ -67,6 +67,7 @@ def test_a_server_that_is_killed_while_saving_loses_nothing_that_was_said_to_be_
     assert set(said["stored"]) <= set(there) <= {*said["stored"], *said["doubt"]}
     assert len(lines) == 360
     assert len(said["stored"]) > 180
+    postgres_server.drop(url)
 
 
 def _die_and_come_back(server: postgres.Server, end: Callable[[], None]) -> None:
