@@ -26,10 +26,10 @@ def caption(run: Run, units: str = GB) -> str:
     return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. {units}")
 
 
-def printed(run: Run, show: Callable[[Run, Page], None]) -> str:
+def printed(document: Document, show: Callable[[Document, Page], None]) -> str:
     """What a terminal of 80 columns shows."""
     shown = io.StringIO()
-    show(run, Page(shown, columns=NARROWEST))
+    show(document, Page(shown, columns=NARROWEST))
     return shown.getvalue().strip()
 
 
@@ -38,9 +38,9 @@ def fenced(text: str) -> str:
     return f"```\n{text.strip()}\n```\n"
 
 
-def page_of(run: Run, show: Callable[[Run, Page], None]) -> str:
+def page_of(document: Document, show: Callable[[Document, Page], None]) -> str:
     """A whole page as a block."""
-    return fenced(printed(run, show))
+    return fenced(printed(document, show))
 
 
 def load_own(path: Path, kind: type[Document], script: str) -> Document:

@@ -28,15 +28,13 @@ from first_upload import Firsts
 from prefetched_training import Prefetched
 from session_figures import session_page
 
-from pyxfer import documents, xfer_documents
+from pyxfer import documents, finding_documents, xfer_documents
 from pyxfer.errors import UsageError
-from pyxfer.examining.session import examine_run
 from pyxfer.files import write_whole
 from pyxfer.model import Link, Measurement, Memory, Run, Side
 from pyxfer.report.doctor_page import print_examination
 from pyxfer.report.host_card import print_host_card
 from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import Page
 from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_size
 
@@ -62,7 +60,7 @@ def figures(results: Path) -> Figures:
         "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json")),
         "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
         "host-card": lambda: page_of(documents.load(results / "host.json"), print_host_card),
-        "doctor-page": lambda: page_of(documents.load(results / "host.json"), print_doctor),
+        "doctor-page": lambda: page_of(finding_documents.load(results / "doctor.json"), print_examination),
         "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json"), print_run),
         "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json")),
         "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json")),
@@ -92,11 +90,6 @@ def runs_of(results: Path, pattern: str) -> list[Run]:
     if not paths:
         raise UsageError(f"{results} has no {pattern}.")
     return [documents.load(path) for path in paths]
-
-
-def print_doctor(run: Run, page: Page) -> None:
-    """What `pyxfer doctor` says of a saved run."""
-    print_examination(examine_run(run), page)
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:

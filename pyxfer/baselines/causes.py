@@ -33,7 +33,7 @@ def with_causes(comparison: Comparison, a: Sequence[Run], b: Sequence[Run]) -> C
 def _unexplained(case: Case) -> Cause:
     return Cause(
         "unexplained",
-        "Nothing that was read of the two sides explains it.",
+        "Nothing that was read of the two sides has changed.",
         f"link, placement, clocks and settings are as before, or could not be read; it has lost {lost_text(case.slow)}",
         "see pyxfer doctor, what else uses the link (storage, network), and the kernel log",
     )

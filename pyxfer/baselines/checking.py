@@ -68,7 +68,7 @@ def check(
         _check_machine(baseline, run)
         if not interrupted or not runs:
             runs.append(_only(kept, run))
-        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, interrupted)
+        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, 1 + retries, interrupted)
         if interrupted or len(runs) > retries or not _doubtful(comparison):
             break
     found = _confirm(comparison, before.runs, runs, interrupted)
@@ -101,9 +101,9 @@ def _check_machine(baseline: Baseline, run: Run) -> None:
         )
 
 
-def _compare(before: Sample, now: Sample, tolerance: float, interrupted: bool) -> Comparison:
+def _compare(before: Sample, now: Sample, tolerance: float, looks: int, interrupted: bool) -> Comparison:
     try:
-        return compare_samples(before, now, tolerance)
+        return compare_samples(before, now, tolerance, looks)
     except UsageError:
         if interrupted:  # before it came to anything that the baseline has
             raise KeyboardInterrupt from None

@@ -23,8 +23,8 @@ _NOT_COMPARED = "it is not on both sides"
 _HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: they say nothing of any GPU.")
 
 
-def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
-    """How much longer B takes than A.
+def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, looks: int = 1) -> Comparison:
+    """How much longer B takes than A; `looks` is how often that may be asked before an answer is taken.
 
     Raises:
         UsageError: they cannot be compared; the text says why.
@@ -38,7 +38,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE) 
     if not cells:
         raise UsageError(why_nothing_common(a, b, of_a, of_b))
     pairs = {cell: Pair(of_a[cell], of_b[cell], assumed_spread(cell.memory, cell.nbytes)) for cell in cells}
-    estimates = {cell: _estimate(cell, pairs) for cell in cells}
+    estimates = {cell: _estimate(cell, pairs, looks) for cell in cells}
     compared = [_row(cell, pairs[cell], found, tolerance) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
     overall = _overall(pairs)
@@ -77,9 +77,9 @@ def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparis
     return tuple(row for row in comparison.cells if (row.low.value or 0.0) > math.exp(slow_limit(share)))
 
 
-def _estimate(cell: Cell, pairs: dict[Cell, Pair]) -> Estimate:
+def _estimate(cell: Cell, pairs: dict[Cell, Pair], looks: int) -> Estimate:
     neighbours = [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
-    return estimate(pairs[cell], neighbours, len(pairs))
+    return estimate(pairs[cell], neighbours, len(pairs) * looks)
 
 
 def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float) -> CellComparison:

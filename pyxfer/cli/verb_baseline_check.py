@@ -39,7 +39,7 @@ def save(
     label: Labels = [],  # noqa: B006 - typer copies it
     device: opt.Device = "0",
     direction: opt.Directions = "h2d,d2h",
-    memory: opt.Memories = "pageable,pinned",
+    memory: opt.Memories = "pinned",
     mode: opt.Modes = "auto",
     sizes: opt.Sizes = "1MiB,16MiB,256MiB",
     budget: opt.Budget = "5s",

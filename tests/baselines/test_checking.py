@@ -145,6 +145,11 @@ def test_a_clock_that_has_gone_back_is_told_and_changes_no_verdict(made_at: str,
     assert (found.comparison.verdict, [remark.code for remark in found.comparison.remarks]) == ("SAME", codes)
 
 
+def test_a_check_that_may_look_more_often_asks_for_more() -> None:
+    once, thrice = (check(baseline(), measuring(1.0), retries=retries).comparison.cells[0] for retries in (0, 2))
+    assert (once.high.value or 0) < (thrice.high.value or 0)
+
+
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 

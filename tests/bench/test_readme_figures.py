@@ -22,8 +22,9 @@ from samples import make_device, make_environment, make_link, make_measurement, 
 from training_samples import make_training
 from xfer_samples import session
 
-from pyxfer import documents, stats, xfer_documents
+from pyxfer import documents, finding_documents, stats, xfer_documents
 from pyxfer.errors import DocumentError, UsageError
+from pyxfer.examining.session import examine_run
 from pyxfer.model import Fact, Rate, unknown
 
 MIB = 1 << 20
@@ -163,6 +164,7 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     documents.save(make_run(), results / "ceiling.json")
     documents.save(make_run(), results / "host.json")
+    finding_documents.save(examine_run(make_run()), results / "doctor.json")
     documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json")
     documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json")
     documents.save(make_image_batch_run((1, 512)), results / "image_batch.json")
