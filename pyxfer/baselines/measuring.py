@@ -26,8 +26,8 @@ from pyxfer.model import Run
 from pyxfer.units import format_seconds
 
 DEFAULT_DIRECTIONS = ("h2d", "d2h")
-# Pageable copies are the host's memory's as well, whose speed drifts: on a shared host by more than any useful tolerance
-# within minutes (bench/results/compare_one_three.json), while those from page-locked memory stay within 0.3 %.
+# Pageable copies are the host's memory's as well, whose speed drifts: on a shared host by more than any useful
+# tolerance within minutes (bench/results/compare_one_three.json).
 DEFAULT_MEMORIES = ("pinned",)
 DEFAULT_MODES = ("auto",)
 DEFAULT_SIZES = "1MiB,16MiB,256MiB"
