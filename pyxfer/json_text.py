@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from inspect import cleandoc
 from typing import Any
@@ -12,6 +13,11 @@ from .errors import DocumentError, UsageError
 
 SCHEMA_PYTHON = (3, 11)
 """Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
+
+_BEYOND = "a number beyond all that pyxfer writes"
+_MOST_NUMBER = 2**63 - 1
+# Floats are written with fewer digits, so hardly any document has to be looked through.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def to_json(document: object) -> bytes:
@@ -71,7 +77,7 @@ def described(document: type[msgspec.Struct], title: str, place: str) -> dict[st
 
 def _parsed(data: bytes, source: str, what: str) -> Any:
     try:
-        return msgspec.json.decode(data)
+        document = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if not data.strip():
             raise DocumentError(f"{source} is empty; the {what} was never written to it") from error
@@ -79,7 +85,33 @@ def _parsed(data: bytes, source: str, what: str) -> Any:
             raise DocumentError(
                 f"{source} is cut short; fetch it again from where it came, or measure again"
             ) from error
-        raise DocumentError(f"{source} is not JSON; name a file that pyxfer saved") from error
+        raise DocumentError(f"{source} {_why_unreadable(error)}; name a file that pyxfer saved") from error
+    if _LONG_NUMBER.search(data) and _has_huge_integer(document):
+        raise DocumentError(f"{source} has {_BEYOND}; name a file that pyxfer saved")
+    return document
+
+
+def _why_unreadable(error: Exception) -> str:
+    """What JSON allows and no document of pyxfer has, told apart from what is not JSON."""
+    if isinstance(error, RecursionError):
+        return "is nested deeper than anything that pyxfer writes"
+    if "surrogate" in str(error):
+        return "has half of a character, which is no text"
+    return f"has {_BEYOND}" if "out of range" in str(error) else "is not JSON"
+
+
+def _has_huge_integer(document: Any) -> bool:
+    """Whether a whole number in it is more than 64 bits hold: no figure can be made of it."""
+    rest = [document]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            rest.extend(value.values())
+        elif isinstance(value, list):
+            rest.extend(value)
+        elif isinstance(value, int) and not -_MOST_NUMBER <= value <= _MOST_NUMBER:
+            return True
+    return False
 
 
 def _unicode(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer.errors import UsageError
 from pyxfer.model import Fact, LinkState, Measurement, Run, Side
+from pyxfer.model_findings import MOST_SHARE, is_beyond_peak
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +48,11 @@ def exposition(exported: Sequence[Exported]) -> bytes:
     registry = CollectorRegistry()
     registry.register(_Collector(_one_a_device(exported)))
     return generate_latest(registry)
+
+
+def beyond_peak(run: Run) -> list[Measurement]:
+    """The copies that are left out, because they are quicker than their link can be."""
+    return [each for each in _quickest(run) if not _is_believable(run, each)]
 
 
 class _Collector:
@@ -137,7 +143,16 @@ def _one_a_device(exported: Sequence[Exported]) -> list[Exported]:
 
 
 def _raw_copies(run: Run) -> list[Measurement]:
-    """The raw copies that have a bandwidth; of a way that several workers measured, the fastest."""
+    """The raw copies that have a bandwidth that can be believed."""
+    return [each for each in _quickest(run) if _is_believable(run, each)]
+
+
+def _is_believable(run: Run, each: Measurement) -> bool:
+    return not is_beyond_peak(run, each) and (each.of_peak is None or each.of_peak <= MOST_SHARE)
+
+
+def _quickest(run: Run) -> list[Measurement]:
+    """Every raw copy that has a bandwidth; of a way that several workers measured, the fastest."""
     best: dict[tuple[object, ...], Measurement] = {}
     for each in run.measurements:
         key = _copy(run, each)

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer.model import Device, Direction, Environment, Fact, Link, LinkState, Memory, Rate, Run
+from pyxfer.errors import UsageError
+from pyxfer.model import Device, Direction, Environment, Fact, Link, LinkState, Measurement, Memory, Rate, Run
 
 EXAMINATION_SCHEMA_VERSION = 1
 REFERENCE_SCHEMA_VERSION = 1
 
 Status = Literal["wrong", "suspicious", "unknown", "fine"]
 Sureness = Literal["certain", "likely", "possible"]
+
+MOST_SHARE = 1.01
+"""Of the protocol peak; a clock may be off by some of the last per cent, and beyond it figure or peak is not right."""
+
+
+def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
+    """Whether it is quicker than the link can be, so that not both of figure and peak can be believed."""
+    peak = run.link.peak_gbps(measurement.side).value
+    return peak is not None and (peak <= 0 or (measurement.gbps or 0.0) > peak * MOST_SHARE)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -176,7 +186,10 @@ class Examination(msgspec.Struct, frozen=True):
         return "wrong" if "wrong" in found else "suspicious" if "suspicious" in found else "fine"
 
     def of(self, status: Status) -> tuple[Finding, ...]:
-        """The findings of one status."""
+        """The findings of one status; UsageError where it is none."""
+        known = get_args(Status)
+        if status not in known:
+            raise UsageError(f"{status!r:.80} is no status of a finding; there are {', '.join(known)}.")
         return tuple(finding for finding in self.findings if finding.status == status)
 
     def save(self, path: str | os.PathLike[str]) -> None:

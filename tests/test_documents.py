@@ -89,8 +89,12 @@ def test_a_file_that_is_not_there_is_no_run(tmp_path: Path) -> None:
         (b"hello", "'run.json' is not JSON; name a file that pyxfer saved"),
         (b"\x89PNG\r\n\x1a\n", "is not JSON"),
         (b'{"a": "\xff"}', "is not JSON"),
-        (b"[" * 100_000, "is not JSON"),
-        (b'{"a": 1e999}', "is not JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "has a number beyond all that pyxfer writes"),
+        (b'{"a": [{"b": -' + b"9" * 400 + b"}]}", "has a number beyond all that pyxfer writes"),
+        (b'{"schema_version": 9223372036854775808}', "has a number beyond all that pyxfer writes"),
+        (b'{"schema_version": 9223372036854775807}', "upgrade pyxfer"),
+        (b"[" * 100_000, "is nested deeper than anything that pyxfer writes"),
+        (b'{"a": 1e999}', "has a number beyond all that pyxfer writes"),
         (b"[1, 2]", "'run.json' is JSON, but not a pyxfer run"),
         (b"null", "is JSON, but not a pyxfer run"),
         (b"{}", "'run.json' has no schema_version, so it is not a pyxfer run; name a file that pyxfer saved"),
@@ -245,8 +249,9 @@ def test_figures_of_traced_trials_that_cannot_be_are_refused(name: str, fields: 
     assert words in refused(forged(name, **fields))
 
 
-def test_a_huge_number_of_bytes_is_a_number_and_no_error() -> None:
-    assert documents.decode(forged("dma", nbytes=10**400)).measurements
+def test_a_huge_number_of_bytes_is_refused_as_no_figure_can_be_made_of_it() -> None:
+    assert "has a number beyond all that pyxfer writes" in refused(forged("dma", nbytes=10**400))
+    assert documents.decode(forged("dma", nbytes=2**63 - 1)).measurements
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan")])

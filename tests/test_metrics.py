@@ -104,6 +104,14 @@ def test_what_has_no_bandwidth_and_first_touches_are_left_out() -> None:
     assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == []
 
 
+def test_what_is_quicker_than_its_link_is_left_out() -> None:
+    stale = copy("h2d", 55.0, nbytes=16 << 20, peak_share=Fact(2.37))
+    text = written(h200(measurements=(copy("h2d", 138.0), copy("h2d", 55.0, worker="torch"), stale, copy("d2h", 55.0))))
+    for name in ("pyxfer_copy_bandwidth_bytes_per_second", "pyxfer_copy_peak_ratio"):
+        assert values(text, name, side="h2d") == []
+        assert len(values(text, name, side="d2h")) == 1
+
+
 @pytest.mark.parametrize("text", ["never", "", "9999999-01-01"])
 def test_a_time_that_is_none_is_left_out(text: str) -> None:
     assert values(written(h200(environment={"taken_at": text})), "pyxfer_run_timestamp_seconds") == []

@@ -55,7 +55,7 @@ def test_a_trial_has_a_line_of_its_own() -> None:
         (altered(kind="ceiling"), "but of another kind"),
         (altered(tests=[1]), "is not a pyxfer pytest session: Expected `object`"),
         (altered(places=[]), "has a test whose place it does not have"),
-        (b"[" * 100_000, "is not JSON"),
+        (b"[" * 100_000, "is nested deeper than anything that pyxfer writes"),
     ],
 )
 def test_what_is_no_session_is_refused_with_the_reason(data: bytes, said: str) -> None:

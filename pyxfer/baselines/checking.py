@@ -90,7 +90,13 @@ def baseline_sample(baseline: Baseline) -> Sample:
             f"the baseline {baseline.name!r} is of {processes}, which say too little of how far processes lie apart; "
             f"save one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
-    return Sample(f"baseline {baseline.name!r}", baseline.runs)
+    sample = Sample(f"baseline {baseline.name!r}", baseline.runs)
+    if sample.distinct() < count:
+        raise UsageError(
+            f"the baseline {baseline.name!r} holds the same run more than once, so it does not know how far processes "
+            "lie apart; save one anew: pyxfer baseline save"
+        )
+    return sample
 
 
 def _check_machine(baseline: Baseline, run: Run) -> None:

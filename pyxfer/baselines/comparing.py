@@ -9,7 +9,7 @@ from pyxfer.baselines.causes import with_causes
 from pyxfer.baselines.cells import cell_text
 from pyxfer.baselines.differences import differences
 from pyxfer.baselines.estimate import Estimate, Pair, assumed_spread, estimate
-from pyxfer.baselines.samples import Sample, check_comparable, common, why_nothing_common
+from pyxfer.baselines.samples import Sample, check_comparable, common, same_run, why_nothing_common
 from pyxfer.baselines.spread import Series, collect
 from pyxfer.comparison_documents import change_text
 from pyxfer.errors import UsageError
@@ -30,14 +30,16 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
         UsageError: they cannot be compared; the text says why.
 
     """
-    if not 0 < tolerance < 1:
+    if not isinstance(tolerance, (int, float)) or not 0 < tolerance < 1:
         raise UsageError(f"the tolerance {tolerance!r} is no share above 0 and below 1; 0.03 is 3 %")
     check_comparable(a, b)
     of_a, of_b = collect(a.runs), collect(b.runs)
     cells = common(of_a, of_b)
     if not cells:
         raise UsageError(why_nothing_common(a, b, of_a, of_b))
-    pairs = {cell: Pair(of_a[cell], of_b[cell], assumed_spread(cell.memory, cell.nbytes)) for cell in cells}
+    in_memory = a.first.runtime == "host"
+    assumed = {cell: assumed_spread(cell.memory, cell.nbytes, in_memory=in_memory) for cell in cells}
+    pairs = {cell: Pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
     estimates = {cell: _estimate(cell, pairs, looks) for cell in cells}
     compared = [_row(cell, pairs[cell], found, tolerance) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
@@ -193,6 +195,8 @@ def _remarks(a: Sample, b: Sample, estimates: Sequence[Estimate]) -> list[Remark
     found = []
     if a.first.runtime == "host":
         found.append(_HOST)
+    if same_run(a, b):
+        found.append(Remark("same-run", "A run is on both sides: what agrees there agrees with itself."))
     one, other = a.first.device.uuid.value, b.first.device.uuid.value
     if one is not None and other is not None and one != other:
         found.append(Remark("other-gpu", f"{a.name} and {b.name} are of two different GPUs of one model."))

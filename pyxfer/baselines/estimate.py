@@ -24,11 +24,15 @@ LEAST_SPREAD = 0.001
 ASSUMED_LOCKED, ASSUMED, ASSUMED_SMALL = 0.005, 0.04, 0.1
 """Where one process stands against one: what lay between fresh processes on H200 hosts (bench/results). Page-locked
 memory, other memory, and small copies of that, which the processors' caches and clocks decide."""
+ASSUMED_IN_MEMORY = 0.2
+"""Of copies that never leave the host, which are as fast as whatever else runs there lets them be."""
 _SMALL_BYTES = 256 * 1024
 
 
-def assumed_spread(memory: str, nbytes: int) -> float:
+def assumed_spread(memory: str, nbytes: int, *, in_memory: bool = False) -> float:
     """How far processes are taken to lie apart in one cell."""
+    if in_memory:
+        return ASSUMED_IN_MEMORY
     if memory in LOCKED:
         return ASSUMED_LOCKED
     return ASSUMED_SMALL if nbytes < _SMALL_BYTES else ASSUMED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyxfer import baseline_documents, documents, json_text
 from pyxfer.baselines.comparing import DEFAULT_TOLERANCE, compare_samples
@@ -53,7 +53,7 @@ def sample_of(given: Comparable, name: str, store_url: str | None = None) -> Sam
         return _of_baseline(given)
     if isinstance(given, (str, os.PathLike)):
         return _named(os.fspath(given), store_url)
-    runs = tuple(given)
+    runs = tuple(given) if isinstance(given, Iterable) else (given,)
     if not all(isinstance(run, Run) for run in runs):
         raise UsageError(f"{name} is no run, baseline, file or store id, and no sequence of runs")
     return Sample(name, runs)

@@ -182,7 +182,10 @@ def _result(code: int, path: Path, said: str) -> Run:
     if run.ended == "failed":
         raise MeasurementError(f"a measuring process failed: {run.failure or said or 'no reason given'}")
     if all(measurement.rate.value is None for measurement in run.measurements):
-        raise MeasurementError(f"a measuring process measured nothing: {said or 'no reason given'}")
+        why = next((each.rate.reason for each in run.measurements if each.rate.reason), said or "no reason given")
+        raise MeasurementError(
+            f"a measuring process measured nothing: {why}; a longer --budget or fewer --sizes may help"
+        )
     return run
 
 

@@ -54,6 +54,10 @@ class Sample:
             names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
             raise UsageError(f"{self.name} holds runs of several machines ({names}); compare those of one")
 
+    def distinct(self) -> int:
+        """How many of its runs are no other's copy."""
+        return len({_fingerprint_of_run(run) for run in self.runs})
+
     def remarks(self) -> list[Remark]:
         """What must be known of its runs."""
         ended = [number for number, run in enumerate(self.runs, start=1) if run.ended == "interrupted"]
@@ -108,6 +112,17 @@ def _cells(series: dict[Cell, Series]) -> str:
     texts = [cell_text(cell, full=True) for cell in series]
     shown = ", ".join(texts[:_SHOWN_CELLS])
     return f"{shown} and {len(texts) - _SHOWN_CELLS} more" if len(texts) > _SHOWN_CELLS else shown or "none"
+
+
+def same_run(a: Sample, b: Sample) -> bool:
+    """Whether a run is on both sides, where it agrees with itself."""
+    return bool({_fingerprint_of_run(run) for run in a.runs} & {_fingerprint_of_run(run) for run in b.runs})
+
+
+def _fingerprint_of_run(run: Run) -> tuple[object, ...]:
+    """No two processes have one seed, one moment and one duration, and the same times to the last bit."""
+    times = tuple(each.summary.median_s for each in run.measurements if each.summary is not None)
+    return run.environment.taken_at, run.parameters.seed, run.duration_s, times
 
 
 def _machine(run: Run) -> str:

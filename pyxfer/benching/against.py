@@ -81,6 +81,10 @@ class Against:
         for row in comparison.cells:
             if row.b_processes:
                 found.words[row.cell.route] = _word(row, known)
+        unsure = [
+            f"{row.cell.route} is unsure: {row.why}" for row in comparison.cells if _may_be_beyond(row, tolerance)
+        ]
+        found.notes += unsure if self._limits else ()
         for limit in self._limits:
             found.failures += _failures(limit, a, b, comparison)
 
@@ -99,6 +103,11 @@ def _word(row: CellComparison, known: set[str]) -> str:
     if row.verdict in ("SLOW", "FAST"):
         return change_text(math.log(row.ratio.value))
     return "same" if row.verdict == "SAME" else "unsure"
+
+
+def _may_be_beyond(row: CellComparison, share: float) -> bool:
+    """Whether it has lost so much by its middle, and not for certain."""
+    return row.verdict == "AMBIGUOUS" and row.ratio.value is not None and 1 - 1 / row.ratio.value > share
 
 
 def _failures(limit: Limit, a: Sample, b: Sample, comparison: Comparison) -> list[str]:

@@ -80,7 +80,7 @@ def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool
 def _without_what_cannot_be(beside: Beside) -> Measurement:
     found, share = beside.measurement, beside.measurement.ceiling_share.value
     far = FAR_IN_MEMORY if beside.choice.runtime == "host" else FAR_OVER_A_LINK
-    if share is None or found.gbps is None or (share.value if share.low is None else share.low) <= far:
+    if share is None or found.gbps is None or share.value <= far:
         return found
     why = (
         f"{format_gbps(found.gbps)} would be {share.value:.3g} times what raw copies of this size reached in the same "

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pytest
 
 MARKER = "xfer"
+FIXTURE = "xfer"
 MARKER_LINE = (
     f"{MARKER}(min_of_ceiling=None, max_s=None, budget=None, precision=None, device=None): what the test has to reach "
     "with the fixture xfer (a share of the ceiling, seconds of a call), and how it is measured"
@@ -61,6 +62,9 @@ def wrong_markers(item: pytest.Item) -> str | None:
         read_wish(item.iter_markers(MARKER))
     except UsageError as error:
         return f"{item.nodeid}: the marker {MARKER} {error}"
+    its_own = any(marker.name == MARKER for marker in item.own_markers)
+    if its_own and FIXTURE not in getattr(item, "fixturenames", ()):
+        return f"{item.nodeid}: the marker {MARKER} asks for something that nothing measures; use the fixture {FIXTURE}"
     return None
 
 

@@ -49,6 +49,8 @@ def doctor(
     else:
         print_examination(examination, Page(sys.stdout))
     if file is None:
+        if examination.run.ended == "interrupted":
+            say("interrupted")
         end_as(examination.run)
 
 

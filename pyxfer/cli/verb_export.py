@@ -67,6 +67,8 @@ def prometheus(
         raise UsageError("A run comes from a file or from a store: leave out the file, or --store.")
     runs = _chosen(_stored(store) if file is None else [_saved(file)], device)
     text = metrics.exposition([_exported(run) for run in runs])
+    for run in runs:
+        _say_left_out(run)
     if output == STDOUT:
         sys.stdout.write(text.decode())
         return
@@ -125,6 +127,18 @@ def _exported(run: Run) -> Exported:
     if run.environment.host != platform.node() or run.device.uuid.value is None:
         return Exported(run, unknown("the run is of another host"))
     return Exported(run, replays(nvml.shared(), msgspec.structs.replace(run.device, pci=unknown("not asked"))))
+
+
+def _say_left_out(run: Run) -> None:
+    from pyxfer.metrics import beyond_peak
+    from pyxfer.units import format_size
+
+    found = [f"{each.side} {each.memory} {format_size(each.nbytes)}" for each in beyond_peak(run)]
+    if found:
+        say(
+            f"left out for GPU {run.device.index}, since no copy is quicker than its link: {', '.join(found)}; "
+            "pyxfer doctor says what may not be right"
+        )
 
 
 def _write(path: str, text: bytes) -> None:

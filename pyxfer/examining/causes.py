@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyxfer.examining.case import Case, is_raw
+from pyxfer.examining.case import Case
 from pyxfer.examining.counted import replays_beyond
 from pyxfer.examining.places import share_of_pages_near
 from pyxfer.machine.iommu import UNTRANSLATED
+from pyxfer.model import Measurement
 from pyxfer.units import format_percent
 
 _IDLE = "idle"
@@ -23,15 +24,15 @@ class Cause(NamedTuple):
     do: str
 
 
-def likely_causes(case: Case, share: float | None) -> list[Cause]:
-    """Everything that is not as it should be and can cost bandwidth; `share` is what is reached of the peak."""
+def likely_causes(case: Case, judged: Measurement, share: float | None) -> list[Cause]:
+    """All that is not as it should be and can cost `judged` bandwidth; `share` is what it reaches of the peak."""
     return [
         *_memory_far(case),
         *_shared(case),
         *_sent_again(case),
         *_translated(case),
         *_throttled(case),
-        *_unsteady(case),
+        *_unsteady(judged),
         *_lesser_link(case, share),
     ]
 
@@ -81,14 +82,9 @@ def _throttled(case: Case) -> Iterator[Cause]:
             return
 
 
-def _unsteady(case: Case) -> Iterator[Cause]:
-    codes = {
-        remark.code
-        for each in case.run.measurements
-        for remark in each.remarks
-        if is_raw(each) and each.memory != "pageable"
-    }
-    if codes & {"drift", "bimodal", "unstable"}:
+def _unsteady(judged: Measurement) -> Iterator[Cause]:
+    """By its own remarks alone: small copies and the other direction are unsteady for reasons of their own."""
+    if {remark.code for remark in judged.remarks} & {"drift", "bimodal", "unstable"}:
         yield Cause(
             "the copies were not steady, so something else was at work",
             "measure again with pyxfer ceiling --budget 60s",
@@ -102,5 +98,11 @@ def _lesser_link(case: Case, share: float | None) -> Iterator[Cause]:
             shown = "; a hypervisor may show a better link than there is" if case.is_virtual else ""
             yield Cause(
                 f"it is what a link of 1/{factor} of this one's lanes, or of lower generation, gives{shown}",
-                "look at the link from the host below (lspci -vv, LnkSta), and at every port above the device",
+                look_at_link(case),
             )
+
+
+def look_at_link(case: Case) -> str:
+    """Where the link tells of itself; a virtual machine may show a made-up one."""
+    where = " from the host below" if case.is_virtual else ""
+    return f"look at the link{where} (lspci -vv, LnkSta), and at every port above the device"

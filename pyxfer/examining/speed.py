@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pyxfer.examining.case import LEAST_BYTES, SIDES, Case, Findings, best, fine, is_raw, state_text, untold
-from pyxfer.examining.causes import likely_causes
+from pyxfer.examining.causes import likely_causes, look_at_link
 from pyxfer.model import Measurement, Rate, Side
-from pyxfer.model_findings import Finding, Nearest, Status, Sureness
+from pyxfer.model_findings import MOST_SHARE, Finding, Nearest, Status, Sureness, is_beyond_peak
 from pyxfer.units import format_gbps, format_percent, format_size
 
 FINE_SHARE, SUSPICIOUS_SHARE = 0.90, 0.85
@@ -59,27 +59,44 @@ def _ceiling(case: Case, side: Side) -> Finding:
         return untold("ceiling", subject, "what is known of encrypted copies, which is nothing", reason, _COMPARE)
     if peak.value is None:
         return _without_peak(case, side, found)
-    return _against_peak(case, side, found.rate.value, found.nbytes, peak.value)
+    if is_beyond_peak(case.run, found):
+        return _beyond_peak(case, "ceiling", subject, found, peak.value)
+    return _against_peak(case, side, found, found.rate.value, peak.value)
 
 
-def _against_peak(case: Case, side: Side, rate: Rate, nbytes: int, peak_gbps: float) -> Finding:
+def _beyond_peak(case: Case, code: str, subject: str, found: Measurement, peak_gbps: float) -> Finding:
+    """Quicker than the link can be: figure or peak is not right, and neither tells which."""
+    gbps, rate = found.gbps or 0.0, found.rate.value
+    low = None if rate is None else rate.low_gbps
+    share = f", {format_percent(gbps / peak_gbps)} of the protocol peak" if peak_gbps > 0 else ""
+    seen = f"{format_gbps(gbps)} at {format_size(found.nbytes)}{share}"
+    expected = f"no more than {_peak_text(case, peak_gbps)}"
+    made_up = ", which a virtual machine may make up" if case.is_virtual else ""
+    why = f"no copy is quicker than its link: the figure is not right, or the link or MaxPayload shown{made_up}"
+    sure: Sureness = "certain" if low is not None and low > peak_gbps * MOST_SHARE else "likely"
+    do = f"believe neither, measure again with pyxfer ceiling, and {look_at_link(case)}"
+    return Finding(code, subject, "suspicious", seen, expected, why, sure, do)
+
+
+def _peak_text(case: Case, peak_gbps: float) -> str:
+    state = case.run.link.under_load.value or case.run.link.system_most.value
+    payload = case.run.link.max_payload_bytes.value
+    return f"{format_gbps(peak_gbps)}, which {state_text(state)} carries at {payload} B payload"
+
+
+def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, peak_gbps: float) -> Finding:
     share = rate.gbps / peak_gbps
     status = _judged(share)
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has a part of its copy engines, and of the link
-    state = case.run.link.under_load.value or case.run.link.system_most.value
-    seen = f"{format_gbps(rate.gbps)} at {format_size(nbytes)}, {format_percent(share)} of the protocol peak"
-    payload = case.run.link.max_payload_bytes.value
-    expected = (
-        f"at least {FINE_SHARE * 100:.0f} % of {format_gbps(peak_gbps)}, which {state_text(state)} carries "
-        f"at {payload} B payload"
-    )
+    seen = f"{format_gbps(rate.gbps)} at {format_size(found.nbytes)}, {format_percent(share)} of the protocol peak"
+    expected = f"at least {FINE_SHARE * 100:.0f} % of {_peak_text(case, peak_gbps)}"
     if status == "fine":
         return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(rate, peak_gbps))
-    causes = likely_causes(case, share)
+    causes = likely_causes(case, found, share)
     why = "; ".join(cause.text for cause in causes) or "nothing that was read explains it"
-    sure: Sureness = _sure(rate, peak_gbps)
-    return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, sure, causes[0].do if causes else _CHECK)
+    do = causes[0].do if causes else look_at_link(case)
+    return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, _sure(rate, peak_gbps), do)
 
 
 def _judged(share: float) -> Status:
@@ -121,7 +138,9 @@ def known_host(case: Case) -> Findings:
     for side in SIDES:
         found = best(case.run, side)
         share = None if found is None else _share_of_known(nearest, found)
-        if found is not None and share is not None and _reaches_peak(case, side, found):
+        if found is None or share is None or is_beyond_peak(case.run, found):
+            continue
+        if _reaches_peak(case, side, found):
             yield _like_known(case, side, found, share)
 
 
@@ -144,7 +163,7 @@ def _like_known(case: Case, side: Side, found: Measurement, share: float) -> Fin
     why = "device, link and payload are the same"
     if share >= ALIKE_SHARE:
         return fine("known-host", f"known host {side}", seen, expected, why, "likely")
-    causes = likely_causes(case, None)
+    causes = likely_causes(case, found, None)
     words = "; ".join([why, *(cause.text for cause in causes)])
     do = causes[0].do if causes else _CHECK
     return Finding("known-host", f"known host {side}", "suspicious", seen, expected, words, "likely", do)
@@ -159,8 +178,13 @@ def pageable(case: Case) -> Findings:
 
 
 def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -> Finding:
+    subject, peak = f"pageable {side}", case.run.link.peak_gbps(side).value
+    if peak is not None and is_beyond_peak(case.run, plain):
+        return _beyond_peak(case, "pageable", subject, plain, peak)
+    if is_beyond_peak(case.run, pinned):
+        reason = f"{format_gbps(plain.gbps or 0.0)}, beside pinned copies that are quicker than the link can be"
+        return untold("pageable", subject, "a share of pinned copies that can be believed", reason)
     share = (plain.gbps or 0.0) / (pinned.gbps or 1.0)
-    subject = f"pageable {side}"
     seen = f"{format_gbps(plain.gbps or 0.0)} at {format_size(plain.nbytes)}, {format_percent(share)} of pinned"
     if share > PAGEABLE_ABOVE and case.run.link.kind == "pcie":
         expected = "page-locked memory to be no slower, since nothing is copied twice"

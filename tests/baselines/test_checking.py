@@ -47,6 +47,13 @@ def test_what_is_slow_is_measured_again_before_it_is_confirmed() -> None:
     assert len(found.confirmed) == len(found.comparison.cells)
 
 
+def test_one_run_that_stands_for_several_processes_is_no_baseline() -> None:
+    (run,) = make_processes(1)
+    copied = msgspec.structs.replace(baseline(), runs=(run, run, run))
+    with pytest.raises(UsageError, match="holds the same run more than once"):
+        check(copied, measuring(1.0))
+
+
 def test_one_bad_process_confirms_nothing() -> None:
     found = checked(1.5, 1.0, 1.0)
     assert found.confirmed == ()

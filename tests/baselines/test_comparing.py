@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,9 +26,9 @@ from samples import MARKUP, MIB, make_device, make_link, make_missing, make_run
 
 from pyxfer.baselines.comparing import compare_samples, slow_limit
 from pyxfer.baselines.samples import Sample
-from pyxfer.comparison_documents import change_text
+from pyxfer.comparison_documents import change_text, overall_text
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, Run
+from pyxfer.model import Fact, Rate, Run
 from pyxfer.model_baselines import Comparison
 
 OTHER_WAY = {"SLOW": "FAST", "FAST": "SLOW", "SAME": "SAME", "AMBIGUOUS": "AMBIGUOUS"}
@@ -66,6 +67,40 @@ def test_a_gain_beyond_the_tolerance_is_fast() -> None:
 
 def test_a_loss_at_the_tolerance_is_ambiguous() -> None:
     assert set(verdicts(compared(1 / 0.97)).values()) == {"AMBIGUOUS"}
+
+
+@pytest.mark.parametrize("tolerance", [0, 1, -0.1, "3%", None])
+def test_a_tolerance_is_a_share(tolerance: Any) -> None:
+    with pytest.raises(UsageError, match="is no share above 0 and below 1"):
+        compared(1.0, tolerance)
+
+
+def test_a_run_on_both_sides_is_told() -> None:
+    a = make_sample("A")
+    assert "same-run" in [each.code for each in compare_samples(a, Sample("B", a.runs[:1])).remarks]
+    assert "same-run" not in [each.code for each in compared(1.0).remarks]
+
+
+def test_rates_are_of_the_times_that_are_compared_whatever_a_file_says_beside_them() -> None:
+    a = make_sample("A")
+    rows = [msgspec.structs.replace(row, rate=Fact(Rate(1e3, None, None))) for row in a.first.measurements]
+    made_up = msgspec.structs.replace(a.first, measurements=tuple(rows))
+    found = compare_samples(make_sample("B", seed=2), Sample("made up", (made_up,)))
+    assert all((row.b_gbps.value or 0) < 100 for row in found.cells)
+
+
+def test_all_cells_together_may_be_beyond_what_none_is_for_certain() -> None:
+    found = compared(1.0)
+    lost = msgspec.structs.replace(
+        found, verdict="AMBIGUOUS", overall=Fact(1.066), overall_low=Fact(1.034), overall_high=Fact(1.1)
+    )
+    assert "together they have lost more than the tolerance" in overall_text(lost)
+    assert "together" not in overall_text(msgspec.structs.replace(lost, overall_low=Fact(1.02)))
+
+
+def test_one_run_against_one_in_host_memory_is_far_less_sure() -> None:
+    a, b = (Sample(name, (on_host(make_processes(1, seed)[0]),)) for name, seed in (("A", 1), ("B", 2)))
+    assert set(verdicts(compare_samples(a, b)).values()) == {"AMBIGUOUS"}
 
 
 def test_the_tolerance_decides() -> None:

@@ -80,6 +80,11 @@ def test_what_is_no_run_is_refused() -> None:
         pyxfer.compare(A, [1, 2])  # type: ignore[list-item]
 
 
+def test_a_number_is_no_run() -> None:
+    with pytest.raises(UsageError, match="A is no run, baseline, file or store id"):
+        pyxfer.compare(3, A)  # type: ignore[arg-type]
+
+
 def test_two_sides_of_one_name_are_told_apart() -> None:
     found = pyxfer.compare(BASELINE, BASELINE)
     assert (found.a, found.b) == ("baseline 'default' (A)", "baseline 'default' (B)")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import in_terminal, pyxfer
+from command_line import in_terminal, interrupt_when, pyxfer
 from examining.cases import copies, copy, h200, h200_link
 
 from pyxfer.model import LinkState
@@ -73,3 +73,10 @@ def test_a_file_that_is_neither_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_a_required_gpu_that_is_not_there_is_exit_code_three() -> None:
     assert pyxfer("doctor", "--require-gpu", CUDA_VISIBLE_DEVICES="").returncode == 3
+
+
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_ctrl_c_is_told_and_is_exit_code_130(extra: tuple[str, ...]) -> None:
+    result = interrupt_when("measuring", "doctor", "--budget", "30s", *extra, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 130
+    assert result.stderr.endswith("pyxfer: interrupted\n")

@@ -52,6 +52,13 @@ def test_without_a_file_it_goes_to_standard_output(tmp_path: Path) -> None:
     assert "# TYPE pyxfer_build_info gauge" in pyxfer("export", "prometheus", str(tmp_path / "run.json")).stdout
 
 
+def test_copies_that_are_quicker_than_their_link_are_left_out_and_named(tmp_path: Path) -> None:
+    mine(gbps=138.0).save(tmp_path / "run.json")
+    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"))
+    assert (result.returncode, "pyxfer_copy_" in result.stdout) == (0, False)
+    assert "left out for GPU 0, since no copy is quicker than its link: h2d pinned 256 MiB;" in result.stderr
+
+
 def test_a_name_that_the_collector_does_not_read_is_told(tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
     result = pyxfer("export", "prometheus", str(tmp_path / "run.json"), "-o", str(tmp_path / "pyxfer.txt"))

@@ -11,7 +11,7 @@ from examining.cases import LARGE, copy, h200
 from pyxfer.errors import CudaUnavailableError, UsageError
 from pyxfer.examining import session
 from pyxfer.model import Fact, Placement, Run, Trial, unknown
-from pyxfer.model_findings import Examination
+from pyxfer.model_findings import Examination, Status
 from pyxfer.native import choose
 from pyxfer.sampling.progress import Progress
 
@@ -83,6 +83,14 @@ def test_a_saved_run_has_no_health_and_says_why() -> None:
     assert examination.health.reason == "a saved run was examined, and not the machine"
     assert examination.nearest.value is not None
     assert examination.worst == "fine"
+
+
+@pytest.mark.parametrize("status", ["nonsense", "ceiling", None])
+def test_a_status_that_is_none_is_refused_with_those_that_are(status: Status) -> None:
+    examination = session.examine_run(h200())
+    assert examination.of("wrong") == ()
+    with pytest.raises(UsageError, match="there are wrong, suspicious, unknown, fine"):
+        examination.of(status)
 
 
 def far_run(node: Fact[int]) -> Run:

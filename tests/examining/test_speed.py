@@ -8,7 +8,7 @@ from examining.cases import LARGE, MIB, copies, copy, found, h200, h200_link, he
 
 from pyxfer.examining import speed
 from pyxfer.examining.known import nearest_known
-from pyxfer.model import Fact, Measurement, Rate, unknown
+from pyxfer.model import Fact, Measurement, Rate, Remark, Side, unknown
 from pyxfer.model_findings import Finding
 
 PEAK = h200_link().h2d_peak_gbps.value or 0.0
@@ -35,6 +35,50 @@ def test_a_share_whose_interval_crosses_a_limit_is_only_likely() -> None:
     rate = Rate(PEAK * 0.905, PEAK * 0.89, PEAK * 0.92)
     assert h2d(copy("h2d", 1.0, rate=Fact(rate))).sure == "likely"
     assert h2d(copy("h2d", PEAK * 0.95)).sure == "certain"
+
+
+@pytest.mark.parametrize(("share", "status"), [(1.009, "fine"), (1.011, "suspicious"), (2.37, "suspicious")])
+def test_more_than_the_peak_is_never_fine(share: float, status: str) -> None:
+    finding = h2d(copy("h2d", PEAK * share))
+    assert finding.status == status
+    assert ("the figure is not right, or the link or MaxPayload shown" in finding.why) == (status == "suspicious")
+
+
+def test_what_is_beyond_the_peak_is_not_called_fine_beside_the_known_host_or_pinned_copies() -> None:
+    run = h200(measurements=copies(2.5))
+    nearest = nearest_known(run).value
+    assert found(speed.known_host, run, nearest=nearest) == []
+    assert {each.status for each in found(speed.pageable, run, nearest=nearest)} == {"unknown"}
+
+
+@pytest.mark.parametrize("peak", [0.0, -1.0])
+def test_a_peak_that_is_none_is_never_reached(peak: float) -> None:
+    run = h200(link=msgspec.structs.replace(h200_link(), h2d_peak_gbps=Fact(peak)), measurements=copies())
+    assert found(speed.ceilings, run, nearest=nearest_known(run).value)[0].status == "suspicious"
+
+
+def test_pageable_copies_beyond_the_peak_are_suspicious() -> None:
+    run = h200(measurements=(copy("h2d", PEAK), copy("h2d", PEAK * 1.02, "pageable")))
+    assert only(speed.pageable, run).status == "suspicious"
+
+
+@pytest.mark.parametrize(("side", "nbytes"), [("h2d", MIB), ("h2d", 16 * MIB), ("d2h", LARGE)])
+def test_other_cells_that_were_not_steady_say_nothing_of_a_ceiling(side: Side, nbytes: int) -> None:
+    unsteady = copy(side, 20.0, nbytes=nbytes, remarks=(Remark("unstable", "it varies"),))
+    finding = h2d(copy("h2d", PEAK * 0.475), unsteady)
+    assert "steady" not in finding.why
+    assert (finding.do or "").startswith("look at the link")
+
+
+def test_a_ceiling_that_was_not_steady_itself_says_so() -> None:
+    finding = h2d(copy("h2d", PEAK * 0.7, remarks=(Remark("drift", "it became slower"),)))
+    assert "the copies were not steady" in finding.why
+
+
+def test_where_nothing_explains_a_ceiling_the_link_is_to_be_looked_at() -> None:
+    finding = h2d(copy("h2d", PEAK * 0.7))
+    assert finding.why == "nothing that was read explains it"
+    assert (finding.do or "").startswith("look at the link from the host below (lspci -vv, LnkSta)")
 
 
 def test_small_copies_say_nothing_of_the_link() -> None:

@@ -64,7 +64,7 @@ class Suite:
         """The tests."""
         self.pytester.makepyfile(test_it=text)
 
-    def run(self, *arguments: str, device: str = "host", budget: str = "60ms") -> pytest.RunResult:
+    def run(self, *arguments: str, device: str = "host", budget: str = "150ms") -> pytest.RunResult:
         """In this process, quickly, and over host memory, which the tests of this one may have given a speed."""
         return self.bare(f"--xfer-device={device}", f"--xfer-budget={budget}", *arguments)
 

@@ -105,7 +105,7 @@ def test_a_test_fails_that_is_too_slow_for_certain(suite: Any, link: Any) -> Non
 
 
 def test_a_test_passes_that_reaches_it_for_certain(suite: Any, link: Any) -> None:
-    suite.write(COPY.format(marks="@pytest.mark.xfer(min_of_ceiling='10%', max_s='1s')", times=1))
+    suite.write(COPY.format(marks="@pytest.mark.xfer(min_of_ceiling='1%', max_s='1s')", times=1))
     result = suite.run("--xfer-json=out.json", "-W", "error", budget="300ms")
     result.assert_outcomes(passed=1)
     assert suite.only().judged.word == "fine"
@@ -180,6 +180,24 @@ def test_a_wrong_argument_is_an_error_of_the_collection(suite: Any, arguments: s
     result.assert_outcomes(errors=1)
     pattern = said.replace("[", "[[]")
     result.stdout.fnmatch_lines([f"test_it.py::test_wrong[[]1]: the marker xfer {pattern}"])
+
+
+def test_a_marker_of_a_test_that_measures_nothing_is_an_error_of_the_collection(suite: Any) -> None:
+    suite.write("""
+        import pytest
+
+        @pytest.mark.xfer(min_of_ceiling=0.8)
+        def test_alone():
+            pass
+
+        @pytest.mark.xfer(min_of_ceiling=0.8)
+        class TestAll:
+            def test_with_others(self):
+                pass
+    """)
+    result = suite.run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["test_it.py::test_alone: the marker xfer asks for something that nothing measures*"])
 
 
 def test_the_closest_marker_goes_before_those_around_it() -> None:

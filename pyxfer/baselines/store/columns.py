@@ -8,9 +8,13 @@ from typing import Any
 from sqlalchemy import BigInteger, Dialect, Integer, Text
 from sqlalchemy.types import TypeDecorator
 
+from pyxfer.errors import StoreError
+
 # Twelve of these may stand for one character, and an index of PostgreSQL takes 2,704 bytes.
 _TO_ESCAPE = re.compile("[\\\\\0\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\(\\|[0-9a-f]{4})")
+
+FROM_A_BACKUP = "check the disk, and take the store from a backup"
 
 Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only by its own INTEGER
 
@@ -37,4 +41,6 @@ class AnyText(TypeDecorator[str]):
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
         """As it was given."""
+        if value is not None and not isinstance(value, str):
+            raise StoreError(f"the store is damaged: it has {type(value).__name__} where text is; {FROM_A_BACKUP}")
         return None if value is None else unescape(value)

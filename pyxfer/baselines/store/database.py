@@ -35,14 +35,19 @@ class Database:
         self.file = file
         self._engine = engine
         self._process = os.getpid()
+        self._is_closed = False
 
     def close(self) -> None:
-        """Let go of all connections."""
-        self.engine.dispose()
+        """Let go of all connections, and make no other."""
+        if not self._is_closed:
+            self.engine.dispose()
+        self._is_closed = True
 
     @property
     def engine(self) -> Engine:
         """Its connections; each serves the process that has made it."""
+        if self._is_closed:
+            raise StoreError(f"the store {self.place.shown} is closed; open it again")
         if os.getpid() != self._process:
             self._engine.dispose(close=False)
             self._process = os.getpid()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer.errors import StoreError
 from pyxfer.model_baselines import Baseline, Fingerprint
-from pyxfer.model_store import KeptBaseline
+from pyxfer.model_store import DamagedBaseline, KeptBaseline
 
 from .limits import now_text
 from .packing import labels_from_text, unpack_run
@@ -35,24 +36,37 @@ def of_digest(connection: Connection, sha256: str) -> str | None:
     return None if found is None else str(found.id)
 
 
+@dataclass
 class Removal:
-    """All baselines of a name on one machine, to be left out from now on."""
+    """Some baselines, to be left out from now on."""
 
-    def __init__(self, name: str, identity: str) -> None:
-        self._these = (BASELINES.c.identity == identity, BASELINES.c.name == name, _KEPT)
-        self.count = 0
+    which: tuple[ColumnElement[bool], ...]
+    count: int = 0
+
+    @classmethod
+    def of_name(cls, name: str, identity: str) -> Removal:
+        """All of a name on one machine."""
+        return cls((BASELINES.c.identity == identity, BASELINES.c.name == name, _KEPT))
+
+    @classmethod
+    def of_id(cls, baseline_id: str) -> Removal:
+        """One alone."""
+        return cls((BASELINES.c.id == baseline_id, _KEPT))
 
     def mark(self, connection: Connection) -> None:
         """Mark them; `count` is how many they are."""
-        self.count = connection.execute(BASELINES.update().where(*self._these).values(removed_at=now_text())).rowcount
+        self.count = connection.execute(BASELINES.update().where(*self.which).values(removed_at=now_text())).rowcount
 
     def is_marked(self, connection: Connection) -> bool:
         """Whether none is left."""
-        return connection.execute(select(BASELINES.c.seq).where(*self._these)).first() is None
+        return connection.execute(select(BASELINES.c.seq).where(*self.which)).first() is None
 
 
 def kept(connection: Connection, host: str | None) -> list[KeptBaseline]:
-    """The newest of each name on each machine, by host and name; how many earlier ones there are stands with it."""
+    """The newest of each name on each machine, by host and name; how many earlier ones there are stands with it.
+
+    One that is damaged is left out: it is no reason to lose sight of the others.
+    """
     counted = select(func.max(BASELINES.c.seq).label("seq"), func.count().label("count")).where(_KEPT)
     if host is not None:
         counted = counted.where(BASELINES.c.host == host)
@@ -67,8 +81,16 @@ def kept(connection: Connection, host: str | None) -> list[KeptBaseline]:
     run_ids: dict[int, list[str]] = {}
     for seq, run_id in connection.execute(of_newest):
         run_ids.setdefault(seq, []).append(run_id)
-    listed = [_kept(row, tuple(run_ids.get(row.seq, ())), row[-1] - 1) for row in rows]
+    listed = [_kept(row, tuple(run_ids.get(row.seq, ())), row[-1] - 1) for row in rows if _damage(row) is None]
     return sorted(listed, key=lambda each: (each.fingerprint.host, each.name, each.fingerprint.gpu.value or ""))
+
+
+def damaged(connection: Connection, host: str | None) -> list[DamagedBaseline]:
+    """Those that cannot be read any more, also where they are not the newest."""
+    asked = select(BASELINES).where(_KEPT).order_by(BASELINES.c.seq)
+    rows = connection.execute(asked if host is None else asked.where(BASELINES.c.host == host))
+    found = ((row, _damage(row)) for row in rows)
+    return [DamagedBaseline(row.id, row.name, row.host, why) for row, why in found if why is not None]
 
 
 def _whole(connection: Connection, asked: Select[Any]) -> Baseline | None:
@@ -104,11 +126,20 @@ def _kept(row: Any, run_ids: tuple[str, ...], earlier: int) -> KeptBaseline:
     )
 
 
+def _damage(row: Any) -> str | None:
+    """Why a baseline cannot be read, or None."""
+    try:
+        _fingerprint(row)
+    except StoreError as error:
+        return str(error)
+    return None
+
+
 def _fingerprint(row: Any) -> Fingerprint:
     try:
         return msgspec.json.decode(row.fingerprint, type=Fingerprint)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise StoreError(
-            f"the baseline {row.id} in the store is damaged: its fingerprint cannot be read ({error}); remove it "
-            "and save another"
+            f"the baseline {row.id} ({row.name!r:.80} of {row.host!r:.80}) in the store is damaged: its fingerprint "
+            f"cannot be read ({error}); remove it with pyxfer baseline remove {row.id}, and save another"
         ) from error

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row, bindparam, func, select
 
 from pyxfer.baselines.cells import CellPattern, cell_text, is_raw
-from pyxfer.errors import UsageError
+from pyxfer.errors import StoreError, UsageError
 from pyxfer.model import Fact, Remark
 from pyxfer.model_baselines import Cell
 from pyxfer.model_store import History, HistoryGroup, HistoryPoint
 
+from .columns import FROM_A_BACKUP
 from .tables import CELLS, MEASURED, RUNS
 
 MOST_POINTS = 10_000
@@ -24,6 +26,7 @@ _LOOKED_AT = 20
 _MOST_NAMED = 3
 # Runs that are stored at the same moment may pass each other on the way.
 _JITTER_S = 2.0
+_NUMBERS, _NUMBERS_IF_KNOWN = ("taken_s", "stored_s", "gbps", "median_s"), ("low_gbps", "high_gbps")
 _CELL_COLUMNS = tuple(CELLS.c[name] for name in Cell.__struct_fields__)
 
 
@@ -58,7 +61,7 @@ def _cells(connection: Connection, asked: Asked) -> dict[int, Cell]:
     if asked.pattern is None:
         return _usual(connection, asked.host)
     found = connection.execute(select(CELLS.c.id, *_CELL_COLUMNS)).all()
-    cells = {number: cell for number, *fields in found if asked.pattern.matches(cell := Cell(*fields))}
+    cells = {number: cell for number, *fields in found if asked.pattern.matches(cell := _cell(number, fields))}
     if len(cells) > _MOST_CELLS:
         raise UsageError(
             f"--cell {asked.text!r:.80} names {len(cells)} cells, and {_MOST_CELLS} are shown; name its memory and size"
@@ -68,7 +71,8 @@ def _cells(connection: Connection, asked: Asked) -> dict[int, Cell]:
 
 def _usual(connection: Connection, host: str | None) -> dict[int, Cell]:
     """Pinned memory each way at the largest size of the newest runs, or else the first that they have."""
-    newest = select(RUNS.c.seq).order_by(RUNS.c.seq.desc()).limit(_LOOKED_AT)
+    has_cells = select(MEASURED.c.run).where(MEASURED.c.run == RUNS.c.seq).exists()
+    newest = select(RUNS.c.seq).where(has_cells).order_by(RUNS.c.seq.desc()).limit(_LOOKED_AT)
     runs = connection.execute(newest if host is None else newest.where(RUNS.c.host == host)).scalars().all()
     for run in runs:
         cells = dict(_cells_of_run(connection, run))
@@ -85,7 +89,14 @@ def _usual(connection: Connection, host: str | None) -> dict[int, Cell]:
 def _cells_of_run(connection: Connection, run: int) -> Iterable[tuple[int, Cell]]:
     joined = select(CELLS.c.id, *_CELL_COLUMNS).join(MEASURED, MEASURED.c.cell == CELLS.c.id)
     for number, *fields in connection.execute(joined.where(MEASURED.c.run == run).order_by(MEASURED.c.place)):
-        yield number, Cell(*fields)
+        yield number, _cell(number, fields)
+
+
+def _cell(number: int, fields: Iterable[object]) -> Cell:
+    try:
+        return msgspec.convert(dict(zip(Cell.__struct_fields__, fields, strict=True)), Cell)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"the store is damaged: its cell {number} is none ({error}); {FROM_A_BACKUP}") from error
 
 
 def _is_usual(cell: Cell) -> bool:
@@ -103,7 +114,21 @@ def _rows(connection: Connection, cell: int, asked: Asked, most: int) -> Sequenc
     some = newest.order_by(MEASURED.c.taken_s.desc()).limit(bindparam("most", most)).subquery()
     of_run = (RUNS.c.seq, RUNS.c.id, RUNS.c.gpu, RUNS.c.device, RUNS.c.runtime, RUNS.c.taken_at, RUNS.c.stored_s)
     joined = select(some, *of_run).join(RUNS, RUNS.c.seq == some.c.run)
-    return connection.execute(joined.order_by(some.c.taken_s.desc())).all()
+    rows = connection.execute(joined.order_by(some.c.taken_s.desc())).all()
+    for row in rows:
+        _check_numbers(row)
+    return rows
+
+
+def _check_numbers(row: Row[Any]) -> None:
+    """Refuse what somebody has changed: SQLite keeps text in a column of numbers, too."""
+    values = row._mapping
+    known = [name for name in _NUMBERS_IF_KNOWN if values[name] is not None]
+    wrong = next((name for name in (*_NUMBERS, *known) if not isinstance(values[name], (int, float))), None)
+    if wrong is not None:
+        raise StoreError(
+            f"the store is damaged: {wrong} of the run {row.id} is {values[wrong]!r:.40} and no number; {FROM_A_BACKUP}"
+        )
 
 
 def _groups(cell: Cell, rows: Iterable[Row[Any]]) -> list[HistoryGroup]:
@@ -188,6 +213,9 @@ def _nothing(connection: Connection, asked: Asked) -> str:
     runs = connection.execute(select(func.count()).select_from(RUNS)).scalar() or 0
     if not runs:
         return "the store has no run yet; pyxfer baseline save stores some"
+    if connection.execute(select(MEASURED.c.run).limit(1)).first() is None:
+        what = "1 run, with nothing measured in it" if runs == 1 else f"{runs} runs, with nothing measured in them"
+        return f"the store has {what}; pyxfer baseline save stores some"
     return f"nothing is stored of that{_limits(asked)}"
 
 

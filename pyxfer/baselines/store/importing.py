@@ -12,9 +12,7 @@ from . import limits
 def check_import(baseline: Baseline, source: str) -> None:
     """Refuse what pyxfer has not exported: sizes beyond all bounds, and runs of another machine than it names."""
     try:
-        limits.check_name(baseline.name)
-        limits.check_labels(baseline.labels)
-        limits.seconds_of(baseline.made_at)
+        limits.check_baseline(baseline)
         for run in baseline.runs:
             limits.check_run(run)
     except UsageError as error:

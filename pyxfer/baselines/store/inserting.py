@@ -63,9 +63,7 @@ def run_to_store(run: Run, labels: Mapping[str, str]) -> RunToStore:
 
 def baseline_to_store(baseline: Baseline) -> BaselineToStore:
     """The same of a baseline and its runs."""
-    limits.check_name(baseline.name)
-    limits.check_labels(baseline.labels)
-    limits.seconds_of(baseline.made_at)
+    limits.check_baseline(baseline)
     baseline_id = f"b-{secrets.token_hex(6)}"
     row = {
         "id": baseline_id,

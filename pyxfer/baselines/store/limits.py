@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from pyxfer.errors import UsageError
 from pyxfer.model import Run
+from pyxfer.model_baselines import Baseline
 
 DEFAULT_NAME = "default"
 MOST_LABELS = 64
@@ -24,21 +25,40 @@ _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a baseline."""
+    _check_text(name, "the name of a baseline")
     if not 1 <= len(name) <= LONGEST_NAME:
         raise UsageError(f"the name of a baseline has 1 to {LONGEST_NAME} characters, and this one has {len(name)}")
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuse more or longer labels than are kept."""
+    """Refuse what are no labels, and more or longer ones than are kept."""
+    if not isinstance(labels, Mapping):
+        raise UsageError(f"labels are names with their values, such as {{'slot': '3'}}, and not {_kind(labels)}")
     if len(labels) > MOST_LABELS:
         raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and these are {len(labels)}")
     for name, value in labels.items():
+        _check_text(name, "the name of a label")
+        _check_text(value, f"the value of the label {name!r:.80}")
         if not 1 <= len(name) <= LONGEST_NAME:
             raise UsageError(f"the name of a label has 1 to {LONGEST_NAME} characters, and one has {len(name)}")
         if len(value) > LONGEST_VALUE:
             raise UsageError(
                 f"the value of a label has up to {LONGEST_VALUE} characters, and that of {name!r:.80} has {len(value)}"
             )
+
+
+def _check_text(value: object, what: str) -> None:
+    """Refuse numbers, and bytes that were no text where they were typed: a file could not hold them."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} is text, and this is {_kind(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are no UTF-8; write it in UTF-8") from None
+
+
+def _kind(value: object) -> str:
+    return f"of the type {type(value).__name__}"
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
@@ -84,7 +104,9 @@ def now_text() -> str:
 
 
 def check_run(run: Run) -> None:
-    """Refuse a run that no pyxfer has measured and that a database could not keep."""
+    """Refuse what is no run, or one that no pyxfer has measured and that a database could not keep."""
+    if not isinstance(run, Run):
+        raise UsageError(f"a store takes runs, such as pyxfer.Run.load gives, and not what is {_kind(run)}")
     if len(run.environment.host) > LONGEST_HOST:
         raise UsageError(f"the run's host has a name of more than {LONGEST_HOST} characters, which none has")
     if len(run.measurements) > _MOST_MEASUREMENTS:
@@ -100,3 +122,21 @@ def check_run(run: Run) -> None:
             raise UsageError("the run has a size or batch that no machine has")
         if not (row.gbps or 0.0) <= _MOST_GBPS:
             raise UsageError("the run has a bandwidth that no machine has")
+
+
+def check_baseline(baseline: Baseline) -> None:
+    """Refuse what is no baseline, or is one with a name, labels or a moment that are not kept; not its runs."""
+    if not isinstance(baseline, Baseline):
+        raise UsageError(
+            f"a store takes baselines, such as pyxfer.Baseline.load gives, and not what is {_kind(baseline)}"
+        )
+    check_name(baseline.name)
+    check_labels(baseline.labels)
+    seconds_of(baseline.made_at)
+
+
+def check_asked(**asked: object) -> None:
+    """Refuse what is asked for otherwise than in words."""
+    for name, value in asked.items():
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{name}= is text, and this is {_kind(value)}")

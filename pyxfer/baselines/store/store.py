@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -9,11 +10,11 @@ from pyxfer.baselines.cells import parse_cell
 from pyxfer.errors import StoreError
 from pyxfer.model import Run
 from pyxfer.model_baselines import Baseline
-from pyxfer.model_store import History, KeptBaseline, StoredRun
+from pyxfer.model_store import DamagedBaseline, History, KeptBaseline, StoredRun
 
 from . import finding, histories, inserting, stored_runs
 from .database import Database
-from .limits import parse_since
+from .limits import check_asked, parse_since
 from .opening import open_database
 from .urls import find_place
 
@@ -98,13 +99,25 @@ class Store:
         return found
 
     def baselines(self, host: str | None = None) -> list[KeptBaseline]:
-        """The current baselines of all hosts, or of one, by host and name."""
+        """The current baselines of all hosts, or of one, by host and name; those that are damaged are left out."""
+        check_asked(host=host)
         return self._database.read(lambda connection: finding.kept(connection, host))
+
+    def damaged_baselines(self, host: str | None = None) -> list[DamagedBaseline]:
+        """The baselines that cannot be read any more, each with the reason; `remove_baseline_of_id` removes one."""
+        check_asked(host=host)
+        return self._database.read(lambda connection: finding.damaged(connection, host))
 
     def remove_baseline(self, name: str, identity: str) -> int:
         """Remove the baselines of this name on one machine; how many they were. Their runs stay."""
-        removal = finding.Removal(name, identity)
-        self._database.write(f"the removal of {name!r:.80}", removal.mark, removal.is_marked)
+        return self._remove(finding.Removal.of_name(name, identity), name)
+
+    def remove_baseline_of_id(self, baseline_id: str) -> bool:
+        """Remove one alone, also one that is damaged; whether it was there. The one before it is the current then."""
+        return self._remove(finding.Removal.of_id(baseline_id), baseline_id) > 0
+
+    def _remove(self, removal: finding.Removal, what: str) -> int:
+        self._database.write(f"the removal of {what!r:.80}", removal.mark, removal.is_marked)
         return removal.count
 
     def history(
@@ -120,6 +133,7 @@ class Store:
         `cell` is text such as `h2d:pinned:256MiB`; without one it is pinned memory at the largest size of the newest
         run. `since` is `30d`, `12h` or a date. Of more points than the limit the newest are taken, and that is said.
         """
+        check_asked(cell=cell, host=host, since=since)
         pattern = None if cell is None else parse_cell(cell)
         since_s = None if since is None else parse_since(since)
         asked = histories.Asked(pattern, cell or "", host, since_s, limit)
@@ -131,7 +145,7 @@ class Store:
         return self._database.read(lambda connection: finding.of_digest(connection, digest))
 
 
-def open_store(url: str | None = None, *, create: bool = True) -> Store:
+def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True) -> Store:
     """The store at a URL or path; without one where `PYXFER_STORE` says, else in the user's data directory.
 
     Raises:

@@ -49,7 +49,9 @@ def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> N
         (b"", "is empty"),
         (b"{", "is cut short"),
         (b"\x89PNG", "is not JSON"),
-        (b"[" * 100_000, "is not JSON|is JSON, but not"),
+        (b"[" * 100_000, "is nested deeper than anything that pyxfer writes"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "has a number beyond all that pyxfer writes"),
+        (b'{"a": "\\udcff"}', "has half of a character, which is no text"),
         (b"[]", "not a pyxfer baseline"),
         (b"{}", "has no schema_version"),
         (changed("schema_version", to=99), "schema_version 99"),
@@ -69,7 +71,8 @@ def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> N
         (changed("made_at", to="yesterday"), "'yesterday' is no moment"),
         (changed("runs", 0, "environment", "taken_at", to="9" * 400), "is no moment"),
         (changed("runs", 0, "environment", "host", to="h" * 300), "a name of more than 255 characters"),
-        (changed("runs", 0, "measurements", 0, "nbytes", to=2**70), "a size or batch that no machine has"),
+        (changed("runs", 0, "measurements", 0, "nbytes", to=10**400), "has a number beyond all"),
+        (changed("runs", 0, "environment", "memory_bytes", "value", to=10**400), "has a number beyond all"),
         (changed("runs", 0, "measurements", 0, "batch", to=-1), "a size or batch that no machine has"),
         (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=1e308), "a bandwidth that no machine has"),
         (changed("runs", 0, "measurements", 0, "route", to="r" * 3000), "of more than 200 characters"),
@@ -107,6 +110,12 @@ def test_what_looks_like_an_attack_is_text_and_numbers(store: Store, place: tupl
     assert store.baseline_of_id(added) == baseline
     assert len(store.baselines()) == 1
     assert all(group.points for group in store.history().groups)
+
+
+@pytest.mark.parametrize("change", [{"name": "\udcff"}, {"labels": {"slot": "\udcff"}}])
+def test_text_that_a_file_could_not_hold_is_not_taken(change: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError, match=r"'b.json' is not what .* is not text"):
+        check_import(replace(make_baseline(), **change), "'b.json'")
 
 
 def test_runs_that_differ_in_what_may_change_are_of_one_machine() -> None:

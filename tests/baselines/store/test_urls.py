@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,13 @@ def test_the_variable_names_one_and_the_option_another() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["sqlite:////here/a.db", "sqlite+pysqlite:////here/a.db", "/here/a.db", "/here/./a.db"]
+    "text", ["sqlite:////here/a.db", "SQLite+pysqlite:////here/a.db", "/here/a.db", "/here/./a.db"]
 )
 def test_a_file_is_named_by_its_path_or_url(text: str) -> None:
     assert find_place(text).path == Path("/here/a.db")
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "PostgreSQL"])
 def test_a_server_is_spoken_to_by_psycopg(scheme: str) -> None:
     place = find_place(f"{scheme}://user:hush@server:5433/db")
     assert place.url is not None
@@ -55,13 +56,36 @@ def test_a_server_is_spoken_to_by_psycopg(scheme: str) -> None:
         ("postgresql://user:hush@server:port/db", "no URL that can be read"),
         ("postgresql://\udcff/db", "no URL that can be read"),
         ("postgresql://server/db?sslpassword=hush", "where it would be shown"),
+        ("postgresql://user:secret@hush@server:1/db", "has an @ that is not the one in front of the server.*%40"),
+        ("postgresql://user:a@b/hush@server/db", "has an @ that is not the one"),
+        ("postgresql://user:a@b?hush@server/db", "has an @ that is not the one"),
+        ("postgresql://us/er:hush@server/db", "has an @ that is not the one"),
+        ("postgresql:/user:hush@server/db", "the store, 'postgresql...', is no URL"),
+        ("postgresql//user:hush@server/db", "the store, 'postgresql...', is no URL"),
+        (" Postgres:user:hush@server/db", "the store, 'postgresql...', is no URL"),
+        ("postgresql//user:hush://x@server/db", "is no URL"),
     ],
 )
 def test_what_names_no_store_is_refused_with_an_example(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as caught:
         find_place(text)
     assert "hush" not in str(caught.value)
+    assert "secret" not in str(caught.value)
     assert "/store.db" in str(caught.value) or "postgresql+psycopg://" in str(caught.value)
+
+
+def test_a_password_with_an_escaped_at_sign_is_one() -> None:
+    place = find_place("postgresql://user:a%40b@server/db")
+    assert place.url is not None
+    assert (place.url.password, place.url.host) == ("a@b", "server")
+
+
+def test_a_path_names_a_file_like_its_text(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a.db") as store:
+        assert store.shown == repr(str(tmp_path / "a.db"))
+    number: Any = 3
+    with pytest.raises(UsageError, match="by text or a path, and not by int"):
+        open_store(number)
 
 
 def test_the_variable_is_named_where_it_is_wrong() -> None:
