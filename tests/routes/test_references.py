@@ -39,7 +39,7 @@ def test_a_function_of_a_script_is_found_by_the_scripts_file(tmp_path: Path, mon
     make = names["make"]
     monkeypatch.setattr(make, "__module__", "__main__")
     monkeypatch.setattr(main, "make", make, raising=False)
-    monkeypatch.setattr(main, "__file__", str(script))
+    monkeypatch.setattr(main, "__file__", str(script), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
     reference = find_reference(make)
     assert reference == Reference("__main__", "make", str(script))
