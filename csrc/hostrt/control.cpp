@@ -51,15 +51,15 @@ char const* name_of(memory_kind kind) {
 void model_link(direction_model h2d, direction_model d2h) { link().set(h2d, d2h); }
 
 void fail(std::string const& call, int nth, int code) {
-  injected().add({known_call(call), counted(nth), error_code(code), false, 0});
+  injected().add({known_call(call), counted(nth), error_code(code), false, ordered_delay{0}});
 }
 
 void fail_sticky(std::string const& call, int nth, int code) {
-  injected().add({known_call(call), counted(nth), error_code(code), true, 0});
+  injected().add({known_call(call), counted(nth), error_code(code), true, ordered_delay{0}});
 }
 
 void stall(std::string const& call, int nth, double seconds) {
-  injected().add({known_call(call), counted(nth), cudaSuccess, false, seconds});
+  injected().add({known_call(call), counted(nth), cudaSuccess, false, ordered_delay{seconds}});
 }
 
 void release_stalls() { end_delays(); }

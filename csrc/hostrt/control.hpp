@@ -56,7 +56,7 @@ void fail_sticky(std::string const& call, int nth, int code);
 /// wait) where it executes on its stream, every other one in the call itself.
 void stall(std::string const& call, int nth, double seconds);
 
-/// Ends the stalls of all calls made up to now. Orders for later calls stand.
+/// Ends all stalls ordered up to now, also those whose call has not been made.
 void release_stalls();
 
 /// From now on every call but those for versions, error texts and the last error returns `code`.

@@ -10,11 +10,11 @@ admission admit(std::size_t call) {
   auto const kind = all_calls[call].kind;
   auto const ordered = injected().enter(call);
   if (this_thread().in_host_function && kind != call_kind::always) {
-    return {cudaErrorNotPermitted, 0, false};
+    return {cudaErrorNotPermitted, ordered_delay{0}, false};
   }
   auto const fine = ordered.code == cudaSuccess;
   if (fine && kind == call_kind::work) this_thread().has_context = true;
-  return {ordered.code, ordered.stall_s, fine || kind == call_kind::release};
+  return {ordered.code, ordered.delay, fine || kind == call_kind::release};
 }
 
 }  // namespace pyxfer::hostrt

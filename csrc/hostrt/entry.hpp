@@ -17,7 +17,7 @@ namespace pyxfer::hostrt {
 /// Whether a call's body may run, and what the call returns if not, or in spite of it.
 struct admission {
   cudaError_t code;
-  double stall_s;
+  ordered_delay delay;
   bool may_run;
 };
 
@@ -30,12 +30,11 @@ cudaError_t unrecorded(Body const& body) noexcept {
   try {
     auto const admitted = admit(Call);
     if (!admitted.may_run) return admitted.code;
-    ordered_delay const delay{admitted.stall_s};
     auto result = cudaSuccess;
     if constexpr (std::is_invocable_v<Body const&, ordered_delay const&>) {
-      result = body(delay);
+      result = body(admitted.delay);
     } else {
-      delay.serve();
+      admitted.delay.serve();
       result = body();
     }
     return admitted.code != cudaSuccess ? admitted.code : result;

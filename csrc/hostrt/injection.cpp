@@ -21,7 +21,7 @@ orders injection::apply_rules(std::size_t call) {
     auto const due = [&](rule& each) {
       if (each.call != call || --each.calls_left > 0) return false;
       if (each.code != cudaSuccess) ordered.code = each.code;
-      ordered.stall_s += each.stall_s;
+      if (!each.delay.none()) ordered.delay = each.delay;
       sticky = sticky || each.sticky;
       return true;
     };

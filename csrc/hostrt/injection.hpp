@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "calls.hpp"
+#include "delay.hpp"
 
 namespace pyxfer::hostrt {
 
@@ -20,7 +21,7 @@ inline constexpr int max_devices = 16;
 /// What a test ordered for one call.
 struct orders {
   cudaError_t code = cudaSuccess;
-  double stall_s = 0;
+  ordered_delay delay{0};
 };
 
 /// Counts the calls, and knows which of them are to fail or to stall.
@@ -31,7 +32,7 @@ class injection {
     int calls_left;
     cudaError_t code;
     bool sticky;
-    double stall_s;
+    ordered_delay delay;
   };
 
   /// Counts one call and returns what was ordered for it.

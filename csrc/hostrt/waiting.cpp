@@ -7,6 +7,10 @@
 namespace pyxfer::hostrt {
 namespace {
 
+/// So late the kernel of a busy virtual machine may wake a sleeper, which a modelled link would
+/// show.
+constexpr std::chrono::microseconds late_limit{150};
+
 struct alarm_bell {
   std::mutex mutex;
   std::condition_variable rung;
@@ -23,9 +27,8 @@ alarm_bell& bell() {
 void pause_until(steady::time_point deadline, std::function<bool()> const& ended) {
   {
     std::unique_lock lock{bell().mutex};
-    bell().rung.wait_until(lock, deadline - spin_limit, ended);
+    bell().rung.wait_until(lock, deadline - late_limit, ended);
   }
-  // The kernel may wake a sleeper tens of microseconds late, which a modelled link would show.
   while (!ended() && steady::now() < deadline) std::this_thread::yield();
 }
 

@@ -166,6 +166,14 @@ TEST_F(hostrt_injection, stalls_can_be_released) {
   EXPECT_EQ(waiting.get(), cudaSuccess);
 }
 
+TEST_F(hostrt_injection, released_stalls_do_not_wait_for_their_calls) {
+  stall("cudaMemGetInfo", 1, 1000);
+  release_stalls();
+  std::size_t free = 0;
+  std::size_t total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+}
+
 TEST_F(hostrt_injection, calls_are_counted) {
   (void)cudaPeekAtLastError();
   (void)cudaPeekAtLastError();
