@@ -127,7 +127,7 @@ def page(result: Firsts) -> str:
         for name, firsts in (("tuned", result.tuned), ("cached", result.cached))
     ]
     header = ["settings", "CUDA's start", "first upload", "the next", "idle", "page-locked"]
-    return f"{shared.machine_line(result.device, result.environment)}\n\n{shared.aligned(header, rows)}"
+    return shared.page(result, header, rows)
 
 
 _TIMES = ("cuda_s", "upload_s", "again_s")

@@ -54,7 +54,7 @@ def first_use(result: Firsts, loops: list[Prefetched]) -> str:
     """What a process pays once, and what a loop pays for each step."""
     header = ["settings", "CUDA's start", "first upload", "the next", "idle", "page-locked"]
     body = [_first(name, firsts) for name, firsts in (("tuned then", result.tuned), ("kept", result.cached))]
-    text = f"{escape_markdown(shared.machine_line(result.device, result.environment))}.\n\n{to_markdown(header, body)}"
+    text = shared.markdown(result, header, body)
     steps = [
         [
             title(loop.framework),

@@ -28,6 +28,7 @@ from pyxfer.machine.environment import read_environment
 from pyxfer.model import Device, Environment
 from pyxfer.native import Engine
 from pyxfer.staging.targets import Target
+from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_seconds, format_size
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -122,6 +123,18 @@ def held(engine: Engine, device: int, up: pyxfer.Uploader) -> dict[str, int]:
 
 def page(result: Soak) -> str:
     """A line a kind."""
+    machine = shared.machine_line(result.device, result.environment)
+    return f"to {result.to}, {machine}\n\n{shared.aligned(*table(result))}"
+
+
+def markdown(result: Soak) -> str:
+    """The same for docs/uploading.md."""
+    machine = escape_markdown(shared.machine_line(result.device, result.environment))
+    return f"To {result.to}; {machine}.\n\n{to_markdown(*table(result))}"
+
+
+def table(result: Soak) -> tuple[list[str], list[list[str]]]:
+    """A line a kind."""
     rows = [
         [
             each.kind,
@@ -133,9 +146,7 @@ def page(result: Soak) -> str:
         ]
         for each in result.soaked
     ]
-    header = ["arrays", "uploads", "in all", "each", "wrong", *(f"{what} +" for what in HELD)]
-    machine = shared.machine_line(result.device, result.environment)
-    return f"to {result.to}, {machine}\n\n{shared.aligned(header, rows)}"
+    return ["arrays", "uploads", "in all", "each", "wrong", *(f"{what} +" for what in HELD)], rows
 
 
 def judge(result: Soak) -> list[str]:

@@ -100,7 +100,11 @@ void bind_ring(py::module_& module) {
            py::arg("fill"), py::arg("spin_us"), py::arg("direct_bytes") = 0);
   bind_transfers(kind);
   bind_properties(kind);
-  kind.def("cancel", &ring::cancel)
+  kind.def(
+          "threads_for",
+          [](ring const& self, std::size_t nbytes) { return self.plan_for(nbytes).threads(); },
+          py::arg("nbytes"))
+      .def("cancel", &ring::cancel)
       .def("close", &ring::close, py::arg("patience_s") = 30.0, release_gil())
       .def("abandon", &ring::abandon);
 }

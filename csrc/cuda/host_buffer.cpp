@@ -41,13 +41,17 @@ memory_kind memory_kind_of(std::string const& word) {
                               "\"; known are pageable, pinned, registered, write-combined");
 }
 
-bool is_page_locked(std::uintptr_t address, std::size_t bytes) {
-  auto const is_locked_at = [](std::uintptr_t at) {
+known_as known_memory(std::uintptr_t address, std::size_t bytes) {
+  auto const type_at = [](std::uintptr_t at) {
     cudaPointerAttributes found{};
     PYXFER_TRY(cudaPointerGetAttributes(&found, reinterpret_cast<void const*>(at)));
-    return found.type == cudaMemoryTypeHost;
+    return found.type;
   };
-  return is_locked_at(address) && is_locked_at(address + bytes - 1);
+  auto const first = type_at(address);
+  if (first == cudaMemoryTypeDevice) { return known_as::of_device; }
+  auto const is_locked =
+      first == cudaMemoryTypeHost && type_at(address + bytes - 1) == cudaMemoryTypeHost;
+  return is_locked ? known_as::page_locked : known_as::pageable;
 }
 
 host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)

@@ -11,8 +11,12 @@ enum class memory_kind { pageable, pinned, registered, write_combined };
 
 [[nodiscard]] memory_kind memory_kind_of(std::string const& word);
 
-/// Whether a copy engine reads and writes this memory itself, whoever has page-locked it.
-[[nodiscard]] bool is_page_locked(std::uintptr_t address, std::size_t bytes);
+/// What the driver knows of memory. A copy engine reads and writes page-locked memory itself,
+/// whoever has locked it. Memory of the host runtime's device can be read as the host's, too, and
+/// is yet no source of a copy from the host.
+enum class known_as { pageable, page_locked, of_device };
+
+[[nodiscard]] known_as known_memory(std::uintptr_t address, std::size_t bytes);
 
 /// Host memory of one kind, its pages touched, page-aligned.
 class host_buffer {

@@ -28,9 +28,10 @@ std::size_t belt::round_for(std::size_t chunks, part of_threads) const noexcept 
   return std::min(slots_, std::max({chunks / rounds, least_round_bytes / chunk_bytes_, least}));
 }
 
-void belt::begin(std::size_t chunks, part of_threads) {
+void belt::begin(std::size_t chunks, part of_threads, bool idle) {
   of_threads_ = of_threads;
   round_ = round_for(chunks, of_threads);
+  if (idle && of_threads == part::fill) { end_ += (round_ - end_ % round_) % round_; }
   few_ = in_slots(few_bytes, 16);
   many_ = in_slots(many_bytes, 4);
   most_ = in_slots(most_bytes, 2);

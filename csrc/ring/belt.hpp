@@ -35,7 +35,8 @@ class belt {
   [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads) const noexcept;
   [[nodiscard]] std::size_t round() const noexcept { return round_; }
   /// Of a transfer, when the threads of the one before are back. What that has left is passed over.
-  void begin(std::size_t chunks, part of_threads);
+  /// Where the engine is `idle`, what is filled goes into the first slots again.
+  void begin(std::size_t chunks, part of_threads, bool idle);
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
   [[nodiscard]] std::size_t slot_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number % round_);

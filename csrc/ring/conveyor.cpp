@@ -41,7 +41,8 @@ void conveyor::prepare(transfer const& next, std::size_t chunks) {
   taken_ = {};
   // Of a transfer that is stopped nobody claims a chunk.
   if (belt_.round_for(chunks, part) != belt_.round() && !leave(0, next)) { return; }
-  belt_.begin(chunks, part);
+  retire();
+  belt_.begin(chunks, part, under_way() == 0);
   retire();
 }
 

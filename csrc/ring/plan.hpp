@@ -22,7 +22,10 @@ class chunk_plan {
  public:
   chunk_plan(std::size_t bytes, ring_settings const& by) : chunk_plan{bytes, by, by.threads} {}
   chunk_plan(std::size_t bytes, ring_settings const& by, int most_threads)
-      : bytes_{bytes}, chunk_bytes_{by.chunk_bytes}, most_threads_{most_threads} {}
+      : bytes_{bytes},
+        chunk_bytes_{by.chunk_bytes},
+        direct_bytes_{by.direct_bytes},
+        most_threads_{most_threads} {}
 
   [[nodiscard]] std::size_t chunks() const noexcept {
     return bytes_ / chunk_bytes_ + (bytes_ % chunk_bytes_ != 0 ? 1 : 0);
@@ -37,6 +40,10 @@ class chunk_plan {
   /// Whether an upload of more than one chunk is done before threads awake: the driver, which
   /// stages it by itself, is faster then than the caller is alone.
   [[nodiscard]] bool is_soon_done() const noexcept { return chunks() > 1 && chunks() <= alone; }
+  /// Whether an upload is, because of that or because it is little.
+  [[nodiscard]] bool is_left_to_driver() const noexcept {
+    return direct_bytes_ != 0 && (bytes_ < direct_bytes_ || is_soon_done());
+  }
   /// Whether the caller looks after the copies and the others fill. A thread that fills takes four
   /// times as long to issue a copy (13 us and not 3, on a Sapphire Rapids), because what it has
   /// stored has to be in memory first; with few threads the loss of one would cost more.
@@ -54,6 +61,7 @@ class chunk_plan {
  private:
   std::size_t bytes_;
   std::size_t chunk_bytes_;
+  std::size_t direct_bytes_;
   int most_threads_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "cuda/stream.hpp"
 #include "ring/layout.hpp"
+#include "ring/plan.hpp"
 #include "ring/settings.hpp"
 #include "ring/staged.hpp"
 #include "ring/ticket.hpp"
@@ -31,6 +32,8 @@ class ring {
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] ring_settings const& settings() const noexcept { return settings_; }
+  /// How so many bytes that it uploads are cut.
+  [[nodiscard]] chunk_plan plan_for(std::size_t bytes) const noexcept { return {bytes, settings_}; }
 
   /// Returns when the array has been read, and may be changed; with `wait`, when its bytes are on
   /// the device. Without, later work of `after` waits for them.

@@ -26,7 +26,7 @@ inline constexpr int least_ring_slots = 2;
 inline constexpr int most_ring_slots = 4096;
 inline constexpr std::size_t least_chunk_bytes = std::size_t{4} << 10U;
 inline constexpr std::size_t most_chunk_bytes = std::size_t{64} << 20U;
-inline constexpr int most_spin_us = 50;
+inline constexpr int most_spin_us = 1'000'000;
 
 /// Throws std::invalid_argument where no ring can be built like that.
 void validate(ring_settings const& made);

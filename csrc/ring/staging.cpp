@@ -80,17 +80,17 @@ staged staging::run(staging_request const& request, cancels& by, std::uint64_t b
 /// Where the engine can read or write the array itself, or it is little and the driver's own way is
 /// short. Not while the device has something else to do before: slots take the array up meanwhile.
 /// Nor a little download, during which the driver would hear no cancelling.
-staging::manner staging::manner_of(staging_request const& request, chunk_plan const& cut) const {
+staging::manner staging::manner_of(staging_request const& request, chunk_plan const& cut) {
   auto const& array = request.array;
   auto const begins_late = request.begins != nullptr && !request.begins->passed();
   if (!array.is_contiguous() || array.bytes() == 0 || (begins_late && !request.wait)) {
     return manner::through_slots;
   }
-  if (is_page_locked(array.address(), array.bytes())) { return manner::from_where_it_lies; }
-  auto const is_little =
-      array.bytes() < settings_.direct_bytes || (settings_.direct_bytes != 0 && cut.is_soon_done());
-  auto const can_be_left = request.way == direction::h2d && !begins_late;
-  return is_little && can_be_left ? manner::by_the_driver : manner::through_slots;
+  auto const memory = known_memory(array.address(), array.bytes());
+  if (memory == known_as::page_locked) { return manner::from_where_it_lies; }
+  auto const can_be_left =
+      request.way == direction::h2d && !begins_late && memory != known_as::of_device;
+  return can_be_left && cut.is_left_to_driver() ? manner::by_the_driver : manner::through_slots;
 }
 
 /// Whether it is on its way, or with `wait` has arrived.

@@ -30,7 +30,7 @@ class staging {
  private:
   enum class manner { through_slots, by_the_driver, from_where_it_lies };
 
-  [[nodiscard]] manner manner_of(staging_request const& request, chunk_plan const& cut) const;
+  [[nodiscard]] static manner manner_of(staging_request const& request, chunk_plan const& cut);
   [[nodiscard]] bool move(transfer& shared, manner how, bool wait);
   [[nodiscard]] bool move_chunks(transfer& shared, bool wait);
   [[nodiscard]] bool move_directly(transfer& shared, bool wait);

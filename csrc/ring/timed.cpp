@@ -7,7 +7,7 @@ sample time_drained(bench& with, ring& through, lane const& along, std::size_t s
   auto const device = reinterpret_cast<std::uintptr_t>(along.device_at(slot));
   layout const array{host, 1, {static_cast<std::ptrdiff_t>(along.bytes)}, {1}};
   // What is left to the driver, nobody could cancel; else the ring waits, which somebody can.
-  auto const wait = along.bytes >= through.settings().direct_bytes;
+  auto const wait = !through.plan_for(along.bytes).is_left_to_driver();
   return time_drained(with, [&] {
     if (along.way == direction::h2d) {
       through.upload(array, device, std::nullopt, wait);

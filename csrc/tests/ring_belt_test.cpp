@@ -32,7 +32,7 @@ class ring_belt : public ::testing::Test {
 };
 
 TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   EXPECT_TRUE(made_.may_begin(63));
   EXPECT_FALSE(made_.may_begin(64));
   made_.pass(1);
@@ -41,7 +41,7 @@ TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
 }
 
 TEST_F(ring_belt, lets_threads_empty_only_what_has_passed) {
-  made_.begin(100, belt::part::empty);
+  made_.begin(100, belt::part::empty, false);
   EXPECT_FALSE(made_.may_begin(0));
   made_.pass(3);
   EXPECT_TRUE(made_.may_begin(2));
@@ -49,7 +49,7 @@ TEST_F(ring_belt, lets_threads_empty_only_what_has_passed) {
 }
 
 TEST_F(ring_belt, gives_an_idle_engine_whatever_is_full) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   EXPECT_EQ(made_.next(0).count, 0U);
   made_.done(0);
   EXPECT_EQ(made_.next(0).count, 1U);
@@ -58,7 +58,7 @@ TEST_F(ring_belt, gives_an_idle_engine_whatever_is_full) {
 }
 
 TEST_F(ring_belt, gives_no_slot_before_those_in_front_of_it_are_full) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   do_all(1, 20);
   EXPECT_EQ(made_.next(0).count, 0U);
   made_.done(0);
@@ -68,7 +68,7 @@ TEST_F(ring_belt, gives_no_slot_before_those_in_front_of_it_are_full) {
 }
 
 TEST_F(ring_belt, waits_for_more_the_more_the_engine_has_to_do) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   do_all(0, 3);
   EXPECT_EQ(made_.next(1).count, 0U);
   made_.done(3);
@@ -80,13 +80,13 @@ TEST_F(ring_belt, waits_for_more_the_more_the_engine_has_to_do) {
 }
 
 TEST_F(ring_belt, waits_for_nothing_where_no_more_will_come) {
-  made_.begin(2, belt::part::fill);
+  made_.begin(2, belt::part::fill, false);
   do_all(0, 2);
   EXPECT_EQ(made_.next(2).count, 2U);
 }
 
 TEST_F(ring_belt, gives_half_of_its_slots_at_once_at_most) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   do_all(0, 64);
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 32}));
 }
@@ -98,14 +98,14 @@ TEST(ring_belt_rounds, of_uploads_stay_small_unless_there_is_much_and_of_downloa
   EXPECT_EQ(made.round_for(100000, belt::part::fill), 512U);
   EXPECT_EQ(made.round_for(10, belt::part::empty), 512U);
   EXPECT_EQ((belt{of(2, std::size_t{64} << 20U)}.round_for(1, belt::part::fill)), 2U);
-  made.begin(800, belt::part::fill);
+  made.begin(800, belt::part::fill, false);
   EXPECT_EQ(made.slot_of(99), 99U);
   EXPECT_EQ(made.slot_of(100), 0U);
   EXPECT_FALSE(made.may_begin(100));
 }
 
 TEST_F(ring_belt, gives_only_what_lies_together) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   do_all(0, 60);
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 28}));
   made_.pass(60);
@@ -114,12 +114,12 @@ TEST_F(ring_belt, gives_only_what_lies_together) {
 }
 
 TEST_F(ring_belt, fills_slots_for_threads_that_empty_them_with_small_copies_first_and_last) {
-  made_.begin(64, belt::part::empty);
+  made_.begin(64, belt::part::empty, false);
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 8, 16, 18, 9, 4, 2, 1, 1, 1}));
 }
 
 TEST_F(ring_belt, fills_no_slot_again_that_was_not_emptied) {
-  made_.begin(100, belt::part::empty);
+  made_.begin(100, belt::part::empty, false);
   static_cast<void>(take_all(0));
   EXPECT_EQ(made_.issued(), 64U);
   do_all(0, 10);
@@ -128,18 +128,29 @@ TEST_F(ring_belt, fills_no_slot_again_that_was_not_emptied) {
 }
 
 TEST_F(ring_belt, numbers_the_next_transfer_behind_the_one_before) {
-  made_.begin(100, belt::part::fill);
+  made_.begin(100, belt::part::fill, false);
   EXPECT_EQ(made_.first(), 0U);
-  made_.begin(5, belt::part::fill);
+  made_.begin(5, belt::part::fill, false);
   EXPECT_EQ(made_.first(), 100U);
   EXPECT_EQ(made_.end(), 105U);
   EXPECT_EQ(made_.slot_of(made_.first()), 36U);
 }
 
+TEST_F(ring_belt, begins_with_the_first_slots_again_what_is_filled_while_the_engine_is_idle) {
+  made_.begin(100, belt::part::fill, true);
+  EXPECT_EQ(made_.slot_of(made_.first()), 0U);
+  made_.begin(5, belt::part::fill, true);
+  EXPECT_EQ(made_.slot_of(made_.first()), 0U);
+  EXPECT_GE(made_.first(), 100U);
+  EXPECT_EQ(made_.end(), made_.first() + 5);
+  made_.begin(5, belt::part::empty, true);
+  EXPECT_EQ(made_.slot_of(made_.first()), 5U);
+}
+
 TEST_F(ring_belt, takes_nothing_for_full_that_a_transfer_has_left_which_ended_early) {
-  made_.begin(64, belt::part::fill);
+  made_.begin(64, belt::part::fill, false);
   do_all(0, 64);
-  made_.begin(64, belt::part::fill);
+  made_.begin(64, belt::part::fill, false);
   made_.pass(made_.issued());
   EXPECT_EQ(made_.next(0).count, 0U);
   do_all(64, 66);
@@ -152,11 +163,11 @@ TEST(ring_belt_sizes, of_any_ring_take_one_slot_at_least) {
   for (auto const& each :
        {of(2, 4096), of(3, 4096), of(4096, 4096), of(2, std::size_t{64} << 20U)}) {
     belt made{each};
-    made.begin(10, belt::part::fill);
+    made.begin(10, belt::part::fill, false);
     made.done(0);
     EXPECT_EQ(made.next(0).count, 1U);
     belt other{each};
-    other.begin(10, belt::part::empty);
+    other.begin(10, belt::part::empty, false);
     EXPECT_GE(other.next(0).count, 1U);
   }
 }

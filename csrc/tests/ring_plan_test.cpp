@@ -61,6 +61,17 @@ TEST(ring_plan, of_a_few_chunks_but_not_of_one_is_soon_done) {
   EXPECT_FALSE((chunk_plan{4 * slot + 1, with(8, 64 * kib)}.is_soon_done()));
 }
 
+TEST(ring_plan, leaves_to_the_driver_what_is_little_or_soon_done_where_that_is_asked_for) {
+  auto made = with(8, 64 * kib);
+  EXPECT_FALSE((chunk_plan{1, made}.is_left_to_driver()));
+  EXPECT_FALSE((chunk_plan{4 * slot, made}.is_left_to_driver()));
+  made.direct_bytes = 32 * kib;
+  EXPECT_TRUE((chunk_plan{32 * kib - 1, made}.is_left_to_driver()));
+  EXPECT_FALSE((chunk_plan{32 * kib, made}.is_left_to_driver()));
+  EXPECT_TRUE((chunk_plan{4 * slot, made}.is_left_to_driver()));
+  EXPECT_FALSE((chunk_plan{4 * slot + 1, made}.is_left_to_driver()));
+}
+
 TEST(ring_plan, leaves_the_copies_to_the_caller_where_many_fill) {
   EXPECT_TRUE((chunk_plan{5 * slot, with(8, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{4 * slot, with(8, 64 * kib)}.is_attended()));

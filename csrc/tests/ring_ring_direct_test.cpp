@@ -62,6 +62,15 @@ TEST_F(ring_direct, leave_little_uploads_to_the_driver) {
   EXPECT_EQ(made.upload(more.view(), device(), std::nullopt, true).chunks, 1U);
 }
 
+TEST_F(ring_direct, are_none_of_memory_of_the_device_that_the_host_reads_too) {
+  array const from{100};
+  ring made{0, with_direct(101)};
+  device_buffer const there{100, 0};
+  std::memcpy(reinterpret_cast<void*>(there.address()), from.contents().data(), 100);
+  EXPECT_EQ(made.upload({there.address(), 1, {100}, {1}}, device(), std::nullopt, true).chunks, 1U);
+  EXPECT_EQ(on_device(100), from.contents());
+}
+
 TEST_F(ring_direct, leave_a_few_chunks_to_the_driver_that_are_there_before_threads_awake) {
   for (auto const direct_bytes : {std::size_t{0}, std::size_t{101}}) {
     ring made{0, with_direct(direct_bytes)};

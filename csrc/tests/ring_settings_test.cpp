@@ -36,9 +36,9 @@ TEST(ring_settings, beyond_their_bounds_are_refused_with_them) {
   EXPECT_EQ(refusal(with), "a ring has 2 to 4096 slots, and not 4097");
   with = sound;
   with.spin_us = -1;
-  EXPECT_EQ(refusal(with), "a ring has 0 to 50 microseconds to spin, and not -1");
-  with.spin_us = 51;
-  EXPECT_EQ(refusal(with), "a ring has 0 to 50 microseconds to spin, and not 51");
+  EXPECT_EQ(refusal(with), "a ring has 0 to 1000000 microseconds to spin, and not -1");
+  with.spin_us = 1'000'001;
+  EXPECT_EQ(refusal(with), "a ring has 0 to 1000000 microseconds to spin, and not 1000001");
 }
 
 TEST(ring_settings, with_chunks_of_any_other_size_are_refused) {

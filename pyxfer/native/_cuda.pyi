@@ -168,6 +168,8 @@ class Ring:
         direct_bytes: int = 0,
     ) -> None:
         """Uploads of fewer than `direct_bytes` are left to the driver, as are those of two to four chunks; 0: none."""
+    def threads_for(self, nbytes: int) -> int:
+        """How many move so many bytes, the caller's among them."""
     def upload(
         self,
         address: int,

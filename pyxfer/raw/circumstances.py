@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from pyxfer.machine.throttling import held_down_by
 from pyxfer.model import Environment, Remark
 from pyxfer.units import format_seconds
 
-# What NVML says of a GPU that nobody uses just then; a run that leaves the GPU to its workers finds it so.
-IDLE = "idle"
 STUCK = Remark(
     "stuck",
     "What was under way could not be ended in time, a large allocation or a device that does not answer; its memory is "
@@ -25,8 +24,7 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
     if others:
         remarks.append(_holders(others))
     for environment in (before, after):
-        known = environment.throttle_reasons.value if environment else None
-        reasons = [reason for reason in known or () if reason != IDLE]
+        reasons = held_down_by(environment)
         if reasons:
             remarks.append(
                 Remark(

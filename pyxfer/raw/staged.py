@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyxfer.model import Side, Trial
 from pyxfer.raw.subjects import OneSide
+from pyxfer.sampling.subject import WAKE_BELOW_S
 from pyxfer.tracing.trials import Traced, Usage, copy_way
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class StagedCopies(OneSide):
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, stager: Stager, device: int) -> None:
         super().__init__(engine, way, nbytes, arena, device)
         self._stager = stager
+        self._last_s = 0.0
 
     def calibrate(self) -> float:
         """Nothing to choose; returns the seconds of the first copy, with the making of the ring where it is its first.
@@ -36,8 +38,10 @@ class StagedCopies(OneSide):
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One copy."""
+        self._wake()
         self._refresh()
         sample = self._stager.time(self._lane, self._next_slot())
+        self._last_s = sample.elapsed_s
         trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
         return {self.side: trial}
 
@@ -51,9 +55,12 @@ class StagedCopies(OneSide):
 
     def _recorded(self, taking: Taking, *, checked: bool = False) -> Traced:
         """Of what is checked the place has been poisoned, and is not to be forgotten."""
+        if not checked:
+            self._wake()
+            self._refresh()
         taking.begin()
         before = Usage.so_far()
-        bracket = self._once() if checked else self._next()
+        bracket = self._once()
         usage = Usage.so_far().since(before)
         capture = taking.take()
         return Traced(
@@ -69,9 +76,10 @@ class StagedCopies(OneSide):
             staged=True,
         )
 
-    def _next(self) -> Bracket:
-        self._refresh()
-        return self._once()
+    def _wake(self) -> None:
+        """One copy of another place first, where threads take part that have fallen asleep."""
+        if self._last_s < WAKE_BELOW_S and self._stager.wakes(self.nbytes):
+            self._stager.time(self._lane, self._next_slot())
 
     def _once(self) -> Bracket:
         host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, self._next_slot())

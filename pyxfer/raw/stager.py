@@ -79,6 +79,10 @@ class Stager:
         with self._patient():
             return self._copier.drained_through(self._ring, lane, slot)
 
+    def wakes(self, nbytes: int) -> bool:
+        """Whether other threads than the caller's move so many bytes."""
+        return self._ring.threads_for(nbytes) > 1
+
     @contextmanager
     def _patient(self) -> Iterator[None]:
         self._watch.begin()

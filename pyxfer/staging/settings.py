@@ -28,7 +28,7 @@ DIRECT_BYTES = 32 << 10
 MOST_THREADS = 64
 LEAST_SLOTS, MOST_SLOTS = 2, 4096
 LEAST_CHUNK_BYTES, MOST_CHUNK_BYTES = 4 << 10, 64 << 20
-MOST_SPIN_US = 50
+MOST_SPIN_US = 10**6
 
 # Of a ring that has to be small: with fewer slots threads wait for one, and smaller chunks cost more copies.
 _FEW_SLOTS = 16

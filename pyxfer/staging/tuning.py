@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
 
 __all__ = [
-    "DEFAULT_PAYS_FROM_BYTES",
     "Chosen",
     "Given",
     "Tuned",
@@ -40,8 +39,6 @@ __all__ = [
     "tune_and_keep",
 ]
 
-# Before anything was measured: below it one blocking copy has long ended when a second thread is awake.
-DEFAULT_PAYS_FROM_BYTES = 64 << 10
 NOT_TUNED = "not tuned yet: tuned on first use"
 
 _one_at_a_time = threading.Lock()
@@ -59,20 +56,13 @@ class Chosen:
     evidence: Tuned | None = None
     remarks: tuple[str, ...] = ()
 
-    @property
-    def pays_from_bytes(self) -> int | None:
-        """From which size on the ring beats one plain copy; None where it does not up to the largest looked at."""
-        if self.evidence is None or not self.evidence.timed:
-            return DEFAULT_PAYS_FROM_BYTES
-        return self.evidence.pays_from_bytes.value
-
 
 def settings_for(
     engine: Engine,
     device: int,
     *,
     given: Given | None = None,
-    budget_bytes: int | None = None,
+    budget_bytes: int = DEFAULT_BUDGET_BYTES,
     limit_s: float = LIMIT_S,
     may_tune: bool = True,
     on_host: bool = False,
@@ -91,7 +81,7 @@ def settings_for(
     by_hand = given or Given()
     whole = by_hand.over(given_by_environment(environ))
     _within(Chosen(whole.applied_to(default_settings()), "given", ""), budget_bytes)
-    room_bytes = min(budget_bytes or DEFAULT_BUDGET_BYTES, DEFAULT_BUDGET_BYTES)
+    room_bytes = min(budget_bytes, DEFAULT_BUDGET_BYTES)
     may_tune = may_tune and not whole.needs_no_tuning
     rest = _not_given(engine, device, room_bytes, limit_s, may_tune, on_host, environ)
     chosen = rest if whole == Given() else _with_given(rest, whole, by_hand, environ)
@@ -138,9 +128,9 @@ def _with_given(rest: Chosen, whole: Given, by_hand: Given, environ: Mapping[str
     return replace(rest, settings=settings, source="given", reason="; ".join(names) + others)
 
 
-def _within(chosen: Chosen, budget_bytes: int | None) -> Chosen:
-    settings = chosen.settings if budget_bytes is None else chosen.settings.within(budget_bytes)
-    if budget_bytes is None or settings == chosen.settings:
+def _within(chosen: Chosen, budget_bytes: int) -> Chosen:
+    settings = chosen.settings.within(budget_bytes)
+    if settings == chosen.settings:
         return chosen
     why = f"made smaller for a budget of {format_size(budget_bytes)}"
     return replace(chosen, settings=settings, reason=f"{chosen.reason}; {why}")

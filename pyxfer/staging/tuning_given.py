@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from pyxfer.errors import UsageError
 from pyxfer.model_tuning import RingFill
-from pyxfer.units import parse_size
+from pyxfer.staging.settings import default_settings
+from pyxfer.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from pyxfer.staging.settings import Fill, RingSettings
@@ -32,6 +34,7 @@ class Given:
     chunk_bytes: int | None = None
     slots: int | None = None
     fill: Fill | None = None
+    spin_us: int | None = None
 
     @property
     def _parts(self) -> dict[str, Any]:
@@ -40,7 +43,7 @@ class Given:
     @property
     def names(self) -> str:
         """Such as `threads and slots`; nothing where nothing is given."""
-        *some, last = [name.removesuffix("_bytes") for name in self._parts] or [""]
+        *some, last = [name.partition("_")[0] for name in self._parts] or [""]
         return f"{', '.join(some)} and {last}" if some else last
 
     @property
@@ -59,7 +62,7 @@ class Given:
             UsageError: no ring can be built like that.
 
         """
-        is_few = self.threads is not None and self.threads <= _FEW_THREADS
+        is_few = isinstance(self.threads, int) and self.threads <= _FEW_THREADS  # what is none the settings refuse
         fill = _FILL_OF_FEW if is_few and settings.fill == _FILL_OF_MANY else settings.fill
         return replace(settings, **{"fill": fill, **self._parts})
 
@@ -84,13 +87,23 @@ def given_by_environment(environ: Mapping[str, str]) -> Given:
             parts[field] = read(value)
         except ValueError as error:  # UsageErrors among them
             _refuse(text, str(error))
-    return Given(**parts)
+    found = Given(**parts)
+    try:
+        found.applied_to(default_settings())
+    except UsageError as error:
+        _refuse(text, str(error))
+    return found
 
 
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         raise ValueError(f"{text!r:.80} is no whole number")
     return int(text)
+
+
+def _microseconds(text: str) -> int:
+    """Never to spin is a choice too, and no duration otherwise."""
+    return 0 if _NOUGHT.fullmatch(text) else round(parse_duration(text) * 1e6)
 
 
 def _fill(text: str) -> str:
@@ -100,11 +113,13 @@ def _fill(text: str) -> str:
 
 
 _MOST_DIGITS = 9
+_NOUGHT = re.compile(r"0+\s*(us|ms|s)?")
 _READ = {
     "threads": ("threads", _whole),
     "chunk": ("chunk_bytes", parse_size),
     "slots": ("slots", _whole),
     "fill": ("fill", _fill),
+    "spin": ("spin_us", _microseconds),
 }
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
-from pyxfer.machine.devices import find_device
+from pyxfer.machine.devices import could_be_device, find_device
 from pyxfer.machine.engine import is_host
 from pyxfer.native import HOST, choose
+from pyxfer.staging import room
 from pyxfer.staging.ahead import Ahead, Sent, ahead_of
 from pyxfer.staging.destinations import destination_of
 from pyxfer.staging.device_arrays import DeviceArray
@@ -32,7 +33,6 @@ from pyxfer.staging.targets import Target, target_of
 from pyxfer.staging.trees import map_arrays
 from pyxfer.staging.tuning import Given, settings_for
 from pyxfer.staging.uploads import Started, UnderWay, Unknown, Upload
-from pyxfer.units import parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyxfer.staging.settings import RingSettings
 
 AT_EXIT_S = 1.0
+_CLOSED = "this Uploader is closed: make another one"
 
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 
@@ -72,9 +73,9 @@ class Uploader:
         require_gpu: bool = False,
     ) -> None:
         self._given = Given(threads=threads, chunk_bytes=chunk_bytes, slots=slots)
-        self._budget_bytes = parse_size(budget) if isinstance(budget, str) else budget
+        self._budget_bytes = room.budget_bytes(budget)
         self._given.applied_to(default_settings()).within(self._budget_bytes)  # says now what is wrong with them
-        pool_bytes = _pool_bytes(pool)
+        pool_bytes = room.pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)
         self._pool = DevicePool(self._engine, self._device, pool_bytes)
         self._pid = os.getpid()
@@ -207,7 +208,12 @@ class Uploader:
             if not lasts:
                 raise UsageError("Python ends, and this Uploader with it")
             self._left.sweep()
-            yield self._ready()
+            try:
+                yield self._ready()
+            except RuntimeError as error:
+                if self._closed and type(error) is RuntimeError:  # the ring's word, which another thread has closed
+                    raise UsageError(_CLOSED) from error
+                raise
 
     def _ready(self) -> Mover:
         if os.getpid() != self._pid:
@@ -217,7 +223,7 @@ class Uploader:
             )
         with self._turn:
             if self._closed:
-                raise UsageError("this Uploader is closed: make another one")
+                raise UsageError(_CLOSED)
             if self._mover is None:
                 self._mover = make_mover(self._engine, self._device, self._settings)
             return self._mover
@@ -292,6 +298,8 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
 
     """
     choice = choose(device, require_gpu)
+    if choice.reason and not _could_be_device(device):
+        raise UsageError(f"{device!r:.60} is no device: give an index, a UUID, a PCI address, or 'host'")
     if choice.reason:
         said = f'{choice.reason} Arrays stay in host memory; device="host" asks for that.'
         warnings.warn(said, FallbackWarning, stacklevel)
@@ -302,11 +310,11 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
     return choice.engine, find_device(choice.engine, device).index
 
 
-def _pool_bytes(pool: str | int | None) -> int | None:
-    found = parse_size(pool) if isinstance(pool, str) else pool
-    if found is not None and (type(found) is not int or found < 0):
-        raise UsageError(f"a pool keeps 0 bytes or more, such as '1GiB', and not {pool!r:.40}")
-    return found
+def _could_be_device(device: object) -> bool:
+    """Without a GPU nobody else says what was mistyped."""
+    if isinstance(device, str):
+        return device.strip().lower() == HOST or could_be_device(device)
+    return isinstance(device, int) and not isinstance(device, bool) and device >= 0
 
 
 def _fresh(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:

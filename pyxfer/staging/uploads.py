@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyxfer.errors import DeviceTimeoutError
+from pyxfer.errors import DeviceTimeoutError, UsageError
 from pyxfer.staging.natives import inside
 from pyxfer.staging.trees import map_arrays
 from pyxfer.units import format_seconds
@@ -99,13 +100,15 @@ class Upload:
         """Wait for all of it, and give the same structure with the framework's arrays in it.
 
         Raises:
+            UsageError: `timeout` is no number.
             DeviceTimeoutError: it goes on after so many seconds; ask again.
             CudaError: what ended it.
 
         """
-        until = math.inf if timeout is None else time.monotonic() + timeout
+        seconds = _seconds(timeout)
+        until = time.monotonic() + seconds
         for each in self._started:
-            _await(each.ticket, timeout, until)
+            _await(each.ticket, seconds, until)
         with self._turn:
             if not self._made:
                 finished = iter(self._started)
@@ -118,13 +121,22 @@ class Upload:
         self._left.add(self._started)
 
 
-def _await(ticket: Ticket, timeout: float | None, until: float) -> None:
+def _seconds(timeout: float | None) -> float:
+    """How long to wait at most; None is for ever."""
+    if timeout is None:
+        return math.inf
+    is_number = isinstance(timeout, numbers.Real) and not isinstance(timeout, bool)
+    if not is_number or not timeout <= math.inf:  # nan is not
+        raise UsageError(f"timeout is how many seconds to wait, such as 0.5, or None for no end; got {timeout!r:.40}")
+    return max(0.0, float(min(timeout, threading.TIMEOUT_MAX)))
+
+
+def _await(ticket: Ticket, seconds: float, until: float) -> None:
     while not ticket.done():
         left = until - time.monotonic()
         if left <= 0:
             raise DeviceTimeoutError(
-                f"The upload has not ended within {format_seconds(timeout or 0.0)}. It goes on: ask again, or give it "
-                f"longer."
+                f"The upload has not ended within {format_seconds(seconds)}. It goes on: ask again, or give it longer."
             )
         with inside(), contextlib.suppress(DeviceTimeoutError):
             ticket.result(min(left, SLICE_S))

@@ -15,6 +15,7 @@ from pyxfer.raw.ways import Way
 from pyxfer.routes.base import Transfer, first_line
 from pyxfer.routes.reference_route import HOST_COPY
 from pyxfer.sampling.bracket import Bracket, HostClock
+from pyxfer.sampling.subject import WAKE_BELOW_S
 from pyxfer.tracing.trials import Traced, Usage, copy_way
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ ELIDED = "elided: it took less time than the link needs for its bytes, so they d
 WARM_CALLS = 2
 # What no other route in this process would survive either; a CUDA error tells by its type.
 ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
-# A framework's threads fall asleep while other routes run, and waking them takes up to a tenth of a millisecond each:
-# that much is no part of a call in a loop. A call this long hides it.
-WAKE_BELOW_S = 0.02
 # A row of calls: as many as the published benchmark's, or as fit into this time.
 MOST_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 

@@ -49,3 +49,10 @@ def test_a_short_one_compares_what_it_uploads(tmp_path: Path, monkeypatch: pytes
     assert (large.uploads, large.compared, large.wrong) == (10, 1, 0)
     assert 0 < large.late_bytes["page-locked"] <= 256 << 20
     assert "0 of 3" in capsys.readouterr().out
+
+
+def test_the_page_of_the_guide_has_a_line_a_kind() -> None:
+    text = upload_soak.markdown(soak(soaked(), soaked("large", wrong=1)))
+    assert text.startswith("To own; ")
+    assert "| small | 1,000 | 1 MiB | 1.00 ms | 0 of 10 | 0 B | 0 B | 0 B |" in text
+    assert "| large | 1,000 | 1 MiB | 1.00 ms | 1 of 10 |" in text

@@ -253,6 +253,7 @@ def test_a_closed_ring_says_so(engine: Engine) -> None:
 def test_a_ring_tells_its_settings(engine: Engine) -> None:
     with closing(engine.Ring(0, 3, 8192, 4, "streaming", 7)) as ring:
         assert (ring.device, ring.threads, ring.chunk_bytes, ring.slots, ring.spin_us) == (0, 3, 8192, 4, 7)
+        assert [ring.threads_for(nbytes) for nbytes in (0, 8192, 4 * 8192, 4 * 8192 + 1, 10**6)] == [1, 1, 1, 3, 3]
         assert ring.fill == "streaming"
         assert ring.fill_kernel in {"plain", "sse2", "avx2", "avx512"}
         assert ring.pinned_bytes == 8192 * 4
@@ -267,7 +268,7 @@ def test_a_ring_tells_its_settings(engine: Engine) -> None:
         ((2, 5000, 2, "plain", 0), "a power of two, and not of 5000"),
         ((2, CHUNK, 1, "plain", 0), "a ring has 2 to 4096 slots, and not 1"),
         ((2, CHUNK, 2, "fast", 0), 'unknown fill "fast"; known are plain, streaming and demoting'),
-        ((2, CHUNK, 2, "plain", 99), "a ring has 0 to 50 microseconds to spin, and not 99"),
+        ((2, CHUNK, 2, "plain", 10**6 + 1), "a ring has 0 to 1000000 microseconds to spin, and not 1000001"),
     ],
 )
 def test_settings_that_make_no_ring_are_refused(

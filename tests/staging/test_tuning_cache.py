@@ -129,7 +129,7 @@ def test_a_file_that_was_cut_short_is_ignored(keep: float, stored: Path) -> None
         {"chunk_bytes": 3},
         {"slots": -1},
         {"fill": "fast"},
-        {"spin_us": 10**6},
+        {"spin_us": 10**6 + 1},
         {"slots": 16, "chunk_bytes": 64 << 20},
     ],
 )

@@ -19,7 +19,7 @@ def read(text: str) -> Given:
 
 
 def test_every_setting_can_be_written() -> None:
-    assert read("threads=8,chunk=2MiB,slots=3,fill=plain") == Given(8, 2 * MIB, 3, "plain")
+    assert read("threads=8,chunk=2MiB,slots=3,fill=plain,spin=20ms") == Given(8, 2 * MIB, 3, "plain", 20_000)
 
 
 @pytest.mark.parametrize("text", [" threads = 8 , slots = 3 ", "slots=3,threads=8"])
@@ -32,9 +32,18 @@ def test_nothing_written_is_nothing_given(environ: dict[str, str]) -> None:
     assert given_by_environment(environ) == Given()
 
 
+@pytest.mark.parametrize("text", ["spin=0", "spin=0ms", "spin=0 us"])
+def test_threads_that_never_spin_can_be_asked_for(text: str) -> None:
+    assert read(text) == Given(spin_us=0)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
+        ("threads=65", "a ring has 1 to 64 threads, and not 65"),
+        ("chunk=100KiB", "a power of two, and not of 102400"),
+        ("slots=1", "a ring has 2 to 4096 slots, and not 1"),
+        ("spin=2s", "0 to 1000000 microseconds to spin, and not 2000000"),
         ("threads", "'threads' is no setting"),
         ("threads=", "'' is no whole number"),
         ("threads=eight", "'eight' is no whole number"),
@@ -46,6 +55,7 @@ def test_nothing_written_is_nothing_given(environ: dict[str, str]) -> None:
         ("threads=8,threads=9", "threads is given twice"),
         ("chunk=2M", "ambiguous"),
         ("chunk=2 parsecs", "unknown unit"),
+        ("spin=long", "duration"),
         ("fill=fast", "plain, streaming or demoting, and not 'fast'"),
         ("threads=8;slots=3", "'8;slots=3' is no whole number"),
     ],

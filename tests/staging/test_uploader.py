@@ -188,26 +188,6 @@ def test_nothing_is_made_before_the_first_use_and_the_budget_is_kept(engine: Eng
     assert held("pinned") == up.pinned_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"budget": "4KiB"}, "a budget of 4 KiB is too small for any ring: give at least 32 KiB"),
-        ({"budget": 0}, "a budget of 0 B is too small for any ring"),
-        ({"budget": "much"}, "size"),
-        ({"pool": -1}, "a pool keeps 0 bytes or more, such as '1GiB', and not -1"),
-        ({"pool": 1.5}, "a pool keeps 0 bytes or more, such as '1GiB', and not 1.5"),
-        ({"pool": "much"}, "size"),
-        ({"threads": 0}, "a ring has 1 to 64 threads, and not 0"),
-        ({"chunk_bytes": 5000}, "a power of two, and not of 5000"),
-        ({"slots": 1}, "a ring has 2 to 4096 slots, and not 1"),
-    ],
-)
-def test_what_makes_no_uploader_is_refused_at_once(engine: Engine, arguments: dict[str, Any], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        Uploader("host", **arguments)
-    assert engine.testing.calls() == {}  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("name", ["numpy", "", 3])
 def test_what_is_no_framework_is_refused_with_those_that_are(up: Uploader, name: Any) -> None:
     why = r"is nothing that arrays are uploaded to: give one of 'torch', 'tensorflow', 'jax', 'cupy'$"

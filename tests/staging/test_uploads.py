@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,28 @@ def test_an_upload_tells_when_it_is_done(up: Uploader, own: Target) -> None:
     assert sent.done()
     assert np.array_equal(np.from_dlpack(y[0]), array)
     assert np.array_equal(np.from_dlpack(y[1]), array[::-1])
+
+
+@pytest.mark.parametrize("timeout", ["a", b"1", float("nan"), True, [1]], ids=repr)
+def test_a_timeout_that_is_no_number_is_refused_by_its_name(up: Uploader, own: Target, timeout: Any) -> None:
+    sent = up.upload(filled(1), own, block=False)
+    said = f"timeout is how many seconds to wait, such as 0.5, or None for no end; got {timeout!r}"
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+        sent.result(timeout)
+    sent.result(None)
+
+
+@pytest.mark.parametrize("timeout", [60, 60.0, np.float32(60), np.int64(60), float("inf"), 10**400])
+def test_any_number_is_a_timeout(up: Uploader, own: Target, timeout: Any) -> None:
+    assert up.upload(filled(1), own, block=False).result(timeout) is not None
+
+
+def test_a_timeout_below_zero_waits_not_at_all(up: Uploader, own: Target) -> None:
+    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+    sent = up.upload(filled(1), own, block=False)
+    with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 0 s\. It goes on"):
+        sent.result(-1)
+    testing.release_stalls()
 
 
 def test_a_result_is_made_once(up: Uploader, own: Target) -> None:

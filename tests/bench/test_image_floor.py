@@ -1,0 +1,61 @@
+"""What a framework takes itself: the table, that its row is looked at, and a session with a framework of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import image_floor
+import msgspec
+import numpy as np
+import pytest
+from image_floor import BATCHES, Floors, Row
+from samples import make_run
+
+import pyxfer
+from pyxfer.staging.targets import Target
+
+
+def make_floors() -> Floors:
+    run = make_run()
+    rows = [Row("tensorflow", batch, (5e-4, 6e-4, 9e-4), (4e-4, 5e-4, 5e-4)) for batch in BATCHES]
+    return Floors(run.device, run.environment, tuple(rows))
+
+
+def test_the_least_is_both_medians() -> None:
+    _, rows = image_floor.table(make_floors())
+    assert rows[0] == ["TensorFlow", "128 images", "600 us", "500 us", "1.10 ms"]
+    assert "| TensorFlow | 512 images | 600 us | 500 us | 1.10 ms |" in image_floor.markdown(make_floors())
+
+
+class Uploads:
+    """Gives the framework its array as it was."""
+
+    def upload(self, x: Any, to: str | Target) -> Any:
+        del to
+        return x
+
+
+def rows_of(work: Any, engine: Any) -> Row:
+    return image_floor.floor(engine, 0, Uploads(), "torch", work, 2, 3)  # type: ignore[arg-type]
+
+
+def test_each_trial_has_the_work_and_a_copy(engine: Any) -> None:
+    row = rows_of(lambda images: images[0, 0].astype(np.float32), engine)
+    assert (row.batch, len(row.work_s), len(row.pinned_s)) == (2, 3, 3)
+    assert row.least_s > 0
+
+
+def test_another_row_than_was_sent_is_no_work(engine: Any) -> None:
+    with pytest.raises(pyxfer.PyxferError, match="another row"):
+        rows_of(lambda images: images[1, 0].astype(np.float32), engine)
+
+
+def test_a_session_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "floor.json"
+    monkeypatch.setattr("sys.argv", ["image_floor.py", "torch", "--device", "host", "--export-json", str(path)])
+    monkeypatch.setitem(image_floor.WORKS, "torch", lambda device: lambda images: images)
+    monkeypatch.setattr(image_floor, "floor", lambda *given: Row(given[3], given[5], (1e-3,), (1e-3,)))
+    assert image_floor.main() == 0
+    assert [row.batch for row in msgspec.json.decode(path.read_bytes(), type=Floors).rows] == list(BATCHES)
+    assert "its own work" in capsys.readouterr().out
