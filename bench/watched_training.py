@@ -14,6 +14,7 @@ than a fifth of the real one, or where watching costs more than 2 %.
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import sys
 import time
@@ -48,6 +49,8 @@ class Trained(msgspec.Struct, frozen=True):
     loop: str
     steps_s: dict[str, list[list[float]]]
     watched: Watched
+    faults: dict[str, list[float]] = {}
+    """Page faults a step, block by block: the memory of batches is trimmed and taken anew as the heap has it."""
 
     def summary(self, phase: Phase) -> Summary:
         """All steps of a phase."""
@@ -116,18 +119,29 @@ def train(loop: Loop, asked: argparse.Namespace) -> Trained:
     batches = loop.batches()
     _steps(loop, batches, SKIPPED)
     seconds: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
+    faults: dict[str, list[float]] = {phase: [] for phase in PHASES}
+
+    def block(phase: Phase, watch: Any = None) -> None:
+        before = _page_faults()
+        seconds[phase].append(_steps(loop, batches, BLOCK_STEPS, watch))
+        faults[phase].append((_page_faults() - before) / BLOCK_STEPS)
+
     for number in range(asked.blocks):
         plain_first = number % 2 == 0
         if plain_first:
-            seconds["unwatched"].append(_steps(loop, batches, BLOCK_STEPS))
+            block("unwatched")
         with pyxfer.watch(steps=BLOCK_STEPS, device=asked.device) as watch:
-            seconds["watched"].append(_steps(loop, batches, BLOCK_STEPS, watch))
-            seconds["after"].append(_steps(loop, batches, BLOCK_STEPS, watch))
+            block("watched", watch)
+            block("after", watch)
         if not plain_first:
-            seconds["unwatched"].append(_steps(loop, batches, BLOCK_STEPS))
+            block("unwatched")
     with pyxfer.watch(steps=asked.steps, device=asked.device) as reported:  # last: workers have long been started
         _steps(loop, batches, asked.steps, reported)
-    return Trained(loop.name, seconds, reported.result)
+    return Trained(loop.name, seconds, reported.result, faults)
+
+
+def _page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _steps(loop: Loop, batches: Iterator[Any], count: int, watch: Any = None) -> list[float]:
@@ -153,11 +167,18 @@ def page(result: Training) -> str:
         costs = [cost_text(loop.cost(phase)) for phase in PHASES[1:]]
         rows.append([loop.loop, *medians, *costs])
     table = shared.aligned(["loop", *PHASES, "watching costs", "after costs"], rows)
+    table += "".join(f"\n{loop.loop}: {faults_text(loop)}" for loop in result.loops)
     verdicts = [f"{loop.loop}: {loop.watched.verdict.text}" for loop in result.loops]
     predicted = "none" if result.predicted_gain_s is None else format_seconds(result.predicted_gain_s)
     gain = f"gain a step: predicted {predicted}, real {format_seconds(result.real_gain_s)}"
     machine = shared.machine_line(result.device, result.environment)
     return "\n".join([f"{result.framework}, {machine}", "", table, "", *verdicts, gain])
+
+
+def faults_text(loop: Trained) -> str:
+    """The medians of a phase's blocks."""
+    medians = [f"{statistics.median(found):.0f} {phase}" for phase, found in loop.faults.items()]
+    return f"page faults a step: {', '.join(medians) or 'not counted'}"
 
 
 def cost_text(times: Summary) -> str:

@@ -24,7 +24,6 @@ from .units import format_gbps, format_percent, format_seconds, format_size
 Rows = tuple[tuple[str, ...], list[tuple[table.Cell, ...]]]
 
 _NAME_A_FILE = "name a file, such as watch.json"
-_LINE_END = re.compile(rb"\n\s*")
 _STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}')
 
 
@@ -33,7 +32,7 @@ _STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}')
 
 def encode(watched: Watched) -> bytes:
     """The document as JSON that a person can read too, a step on a line of its own."""
-    return _STEP.sub(lambda step: _LINE_END.sub(b" ", step.group()), json_text.to_json(watched)) + b"\n"
+    return json_text.on_one_line(json_text.to_json(watched), _STEP) + b"\n"
 
 
 def decode(data: bytes, source: str = "this document") -> Watched:
@@ -41,10 +40,7 @@ def decode(data: bytes, source: str = "this document") -> Watched:
     document = json_text.from_json(data, source, "watch", WATCH_SCHEMA_VERSION)
     if document.get("kind") != "watch":
         raise DocumentError(f"{source} is not a pyxfer watch but of another kind; pyxfer.Run.load reads a run")
-    try:
-        return msgspec.convert(document, Watched)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise DocumentError(f"{source} is not a pyxfer watch: {error}") from error
+    return json_text.converted(document, Watched, source, "watch")
 
 
 def schema() -> dict[str, Any]:

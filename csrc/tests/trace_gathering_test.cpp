@@ -126,7 +126,7 @@ TEST(trace_gathering, converts_every_record_once) {
 }
 
 TEST(trace_gathering, leaves_a_record_without_times_without_them) {
-  std::vector<record> records(1);
+  record_table records(1);
   clock_comparison const by_a_hundred{1100, 1000, 0};
   convert(records, 0, by_a_hundred, by_a_hundred);
   EXPECT_EQ(records[0].start_ns, 0);

@@ -1,16 +1,13 @@
 #include "trace/buffers.hpp"
 
+#include "trace/mapped.hpp"
+
 #include <algorithm>
-#include <cstring>
-#include <new>
 
 namespace pyxfer::trace {
 namespace {
 
-/// A page: what CUPTI asks for is 8.
-constexpr std::align_val_t alignment{4096};
-
-void free_buffer(std::uint8_t* buffer) noexcept { ::operator delete(buffer, alignment); }
+void free_buffer(std::uint8_t* buffer) noexcept { unmap_pages(buffer, buffer_pool::buffer_bytes); }
 
 }  // namespace
 
@@ -21,8 +18,7 @@ buffer_pool::~buffer_pool() {
 
 std::uint8_t* buffer_pool::make() noexcept {
   if (idle_.size() + lent_.size() >= most_buffers) { return nullptr; }
-  auto* const made = ::operator new(buffer_bytes, alignment, std::nothrow);
-  return static_cast<std::uint8_t*>(made);
+  return static_cast<std::uint8_t*>(map_pages(buffer_bytes, true));
 }
 
 void buffer_pool::prepare(std::size_t count) {
@@ -31,7 +27,6 @@ void buffer_pool::prepare(std::size_t count) {
   while (idle_.size() < count) {
     auto* const made = make();
     if (made == nullptr) { return; }
-    std::memset(made, 0, buffer_bytes);
     idle_.push_back(made);
   }
 }

@@ -18,8 +18,8 @@ std::size_t records_in(std::size_t bytes) {
 }
 
 /// Room that is only a promise until it is used, so that a trace of little costs little.
-std::vector<record> room_for(std::size_t count) {
-  std::vector<record> empty;
+record_table room_for(std::size_t count) {
+  record_table empty;
   empty.reserve(count);
   return empty;
 }
@@ -90,7 +90,7 @@ gathered gathering::take() {
   return out;
 }
 
-void convert(std::vector<record>& records, std::size_t first, clock_comparison const& from,
+void convert(record_table& records, std::size_t first, clock_comparison const& from,
              clock_comparison const& to) noexcept {
   for (auto i = first; i < records.size(); ++i) {
     auto& each = records[i];

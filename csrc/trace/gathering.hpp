@@ -15,7 +15,7 @@ namespace pyxfer::trace {
 
 /// What has been gathered, handed out.
 struct gathered {
-  std::vector<record> records;
+  record_table records;
   /// So many of them have the host's time already.
   std::size_t converted = 0;
   std::vector<std::string> names;
@@ -48,14 +48,14 @@ class gathering {
 
   std::size_t const most_records_;
   std::mutex mutex_;
-  std::vector<record> records_;
+  record_table records_;
   std::size_t converted_ = 0;
   name_table names_;
   std::array<std::size_t, 1 + kinds_of_records> dropped_{};
 };
 
 /// Gives the records from `first` on the host's time.
-void convert(std::vector<record>& records, std::size_t first, clock_comparison const& from,
+void convert(record_table& records, std::size_t first, clock_comparison const& from,
              clock_comparison const& to) noexcept;
 
 }  // namespace pyxfer::trace

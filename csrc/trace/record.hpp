@@ -1,5 +1,7 @@
 #pragma once
 
+#include "trace/mapped.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -45,5 +47,7 @@ struct record {
 };
 
 static_assert(sizeof(record) == 64, "pyxfer/tracing/records.py reads rows of 64 bytes");
+
+using record_table = mapped_vector<record>;
 
 }  // namespace pyxfer::trace

@@ -14,7 +14,7 @@ namespace pyxfer::trace {
 
 /// Everything since the last time, on the host's steady clock.
 struct taken {
-  std::vector<record> records;
+  record_table records;
   std::vector<std::string> names;
   std::map<std::string, std::size_t> dropped;
   std::int64_t clock_error_ns = 0;

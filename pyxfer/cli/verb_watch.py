@@ -80,7 +80,11 @@ def watch(
     from .watch_exports import WatchExports
 
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
+    if not is_module:
+        exports.spare(script)
     skipped, skip_s = _skip(skip)
+    if by_signal and skip_s:
+        raise UsageError("--signal: the first signal says when to start, so no time can be skipped; leave --skip out")
     order = make_order(skipped, steps, _seconds(duration), device, True, capacity)
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     place = find_place(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyxfer.errors import PyxferError, UsageError
@@ -30,6 +31,19 @@ class WatchExports:
         self._several = several
         self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
         self._check()
+
+    def spare(self, script: str) -> None:
+        """What is to be watched is not to be written over.
+
+        Raises:
+            UsageError: a file that would be written is the script.
+
+        """
+        for option, path, _ in self._targets:
+            target = self._path(path, 1)
+            with suppress(OSError):  # a file that is not there yet is no script
+                if os.path.samefile(target, script):
+                    raise UsageError(f"{option}: {target!r} is the script itself; give another file name")
 
     def write(self, number: int, window: Window, told: Watched) -> None:
         """All of them, whatever becomes of one.

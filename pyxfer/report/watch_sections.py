@@ -156,7 +156,7 @@ def advice_lines(watched: Watched) -> Lines:
         lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {clean(each.worked_out)}."))
     if len(watched.advice) > 1:
         lines.append(("", "These gains do not add up: what one takes away another cannot take again."))
-    if not lines and watched.activity.value is not None and watched.parts.period_s > 0:
+    if not lines and watched.verdict.bound_by != "unknown":  # else nothing was predicted
         lines.append(("-", "Nothing that pyxfer can predict would gain 2 % or more."))
     return lines
 

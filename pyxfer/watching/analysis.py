@@ -72,6 +72,8 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
     parts, ranges, steps = usual.columns.mean(), ranges_of(window), _steps(window, timed, slow)
     unseen = window.capture.reason
     activity: Fact[Activity] = unknown(unseen or "")
+    if unseen is None and machine.runtime == "host":
+        unseen = NO_GPU_WATCHED  # what our own engine copies does not say what the program waits for
     gains: tuple[Advice, ...] = ()
     if gathered is not None and capture is not None:
         copied = Copied(gathered, ceilings)
@@ -79,7 +81,9 @@ def analyse(window: Window, ceilings: Ceilings | None, machine: Machine, *, unch
         pageable = _pageable(copied, among, usual.periods)
         seen = _activity(window, capture, gathered, periods, copied, pageable, ranges)
         calls = surprises(window, gathered, usual.periods, ranges) if slow.any() else seen.surprises
-        activity, gains = Fact(seen), advice(_grounds(usual, steps, copied, among, calls, machine))
+        activity = Fact(seen)
+        if unseen is None:
+            gains = advice(_grounds(usual, steps, copied, among, calls, machine))
     return Watched(
         ended=window.ended,
         runtime=machine.runtime,

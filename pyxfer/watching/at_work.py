@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from pyxfer.errors import UsageError
@@ -72,6 +75,26 @@ def caller() -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C does nothing meanwhile: where a program ends, a second one could only cost what was watched."""
+    before = _ignore_interrupts()
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _ignore_interrupts() -> Callable[..., object] | int | None:
+    """What becomes of Ctrl-C otherwise; None where it is not ours to change."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        return None
+    while True:
+        with suppress(KeyboardInterrupt):  # one that came just before
+            return signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _take(watch: AtWork) -> None:
     global _current, _is_prepared  # noqa: PLW0603
     if _current is watch:
@@ -103,5 +126,6 @@ def _in_child() -> None:
 
 def _at_end() -> None:
     """A watch that was never left: its window closes with the program."""
-    if _current is not None:
-        _current.stop()
+    with uninterrupted():
+        if _current is not None:
+            _current.stop()

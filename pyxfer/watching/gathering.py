@@ -56,10 +56,14 @@ class Gathering:
 
     def close(self, ended: WindowEnding, end_ns: int, device: int, remarks: tuple[Remark, ...]) -> Window:
         """No more of anything. What the device was still at when the window closed is not in its records."""
-        steps = self.steps.close(end_ns)
-        capture = self._recording.finish()
-        ranges = self._ranges.close(end_ns)
-        seen = self._end_lines()
+        try:
+            steps = self.steps.close(end_ns)
+            capture = self._recording.finish()
+        finally:  # an interrupt must not leave marks and looks at lines at work in the rest of the program
+            try:
+                ranges = self._ranges.close(end_ns)
+            finally:
+                seen = self._end_lines()
         used_after = self._read_used()
         from pyxfer.watching.window import Range, Seen, Step, Window
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.tracing.libraries import candidates
 from pyxfer.units import format_seconds
+from pyxfer.watching import at_work
 from pyxfer.watching.first_use import FirstUse, is_cuda_in_use
 from pyxfer.watching.optimizer_steps import OPTIMIZER, count_optimizer_steps
 from pyxfer.watching.order import Order
@@ -145,6 +146,8 @@ class Launched:
             self._why_not = f"the window could not be opened: {in_words(error)}"
 
     def _why_not_begun(self) -> str:
+        if self._session.begun_at:
+            return "the window is lost: it was interrupted while it was being put together"
         if self._first_use is not None and self._first_use.is_waiting_for_cuda:
             return "the script has not used CUDA"
         return f"the script ended within the {format_seconds(self._launch.skip_s)} that were to be skipped"
@@ -166,13 +169,14 @@ class Launched:
         """The script has ended in an ordinary way, and whatever else it had to do at its end is done."""
         if os.getpid() != self._pid:
             return
-        if self._first_use is not None:
-            self._first_use.cancel()
-        self._session.stop()
-        if not self._is_written:
-            _write(self._launch, NOTE, self._session.trouble or self._why_not or self._why_not_begun())
-        if self._is_interrupted:
-            _die_of_the_interrupt()
+        with at_work.uninterrupted():
+            if self._first_use is not None:
+                self._first_use.cancel()
+            self._session.stop()
+            if not self._is_written:
+                _write(self._launch, NOTE, self._session.trouble or self._why_not or self._why_not_begun())
+            if self._is_interrupted:
+                _die_of_the_interrupt()
 
 
 class _AfterFirstUse(Session):
@@ -208,7 +212,7 @@ def _nothing() -> None:
 
 def _which_steps(window: Window) -> str:
     """For a script that took none, what would have been one."""
-    if window.skipped or OPTIMIZER in sys.modules:
+    if window.skipped or OPTIMIZER in sys.modules or window.remarks[-1].code != "never-opened":
         return ""
     return "; steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s"
 

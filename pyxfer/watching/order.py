@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +70,7 @@ def _checked_seconds(seconds: float | None) -> float | None:
     if seconds is None:
         return None
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not math.isfinite(seconds) or not 0 < seconds <= MAX_DURATION_S:
+    if not number or not 0 < seconds <= MAX_DURATION_S:
         raise UsageError(
             f"seconds is how long to watch, above zero and at most a year, for example 5; got {seconds!r}."
         )

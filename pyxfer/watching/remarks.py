@@ -35,7 +35,7 @@ def remarks(
     """The session's own first, then what the analysis met."""
     said = {remark.code for remark in window.remarks}
     found = [*window.remarks]
-    if "never-opened" not in said:
+    if not said & {"never-opened", "lost"}:
         found += _of_steps(steps, "capacity" in said, unchanged)
     if activity is not None:
         found += [*_of_records(activity, "capacity" in said), *remarks_on_shares(activity.copies)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pyxfer.watching import at_work
 from pyxfer.watching.gathering import Gathering
 from pyxfer.watching.place import Place, find_place
 from pyxfer.watching.recording import Recording
-from pyxfer.watching.steps_taken import NO_STEP, NoStep, SkippedSteps, WatchedSteps
+from pyxfer.watching.steps_taken import NO_STEP, NoStep, SkippedSteps, WatchedSteps, in_words
 
 if TYPE_CHECKING:
     from pyxfer.watching.order import Order
@@ -149,22 +150,41 @@ class Session:
             timer, self._timer = self._timer, None
         if recording is None or self.place is None:
             return
-        if timer is not None:
-            timer.cancel()
         try:
+            if timer is not None:
+                timer.cancel()
             if gathering is not None:
                 remarks = (*self.place.remarks(), *self._gave_way())
                 self.window = gathering.close(ended, end_ns, self.place.device.index, remarks)
             else:
                 self.window = self._never_opened(skipping)
+        except BaseException as error:
+            self._lose(error)
+            raise
         finally:
+            self._leave(recording)
+
+    def _leave(self, recording: Recording) -> None:
+        """Whatever goes wrong or is interrupted here, nobody waits for this window any longer."""
+        try:
             recording.close()
+        finally:
             at_work.leave(self)
             try:
                 if self.on_closed is not None and self.window is not None:
                     self.on_closed(self.window)
             finally:
                 self._closed.set()
+
+    def _lose(self, error: BaseException) -> None:
+        """What is left of a window that could not be put together is why."""
+        why = "the window is lost: "
+        if isinstance(error, WANTED_ENDINGS):
+            why += "it was interrupted while it was being put together"
+        else:
+            why += f"it could not be put together: {in_words(error)}"
+        with suppress(Exception, SystemExit):  # what was in the way may be in the way of this too
+            self.window = self._without_length(Remark("lost", why, "watch again"), 0)
 
     def _gave_way(self) -> tuple[Remark, ...]:
         if not self._gave_way_to:
@@ -173,22 +193,24 @@ class Session:
         return (Remark("gave-way", text, "read that watch's report, or leave it out to watch the program from here"),)
 
     def _never_opened(self, skipping: NoStep | SkippedSteps | WatchedSteps) -> Window:
-        """A window without length, which says why."""
-        from pyxfer.watching.window import Window
-
         left = skipping.left if isinstance(skipping, SkippedSteps) else 0
         taken = self.order.skip - left
         why = f"the window never opened: {taken} steps were taken, and {self.order.skip} were to be skipped"
         if self._gave_way_to:
             why += f"; then the program began a watch of its own, at {self._gave_way_to}"
-        remark = Remark("never-opened", why, "skip fewer steps")
-        now = perf_counter_ns()
+        return self._without_length(Remark("never-opened", why, "skip fewer steps"), taken)
+
+    def _without_length(self, remark: Remark, skipped: int) -> Window:
+        """A window in which there is nothing; the remark says why."""
+        from pyxfer.watching.window import Window
+
+        now, why = perf_counter_ns(), remark.text
         place = self.place
         index, remarks = (place.device.index, place.remarks()) if place is not None else (0, ())
         nothing = Fact[int](reason=why)
         return Window(
             *(now, now, "ended", Fact(reason=why), Fact(reason=why), index),
-            skipped=taken,
+            skipped=skipped,
             used_before=nothing,
             used_after=nothing,
             remarks=(*remarks, remark),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import msgspec
 
 from pyxfer.errors import DocumentError
+from pyxfer.json_text import to_bare_json
 from pyxfer.model import Fact
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ _STILL_WRITING = ".part"
 
 
 def store(window: Window, path: Path) -> None:
-    """Write it; the records as they lie in memory, for there may be millions."""
+    """Write it; the records as they lie in memory, for there may be millions.
+
+    A name that is no Unicode, such as that of a file in a foreign encoding, is written as documents write it.
+    """
     import numpy as np
 
     from pyxfer.tracing.records import RECORD
@@ -30,7 +34,7 @@ def store(window: Window, path: Path) -> None:
     part = path.with_name(path.name + _STILL_WRITING)
     with part.open("wb") as file:
         np.save(file, np.empty(0, RECORD) if capture is None else capture.records, allow_pickle=False)
-        file.write(msgspec.json.encode({"about": about, "rest": rest}))
+        file.write(to_bare_json({"about": about, "rest": rest}))
     os.replace(part, path)
 
 

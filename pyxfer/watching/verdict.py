@@ -56,7 +56,7 @@ def _output(parts: Parts, stepped: bool) -> Verdict:
 def _unseen(parts: Parts, reason: str, what: str) -> Verdict:
     text = f"{what}, so it cannot be told what the program is bound by."
     evidence: tuple[str, ...] = ()
-    if parts.input_s is not None and parts.period_s > 0:
+    if parts.kernels_s is None and parts.input_s is not None and parts.period_s > 0:  # by the clock alone
         share = format_percent(parts.input_s / parts.period_s)
         evidence = (
             f"the host is between steps for {format_seconds(parts.input_s)} of {format_seconds(parts.period_s)} "

@@ -86,3 +86,11 @@ def test_the_page_names_both_loops_and_the_gain() -> None:
     assert "usual" in page
     assert "ahead" in page
     assert "real 4.00 ms" in page
+
+
+def test_page_faults_of_the_phases_are_told_where_they_were_counted() -> None:
+    loop = trained("usual", 13e-3)
+    assert watched_training.faults_text(loop) == "page faults a step: not counted"
+    counted = msgspec.structs.replace(loop, faults={"unwatched": [1.0, 9.0, 2.0], "watched": [3.0]})
+    assert watched_training.faults_text(counted) == "page faults a step: 2 unwatched, 3 watched"
+    assert "usual: page faults a step: 2 unwatched" in watched_training.page(training(counted, counted))

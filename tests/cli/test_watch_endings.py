@@ -93,6 +93,48 @@ def test_ctrl_c_that_a_script_does_not_catch_ends_it_as_it_would_alone(script: S
     assert Watched.load(script.report).window_s < 30
 
 
+CLOSING = f"""
+from pyxfer.watching.recording import Recording
+{COPYING}
+finish = Recording.finish
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("raise KeyboardInterrupt", 130), ("sys.exit(3)", 3)])
+def test_ctrl_c_while_the_window_closes_at_the_scripts_end_loses_nothing(
+    script: Script, ending: str, code: int
+) -> None:
+    text = f"""{CLOSING}
+def finish_interrupted(recording):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+    return finish(recording)
+Recording.finish = finish_interrupted
+{ending}
+"""
+    result = script.run(text, "--export-json", script.report.name)
+    assert result.returncode == code, result.stderr
+    assert copied(Watched.load(script.report))["h2d"] == 64 << 10
+    assert "atexit" not in result.stderr
+
+
+def test_a_window_that_was_interrupted_while_it_closed_inside_the_script_is_said_to_be(script: Script) -> None:
+    text = f"""{CLOSING}
+import pyxfer
+def finish_never(recording):
+    raise KeyboardInterrupt
+Recording.finish = finish_never
+try:
+    pyxfer.watch(device="host").start()
+except KeyboardInterrupt:
+    sys.exit(4)
+"""
+    result = script.run(text)
+    assert result.returncode == 4, result.stderr
+    why = "nothing was watched: the window is lost: it was interrupted while it was being put together\n"
+    assert " ".join(result.stderr.split()).endswith(why.strip())
+
+
 def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
     import pty
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from cli.watched_scripts import COPYING, Script
+from cli.watched_scripts import COPYING, Script, copied
 from watching.programs import TIMEOUT_S, environment
 
 from pyxfer.model_watch import Watched
@@ -43,6 +44,23 @@ def test_an_export_that_fails_does_not_take_those_after_it_along(script: Script)
     assert "--trace: " in words
     assert "gone/t.json" in words
     assert "window " in words
+
+
+def test_a_script_whose_name_is_in_a_foreign_encoding_is_told_of(script: Script) -> None:
+    arguments = script.arguments(COPYING + "time.sleep(0.1)", ("--export-json", script.report.name))
+    name = os.fsdecode(b"caf\xe9.py")
+    (script.folder / "script.py").rename(script.folder / name)
+    result = subprocess.run(
+        [*arguments[:-1], name],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+        cwd=script.folder,
+        env=environment(),
+    )
+    assert result.returncode == 0, result.stderr
+    assert copied(Watched.load(script.report))["h2d"] == 64 << 10
 
 
 def test_that_there_is_no_usable_gpu_is_said_once(script: Script) -> None:

@@ -111,6 +111,8 @@ def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script
         (("--trace", "none/trace.json"), "make the folder first"),
         (("--export-json", "-"), "--export-json: standard output is the script's own; give a file name"),
         (("--trace", "one", "--export-csv", "./one"), "two options name the file"),
+        (("--export-md", "./script.py"), "--export-md: './script.py' is the script itself"),
+        (("--signal", "--skip", "60s"), "--signal: the first signal says when to start, so no time can be skipped"),
         (("--skip", "soon"), "or a number of steps such as 10"),
         (("--skip", "-1"), "--skip"),
         (("--for", "0s"), "is not above zero"),

@@ -113,10 +113,15 @@ def test_that_there_is_no_usable_gpu_is_said_once() -> None:
     assert "was not recorded" not in text
 
 
-def test_records_of_the_host_runtime_are_believed() -> None:
+def test_of_records_of_the_host_runtime_the_copies_are_told_and_no_verdict_is_made_of_them() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 90)
-    assert on_host(script).verdict.bound_by == "link"
+    script.copy(CopyWay.H2D, 0, 90, pageable=True)
+    watched = on_host(script)
+    assert watched.activity.value is not None
+    assert [row.way for row in watched.activity.value.copies] == ["h2d"]
+    assert (watched.verdict.bound_by, watched.verdict.evidence, watched.advice) == ("unknown", (), ())
+    assert "Next steps" not in page_of(watched)
+    assert watched.verdict.text == "No GPU was watched, so it cannot be told what the program is bound by."
 
 
 def test_ranges_are_shown_where_no_gpu_was_watched() -> None:

@@ -169,6 +169,7 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
         ({"steps": True}, "steps is the number of steps"),
         ({"seconds": 0}, "seconds is how long to watch, above zero"),
         ({"seconds": float("nan")}, "seconds is how long to watch"),
+        pytest.param({"seconds": 10**400}, "seconds is how long to watch", id="more seconds than a float holds"),
         ({"seconds": "5s"}, "seconds is how long to watch"),
         ({"capacity": 100}, "capacity is the memory that records may take, 1 MiB or more"),
         ({"capacity": 1 << 70}, "this machine has .*; give less"),

@@ -16,7 +16,8 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 from pyxfer.tracing.collector import Collector
 from pyxfer.tracing.records import CopyWay, Kind
-from pyxfer.watching import gathering, steps_taken
+from pyxfer.watching import gathering, marks, steps_taken
+from pyxfer.watching.recording import Recording
 from pyxfer.watching.steps_taken import NO_STEP
 from pyxfer.watching.window import Window
 
@@ -291,6 +292,33 @@ def test_a_watch_that_gives_way_has_ended_and_says_where(engine: Engine) -> None
     assert window.ended == "ended"
     assert window.remarks[-1].code == "gave-way"
     assert "began a watch of its own, at copying.py:" in window.remarks[-1].text
+
+
+@pytest.mark.parametrize(
+    ("raised", "why"),
+    [
+        (KeyboardInterrupt(), "it was interrupted while it was being put together"),
+        (ZeroDivisionError("by its own"), "it could not be put together: ZeroDivisionError: by its own"),
+    ],
+)
+def test_a_window_that_is_interrupted_while_it_closes_leaves_nothing_at_work_and_says_why_it_is_lost(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, raised: BaseException, why: str
+) -> None:
+    def finish(_: Recording) -> None:
+        raise raised
+
+    monkeypatch.setattr(Recording, "finish", finish)
+    w = pyxfer.watch(device="host")
+    with pytest.raises(type(raised)), w:
+        pass
+    assert not [each for each in threading.enumerate() if each.name.startswith("pyxfer-watch")]
+    assert marks._window is None
+    remark = w.result.remarks[-1]
+    assert (remark.code, remark.text) == ("lost", f"the window is lost: {why}")
+    assert w.report().count("is lost") == 1
+    monkeypatch.undo()
+    with session():
+        pass
 
 
 def test_a_session_whose_window_nobody_can_use_has_ended_all_the_same(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pyxfer.model import Fact
 from pyxfer.native import Engine
 from pyxfer.watching.marks import mark
 from pyxfer.watching.stored import fetch, store
-from pyxfer.watching.window import Window
+from pyxfer.watching.window import Range, Seen, Window
 
 
 @pytest.fixture
@@ -44,6 +45,23 @@ def test_what_was_stored_is_fetched(window: Window, tmp_path: Path) -> None:
 def test_the_reason_for_having_no_records_is_kept(window: Window, tmp_path: Path) -> None:
     store(replace(window, capture=Fact(reason="no library")), tmp_path / "window-1")
     assert fetch(tmp_path / "window-1").capture.reason == "no library"
+
+
+def test_names_in_a_foreign_encoding_are_kept_as_documents_show_them(window: Window, tmp_path: Path) -> None:
+    name, shown = os.fsdecode(b"img-\xff.jpg"), r"img-\udcff.jpg"
+    begin, end = window.begin_ns, window.end_ns
+    foreign = replace(
+        window,
+        ranges=(Range(name, begin, end, 1),),
+        seen=(Seen(begin, 1, f"{name}:3 in f"),),
+        threads={1: name, 2: "MainThread"},
+    )
+    store(foreign, tmp_path / "window-1")
+    found = fetch(tmp_path / "window-1")
+    assert found.ranges == (Range(shown, begin, end, 1),)
+    assert found.seen == (Seen(begin, 1, f"{shown}:3 in f"),)
+    assert found.threads == {1: shown, 2: "MainThread"}
+    assert found.steps == window.steps
 
 
 def test_nothing_is_left_beside_it(window: Window, tmp_path: Path) -> None:
