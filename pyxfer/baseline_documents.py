@@ -36,10 +36,7 @@ def decode(data: bytes, source: str = "this document") -> Baseline:
         raise DocumentError(f"{source} has {len(runs)} runs, and a baseline has 1 to {MOST_RUNS}; export it again")
     # Each of them is of the version of the pyxfer that measured it.
     read = tuple(_run(run, f"run {number} of {source}") for number, run in enumerate(runs, start=1))
-    try:
-        baseline = msgspec.convert({**document, "runs": []}, Baseline)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise DocumentError(f"{source} is not a pyxfer baseline: {error}") from error
+    baseline = json_text.converted({**document, "runs": []}, Baseline, source, "baseline")
     return msgspec.structs.replace(baseline, runs=read)
 
 

@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from . import table
 from .errors import DocumentError
 from .files import Path, check_writable, read_whole, write_whole
-from .json_text import described, from_json, to_json
+from .json_text import KINDS, converted, described, from_json, on_one_line, to_json
 from .model import SCHEMA_VERSION, Link, Measurement, Remark, Run, Worker
 from .units import format_gbps, format_percent, format_seconds, format_size
 
@@ -46,8 +44,7 @@ Step = Callable[[Document], Document]
 # All of it may be absent.
 UPGRADES: Mapping[int, Step] = MappingProxyType({1: dict, 2: dict})
 """What makes a document of version n one of version n + 1."""
-_ON_ONE_LINE = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
-_LINE_END = re.compile(rb"\n\s*")
+_TRIAL_OR_PART = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
 
 
 # --- bytes -----------------------------------------------------------------------------------------------------------
@@ -60,12 +57,7 @@ def encode(run: Run) -> bytes:
 
 def on_fewer_lines(data: bytes) -> bytes:
     """JSON with each trial, and each part, on a line of its own."""
-    return _ON_ONE_LINE.sub(_one_line, data)
-
-
-def _one_line(found: re.Match[bytes]) -> bytes:
-    """A trial or a part on a line of its own: there are thousands, and nobody reads them one number a line."""
-    return _LINE_END.sub(b" ", found.group())
+    return on_one_line(data, _TRIAL_OR_PART)
 
 
 def decode(data: bytes, source: str = "this document") -> Run:
@@ -75,10 +67,10 @@ def decode(data: bytes, source: str = "this document") -> Run:
 
 def from_document(document: Document, source: str = "this document") -> Run:
     """The run that parsed JSON holds, its version checked; `DocumentError` says why there is none."""
-    try:
-        run = msgspec.convert(upgrade(document), Run, str_keys=True)  # JSON has no other keys, batches are integers
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise DocumentError(f"{source} is not a pyxfer run: {error}") from error
+    kind = document.get("kind")
+    if isinstance(kind, str) and kind in KINDS:
+        raise DocumentError(f"{source} is {KINDS[kind]}, and not a run; name a file that holds one")
+    run = converted(upgrade(document), Run, source, "run")
     _check_explained(run, source)
     return run
 

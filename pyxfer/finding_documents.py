@@ -10,8 +10,6 @@ import os
 import sys
 from typing import Any
 
-import msgspec
-
 from . import json_text
 from .documents import upgrade
 from .errors import DocumentError
@@ -30,10 +28,8 @@ def decode(data: bytes, source: str = "this document") -> Examination:
     document = json_text.from_json(data, source, "examination", EXAMINATION_SCHEMA_VERSION)
     if document.get("kind") != "examination":
         raise DocumentError(f"{source} is not what pyxfer doctor --json wrote; pyxfer.Run.load reads a run")
-    try:
-        return msgspec.convert({**document, "run": _newest(document.get("run"), source)}, Examination, str_keys=True)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise DocumentError(f"{source} is not a pyxfer examination: {error}") from error
+    whole = {**document, "run": _newest(document.get("run"), source)}
+    return json_text.converted(whole, Examination, source, "examination")
 
 
 def _newest(run: Any, source: str) -> Any:
@@ -52,10 +48,7 @@ def _newest(run: Any, source: str) -> Any:
 def decode_reference(data: bytes, source: str) -> Reference:
     """The reference in these bytes; `DocumentError` says why there is none."""
     document = json_text.from_json(data, source, "reference", REFERENCE_SCHEMA_VERSION)
-    try:
-        return msgspec.convert(document, Reference)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise DocumentError(f"{source} is not a pyxfer reference: {error}") from error
+    return json_text.converted(document, Reference, source, "reference")
 
 
 def schema() -> dict[str, Any]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 import sys
 from inspect import cleandoc
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from .errors import DocumentError, UsageError
 
+T = TypeVar("T")
+
+KINDS = {
+    "watch": "a watch",
+    "examination": "an examination",
+    "pytest": "a session of pytest",
+    "baseline": "a baseline",
+    "comparison": "a comparison",
+}
+"""What documents other than runs are called, by the kind that they name."""
 SCHEMA_PYTHON = (3, 11)
 """Before, `tuple[str, ...]` and `tuple[int, ...]` bear one name, and msgspec cannot tell the facts of them apart."""
 
@@ -18,6 +28,7 @@ _BEYOND = "a number beyond all that pyxfer writes"
 _MOST_NUMBER = 2**63 - 1
 # Floats are written with fewer digits, so hardly any document has to be looked through.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LINE_END = re.compile(rb"\n\s*")
 
 
 def to_json(document: object) -> bytes:
@@ -31,6 +42,14 @@ def to_bare_json(document: object) -> bytes:
         return msgspec.json.encode(document)
     except UnicodeEncodeError:  # a host or file name in a foreign encoding; losing the document to it would be worse
         return msgspec.json.encode(_unicode(msgspec.to_builtins(document)))
+
+
+def on_one_line(data: bytes, pattern: re.Pattern[bytes]) -> bytes:
+    """Indented JSON with each thing that the pattern finds on a line of its own.
+
+    It is for what there are thousands of, such as trials, which nobody reads one number a line.
+    """
+    return pattern.sub(lambda found: _LINE_END.sub(b" ", found.group()), data)
 
 
 def from_json(data: bytes, source: str, what: str, newest: int) -> dict[str, Any]:
@@ -55,6 +74,14 @@ def checked(document: Any, source: str, what: str, newest: int) -> dict[str, Any
             "upgrade pyxfer (pip install --upgrade pyxfer)"
         )
     return document
+
+
+def converted(document: Any, kind: type[T], source: str, what: str) -> T:
+    """Parsed JSON as a struct; `what` it should be is said where it does not fit."""
+    try:
+        return msgspec.convert(document, kind, str_keys=True)  # JSON has no other keys, and some of ours are integers
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(f"{source} is not a pyxfer {what}: {error}") from error
 
 
 def kind_of(data: bytes) -> str:

@@ -11,8 +11,6 @@ import re
 import sys
 from typing import Any
 
-import msgspec
-
 from . import json_text
 from .errors import DocumentError
 from .files import Path, read_whole, write_whole
@@ -20,13 +18,12 @@ from .model import Ending, Parameters, Placement, Run, unknown
 from .model_xfer import XFER_SCHEMA_VERSION, Tested, XferSession
 
 _TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
-_LINE_END = re.compile(rb"\n\s*")
 _NOT_TAKEN = "a test runs where pytest runs it"
 
 
 def encode(session: XferSession) -> bytes:
     """The document as JSON that a person can read too, a trial on a line of its own."""
-    return _TRIAL.sub(lambda trial: _LINE_END.sub(b" ", trial.group()), json_text.to_json(session)) + b"\n"
+    return json_text.on_one_line(json_text.to_json(session), _TRIAL) + b"\n"
 
 
 def decode(data: bytes, source: str = "this document") -> XferSession:
@@ -34,10 +31,7 @@ def decode(data: bytes, source: str = "this document") -> XferSession:
     document = json_text.from_json(data, source, "pytest session", XFER_SCHEMA_VERSION)
     if document.get("kind") != "pytest":
         raise DocumentError(f"{source} is not what pytest --xfer-save or --xfer-json has written, but of another kind")
-    try:
-        session = msgspec.convert(document, XferSession)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise DocumentError(f"{source} is not a pyxfer pytest session: {error}") from error
+    session = json_text.converted(document, XferSession, source, "pytest session")
     if any(not 0 <= result.place < len(session.places) for result in session.tests):
         raise DocumentError(f"{source} has a test whose place it does not have, so it was not written by pyxfer")
     return session

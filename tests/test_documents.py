@@ -101,6 +101,8 @@ def test_a_file_that_is_not_there_is_no_run(tmp_path: Path) -> None:
         (b'{"schema_version": "1"}', "has a schema_version that no pyxfer writes"),
         (b'{"schema_version": true}', "has a schema_version that no pyxfer writes"),
         (b'{"schema_version": 0}', "has a schema_version that no pyxfer writes"),
+        (b'{"schema_version": 1, "kind": "examination"}', "'run.json' is an examination, and not a run; name a file"),
+        (b'{"schema_version": 1, "kind": "baseline"}', "'run.json' is a baseline, and not a run; name a file"),
         (b'{"schema_version": 1}', "'run.json' is not a pyxfer run: Object missing required field `kind`"),
     ],
 )

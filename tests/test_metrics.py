@@ -104,6 +104,12 @@ def test_what_has_no_bandwidth_and_first_touches_are_left_out() -> None:
     assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == []
 
 
+def test_what_crosses_no_link_is_left_out() -> None:
+    taken_in = msgspec.structs.replace(copy("h2d", 9.0), direction="ingest", side="ingest")
+    run = h200(measurements=(copy("h2d", 50.0), taken_in))
+    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == [50e9]
+
+
 def test_what_is_quicker_than_its_link_is_left_out() -> None:
     stale = copy("h2d", 55.0, nbytes=16 << 20, peak_share=Fact(2.37))
     text = written(h200(measurements=(copy("h2d", 138.0), copy("h2d", 55.0, worker="torch"), stale, copy("d2h", 55.0))))

@@ -29,6 +29,11 @@ class Case:
         return cls(a[-1], b[-1], tuple(b), tuple(cell for cell in cells if cell.ratio.value is not None))
 
     @property
+    def has_link(self) -> bool:
+        """Whether anything crossed one; host memory alone was measured otherwise."""
+        return self.b.runtime != "host"
+
+    @property
     def slow(self) -> tuple[CellComparison, ...]:
         """The cells that are slow."""
         return tuple(cell for cell in self.cells if cell.verdict == "SLOW")

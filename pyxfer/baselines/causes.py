@@ -31,9 +31,12 @@ def with_causes(comparison: Comparison, a: Sequence[Run], b: Sequence[Run]) -> C
 
 
 def _unexplained(case: Case) -> Cause:
+    read, fix = "link, placement, clocks", "pyxfer doctor, what else uses the link (storage, network)"
+    if not case.has_link:
+        read, fix = "processors, memory, placement", "what else uses the host's memory and processors"
     return Cause(
         "unexplained",
         "Nothing that was read of the two sides has changed.",
-        f"link, placement, clocks and settings are as before, or could not be read; it has lost {lost_text(case.slow)}",
-        "see pyxfer doctor, what else uses the link (storage, network), and the kernel log",
+        f"{read} and settings are as before, or could not be read; it has lost {lost_text(case.slow)}",
+        f"see {fix}, and the kernel log",
     )

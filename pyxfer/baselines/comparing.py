@@ -40,7 +40,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
     in_memory = a.first.runtime == "host"
     assumed = {cell: assumed_spread(cell.memory, cell.nbytes, in_memory=in_memory) for cell in cells}
     pairs = {cell: Pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
-    estimates = {cell: _estimate(cell, pairs, looks) for cell in cells}
+    estimates = {cell: _estimate(cell, pairs, tolerance, looks) for cell in cells}
     compared = [_row(cell, pairs[cell], found, tolerance) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
     overall = _overall(pairs)
@@ -79,9 +79,15 @@ def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparis
     return tuple(row for row in comparison.cells if (row.low.value or 0.0) > math.exp(slow_limit(share)))
 
 
-def _estimate(cell: Cell, pairs: dict[Cell, Pair], looks: int) -> Estimate:
+def _estimate(cell: Cell, pairs: dict[Cell, Pair], tolerance: float, looks: int) -> Estimate:
+    """The interval for so many cells and looks; one that says SLOW is for the cells alone.
+
+    A check ends at any look that says SAME or FAST, but takes SLOW at its last look only: that is said once.
+    """
     neighbours = [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
-    return estimate(pairs[cell], neighbours, len(pairs) * looks)
+    at_last = estimate(pairs[cell], neighbours, len(pairs))
+    slow = verdict_of(at_last, tolerance) == "SLOW"
+    return at_last if slow else estimate(pairs[cell], neighbours, len(pairs) * looks)
 
 
 def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float) -> CellComparison:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from pyxfer.baselines.case import LARGE_BYTES, Case, lost_text
 from pyxfer.baselines.differences import most_pages_on, throttle_reasons
+from pyxfer.machine.throttling import IDLE
 from pyxfer.model import Environment, Run
 from pyxfer.model_baselines import Cause
 
-_IDLE = "idle"
 _MEETING = "contended"
 _GIB = 1024**3
 
@@ -50,13 +50,14 @@ def pattern_causes(case: Case) -> Iterator[Cause]:
         yield Cause(
             "host-side",
             "Only copies of pageable memory are slow, and page-locked memory is as fast as before: it is the host's "
-            "processors or memory, and not the link.",
+            f"processors or memory{', and not the link' if case.has_link else ''}.",
             f"pageable memory has lost {lost_text(case.slow_among(locked=False))}",
             "see what else runs on the host, which node the process runs on, and whether a memory module is gone",
         )
     directions = {row.cell.direction for row in slow}
     elsewhere = [row.verdict for row in case.cells if row.cell.direction not in directions]
-    if len(directions) == 1 and elsewhere and all(verdict in ("SAME", "FAST") for verdict in elsewhere):
+    of_one = len(directions) == 1 and bool(elsewhere) and case.has_link
+    if of_one and all(verdict in ("SAME", "FAST") for verdict in elsewhere):
         direction = next(iter(directions))
         yield Cause(
             "one-direction",
@@ -68,7 +69,9 @@ def pattern_causes(case: Case) -> Iterator[Cause]:
             "fixed-cost",
             "Only small copies are slow: what a copy costs before its first byte has grown, and the rate has not sunk.",
             f"copies below {LARGE_BYTES // 1024**2} MiB have lost {lost_text(slow)}",
-            "look at power saving (C-states, ASPM, the CPU governor) and at the IOMMU",
+            "look at power saving (C-states, ASPM, the CPU governor) and at the IOMMU"
+            if case.has_link
+            else "look at power saving (C-states, the CPU governor)",
         )
 
 
@@ -111,7 +114,7 @@ def _others(run: Run) -> tuple[int, ...]:
 
 def _held_back(case: Case) -> Iterator[Cause]:
     before = set(throttle_reasons(case.a))
-    reasons = {reason for run in case.b_runs for reason in throttle_reasons(run)} - before - {_IDLE}
+    reasons = {reason for run in case.b_runs for reason in throttle_reasons(run)} - before - {IDLE}
     if reasons:
         yield Cause(
             "throttled",

@@ -63,8 +63,7 @@ def _named(text: str, store_url: str | None) -> Sample:
     if not os.path.exists(text):
         if text.startswith(NAMED):
             with _store(store_url) as store:
-                kept = choose(store.baselines(), text.removeprefix(NAMED), None, store.shown)
-                return _of_baseline(store.baseline_of_id(kept.id))
+                return _of_baseline(store.baseline_of_id(choose(store, text.removeprefix(NAMED)).id))
         if _BASELINE_ID.fullmatch(text):
             with _store(store_url) as store:
                 return _of_baseline(store.baseline_of_id(text))
@@ -79,8 +78,10 @@ def _of_file(path: str) -> Sample:
     kind = json_text.kind_of(data)
     if kind == "baseline":
         return Sample(os.path.basename(path), baseline_documents.decode(data, source).runs)
-    if kind in ("comparison", "watch"):
-        raise UsageError(f"{source} is a {kind}, and not a run or a baseline; name files that hold one of these")
+    if kind in json_text.KINDS:
+        raise UsageError(
+            f"{source} is {json_text.KINDS[kind]}, and not a run or a baseline; name files that hold one of these"
+        )
     return Sample(os.path.basename(path), (documents.decode(data, source),))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pyxfer.baselines.case import LARGE_BYTES, Case
 from pyxfer.baselines.differences import iommu_kind, link_state
+from pyxfer.machine.iommu import lets_through
 from pyxfer.machine.peaks import GIGATRANSFERS, carries_gbps
 from pyxfer.machine.remarks import describe
 from pyxfer.model import LinkState
@@ -16,7 +17,6 @@ RESEAT = "reseat the card or its riser, check the slot in the firmware, and look
 _WIDTHS = (16, 8, 4, 2, 1)
 _LEAST_SHARE = 0.8
 """A copy of page-locked memory reaches at least so much of what its link carries."""
-_NO_TRANSLATION = "no groups"
 _IOMMU_FIX = "if nothing needs translation for this device, start the kernel with iommu=pt"
 
 
@@ -143,12 +143,11 @@ def _smaller_packets(case: Case) -> Iterator[Cause]:
 
 def _translation(case: Case) -> Iterator[Cause]:
     before, now = iommu_kind(case.a), iommu_kind(case.b)
-    if before is None or now is None or before == now:
+    if before is None or now is None or before == now or lets_through(now):
         return
-    if before.startswith(_NO_TRANSLATION) or not now.startswith(_NO_TRANSLATION):
-        yield Cause(
-            "iommu",
-            f"The IOMMU is set otherwise: {now}, and it was: {before}. Translated addresses cost most in small copies.",
-            "the device's group in /sys and the kernel's command line",
-            _IOMMU_FIX,
-        )
+    yield Cause(
+        "iommu",
+        f"The IOMMU is set otherwise: {now}, and it was: {before}. Translated addresses cost most in small copies.",
+        "the device's group in /sys and the kernel's command line",
+        _IOMMU_FIX,
+    )

@@ -92,8 +92,11 @@ def _without_what_cannot_be(beside: Beside) -> Measurement:
 def _in_words_of_pytest(remark: Remark, *, fixed: bool) -> Remark:
     """The options of the command line have other names here; rounds that are given bound what more time could do."""
     fix = remark.fix
-    if fix is None or not fix.startswith("-"):
+    if fix is None:
         return remark
+    if not fix.startswith("-"):
+        more = "more rounds" if fixed else "a longer --xfer-budget"
+        return msgspec.structs.replace(remark, fix=fix.replace("a longer --budget", more))
     if fixed:
         return msgspec.structs.replace(remark, fix="give it more rounds")
     fix = _PRECISION_FLAG.sub(r"precision='\1' in the marker", fix.replace("--budget ", "--xfer-budget="))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from pyxfer.benching.wishes import LONGEST_S
+from pyxfer.benching.wishes import LONGEST_S, NO_DEVICE, is_device
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import parse_duration, parse_ratio
 
@@ -158,6 +158,8 @@ def parse_budget(text: str) -> float:
 def _device(text: str) -> str:
     if not text.strip():
         raise UsageError("no device is named; write an index such as 0, a UUID, a PCI address, or host")
+    if not is_device(text.strip()):
+        raise UsageError(f"{text!r} {NO_DEVICE}")
     return text.strip()
 
 

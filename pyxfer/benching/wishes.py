@@ -20,6 +20,7 @@ MARKER_LINE = (
     "with the fixture xfer (a share of the ceiling, seconds of a call), and how it is measured"
 )
 LONGEST_S = 86400.0
+NO_DEVICE = "is no index, UUID or PCI address of a GPU, nor 'host'"
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,20 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _device(name: str, value: object) -> int | str:
-    if (isinstance(value, int) and not isinstance(value, bool) and value >= 0) or (isinstance(value, str) and value):
+    if isinstance(value, str) and is_device(value):
         return value
-    raise UsageError(f"has {name}={value!r}, which is no index, UUID or PCI address of a GPU, nor 'host'")
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise UsageError(f"has {name}={value!r}, which {NO_DEVICE}")
+
+
+def is_device(text: str) -> bool:
+    """Whether a device may be named so; what is mistyped must not pass for a machine without a GPU."""
+    if text == "host":
+        return True
+    from pyxfer.machine.devices import could_be_device  # makes no CUDA call, and is not light
+
+    return could_be_device(text)
 
 
 def _number(name: str, value: object, parse: Callable[[str], float], most: float, example: str) -> float:

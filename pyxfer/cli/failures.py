@@ -1,4 +1,7 @@
-"""How a command ends: what went wrong becomes one sentence on stderr and an exit code, never a traceback."""
+"""How a command ends: what went wrong becomes one sentence on stderr and an exit code.
+
+A fault of pyxfer itself alone has a traceback, which `main.run` prints.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, StoreError, UsageError
 
+from .interrupts import INTERRUPTED
+
 if TYPE_CHECKING:
     from pyxfer.model import Run
 
 USAGE = 2
 NO_GPU = 3
 NOT_VALID = 4
-INTERRUPTED = 130
 READER_GONE = 141
 
 

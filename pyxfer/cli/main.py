@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from .failures import INTERRUPTED, as_exit_codes, leave_at_once_if_stuck
-from .interrupts import heed_interrupts
+from .failures import NOT_VALID, as_exit_codes, leave_at_once_if_stuck
+from .interrupts import INTERRUPTED
 from .streams import prepare_streams
 from .verb_baseline import app as baseline
 from .verb_baseline_check import check, save
@@ -79,7 +80,7 @@ def pyxfer(
     Without a verb: this host in ten seconds.
 
     Exit codes: 0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not
-    valid, 130 interrupted.
+    valid, or a fault of pyxfer itself, 130 interrupted.
     """
     if context.invoked_subcommand is None:
         show_host()
@@ -121,9 +122,8 @@ app.add_typer(export, name="export")
 
 
 def run() -> None:
-    """Run the command line and leave with its exit code."""
+    """Run the command line and leave with its exit code; whoever calls this heeds Ctrl-C already."""
     prepare_streams()
-    heed_interrupts()
     code: object = INTERRUPTED
     try:
         with as_exit_codes():
@@ -132,6 +132,9 @@ def run() -> None:
         code = end.code
     except KeyboardInterrupt:  # pressed again while the first was being answered
         pass
+    except Exception:  # noqa: BLE001 - Python would end with 1, and that says that something is slower
+        traceback.print_exc()
+        code = NOT_VALID
     # Everything is saved; another Ctrl-C during Python's own shutdown would print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     leave_at_once_if_stuck(code)

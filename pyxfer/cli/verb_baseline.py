@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyxfer.errors import StoreError
-
 from . import options as opt
 from .failures import say
 
 if TYPE_CHECKING:
     from pyxfer.baselines.store import Store
     from pyxfer.model_baselines import Baseline
-    from pyxfer.model_store import KeptBaseline
     from pyxfer.report.baseline_page import CellLine
 
 DEFAULT_NAME = "default"
@@ -63,11 +60,12 @@ def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, 
 
     Of several hosts that have the name this one is meant; or say --host, or the id.
     """
+    from pyxfer.baselines.store.choosing import choose
     from pyxfer.report.baseline_page import print_baseline
     from pyxfer.report.terminal import Page
 
     with _open(store) as opened:
-        kept = _chosen(opened, name, host)
+        kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
     if json:
         write_json({"id": kept.id, "baseline": baseline})
@@ -82,14 +80,14 @@ def remove(name: Which, host: Host = None, store: Url = None) -> None:
     The earlier baselines of that name are removed with it; a damaged one goes by its id, and alone. Their runs stay in
     the history.
     """
-    from pyxfer.baselines.store.choosing import machine
+    from pyxfer.baselines.store.choosing import choose, machine
 
     with _open(store) as opened:
-        if any(each.id == name for each in opened.damaged_baselines(host)):
+        if opened.is_damaged(name):
             opened.remove_baseline_of_id(name)
             say(f"removed the damaged baseline {name}; its runs stay in the history")
             return
-        kept = _chosen(opened, name, host)
+        kept = choose(opened, name, host)
         count = opened.remove_baseline(kept.name, kept.identity)
     earlier = f", and {count - 1} earlier" if count > 1 else ""
     say(f"removed the baseline {kept.name!r} of {machine(kept)}{earlier}; its runs stay in the history")
@@ -107,12 +105,13 @@ def export(
     Another store can import it, and pyxfer compare and pyxfer show read it.
     """
     from pyxfer import baseline_documents
+    from pyxfer.baselines.store.choosing import choose
     from pyxfer.files import check_writable
 
     if file != "-":
         check_writable(file)
     with _open(store) as opened:
-        kept = _chosen(opened, name, host)
+        kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
     if file == "-":
         sys.stdout.write(baseline_documents.encode(baseline).decode())
@@ -165,18 +164,6 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
             each = tuple(series.gbps * usual_s / median_s for median_s in series.spread.medians_s)
             lines.append(CellLine(cell_text(cell), each))
     return lines
-
-
-def _chosen(opened: Store, name: str, host: str | None) -> KeptBaseline:
-    """The one that is meant, or why it cannot be read."""
-    from pyxfer.baselines.store.choosing import choose
-
-    kept = opened.baselines(host)
-    if not any(name in (each.id, each.name) for each in kept):
-        for damaged in opened.damaged_baselines(host):
-            if name in (damaged.id, damaged.name):
-                raise StoreError(damaged.why)
-    return choose(kept, name, host, opened.shown)
 
 
 def _open(url: str | None) -> Store:

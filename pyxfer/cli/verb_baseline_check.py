@@ -14,7 +14,8 @@ from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 from . import options as opt
 from .comparisons import SLOWER, Outlet, Output, Tolerance
-from .failures import INTERRUPTED, NOT_VALID, say, why_invalid
+from .failures import NOT_VALID, say, why_invalid
+from .interrupts import INTERRUPTED
 from .verb_baseline import DEFAULT_NAME, Url
 
 if TYPE_CHECKING:
@@ -29,7 +30,14 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Which baselin
 Processes = Annotated[int, typer.Option("--processes", metavar="N", max=100, help="How many measure, one by one.")]
 Labels = Annotated[list[str], typer.Option("--label", metavar="K=V", help="Something to remember; may be repeated.")]
 Retries = Annotated[
-    int, typer.Option("--retries", metavar="N", min=0, max=20, help="How often it is measured again before it fails.")
+    int,
+    typer.Option(
+        "--retries",
+        metavar="N",
+        min=0,
+        max=20,
+        help="How often it is measured again before it fails; with 0 one process decides.",
+    ),
 ]
 
 
@@ -95,6 +103,7 @@ def check(
     What comes out slow or doubtful is measured again, in as many processes as --retries says. Exit code 1 means that
     something is slower than the tolerance in all of them together and in each by itself; nothing else ends with it.
     """
+    from pyxfer.baselines.checking import baseline_sample
     from pyxfer.baselines.checking import check as check_against
     from pyxfer.baselines.here import find_baseline, this_machine
     from pyxfer.baselines.measuring import Order
@@ -106,7 +115,7 @@ def check(
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:
         baseline = find_baseline(opened, name, fingerprint)
-        order = Order.again(found, baseline.runs[0])
+        order = Order.again(found, baseline_sample(baseline).first)  # one without runs is refused
         keeper = _Keeper(opened, {"baseline": name})
         checked = check_against(
             baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
@@ -173,7 +182,8 @@ def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, s
         for run in runs:
             keeper.keep(run)
         if runs:
-            say(keeper.trouble or f"{len(runs)} of {processes} runs are in the history, and no baseline was made")
+            are = "is" if len(runs) == 1 else "are"
+            say(keeper.trouble or f"{len(runs)} of {processes} runs {are} in the history, and no baseline was made")
         raise
     return runs
 

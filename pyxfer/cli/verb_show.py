@@ -30,16 +30,11 @@ def show(
 
     data, source, page = read_whole(file), repr(file), Page(sys.stdout)
     kind = json_text.kind_of(data)
-    names = {
-        "watch": "a watch",
-        "examination": "an examination",
-        "pytest": "a session of pytest",
-        "baseline": "a baseline",
-    }
-    if kind not in names:
+    shown = ("watch", "examination", "pytest", "baseline")
+    if kind not in shown:
         print_run(documents.decode(data, source), page, sort)
     elif sort is not None:
-        raise UsageError(f"--sort is for the measurements of a run, and this is {names[kind]}: leave it out.")
+        raise UsageError(f"--sort is for the measurements of a run, and this is {json_text.KINDS[kind]}: leave it out.")
     elif kind == "examination":
         print_examination(finding_documents.decode(data, source), page)
     elif kind == "baseline":

@@ -9,10 +9,10 @@ from pyxfer.examining.case import Case
 from pyxfer.examining.counted import replays_beyond
 from pyxfer.examining.places import share_of_pages_near
 from pyxfer.machine.iommu import UNTRANSLATED
+from pyxfer.machine.throttling import held_down_by
 from pyxfer.model import Measurement
 from pyxfer.units import format_percent
 
-_IDLE = "idle"
 _FULL = (0.88, 1.02)
 _LESSER_LINKS = (2, 4, 8)
 
@@ -76,7 +76,7 @@ def _translated(case: Case) -> Iterator[Cause]:
 
 def _throttled(case: Case) -> Iterator[Cause]:
     for environment in (case.run.environment, case.run.environment_after):
-        reasons = [reason for reason in (environment and environment.throttle_reasons.value) or () if reason != _IDLE]
+        reasons = held_down_by(environment)
         if reasons:
             yield Cause(f"the GPU's clocks were held down: {', '.join(reasons)}", "see nvidia-smi -q -d PERFORMANCE")
             return

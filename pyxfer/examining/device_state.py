@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pyxfer.examining.case import Case, Findings, fine, first_reason, untold
+from pyxfer.machine.throttling import held_down_by
 from pyxfer.model_findings import Finding
 
-_IDLE = "idle"
 _BY_HARDWARE = ("hardware slowdown", "hardware thermal slowdown", "hardware power brake")
 _ALL_ITS_OWN = "what others copy or compute at the same time lowers every figure"
 
@@ -13,12 +13,11 @@ _ALL_ITS_OWN = "what others copy or compute at the same time lowers every figure
 def throttling(case: Case) -> Findings:
     """What held the clocks down before or after the copies."""
     taken = [each for each in (case.run.environment, case.run.environment_after) if each is not None]
-    known = [each.throttle_reasons.value for each in taken if each.throttle_reasons.value is not None]
     expected = "nothing that holds the GPU's clocks down"
-    if not known:
+    if all(each.throttle_reasons.value is None for each in taken):
         yield untold("throttling", "throttling", expected, case.run.environment.throttle_reasons.reason)
         return
-    reasons = list(dict.fromkeys(reason for each in known for reason in each if reason != _IDLE))
+    reasons = list(dict.fromkeys(reason for each in taken for reason in held_down_by(each)))
     if not reasons:
         yield fine(
             "throttling", "throttling", "none, before and after the copies", expected, "a cool GPU keeps its clocks"

@@ -33,6 +33,16 @@ def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None
     raise UsageError(f"{str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
 
+def could_be_device(selector: str) -> bool:
+    """Whether it is written like an index, a UUID (or the beginning of one) or a PCI address.
+
+    Where no GPU answers, this alone tells what was mistyped.
+    """
+    text = selector.strip()
+    is_index = text.isascii() and text.isdecimal()
+    return is_index or canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None
+
+
 def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
     if selector.lower() == "host":
         return tuple(device for device in devices if device.runtime == "host")[:1]

@@ -12,6 +12,7 @@ from pathlib import Path
 from pyxfer.machine import nvml as management
 from pyxfer.machine.confines import read_container, read_system, read_virtual_machine
 from pyxfer.machine.engine import HOST_REASON, Engine, is_host
+from pyxfer.machine.iommu import NO_GROUPS, has_groups
 from pyxfer.machine.kernel_files import read_text
 from pyxfer.machine.memory import available_host_bytes, host_bytes
 from pyxfer.machine.nvml import Nvml
@@ -153,9 +154,7 @@ def _iommu_group(device: Device, root: Path) -> str:
         if group.is_dir():
             kind = read_text(group / "type").value or "of unknown type"
             return f"group {group.resolve().name}, {kind}"
-    groups = root / "sys/kernel/iommu_groups"
-    is_on = groups.is_dir() and any(groups.iterdir())
-    return "on, and none of its groups holds this device" if is_on else "no groups"
+    return "on, and none of its groups holds this device" if has_groups(root) else NO_GROUPS
 
 
 def _iommu_options(root: Path) -> list[str]:

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyxfer.machine.engine import HOST_REASON
+from pyxfer.machine.throttling import IDLE
 from pyxfer.model import Clocks, Device, Fact, LinkState
 
 # The names that nvidia-smi gives the bits of the clocks' event reasons (nvml.h, nvmlClocksEventReasons).
 _THROTTLE_REASONS = {
-    0x001: "idle",
+    0x001: IDLE,
     0x002: "application clocks setting",
     0x004: "software power cap",
     0x008: "hardware slowdown",

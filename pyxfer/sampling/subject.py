@@ -9,6 +9,10 @@ from typing import Protocol
 from pyxfer import stats
 from pyxfer.model import Side, Summary, Trial
 
+# Threads of a framework, or of a ring, fall asleep while other routes run, and waking them takes up to a tenth of a
+# millisecond each: that much is no part of a call in a loop, so one more goes before. A call this long hides it.
+WAKE_BELOW_S = 0.02
+
 
 class Subject(Protocol):
     """One route at one size. A route that moves bytes both ways at once gives a trial a side."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 import pytest
-from baseline_samples import Slower, all_slow, make_sample, slow_pinned
+from baseline_samples import Slower, all_slow, make_sample, on_host, slow_pinned
 from samples import MARKUP, MIB, make_device, make_environment, make_link, make_run
 
 from pyxfer.baselines.comparing import compare_samples
@@ -128,6 +129,20 @@ def test_an_iommu_group_of_another_number_is_no_difference() -> None:
     assert codes(all_slow(1.2), b, a) == ["unexplained"]
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [("DMA-FQ", "identity"), ("DMA-FQ", "identity; iommu=pt"), (None, "identity"), ("identity", None)],
+)
+def test_an_iommu_that_lets_addresses_through_is_not_blamed(before: str | None, now: str | None) -> None:
+    a, b = (environment(iommu=Fact(f"group 12, {kind}" if kind else "no groups")) for kind in (before, now))
+    assert codes(all_slow(1.2), b, a) == ["unexplained"]
+
+
+def test_an_iommu_that_translates_otherwise_is_named() -> None:
+    a, b = environment(iommu=Fact("group 12, DMA-FQ")), environment(iommu=Fact("group 12, DMA"))
+    assert codes(all_slow(1.2), b, a) == ["iommu"]
+
+
 # --- the host and the device -----------------------------------------------------------------------------------------
 
 
@@ -220,3 +235,15 @@ def test_everything_alike_points_at_nothing_by_itself() -> None:
 def test_names_in_evidence_are_text() -> None:
     cause = first(all_slow(1.2), environment(iommu=Fact(MARKUP)), environment(iommu=Fact("no groups")))
     assert MARKUP in cause.text
+
+
+@pytest.mark.parametrize(
+    "slower", [all_slow(1.5), only("d2h"), pageable(1.5), lambda m: 1.0 if m.nbytes > MIB else 1.5]
+)
+def test_no_cause_in_host_memory_speaks_of_a_link(slower: Slower) -> None:
+    host = on_host(make_run())
+    found = causes(slower, host, host)
+    assert found
+    for cause in found:
+        assert cause.code != "one-direction"
+        assert not re.search("link|PCI|ASPM|IOMMU|doctor", f"{cause.text} {cause.evidence} {cause.fix}")

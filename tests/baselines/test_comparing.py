@@ -103,6 +103,30 @@ def test_one_run_against_one_in_host_memory_is_far_less_sure() -> None:
     assert set(verdicts(compare_samples(a, b)).values()) == {"AMBIGUOUS"}
 
 
+def test_what_may_be_looked_at_often_is_slow_as_surely_as_at_once_and_the_same_only_more_surely() -> None:
+    a, b = make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.06))
+    once, often = (compare_samples(a, b, looks=looks) for looks in (1, 3))
+    assert verdicts(once) == verdicts(often)
+    assert {"SLOW", "SAME"} <= set(verdicts(once).values())
+    for first, second in zip(once.cells, often.cells, strict=True):
+        if first.verdict == "SLOW":
+            assert second == first
+        else:
+            assert second.low.value is not None
+            assert first.low.value is not None
+            assert second.low.value < first.low.value
+
+
+@settings(deadline=None)
+@given(factor=st.floats(0.9, 1.2), seed=st.integers(2, 50), looks=st.integers(2, 9))
+def test_a_second_look_makes_nothing_slow_and_nothing_less_slow(factor: float, seed: int, looks: int) -> None:
+    a, b = make_sample("A"), make_sample("B", seed=seed, slower=all_slow(factor))
+    once, often = (verdicts(compare_samples(a, b, looks=looks)) for looks in (1, looks))
+    for cell, verdict in often.items():
+        assert verdict in (once[cell], "AMBIGUOUS")
+        assert (verdict == "SLOW") is (once[cell] == "SLOW")
+
+
 def test_the_tolerance_decides() -> None:
     assert set(verdicts(compared(1.06, tolerance=0.10)).values()) == {"SAME"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,14 @@ def test_what_a_store_keeps_is_found_by_id_and_name(tmp_path: Path, monkeypatch:
         baseline_id, run_id = store.add_baseline(BASELINE), store.add_run(B[0])
     assert sample_of(run_id, "A").runs == (B[0],)
     assert sample_of(baseline_id, "A").runs == sample_of("baseline:default", "A").runs == A
+
+
+@pytest.mark.parametrize(("kind", "name"), [("examination", "an examination"), ("pytest", "a session of pytest")])
+def test_a_document_of_another_kind_is_called_by_its_name(kind: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps({"kind": kind, "schema_version": 1}))
+    with pytest.raises(UsageError, match=f"is {name}, and not a run or a baseline; name files that hold one of these"):
+        sample_of(path, "A")
 
 
 def test_an_id_that_the_store_does_not_have_is_told(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import pyxfer
 from explain_samples import make_explain_run, make_explained
 from framework_samples import make_aliased
 from pages import Terminal
@@ -79,6 +81,16 @@ def test_every_error_is_a_sentence_and_a_code(
 def test_a_fault_of_the_program_itself_is_not_dressed_up_as_a_users() -> None:
     with pytest.raises(ZeroDivisionError), as_exit_codes():
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("module", ["typer", "sqlalchemy"])
+def test_a_fault_of_the_program_itself_is_never_taken_for_a_confirmed_loss(module: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text("1 / 0\n")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    result = pyxfer("baseline", "check", "--device", "host", "--store", "none.db", cwd=tmp_path, PYTHONPATH=path)
+    assert (result.returncode, result.stdout) == (4, "")
+    assert result.stderr.startswith("Traceback ")
+    assert "ZeroDivisionError" in result.stderr
 
 
 def test_on_a_terminal_a_long_sentence_wraps_at_words(monkeypatch: pytest.MonkeyPatch) -> None:

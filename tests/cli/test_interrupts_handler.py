@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -24,3 +26,43 @@ def test_after_a_while_another_ctrl_c_ends_the_process(monkeypatch: pytest.Monke
     monkeypatch.setattr(interrupts, "PATIENCE_S", -1.0)
     handler(2, None)
     assert codes == [130]
+
+
+IN_A_DESTRUCTOR = """
+import signal, time
+from pyxfer.cli.interrupts import heed_interrupts
+
+class Pressed:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+class Broken:
+    def __del__(self):
+        1 / 0
+
+heed_interrupts()
+try:
+    for kind in {kinds}:
+        kind()
+    time.sleep(5)
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def ended(kinds: str) -> tuple[str, str]:
+    script = IN_A_DESTRUCTOR.format(kinds=kinds)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    return result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_ctrl_c_that_python_drops_comes_again(times: int) -> None:
+    assert ended(f"[Pressed] * {times}") == ("interrupted\n", "")
+
+
+def test_what_else_python_drops_is_printed_as_ever() -> None:
+    said, warned = ended("[Broken, Pressed]")
+    assert (said, warned.startswith("Exception ignored in"), "CtrlC" in warned) == ("interrupted\n", True, False)
+    assert warned.count("ZeroDivisionError") == 1

@@ -10,8 +10,10 @@ from samples import make_run
 
 from pyxfer import baseline_documents
 from pyxfer.baselines.checking import make_baseline
+from pyxfer.baselines.measuring import Order
 from pyxfer.cli import verb_baseline_check as verb
 from pyxfer.errors import StoreError
+from pyxfer.model import Run
 
 
 class LostStore:
@@ -55,6 +57,31 @@ def test_what_was_not_stored_is_counted_with_the_reason() -> None:
 def test_a_loss_counts_for_more_than_a_store(is_slow: bool, code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert ending(keeper(0, 1), is_slow=is_slow) == code
     assert "1 run was not stored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (0, ""),
+        (1, "pyxfer: 1 of 3 runs is in the history, and no baseline was made\n"),
+        (2, "pyxfer: 2 of 3 runs are in the history, and no baseline was made\n"),
+    ],
+)
+def test_an_interrupted_save_counts_what_it_has_kept(
+    ended: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = iter(make_processes(ended) if ended else ())
+
+    def measure() -> Run:
+        for run in runs:
+            return run
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "_measuring", lambda *_: measure)
+    store: Any = LostStore(3)
+    with pytest.raises(KeyboardInterrupt):
+        verb._measure_all(Order("host"), 3, store, {})
+    assert (capsys.readouterr().err, store.left) == (words, 3 - ended)
 
 
 def test_a_baseline_that_the_store_did_not_take_is_rescued_into_a_file() -> None:

@@ -4,7 +4,7 @@ import pytest
 from machine.fake_host import GPU, UUID, FakeEngine, Properties, nvml, without_nvml
 
 from pyxfer.errors import UsageError
-from pyxfer.machine.devices import find_device, list_devices
+from pyxfer.machine.devices import could_be_device, find_device, list_devices
 
 SECOND_UUID = "GPU-8d1f9999-0000-1111-2222-333344445555"
 TWO = FakeEngine([Properties(), Properties(name="NVIDIA L4", uuid=SECOND_UUID, pci="0000:AF:00.0")])
@@ -51,6 +51,17 @@ def test_unknown_device_is_refused_with_what_there_is(selector: str | int) -> No
         f"{str(selector)!r} is none of the devices that CUDA shows: 0 NVIDIA H200 {UUID} {GPU}; "
         f"1 NVIDIA L4 {SECOND_UUID} 0000:af:00.0. Name one by index, UUID or PCI address."
     )
+
+
+@pytest.mark.parametrize(
+    ("selector", "could_be"),
+    [
+        *((text, True) for text in ("0", " 17 ", SECOND_UUID, "GPU-8d1f9", "8d1f9", "MIG-8d1f9", "AF:00.0", GPU)),
+        *((text, False) for text in ("ABC", "", "-1", "gpu", "GPU-", "cuda:0", "1.5", "\N{SUPERSCRIPT TWO}")),
+    ],
+)
+def test_what_is_mistyped_is_told_without_any_device(selector: str, could_be: bool) -> None:
+    assert could_be_device(selector) == could_be
 
 
 def test_beginning_of_two_uuids_is_refused_with_both() -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from pyxfer.benching.judging import judged
-from pyxfer.benching.outcome import Outcome
+from pyxfer.benching.outcome import Outcome, believed
 from pyxfer.benching.wishes import Wish, read_wish
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, Measurement, Rate, Share, Summary, unknown
+from pyxfer.model import Fact, Measurement, Rate, Remark, Share, Summary, unknown
 from pyxfer.model_xfer import Expected
 
 COPY = """
@@ -165,6 +167,7 @@ def test_a_fixture_that_measures_nothing_is_told(suite: Any, link: Any) -> None:
         ("max_s=0", "has max_s=0, which is not above zero*write 0.002 (seconds) or '2ms'"),
         ("budget=None", "has budget=None, which is not above zero*"),
         ("device=-1", "has device=-1, which is no index, UUID or PCI address of a GPU, nor 'host'"),
+        ("device='ABC'", "has device='ABC', which is no index, UUID or PCI address of a GPU, nor 'host'"),
     ],
 )
 def test_a_wrong_argument_is_an_error_of_the_collection(suite: Any, arguments: str, said: str) -> None:
@@ -225,3 +228,28 @@ def test_the_marker_says_how_and_the_command_line_goes_before_it(suite: Any, lin
     assert (found.budget_s, found.precision, found.measurement.route) == (0.05, 0.3, "test_it.py::TestAll::test_copy")
     suite.bare("--xfer-json=out.json", "--xfer-budget=70ms").assert_outcomes(passed=1)
     assert suite.only().budget_s == 0.07
+
+
+@pytest.mark.parametrize(
+    ("fix", "fixed", "here"),
+    [
+        (
+            "let it settle, or span it with a longer --budget",
+            False,
+            "let it settle, or span it with a longer --xfer-budget",
+        ),
+        ("let it settle, or span it with a longer --budget", True, "let it settle, or span it with more rounds"),
+        ("--budget 4s", False, "--xfer-budget=4s"),
+        ("--budget 4s or --precision 2%", False, "--xfer-budget=4s or precision='2%' in the marker"),
+        ("--budget 4s", True, "give it more rounds"),
+        ("let it settle", False, "let it settle"),
+        (None, False, None),
+    ],
+)
+def test_advice_names_what_pytest_knows(fix: str | None, fixed: bool, here: str | None) -> None:
+    measurement = msgspec.structs.replace(outcome(None).measurement, remarks=(Remark("drift", "it drifted", fix),))
+    beside: Any = SimpleNamespace(
+        measurement=measurement, ceiling=unknown("none"), choice=SimpleNamespace(runtime="host")
+    )
+    found = believed(beside, None, [], fixed=fixed).measurement.remarks[0]
+    assert (found.text, found.fix) == ("it drifted", here)

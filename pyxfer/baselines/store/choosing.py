@@ -8,14 +8,31 @@ from collections.abc import Sequence
 from pyxfer.errors import StoreError
 from pyxfer.model_store import KeptBaseline
 
+from .store import Store
+
 _MOST_NAMED = 8
 
 
-def choose(kept: Sequence[KeptBaseline], wanted: str, host: str | None, shown: str) -> KeptBaseline:
-    """The one of that name or id; `StoreError` where there is none, or more than one machine has it.
+def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
+    """The one of that name or id; `StoreError` where there is none, it is damaged, or more than one machine has it.
 
     Where no host was named and several have it, this host's is meant.
     """
+    kept = store.baselines(host)
+    if not any(wanted in (each.id, each.name) for each in kept):
+        for damaged in store.damaged_baselines(host):
+            if wanted in (damaged.id, damaged.name):
+                raise StoreError(damaged.why)
+    return _choose_among(kept, wanted, host, store.shown)
+
+
+def machine(kept: KeptBaseline) -> str:
+    """The host, and which GPU of it."""
+    gpu = kept.fingerprint.gpu.value
+    return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
+
+
+def _choose_among(kept: Sequence[KeptBaseline], wanted: str, host: str | None, shown: str) -> KeptBaseline:
     of_id = [each for each in kept if each.id == wanted]
     named = of_id or [each for each in kept if each.name == wanted]
     if host is None and len(named) > 1:
@@ -28,12 +45,6 @@ def choose(kept: Sequence[KeptBaseline], wanted: str, host: str | None, shown: s
             f"{len(named)} machines have a baseline {wanted!r:.80}{_of(host)}: name one by its id, {machines}"
         )
     return named[0]
-
-
-def machine(kept: KeptBaseline) -> str:
-    """The host, and which GPU of it."""
-    gpu = kept.fingerprint.gpu.value
-    return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
 
 
 def _of(host: str | None) -> str:

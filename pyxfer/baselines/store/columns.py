@@ -44,3 +44,19 @@ class AnyText(TypeDecorator[str]):
         if value is not None and not isinstance(value, str):
             raise StoreError(f"the store is damaged: it has {type(value).__name__} where text is; {FROM_A_BACKUP}")
         return None if value is None else unescape(value)
+
+
+class NoText(str):
+    """What stands where text was stored and is none: it can be shown, and told from text."""
+
+
+class TextOrNot(AnyText):
+    """The same text, for a reader who has to name the row that has none."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        """As it was given, or that it is no text."""
+        if isinstance(value, bytes):
+            return NoText(value.decode(errors="backslashreplace"))
+        return super().process_result_value(value, dialect)

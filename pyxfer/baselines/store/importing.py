@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyxfer.baselines.fingerprint import fingerprint_of, identity
+from pyxfer.baselines.spread import collect
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.model_baselines import Baseline
 
@@ -10,7 +11,7 @@ from . import limits
 
 
 def check_import(baseline: Baseline, source: str) -> None:
-    """Refuse what pyxfer has not exported: sizes beyond all bounds, and runs of another machine than it names."""
+    """Refuse what pyxfer has not exported: sizes beyond all bounds, runs of another machine, and no times."""
     try:
         limits.check_baseline(baseline)
         for run in baseline.runs:
@@ -22,4 +23,9 @@ def check_import(baseline: Baseline, source: str) -> None:
         raise DocumentError(
             f"{source} names another machine than its runs are of: it has been changed since pyxfer baseline export "
             "wrote it; export it again"
+        )
+    if not any(series.n for series in collect(baseline.runs).values()):
+        raise DocumentError(
+            f"{source} has no time of any cell that a copy can take, so there is nothing to compare with later; export "
+            "it again from where it was saved"
         )

@@ -15,7 +15,7 @@ from pyxfer.model_baselines import Baseline
 
 from . import limits
 from .filling import Row, fill
-from .packing import labels_to_text, pack, packed_run
+from .packing import digest_of_parts, labels_to_text, packed_run
 from .tables import BASELINE_RUNS, BASELINES, DOCUMENTS, RUNS
 
 
@@ -81,7 +81,9 @@ def baseline_to_store(baseline: Baseline) -> BaselineToStore:
 
 def digest_of(baseline: Baseline) -> str:
     """What two baselines have in common only if they are the same."""
-    return pack(to_bare_json(baseline))[0]
+    fingerprint = to_bare_json(baseline.fingerprint).decode()
+    runs = [to_bare_json(run) for run in baseline.runs]
+    return digest_of_parts(baseline.name, fingerprint, baseline.made_at, baseline.labels, runs)
 
 
 def append_run(connection: Connection, new: RunToStore) -> None:

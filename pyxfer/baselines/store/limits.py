@@ -125,13 +125,15 @@ def check_run(run: Run) -> None:
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Refuse what is no baseline, or is one with a name, labels or a moment that are not kept; not its runs."""
+    """Refuse what is no baseline, has no run, or has a name, labels or a moment that are not kept; not its runs."""
     if not isinstance(baseline, Baseline):
         raise UsageError(
             f"a store takes baselines, such as pyxfer.Baseline.load gives, and not what is {_kind(baseline)}"
         )
     check_name(baseline.name)
     check_labels(baseline.labels)
+    if not baseline.runs:
+        raise UsageError("a baseline is of one run or more, and this one has none")
     seconds_of(baseline.made_at)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from pyxfer.errors import StoreError
@@ -149,6 +150,27 @@ def file_system_of(path: Path, mounts: Path = _MOUNTS) -> str:
         if len(point) >= longest and (real == point or real.startswith(point + b"/")):
             kind, longest = fields[2].decode(errors="replace"), len(point)
     return kind
+
+
+@contextmanager
+def taking_any_text(connection: Connection) -> Iterator[None]:
+    """Text that is no UTF-8 comes as its bytes, where it would end the reading of all rows; slow, so not always."""
+    raw = connection.connection.dbapi_connection
+    if not isinstance(raw, sqlite3.Connection):
+        yield
+        return
+    usual, raw.text_factory = raw.text_factory, _text_or_bytes
+    try:
+        yield
+    finally:
+        raw.text_factory = usual
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _set_up(connection: sqlite3.Connection, _record: object) -> None:

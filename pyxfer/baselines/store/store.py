@@ -108,6 +108,10 @@ class Store:
         check_asked(host=host)
         return self._database.read(lambda connection: finding.damaged(connection, host))
 
+    def is_damaged(self, baseline_id: str) -> bool:
+        """Whether there is a baseline with this id that cannot be read any more, its runs included."""
+        return self._database.read(lambda connection: finding.is_damaged(connection, baseline_id))
+
     def remove_baseline(self, name: str, identity: str) -> int:
         """Remove the baselines of this name on one machine; how many they were. Their runs stay."""
         return self._remove(finding.Removal.of_name(name, identity), name)

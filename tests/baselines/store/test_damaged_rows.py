@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 
 from pyxfer import StoreError
 from pyxfer.baselines.fingerprint import identity
-from pyxfer.baselines.store import open_store
+from pyxfer.baselines.store import inserting, open_store, packing
 from pyxfer.cli.main import app
+from pyxfer.json_text import to_bare_json
+from pyxfer.model import Run
 
 
 @pytest.fixture
@@ -77,6 +80,119 @@ def test_the_others_are_shown_and_it_says_why_it_is_not(path: str) -> None:
         assert store.baseline("good", identity(good.fingerprint)) == good
         with pytest.raises(StoreError, match=f"{bad} .* is damaged"):
             store.baseline("bad", identity(good.fingerprint))
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_a_comparison_with_a_damaged_baseline_says_that_it_is_damaged(path: str, by_name: bool) -> None:
+    bad = damage(path)
+    text = said("compare", "baseline:bad" if by_name else bad, "baseline:good", "--store", path, code=2)
+    assert f"the baseline {bad} ('bad' of 'node-7') in the store is damaged" in text
+    assert f"pyxfer baseline remove {bad}" in text
+
+
+def test_a_comparison_with_a_baseline_of_a_damaged_run_names_the_run(path: str) -> None:
+    with open_store(path) as store:
+        run_id = next(kept.run_ids[1] for kept in store.baselines() if kept.name == "bad")
+    of_run = f"(SELECT seq FROM pyxfer_runs WHERE id = '{run_id}')"
+    change(path, f"UPDATE pyxfer_documents SET document = :value WHERE run = {of_run}", b"")
+    text = said("compare", "baseline:bad", "baseline:good", "--store", path, code=2)
+    assert f"the document of the run {run_id} in the store is damaged: it is not what was stored" in text
+
+
+def test_a_comparison_with_a_baseline_that_is_not_there_names_those_that_are(path: str) -> None:
+    damage(path)
+    text = said("compare", "baseline:none", "baseline:good", "--store", path, code=2)
+    assert "has no baseline 'none'; it has 'good'" in text
+
+
+NEWEST = "(SELECT MAX(seq) FROM pyxfer_baselines)"
+
+
+@pytest.mark.parametrize(
+    ("statement", "value", "why", "listed"),
+    [
+        (f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST} AND 0 = :value", 0, "its runs are gone", True),
+        (
+            f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST} AND place = :value",
+            *(1, "some of its runs are gone", True),
+        ),
+        (
+            f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST} AND place = :value",
+            *(2, "it is not what was stored", False),
+        ),
+        (
+            f"UPDATE pyxfer_baselines SET made_at = :value WHERE seq = {NEWEST}",
+            *("2020-01-01T00:00:00+00:00", "it is not what was stored", False),
+        ),
+        (f"UPDATE pyxfer_baselines SET labels = :value WHERE seq = {NEWEST}", "{}", "it is not what was stored", False),
+        (f"UPDATE pyxfer_baselines SET labels = :value WHERE seq = {NEWEST}", "!", "it is not what was stored", False),
+        (
+            f"UPDATE pyxfer_baselines SET made_at = :value WHERE seq = {NEWEST}",
+            *("\\udcff", "it is not what was stored", False),
+        ),
+    ],
+)
+def test_a_baseline_that_is_no_longer_what_was_stored_is_damaged(
+    path: str, statement: str, value: object, why: str, listed: bool, tmp_path: Path
+) -> None:
+    with open_store(path) as store:
+        bad = next(kept.id for kept in store.baselines() if kept.name == "bad")
+    change(path, statement, value)
+    sentence = f"the baseline {bad} ('bad' of 'node-7') in the store is damaged: {why}; remove it with pyxfer baseline"
+    assert (sentence in said("baseline", "list", "--store", path)) == listed
+    for asked in (
+        ("baseline", "show", "bad"),
+        ("baseline", "export", bad, str(tmp_path / "bad.json")),
+        ("compare", "baseline:bad", "baseline:good"),
+    ):
+        assert sentence in said(*asked, "--store", path, code=2)
+    assert f"removed the damaged baseline {bad}" in said("baseline", "remove", bad, "--store", path)
+    assert "bad: node-7" in said("baseline", "show", "bad", "--store", path), "the one before it stays"
+
+
+@pytest.mark.parametrize("column", ["name", "host", "identity", "made_at", "stored_at", "labels", "sha256"])
+@pytest.mark.parametrize("stored", [":value", "CAST(:value AS TEXT)"])
+def test_a_text_that_is_none_damages_its_own_baseline_alone(path: str, column: str, stored: str) -> None:
+    with open_store(path) as store:
+        bad = next(kept.id for kept in store.baselines() if kept.name == "bad")
+    change(path, f"UPDATE pyxfer_baselines SET {column} = {stored} WHERE seq = {NEWEST}", b"\xff")
+    lines = said("baseline", "list", "--store", path)
+    assert re.search(rf"the baseline {bad} .* in the store is damaged: its {column} is no text; remove it", lines)
+    assert "good: node-7" in said("baseline", "show", "good", "--store", path)
+    assert f"its {column} is no text" in said("baseline", "show", bad, "--store", path, code=2)
+    assert f"removed the damaged baseline {bad}" in said("baseline", "remove", bad, "--store", path)
+    assert "damaged" not in said("baseline", "list", "--store", path)
+
+
+def test_a_damaged_baseline_is_imported_anew_from_its_export(path: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "bad.json")
+    said("baseline", "export", "bad", file, "--store", path)
+    assert "has this baseline already" in said("baseline", "import", file, "--store", path)
+    change(path, f"DELETE FROM pyxfer_baseline_runs WHERE baseline = {NEWEST} AND place = :value", 2)
+    assert "added 'bad'" in said("baseline", "import", file, "--store", path)
+    assert "bad: node-7" in said("baseline", "show", "bad", "--store", path)
+
+
+def test_a_baseline_with_a_host_in_a_foreign_encoding_is_as_it_was_stored(path: str) -> None:
+    with open_store(path) as store:
+        added = store.add_baseline(make_baseline("foreign", host="n\udcff"))
+        assert store.baseline_of_id(added).fingerprint.host == "n\\udcff"
+
+
+def test_a_baseline_of_runs_without_a_field_of_today_is_as_it_was_stored(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_ring(value: object) -> bytes:
+        text, count = re.subn(rb',"ring":\{"value":null,"reason":"[^"]*"\}', b"", to_bare_json(value))
+        assert count or not isinstance(value, Run)
+        return text
+
+    for module in (inserting, packing):
+        monkeypatch.setattr(module, "to_bare_json", without_ring)
+    with open_store(path) as store:
+        added = store.add_baseline(make_baseline("earlier"))
+        monkeypatch.undo()
+        assert len(store.baseline_of_id(added).runs) == 3
 
 
 def test_a_damaged_baseline_is_removed_by_its_id_and_the_one_before_it_is_current(path: str) -> None:

@@ -27,6 +27,16 @@ def changed(*place: str | int, to: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+def without_times(**changes: Any) -> bytes:
+    """An export in which each measurement has this instead."""
+    document = json.loads(baseline_documents.encode(make_baseline()))
+    for run in document["runs"]:
+        for measurement in run["measurements"]:
+            measurement["summary"].update(changes)
+        run["measurements"] = run["measurements"] if changes else []
+    return json.dumps(document).encode()
+
+
 def imported(data: bytes) -> Baseline:
     baseline = baseline_documents.decode(data, "'b.json'")
     check_import(baseline, "'b.json'")
@@ -80,6 +90,9 @@ def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> N
         (changed("fingerprint", "link_now", "value", to="PCIe 6.0 x16"), "names another machine"),
         (changed("runs", 2, "environment", "host", to="node-9"), "names another machine than its runs are of"),
         (changed("runs", 2, "device", "uuid", "value", to="GPU-other"), "names another machine"),
+        (without_times(), "has no time of any cell that a copy can take"),
+        (without_times(median_s=-1.0), "has no time of any cell"),
+        (without_times(median_s=1e-320), "has no time of any cell"),
     ],
 )
 def test_what_was_made_by_hand_is_refused_with_the_reason(data: bytes, sentence: str) -> None:

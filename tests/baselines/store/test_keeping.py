@@ -109,6 +109,11 @@ def test_baselines_of_other_machines_and_names_are_others(store: Store) -> None:
     assert [kept.fingerprint.host for kept in store.baselines("node-8")] == ["node-8"]
 
 
+def test_a_baseline_without_a_run_is_not_taken(store: Store) -> None:
+    with pytest.raises(UsageError, match="a baseline is of one run or more, and this one has none"):
+        store.add_baseline(msgspec.structs.replace(make_baseline(), runs=()))
+
+
 def test_the_runs_of_a_baseline_are_runs_of_the_store(store: Store) -> None:
     baseline = make_baseline()
     store.add_baseline(baseline)
