@@ -36,6 +36,11 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """What the collecting has made is searched for garbage this once."""
+    _collect_garbage()
+
+
 def pytest_report_header() -> list[str]:
     """Name what is tested, and on what."""
     chosen = choose()
@@ -77,8 +82,14 @@ def engine() -> Iterator[Engine]:
     before = sorted(testing.allocated())
     yield load("host")
     testing.reset()
-    gc.collect()
+    _collect_garbage()
     assert sorted(testing.allocated()) == before, "the test left something allocated"
+
+
+def _collect_garbage() -> None:
+    """And leave what stays out of every later search: frameworks and the tests themselves are a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -13,7 +13,11 @@ import shared
 import timers
 import trace_figures
 from bench.test_first_upload import firsts as make_firsts
+from bench.test_image_floor import make_floors
 from bench.test_prefetched_training import result as make_prefetched
+from bench.test_ring_pauses import make_pauses
+from bench.test_upload_soak import soak as make_soak
+from bench.test_upload_soak import soaked as make_soaked
 from bench.test_verdicts import document as make_verdicts
 from bench.test_verdicts import row as make_row
 from explain_samples import make_dma, make_explain_run
@@ -177,6 +181,9 @@ def tree(tmp_path: Path) -> Path:
         documents.save(make_run(), results / f"{name}.json")
     shared.write_document(results / "first_upload.json", make_firsts())
     shared.write_document(results / "prefetched_torch.json", make_prefetched(0.02))
+    shared.write_document(results / "upload_soak.json", make_soak(make_soaked()))
+    shared.write_document(results / "ring_pauses.json", make_pauses())
+    shared.write_document(results / "image_floor.json", make_floors())
     xfer_documents.save(session(), results / "pytest_example.json")
     shared.write_document(results / "peers.json", make_peers())
     shared.write_document(results / "timers.json", make_timers())

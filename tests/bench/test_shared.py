@@ -10,9 +10,16 @@ import shared
 from samples import make_device, make_environment
 
 from pyxfer.errors import CudaUnavailableError, DocumentError, MeasurementError, PyxferError, UsageError
-from pyxfer.model import unknown
+from pyxfer.model import Device, Environment, unknown
 
 NO_GPU = CudaUnavailableError(100, "cudaErrorNoDevice", "cudaGetDeviceCount", "", "no CUDA-capable device", "")
+
+
+class Links(msgspec.Struct):
+    """A document of some script."""
+
+    device: Device
+    environment: Environment
 
 
 def test_columns_line_up_with_numbers_to_the_right() -> None:
@@ -27,6 +34,16 @@ def test_a_table_without_rows_is_its_header() -> None:
 def test_the_machine_is_named_with_driver_and_day() -> None:
     line = shared.machine_line(make_device(), make_environment(driver=unknown("no driver")))
     assert line == "NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver unknown, pyxfer 0.1.0, 2025-11-21"
+
+
+def test_a_table_stands_under_its_machine() -> None:
+    result = Links(make_device(name="<b>"), make_environment())
+    machine = shared.machine_line(result.device, result.environment)
+    assert shared.page(result, ["size"], [["4 KiB"]]) == f"{machine}\n\nsize\n-----\n4 KiB"
+    first, *rest = shared.markdown(result, ["size"], [["4 KiB"]]).splitlines()
+    assert first.startswith(r"\<b\>, ")
+    assert first.endswith(".")
+    assert rest[-1] == "| 4 KiB |"
 
 
 def test_a_document_is_written_as_json_with_a_last_line_end(tmp_path: Path) -> None:
