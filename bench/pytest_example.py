@@ -8,7 +8,7 @@ from pyxfer.benching.fixture import Xfer
 GPU = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.fixture(params=[1, 64], ids="{}MiB".format)
+@pytest.fixture(params=[16, 64], ids="{}MiB".format)
 def batch(request: pytest.FixtureRequest) -> torch.Tensor:
     return torch.ones(request.param << 20, dtype=torch.uint8)
 

@@ -17,11 +17,14 @@ from itertools import chain
 from pathlib import Path
 
 import framework_figures as frameworks
+import image_floor
 import peers
+import ring_pauses
 import shared
 import timers
 import trace_figures as traces
 import upload_figures as uploads
+import upload_soak
 import verdicts
 from figure_parts import caption, load_own, page_of
 from first_upload import Firsts
@@ -73,9 +76,18 @@ def figures(results: Path) -> Figures:
         "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
         "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json")),
-        "staged-table": lambda: uploads.staged_table(documents.load(results / "staged.json")),
+        "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json"))),
         "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json"))),
         "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json")),
+        "ring-pauses": lambda: ring_pauses.markdown(
+            load_own(results / "ring_pauses.json", ring_pauses.Pauses, "ring_pauses.py")
+        ),
+        "image-floor": lambda: image_floor.markdown(
+            load_own(results / "image_floor.json", image_floor.Floors, "image_floor.py")
+        ),
+        "upload-soak": lambda: upload_soak.markdown(
+            load_own(results / "upload_soak.json", upload_soak.Soak, "upload_soak.py")
+        ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json")),
         "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),

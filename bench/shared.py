@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -14,6 +15,21 @@ from pyxfer.files import check_writable, write_whole
 from pyxfer.machine.devices import find_device
 from pyxfer.model import Device, Environment
 from pyxfer.native import HOST, Engine, choose
+from pyxfer.table import escape_markdown, to_markdown
+
+
+class Measured(Protocol):
+    """A document that says where it was measured."""
+
+    @property
+    def device(self) -> Device:
+        """The one that was copied to and from."""
+        ...
+
+    @property
+    def environment(self) -> Environment:
+        """All else that the figures depend on."""
+        ...
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -32,6 +48,16 @@ def machine_line(device: Device, environment: Environment) -> str:
     driver = environment.driver.value or "unknown"
     day = environment.taken_at[:10]
     return f"{device.name}, {cpu}, driver {driver}, pyxfer {environment.pyxfer}, {day}"
+
+
+def page(result: Measured, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table under its machine, for a terminal."""
+    return f"{machine_line(result.device, result.environment)}\n\n{aligned(header, rows)}"
+
+
+def markdown(result: Measured, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same for the documentation."""
+    return f"{escape_markdown(machine_line(result.device, result.environment))}.\n\n{to_markdown(header, rows)}"
 
 
 def write_document(path: Path, document: msgspec.Struct) -> None:
