@@ -11,7 +11,7 @@ namespace pyxfer::tests {
 namespace {
 
 constexpr std::size_t size = 256 * kib;
-constexpr double crossing_s = 2e-3;
+constexpr double crossing_s = 5e-3;  // long against a turn of another program on the core
 constexpr double rate = size / crossing_s;
 constexpr double rounding = 1 - 1e-6;  // an event gives milliseconds in single precision
 constexpr std::size_t h2d = 0;
@@ -41,6 +41,19 @@ void expect_modelled(double h2d_s, double d2h_s, Try const& attempt) {
   }
   ADD_FAILURE() << "h2d: " << found[h2d].elapsed_s << " s " << found[h2d].invalid
                 << ", d2h: " << found[d2h].elapsed_s << " s " << found[d2h].invalid;
+}
+
+/// In one of several tries the upload must be valid and the download must not: on a busy machine
+/// a side may begin so late, or take so long, that the other has ended or has waited for it.
+template <typename Try>
+void expect_early_end_of_upload(Try const& attempt) {
+  both_samples found;
+  for (int i = 0; i < 20; ++i) {
+    found = attempt();
+    if (found[h2d].invalid.empty() && !found[d2h].invalid.empty()) { break; }
+  }
+  EXPECT_EQ(found[h2d].invalid, "");
+  EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
 }
 
 void expect_idle(bench const& used) {
@@ -95,9 +108,8 @@ TEST_F(copy_both_gated, is_invalid_where_the_other_side_ended_earlier) {
   hostrt::model_link({rate, 0}, {rate / 50, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pinned};
-  auto const found = time_both_gated(used, land.lanes(), {1, 1, {1, 1}, 0});
-  EXPECT_EQ(found[h2d].invalid, "");
-  EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
+  expect_early_end_of_upload(
+      [&] { return time_both_gated(used, land.lanes(), {1, 1, {1, 1}, 0}); });
 }
 
 TEST_F(copy_both_gated, is_valid_on_both_sides_when_the_quicker_has_tail_enough) {
@@ -174,12 +186,10 @@ TEST_F(copy_both_threads, waits_for_a_slower_side) {
 }
 
 TEST_F(copy_both_threads, is_invalid_where_the_other_side_gave_up_waiting) {
-  hostrt::model_link({10 * rate, 0}, {rate / 50, 0});
+  hostrt::model_link({25 * rate, 0}, {rate / 100, 0});  // enough for a busy machine too
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pageable};
-  auto const found = time_both_threads(used, land.lanes(), 1, 0);
-  EXPECT_EQ(found[h2d].invalid, "");
-  EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
+  expect_early_end_of_upload([&] { return time_both_threads(used, land.lanes(), 1, 0); });
 }
 
 TEST_F(copy_both_threads, ends_with_the_error_of_the_side_that_fails) {

@@ -1,5 +1,7 @@
 #include "hostrt_support.hpp"
 
+#include <algorithm>
+
 namespace pyxfer::hostrt::testing {
 namespace {
 
@@ -9,6 +11,13 @@ constexpr double crossing_s = static_cast<double>(size) / rate;
 
 class hostrt_link : public hostrt {
  protected:
+  /// The least time of a few tries: what else the machine does can only lengthen one.
+  double least_time_of(std::vector<cudaMemcpyKind> const& kinds) {
+    auto least_s = time_of(kinds);
+    for (int i = 0; i < 4; ++i) { least_s = std::min(least_s, time_of(kinds)); }
+    return least_s;
+  }
+
   /// Copies in both or one direction on a stream each, and returns the time until all are done.
   double time_of(std::vector<cudaMemcpyKind> const& kinds) {
     struct copy {
@@ -37,27 +46,27 @@ class hostrt_link : public hostrt {
 TEST_F(hostrt_link, a_copy_takes_the_modelled_time) {
   constexpr double latency_s = 0.02;
   model_link({rate, latency_s}, {0, 0});
-  auto const taken = time_of({cudaMemcpyHostToDevice});
+  auto const taken = least_time_of({cudaMemcpyHostToDevice});
   EXPECT_GE(taken, crossing_s + latency_s);
   EXPECT_LT(taken, 2 * (crossing_s + latency_s));
 }
 
 TEST_F(hostrt_link, each_direction_has_its_own_speed) {
   model_link({rate, 0}, {rate / 2, 0});
-  auto const taken = time_of({cudaMemcpyDeviceToHost});
+  auto const taken = least_time_of({cudaMemcpyDeviceToHost});
   EXPECT_GE(taken, 2 * crossing_s);
   EXPECT_LT(taken, 4 * crossing_s);
 }
 
 TEST_F(hostrt_link, copies_in_one_direction_share_an_engine) {
   model_link({rate, 0}, {rate, 0});
-  auto const taken = time_of({cudaMemcpyHostToDevice, cudaMemcpyHostToDevice});
+  auto const taken = least_time_of({cudaMemcpyHostToDevice, cudaMemcpyHostToDevice});
   EXPECT_GE(taken, 2 * crossing_s);
 }
 
 TEST_F(hostrt_link, opposite_directions_run_side_by_side) {
   model_link({rate, 0}, {rate, 0});
-  auto const taken = time_of({cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost});
+  auto const taken = least_time_of({cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost});
   EXPECT_GE(taken, crossing_s);
   EXPECT_LT(taken, 1.8 * crossing_s);
 }
