@@ -16,8 +16,9 @@ TIMEOUT_S = 60.0
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of these tests without what colours or widens a page."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "FORCE_COLOR")}
+    """The environment of these tests without what colours or widens a page, or has Python write at once."""
+    left_out = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**kept, "TERM": "xterm-256color", **changes}
 
 

@@ -76,7 +76,7 @@ def leave_at_once_if_stuck(code: object) -> None:
     measuring = sys.modules.get("pyxfer.sampling.interruptible")
     if measuring is not None and measuring.is_work_left():
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, SystemExit):  # a reader that has gone would end us, and not at once
                 stream.flush()
         os._exit(code if isinstance(code, int) else 1)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -173,11 +171,8 @@ class _Told:
 
         if self._several:
             say(f"watch {self._count}")
-        try:
-            print_watch(watched, Page(sys.stderr))
-            sys.stderr.flush()
-        except OSError:  # the script's exit code and the exports are worth more
-            _leave_stderr()
+        print_watch(watched, Page(sys.stderr))
+        sys.stderr.flush()
 
     def _words(self, name: str) -> str:
         path = self._folder / name
@@ -208,12 +203,6 @@ def _why_nothing(code: int) -> str:
     if code > SIGNALLED:
         return f"the script was ended by signal {code - SIGNALLED} before its window had closed"
     return "the script ended at once (os._exit, or by becoming another program) before its window had closed"
-
-
-def _leave_stderr() -> None:
-    """What is still buffered goes nowhere, or Python would fail over it once more at exit, with a code of its own."""
-    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
 
 def _nothing() -> None:

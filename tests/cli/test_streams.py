@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def saved(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("arguments", ["--help", "--version", "ceiling --help"])
 def test_a_reader_that_is_gone_before_the_first_word_ends_it_quietly(arguments: str) -> None:
-    result = shell(f"(sleep 0.5; exec '{_python()}' -m pyxfer {arguments}) | true")
+    result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer {arguments}) | true")
     assert (result.returncode, result.stdout, result.stderr) == (141, "", "")
 
 
@@ -35,6 +36,12 @@ def test_a_full_disk_is_a_sentence(saved: Path) -> None:
     assert result.returncode == 2
 
 
+@pytest.mark.parametrize("lost", ["2> >(true)", "2>/dev/full"])
+def test_what_standard_error_does_not_take_changes_no_exit_code(tmp_path: Path, lost: str) -> None:
+    result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer show {tmp_path / 'none.json'}) {lost}")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_are_not_there_are_done_without(saved: Path, closed: str) -> None:
     result = shell(f"pyxfer show {saved} {closed}")
@@ -47,9 +54,3 @@ def test_a_name_that_the_terminal_cannot_spell_is_spelled_out(tmp_path: Path) ->
     result = pyxfer("show", str(tmp_path / "run.json"), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 0
     assert "Failed: caf\\xe9" in result.stdout
-
-
-def _python() -> str:
-    import sys
-
-    return sys.executable
