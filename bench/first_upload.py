@@ -71,8 +71,7 @@ def main() -> int:
             tuned.append(_in_new_process(asked.device, cache))
             cached.append(_in_new_process(asked.device, cache))
     result = Firsts(device, read_environment(engine, device), tuple(tuned), tuple(cached))
-    if asked.export_json:
-        shared.write_document(asked.export_json, result)
+    shared.write_document(asked.export_json, result)
     print(page(result))
     wrong = judge(result)
     print("\n".join(wrong))

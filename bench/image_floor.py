@@ -67,8 +67,7 @@ def main() -> int:
         with pyxfer.Uploader(asked.device) as up:
             rows += [floor(engine, device.index, up, framework, work, batch, asked.trials) for batch in BATCHES]
     result = Floors(device, read_environment(engine, device), tuple(rows))
-    if asked.export_json:
-        shared.write_document(asked.export_json, result)
+    shared.write_document(asked.export_json, result)
     print(shared.page(result, *table(result)))
     return 0
 

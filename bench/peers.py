@@ -247,8 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(shared.machine_line(document.device, document.environment))
     print(f"nvbandwidth {document.nvbandwidth_version.value or 'of unknown version'}; GB = 1e9 bytes")
     print(table(document))
-    if options.export_json:
-        shared.write_document(options.export_json, document)
+    shared.write_document(options.export_json, document)
     return 0 if all(row.within for row in document.rows) else 1
 
 

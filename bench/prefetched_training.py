@@ -71,8 +71,7 @@ def main() -> int:
         resident,
         prefetched,
     )
-    if asked.export_json:
-        shared.write_document(asked.export_json, result)
+    shared.write_document(asked.export_json, result)
     print(page(result))
     if result.cost().median_s - 1 <= MOST_COST:
         return 0

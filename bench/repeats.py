@@ -135,8 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = Repeats(runs[-1].device, runs[-1].environment, tuple(found))
     print(shared.machine_line(document.device, document.environment))
     print(table(document.rows))
-    if options.export_json:
-        shared.write_document(options.export_json, document)
+    shared.write_document(options.export_json, document)
     return 0 if all(row.spread <= LARGEST_SPREAD for row in document.rows) else 1
 
 

@@ -80,8 +80,7 @@ def main() -> int:
     for spin_us in (settings.spin_us, LONG_SPIN_US):  # one ring at a time: threads that spin disturb the other's
         rows += with_ring(engine, device.index, replace(settings, spin_us=spin_us), pool, asked.uploads)
     result = Pauses(device, read_environment(engine, device), tuple(rows))
-    if asked.export_json:
-        shared.write_document(asked.export_json, result)
+    shared.write_document(asked.export_json, result)
     print(shared.page(result, *table(result)))
     return 0
 

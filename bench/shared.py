@@ -60,9 +60,10 @@ def markdown(result: Measured, header: Sequence[str], rows: Sequence[Sequence[st
     return f"{escape_markdown(machine_line(result.device, result.environment))}.\n\n{to_markdown(header, rows)}"
 
 
-def write_document(path: Path, document: msgspec.Struct) -> None:
-    """Write the document as JSON that a person can read too, whole or not at all."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+def write_document(path: Path | None, document: msgspec.Struct) -> None:
+    """Write the document, if it was asked for, as JSON that a person can read too, whole or not at all."""
+    if path is not None:
+        write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
 
 
 def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:

@@ -104,8 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = TightLoop(device, read_environment(engine, device), str(torch.__version__), cache, rows)
     print(shared.machine_line(document.device, document.environment))
     print(table(document))
-    if options.export_json:
-        shared.write_document(options.export_json, document)
+    shared.write_document(options.export_json, document)
     return 0
 
 

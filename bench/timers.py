@@ -234,8 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = Timers(device, read_environment(engine, device), versions(), NBYTES, rows, empty)
     print(shared.machine_line(document.device, document.environment))
     print(table(document))
-    if options.export_json:
-        shared.write_document(options.export_json, document)
+    shared.write_document(options.export_json, document)
     return status(document)
 
 

@@ -75,8 +75,7 @@ def main() -> int:
             soak(engine, device.index, up, to, pool, "large", asked.large, LARGE),
         )
     result = Soak(asked.to, device, read_environment(engine, device), soaked)
-    if asked.export_json:
-        shared.write_document(asked.export_json, result)
+    shared.write_document(asked.export_json, result)
     print(page(result))
     wrong = judge(result)
     print("\n".join(wrong))

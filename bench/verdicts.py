@@ -195,8 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_writable(options.export_json)
     document = collect(options.pairs, options.between)
     print(table(document))
-    if options.export_json:
-        shared.write_document(options.export_json, document)
+    shared.write_document(options.export_json, document)
     wrong = misses(document)
     for line in wrong:
         print(line, file=sys.stderr)

@@ -106,8 +106,7 @@ def main() -> int:
         {name: getattr(shape, name) for name in ("batch", "side", "width", "workers")},
         trained,
     )
-    if asked.export_json:
-        shared.write_document(asked.export_json, result)
+    shared.write_document(asked.export_json, result)
     print(page(result))
     wrong = judge(result)
     print("\n".join(wrong))

@@ -186,7 +186,7 @@ TEST_F(copy_both_threads, waits_for_a_slower_side) {
 }
 
 TEST_F(copy_both_threads, is_invalid_where_the_other_side_gave_up_waiting) {
-  hostrt::model_link({25 * rate, 0}, {rate / 100, 0});  // enough for a busy machine too
+  hostrt::model_link({10 * rate, 0}, {rate / 50, 0});
   bench used{0, 2, patience{60}};
   grounds const land{memory_kind::pageable};
   expect_early_end_of_upload([&] { return time_both_threads(used, land.lanes(), 1, 0); });

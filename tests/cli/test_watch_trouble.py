@@ -50,24 +50,13 @@ def test_a_script_whose_name_is_in_a_foreign_encoding_is_told_of(script: Script)
     arguments = script.arguments(COPYING + "time.sleep(0.1)", ("--export-json", script.report.name))
     name = os.fsdecode(b"caf\xe9.py")
     (script.folder / "script.py").rename(script.folder / name)
-    result = subprocess.run(
-        [*arguments[:-1], name],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        cwd=script.folder,
-        env=environment(),
-    )
+    result = script.call([*arguments[:-1], name])
     assert result.returncode == 0, result.stderr
     assert copied(Watched.load(script.report))["h2d"] == 64 << 10
 
 
 def test_that_there_is_no_usable_gpu_is_said_once(script: Script) -> None:
     arguments = [word for word in script.arguments("pass", ()) if word not in ("--device", "host")]
-    environ = {**environment(), "CUDA_VISIBLE_DEVICES": ""}
-    result = subprocess.run(
-        arguments, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, cwd=script.folder, env=environ
-    )
+    result = script.call(arguments, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0
     assert result.stderr.count("No usable GPU") == 1

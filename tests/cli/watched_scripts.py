@@ -34,14 +34,18 @@ class Script:
         return [*COMMAND, *options, "script.py"]
 
     def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.call(self.arguments(text, options))
+
+    def call(self, arguments: Sequence[str], **changes: str) -> subprocess.CompletedProcess[str]:
+        """A command in the script's folder, with these variables in its environment."""
         return subprocess.run(
-            self.arguments(text, options),
+            arguments,
             capture_output=True,
             text=True,
             check=False,
             timeout=TIMEOUT_S,
             cwd=self.folder,
-            env=environment(),
+            env={**environment(), **changes},
         )
 
     def watched(self, text: str, *options: str) -> Watched:
