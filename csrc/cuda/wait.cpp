@@ -8,8 +8,6 @@
 namespace pyxfer {
 namespace {
 
-/// Longer than any copy that is timed by the host's clock to the microsecond.
-constexpr double spin_s = 0.02;
 constexpr auto nap = std::chrono::microseconds{100};
 
 template <typename Ended>
@@ -25,10 +23,10 @@ bool poll(event const& until, double seconds, Ended const& ended) {
 }  // namespace
 
 void polling::pause() const {
-  if (waited_s() >= spin_s) {
+  if (waited_s() >= spin_s_) {
     std::this_thread::sleep_for(nap);
   } else {
-    std::this_thread::yield();  // on few cores the work that is waited for may need this one
+    std::this_thread::yield();  // on few cores the awaited work may need this one
   }
 }
 

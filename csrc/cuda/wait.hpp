@@ -34,14 +34,19 @@ class patience {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
-/// Between two looks at what somebody waits for. At first the core is only offered to others,
+/// Between two looks at what a thread waits for. At first it only offers its core to others,
 /// because a sleep would show in the clocks of short copies.
 class polling {
  public:
+  polling() = default;
+  explicit polling(double spin_s) : spin_s_{spin_s} {}
+
   void pause() const;
   [[nodiscard]] double waited_s() const { return seconds_between(begin_, host_clock::now()); }
 
  private:
+  /// Longer than any copy that the host's clock times to the microsecond.
+  double spin_s_{0.02};
   host_clock::time_point begin_{host_clock::now()};
 };
 

@@ -5,15 +5,18 @@
 
 namespace pyxfer {
 
-/// Wakes threads that sleep, all of them by one call of the system and none behind another: those
-/// of a condition variable would queue for its lock. (C++20 has it as std::atomic::wait.)
+/// Wakes sleeping threads with one system call. The threads of a condition variable would queue for
+/// its mutex. (C++20 has it as std::atomic::wait.)
+///
+/// rings_ is written by `ring` and read by every thread. The kernel compares it before it lets a
+/// thread sleep, so a ring between `rings` and `sleep` is not lost.
 class bell {
  public:
-  /// To be read before looking whether there is a reason to sleep.
+  /// Read it before looking whether there is a reason to sleep.
   [[nodiscard]] std::uint32_t rings() const noexcept { return rings_; }
-  /// Returns when it has been rung since then, or for no reason.
+  /// Returns when the bell has rung since then, or spuriously.
   void sleep(std::uint32_t since) noexcept;
-  /// Wakes as many that sleep, at most.
+  /// Wakes at most that many sleeping threads.
   void ring(int most) noexcept;
 
  private:

@@ -9,16 +9,27 @@
 
 namespace pyxfer {
 
-/// The slots of a ring as they pass by, in the same order again and again: the threads have their
-/// part in each, filling or emptying it, and the copy engine has the other. Chunks are numbered
-/// through over all transfers; a chunk's number says which slot it uses.
+/// The order of a ring's slots. Threads fill or empty slots, and the copy engine has the other
+/// part. Chunks are numbered through over all transfers; a chunk's number says which slot it uses.
 ///
-/// The engine takes as many slots at a time as lie ready together: few while it has nothing else to
-/// do, and more the more it has, because a copy costs it as much as some hundred kilobytes.
+/// The engine takes as many slots at a time as are ready together: few while it has nothing else to
+/// do, and more the more it has, because the start of a copy costs it as much as some hundred
+/// kilobytes.
 ///
-/// What threads fill goes round in a part of the slots, so that they lie in a cache when their turn
-/// comes again; what they empty goes round in all, so that the engine does not write to lines that
-/// a core has just read.
+/// What threads fill cycles through a part of the slots, so that they are still in a cache when
+/// their turn comes again. What they empty cycles through all, so that the engine does not write to
+/// lines that a core has just read.
+///
+/// | field                          | written by                          | read by        |
+/// ordered by |
+/// |--------------------------------|-------------------------------------|----------------|------------|
+/// | of_threads_, round_, first_    | `begin`                             | every thread   | the
+/// crew is woken after `begin`, and has returned before the next | | marks_ | the thread that is
+/// done with a slot | the thread that polls | release in `done`, acquire in `next`: the engine
+/// reads what was filled | | passed_                        | the thread that polls               |
+/// every thread   | release in `pass`, acquire in `may_begin`: a slot is used again after its copy
+/// | | end_, front_, issued_, grown_, few_, many_, most_ | the thread that polls, `begin` | the
+/// same | conveyor::polling_ |
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class belt {
  public:
@@ -30,25 +41,25 @@ class belt {
 
   explicit belt(ring_settings const& made);
 
-  /// In so many slots a transfer goes round. Where that changes, the copies of the one before have
-  /// to have ended.
+  /// Number of slots that a transfer cycles through. Where it changes, the copies of the transfer
+  /// before must have ended.
   [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads) const noexcept;
   [[nodiscard]] std::size_t round() const noexcept { return round_; }
-  /// Of a transfer, when the threads of the one before are back. What that has left is passed over.
-  /// Where the engine is `idle`, what is filled goes into the first slots again.
+  /// Begins a transfer, when the threads of the one before have returned. Chunks that it has left
+  /// are passed over. Where the engine is `idle`, filling starts in the first slots again.
   void begin(std::size_t chunks, part of_threads, bool idle);
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
   [[nodiscard]] std::size_t slot_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number % round_);
   }
 
-  /// For any thread: whether the engine has done its part before this one's ...
+  /// For any thread: whether the engine has left the slot of this chunk to the threads.
   [[nodiscard]] bool may_begin(std::uint64_t number) const noexcept;
-  /// ... and that this one's is done.
+  /// For any thread: it has filled or emptied the slot of this chunk.
   void done(std::uint64_t number) noexcept;
 
-  /// For one thread at a time: the slots of which a copy is worth it now that so many others are
-  /// under way; none of them, maybe.
+  /// For the thread that polls: the slots that the next copy should take, now that this many copies
+  /// are under way; maybe none.
   [[nodiscard]] run next(std::size_t copies_under_way) noexcept;
   /// The copy of that run is under way.
   void issue(run const& taken) noexcept;

@@ -2,8 +2,10 @@
 
 #include "copy/issue.hpp"
 #include "cuda/cleanup.hpp"
+#include "cuda/error.hpp"
 
 #include <optional>
+#include <sstream>
 
 namespace pyxfer {
 namespace {
@@ -11,10 +13,19 @@ namespace {
 /// More at a time would only make the copies smaller.
 constexpr std::size_t most_under_way = 3;
 
+/// A cancelled transfer waits for the pieces of its array that are under way: three of these take
+/// 8 ms at 25 GB/s. The start of a copy is less than 0.2 % of what this size takes.
+constexpr std::size_t direct_piece = std::size_t{64} << 20U;
+
+/// A thread of the crew offers its core to others for this long before it sleeps: longer than the
+/// engine needs for the chunks of all threads, so that it sleeps only where the engine has stopped
+/// or has not begun.
+constexpr double crew_spin_s = 300e-6;
+
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-/// A thread's part: between the array and a slot.
-void move(chunk const& part, void* slot, transfer const& shared, double& filled_s) {
+/// Between the array and a slot.
+void move_chunk(chunk const& part, void* slot, transfer const& shared, double& filled_s) {
   auto const begin = host_clock::now();
   if (shared.way() == direction::h2d) {
     shared.fill(part, slot);
@@ -34,93 +45,112 @@ conveyor::conveyor(int device, std::uintptr_t slots, ring_settings const& made)
   }
 }
 
-void conveyor::prepare(transfer const& next, std::size_t chunks) {
+void conveyor::prepare(transfer& next, std::size_t chunks) {
   settle();
   auto const part = next.way() == direction::h2d ? belt::part::fill : belt::part::empty;
   issued_ = 0;
-  taken_ = {};
-  // Of a transfer that is stopped nobody claims a chunk.
-  if (belt_.round_for(chunks, part) != belt_.round() && !leave(0, next)) { return; }
-  retire();
+  totals_ = {};
+  auto const other_round = belt_.round_for(chunks, part) != belt_.round();
+  // Where this returns early the transfer is stopped: no thread claims a chunk.
+  if (other_round && !await_copies_under_way(0, next)) { return; }
+  retire_copies();
   belt_.begin(chunks, part, under_way() == 0);
-  retire();
+  retire_copies();
 }
 
-void conveyor::work(transfer& shared) {
+void conveyor::run_as_crew(transfer& shared) {
   staged own{};
-  move_some(shared, shared.plan().chunks(), own);
+  move_chunks(shared, shared.plan().chunks(), role::crew, own);
   add(own);
 }
 
-/// Until the last copy: a thread that sleeps meanwhile wakes late. The caller has a chunk ready
-/// before anybody else is awake, and empties what those leave who do not wake in time.
-bool conveyor::lead(transfer& shared, bool wait) {
+/// The caller stays until the last copy, because a thread that slept would wake late. It has a
+/// chunk ready before the crew is awake, and empties what threads leave that wake too late.
+bool conveyor::run_as_caller(transfer& shared, bool wait) {
   staged own{};
-  move_some(shared, shared.plan().is_attended() ? 1 : shared.plan().chunks(), own);
+  auto const first = shared.plan().is_attended() ? 1 : shared.plan().chunks();
+  move_chunks(shared, first, role::caller, own);
   auto const finished = finish(shared, wait);
-  move_some(shared, shared.plan().chunks(), own);
+  move_chunks(shared, shared.plan().chunks(), role::caller, own);
   add(own);
   return finished;
 }
 
-void conveyor::move_some(transfer& shared, std::size_t most, staged& own) {
+void conveyor::move_chunks(transfer& shared, std::size_t most, role own_role, staged& own) {
   for (std::size_t moved = 0; moved < most; ++moved) {
     auto const part = shared.claim();
     if (!part) { break; }
     auto const number = belt_.first() + part->index;
-    if (!await(number, shared, own.waited_s)) { break; }
+    if (!await_slot(number, shared, own_role, own.waited_s)) { break; }
     auto* const slot = pointer(slots_ + belt_.slot_of(number) * chunk_bytes_);
-    move(*part, slot, shared, own.filled_s);
+    move_chunk(*part, slot, shared, own.filled_s);
     belt_.done(number);
     ++own.chunks;
-    if (!shared.plan().is_attended()) { drive(shared); }
+    if (!shared.plan().is_attended()) { try_poll_copies(shared); }
   }
 }
 
 void conveyor::add(staged const& own) {
   std::scoped_lock const held{summing_};
-  taken_.chunks += own.chunks;
-  taken_.threads += own.chunks != 0 ? 1 : 0;
-  taken_.waited_s += own.waited_s;
-  taken_.filled_s += own.filled_s;
+  totals_.chunks += own.chunks;
+  totals_.threads += own.chunks != 0 ? 1 : 0;
+  totals_.waited_s += own.waited_s;
+  totals_.filled_s += own.filled_s;
 }
 
-void conveyor::pass_by(transfer const& shared) {
-  if (!leave(most_under_way - 1, shared)) { return; }
-  copy_between(shared.array().address(), {0, 0, shared.array().bytes()}, shared, belt_.end());
+bool conveyor::copy_direct(transfer& shared, bool wait) {
+  auto const bytes = shared.array().bytes();
+  for (std::size_t begin = 0; begin < bytes; begin += direct_piece) {
+    if (!await_copies_under_way(most_under_way - 1, shared)) { return false; }
+    chunk const piece{0, begin, std::min(bytes, begin + direct_piece)};
+    copy_between(shared.array().address() + begin, piece, shared, belt_.end());
+  }
+  return finish(shared, wait);
 }
 
-/// Waits until so many copies are under way at most; whether it was not stopped.
-bool conveyor::leave(std::size_t copies, transfer const& shared) {
+bool conveyor::await_begin(transfer& shared) const {
   polling const rest;
-  for (retire(); under_way() > copies; retire()) {
+  while (shared.begins_late()) {
     if (shared.is_stopped()) { return false; }
+    shared.note_interruption();
     rest.pause();
   }
   return true;
 }
 
-/// Whether it was not stopped.
-bool conveyor::await(std::uint64_t number, transfer const& shared, double& waited_s) {
+/// Polls until at most that many copies are under way; false when the transfer is stopped.
+bool conveyor::await_copies_under_way(std::size_t most, transfer& shared) {
+  polling const rest;
+  for (retire_copies(); under_way() > most; retire_copies()) {
+    if (shared.is_stopped()) { return false; }
+    shared.note_interruption();
+    rest.pause();
+  }
+  return !shared.is_stopped();
+}
+
+/// False when the transfer is stopped.
+bool conveyor::await_slot(std::uint64_t number, transfer& shared, role own_role, double& waited_s) {
   if (belt_.may_begin(number)) { return true; }
   auto const begin = host_clock::now();
-  polling const rest;
+  auto const rest = own_role == role::caller ? polling{} : polling{crew_spin_s};
   while (!belt_.may_begin(number) && !shared.is_stopped()) {
-    drive(shared);
+    try_poll_copies(shared);
+    if (own_role == role::caller) { shared.note_interruption(); }
     rest.pause();
   }
   waited_s += seconds_between(begin, host_clock::now());
   return !shared.is_stopped();
 }
 
-void conveyor::drive(transfer const& shared) {
-  std::unique_lock<std::mutex> const held{driving_, std::try_to_lock};
-  if (held && !shared.is_stopped()) { look_after(shared); }
+void conveyor::try_poll_copies(transfer const& shared) {
+  std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
+  if (held && !shared.is_stopped()) { poll_copies(shared); }
 }
 
-/// Whether there was something to do.
-bool conveyor::look_after(transfer const& shared) {
-  auto const ended = retire();
+/// Retires the copies that have ended and issues the next one; whether there was one of either.
+bool conveyor::poll_copies(transfer const& shared) {
+  auto const ended = retire_copies();
   if (under_way() == most_under_way) { return ended; }
   auto const next = belt_.next(under_way());
   if (next.count == 0) { return ended; }
@@ -129,13 +159,13 @@ bool conveyor::look_after(transfer const& shared) {
 }
 
 /// Whether a copy has ended.
-bool conveyor::retire() {
+bool conveyor::retire_copies() {
   auto const before = ended_;
   while (under_way() != 0 && copies_[ended_ % copies_.size()].passed.passed()) {
     belt_.pass(copies_[ended_ % copies_.size()].end);
     ++ended_;
   }
-  // Also of chunks that were passed over.
+  // Also past the chunks that a stopped transfer has left.
   if (under_way() == 0) { belt_.pass(belt_.issued()); }
   return ended_ != before;
 }
@@ -164,33 +194,55 @@ void conveyor::record(std::uint64_t end) {
   ++begun_;
 }
 
-bool conveyor::finish(transfer const& shared, bool wait) {
+bool conveyor::finish(transfer& shared, bool wait) {
   std::optional<polling> rest;
   while (true) {
     {
-      // Not a lock that is waited for: whoever sleeps for it wakes late.
-      std::unique_lock<std::mutex> const held{driving_, std::try_to_lock};
+      // Tried and not waited for: a thread that sleeps for a lock wakes late.
+      std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
       if (held && belt_.issued() == belt_.end() && (!wait || under_way() == 0)) { return true; }
       if (shared.is_stopped()) { return false; }
-      if (held && look_after(shared)) { rest.reset(); }
+      if (held && poll_copies(shared)) { rest.reset(); }
     }
-    if (!rest) { rest.emplace(); }  // who has waited long looks rarely
+    shared.note_interruption();
+    if (!rest) { rest.emplace(); }  // the pauses grow from the last copy on
     rest->pause();
   }
 }
 
-staged conveyor::taken() const {
-  auto found = taken_;
+staged conveyor::totals() const {
+  auto found = totals_;
   found.copies = issued_;
   return found;
 }
 
-bool conveyor::wait(double seconds, std::atomic<bool> const* stopped) const {
-  return wait_for(last(), seconds, stopped);
+bool conveyor::wait(double seconds, std::atomic<bool> const* cancelled) const {
+  return wait_for(last(), seconds, cancelled);
 }
 
-void conveyor::await_idle(patience const& limit) const {
-  if (begun_ != 0) { pyxfer::wait(last(), limit, "the copies of a ring"); }
+void conveyor::await_idle(double seconds) const {
+  polling const rest;
+  while (!is_idle()) {
+    if (rest.waited_s() >= seconds) {
+      std::ostringstream text;
+      text << "The device did not finish the copies of a ring within " << seconds
+           << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in "
+              "dmesg.";
+      throw timeout_error(text.str());
+    }
+    rest.pause();
+  }
+}
+
+/// Asks the stream and not an event: a copy whose event could not be recorded counts too.
+bool conveyor::is_idle() const {
+  auto const status = cudaStreamQuery(stream_.handle());
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // the runtime remembers this answer as an error
+    return false;
+  }
+  PYXFER_TRY_STATUS("cudaStreamQuery", status);
+  return true;
 }
 
 void conveyor::settle() {

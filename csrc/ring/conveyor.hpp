@@ -14,39 +14,51 @@
 
 namespace pyxfer {
 
-/// Moves the chunks of one transfer at a time through page-locked slots, by as many threads as
-/// work. The caller looks after the copies, or whoever has done his part of a slot; so does who
-/// waits for one. It is one thread at a time, because the driver serves no more, and the others go
-/// on.
+/// Moves the chunks of one transfer at a time through page-locked slots, with as many threads as
+/// take part. One of them at a time polls the copies and issues new ones, because the driver serves
+/// one thread at a time: whichever holds `polling_`. The others go on filling or emptying slots.
+///
+/// | field                  | written by                    | read by        | ordered by |
+/// |------------------------|-------------------------------|----------------|------------|
+/// | copies_, begun_, ended_, settled_, issued_ | the thread that holds polling_ | the same |
+/// polling_, while threads move chunks | | the same               | the caller                    |
+/// the caller     | the crew has not begun, or has returned | | totals_                | every
+/// thread, when it is done | the caller     | summing_; the crew has returned | | belt_ | see
+/// belt.hpp                  |                | |
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class conveyor {
  public:
-  /// The slots lie one after the other in page-locked memory.
+  /// The slots are adjacent in page-locked memory.
   conveyor(int device, std::uintptr_t slots, ring_settings const& made);
 
-  /// Forgets the transfer before, and what it took.
-  void prepare(transfer const& next, std::size_t chunks);
-  /// In each thread but the caller's: moves chunks until none is left or the transfer is stopped.
-  void work(transfer& shared);
-  /// In the caller's: the same, and looks after the copies. Whether every chunk is on its way, or
-  /// with `wait` has arrived; false where the transfer is stopped.
-  [[nodiscard]] bool lead(transfer& shared, bool wait);
-  /// In place of that: one copy between the device and the array where it lies, past the slots.
-  void pass_by(transfer const& shared);
-  /// Looks after the copies until that can be said.
-  [[nodiscard]] bool finish(transfer const& shared, bool wait);
-  [[nodiscard]] staged taken() const;  ///< when the threads are back
+  /// Begins a transfer of that many chunks. Nothing of the one before may be at work but its
+  /// copies.
+  void prepare(transfer& next, std::size_t chunks);
+  /// In a thread of the crew: moves chunks until none is left or the transfer is stopped.
+  void run_as_crew(transfer& shared);
+  /// In the caller's thread: the same, and polls the copies. True when every chunk has been issued,
+  /// or with `wait` has arrived; false when the transfer is stopped.
+  [[nodiscard]] bool run_as_caller(transfer& shared, bool wait);
+  /// In the caller's thread: waits for the work that the copies have to wait for; false when the
+  /// transfer is stopped.
+  [[nodiscard]] bool await_begin(transfer& shared) const;
+  /// In the caller's thread: copies between the device and the array itself, past the slots. True
+  /// when all has been issued, or with `wait` has arrived.
+  [[nodiscard]] bool copy_direct(transfer& shared, bool wait);
+  /// Polls the copies until that holds.
+  [[nodiscard]] bool finish(transfer& shared, bool wait);
+  [[nodiscard]] staged totals() const;  ///< when the threads have returned
 
   [[nodiscard]] bool has_issued() const noexcept { return issued_ != 0; }
-  /// Of what was issued. Later work on a stream waits for it ...
+  /// Makes the later work of a stream wait for what was issued.
   void hold(stream_view waiting) const { last().hold(waiting); }
-  /// ... or the caller; false when it has not ended so soon, or `stopped` is set.
-  [[nodiscard]] bool wait(double seconds, std::atomic<bool> const* stopped) const;
-  /// The same for a ring that ends. Throws `timeout_error`.
-  void await_idle(patience const& limit) const;
-  /// Whether an event tells of all that was issued.
+  /// Waits for what was issued; false after `seconds`, or when `cancelled` is set.
+  [[nodiscard]] bool wait(double seconds, std::atomic<bool> const* cancelled) const;
+  /// Waits until the stream of the copies is idle. Throws `timeout_error`.
+  void await_idle(double seconds) const;
+  /// Whether an event stands behind all that was issued.
   [[nodiscard]] bool is_settled() const noexcept { return settled_; }
-  /// After an error: makes it so, if it is not.
+  /// After an error: records that event, where it is missing.
   void settle();
 
   void close();
@@ -56,18 +68,21 @@ class conveyor {
     event passed;
     std::uint64_t end;  ///< number of the first chunk behind it
   };
+  enum class role { caller, crew };
 
-  void move_some(transfer& shared, std::size_t most, staged& own);
+  void move_chunks(transfer& shared, std::size_t most, role own_role, staged& own);
   void add(staged const& own);
-  [[nodiscard]] bool await(std::uint64_t number, transfer const& shared, double& waited_s);
-  void drive(transfer const& shared);
-  bool look_after(transfer const& shared);
-  bool retire();
-  [[nodiscard]] bool leave(std::size_t copies, transfer const& shared);
+  [[nodiscard]] bool await_slot(std::uint64_t number, transfer& shared, role own_role,
+                                double& waited_s);
+  void try_poll_copies(transfer const& shared);
+  bool poll_copies(transfer const& shared);
+  bool retire_copies();
+  [[nodiscard]] bool await_copies_under_way(std::size_t most, transfer& shared);
   void issue(belt::run const& taken, transfer const& shared);
   void copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
                     std::uint64_t end);
   void record(std::uint64_t end);
+  [[nodiscard]] bool is_idle() const;
   [[nodiscard]] std::size_t under_way() const noexcept { return begun_ - ended_; }
   [[nodiscard]] event const& last() const { return copies_[(begun_ - 1) % copies_.size()].passed; }
 
@@ -77,14 +92,14 @@ class conveyor {
   stream stream_;
   std::vector<copy> copies_;
 
-  alignas(cache_line) std::mutex driving_;  ///< of all that follows, as long as threads are at work
-  std::size_t begun_{};                     ///< copies with an event
-  std::size_t ended_{};                     ///< of which so many are known to have ended
+  alignas(cache_line) std::mutex polling_;
+  std::size_t begun_{};  ///< copies with an event
+  std::size_t ended_{};  ///< of those, the first that are known to have ended
   bool settled_{true};
   std::size_t issued_{};  ///< copies of this transfer
 
   std::mutex summing_;
-  staged taken_{};
+  staged totals_{};
 };
 
 }  // namespace pyxfer

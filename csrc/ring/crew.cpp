@@ -1,10 +1,13 @@
 #include "ring/crew.hpp"
 
+#include "cuda/capture.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
+#include "cuda/threads.hpp"
 #include "cuda/wait.hpp"
 
 namespace pyxfer {
+
 crew::crew(CUcontext context, int threads, double spin_s) : spin_s_{spin_s} {
   try {
     threads_.reserve(static_cast<std::size_t>(threads));
@@ -16,18 +19,19 @@ crew::crew(CUcontext context, int threads, double spin_s) : spin_s_{spin_s} {
 }
 
 void crew::start(CUcontext context) {
-  std::promise<void> ready;
-  auto started = ready.get_future();
-  threads_.emplace_back([this, context, told = std::move(ready)]() mutable {
+  auto const ready = std::make_shared<std::promise<void>>();
+  auto started = ready->get_future();
+  threads_.push_back(start_thread("pyxfer-crew", [this, context, ready] {
     try {
       PYXFER_TRY(driver().cuCtxSetCurrent(context));
+      relax_captures_in_this_thread();
     } catch (...) {
-      told.set_exception(std::current_exception());
+      ready->set_exception(std::current_exception());
       return;
     }
-    told.set_value();
+    ready->set_value();
     serve();
-  });
+  }));
   started.get();
 }
 
@@ -39,30 +43,32 @@ void crew::run(int others, seat_work const& work) {
   work_ = &work;
   done_ = 0;
   seats_ = others;
-  came_.ring(others);
+  work_came_.ring(others);
   work(0);
-  await_return(others - seats_.exchange(0));
+  await_done(others - seats_.exchange(0));
 }
 
-void crew::await_return(int seats) {
+void crew::await_done(int seats) {
   auto const all_done = [&] { return done_ == seats; };
   spin_until(all_done);
   awaited_ = true;
-  for (auto rings = left_.rings(); !all_done(); rings = left_.rings()) { left_.sleep(rings); }
+  for (auto rings = one_done_.rings(); !all_done(); rings = one_done_.rings()) {
+    one_done_.sleep(rings);
+  }
   awaited_ = false;
 }
 
 void crew::serve() {
-  for (auto rings = came_.rings(); !ended_; rings = came_.rings()) {
+  for (auto rings = work_came_.rings(); !ended_; rings = work_came_.rings()) {
     auto const seat = take_seat();
     if (seat == 0) {
-      spin_until([&] { return came_.rings() != rings; });
-      came_.sleep(rings);
+      spin_until([&] { return work_came_.rings() != rings; });
+      work_came_.sleep(rings);
       continue;
     }
     (*work_)(seat);
     ++done_;
-    if (awaited_) { left_.ring(1); }
+    if (awaited_) { one_done_.ring(1); }
   }
 }
 
@@ -73,7 +79,7 @@ int crew::take_seat() noexcept {
   return free;
 }
 
-/// Gives the core away between two looks: the work that is waited for may need it.
+/// Offers the core to others between two looks: the awaited work may need it.
 template <typename Done>
 void crew::spin_until(Done const& done) const {
   auto const begin = host_clock::now();
@@ -84,7 +90,7 @@ void crew::spin_until(Done const& done) const {
 
 void crew::close() noexcept {
   ended_ = true;
-  came_.ring(static_cast<int>(threads_.size()));
+  work_came_.ring(static_cast<int>(threads_.size()));
   for (auto& each : threads_) { each.join(); }
   threads_.clear();
 }

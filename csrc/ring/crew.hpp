@@ -7,15 +7,27 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
 namespace pyxfer {
 
-/// Threads that stay, and sleep while there is nothing to do.
+/// Threads that sleep while there is nothing to do.
 ///
-/// A piece of work has seats, each taken by whichever thread comes first; those that wake up too
-/// late find none left, and nobody waits for them.
+/// A piece of work has seats. A thread that wakes takes the next free one; threads that wake too
+/// late find none, and `run` does not wait for them.
+///
+/// | field        | written by                              | read by              | ordered by |
+/// |--------------|-----------------------------------------|----------------------|------------|
+/// | work_        | the caller, before it offers seats      | threads with a seat  | seats_ |
+/// | seats_       | the caller offers and withdraws; threads take | the same       | itself
+/// (sequentially consistent) | | done_        | threads, after their work               | the
+/// caller           | itself: what they wrote is visible to a caller that sees the count | |
+/// awaited_     | the caller, before its last look at done_ | threads, after they raise done_ |
+/// both sequentially consistent: one of the two sees the other, so no wake-up is lost | | ended_ |
+/// `close`                                 | threads              | itself | | threads_     | the
+/// constructor, `close`                | the same             | one caller at a time |
 class crew {
  public:
   using seat_work = std::function<void(int seat)>;
@@ -28,8 +40,8 @@ class crew {
   crew(crew&&) = delete;
   crew& operator=(crew&&) = delete;
 
-  /// Does the work in this thread, at seat 0, and in as many others as come in time, at seats from
-  /// 1 to `others`; returns when all that came are done. For one caller at a time. The work must
+  /// Does the work in this thread at seat 0, and in the threads that wake in time at seats 1 to
+  /// `others`; returns when all of them have returned from it. One caller at a time. The work must
   /// not throw.
   void run(int others, seat_work const& work);
 
@@ -40,17 +52,17 @@ class crew {
   void start(CUcontext context);
   void serve();
   [[nodiscard]] int take_seat() noexcept;
-  void await_return(int seats);
+  void await_done(int seats);
   template <typename Done>
   void spin_until(Done const& done) const;
 
   double spin_s_;
-  bell came_;
-  bell left_;
+  bell work_came_;
+  bell one_done_;
   seat_work const* work_{};
   std::atomic<int> seats_{0};  ///< still free; the last one is seat 1
   std::atomic<int> done_{0};
-  std::atomic<bool> awaited_{false};  ///< the caller sleeps until they are
+  std::atomic<bool> awaited_{false};  ///< the caller sleeps until they are done
   std::atomic<bool> ended_{false};
   std::vector<std::thread> threads_;
 };

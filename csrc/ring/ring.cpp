@@ -1,15 +1,15 @@
 #include "ring/ring.hpp"
 
+#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/event.hpp"
 #include "cuda/process.hpp"
-#include "ring/backlog.hpp"
-#include "ring/cancels.hpp"
+#include "cuda/wait.hpp"
 #include "ring/staging.hpp"
-#include "ring/turns.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -30,46 +30,55 @@ void require_device_memory(std::uintptr_t address, layout const& array) {
   }
 }
 
-/// What is still in use stays, where tools that look for leaks see it. In a forked child nothing
-/// does; there it is left as it is.
-void leave(void* state) {
+/// Leaked on purpose, where tools that look for leaks see it: the device or a stuck thread still
+/// uses it. A forked child has none of the threads and leaves it as it is.
+void leak(void* state) {
   if (!same_process()) { return; }
   static std::mutex lock;
-  static auto& left = *new std::vector<void*>;
+  static auto& leaked = *new std::vector<void*>;
   release_noexcept([state] {
     std::scoped_lock const held{lock};
-    left.push_back(state);
+    leaked.push_back(state);
   });
 }
 
 }  // namespace
 
-/// What a forked child must leave as it is: the threads are not there, and nobody wakes who waits.
 struct ring::state {
   state(int on, ring_settings const& made)
       : context{primary_context(on)},
         begins{on, event_use::order},
         moving{std::make_unique<staging>(on, context, made)} {}
 
-  staged run(staging_request request, std::optional<stream_view> after, std::uint64_t before);
+  staged run(staging_request request, std::optional<stream_view> after,
+             std::atomic<bool>& cancelled);
+  void release();
 
   CUcontext context;
-  turns line;
-  cancels cancelled;
   event begins;
-  std::unique_ptr<staging> moving;  ///< none when it is closed
+  std::unique_ptr<staging> moving;  ///< null when it is closed
   std::atomic<bool> abandoned{false};
-  backlog waiting;
+  transfer_queue queue;
 };
 
 staged ring::state::run(staging_request request, std::optional<stream_view> after,
-                        std::uint64_t before) {
+                        std::atomic<bool>& cancelled) {
   context_guard const guard{context};
   if (after) {
+    require_no_capture(*after);
     begins.record(*after);
     request.begins = &begins;
   }
-  return moving->run(request, cancelled, before);
+  return moving->run(request, cancelled);
+}
+
+void ring::state::release() {
+  queue.end_thread();
+  closing all;
+  all.close(*moving);
+  all.close(begins);
+  moving.reset();
+  all.finish();
 }
 
 ring::ring(int device, ring_settings const& made)
@@ -79,79 +88,65 @@ ring::ring(int device, ring_settings const& made)
 
 ring::~ring() {
   release_noexcept([this] { close(); });
-  if (!same_process() || state_->abandoned || state_->moving) { leave(state_.release()); }
+  if (!same_process() || state_->abandoned || state_->moving) { leak(state_.release()); }
 }
 
 staged ring::upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after,
-                    bool wait) {
+                    bool wait, interruption const& interrupted) {
   note_process();
   require_device_memory(to, from);
-  auto const before = state_->cancelled.so_far();
-  auto turn = state_->line.take();
-  turn.await();
-  return state_->run({direction::h2d, from, to, nullptr, after, wait, false}, after, before);
+  auto const front = state_->queue.enter(interrupted);
+  return state_->run({direction::h2d, from, to, nullptr, after, wait, false, &interrupted}, after,
+                     front.cancelled());
 }
 
-staged ring::download(std::uintptr_t from, layout const& to, std::optional<stream_view> after) {
+staged ring::download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
+                      interruption const& interrupted) {
   note_process();
   require_device_memory(from, to);
   validate_destination(to);
-  auto const before = state_->cancelled.so_far();
-  auto turn = state_->line.take();
-  turn.await();
-  return state_->run({direction::d2h, to, from, nullptr, std::nullopt, false, false}, after,
-                     before);
+  auto const front = state_->queue.enter(interrupted);
+  return state_->run({direction::d2h, to, from, nullptr, std::nullopt, false, false, &interrupted},
+                     after, front.cancelled());
 }
 
 ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after) {
   note_process();
   require_device_memory(to, from);
   auto* const used = state_.get();
-  auto const before = used->cancelled.so_far();
-  std::optional<event> begins;
-  if (after) {  // now: what the caller does next on his stream is not to be waited for
+  std::shared_ptr<event> begins;
+  if (after) {  // now: the transfer does not wait for what the caller's stream is given next
     context_guard const guard{used->context};
-    begins.emplace(device_, event_use::order);
+    require_no_capture(*after);
+    begins = std::make_shared<event>(device_, event_use::order);
     begins->record(*after);
   }
-  // A task lives as long as its ticket: the turn and the event must go when it has been done.
-  backlog::task task{
-      [used, from, to, before, begins = std::move(begins), turn = used->line.take()]() mutable {
-        auto const first = std::move(begins);
-        auto place = std::move(turn);
-        place.await();
-        staging_request const request{direction::h2d, from, to,  first ? &*first : nullptr,
-                                      std::nullopt,   true, true};
-        return used->run(request, std::nullopt, before);
-      }};
-  ticket made{task.get_future().share()};
-  used->waiting.add(std::move(task));
-  return made;
+  return used->queue.start([used, from, to, begins](std::atomic<bool>& cancelled) {
+    return used->run({direction::h2d, from, to, begins.get(), std::nullopt, true, true, nullptr},
+                     std::nullopt, cancelled);
+  });
 }
 
-void ring::cancel() noexcept { state_->cancelled.cancel(); }
+void ring::cancel() noexcept { state_->queue.cancel(); }
 
 void ring::close(double patience_s) {
   if (!same_process() || state_->abandoned) { return; }
-  auto turn = state_->line.take_last();
-  turn.await();
-  if (!state_->moving) { return; }
+  polling const since;
+  auto const front = state_->queue.close(patience_s);
+  if (!front || !state_->moving) { return; }
   try {
-    state_->moving->await_idle(patience_s);
-  } catch (cuda_error const& error) { note_cleanup_failure(error); }  // all goes either way
-  state_->waiting.close();
-  closing all;
-  all.close(*state_->moving);
-  all.close(state_->begins);
-  state_->moving.reset();
-  all.finish();
+    context_guard const guard{state_->context};
+    state_->moving->await_idle(std::max(0.0, patience_s - since.waited_s()));
+  } catch (device_lost_error const& error) {
+    note_cleanup_failure(error);  // a lost device uses nothing: release everything
+  }
+  state_->release();
 }
 
 void ring::abandon() noexcept {
   if (!same_process()) { return; }
   state_->abandoned = true;
-  state_->line.abandon();
-  state_->cancelled.cancel();
+  state_->queue.abandon();
 }
 
 }  // namespace pyxfer

@@ -1,42 +1,43 @@
 #pragma once
 
 #include "cuda/host_buffer.hpp"
-#include "ring/cancels.hpp"
 #include "ring/conveyor.hpp"
 #include "ring/crew.hpp"
 #include "ring/settings.hpp"
 #include "ring/staged.hpp"
 #include "ring/transfer.hpp"
 
-#include <cstdint>
+#include <atomic>
 
 namespace pyxfer {
 
-/// All that moves bytes in a ring, for one transfer at a time: page-locked slots, what takes turns
-/// in them, and the threads. The context that it is made with is to be current in its calls.
+/// The page-locked slots, the copies and the threads of a ring. One thread at a time calls it, the
+/// one whose transfer is at the front of the queue, with the ring's context current.
 class staging {
  public:
   staging(int device, CUcontext context, ring_settings const& made);
 
-  /// Moves it, unless somebody cancelled since so many cancels. After an error all that was issued
-  /// has ended, except where a cancelled transfer's copies wait for other work of the device.
-  [[nodiscard]] staged run(staging_request const& request, cancels& by, std::uint64_t before);
+  /// Moves it, unless it is cancelled. After an error everything that was issued has ended, except
+  /// where a cancelled transfer's copies wait for other work of the device.
+  [[nodiscard]] staged run(staging_request const& request, std::atomic<bool>& cancelled);
 
   /// Returns when the device has left the slots. Throws `timeout_error`.
-  void await_idle(double seconds) const;
+  void await_idle(double seconds) const { conveyor_.await_idle(seconds); }
   /// When it has.
   void close();
 
  private:
-  enum class manner { through_slots, by_the_driver, from_where_it_lies };
+  enum class manner { through_slots, by_the_driver, direct, direct_and_late };
 
   [[nodiscard]] static manner manner_of(staging_request const& request, chunk_plan const& cut);
   [[nodiscard]] bool move(transfer& shared, manner how, bool wait);
   [[nodiscard]] bool move_chunks(transfer& shared, bool wait);
-  [[nodiscard]] bool move_directly(transfer& shared, bool wait);
-  void give_up(staging_request const& request, cancels& by, std::uint64_t before) noexcept;
+  [[nodiscard]] bool move_directly(transfer& shared, bool wait, bool late);
+  void end_copies(staging_request const& request, manner how,
+                  std::atomic<bool> const& cancelled) noexcept;
 
   ring_settings settings_;
+  bool reads_pageable_memory_;  ///< the device, by itself: it may do so after the call for a copy
   host_buffer slots_;
   conveyor conveyor_;
   crew crew_;

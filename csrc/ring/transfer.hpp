@@ -2,8 +2,10 @@
 
 #include "copy/lane.hpp"
 #include "cuda/event.hpp"
+#include "cuda/wait.hpp"
 #include "ring/layout.hpp"
 #include "ring/plan.hpp"
+#include "ring/queue.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -13,25 +15,36 @@
 
 namespace pyxfer {
 
-/// What is to be moved, between an array and memory of the device that holds its items in C order.
+/// What to move between an array and device memory that holds its items in C order.
 struct staging_request {
   direction way{direction::h2d};
   layout const& array;
   std::uintptr_t device{};
-  event const* begins{};            ///< what the copies wait for; null for nothing
-  std::optional<stream_view> ends;  ///< whose later work waits for the copies
-  bool wait{};                      ///< return when the bytes are there, and not when they are read
-  bool beside{};                    ///< the caller's own work, which needs the processors more
+  event const* begins{};            ///< the copies wait for it; null where they wait for nothing
+  std::optional<stream_view> ends;  ///< its later work waits for the copies
+  bool wait{};                      ///< return when the bytes have arrived, not when they are read
+  bool beside{};                    ///< beside the caller's own work: use few threads
+  interruption const*
+      interrupted{};  ///< asked by the caller's thread; null where nothing can interrupt
 };
 
-/// What the threads of one transfer share: the chunks that are left, and the first error.
+/// What the threads of one transfer share: the chunks that are left, the first error, and whether
+/// to end early.
+///
+/// | field      | written by                      | read by                 | ordered by |
+/// |------------|---------------------------------|-------------------------|------------|
+/// | next_      | every thread, by fetch_add      | the same                | relaxed: only the
+/// number counts | | fault_     | the first thread that fails     | the caller              |
+/// lock_; the crew has returned before the caller reads it | | failed_    | threads that fail |
+/// every thread            | relaxed: it only asks them to end | | cancelled_ | any thread
+/// (`ring::cancel`)     | every thread            | relaxed, likewise | | asked_     | the caller's
+/// thread             | the caller's thread     | one thread |
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class transfer {
  public:
-  /// `stopped` is set where it has to end early: by a thread that fails, or by whoever cancels.
   transfer(staging_request const& moved, chunk_plan const& cut, fill_function by,
-           std::atomic<bool>& stopped) noexcept
-      : moved_{moved}, plan_{cut}, fill_{by}, stopped_{stopped} {}
+           std::atomic<bool>& cancelled) noexcept
+      : moved_{moved}, plan_{cut}, fill_{by}, cancelled_{cancelled} {}
 
   [[nodiscard]] direction way() const noexcept { return moved_.way; }
   [[nodiscard]] chunk_plan const& plan() const noexcept { return plan_; }
@@ -45,12 +58,16 @@ class transfer {
   void empty(chunk const& part, void const* slot) const {
     moved_.array.write(part.begin, part.end, slot, fill_);
   }
-  /// Later work on a stream waits for what has to be done before.
+  /// Whether the work that the copies wait for is still to come.
+  [[nodiscard]] bool begins_late() const {
+    return moved_.begins != nullptr && !moved_.begins->passed();
+  }
+  /// Makes the later work of a stream wait for what the copies wait for.
   void hold(stream_view waiting) const {
     if (moved_.begins != nullptr) { moved_.begins->hold(waiting); }
   }
 
-  /// The next chunk that nobody has; nothing where none is left, or the transfer has to end.
+  /// The next chunk that no thread has; none where all are taken or the transfer has to end.
   [[nodiscard]] std::optional<chunk> claim() noexcept {
     if (is_stopped()) { return std::nullopt; }
     auto const index = next_.fetch_add(1, std::memory_order_relaxed);
@@ -59,17 +76,28 @@ class transfer {
   }
 
   [[nodiscard]] bool is_stopped() const noexcept {
-    return stopped_.load(std::memory_order_relaxed);
+    return failed_.load(std::memory_order_relaxed) || is_cancelled();
   }
-  [[nodiscard]] std::atomic<bool> const& stopped() const noexcept { return stopped_; }
+  [[nodiscard]] bool is_cancelled() const noexcept {
+    return cancelled_.load(std::memory_order_relaxed);
+  }
+  /// For the caller's thread, between two looks at what it waits for: passes an interruption on to
+  /// the others.
+  void note_interruption() {
+    if (moved_.interrupted == nullptr || !*moved_.interrupted) { return; }
+    auto const now = host_clock::now();
+    if (seconds_between(asked_, now) < interruption_period_s) { return; }
+    asked_ = now;
+    if ((*moved_.interrupted)()) { cancelled_ = true; }
+  }
 
-  /// In the handler of an error: the first is kept, and the others stop.
+  /// In the handler of an error: keeps the first one, and stops the other threads.
   void fail() noexcept {
     std::scoped_lock const held{lock_};
     if (!fault_) { fault_ = std::current_exception(); }
-    stopped_ = true;
+    failed_ = true;
   }
-  /// When all threads are done.
+  /// When all threads have returned.
   void rethrow() const {
     if (fault_) { std::rethrow_exception(fault_); }
   }
@@ -78,9 +106,11 @@ class transfer {
   staging_request const& moved_;
   chunk_plan plan_;
   fill_function fill_;
-  std::atomic<bool>& stopped_;
+  std::atomic<bool>& cancelled_;
+  host_clock::time_point asked_{host_clock::now()};
   alignas(cache_line) std::atomic<std::size_t> next_{0};
-  alignas(cache_line) std::mutex lock_;
+  alignas(cache_line) std::atomic<bool> failed_{false};
+  std::mutex lock_;
   std::exception_ptr fault_;
 };
 

@@ -1,0 +1,198 @@
+#include "ring/queue.hpp"
+
+#include "cuda/capture.hpp"
+#include "cuda/cleanup.hpp"
+#include "cuda/error.hpp"
+#include "cuda/process.hpp"
+#include "cuda/threads.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <stdexcept>
+
+namespace pyxfer {
+namespace {
+
+using seconds_d = std::chrono::duration<double>;
+
+/// Longer waits are as good as endless ones, and could not be counted in nanoseconds.
+constexpr double longest_s = 1e9;
+
+constexpr std::chrono::duration<double> interruption_period{interruption_period_s};
+
+constexpr char const* cancelled_text = "cancelled before the transfer began";
+
+seconds_d limited(double seconds) {
+  return seconds_d{seconds > 0 ? std::min(seconds, longest_s) : 0.0};
+}
+
+std::exception_ptr cancelled_before_start() {
+  return std::make_exception_ptr(cancelled_error(cancelled_text));
+}
+
+}  // namespace
+
+bool ticket::done() const {
+  note_process();
+  return ends_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+}
+
+staged ticket::result(double seconds) const {
+  note_process();
+  if (ends_.wait_for(limited(seconds)) != std::future_status::ready) {
+    std::ostringstream text;
+    text << "The upload has not ended within " << seconds
+         << " s. It continues: wait again, or cancel the ring's transfers.";
+    throw timeout_error(text.str());
+  }
+  return ends_.get();
+}
+
+transfer_queue::transfer_queue() : thread_{start_thread("pyxfer-queue", [this] { serve(); })} {}
+
+transfer_queue::place transfer_queue::enter(interruption const& interrupted) {
+  auto own = std::make_shared<entry>();
+  std::unique_lock held{mutex_};
+  add(own);
+  place found{*this, own};
+  await_front(held, *own, interrupted);
+  held.unlock();  // `place` locks it again where this throws
+  return found;
+}
+
+/// Throws with `held` unlocked: the caller's place leaves the queue then, which locks it.
+void transfer_queue::await_front(std::unique_lock<std::mutex>& held, entry& own,
+                                 interruption const& interrupted) {
+  auto const over = [&] { return own.cancelled || is_front(own); };
+  while (!interrupted && !over()) { moved_.wait(held); }
+  while (!moved_.wait_for(held, interruption_period, over)) {
+    held.unlock();
+    if (interrupted()) { own.cancelled = true; }
+    held.lock();
+  }
+  if (!own.cancelled) { return; }
+  held.unlock();
+  throw cancelled_error(cancelled_text);
+}
+
+ticket transfer_queue::start(job work) {
+  auto const own = std::make_shared<entry>();
+  own->work = std::move(work);
+  ticket made{own->result.emplace().get_future().share()};
+  std::scoped_lock const held{mutex_};
+  add(own);
+  if (has_work()) { work_came_.notify_one(); }
+  return made;
+}
+
+void transfer_queue::cancel() noexcept {
+  std::scoped_lock const held{mutex_};
+  cancel_all();
+}
+
+void transfer_queue::abandon() noexcept {
+  std::scoped_lock const held{mutex_};
+  closed_ = true;
+  abandoned_ = true;
+  cancel_all();
+}
+
+/// Under the mutex. Tickets are answered here, because the queue's thread may be kept by a device
+/// that does not answer.
+void transfer_queue::cancel_all() noexcept {
+  for (auto const& each : entries_) {
+    each->cancelled = true;
+    if (each->result && !is_front(*each)) {
+      release_noexcept([&] { each->result->set_exception(cancelled_before_start()); });
+      each->result.reset();
+    }
+  }
+  moved_.notify_all();
+}
+
+std::optional<transfer_queue::place> transfer_queue::close(double seconds) {
+  auto const until = std::chrono::steady_clock::now() +
+                     std::chrono::duration_cast<std::chrono::nanoseconds>(limited(seconds));
+  auto const own = std::make_shared<entry>();
+  std::unique_lock held{mutex_};
+  closed_ = true;
+  entries_.push_back(own);
+  place found{*this, own};
+  auto const over = [&] { return abandoned_ || is_front(*own); };
+  auto const in_time = moved_.wait_until(held, until, over);
+  auto const left = abandoned_;
+  held.unlock();
+  if (left) { return std::nullopt; }
+  if (!in_time) {
+    std::ostringstream text;
+    text << "The ring's transfers have not ended within " << seconds
+         << " s. The device may have hung: look at nvidia-smi and for Xid in dmesg.";
+    throw timeout_error(text.str());
+  }
+  return found;
+}
+
+bool transfer_queue::is_front(entry const& own) const { return entries_.front().get() == &own; }
+
+void transfer_queue::add(entry_ptr const& added) {
+  if (closed_) { throw std::logic_error("the ring is closed: make another one"); }
+  entries_.push_back(added);
+}
+
+void transfer_queue::remove(entry_ptr const& removed) noexcept {
+  std::scoped_lock const held{mutex_};
+  entries_.erase(std::find(entries_.begin(), entries_.end(), removed));
+  if (has_work()) { work_came_.notify_one(); }
+  moved_.notify_all();
+}
+
+/// Under the mutex: whether the front entry is a started transfer.
+bool transfer_queue::has_work() const { return !entries_.empty() && entries_.front()->work; }
+
+void transfer_queue::serve() {
+  release_noexcept([] { relax_captures_in_this_thread(); });
+  std::unique_lock held{mutex_};
+  while (true) {
+    work_came_.wait(held, [this] { return ended_ || has_work(); });
+    if (!has_work()) { return; }
+    auto const next = entries_.front();
+    held.unlock();
+    run(next);
+    held.lock();
+  }
+}
+
+/// The ticket is answered last: then the transfer holds nothing, and the next one may begin.
+void transfer_queue::run(entry_ptr const& started) {
+  staged taken{};
+  std::exception_ptr fault;
+  try {
+    if (started->cancelled) { throw cancelled_error(cancelled_text); }
+    taken = started->work(started->cancelled);
+  } catch (...) { fault = std::current_exception(); }
+  started->work = nullptr;
+  std::optional<std::promise<staged>> result;
+  {
+    std::scoped_lock const held{mutex_};
+    result = std::exchange(started->result, std::nullopt);
+  }
+  remove(started);
+  if (!result) { return; }
+  if (fault) {
+    result->set_exception(fault);
+  } else {
+    result->set_value(taken);
+  }
+}
+
+void transfer_queue::end_thread() noexcept {
+  {
+    std::scoped_lock const held{mutex_};
+    ended_ = true;
+  }
+  work_came_.notify_one();
+  if (thread_.joinable()) { thread_.join(); }
+}
+
+}  // namespace pyxfer

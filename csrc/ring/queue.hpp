@@ -1,0 +1,130 @@
+#pragma once
+
+#include "ring/staged.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace pyxfer {
+
+/// The thread that waits for a blocking transfer calls it every tenth of a second; true ends the
+/// transfer as `cancel` does. Empty where nothing can interrupt the transfer.
+using interruption = std::function<bool()>;
+inline constexpr double interruption_period_s = 0.1;
+
+/// A transfer that was started without waiting for it. It continues when its ticket is dropped.
+class ticket {
+ public:
+  explicit ticket(std::shared_future<staged> ends) : ends_{std::move(ends)} {}
+
+  /// Whether it has ended, successfully or not.
+  [[nodiscard]] bool done() const;
+  /// Waits at most `seconds`; throws the transfer's error, or `timeout_error` while it continues.
+  [[nodiscard]] staged result(double seconds) const;
+
+ private:
+  std::shared_future<staged> ends_;
+};
+
+/// The transfers of a ring, first in, first out. The front one runs; the others wait.
+///
+/// A blocking transfer runs in its caller's thread: `enter` returns when it is at the front. A
+/// started one runs in the thread of the queue. Order and work are one entry, added under one
+/// mutex, so the thread of the queue never waits for a transfer that stands behind its own.
+///
+/// | field                   | written by                      | read by              | ordered by
+/// |
+/// |-------------------------|---------------------------------|----------------------|------------|
+/// | entries_, entry::result | callers, the queue's thread     | the same             | mutex_ | |
+/// closed_, ended_         | callers                         | the same             | mutex_     |
+/// | entry::job              | `start`, then the queue's thread| the queue's thread   | mutex_,
+/// then being at the front | | entry::cancelled        | any thread that cancels         | the
+/// transfer's threads | nothing: it only asks them to end |
+class transfer_queue {
+ public:
+  /// What a started transfer does. It ends early when the flag is set.
+  using job = std::function<staged(std::atomic<bool>& cancelled)>;
+  class place;
+
+  transfer_queue();
+  /// Waits for every started transfer.
+  ~transfer_queue() { end_thread(); }
+  transfer_queue(transfer_queue const&) = delete;
+  transfer_queue& operator=(transfer_queue const&) = delete;
+  transfer_queue(transfer_queue&&) = delete;
+  transfer_queue& operator=(transfer_queue&&) = delete;
+
+  /// Returns at the front of the queue. Throws `cancelled_error` where `cancel`, `abandon` or
+  /// `interrupted` comes first, and std::logic_error when the queue is closed.
+  [[nodiscard]] place enter(interruption const& interrupted);
+  /// Adds a transfer for the queue's thread. Throws std::logic_error when the queue is closed.
+  [[nodiscard]] ticket start(job work);
+
+  /// Cancels every transfer in the queue. Those that wait end at once, the front one when its
+  /// threads see the flag.
+  void cancel() noexcept;
+  /// Refuses later transfers, and returns at the front, behind all earlier ones; returns nothing
+  /// where the queue is abandoned. Throws `timeout_error` after `seconds`; it can be called again.
+  [[nodiscard]] std::optional<place> close(double seconds);
+  /// Cancels every transfer and refuses later ones. `close` no longer waits.
+  void abandon() noexcept;
+  /// Ends the thread when it has run what was started. Call it at the front, or last of all.
+  void end_thread() noexcept;
+
+ private:
+  struct entry {
+    job work;                                    ///< of a started transfer
+    std::optional<std::promise<staged>> result;  ///< of a started transfer, until it is answered
+    std::atomic<bool> cancelled{false};
+  };
+  using entry_ptr = std::shared_ptr<entry>;
+
+  [[nodiscard]] bool is_front(entry const& own) const;
+  void add(entry_ptr const& added);
+  void remove(entry_ptr const& removed) noexcept;
+  void cancel_all() noexcept;
+  void await_front(std::unique_lock<std::mutex>& held, entry& own, interruption const& interrupted);
+  [[nodiscard]] bool has_work() const;
+  void serve();
+  void run(entry_ptr const& started);
+
+  std::mutex mutex_;
+  std::condition_variable moved_;  ///< for callers that wait to be at the front
+  std::condition_variable
+      work_came_;  ///< for the queue's thread, which most transfers leave asleep
+  std::deque<entry_ptr> entries_;
+  bool closed_{false};
+  bool abandoned_{false};
+  bool ended_{false};
+  std::thread thread_;
+};
+
+/// The front of the queue, kept until this is destroyed.
+class transfer_queue::place {
+ public:
+  place(transfer_queue& in, entry_ptr own) noexcept : queue_{&in}, own_{std::move(own)} {}
+  ~place() {
+    if (own_) { queue_->remove(own_); }
+  }
+  place(place&& other) noexcept = default;
+  place& operator=(place&& other) = delete;
+  place(place const&) = delete;
+  place& operator=(place const&) = delete;
+
+  [[nodiscard]] std::atomic<bool>& cancelled() const noexcept { return own_->cancelled; }
+
+ private:
+  transfer_queue* queue_;
+  entry_ptr own_;  ///< null when it was moved from
+};
+
+}  // namespace pyxfer
