@@ -2,6 +2,7 @@
 #include "copy/issue.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
+#include "cuda/threads.hpp"
 
 #include <array>
 #include <atomic>
@@ -78,7 +79,7 @@ both_samples time_both_threads(bench& with, both_lanes const& along, std::size_t
       shared.broken = true;
     }
   };
-  std::thread other{run, 1};
+  auto other = start_thread("pyxfer-both", [&] { run(1); });
   run(0);
   other.join();
   for (auto const& fault : faults) {

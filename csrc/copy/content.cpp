@@ -3,12 +3,13 @@
 #include "copy/issue.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
+#include "cuda/threads.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <future>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -48,21 +49,25 @@ void make_words(block& words, std::uint64_t seed, std::size_t first) {
   }
 }
 
-/// Calls `use(begin, end)` for a few parts of the bytes, each in a thread of its own where there
-/// are many bytes and a thread is to be had.
+/// Calls `use(begin, end)`, which must not throw, for a few parts of the bytes. Where there are
+/// many bytes, each part has a thread of its own, unless the system refuses to start one.
 template <typename Use>
 void in_parts(std::size_t bytes, Use const& use) {
   auto const cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
   auto const parts = std::clamp<std::size_t>(bytes / least_part, 1, std::min(most_parts, cores));
   auto const blocks = (bytes + sizeof(block) - 1) / sizeof(block);
   auto const length = (blocks + parts - 1) / parts * sizeof(block);
-  std::vector<std::future<void>> others;
+  std::vector<std::thread> others;
+  others.reserve(parts);
   for (std::size_t i = 1; i < parts; ++i) {
-    others.push_back(
-        std::async(use, std::min(bytes, i * length), std::min(bytes, (i + 1) * length)));
+    auto const use_part = [&use, begin = std::min(bytes, i * length),
+                           end = std::min(bytes, (i + 1) * length)] { use(begin, end); };
+    try {
+      others.push_back(start_thread("pyxfer-verify", use_part));
+    } catch (std::system_error const&) { use_part(); }
   }
   use(0, std::min(bytes, length));
-  for (auto& each : others) { each.get(); }
+  for (auto& each : others) { each.join(); }
 }
 
 /// Calls `use(offset, words, length)` for each block of the pattern until it answers false.

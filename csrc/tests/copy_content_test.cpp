@@ -5,6 +5,8 @@
 #include "cuda/device.hpp"
 #include "engine_support.hpp"
 
+#include <pthread.h>
+
 #include <random>
 
 namespace pyxfer::tests {
@@ -68,6 +70,19 @@ TEST(copy_fill, of_a_large_buffer_is_the_same_in_whole_and_in_part) {
   EXPECT_TRUE(std::equal(less.begin(), less.end(), large.begin()));
   EXPECT_EQ(first_unlike(address_of(filled(32 * mib + 1, 8)), 32 * mib + 1, 8), std::nullopt);
   EXPECT_NE((bytes{large.end() - 3, large.end()}), (bytes{0, 0, 0}));
+}
+
+TEST(copy_fill, writes_every_part_where_no_thread_can_be_started) {
+  auto const expected = filled(32 * mib, 5);
+  pthread_attr_t before{};
+  pthread_attr_t beyond_the_address_space{};
+  ASSERT_EQ(pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&beyond_the_address_space), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&beyond_the_address_space, std::size_t{1} << 47U), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&beyond_the_address_space), 0);
+  auto const found = filled(32 * mib, 5);
+  ASSERT_EQ(pthread_setattr_default_np(&before), 0);
+  EXPECT_TRUE(found == expected);
 }
 
 TEST(copy_fill, writes_nothing_beyond) {

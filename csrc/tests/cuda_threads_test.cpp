@@ -1,0 +1,71 @@
+#include "cuda/threads.hpp"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <array>
+#include <csignal>
+#include <string>
+
+namespace pyxfer::tests {
+namespace {
+
+sigset_t signal_mask() {
+  sigset_t found{};
+  pthread_sigmask(SIG_SETMASK, nullptr, &found);
+  return found;
+}
+
+/// The C library keeps SIGCANCEL and SIGSETXID to itself: sigismember says of them that they are
+/// not in a full set.
+bool all_blocked_that_can_be(sigset_t const& mask) {
+  sigset_t full{};
+  sigfillset(&full);
+  for (int each = 1; each < NSIG; ++each) {
+    auto const cannot_be_blocked = each == SIGKILL || each == SIGSTOP;
+    if (!cannot_be_blocked && sigismember(&full, each) == 1 && sigismember(&mask, each) != 1) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string name_of_this_thread() {
+  std::array<char, 16> name{};
+  pthread_getname_np(pthread_self(), name.data(), name.size());
+  return name.data();
+}
+
+TEST(cuda_threads, run_with_every_signal_blocked) {
+  sigset_t found{};
+  start_thread("pyxfer-test", [&] { found = signal_mask(); }).join();
+  EXPECT_TRUE(all_blocked_that_can_be(found));
+}
+
+TEST(cuda_threads, leave_the_signal_mask_of_their_creator_as_it_was) {
+  sigset_t one{};
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR2);
+  sigset_t before{};
+  pthread_sigmask(SIG_SETMASK, &one, &before);
+  start_thread("pyxfer-test", [] {}).join();
+  auto const found = signal_mask();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(sigismember(&found, SIGUSR2), 1);
+  EXPECT_EQ(sigismember(&found, SIGUSR1), 0);
+}
+
+TEST(cuda_threads, have_their_name) {
+  std::string found;
+  start_thread("pyxfer-test", [&] { found = name_of_this_thread(); }).join();
+  EXPECT_EQ(found, "pyxfer-test");
+}
+
+TEST(cuda_threads, have_the_first_15_characters_of_a_longer_name) {
+  std::string found;
+  start_thread("pyxfer-0123456789", [&] { found = name_of_this_thread(); }).join();
+  EXPECT_EQ(found, "pyxfer-01234567");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests
