@@ -1,9 +1,13 @@
 #include "ring/ring.hpp"
 
 #include "bind/bind.hpp"
+#include "cuda/capture.hpp"
+#include "cuda/error.hpp"
 
 #include <pybind11/stl.h>
+#include <unistd.h>
 
+#include <exception>
 #include <memory>
 
 namespace py = pybind11;
@@ -16,6 +20,26 @@ using numbers = std::vector<std::ptrdiff_t>;
 std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
   if (!handle) { return std::nullopt; }
   return view_of(*handle);
+}
+
+/// Runs a blocking transfer that Ctrl-C can end: Python's signal handlers run in the main thread
+/// while it waits, and what they raise ends the transfer. No other thread asks, because a thread
+/// that took the GIL while the interpreter ends would not come back.
+template <typename Transfer>
+staged run_interruptibly(Transfer const& transfer) {
+  if (::gettid() != ::getpid()) { return transfer(interruption{}); }
+  std::exception_ptr raised;
+  try {
+    return transfer([&raised] {
+      py::gil_scoped_acquire const held;
+      if (PyErr_CheckSignals() == 0) { return false; }
+      raised = std::make_exception_ptr(py::error_already_set());
+      return true;
+    });
+  } catch (cancelled_error const&) {
+    if (raised) { std::rethrow_exception(raised); }
+    throw;
+  }
 }
 
 void bind_staged(py::module_& module) {
@@ -40,8 +64,10 @@ void bind_transfers(py::class_<ring>& kind) {
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
          numbers const& strides, std::uintptr_t device_address, std::optional<std::uintptr_t> after,
          bool wait) {
-        return self.upload({address, itemsize, shape, strides}, device_address, stream_of(after),
-                           wait);
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.upload({address, itemsize, shape, strides}, device_address, stream_of(after),
+                             wait, interrupted);
+        });
       },
       py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
       py::arg("device_address"), py::arg("stream"), py::arg("wait"), release_gil());
@@ -50,7 +76,10 @@ void bind_transfers(py::class_<ring>& kind) {
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
          numbers const& strides, std::uintptr_t device_address,
          std::optional<std::uintptr_t> after) {
-        return self.download(device_address, {address, itemsize, shape, strides}, stream_of(after));
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.download(device_address, {address, itemsize, shape, strides},
+                               stream_of(after), interrupted);
+        });
       },
       py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
       py::arg("device_address"), py::arg("stream"), release_gil());
@@ -85,9 +114,11 @@ void bind_properties(py::class_<ring>& kind) {
 }  // namespace
 
 void bind_ring(py::module_& module) {
+  module.def("relax_captures_in_this_thread", &relax_captures_in_this_thread);
   bind_staged(module);
   bind_ticket(module);
-  py::class_<ring> kind(module, "Ring", py::module_local(), py::is_final());
+  py::class_<ring> kind(module, "Ring", py::module_local(), py::is_final(),
+                        py::release_gil_before_calling_cpp_dtor());
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
                        std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {
              py::gil_scoped_release const released;  // as for HostBuffer
@@ -104,9 +135,9 @@ void bind_ring(py::module_& module) {
           "threads_for",
           [](ring const& self, std::size_t nbytes) { return self.plan_for(nbytes).threads(); },
           py::arg("nbytes"))
-      .def("cancel", &ring::cancel)
+      .def("cancel", &ring::cancel, release_gil())
       .def("close", &ring::close, py::arg("patience_s") = 30.0, release_gil())
-      .def("abandon", &ring::abandon);
+      .def("abandon", &ring::abandon, release_gil());
 }
 
 }  // namespace pyxfer

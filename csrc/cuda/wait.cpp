@@ -8,8 +8,6 @@
 namespace pyxfer {
 namespace {
 
-constexpr auto nap = std::chrono::microseconds{100};
-
 template <typename Ended>
 bool poll(event const& until, double seconds, Ended const& ended) {
   polling const rest;
@@ -24,7 +22,7 @@ bool poll(event const& until, double seconds, Ended const& ended) {
 
 void polling::pause() const {
   if (waited_s() >= spin_s_) {
-    std::this_thread::sleep_for(nap);
+    std::this_thread::sleep_for(nap_);
   } else {
     std::this_thread::yield();  // on few cores the awaited work may need this one
   }

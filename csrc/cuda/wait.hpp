@@ -39,7 +39,7 @@ class patience {
 class polling {
  public:
   polling() = default;
-  explicit polling(double spin_s) : spin_s_{spin_s} {}
+  polling(double spin_s, std::chrono::microseconds nap) : spin_s_{spin_s}, nap_{nap} {}
 
   void pause() const;
   [[nodiscard]] double waited_s() const { return seconds_between(begin_, host_clock::now()); }
@@ -47,6 +47,7 @@ class polling {
  private:
   /// Longer than any copy that the host's clock times to the microsecond.
   double spin_s_{0.02};
+  std::chrono::microseconds nap_{100};
   host_clock::time_point begin_{host_clock::now()};
 };
 

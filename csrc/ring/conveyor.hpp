@@ -54,8 +54,8 @@ class conveyor {
   void hold(stream_view waiting) const { last().hold(waiting); }
   /// Waits for what was issued; false after `seconds`, or when `cancelled` is set.
   [[nodiscard]] bool wait(double seconds, std::atomic<bool> const* cancelled) const;
-  /// Waits until the stream of the copies is idle. Throws `timeout_error`.
-  void await_idle(double seconds) const;
+  /// Waits until the stream of the copies is idle; false after `seconds`.
+  [[nodiscard]] bool await_idle(double seconds) const;
   /// Whether an event stands behind all that was issued.
   [[nodiscard]] bool is_settled() const noexcept { return settled_; }
   /// After an error: records that event, where it is missing.

@@ -133,6 +133,11 @@ std::optional<transfer_queue::place> transfer_queue::close(double seconds) {
   return found;
 }
 
+std::size_t transfer_queue::size() const {
+  std::scoped_lock const held{mutex_};
+  return entries_.size();
+}
+
 bool transfer_queue::is_front(entry const& own) const { return entries_.front().get() == &own; }
 
 void transfer_queue::add(entry_ptr const& added) {
@@ -163,7 +168,7 @@ void transfer_queue::serve() {
   }
 }
 
-/// The ticket is answered last: then the transfer holds nothing, and the next one may begin.
+/// When the ticket is answered the transfer holds nothing any more, and no later one has begun.
 void transfer_queue::run(entry_ptr const& started) {
   staged taken{};
   std::exception_ptr fault;
@@ -177,13 +182,12 @@ void transfer_queue::run(entry_ptr const& started) {
     std::scoped_lock const held{mutex_};
     result = std::exchange(started->result, std::nullopt);
   }
-  remove(started);
-  if (!result) { return; }
-  if (fault) {
+  if (result && fault) {
     result->set_exception(fault);
-  } else {
+  } else if (result) {
     result->set_value(taken);
   }
+  remove(started);
 }
 
 void transfer_queue::end_thread() noexcept {

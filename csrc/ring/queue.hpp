@@ -77,6 +77,8 @@ class transfer_queue {
   [[nodiscard]] std::optional<place> close(double seconds);
   /// Cancels every transfer and refuses later ones. `close` no longer waits.
   void abandon() noexcept;
+  /// Transfers that run or wait, and waiting calls of `close`.
+  [[nodiscard]] std::size_t size() const;
   /// Ends the thread when it has run what was started. Call it at the front, or last of all.
   void end_thread() noexcept;
 
@@ -97,7 +99,7 @@ class transfer_queue {
   void serve();
   void run(entry_ptr const& started);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable moved_;  ///< for callers that wait to be at the front
   std::condition_variable
       work_came_;  ///< for the queue's thread, which most transfers leave asleep

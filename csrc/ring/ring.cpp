@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -52,6 +53,7 @@ struct ring::state {
 
   staged run(staging_request request, std::optional<stream_view> after,
              std::atomic<bool>& cancelled);
+  [[nodiscard]] bool await_idle(double seconds) const;
   void release();
 
   CUcontext context;
@@ -70,6 +72,17 @@ staged ring::state::run(staging_request request, std::optional<stream_view> afte
     request.begins = &begins;
   }
   return moving->run(request, cancelled);
+}
+
+/// True also for a lost device, which uses nothing any more.
+bool ring::state::await_idle(double seconds) const {
+  try {
+    context_guard const guard{context};
+    return moving->await_idle(seconds);
+  } catch (device_lost_error const& error) {
+    note_cleanup_failure(error);
+    return true;
+  }
 }
 
 void ring::state::release() {
@@ -134,11 +147,12 @@ void ring::close(double patience_s) {
   polling const since;
   auto const front = state_->queue.close(patience_s);
   if (!front || !state_->moving) { return; }
-  try {
-    context_guard const guard{state_->context};
-    state_->moving->await_idle(std::max(0.0, patience_s - since.waited_s()));
-  } catch (device_lost_error const& error) {
-    note_cleanup_failure(error);  // a lost device uses nothing: release everything
+  if (!state_->await_idle(std::max(0.0, patience_s - since.waited_s()))) {
+    std::ostringstream text;
+    text << "The device did not finish the copies of a ring within " << patience_s
+         << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in "
+            "dmesg.";
+    throw timeout_error(text.str());
   }
   state_->release();
 }

@@ -21,8 +21,8 @@ class staging {
   /// where a cancelled transfer's copies wait for other work of the device.
   [[nodiscard]] staged run(staging_request const& request, std::atomic<bool>& cancelled);
 
-  /// Returns when the device has left the slots. Throws `timeout_error`.
-  void await_idle(double seconds) const { conveyor_.await_idle(seconds); }
+  /// Waits until the device has left the slots; false after `seconds`.
+  [[nodiscard]] bool await_idle(double seconds) const { return conveyor_.await_idle(seconds); }
   /// When it has.
   void close();
 

@@ -3,6 +3,9 @@
 #include "cuda/device.hpp"
 #include "engine_support.hpp"
 
+#include <pthread.h>
+
+#include <csignal>
 #include <ctime>
 
 namespace pyxfer::tests {
@@ -77,6 +80,41 @@ TEST_F(ring_crew, waits_for_nobody_who_did_not_come) {
   std::vector<int> seats;
   made.run(3, [&](int seat) { seats.push_back(seat); });
   EXPECT_EQ(seats, std::vector<int>{0});
+}
+
+/// Each round is a chance for a caller that goes to sleep to miss the thread that has just ended.
+TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
+  crew made{context(), 1, 0};
+  std::atomic<int> rounds{0};
+  for (int i = 0; i < 100'000; ++i) {
+    std::atomic<bool> came{false};
+    made.run(1, [&](int seat) {
+      if (seat == 1) {
+        came = true;
+        ++rounds;
+      } else {
+        while (!came) { std::this_thread::yield(); }
+      }
+    });
+  }
+  EXPECT_EQ(rounds, 100'000);
+}
+
+TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {
+  crew made{context(), 1, 0};
+  std::array<char, 16> name{};
+  sigset_t blocked;
+  gathering both{2};
+  made.run(1, [&](int seat) {
+    if (seat == 1) {
+      pthread_getname_np(pthread_self(), name.data(), name.size());
+      pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    }
+    both.join(seat);
+  });
+  EXPECT_STREQ(name.data(), "pyxfer-crew");
+  EXPECT_EQ(sigismember(&blocked, SIGINT), 1);
+  EXPECT_EQ(sigismember(&blocked, SIGTERM), 1);
 }
 
 TEST_F(ring_crew, leaves_its_threads_alone_where_one_is_enough) {

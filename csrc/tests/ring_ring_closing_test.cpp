@@ -55,6 +55,51 @@ TEST_F(ring_closing, can_be_tried_again_when_the_device_keeps_the_slots) {
   EXPECT_EQ(count_of("cudaFreeHost"), 1);
 }
 
+/// The upload is inside the driver, where no cancelling reaches it.
+TEST_F(ring_closing, waits_for_transfers_no_longer_than_its_patience) {
+  ring made{0, settings};
+  hostrt::stall("cudaStreamQuery", 1, 60);
+  hostrt::stall("cudaPointerGetAttributes", 1, 60);
+  hostrt::stall("cuPointerGetAttribute", 1, 60);
+  std::thread uploading{[&] { EXPECT_THROW(upload(made), cancelled_error); }};
+  while (count_of("cudaPointerGetAttributes") + count_of("cuPointerGetAttribute") == 0) {
+    std::this_thread::yield();
+  }
+  auto const waiting = start_upload(made);
+  made.cancel();
+  EXPECT_THROW(static_cast<void>(waiting.result(0)), cancelled_error);
+  EXPECT_THROW(made.close(0.02), timeout_error);
+  hostrt::release_stalls();
+  uploading.join();
+  made.close();
+}
+
+/// What the device may still read is not freed because a question about it failed.
+TEST_F(ring_closing, keeps_the_slots_while_it_does_not_know_that_the_device_has_left_them) {
+  ring made{0, settings};
+  upload(made);
+  hostrt::fail("cudaStreamQuery", 1, cudaErrorNotSupported);
+  EXPECT_THROW(made.close(), cuda_error);
+  EXPECT_EQ(count_of("cudaFreeHost"), 0);
+  made.close();
+  EXPECT_EQ(count_of("cudaFreeHost"), 1);
+}
+
+TEST_F(ring_closing, waits_for_a_copy_of_which_no_event_tells) {
+  stream const own{0};
+  auto made = std::make_unique<ring>(0, settings);
+  upload(*made);
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  hostrt::fail("cuEventRecord", 1, cudaErrorNotSupported);  // of the copy
+  hostrt::fail("cuEventRecord", 2, cudaErrorNotSupported);  // once more, for the error
+  EXPECT_THROW(upload(*made), cuda_error);
+  EXPECT_FALSE(take_cleanup_failures().empty());
+  EXPECT_THROW(made->close(0.02), timeout_error);
+  EXPECT_EQ(count_of("cudaFreeHost"), 0);
+  hostrt::release_stalls();
+  made->close();
+}
+
 TEST_F(ring_closing, in_a_forked_child_leaves_all_to_its_parent) {
   auto made = std::make_unique<ring>(0, settings);
   upload(*made);
@@ -82,7 +127,7 @@ TEST_F(ring_closing, in_a_forked_child_leaves_all_to_its_parent) {
 }
 
 /// What is abandoned stays to the end of its process, so that this needs one of its own.
-TEST_F(ring_closing, is_not_needed_when_it_is_abandoned_and_nobody_waits_any_more) {
+TEST_F(ring_closing, needs_no_device_to_abandon_a_ring) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto const abandon = [this] {
     hostrt::stall("cudaMemcpyAsync", 1, 60);
@@ -102,7 +147,7 @@ TEST_F(ring_closing, is_not_needed_when_it_is_abandoned_and_nobody_waits_any_mor
     std::_Exit(0);
   };
   EXPECT_EXIT(abandon(), ::testing::ExitedWithCode(0),
-              "cancelled during an upload. cancelled before its turn: the ring was abandoned. "
+              "cancelled during an upload. cancelled before the transfer began. "
               "the ring is closed: make another one. 0");
 }
 

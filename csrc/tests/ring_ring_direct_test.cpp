@@ -40,6 +40,79 @@ TEST_F(ring_direct, take_page_locked_memory_where_it_lies_in_one_copy) {
   EXPECT_EQ(std::memcmp(here, contents.data(), size), 0);
 }
 
+/// The engine reads the array itself: it may be changed when the call returns, and not before.
+TEST_F(ring_direct, return_when_page_locked_memory_has_been_read) {
+  host_buffer const locked{size, memory_kind::pinned, 0};
+  stream const own{0};
+  ring made{0, settings};
+  for (auto const wait : {true, false}) {
+    hostrt::reset();
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    std::atomic<bool> returned{false};
+    std::thread uploading{[&] {
+      static_cast<void>(made.upload(all_of(locked), device(), own.view(), wait));
+      returned = true;
+    }};
+    await_calls("cudaMemcpyAsync", 1);
+    auto const asked = count_of("cuEventQuery");
+    while (!returned && count_of("cuEventQuery") < asked + 20) { std::this_thread::yield(); }
+    EXPECT_FALSE(returned);
+    hostrt::release_stalls();
+    uploading.join();
+  }
+}
+
+TEST_F(ring_direct, go_in_pieces_that_a_cancelled_transfer_waits_for) {
+  constexpr std::size_t piece = std::size_t{64} << 20U;
+  host_buffer const locked{piece + 2 * chunk, memory_kind::pinned, 0};
+  device_buffer const there{locked.size(), 0};
+  auto* const here = reinterpret_cast<unsigned char*>(locked.address());
+  ring made{0, settings};
+  EXPECT_EQ(made.download(there.address(), all_of(locked), std::nullopt).copies, 2U);
+  std::memset(reinterpret_cast<void*>(there.address()), 0x5A, there.size());
+  std::memset(here, 0, locked.size());
+  hostrt::reset();
+  hostrt::stall("cudaMemcpyAsync", 2, 0.2);
+  canceller cancelling{made, 2};
+  EXPECT_THROW(static_cast<void>(made.download(there.address(), all_of(locked), std::nullopt)),
+               cancelled_error);
+  static_cast<void>(cancelling.join());
+  EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{});
+  bytes const left{here, here + locked.size()};
+  synchronize_device(0);
+  EXPECT_EQ(std::memcmp(here, left.data(), left.size()), 0);  // no copy wrote after the error
+}
+
+TEST_F(ring_direct, note_that_a_stuck_device_may_still_write_a_cancelled_array) {
+  host_buffer const locked{size, memory_kind::pinned, 0};
+  ring made{0, settings};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  canceller cancelling{made, 1};
+  EXPECT_THROW(static_cast<void>(made.download(device(), all_of(locked), std::nullopt)),
+               cancelled_error);
+  static_cast<void>(cancelling.join());
+  EXPECT_EQ(take_cleanup_failures().size(), 1U);
+  hostrt::release_stalls();
+  synchronize_device(0);
+}
+
+TEST_F(ring_direct, issue_nothing_before_the_work_that_they_wait_for) {
+  host_buffer const locked{size, memory_kind::pinned, 0};
+  stream const own{0};
+  gate held{own.view(), 60};
+  ring made{0, settings};
+  std::thread cancelling{[&] {
+    await_calls("cuEventQuery", 20);
+    made.cancel();
+  }};
+  EXPECT_THROW(static_cast<void>(made.download(device(), all_of(locked), own.view())),
+               cancelled_error);
+  cancelling.join();
+  EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
+  held.open();
+  synchronize_device(0);
+}
+
 TEST_F(ring_direct, are_none_of_memory_of_which_only_a_part_is_page_locked) {
   host_buffer const whole{2 * chunk, memory_kind::pageable, 0};
   auto* const here = reinterpret_cast<void*>(whole.address());

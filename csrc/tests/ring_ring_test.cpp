@@ -131,8 +131,8 @@ TEST_F(ring_ring, lets_the_callers_stream_wait_for_an_upload) {
   array const source{4 * chunk};
   stream const own{0};
   event reached{0};
-  ring made{0, with(2)};
-  hostrt::stall("cudaMemcpyAsync", 4, 60);
+  ring made{0, {2, chunk, 8, fill_kind::streaming, 20}};  // room for all copies at once
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
   static_cast<void>(made.upload(source.view(), memory.address(), own.view(), false));
   reached.record(own.view());
   EXPECT_FALSE(reached.passed());
@@ -167,6 +167,25 @@ TEST_F(ring_ring, takes_the_legacy_default_stream_too) {
   EXPECT_EQ(held_by(memory, 4 * chunk), source.contents());
 }
 
+/// As a thread of a program that uses CUDA through the ring alone.
+TEST_F(ring_ring, serves_a_thread_without_a_context_and_leaves_it_without_one) {
+  device_buffer const memory{4 * chunk, 0};
+  array const source{4 * chunk};
+  array const target{4 * chunk};
+  stream_view const legacy{nullptr};
+  ring made{0, with(2)};
+  CUcontext left = nullptr;
+  std::thread other{[&] {
+    static_cast<void>(made.upload(source.view(), memory.address(), legacy, false));
+    static_cast<void>(made.download(memory.address(), target.view(), legacy));
+    static_cast<void>(made.start_upload(source.view(), memory.address(), legacy).result(60));
+    EXPECT_EQ(driver().cuCtxGetCurrent(&left), CUDA_SUCCESS);
+  }};
+  other.join();
+  EXPECT_EQ(left, nullptr);
+  EXPECT_EQ(target.contents(), source.contents());
+}
+
 TEST_F(ring_ring, serves_several_callers_each_whole) {
   constexpr int callers = 4;
   ring made{0, with(3)};
@@ -196,7 +215,7 @@ TEST_F(ring_ring, goes_on_with_an_upload_that_was_only_started) {
   held_stream after;
   ring made{0, with(3)};
   auto const started = made.start_upload(source.view(), memory.address(), after.own.view());
-  EXPECT_FALSE(started.done());
+  EXPECT_THROW(static_cast<void>(started.result(0.5)), timeout_error);
   after.held.open();
   EXPECT_EQ(started.result(60).chunks, most / chunk);
   EXPECT_TRUE(started.done());
@@ -238,6 +257,26 @@ TEST_F(ring_ring, uses_no_processor_while_it_is_idle) {
   auto const before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.01);
+}
+
+TEST_F(ring_ring, leaves_the_processors_to_others_while_the_device_is_late) {
+  device_buffer const memory{most, 0};
+  array const source{most};
+  held_stream after;
+  ring made{0, with(8)};
+  auto const started_s = now_s();
+  auto const before = std::clock();
+  std::thread opening{[&] {
+    while (now_s() < started_s + 0.5) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+    after.held.open();
+  }};
+  static_cast<void>(made.upload(source.view(), memory.address(), after.own.view(), true));
+  opening.join();
+  // Of one thread that spins for 20 ms; eight of them would use 160 ms of it, and the gate its own.
+  auto const of_gate_s = now_s() - started_s;
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, of_gate_s + 0.1);
 }
 
 TEST_F(ring_ring, of_settings_that_make_no_ring_is_refused) {

@@ -16,11 +16,11 @@ class ring_transfer : public ::testing::Test {
   array source_{chunks * 4096};
   layout view_{source_.view()};
   staging_request request_{direction::h2d, view_, 0x10000, nullptr, std::nullopt, false};
-  std::atomic<bool> stopped_{false};
+  std::atomic<bool> cancelled_{false};
   transfer made_{request_,
                  {view_.bytes(), {4, 4096, 2, fill_kind::plain, 0}},
                  fill_kernel_of(fill_kind::plain).copy,
-                 stopped_};
+                 cancelled_};
 };
 
 TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
@@ -51,9 +51,9 @@ TEST_F(ring_transfer, knows_where_a_chunk_goes_and_what_it_holds) {
   EXPECT_EQ(std::memcmp(source_.memory().data(), other.data(), 4096), 0);
 }
 
-TEST_F(ring_transfer, that_is_stopped_gives_no_chunk_any_more) {
+TEST_F(ring_transfer, gives_no_chunk_when_it_is_cancelled) {
   EXPECT_TRUE(made_.claim());
-  stopped_ = true;
+  cancelled_ = true;
   EXPECT_FALSE(made_.claim());
 }
 
@@ -65,7 +65,23 @@ TEST_F(ring_transfer, keeps_the_first_error_and_stops) {
     } catch (...) { made_.fail(); }
   }
   EXPECT_TRUE(made_.is_stopped());
+  EXPECT_FALSE(made_.is_cancelled());
   EXPECT_EQ(text_of<std::runtime_error>([this] { made_.rethrow(); }), "first");
+}
+
+TEST_F(ring_transfer, is_cancelled_by_an_interruption_that_it_asks_about_now_and_then) {
+  int asked = 0;
+  interruption const third_time{[&] { return ++asked == 3; }};
+  staging_request request = request_;
+  request.interrupted = &third_time;
+  transfer interrupted{request,
+                       {view_.bytes(), {4, 4096, 2, fill_kind::plain, 0}},
+                       fill_kernel_of(fill_kind::plain).copy,
+                       cancelled_};
+  long looks = 0;
+  for (; !interrupted.is_cancelled(); ++looks) { interrupted.note_interruption(); }
+  EXPECT_EQ(asked, 3);
+  EXPECT_GT(looks, 3);
 }
 
 }  // namespace

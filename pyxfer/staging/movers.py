@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning
+from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning, UsageError
 from pyxfer.staging.settings import make_ring
 from pyxfer.units import format_size
 
@@ -53,8 +53,11 @@ class Mover(Protocol):
     def close(self) -> None:
         """Wait for all that was asked for."""
 
+    def cancel(self) -> None:
+        """End all transfers that were called so far."""
+
     def end(self, patience_s: float) -> None:
-        """Cancel it instead, for the process ends."""
+        """After `cancel`, when the process ends: close it, or leave it to the process after that time."""
 
 
 def make_mover(engine: Engine, device: int, settings: Callable[[], RingSettings]) -> Mover:
@@ -86,23 +89,37 @@ class RingMover:
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
         """A small one is a single copy, made by the calling thread."""
-        self.ring.upload(source.address, source.itemsize, source.shape, source.strides, address, stream, wait)
+        try:
+            self.ring.upload(source.address, source.itemsize, source.shape, source.strides, address, stream, wait)
+        except ValueError as error:  # the stream is being captured into a CUDA graph
+            raise UsageError(str(error)) from error
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
         """In a thread of the ring's own."""
-        return self.ring.start_upload(source.address, source.itemsize, source.shape, source.strides, address, stream)
+        try:
+            return self.ring.start_upload(
+                source.address, source.itemsize, source.shape, source.strides, address, stream
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
         """Page faults of a fresh array are spread over the threads."""
-        self.ring.download(to.address, to.itemsize, to.shape, to.strides, address, stream)
+        try:
+            self.ring.download(to.address, to.itemsize, to.shape, to.strides, address, stream)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
     def close(self) -> None:
         """Nothing is page-locked any more."""
         self.ring.close()
 
+    def cancel(self) -> None:
+        """Waiting transfers end at once, the one under way within a tenth of a second."""
+        self.ring.cancel()
+
     def end(self, patience_s: float) -> None:
         """A ring that the device still reads is left as it is."""
-        self.ring.cancel()
         try:
             self.ring.close(patience_s)
         except DeviceTimeoutError:
@@ -146,9 +163,12 @@ class PlainMover:
         with self._turn:
             self._copier.close()
 
+    def cancel(self) -> None:
+        """The copy under way ends in the driver; only the wait for it ends early."""
+        self._copier.cancel()
+
     def end(self, patience_s: float) -> None:
         """A copy that goes on is left to it."""
-        self._copier.cancel()
         if self._turn.acquire(timeout=patience_s):
             self._turn.release()
             self.close()

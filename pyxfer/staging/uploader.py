@@ -6,6 +6,7 @@ import atexit
 import importlib
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator
@@ -182,12 +183,14 @@ class Uploader:
         except (CudaError, DeviceTimeoutError) as error:
             warnings.warn(f"An uploader was not closed whole: {error}", CleanupWarning, stacklevel=2)
 
-    def _end(self) -> None:
-        """With the process: what is under way is cancelled, for nobody can have it any more."""
-        if os.getpid() == self._pid and self._mover is not None and not self._closed:
-            self._closed = True
-            self._pool.abandon()
-            self._mover.end(AT_EXIT_S)
+    def _cancel_at_exit(self) -> Mover | None:
+        """Cancel what is under way, when the process ends; the mover that is to be closed, if there is one."""
+        if os.getpid() != self._pid or self._mover is None or self._closed:
+            return None
+        self._closed = True
+        self._pool.abandon()
+        self._mover.cancel()
+        return self._mover
 
     def _close(self, mover: Mover | None) -> None:
         try:
@@ -259,6 +262,8 @@ class Uploader:
         """Before a batch is drawn: later the loop has queued more, and the device would be without work meanwhile."""
         with inside() as lasts:
             if lasts:
+                # In this thread also what the framework allocates must not end another thread's capture.
+                self._engine.relax_captures_in_this_thread()
                 self._pool.sweep()
 
     def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:
@@ -323,11 +328,12 @@ def _fresh(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
 
 
 def _at_exit() -> None:
-    for each in list(_open):
-        try:
-            each._end()
-        except (CudaError, DeviceTimeoutError):  # the process ends anyway, and all that is left with it
-            continue
+    """All of them together have a second: their devices may be stuck."""
+    until = time.monotonic() + AT_EXIT_S
+    movers = [mover for each in list(_open) if (mover := each._cancel_at_exit()) is not None]
+    for mover in movers:
+        with suppress(CudaError, DeviceTimeoutError):  # the process ends, and releases what is left
+            mover.end(max(0.0, until - time.monotonic()))
 
 
 atexit.register(_at_exit)
