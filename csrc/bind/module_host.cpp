@@ -49,6 +49,9 @@ void bind_runtime_own(py::module_& module) {
   testing.def("set_device_count", &hostrt::set_device_count, py::arg("count"));
   testing.def("set_missing", &hostrt::set_missing, py::arg("symbol"), py::arg("missing"));
   testing.def("set_no_driver", &hostrt::set_no_driver, py::arg("code"));
+  testing.def("set_attribute", &hostrt::set_attribute, py::arg("attribute"), py::arg("value"));
+  testing.def("begin_capture", &hostrt::begin_capture, py::arg("stream"), py::arg("mode"));
+  testing.def("end_capture", &hostrt::end_capture, py::arg("stream"));
   testing.def("allocated", [] {
     py::list found;
     for (auto const& each : hostrt::allocated()) {

@@ -1,5 +1,6 @@
 #include "cuda/bracket.hpp"
 
+#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
@@ -37,23 +38,31 @@ bracket::bracket(int device, stream_view on)
 void bracket::begin() {
   note_process();
   context_guard const guard{context_};
-  if (own_) { PYXFER_TRY(driver().cuCtxSynchronize()); }
+  prepare_end();
   start_.record(on_);
 }
 
 void bracket::end() {
   context_guard const guard{context_};
-  if (own_) { PYXFER_TRY(driver().cuCtxSynchronize()); }
+  prepare_end();
   stop_.record(on_);
 }
 
+void bracket::prepare_end() const {
+  if (own_) {
+    PYXFER_TRY(driver().cuCtxSynchronize());
+  } else {
+    require_no_capture(on_);
+  }
+}
+
 bool bracket::ended_within(double seconds) const {
-  note_process();
+  capture_relaxation const relaxed;
   return wait_for(stop_, seconds);
 }
 
 double bracket::elapsed_s() const {
-  note_process();
+  capture_relaxation const relaxed;
   return stop_.seconds_since(start_);
 }
 

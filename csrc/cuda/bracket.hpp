@@ -16,8 +16,8 @@ namespace pyxfer {
 /// On a given stream they are recorded there. Without one the device is drained before and after,
 /// and they are recorded on an idle stream of the bracket's own: events there are not ordered with
 /// a framework's hidden streams, so the time between them is the host's, on the device's clock.
-/// Each end is one call, because every step between the events is measured too. One thread at a
-/// time; only close() may be called by several.
+/// A given stream must not be in capture. Each end is one call, because every step between the
+/// events is measured too. One thread at a time; only close() may be called by several.
 class bracket {
  public:
   explicit bracket(int device);
@@ -32,6 +32,9 @@ class bracket {
   void close();
 
  private:
+  /// Before an end is recorded: drains the device where no stream was given.
+  void prepare_end() const;
+
   CUcontext context_;
   std::optional<stream> own_;
   stream_view on_;

@@ -60,9 +60,11 @@ device_properties properties_of(int device) {
   device_properties found{};
   std::array<char, 256> name{};
   CUuuid uuid{};
-  PYXFER_TRY(driver().cuDeviceGetName(name.data(), static_cast<int>(name.size()), device));
-  PYXFER_TRY(driver().cuDeviceGetUuid(&uuid, device));
-  PYXFER_TRY(driver().cuDeviceTotalMem(&found.memory_bytes, device));
+  CUdevice handle{};
+  PYXFER_TRY(driver().cuDeviceGet(&handle, device));
+  PYXFER_TRY(driver().cuDeviceGetName(name.data(), static_cast<int>(name.size()), handle));
+  PYXFER_TRY(driver().cuDeviceGetUuid(&uuid, handle));
+  PYXFER_TRY(driver().cuDeviceTotalMem(&found.memory_bytes, handle));
   found.name = name.data();
   found.uuid = uuid_text(uuid);
   found.pci = pci_address(device);
@@ -106,7 +108,6 @@ CUcontext primary_context(int device) {
 }
 
 device_guard::device_guard(int device) {
-  note_process();
   PYXFER_TRY(driver().cuCtxGetCurrent(&previous_));
   PYXFER_TRY(cudaSetDevice(device));
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "cuda/capture.hpp"
+
 #include <cuda.h>
 
 #include <cstddef>
@@ -29,7 +31,7 @@ struct device_properties {
 /// Wait until everything on the device is done, other libraries' streams included.
 void synchronize_device(int device);
 
-/// Makes a context current for a while; no call is made beyond asking where it is current already.
+/// Makes a context current for a while, and any call allowed beside captures.
 class context_guard {
  public:
   explicit context_guard(CUcontext wanted);
@@ -40,6 +42,7 @@ class context_guard {
   context_guard& operator=(context_guard&&) = delete;
 
  private:
+  capture_relaxation relaxed_;
   CUcontext previous_{};
   bool changed_{false};
 };
@@ -48,7 +51,7 @@ class context_guard {
 [[nodiscard]] CUcontext primary_context(int device);
 
 /// Makes a device's primary context current and puts back exactly what was current before, so that
-/// a framework in the same thread sees no change.
+/// a framework in the same thread sees no change. Any call is allowed beside captures.
 class device_guard {
  public:
   explicit device_guard(int device);
@@ -59,6 +62,7 @@ class device_guard {
   device_guard& operator=(device_guard&&) = delete;
 
  private:
+  capture_relaxation relaxed_;
   CUcontext previous_{};
 };
 

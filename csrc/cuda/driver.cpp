@@ -30,6 +30,7 @@ driver_table load() {
   find("cuCtxGetCurrent", table.cuCtxGetCurrent);
   find("cuCtxSetCurrent", table.cuCtxSetCurrent);
   find("cuCtxSynchronize", table.cuCtxSynchronize);
+  find("cuDeviceGet", table.cuDeviceGet);
   find("cuDeviceGetName", table.cuDeviceGetName);
   find("cuDeviceGetUuid", table.cuDeviceGetUuid);
   find("cuDeviceTotalMem", table.cuDeviceTotalMem);
@@ -38,7 +39,10 @@ driver_table load() {
   find("cuEventElapsedTime", table.cuEventElapsedTime);
   find("cuEventQuery", table.cuEventQuery);
   find("cuEventRecord", table.cuEventRecord);
+  find("cuPointerGetAttribute", table.cuPointerGetAttribute);
+  find("cuStreamIsCapturing", table.cuStreamIsCapturing);
   find("cuStreamWaitEvent", table.cuStreamWaitEvent);
+  find("cuThreadExchangeStreamCaptureMode", table.cuThreadExchangeStreamCaptureMode);
   find("cuGetErrorName", table.cuGetErrorName);
   find("cuGetErrorString", table.cuGetErrorString);
   return table;

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "activity_control.hpp"
+#include "capture.hpp"
 #include "configuration.hpp"
 #include "delay.hpp"
 #include "event.hpp"
@@ -34,6 +35,13 @@ cudaError_t error_code(int code) {
     throw std::invalid_argument{std::to_string(code) + " is not an error code"};
   }
   return static_cast<cudaError_t>(code);
+}
+
+cudaStreamCaptureMode capture_mode(std::string const& word) {
+  if (word == "global") return cudaStreamCaptureModeGlobal;
+  if (word == "thread_local") return cudaStreamCaptureModeThreadLocal;
+  if (word == "relaxed") return cudaStreamCaptureModeRelaxed;
+  throw std::invalid_argument{"'" + word + "' is not a capture mode"};
 }
 
 char const* name_of(memory_kind kind) {
@@ -82,6 +90,22 @@ void set_no_driver(int code) {
   injected().set_no_driver(code == 0 ? cudaSuccess : error_code(code));
 }
 
+void set_attribute(int attribute, int value) { injected().set_attribute(attribute, value); }
+
+void begin_capture(std::uintptr_t stream, std::string const& mode) {
+  auto const code =
+      cudaStreamBeginCapture(reinterpret_cast<cudaStream_t>(stream), capture_mode(mode));
+  if (code != cudaSuccess) {
+    throw std::invalid_argument{std::string{"the capture does not begin: "} +
+                                cudaGetErrorName(code)};
+  }
+}
+
+int end_capture(std::uintptr_t stream) {
+  cudaGraph_t graph = nullptr;
+  return cudaStreamEndCapture(reinterpret_cast<cudaStream_t>(stream), &graph);
+}
+
 std::vector<allocation> allocated() {
   std::vector<allocation> live;
   for (auto const& each : memory().all()) {
@@ -98,6 +122,7 @@ void reset() {
   // Else the orders of the environment would come after a reset that precedes the first call.
   configure_from_environment();
   injected().reset();
+  captures().forget_all();
   end_delays();
   restore_device();
   link().set({0, 0}, {0, 0});

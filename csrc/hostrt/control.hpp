@@ -74,6 +74,17 @@ void set_missing(std::string const& symbol, bool missing);
 /// 0 ends it.
 void set_no_driver(int code);
 
+/// cudaDeviceGetAttribute gives that value for an attribute (by its number in cudaDeviceAttr), for
+/// example 1 for cudaDevAttrPageableMemoryAccess as on Grace Hopper.
+void set_attribute(int attribute, int value);
+
+/// Begins to capture a stream (by its handle) in the mode "global", "thread_local" or "relaxed", as
+/// another library would.
+void begin_capture(std::uintptr_t stream, std::string const& mode);
+
+/// Ends it; 0 where the capture is whole, else the code of the call.
+[[nodiscard]] int end_capture(std::uintptr_t stream);
+
 /// Queues work that takes so long on a stream (by its handle), and records it as a kernel's.
 void kernel(std::string const& name, double seconds, std::uintptr_t stream);
 
@@ -103,8 +114,9 @@ void lose_records(std::size_t count);
 /// How often each call was made since the last `reset`, also in vain.
 [[nodiscard]] std::map<std::string, long> calls();
 
-/// Takes back all orders, ends all stalls, restores a lost device, forgets the counts, and puts
-/// this thread back to device 0 without a context or a last error. What is allocated stays.
+/// Takes back all orders, ends all stalls and captures, restores a lost device, forgets the counts,
+/// and puts this thread back to device 0 without a context or a last error. What is allocated
+/// stays.
 void reset();
 
 }  // namespace pyxfer::hostrt

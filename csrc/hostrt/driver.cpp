@@ -4,15 +4,17 @@
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
+#include "capture.hpp"
 #include "device.hpp"
 #include "driver_call.hpp"
 #include "driver_events.hpp"
 #include "error_texts.hpp"
 #include "host_memory.hpp"
+#include "memory_registry.hpp"
 #include "stream_calls.hpp"
 #include "stream_registry.hpp"
-#include "synchronize.hpp"
 #include "thread_state.hpp"
 
 namespace pyxfer::hostrt {
@@ -62,7 +64,16 @@ CUresult set_current_context(CUcontext context) {
 CUresult synchronize_context() {
   return driver_call<index_of("cuCtxSynchronize")>([] {
     if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
-    return synchronize(streams().pending_on_device(this_thread().device));
+    return synchronize_device(this_thread().device);
+  });
+}
+
+CUresult get_device(CUdevice* device, int ordinal) {
+  return driver_call<index_of("cuDeviceGet")>([&] {
+    if (device == nullptr) return cudaErrorInvalidValue;
+    if (!is_device(ordinal)) return cudaErrorInvalidDevice;
+    *device = ordinal;
+    return cudaSuccess;
   });
 }
 
@@ -112,6 +123,50 @@ CUresult stream_query(CUstream stream) {
   return driver_call<index_of("cuStreamQuery")>([&] { return query_stream(stream); });
 }
 
+CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
+  return driver_call<index_of("cuStreamIsCapturing")>([&] {
+    if (status == nullptr) return cudaErrorInvalidValue;
+    auto const on = streams().find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    auto found = cudaStreamCaptureStatusNone;
+    auto const code = captures().status(*on, found);
+    *status = static_cast<CUstreamCaptureStatus>(found);
+    return code;
+  });
+}
+
+CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
+  return driver_call<index_of("cuThreadExchangeStreamCaptureMode")>([&] {
+    if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+        *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+      return cudaErrorInvalidValue;
+    }
+    auto const before =
+        std::exchange(this_thread().capture_mode, static_cast<cudaStreamCaptureMode>(*mode));
+    *mode = static_cast<CUstreamCaptureMode>(before);
+    return cudaSuccess;
+  });
+}
+
+/// What is known of memory; of memory that no call made or registered nothing is.
+CUresult pointer_attribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  return driver_call<index_of("cuPointerGetAttribute")>([&] {
+    auto const known = memory().find(reinterpret_cast<void const*>(pointer));
+    if (value == nullptr || !known) return cudaErrorInvalidValue;
+    auto const type =
+        known->kind == memory_kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    switch (attribute) {
+      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned int*>(value) = type; break;
+      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *static_cast<CUdeviceptr*>(value) = known->address;
+        break;
+      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<std::size_t*>(value) = known->bytes; break;
+      default: return cudaErrorNotSupported;
+    }
+    return cudaSuccess;
+  });
+}
+
 CUresult answer(char const** out, char const* text) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = text;
@@ -148,6 +203,7 @@ auto const& symbols() {
       symbol_entry{"cuCtxGetCurrent", reinterpret_cast<void*>(get_current_context)},
       symbol_entry{"cuCtxSetCurrent", reinterpret_cast<void*>(set_current_context)},
       symbol_entry{"cuCtxSynchronize", reinterpret_cast<void*>(synchronize_context)},
+      symbol_entry{"cuDeviceGet", reinterpret_cast<void*>(get_device)},
       symbol_entry{"cuDeviceGetName", reinterpret_cast<void*>(get_device_name)},
       symbol_entry{"cuDeviceGetUuid", reinterpret_cast<void*>(get_device_uuid)},
       symbol_entry{"cuDeviceTotalMem", reinterpret_cast<void*>(get_total_memory)},
@@ -160,6 +216,10 @@ auto const& symbols() {
       symbol_entry{"cuStreamWaitEvent", reinterpret_cast<void*>(stream_wait_event)},
       symbol_entry{"cuStreamSynchronize", reinterpret_cast<void*>(stream_synchronize)},
       symbol_entry{"cuStreamQuery", reinterpret_cast<void*>(stream_query)},
+      symbol_entry{"cuStreamIsCapturing", reinterpret_cast<void*>(stream_is_capturing)},
+      symbol_entry{"cuThreadExchangeStreamCaptureMode",
+                   reinterpret_cast<void*>(exchange_capture_mode)},
+      symbol_entry{"cuPointerGetAttribute", reinterpret_cast<void*>(pointer_attribute)},
       symbol_entry{"cuMemcpyBatchAsync", reinterpret_cast<void*>(cudaMemcpyBatchAsync)},
       symbol_entry{"cuGetErrorName", reinterpret_cast<void*>(get_error_name)},
       symbol_entry{"cuGetErrorString", reinterpret_cast<void*>(get_error_string)},

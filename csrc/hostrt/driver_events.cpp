@@ -2,6 +2,7 @@
 
 #include "driver_call.hpp"
 #include "event.hpp"
+#include "stream_calls.hpp"
 #include "stream_registry.hpp"
 #include "synchronize.hpp"
 #include "waiting.hpp"
@@ -24,14 +25,19 @@ std::int64_t clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
 }
 
-/// The places to reach before the event counts as done; none when it was never recorded.
-std::vector<stream_point> places_of(event const& recorded) {
-  auto const latest = recorded.latest();
-  return latest ? std::vector{latest->at} : std::vector<stream_point>{};
+/// The places to reach before an event counts as done: none when it was never recorded.
+cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
+  auto const found = events().find(handle);
+  if (!found) return cudaErrorInvalidResourceHandle;
+  auto const latest = found->latest();
+  if (!latest) return cudaSuccess;
+  places.push_back(latest->at);
+  return captures().admit_event_query(latest->captured_by);
 }
 
 cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_delay const& delay) {
   auto made = std::make_shared<recording>();
+  made->captured_by = captures().of(*on);
   // A device stamps an event on an idle stream at once; the worker here may have to be woken first.
   bool const at_once = on->idle() && !on->blocking() && delay.none();
   if (at_once) made->clock_ns = clock_ns();
@@ -49,6 +55,10 @@ cudaError_t elapsed(float& milliseconds, event const& start, event const& end) {
   auto const from = start.latest();
   auto const to = end.latest();
   if (!from || !to || !start.timed() || !end.timed()) return cudaErrorInvalidResourceHandle;
+  for (auto const& each : {from, to}) {
+    auto const code = captures().admit_event_query(each->captured_by);
+    if (code != cudaSuccess) return code;
+  }
   if (!from->at.reached() || !to->at.reached()) return cudaErrorNotReady;
   constexpr double ns_per_ms = 1e6;
   milliseconds = static_cast<float>(static_cast<double>(to->clock_ns - from->clock_ns) / ns_per_ms);
@@ -74,23 +84,26 @@ CUresult event_destroy(CUevent handle) {
 CUresult event_record(CUevent handle, CUstream stream) {
   return driver_call<index_of("cuEventRecord")>([&](ordered_delay const& delay) {
     auto const recorded = events().find(handle);
-    auto const on = streams().find(stream);
-    if (!recorded || !on) return cudaErrorInvalidResourceHandle;
+    std::shared_ptr<hostrt::stream> on;
+    if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
+    if (!recorded) return cudaErrorInvalidResourceHandle;
     return record(*recorded, on, delay);
   });
 }
 
 CUresult event_query(CUevent handle) {
   return driver_call<index_of("cuEventQuery")>([&] {
-    auto const queried = events().find(handle);
-    return queried ? query(places_of(*queried)) : cudaErrorInvalidResourceHandle;
+    std::vector<stream_point> places;
+    auto const code = find_places(handle, places);
+    return code == cudaSuccess ? query(places) : code;
   });
 }
 
 CUresult event_synchronize(CUevent handle) {
   return driver_call<index_of("cuEventSynchronize")>([&] {
-    auto const awaited = events().find(handle);
-    return awaited ? synchronize(places_of(*awaited)) : cudaErrorInvalidResourceHandle;
+    std::vector<stream_point> places;
+    auto const code = find_places(handle, places);
+    return code == cudaSuccess ? synchronize(places) : code;
   });
 }
 

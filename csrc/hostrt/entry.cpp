@@ -1,5 +1,6 @@
 #include "entry.hpp"
 
+#include "capture.hpp"
 #include "configuration.hpp"
 #include "injection.hpp"
 
@@ -11,6 +12,10 @@ admission admit(std::size_t call) {
   auto const ordered = injected().enter(call);
   if (this_thread().in_host_function && kind != call_kind::always) {
     return {cudaErrorNotPermitted, ordered_delay{0}, false};
+  }
+  if (ordered.code == cudaSuccess && is_unsafe_in_capture(call)) {
+    auto const code = captures().admit_unsafe();
+    if (code != cudaSuccess) return {code, ordered_delay{0}, false};
   }
   auto const fine = ordered.code == cudaSuccess;
   if (fine && kind == call_kind::work) this_thread().has_context = true;

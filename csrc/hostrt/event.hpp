@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "capture.hpp"
 #include "stream.hpp"
 
 namespace pyxfer::hostrt {
@@ -17,6 +18,8 @@ namespace pyxfer::hostrt {
 struct recording {
   stream_point at;
   std::atomic<std::int64_t> clock_ns{0};
+  /// Null where the stream was not being captured.
+  std::shared_ptr<capture> captured_by;
 };
 
 /// An event knows its latest recording. Earlier ones live on while their streams need them.

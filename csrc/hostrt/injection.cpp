@@ -71,6 +71,17 @@ cudaError_t injection::no_driver() const noexcept {
   return device_count_ == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 
+void injection::set_attribute(int attribute, int value) {
+  std::scoped_lock const lock{mutex_};
+  attributes_[attribute] = value;
+}
+
+std::optional<int> injection::attribute(int attribute) const {
+  std::scoped_lock const lock{mutex_};
+  auto const found = attributes_.find(attribute);
+  return found == attributes_.end() ? std::nullopt : std::optional{found->second};
+}
+
 std::map<std::string, long> injection::counts() const {
   std::map<std::string, long> made;
   for (std::size_t call = 0; call < all_calls.size(); ++call) {
@@ -85,6 +96,7 @@ void injection::reset() {
   std::scoped_lock const lock{mutex_};
   rules_.clear();
   missing_.clear();
+  attributes_.clear();
   has_rules_ = false;
   has_missing_ = false;
   misconfigured_ = false;

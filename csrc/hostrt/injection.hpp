@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,6 +48,9 @@ class injection {
   /// Every call returns `code`; cudaSuccess ends it.
   void set_no_driver(cudaError_t code) noexcept { no_driver_ = code; }
   [[nodiscard]] cudaError_t no_driver() const noexcept;
+  void set_attribute(int attribute, int value);
+  /// The value ordered for a device attribute, if one was.
+  [[nodiscard]] std::optional<int> attribute(int attribute) const;
   void set_misconfigured() noexcept { misconfigured_ = true; }
 
   [[nodiscard]] std::map<std::string, long> counts() const;
@@ -59,6 +63,7 @@ class injection {
   mutable std::mutex mutex_;
   std::vector<rule> rules_;
   std::set<std::size_t> missing_;
+  std::map<int, int> attributes_;
   std::atomic<bool> has_rules_{false};
   std::atomic<bool> has_missing_{false};
   std::atomic<bool> misconfigured_{false};

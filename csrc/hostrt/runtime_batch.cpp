@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "entry.hpp"
+#include "stream_calls.hpp"
 #include "stream_registry.hpp"
 #include "synchronize.hpp"
 #include "transfer.hpp"
@@ -69,8 +70,8 @@ cudaError_t queue_batch(batch const& wanted, cudaStream_t stream, ordered_delay 
   // The documentation excludes the legacy stream, under either of its names.
   if (stream == nullptr || stream == cudaStreamLegacy) return cudaErrorInvalidValue;
   if (wanted.count == 0 || !has_valid_attributes(wanted)) return cudaErrorInvalidValue;
-  auto const on = streams().find(stream);
-  if (!on) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<pyxfer::hostrt::stream> on;
+  if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
   std::vector<transfer> copies;
   if (auto const code = plan_all(wanted, copies, failed); code != cudaSuccess) return code;
   auto const waits =

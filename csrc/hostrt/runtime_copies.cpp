@@ -6,6 +6,7 @@
 #include "entry.hpp"
 #include "loss.hpp"
 #include "memory_registry.hpp"
+#include "stream_calls.hpp"
 #include "stream_registry.hpp"
 #include "synchronize.hpp"
 #include "transfer.hpp"
@@ -18,7 +19,8 @@ namespace {
 constexpr std::size_t staged_limit = std::size_t{64} << 10U;
 
 cudaError_t copy_blocking(transfer copy) {
-  auto const on = streams().legacy(this_thread().device);
+  std::shared_ptr<pyxfer::hostrt::stream> on;
+  if (auto const code = find_for_work(cudaStreamLegacy, on); code != cudaSuccess) return code;
   if (copy.kind == cudaMemcpyHostToDevice && copy.pageable) {
     if (auto const code = synchronize(streams().pending(on)); code != cudaSuccess) return code;
     if (copy.bytes <= staged_limit) {
@@ -75,8 +77,8 @@ cudaError_t cudaMemcpy(void* dst, void const* src, std::size_t count, cudaMemcpy
 cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return runtime_call<index_of("cudaMemcpyAsync")>([&](ordered_delay const& delay) {
-    auto const on = streams().find(stream);
-    if (!on) return cudaErrorInvalidResourceHandle;
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     transfer copy;
     if (auto const code = plan(dst, src, count, kind, copy); code != cudaSuccess) return code;
     if (count == 0) return cudaSuccess;
@@ -94,7 +96,8 @@ cudaError_t cudaMemset(void* devPtr, int value, std::size_t count) {
   return runtime_call<index_of("cudaMemset")>([&] {
     if (count == 0) return cudaSuccess;
     if (!can_set(devPtr, count)) return cudaErrorInvalidValue;
-    auto const on = streams().legacy(this_thread().device);
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    if (auto const code = find_for_work(cudaStreamLegacy, on); code != cudaSuccess) return code;
     auto const done = queue_memset(on, {devPtr, value, count, false}, ordered_delay{0});
     auto const on_host = memory().place(devPtr, count) == placement::locked;
     return on_host ? synchronize({done}) : cudaSuccess;
@@ -103,8 +106,8 @@ cudaError_t cudaMemset(void* devPtr, int value, std::size_t count) {
 
 cudaError_t cudaMemsetAsync(void* devPtr, int value, std::size_t count, cudaStream_t stream) {
   return runtime_call<index_of("cudaMemsetAsync")>([&](ordered_delay const& delay) {
-    auto const on = streams().find(stream);
-    if (!on) return cudaErrorInvalidResourceHandle;
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     if (count == 0) return cudaSuccess;
     if (!can_set(devPtr, count)) return cudaErrorInvalidValue;
     queue_memset(on, {devPtr, value, count, true}, delay);

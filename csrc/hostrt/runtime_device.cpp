@@ -4,8 +4,7 @@
 #include "entry.hpp"
 #include "host_memory.hpp"
 #include "injection.hpp"
-#include "stream_registry.hpp"
-#include "synchronize.hpp"
+#include "stream_calls.hpp"
 
 using namespace pyxfer::hostrt;
 
@@ -36,7 +35,7 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaDeviceSynchronize() {
   return runtime_call<index_of("cudaDeviceSynchronize")>(
-      [] { return synchronize(streams().pending_on_device(this_thread().device)); });
+      [] { return synchronize_device(this_thread().device); });
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {

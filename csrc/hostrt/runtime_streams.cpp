@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "entry.hpp"
+#include "handles.hpp"
 #include "injection.hpp"
 #include "loss.hpp"
 #include "stream_calls.hpp"
@@ -57,11 +59,36 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       [&](ordered_delay const& delay) { return make_stream_wait(stream, event, flags, delay); });
 }
 
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return runtime_call<index_of("cudaStreamBeginCapture")>([&] {
+    auto const on = streams().find(stream);
+    return on ? captures().begin(on, mode) : cudaErrorInvalidResourceHandle;
+  });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
+  return runtime_call<index_of("cudaStreamEndCapture")>([&] {
+    if (pGraph == nullptr) return cudaErrorInvalidValue;
+    auto const on = streams().find(stream);
+    auto const code = on ? captures().end(*on) : cudaErrorInvalidResourceHandle;
+    *pGraph = code == cudaSuccess ? reinterpret_cast<cudaGraph_t>(next_handle()) : nullptr;
+    return code;
+  });
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* pCaptureStatus) {
+  return runtime_call<index_of("cudaStreamIsCapturing")>([&] {
+    if (pCaptureStatus == nullptr) return cudaErrorInvalidValue;
+    auto const on = streams().find(stream);
+    return on ? captures().status(*on, *pCaptureStatus) : cudaErrorInvalidResourceHandle;
+  });
+}
+
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData) {
   return runtime_call<index_of("cudaLaunchHostFunc")>([&](ordered_delay const& delay) {
     if (fn == nullptr) return cudaErrorInvalidValue;
-    auto const on = streams().find(stream);
-    if (!on) return cudaErrorInvalidResourceHandle;
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     streams().enqueue(on, [=](std::uint64_t epoch) {
       delay.serve();
       if (is_current(epoch)) call_host_function(fn, userData);

@@ -29,6 +29,9 @@ using stream_work = std::function<void(std::uint64_t epoch)>;
 /// An in-order queue and the worker thread that empties it.
 class stream : public std::enable_shared_from_this<stream> {
  public:
+  /// The id that the real runtime gives the legacy default stream.
+  static constexpr std::uint32_t legacy_id = 7;
+
   stream(int device, bool blocking, std::uint32_t id) noexcept
       : device_{device}, blocking_{blocking}, id_{id} {}
 
@@ -47,6 +50,7 @@ class stream : public std::enable_shared_from_this<stream> {
   [[nodiscard]] stream_point last_point();
   [[nodiscard]] bool idle() const noexcept { return enqueued_ == completed_; }
   [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] bool is_legacy() const noexcept { return id_ == legacy_id; }
   /// What records call it.
   [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
   /// Whether it synchronises with the legacy default stream.

@@ -2,13 +2,20 @@
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+
 #include "delay.hpp"
+#include "stream.hpp"
 
 namespace pyxfer::hostrt {
 
 // What the runtime and the driver call alike.
 
+/// The stream that work is to be queued on, or the error of a call that tries.
+[[nodiscard]] cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found);
+
 [[nodiscard]] cudaError_t synchronize_stream(cudaStream_t stream);
+[[nodiscard]] cudaError_t synchronize_device(int device);
 [[nodiscard]] cudaError_t query_stream(cudaStream_t stream);
 
 /// Makes the stream wait for the latest recording of the event at this time, if there is one.

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <thread>
 
+#include "capture.hpp"
 #include "handles.hpp"
 #include "thread_state.hpp"
 
@@ -55,8 +56,7 @@ own_streams& this_threads_streams() {
   return own;
 }
 
-// The ids that the real runtime gives the first streams of a process.
-constexpr std::uint32_t legacy_id = 7;
+// The id that the real runtime gives the first stream of a process.
 constexpr std::uint32_t first_id = 13;
 
 std::uint32_t next_id() noexcept {
@@ -114,7 +114,7 @@ std::shared_ptr<stream> stream_registry::find(cudaStream_t handle) {
 std::shared_ptr<stream> stream_registry::legacy(int device) {
   std::scoped_lock const lock{mutex_};
   auto& found = legacy_[device];
-  if (!found) found = start(device, true, legacy_id);
+  if (!found) found = start(device, true, stream::legacy_id);
   return found;
 }
 
@@ -129,6 +129,7 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
 
 stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
                                       std::vector<stream_point> after) {
+  if (captures().of(*on)) return {on, 0};
   if (on->blocking()) {
     std::scoped_lock const lock{mutex_};
     add_implicit(*on, after);

@@ -26,6 +26,7 @@ class stream_registry {
   [[nodiscard]] std::shared_ptr<stream> legacy(int device);
 
   /// Queues `work`, behind what the legacy stream's rules demand and behind all of `after`.
+  /// Work of a captured stream is dropped.
   stream_point enqueue(std::shared_ptr<stream> const& on, stream_work work,
                        std::vector<stream_point> after = {});
 

@@ -12,6 +12,7 @@ struct thread_state {
   bool has_context = false;
   bool in_host_function = false;
   cudaError_t last_error = cudaSuccess;
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   /// Of the call that is being made, where it is recorded.
   std::uint32_t correlation = 0;
 };

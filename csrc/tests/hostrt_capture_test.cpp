@@ -1,0 +1,245 @@
+#include <thread>
+
+#include "hostrt_support.hpp"
+
+namespace pyxfer::hostrt::testing {
+namespace {
+
+/// Begins a capture, and ends it if the test has not.
+class capture_of {
+ public:
+  explicit capture_of(cudaStream_t stream, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal)
+      : stream_{stream} {
+    EXPECT_EQ(cudaStreamBeginCapture(stream_, mode), cudaSuccess);
+  }
+  ~capture_of() {
+    if (!ended_) (void)end();
+  }
+  capture_of(capture_of const&) = delete;
+  capture_of& operator=(capture_of const&) = delete;
+  capture_of(capture_of&&) = delete;
+  capture_of& operator=(capture_of&&) = delete;
+
+  cudaError_t end() {
+    ended_ = true;
+    cudaGraph_t graph = nullptr;
+    auto const code = cudaStreamEndCapture(stream_, &graph);
+    EXPECT_EQ(graph != nullptr, code == cudaSuccess);
+    return code;
+  }
+
+ private:
+  cudaStream_t stream_;
+  bool ended_ = false;
+};
+
+CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode) {
+  EXPECT_EQ(driver("cuThreadExchangeStreamCaptureMode", &mode), CUDA_SUCCESS);
+  return mode;
+}
+
+template <typename Call>
+auto in_another_thread(Call const& call) {
+  return std::async(std::launch::async, call).get();
+}
+
+CUresult query(CUevent event) { return driver("cuEventQuery", event); }
+
+class hostrt_capture : public hostrt {
+ protected:
+  cudaStream_t captured_ = nullptr;
+  CUevent before_ = nullptr;
+
+  void SetUp() override {
+    hostrt::SetUp();
+    captured_ = stream();
+    before_ = event();
+  }
+};
+
+using a_capture = hostrt_capture;
+
+TEST_F(a_capture, that_nothing_disturbs_ends_whole) {
+  capture_of capture{captured_};
+  EXPECT_EQ(capture.end(), cudaSuccess);
+}
+
+TEST_F(a_capture, shows_in_its_stream_alone) {
+  auto* const other = stream();
+  auto found = cudaStreamCaptureStatusNone;
+  capture_of const capture{captured_};
+  EXPECT_EQ(cudaStreamIsCapturing(captured_, &found), cudaSuccess);
+  EXPECT_EQ(found, cudaStreamCaptureStatusActive);
+  EXPECT_EQ(cudaStreamIsCapturing(other, &found), cudaSuccess);
+  EXPECT_EQ(found, cudaStreamCaptureStatusNone);
+}
+
+TEST_F(a_capture, takes_copies_without_executing_them) {
+  auto* const from = pinned(8);
+  auto* const to = device(8);
+  from[0] = std::byte{7};
+  to[0] = std::byte{1};
+  capture_of capture{captured_};
+  EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, captured_), cudaSuccess);
+  EXPECT_EQ(capture.end(), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(captured_), cudaSuccess);
+  EXPECT_EQ(to[0], std::byte{1});
+}
+
+TEST_F(a_capture, leaves_other_streams_at_work) {
+  auto* const other = stream();
+  auto* const from = pinned(8);
+  auto* const to = device(8);
+  auto* const made = event();
+  from[0] = std::byte{7};
+  capture_of capture{captured_};
+  EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, other), cudaSuccess);
+  EXPECT_EQ(record(made, other), CUDA_SUCCESS);
+  EXPECT_EQ(driver("cuStreamWaitEvent", static_cast<CUstream>(other), made, 0U), CUDA_SUCCESS);
+  cudaPointerAttributes found{};
+  EXPECT_EQ(cudaPointerGetAttributes(&found, from), cudaSuccess);
+  EXPECT_EQ(capture.end(), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  EXPECT_EQ(to[0], std::byte{7});
+}
+
+TEST_F(a_capture, in_global_mode_is_invalid_after_a_query_of_another_thread) {
+  capture_of capture{captured_};
+  EXPECT_EQ(in_another_thread([&] { return query(before_); }),
+            CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, in_global_mode_is_invalid_after_an_allocation_of_another_thread) {
+  capture_of capture{captured_};
+  void* made = nullptr;
+  EXPECT_EQ(in_another_thread([&] { return cudaMalloc(&made, 8); }),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, in_global_mode_allows_every_call_of_a_relaxed_thread) {
+  capture_of capture{captured_};
+  auto const relaxed = [&] {
+    exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+    void* made = nullptr;
+    EXPECT_EQ(cudaHostAlloc(&made, 8, 0), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(made), cudaSuccess);
+    return query(before_);
+  };
+  EXPECT_EQ(in_another_thread(relaxed), CUDA_SUCCESS);
+  EXPECT_EQ(capture.end(), cudaSuccess);
+}
+
+TEST_F(a_capture, in_global_mode_allows_every_call_of_a_thread_in_thread_local_mode) {
+  capture_of capture{captured_};
+  auto const own = [&] {
+    exchange_mode(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    return query(before_);
+  };
+  EXPECT_EQ(in_another_thread(own), CUDA_SUCCESS);
+  EXPECT_EQ(capture.end(), cudaSuccess);
+}
+
+TEST_F(a_capture, in_thread_local_mode_restricts_its_own_thread_alone) {
+  capture_of capture{captured_, cudaStreamCaptureModeThreadLocal};
+  EXPECT_EQ(in_another_thread([&] { return query(before_); }), CUDA_SUCCESS);
+  EXPECT_EQ(query(before_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, in_relaxed_mode_restricts_no_thread) {
+  capture_of capture{captured_, cudaStreamCaptureModeRelaxed};
+  EXPECT_EQ(in_another_thread([&] { return query(before_); }), CUDA_SUCCESS);
+  EXPECT_EQ(query(before_), CUDA_SUCCESS);
+  EXPECT_EQ(capture.end(), cudaSuccess);
+}
+
+TEST_F(a_capture, is_invalid_after_a_query_of_its_event_in_any_mode) {
+  capture_of capture{captured_, cudaStreamCaptureModeRelaxed};
+  EXPECT_EQ(record(before_, captured_), CUDA_SUCCESS);
+  EXPECT_EQ(query(before_), CUDA_ERROR_CAPTURED_EVENT);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, is_invalid_after_a_query_of_its_stream_in_any_mode) {
+  capture_of capture{captured_, cudaStreamCaptureModeRelaxed};
+  EXPECT_EQ(cudaStreamQuery(captured_), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, is_invalid_after_a_synchronisation_with_its_device_in_any_mode) {
+  capture_of capture{captured_, cudaStreamCaptureModeRelaxed};
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, refuses_work_once_it_is_invalid) {
+  capture_of const capture{captured_};
+  EXPECT_EQ(cudaStreamQuery(captured_), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(record(before_, captured_), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+TEST_F(a_capture, draws_in_a_stream_that_waits_for_its_event) {
+  auto* const other = stream();
+  capture_of capture{captured_};
+  EXPECT_EQ(record(before_, captured_), CUDA_SUCCESS);
+  EXPECT_EQ(driver("cuStreamWaitEvent", static_cast<CUstream>(other), before_, 0U), CUDA_SUCCESS);
+  auto found = cudaStreamCaptureStatusNone;
+  EXPECT_EQ(cudaStreamIsCapturing(other, &found), cudaSuccess);
+  EXPECT_EQ(found, cudaStreamCaptureStatusActive);
+  EXPECT_EQ(capture.end(), cudaSuccess);
+  EXPECT_EQ(cudaStreamQuery(other), cudaSuccess);
+}
+
+TEST_F(a_capture, cannot_wait_for_an_event_from_outside) {
+  EXPECT_EQ(record(before_, stream()), CUDA_SUCCESS);
+  capture_of capture{captured_};
+  EXPECT_EQ(driver("cuStreamWaitEvent", static_cast<CUstream>(captured_), before_, 0U),
+            CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, of_a_blocking_stream_keeps_the_legacy_stream_from_work) {
+  auto* const blocking = stream(cudaStreamDefault);
+  auto* const to = device(8);
+  capture_of capture{blocking};
+  EXPECT_EQ(cudaMemsetAsync(to, 0, 8, nullptr), cudaErrorStreamCaptureImplicit);
+  EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
+}
+
+TEST_F(a_capture, ends_in_its_own_thread_and_on_its_own_stream) {
+  capture_of const capture{captured_};
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(in_another_thread([&] { return cudaStreamEndCapture(captured_, &graph); }),
+            cudaErrorStreamCaptureWrongThread);
+  EXPECT_EQ(cudaStreamEndCapture(stream(), &graph), cudaErrorIllegalState);
+}
+
+TEST_F(a_capture, is_none_of_the_legacy_stream) {
+  EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal),
+            cudaErrorStreamCaptureUnsupported);
+}
+
+TEST_F(a_capture, ends_with_a_reset) {
+  EXPECT_EQ(cudaStreamBeginCapture(captured_, cudaStreamCaptureModeGlobal), cudaSuccess);
+  reset();
+  EXPECT_EQ(cudaStreamQuery(captured_), cudaSuccess);
+}
+
+TEST_F(hostrt, a_mode_that_replaces_another_gives_it_back) {
+  EXPECT_EQ(exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  EXPECT_EQ(exchange_mode(CU_STREAM_CAPTURE_MODE_GLOBAL), CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+
+TEST_F(a_capture, that_a_test_orders_answers_as_the_call_does) {
+  auto const handle = reinterpret_cast<std::uintptr_t>(captured_);
+  begin_capture(handle, "global");
+  EXPECT_EQ(query(before_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(end_capture(handle), cudaErrorStreamCaptureInvalidated);
+  EXPECT_THROW(begin_capture(handle, "globally"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace pyxfer::hostrt::testing
