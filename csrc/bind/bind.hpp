@@ -37,4 +37,13 @@ std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& l
 
 using release_gil = pybind11::call_guard<pybind11::gil_scoped_release>;
 
+/// The class of something that its destructor releases. The GIL is released around the destructor
+/// too: CUDA waits for the device before it frees memory, and the device may wait for a host
+/// function that needs the GIL.
+template <typename Owner>
+[[nodiscard]] pybind11::class_<Owner> owner_class(pybind11::module_& module, char const* name) {
+  return {module, name, pybind11::module_local(), pybind11::is_final(),
+          pybind11::release_gil_before_calling_cpp_dtor()};
+}
+
 }  // namespace pyxfer

@@ -117,7 +117,7 @@ void bind_content(py::module_& module) {
 void bind_copy(py::module_& module) {
   bind_values(module);
   bind_content(module);
-  py::class_<copier> kind(module, "Copier", py::module_local(), py::is_final());
+  auto kind = owner_class<copier>(module, "Copier");
   kind.def(py::init<int, std::size_t, double>(), py::arg("device"), py::arg("streams") = 1,
            py::arg("patience_s") = 30.0, release_gil());
   bind_timed(kind);

@@ -13,7 +13,7 @@ namespace pyxfer {
 namespace {
 
 void bind_host_buffer(py::module_& module) {
-  py::class_<host_buffer>(module, "HostBuffer", py::module_local(), py::is_final())
+  owner_class<host_buffer>(module, "HostBuffer")
       .def(py::init([](std::size_t nbytes, std::string const& memory, int device) {
              // Here and not as a call guard: pybind11 registers the object after this, under the
              // GIL.
@@ -30,7 +30,7 @@ void bind_host_buffer(py::module_& module) {
 }
 
 void bind_device_buffer(py::module_& module) {
-  py::class_<device_buffer>(module, "DeviceBuffer", py::module_local(), py::is_final())
+  owner_class<device_buffer>(module, "DeviceBuffer")
       .def(py::init<std::size_t, int>(), py::arg("nbytes"), py::arg("device") = 0, release_gil())
       .def_property_readonly("address", &device_buffer::address)
       .def_property_readonly("nbytes", &device_buffer::size)
@@ -39,7 +39,7 @@ void bind_device_buffer(py::module_& module) {
 }
 
 void bind_registration(py::module_& module) {
-  py::class_<registration>(module, "Registration", py::module_local(), py::is_final())
+  owner_class<registration>(module, "Registration")
       .def(py::init([](std::uintptr_t address, std::size_t nbytes, int device) {
              py::gil_scoped_release const released;  // as for HostBuffer
              return std::make_unique<registration>(address, nbytes, device);

@@ -9,7 +9,7 @@ namespace py = pybind11;
 
 namespace pyxfer {
 void bind_stream(py::module_& module) {
-  py::class_<stream>(module, "Stream", py::module_local(), py::is_final())
+  owner_class<stream>(module, "Stream")
       .def(py::init<int>(), py::arg("device") = 0, release_gil())
       .def_property_readonly(
           "handle",
@@ -17,7 +17,7 @@ void bind_stream(py::module_& module) {
       .def("close", &stream::close, release_gil())
       .def("abandon", &stream::abandon);
   module.def("drained_fault", &drained_fault, py::arg("elapsed_s"), py::arg("wall_s"));
-  py::class_<bracket>(module, "Bracket", py::module_local(), py::is_final())
+  owner_class<bracket>(module, "Bracket")
       .def(py::init([](int device, std::optional<std::uintptr_t> handle) {
              py::gil_scoped_release const released;  // as for HostBuffer
              if (!handle) { return std::make_unique<bracket>(device); }

@@ -59,7 +59,7 @@ void bind_taken(py::module_& module) {
 void bind_trace(py::module_& module) {
   module.attr("trace_kinds") = py::tuple(py::cast(trace::kind_words));
   bind_taken(module);
-  py::class_<tracer>(module, "Tracer", py::module_local(), py::is_final())
+  owner_class<tracer>(module, "Tracer")
       .def(py::init([](std::vector<std::string> const& libraries,
                        std::vector<std::string> const& kinds, std::size_t capacity_bytes) {
              py::gil_scoped_release const released;  // as for HostBuffer

@@ -9,7 +9,8 @@
 
 namespace pyxfer {
 
-/// The streams and events that timed copies use again and again; one thread at a time.
+/// The streams and events that timed copies use again and again; one thread at a time, except for
+/// close().
 class bench {
  public:
   bench(int device, std::size_t streams, patience limit);

@@ -17,7 +17,7 @@ namespace pyxfer {
 /// and they are recorded on an idle stream of the bracket's own: events there are not ordered with
 /// a framework's hidden streams, so the time between them is the host's, on the device's clock.
 /// A given stream must not be in capture. Each end is one call, because every step between the
-/// events is measured too.
+/// events is measured too. One thread at a time; only close() may be called by several.
 class bracket {
  public:
   explicit bracket(int device);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,10 +17,11 @@ class device_buffer {
   device_buffer& operator=(device_buffer const&) = delete;
 
   [[nodiscard]] std::uintptr_t address() const noexcept {
-    return reinterpret_cast<std::uintptr_t>(data_);
+    return reinterpret_cast<std::uintptr_t>(data_.load());
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
+  /// Release it; of several threads that call this, one does.
   void close();
   /// Leave it to the end of the process: its device no longer answers.
   void abandon() noexcept { data_ = nullptr; }
@@ -27,7 +29,7 @@ class device_buffer {
  private:
   std::size_t size_;
   int device_;
-  void* data_{};
+  std::atomic<void*> data_{};
 };
 
 }  // namespace pyxfer

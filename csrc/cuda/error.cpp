@@ -27,12 +27,13 @@ bool is_unavailable(int code) {
          code == cudaErrorStubLibrary;
 }
 
-/// Codes after which every later call in the process fails as well (CUDA runtime API, "sticky"
-/// errors).
+/// Codes after which no call in this process succeeds.
 bool is_lost(int code) {
   switch (code) {
-    case cudaErrorDevicesUnavailable:
-    case cudaErrorECCUncorrectable:
+    // "The process must be terminated" (driver_types.h).
+    case cudaErrorAssert:
+    case cudaErrorContained:
+    case cudaErrorExternalDevice:
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalAddress:
     case cudaErrorIllegalInstruction:
@@ -41,8 +42,15 @@ bool is_lost(int code) {
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
     case cudaErrorMisalignedAddress:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorTensorMemoryLeak:
+    // The header does not say so of these. The driver repeats the faults of hardware, and 999,
+    // which a GPU that left the bus gives, to every later call.
+    case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
-    case cudaErrorUnknown: return true;
+    case cudaErrorUnknown:
+    // After cudaDeviceReset: what the engine holds belongs to the context that was destroyed.
+    case cudaErrorContextIsDestroyed: return true;
     default: return false;
   }
 }

@@ -6,18 +6,18 @@
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
 
-#include <utility>
-
 namespace pyxfer {
 
 event::event(int device, event_use use) : device_{device} {
   auto const flags = use == event_use::clock ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
   device_guard const guard{device_};
-  PYXFER_TRY(driver().cuEventCreate(&handle_, flags));
+  CUevent made{};
+  PYXFER_TRY(driver().cuEventCreate(&made, flags));
+  handle_ = made;
 }
 
 event::event(event&& other) noexcept
-    : device_{other.device_}, handle_{std::exchange(other.handle_, nullptr)} {}
+    : device_{other.device_}, handle_{other.handle_.exchange(nullptr)} {}
 
 event::~event() {
   release_noexcept([this] { close(); });
@@ -43,7 +43,7 @@ void event::hold(stream_view waiting) const {
 }
 
 void event::close() {
-  auto* const handle = std::exchange(handle_, nullptr);
+  auto* const handle = handle_.exchange(nullptr);
   if (handle == nullptr || !same_process()) { return; }
   release_on(device_, [&] { PYXFER_TRY(driver().cuEventDestroy(handle)); });
 }

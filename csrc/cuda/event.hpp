@@ -4,6 +4,8 @@
 
 #include <cuda.h>
 
+#include <atomic>
+
 namespace pyxfer {
 
 /// What an event tells: when it passed, or only that it has, which costs the device less.
@@ -31,12 +33,13 @@ class event {
   /// Make later work on `waiting` wait for the latest record.
   void hold(stream_view waiting) const;
 
+  /// Destroy it; of several threads that call this, one does.
   void close();
   void abandon() noexcept { handle_ = nullptr; }
 
  private:
   int device_;
-  CUevent handle_{};
+  std::atomic<CUevent> handle_{};
 };
 
 }  // namespace pyxfer

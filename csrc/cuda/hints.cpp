@@ -61,9 +61,23 @@ std::string hint_for(int code) {
     case cudaErrorUnknown:
       return "The GPU has a fault or has left the bus: look for Xid in dmesg; only a new process "
              "can use it again.";
+    case cudaErrorContextIsDestroyed:
+      return "The device was reset in this process, perhaps by another library (cudaDeviceReset): "
+             "only a new process can use it again.";
+    case cudaErrorMpsClientTerminated:
+      return "The MPS server ended this process's use of the GPU: look at the server's log; only a "
+             "new process can use it again.";
+    case cudaErrorAssert:
+    case cudaErrorContained:
+    case cudaErrorExternalDevice:
     case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorTensorMemoryLeak:
       return "The device is in an error state that an earlier operation left, perhaps another "
              "library's: only a new process can use it again.";
     default: return "";

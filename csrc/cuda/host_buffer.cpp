@@ -13,7 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
-#include <utility>
 
 namespace pyxfer {
 namespace {
@@ -83,7 +82,9 @@ void host_buffer::lock_pages() {
   } else {
     unsigned int const combined =
         kind_ == memory_kind::write_combined ? cudaHostAllocWriteCombined : 0U;
-    PYXFER_TRY(cudaHostAlloc(&data_, size_, cudaHostAllocPortable | combined));
+    void* made = nullptr;
+    PYXFER_TRY(cudaHostAlloc(&made, size_, cudaHostAllocPortable | combined));
+    data_ = made;
   }
   locking_s_ = seconds_between(begin, host_clock::now());
 }
@@ -92,7 +93,7 @@ host_buffer::host_buffer(host_buffer&& other) noexcept
     : size_{other.size_},
       kind_{other.kind_},
       device_{other.device_},
-      data_{std::exchange(other.data_, nullptr)},
+      data_{other.data_.exchange(nullptr)},
       locking_s_{other.locking_s_} {}
 
 host_buffer::~host_buffer() {
@@ -106,13 +107,13 @@ void host_buffer::forget(std::size_t offset, std::size_t bytes) {
   if (offset > size_ || bytes > size_ - offset) {
     throw std::out_of_range("the range to forget is not inside the buffer");
   }
-  if (::madvise(static_cast<char*>(data_) + offset, bytes, MADV_DONTNEED) != 0) {
+  if (::madvise(reinterpret_cast<void*>(address() + offset), bytes, MADV_DONTNEED) != 0) {
     throw std::runtime_error(std::string{"madvise(MADV_DONTNEED) failed: "} + std::strerror(errno));
   }
 }
 
 void host_buffer::close() {
-  auto* const data = std::exchange(data_, nullptr);
+  auto* const data = data_.exchange(nullptr);
   if (data == nullptr) { return; }
   release(data);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -29,7 +30,7 @@ class host_buffer {
   host_buffer& operator=(host_buffer const&) = delete;
 
   [[nodiscard]] std::uintptr_t address() const noexcept {
-    return reinterpret_cast<std::uintptr_t>(data_);
+    return reinterpret_cast<std::uintptr_t>(data_.load());
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
@@ -41,6 +42,7 @@ class host_buffer {
   /// Pageable memory only.
   void forget(std::size_t offset, std::size_t bytes);
 
+  /// Release it; of several threads that call this, one does.
   void close();
   /// Leave it to the end of the process: a copy may still be under way.
   void abandon() noexcept { data_ = nullptr; }
@@ -53,7 +55,7 @@ class host_buffer {
   std::size_t size_;
   memory_kind kind_;
   int device_;
-  void* data_{};
+  std::atomic<void*> data_{};
   double locking_s_{};
 };
 

@@ -6,7 +6,6 @@
 #include "cuda/process.hpp"
 
 #include <stdexcept>
-#include <utility>
 
 namespace pyxfer {
 
@@ -20,14 +19,14 @@ registration::registration(std::uintptr_t address, std::size_t bytes, int device
 }
 
 registration::registration(registration&& other) noexcept
-    : size_{other.size_}, device_{other.device_}, data_{std::exchange(other.data_, nullptr)} {}
+    : size_{other.size_}, device_{other.device_}, data_{other.data_.exchange(nullptr)} {}
 
 registration::~registration() {
   release_noexcept([this] { close(); });
 }
 
 void registration::close() {
-  auto* const data = std::exchange(data_, nullptr);
+  auto* const data = data_.exchange(nullptr);
   if (data == nullptr || !same_process()) { return; }
   release_on(device_, [&] { PYXFER_TRY(cudaHostUnregister(data)); });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,10 +18,11 @@ class registration {
   registration& operator=(registration const&) = delete;
 
   [[nodiscard]] std::uintptr_t address() const noexcept {
-    return reinterpret_cast<std::uintptr_t>(data_);
+    return reinterpret_cast<std::uintptr_t>(data_.load());
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
+  /// Unlock it; of several threads that call this, one does.
   void close();
   /// Leave it to the end of the process: a copy may still be under way.
   void abandon() noexcept { data_ = nullptr; }
@@ -28,7 +30,7 @@ class registration {
  private:
   std::size_t size_;
   int device_;
-  void* data_;
+  std::atomic<void*> data_;
 };
 
 }  // namespace pyxfer

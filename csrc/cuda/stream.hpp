@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <atomic>
+
 namespace pyxfer {
 
 /// Somebody's stream, by value; nullptr is the legacy default stream.
@@ -29,14 +31,15 @@ class stream {
   [[nodiscard]] CUstream handle() const noexcept { return handle_; }
   [[nodiscard]] stream_view view() const noexcept { return stream_view{handle_}; }
 
-  /// Destroy it now, with errors; a second time does nothing.
+  /// Destroy it now, with errors; a second time does nothing. Of several threads that call this,
+  /// one does.
   void close();
   /// Let it go without a call: its device no longer answers.
   void abandon() noexcept { handle_ = nullptr; }
 
  private:
   int device_;
-  CUstream handle_{};
+  std::atomic<CUstream> handle_{};
 };
 
 }  // namespace pyxfer

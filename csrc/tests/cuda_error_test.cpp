@@ -2,6 +2,9 @@
 
 #include "engine_support.hpp"
 
+#include <fstream>
+#include <regex>
+#include <sstream>
 #include <typeinfo>
 
 namespace pyxfer::tests {
@@ -36,18 +39,42 @@ TEST_F(cuda_error_type, out_of_memory_is_a_memory_error) {
   EXPECT_EQ(type_thrown_by_driver(CUDA_ERROR_OUT_OF_MEMORY), typeid(memory_error));
 }
 
-TEST_F(cuda_error_type, after_which_only_a_new_process_helps_is_a_lost_device) {
-  for (auto const code : {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorLaunchTimeout,
-                          cudaErrorECCUncorrectable, cudaErrorUnknown, cudaErrorMisalignedAddress,
-                          cudaErrorHardwareStackError, cudaErrorNvlinkUncorrectable}) {
-    EXPECT_EQ(type_thrown(code), typeid(device_lost_error)) << code;
-    EXPECT_EQ(type_thrown_by_driver(code), typeid(device_lost_error)) << code;
+/// The codes of which driver_types.h says that the process must be terminated.
+std::set<int> final_codes_of_the_header() {
+  std::ifstream file{PYXFER_DRIVER_TYPES};
+  std::stringstream read;
+  read << file.rdbuf();
+  auto const text = std::regex_replace(read.str(), std::regex{"[ \\n*]+"}, " ");
+  std::regex const value{"^/ cudaError[A-Za-z]+ = ([0-9]+)"};
+  std::set<int> codes;
+  for (auto at = text.find("must be terminated"); at != std::string::npos;
+       at = text.find("must be terminated", at + 1)) {
+    auto const after_comment = text.substr(text.find('/', at), 100);
+    std::smatch found;
+    if (std::regex_search(after_comment, found, value)) { codes.insert(std::stoi(found[1])); }
   }
+  return codes;
+}
+
+TEST_F(cuda_error_type, is_a_lost_device_where_the_header_says_that_the_process_must_end) {
+  auto expected = final_codes_of_the_header();
+  ASSERT_GE(expected.size(), 13U);
+  expected.insert({cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorUnknown,
+                   cudaErrorContextIsDestroyed});
+  std::set<int> found;
+  std::set<int> found_in_driver;
+  for (int code = 1; code < cudaErrorApiFailureBase; ++code) {
+    auto const& lost = typeid(device_lost_error);
+    if (type_thrown(static_cast<cudaError_t>(code)) == lost) { found.insert(code); }
+    if (type_thrown_by_driver(code) == lost) { found_in_driver.insert(code); }
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(found_in_driver, expected);
 }
 
 TEST_F(cuda_error_type, of_any_other_code_is_the_plain_one) {
   for (auto const code : {cudaErrorInvalidValue, cudaErrorNotSupported, cudaErrorInvalidDevice,
-                          cudaErrorHostMemoryAlreadyRegistered}) {
+                          cudaErrorHostMemoryAlreadyRegistered, cudaErrorDevicesUnavailable}) {
     EXPECT_EQ(type_thrown(code), typeid(cuda_error)) << code;
     EXPECT_EQ(type_thrown_by_driver(code), typeid(cuda_error)) << code;
   }
@@ -137,6 +164,14 @@ TEST_F(cuda_error_hint, is_there_for_what_a_user_can_do_something_about) {
         cudaErrorSystemDriverMismatch, cudaErrorDevicesUnavailable,
         cudaErrorHostMemoryAlreadyRegistered, cudaErrorECCUncorrectable, cudaErrorIllegalAddress}) {
     EXPECT_EQ(hint_for(code).back(), '.') << code;
+  }
+}
+
+TEST_F(cuda_error_hint, of_a_lost_device_says_that_a_new_process_is_needed) {
+  for (int code = 1; code < cudaErrorApiFailureBase; ++code) {
+    if (type_thrown_by_driver(code) != typeid(device_lost_error)) { continue; }
+    EXPECT_NE(hint_for(code).find("only a new process can use it again."), std::string::npos)
+        << code;
   }
 }
 

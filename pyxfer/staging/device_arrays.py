@@ -101,7 +101,7 @@ class _Memory:
                 if self._pool is not None:
                     self._pool.give(self.buffer)
                 else:
-                    self.buffer.close()  # and not by its own destructor, which holds the GIL while the device works
+                    self.buffer.close()
             except CudaError as error:
                 warnings.warn(f"Memory of a device was not released: {error}", CleanupWarning, stacklevel=2)
 

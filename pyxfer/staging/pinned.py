@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer.errors import UsageError
+from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.staging.dtypes import BFLOAT16, dtype_to_send
+from pyxfer.staging.natives import inside
 from pyxfer.staging.sources import MOST_BYTES
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def empty_pinned(
 
 
 class Pages:
-    """Page-locked memory as NumPy asks for it. Arrays hold this object, and its going frees the memory."""
+    """Page-locked memory as NumPy asks for it. Arrays hold this object, which frees the memory when they are gone."""
 
     def __init__(self, buffer: HostBuffer) -> None:
         self._buffer = buffer
@@ -51,6 +53,16 @@ class Pages:
             "typestr": "|u1",
             "data": (buffer.address, False),
         }
+
+    def __del__(self) -> None:
+        with inside() as lasts:
+            if not lasts:  # the memory goes with the process; to free it would wait for the device
+                self._buffer.abandon()
+                return
+            try:
+                self._buffer.close()
+            except CudaError as error:
+                warnings.warn(f"Page-locked memory was not freed: {error}", CleanupWarning, stacklevel=2)
 
 
 def _extents(shape: int | Iterable[int]) -> tuple[int, ...]:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+import time
+from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 
 import pytest
 from native.scenarios import MEMORIES, NBYTES
@@ -10,6 +14,7 @@ from pyxfer.errors import CudaMemoryError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
+_MEMORY = ctypes.create_string_buffer(NBYTES)
 KINDS = {"pinned": "pinned", "registered": "registered", "write-combined": "write-combined"}
 
 
@@ -57,6 +62,32 @@ def test_what_is_not_closed_goes_with_its_last_reference(engine: Engine) -> None
     buffer = engine.DeviceBuffer(NBYTES)
     assert testing.allocated() == [("device", buffer.address, NBYTES)]
     del buffer
+    assert testing.allocated() == []
+
+
+OWNERS: dict[str, tuple[str, Callable[[Engine], Any]]] = {
+    "HostBuffer": ("cudaFreeHost", lambda engine: engine.HostBuffer(NBYTES, "pinned")),
+    "DeviceBuffer": ("cudaFree", lambda engine: engine.DeviceBuffer(NBYTES)),
+    "Registration": ("cudaHostUnregister", lambda engine: engine.Registration(ctypes.addressof(_MEMORY), NBYTES)),
+    "Stream": ("cudaStreamDestroy", lambda engine: engine.Stream()),
+    "Bracket": ("cuEventDestroy", lambda engine: engine.Bracket(0)),
+    "Copier": ("cuEventDestroy", lambda engine: engine.Copier(0)),
+}
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize(("call", "make"), OWNERS.values(), ids=OWNERS)
+def test_other_threads_run_while_one_is_dropped(engine: Engine, call: str, make: Callable[[Engine], Any]) -> None:
+    testing.stall(call, 1, 30)
+    held = [make(engine)]
+    before = testing.allocated()
+    dropping = threading.Thread(target=held.clear)
+    dropping.start()
+    while call not in testing.calls():
+        time.sleep(0.001)
+    assert testing.allocated() == before  # the stall, which only this thread ends, holds up nothing here
+    testing.release_stalls()
+    dropping.join()
     assert testing.allocated() == []
 
 

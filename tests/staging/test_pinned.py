@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 from staging.memories import DTYPES
 
-from pyxfer.errors import CudaMemoryError, UsageError
+from pyxfer.errors import CleanupWarning, CudaMemoryError, UsageError
 from pyxfer.native import Engine, load
 from pyxfer.native._host import testing
 from pyxfer.staging.pinned import empty_pinned
@@ -112,3 +112,42 @@ circle.append(circle)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_program_ends_cleanly_while_a_thread_drops_an_array() -> None:
+    """The stall ends when Python waits for its threads, and at the latest when there are none any more."""
+    program = """
+import sys, threading, time
+import numpy as np
+from pyxfer.native import load
+from pyxfer.native._host import testing
+from pyxfer.staging import natives
+from pyxfer.staging.pinned import empty_pinned
+
+class LastToGo:
+    def __del__(self, release=testing.release_stalls, sleep=time.sleep):
+        release()
+        sleep(0.3)
+
+def release_at_the_end():
+    while not natives._ends:
+        time.sleep(0.001)
+    testing.release_stalls()
+
+sys.last_to_go = LastToGo()
+held = [empty_pinned(load("host"), 16, np.uint8)]
+testing.stall("cudaFreeHost", 1, 30)
+threading.Thread(target=release_at_the_end, daemon=True).start()
+threading.Thread(target=held.clear, daemon=True).start()
+while "cudaFreeHost" not in testing.calls():
+    time.sleep(0.001)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_memory_that_is_not_freed_is_warned_of(engine: Engine) -> None:
+    x = empty_pinned(engine, 16, np.uint8)
+    testing.fail("cudaFreeHost", 1, 801)
+    with pytest.warns(CleanupWarning, match="Page-locked memory was not freed: cudaFreeHost failed"):
+        del x
