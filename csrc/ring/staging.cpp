@@ -89,13 +89,14 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
 }
 
 /// Direct where the engine can read or write the array itself. By the driver where the upload is so
-/// small that the driver's own staging is shorter. Through the slots otherwise: also while the
-/// device has other work to do before, because the slots take up the array then, and small
-/// downloads, which could not be cancelled inside the driver.
+/// small that the driver's own staging is shorter. Through the slots otherwise: also an upload that
+/// does not wait, while the device has other work to do before, because the slots take up the array
+/// then; and small downloads, which could not be cancelled inside the driver.
 staging::manner staging::manner_of(staging_request const& request, chunk_plan const& cut) {
   auto const& array = request.array;
   auto const begins_late = request.begins != nullptr && !request.begins->passed();
-  if (!array.is_contiguous() || array.bytes() == 0 || (begins_late && !request.wait)) {
+  auto const returns_at_end = request.wait || request.way == direction::d2h;
+  if (!array.is_contiguous() || array.bytes() == 0 || (begins_late && !returns_at_end)) {
     return manner::through_slots;
   }
   auto const memory = known_memory(array.address(), array.bytes());

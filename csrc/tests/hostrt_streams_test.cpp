@@ -219,6 +219,7 @@ TEST_F(hostrt_streams, losing_the_device_ends_the_wait_for_a_full_queue) {
   ASSERT_EQ(closed.close(s), cudaSuccess);
   for (int queued = 1; queued < 1024; ++queued) ASSERT_EQ(record(marked, s), CUDA_SUCCESS);
   auto one_more = std::async(std::launch::async, [&] { return record(marked, s); });
+  while (calls()["cuEventRecord"] < 1024) std::this_thread::yield();
   lose_device(cudaErrorLaunchFailure);
   one_more.get();
 }
