@@ -57,6 +57,26 @@ TEST_F(cuda_registration, of_what_is_locked_already_says_so) {
   }
 }
 
+TEST_F(cuda_registration, of_read_only_memory_is_tried_again_for_reading_alone) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorInvalidValue);
+  registration const made{address(), some, 0, false};
+  EXPECT_EQ(count_of("cudaHostRegister"), 2);
+  EXPECT_EQ(this->made(), std::vector<std::string>{"registered " + std::to_string(address())});
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+}
+
+TEST_F(cuda_registration, of_writeable_memory_is_never_for_reading_alone) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorInvalidValue);
+  EXPECT_THROW((registration{address(), some, 0}), cuda_error);
+  EXPECT_EQ(count_of("cudaHostRegister"), 1);
+}
+
+TEST_F(cuda_registration, that_fails_for_another_reason_is_not_tried_again) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+  EXPECT_THROW((registration{address(), some, 0, false}), memory_error);
+  EXPECT_EQ(count_of("cudaHostRegister"), 1);
+}
+
 TEST_F(cuda_registration, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([this] { registration const made{address(), some, 0}; });
   expect_every_failure_reported([this] { registration{address(), some, 0}.close(); });
