@@ -19,8 +19,9 @@ constexpr std::size_t d2h = 1;
 
 /// Memory of both sides.
 struct grounds {
-  explicit grounds(memory_kind kind, std::size_t slots = 1)
-      : up{direction::h2d, size, kind, slots}, down{direction::d2h, size, kind, slots} {}
+  explicit grounds(memory_kind kind, std::size_t slots = 1) : grounds{kind, kind, slots} {}
+  grounds(memory_kind up_kind, memory_kind down_kind, std::size_t slots = 1)
+      : up{direction::h2d, size, up_kind, slots}, down{direction::d2h, size, down_kind, slots} {}
   [[nodiscard]] both_lanes lanes() const { return {up.along(), down.along()}; }
   ground up;
   ground down;
@@ -139,6 +140,18 @@ TEST_F(copy_both_gated, of_pageable_memory_ends_and_is_invalid) {
   auto const found = time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0});
   for (auto const& side : found) {
     EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
+  }
+}
+
+/// A copy of pageable memory is queued only when its stream comes to it, which is when the gate has
+/// given up. A side that did not wait for the gate would be done before.
+TEST_F(copy_both_gated, holds_either_side_until_everything_is_queued) {
+  bench used{0, 2, patience{60}};
+  for (auto const& land : {grounds{memory_kind::pageable, memory_kind::pinned},
+                           grounds{memory_kind::pinned, memory_kind::pageable}}) {
+    for (auto const& side : time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0})) {
+      EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
+    }
   }
 }
 
