@@ -6,6 +6,7 @@
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
 #include "cuda/wait.hpp"
+#include "numa/memory.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -84,8 +85,10 @@ host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
 }
 
 void host_buffer::map_pages() {
-  void* const found = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // The kernel may promise more than there is, and then end the process that touches it.
+  if (size_ > memory_of_machine().free_bytes) { throw std::bad_alloc{}; }
+  void* const found =
+      ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) { throw std::bad_alloc{}; }
   data_ = found;
   touch(data_, size_);
