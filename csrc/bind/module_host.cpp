@@ -46,6 +46,7 @@ void bind_runtime_own(py::module_& module) {
   testing.def("stall", &hostrt::stall, py::arg("call"), py::arg("nth"), py::arg("seconds"));
   testing.def("release_stalls", &hostrt::release_stalls, release_gil());
   testing.def("lose_device", &hostrt::lose_device, py::arg("code"));
+  testing.def("destroy_context", &hostrt::destroy_context, py::arg("device"));
   testing.def("set_device_count", &hostrt::set_device_count, py::arg("count"));
   testing.def("set_missing", &hostrt::set_missing, py::arg("symbol"), py::arg("missing"));
   testing.def("set_no_driver", &hostrt::set_no_driver, py::arg("code"));

@@ -6,6 +6,7 @@
 #include "capture.hpp"
 #include "configuration.hpp"
 #include "delay.hpp"
+#include "device.hpp"
 #include "event.hpp"
 #include "injection.hpp"
 #include "link.hpp"
@@ -74,6 +75,13 @@ void release_stalls() { end_delays(); }
 
 void lose_device(int code) { lose(error_code(code)); }
 
+void destroy_context(int device) {
+  if (!is_device(device)) {
+    throw std::invalid_argument{"there is no device " + std::to_string(device)};
+  }
+  set_context_destroyed(device);
+}
+
 void set_device_count(int count) {
   if (count < 0 || count > max_devices) {
     throw std::invalid_argument{"the host runtime has 0 to " + std::to_string(max_devices) +
@@ -125,6 +133,7 @@ void reset() {
   captures().forget_all();
   end_delays();
   restore_device();
+  restore_contexts();
   link().set({0, 0}, {0, 0});
   reset_activity();
   this_thread() = {};

@@ -63,6 +63,10 @@ void release_stalls();
 /// Queued work is dropped for good, waiting calls return, release calls still release.
 void lose_device(int code);
 
+/// Destroys the context of a device, as cudaDeviceReset by another library does: its streams answer
+/// 400 and its events 709. Queued work is still done, and memory stays until it is released.
+void destroy_context(int device);
+
 /// 1 by default, at most 16; with 0 calls return cudaErrorNoDevice.
 void set_device_count(int count);
 
@@ -114,9 +118,9 @@ void lose_records(std::size_t count);
 /// How often each call was made since the last `reset`, also in vain.
 [[nodiscard]] std::map<std::string, long> calls();
 
-/// Takes back all orders, ends all stalls and captures, restores a lost device, forgets the counts,
-/// and puts this thread back to device 0 without a context or a last error. What is allocated
-/// stays.
+/// Takes back all orders, ends all stalls and captures, restores lost devices and contexts, forgets
+/// the counts, and puts this thread back to device 0 without a context or a last error. What is
+/// allocated stays.
 void reset();
 
 }  // namespace pyxfer::hostrt

@@ -12,6 +12,7 @@
 #include "driver_events.hpp"
 #include "error_texts.hpp"
 #include "host_memory.hpp"
+#include "loss.hpp"
 #include "memory_registry.hpp"
 #include "stream_calls.hpp"
 #include "stream_registry.hpp"
@@ -54,6 +55,7 @@ CUresult set_current_context(CUcontext context) {
       auto const device =
           static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - first_context);
       if (!is_device(device)) return cudaErrorDeviceUninitialized;
+      if (context_destroyed(device)) return cudaErrorContextIsDestroyed;
       state.device = device;
     }
     state.has_context = context != nullptr;
@@ -64,6 +66,7 @@ CUresult set_current_context(CUcontext context) {
 CUresult synchronize_context() {
   return driver_call<index_of("cuCtxSynchronize")>([] {
     if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
+    if (context_destroyed(this_thread().device)) return cudaErrorContextIsDestroyed;
     return synchronize_device(this_thread().device);
   });
 }
@@ -126,8 +129,8 @@ CUresult stream_query(CUstream stream) {
 CUresult stream_is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
   return driver_call<index_of("cuStreamIsCapturing")>([&] {
     if (status == nullptr) return cudaErrorInvalidValue;
-    auto const on = streams().find(stream);
-    if (!on) return cudaErrorInvalidResourceHandle;
+    std::shared_ptr<hostrt::stream> on;
+    if (auto const code = find_stream(stream, on); code != cudaSuccess) return code;
     auto found = cudaStreamCaptureStatusNone;
     auto const code = captures().status(*on, found);
     *status = static_cast<CUstreamCaptureStatus>(found);

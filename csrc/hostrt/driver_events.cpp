@@ -27,8 +27,8 @@ std::int64_t clock_ns() {
 
 /// The places to reach before an event counts as done: none when it was never recorded.
 cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
-  auto const found = events().find(handle);
-  if (!found) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<event> found;
+  if (auto const code = find_event(handle, found); code != cudaSuccess) return code;
   auto const latest = found->latest();
   if (!latest) return cudaSuccess;
   places.push_back(latest->at);
@@ -38,15 +38,16 @@ cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
 cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_delay const& delay) {
   auto made = std::make_shared<recording>();
   made->captured_by = captures().of(*on);
-  // A device stamps an event on an idle stream at once; the worker here may have to be woken first.
-  bool const at_once = on->idle() && !on->blocking() && delay.none();
-  if (at_once) made->clock_ns = clock_ns();
-  made->at = streams().enqueue(on, [made, delay, at_once](std::uint64_t /*epoch*/) {
-    delay.serve();
-    if (!at_once) made->clock_ns = clock_ns();
-  });
-  // Once more when all is said: waking the worker has taken microseconds since the first stamp.
-  if (at_once) made->clock_ns = clock_ns();
+  if (delay.none() && streams().idle(*on)) {
+    // A device passes an event on an idle stream at once; the worker here would have to be woken.
+    made->clock_ns = clock_ns();
+    made->at = {on, 0};
+  } else {
+    made->at = streams().enqueue(on, [made, delay](std::uint64_t /*epoch*/) {
+      delay.serve();
+      made->clock_ns = clock_ns();
+    });
+  }
   recorded.set_latest(std::move(made));
   return cudaSuccess;
 }
@@ -71,22 +72,27 @@ CUresult event_create(CUevent* made, unsigned int flags) {
   return driver_call<index_of("cuEventCreate")>([&] {
     if (made == nullptr || !are_event_flags(flags)) return cudaErrorInvalidValue;
     if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
-    *made = events().create((flags & CU_EVENT_DISABLE_TIMING) == 0);
+    *made = events().create(this_thread().device, (flags & CU_EVENT_DISABLE_TIMING) == 0);
     return cudaSuccess;
   });
 }
 
 CUresult event_destroy(CUevent handle) {
-  return driver_call<index_of("cuEventDestroy")>(
-      [&] { return events().destroy(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+  return driver_call<index_of("cuEventDestroy")>([&] {
+    std::shared_ptr<event> found;
+    auto const code = find_event(handle, found);
+    (void)events().destroy(handle);
+    return code;
+  });
 }
 
 CUresult event_record(CUevent handle, CUstream stream) {
   return driver_call<index_of("cuEventRecord")>([&](ordered_delay const& delay) {
-    auto const recorded = events().find(handle);
+    std::shared_ptr<event> recorded;
+    if (auto const code = find_event(handle, recorded); code != cudaSuccess) return code;
     std::shared_ptr<hostrt::stream> on;
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
-    if (!recorded) return cudaErrorInvalidResourceHandle;
+    if (recorded->device() != on->device()) return cudaErrorInvalidResourceHandle;
     return record(*recorded, on, delay);
   });
 }
@@ -109,10 +115,12 @@ CUresult event_synchronize(CUevent handle) {
 
 CUresult event_elapsed_time(float* milliseconds, CUevent start, CUevent end) {
   return driver_call<index_of("cuEventElapsedTime")>([&] {
-    auto const from = events().find(start);
-    auto const to = events().find(end);
     if (milliseconds == nullptr) return cudaErrorInvalidValue;
-    return from && to ? elapsed(*milliseconds, *from, *to) : cudaErrorInvalidResourceHandle;
+    std::shared_ptr<event> from;
+    if (auto const code = find_event(start, from); code != cudaSuccess) return code;
+    std::shared_ptr<event> to;
+    if (auto const code = find_event(end, to); code != cudaSuccess) return code;
+    return elapsed(*milliseconds, *from, *to);
   });
 }
 

@@ -16,10 +16,10 @@ void event::set_latest(std::shared_ptr<recording const> record) {
   latest_ = std::move(record);
 }
 
-CUevent event_registry::create(bool timed) {
+CUevent event_registry::create(int device, bool timed) {
   auto const handle = next_handle();
   std::scoped_lock const lock{mutex_};
-  events_.emplace(handle, std::make_shared<event>(timed));
+  events_.emplace(handle, std::make_shared<event>(device, timed));
   return reinterpret_cast<CUevent>(handle);
 }
 

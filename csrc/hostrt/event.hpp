@@ -25,13 +25,15 @@ struct recording {
 /// An event knows its latest recording. Earlier ones live on while their streams need them.
 class event {
  public:
-  explicit event(bool timed) noexcept : timed_{timed} {}
+  event(int device, bool timed) noexcept : device_{device}, timed_{timed} {}
 
+  [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] bool timed() const noexcept { return timed_; }
   [[nodiscard]] std::shared_ptr<recording const> latest() const;
   void set_latest(std::shared_ptr<recording const> record);
 
  private:
+  int const device_;
   bool const timed_;
   mutable std::mutex mutex_;
   std::shared_ptr<recording const> latest_;
@@ -39,7 +41,7 @@ class event {
 
 class event_registry {
  public:
-  [[nodiscard]] CUevent create(bool timed);
+  [[nodiscard]] CUevent create(int device, bool timed);
   [[nodiscard]] bool destroy(CUevent handle);
   /// Null when the handle is none of a live event.
   [[nodiscard]] std::shared_ptr<event> find(CUevent handle) const;

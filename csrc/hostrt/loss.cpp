@@ -1,7 +1,9 @@
 #include "loss.hpp"
 
 #include <atomic>
+#include <limits>
 
+#include "injection.hpp"
 #include "stream_registry.hpp"
 #include "waiting.hpp"
 
@@ -10,6 +12,13 @@ namespace {
 
 std::atomic<int> lost_with{cudaSuccess};
 std::atomic<std::uint64_t> epoch{0};
+/// A bit for each device.
+std::atomic<std::uint32_t> destroyed_contexts{0};
+static_assert(max_devices <= std::numeric_limits<std::uint32_t>::digits);
+
+std::uint32_t bit_of(int device) noexcept {
+  return std::uint32_t{1} << static_cast<unsigned>(device);
+}
 
 }  // namespace
 
@@ -29,6 +38,12 @@ void restore_device() noexcept {
   ++epoch;
   lost_with = cudaSuccess;
 }
+
+bool context_destroyed(int device) noexcept { return (destroyed_contexts & bit_of(device)) != 0; }
+
+void set_context_destroyed(int device) noexcept { destroyed_contexts |= bit_of(device); }
+
+void restore_contexts() noexcept { destroyed_contexts = 0; }
 
 std::shared_mutex& memory_in_use() {
   static auto& mutex = *new std::shared_mutex;

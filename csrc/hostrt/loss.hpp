@@ -27,6 +27,14 @@ void lose(cudaError_t code);
 
 void restore_device() noexcept;
 
+/// What cudaDeviceReset and cuDevicePrimaryCtxReset do to the handles of a device: an H100 with
+/// driver 580 then answered 709 for events and 400 for streams.
+[[nodiscard]] bool context_destroyed(int device) noexcept;
+
+void set_context_destroyed(int device) noexcept;
+
+void restore_contexts() noexcept;
+
 /// Held shared while work reads or writes memory that a caller may release.
 [[nodiscard]] std::shared_mutex& memory_in_use();
 

@@ -39,7 +39,14 @@ placement memory_registry::place(void const* address, std::size_t bytes) const {
   std::shared_lock const lock{mutex_};
   auto const below = last_below(end);
   if (!below || end_of(*below) <= begin) return placement::pageable;
-  if (begin < below->address || end > end_of(*below)) return placement::outside;
+  if (begin < below->address) {
+    // A copy from pageable memory into a locked region is as one of pageable memory alone.
+    auto const before = last_below(begin + 1);
+    auto const begins_pageable = !before || end_of(*before) <= begin;
+    auto const meets_device = below->kind == memory_kind::device;
+    return begins_pageable && !meets_device ? placement::pageable : placement::outside;
+  }
+  if (end > end_of(*below)) return placement::outside;
   return below->kind == memory_kind::device ? placement::device : placement::locked;
 }
 

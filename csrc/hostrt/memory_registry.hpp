@@ -21,7 +21,7 @@ struct region {
 
 /// Where a range of bytes lies.
 enum class placement {
-  pageable,  ///< in no known region
+  pageable,  ///< in no known region, or running into locked memory
   locked,    ///< inside one region of pinned, write-combined or registered memory
   device,    ///< inside one region of device memory
   outside,   ///< begins or ends beyond a known region

@@ -109,6 +109,10 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t size, unsigned int flags) {
     if (begin + size < begin || memory().place(ptr, size) == placement::device) {
       return cudaErrorInvalidValue;
     }
+    // The driver pins writable pages unless it is told otherwise.
+    if (!is_mapped(begin, size, (flags & cudaHostRegisterReadOnly) != 0)) {
+      return cudaErrorInvalidValue;
+    }
     region const wanted{begin, size, memory_kind::registered, this_thread().device};
     return memory().add(wanted) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
   });

@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 
 #include "capture.hpp"
@@ -22,8 +23,12 @@ bool is_missing(std::string const& symbol) {
   return injected().missing(symbol) || injected().missing(of_runtime);
 }
 
-/// Calls the caller's function, with CUDA calls forbidden meanwhile.
-void call_host_function(cudaHostFn_t function, void* argument) {
+/// Calls the caller's function, with CUDA calls forbidden meanwhile. The driver calls one at a
+/// time, from all streams (seen on an H100 with driver 580).
+void call_host_function(cudaHostFn_t function, void* argument, std::uint64_t epoch) {
+  static auto& one_at_a_time = *new std::mutex;
+  std::scoped_lock const lock{one_at_a_time};
+  if (!is_current(epoch)) return;
   this_thread().in_host_function = true;
   function(argument);
   this_thread().in_host_function = false;
@@ -41,8 +46,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags)
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return runtime_call<index_of("cudaStreamDestroy")>(
-      [&] { return streams().destroy(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+  return runtime_call<index_of("cudaStreamDestroy")>([&] {
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    auto const code = find_stream(stream, on);
+    return streams().destroy(stream) ? code : cudaErrorInvalidResourceHandle;
+  });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -61,16 +69,18 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return runtime_call<index_of("cudaStreamBeginCapture")>([&] {
-    auto const on = streams().find(stream);
-    return on ? captures().begin(on, mode) : cudaErrorInvalidResourceHandle;
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    auto const code = find_stream(stream, on);
+    return code == cudaSuccess ? captures().begin(on, mode) : code;
   });
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
   return runtime_call<index_of("cudaStreamEndCapture")>([&] {
     if (pGraph == nullptr) return cudaErrorInvalidValue;
-    auto const on = streams().find(stream);
-    auto const code = on ? captures().end(*on) : cudaErrorInvalidResourceHandle;
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    auto code = find_stream(stream, on);
+    if (code == cudaSuccess) code = captures().end(*on);
     *pGraph = code == cudaSuccess ? reinterpret_cast<cudaGraph_t>(next_handle()) : nullptr;
     return code;
   });
@@ -79,8 +89,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* pCaptureStatus) {
   return runtime_call<index_of("cudaStreamIsCapturing")>([&] {
     if (pCaptureStatus == nullptr) return cudaErrorInvalidValue;
-    auto const on = streams().find(stream);
-    return on ? captures().status(*on, *pCaptureStatus) : cudaErrorInvalidResourceHandle;
+    std::shared_ptr<pyxfer::hostrt::stream> on;
+    auto const code = find_stream(stream, on);
+    return code == cudaSuccess ? captures().status(*on, *pCaptureStatus) : code;
   });
 }
 
@@ -91,7 +102,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userD
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
     streams().enqueue(on, [=](std::uint64_t epoch) {
       delay.serve();
-      if (is_current(epoch)) call_host_function(fn, userData);
+      call_host_function(fn, userData, epoch);
     });
     return cudaSuccess;
   });

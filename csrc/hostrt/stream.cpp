@@ -28,6 +28,12 @@ void stream::run() {
   }
 }
 
+void stream::await_room() {
+  auto const queued = enqueued_.load();
+  if (queued < most_queued) return;
+  stream_point{shared_from_this(), queued + 1 - most_queued}.wait();
+}
+
 stream_point stream::enqueue(stream_work work, std::vector<stream_point> after) {
   std::scoped_lock const lock{mutex_};
   queue_.push_back({std::move(work), std::move(after), loss_epoch()});

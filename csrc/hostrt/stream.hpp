@@ -32,11 +32,18 @@ class stream : public std::enable_shared_from_this<stream> {
   /// The id that the real runtime gives the legacy default stream.
   static constexpr std::uint32_t legacy_id = 7;
 
+  /// More commands than this the driver does not queue: the call waits (about 1,000 on real
+  /// devices).
+  static constexpr std::uint64_t most_queued = 1024;
+
   stream(int device, bool blocking, std::uint32_t id) noexcept
       : device_{device}, blocking_{blocking}, id_{id} {}
 
   /// The worker's loop: ends when the stream is retired and its queue is empty.
   void run();
+
+  /// Waits while the queue is full.
+  void await_room();
 
   /// Queues `work` behind everything queued before and behind all of `after`.
   stream_point enqueue(stream_work work, std::vector<stream_point> after);

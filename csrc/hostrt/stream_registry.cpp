@@ -130,12 +130,21 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
 stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
                                       std::vector<stream_point> after) {
   if (captures().of(*on)) return {on, 0};
+  on->await_room();
   if (on->blocking()) {
     std::scoped_lock const lock{mutex_};
     add_implicit(*on, after);
     return on->enqueue(std::move(work), std::move(after));
   }
   return on->enqueue(std::move(work), std::move(after));
+}
+
+bool stream_registry::idle(stream& on) const {
+  if (!on.idle() || !on.blocking()) return on.idle();
+  std::vector<stream_point> others;
+  std::scoped_lock const lock{mutex_};
+  add_implicit(on, others);
+  return others.empty();
 }
 
 void stream_registry::add_implicit(stream& on, std::vector<stream_point>& after) const {

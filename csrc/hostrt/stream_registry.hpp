@@ -30,6 +30,9 @@ class stream_registry {
   stream_point enqueue(std::shared_ptr<stream> const& on, stream_work work,
                        std::vector<stream_point> after = {});
 
+  /// Whether nothing is queued that work on this stream would have to wait for.
+  [[nodiscard]] bool idle(stream& on) const;
+
   /// The places that a synchronisation with `on` has to wait for.
   [[nodiscard]] std::vector<stream_point> pending(std::shared_ptr<stream> const& on);
 

@@ -33,13 +33,29 @@ copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {
   return {ways.at(static_cast<std::size_t>(kind)), memory_at(source), memory_at(target)};
 }
 
+void move_bytes(transfer const& copy, std::size_t first, std::size_t bytes, std::uint64_t epoch) {
+  auto* const to = static_cast<std::byte*>(copy.to) + first;
+  auto const* const from = static_cast<std::byte const*>(copy.from) + first;
+  // Overlapping ranges are the caller's error; memmove makes it a wrong copy, not undefined.
+  touch_memory(epoch, [&] { std::memmove(to, from, bytes); });
+}
+
 /// Returns when the copy began.
 steady::time_point carry_out(transfer const& copy, activity_place const& where, bool first,
                              std::uint64_t epoch) {
   auto const modelled = link().occupy(where.device, copy.kind, copy.bytes, first);
   auto const begin = modelled ? modelled->begin : told_time(where);
-  // Overlapping ranges are the caller's error; memmove makes it a wrong copy, not undefined.
-  touch_memory(epoch, [&] { std::memmove(copy.to, copy.from, copy.bytes); });
+  // Half of the bytes move when the copy begins and half when it ends, so that a source changed, or
+  // a target read or written, at the wrong time gives wrong bytes whether it was too early or too
+  // late.
+  auto const half = copy.bytes / 2;
+  auto const moved_from = steady::now();
+  move_bytes(copy, 0, half, epoch);
+  if (modelled) {
+    auto const second_half_takes = steady::now() - moved_from;
+    pause_until(modelled->end - second_half_takes, [&] { return !is_current(epoch); });
+  }
+  move_bytes(copy, half, copy.bytes - half, epoch);
   if (modelled) pause_until(modelled->end, [&] { return !is_current(epoch); });
   return begin;
 }

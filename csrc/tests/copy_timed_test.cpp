@@ -71,7 +71,7 @@ TEST_F(copy_time_gated, uses_the_slots_in_turn) {
 
 TEST_F(copy_time_gated, of_pageable_memory_ends_and_is_invalid) {
   bench used{0, 1, patience{60}};
-  ground const land{direction::h2d, 100 * kib, memory_kind::pageable};
+  ground const land{direction::h2d, 2 * mib, memory_kind::pageable};
   auto const found = time_gated(used, issue_mode::async, land.along(), {1, 0, 0});
   EXPECT_EQ(found.invalid, "the gate timed out before everything was queued");
   EXPECT_TRUE(land.has_arrived(0));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "hostrt_support.hpp"
 
 namespace pyxfer::hostrt::testing {
@@ -96,14 +98,14 @@ TEST_F(hostrt_copies, a_registered_copy_behind_a_gate_returns_at_once) {
 
 TEST_F(hostrt_copies, a_pageable_copy_behind_a_gate_blocks_the_host) {
   auto* const s = stream();
-  bytes own(mib);
-  auto* const target = device(mib);
+  bytes own(2 * mib);
+  auto* const target = device(own.size());
   for (auto const upload : {true, false}) {
     gate closed;
     ASSERT_EQ(closed.close(s), cudaSuccess);
     auto copying = std::async(std::launch::async, [&] {
-      return upload ? cudaMemcpyAsync(target, own.data(), mib, cudaMemcpyHostToDevice, s)
-                    : cudaMemcpyAsync(own.data(), target, mib, cudaMemcpyDeviceToHost, s);
+      return upload ? cudaMemcpyAsync(target, own.data(), own.size(), cudaMemcpyHostToDevice, s)
+                    : cudaMemcpyAsync(own.data(), target, own.size(), cudaMemcpyDeviceToHost, s);
     });
     EXPECT_EQ(copying.wait_for(30ms), std::future_status::timeout) << upload;
     closed.open();
@@ -151,6 +153,36 @@ TEST_F(hostrt_copies, memset_sets_device_memory) {
   ASSERT_EQ(cudaMemset(target, 0x5a, 1000), cudaSuccess);
   ASSERT_EQ(cudaMemcpy(back.data(), target, 1000, cudaMemcpyDeviceToHost), cudaSuccess);
   EXPECT_EQ(back, bytes(1000, std::byte{0x5a}));
+}
+
+TEST_F(hostrt_copies, a_pageable_upload_of_a_mebibyte_is_staged_behind_a_gate) {
+  auto* const s = stream();
+  auto* const target = device(mib);
+  bytes own(mib, std::byte{1});
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(target, own.data(), mib, cudaMemcpyHostToDevice, s), cudaSuccess);
+  std::fill(own.begin(), own.end(), std::byte{2});
+  closed.open();
+  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+  EXPECT_EQ(target[mib - 1], std::byte{1});
+}
+
+TEST_F(hostrt_copies, a_copy_may_run_into_a_registration_but_not_out_of_it) {
+  bytes own(300);
+  auto* const target = device(300);
+  auto const copied = [&](std::size_t first, std::size_t count) {
+    return cudaMemcpy(target, own.data() + first, count, cudaMemcpyHostToDevice);
+  };
+  ASSERT_EQ(cudaHostRegister(own.data() + 100, 50, 0), cudaSuccess);
+  ASSERT_EQ(cudaHostRegister(own.data() + 150, 50, 0), cudaSuccess);
+  EXPECT_EQ(copied(0, 150), cudaSuccess);
+  EXPECT_EQ(copied(0, 300), cudaSuccess);
+  EXPECT_EQ(copied(100, 50), cudaSuccess);
+  EXPECT_EQ(copied(100, 100), cudaErrorInvalidValue);
+  EXPECT_EQ(copied(150, 150), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostUnregister(own.data() + 100), cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(own.data() + 150), cudaSuccess);
 }
 
 }  // namespace

@@ -160,5 +160,43 @@ TEST_F(hostrt_device, errors_have_their_real_names_and_texts) {
   EXPECT_EQ(text, nullptr);
 }
 
+TEST_F(hostrt_device, a_test_sets_an_attribute_until_it_is_reset) {
+  set_attribute(cudaDevAttrPageableMemoryAccess, 1);
+  EXPECT_EQ(attribute(cudaDevAttrPageableMemoryAccess), 1);
+  reset();
+  EXPECT_EQ(attribute(cudaDevAttrPageableMemoryAccess), 0);
+}
+
+TEST_F(hostrt_device, a_device_has_a_handle) {
+  CUdevice found = -1;
+  EXPECT_EQ(driver("cuDeviceGet", &found, int{0}), CUDA_SUCCESS);
+  EXPECT_EQ(found, 0);
+  EXPECT_EQ(driver("cuDeviceGet", &found, int{1}), CUDA_ERROR_INVALID_DEVICE);
+}
+
+TEST_F(hostrt_device, a_destroyed_context_takes_its_streams_and_events_along) {
+  auto* const s = stream();
+  auto* const made = event();
+  auto* const from = pinned(8);
+  auto* const to = device(8);
+  CUcontext context = nullptr;
+  EXPECT_EQ(driver("cuCtxGetCurrent", &context), CUDA_SUCCESS);
+  destroy_context(0);
+  EXPECT_EQ(driver("cuEventQuery", made), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(record(made, s), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(driver("cuCtxSetCurrent", context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(driver("cuCtxSynchronize"), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, s),
+            cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorInvalidResourceHandle);
+  reset();
+  EXPECT_EQ(driver("cuEventQuery", made), CUDA_SUCCESS);
+  EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, s), cudaSuccess);
+}
+
+TEST_F(hostrt_device, only_a_devices_context_is_destroyed) {
+  EXPECT_THROW(destroy_context(1), std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace pyxfer::hostrt::testing

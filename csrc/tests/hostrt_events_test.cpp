@@ -129,5 +129,63 @@ TEST_F(hostrt_events, an_event_needs_a_context) {
   EXPECT_EQ(driver("cuEventCreate", &made, 0U), CUDA_ERROR_INVALID_CONTEXT);
 }
 
+TEST_F(hostrt_events, an_event_on_an_idle_stream_is_ready_at_once) {
+  for (auto* const s : {stream(), stream(cudaStreamDefault), cudaStream_t{nullptr}}) {
+    auto* const passed = event();
+    ASSERT_EQ(record(passed, s), CUDA_SUCCESS);
+    EXPECT_EQ(driver("cuEventQuery", passed), CUDA_SUCCESS);
+  }
+}
+
+TEST_F(hostrt_events, an_event_that_stalls_is_not_ready_on_an_idle_stream) {
+  auto* const stalled = event();
+  stall("cuEventRecord", 1, 60);
+  ASSERT_EQ(record(stalled, stream()), CUDA_SUCCESS);
+  EXPECT_EQ(driver("cuEventQuery", stalled), CUDA_ERROR_NOT_READY);
+  release_stalls();
+  EXPECT_EQ(driver("cuEventSynchronize", stalled), CUDA_SUCCESS);
+}
+
+TEST_F(hostrt_events, an_event_of_an_idle_legacy_stream_waits_for_blocking_streams) {
+  auto* const recorded = event();
+  gate closed;
+  ASSERT_EQ(closed.close(stream(cudaStreamDefault)), cudaSuccess);
+  ASSERT_EQ(record(recorded, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(driver("cuEventQuery", recorded), CUDA_ERROR_NOT_READY);
+  closed.open();
+  EXPECT_EQ(driver("cuEventSynchronize", recorded), CUDA_SUCCESS);
+}
+
+TEST_F(hostrt_events, an_event_is_recorded_on_its_own_device_alone) {
+  set_device_count(2);
+  auto* const of_first = event();
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(record(of_first, stream()), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(record(event(), stream()), CUDA_SUCCESS);
+}
+
+TEST_F(hostrt_events, the_default_streams_need_a_context) {
+  auto* const made = event();
+  auto const without_context = [&](cudaStream_t stream) {
+    EXPECT_EQ(record(made, stream), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(driver("cuStreamWaitEvent", static_cast<CUstream>(stream), made, 0U),
+              CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(driver("cuStreamQuery", static_cast<CUstream>(stream)), CUDA_ERROR_INVALID_CONTEXT);
+  };
+  for (auto* const each : {cudaStream_t{nullptr}, cudaStreamLegacy, cudaStreamPerThread}) {
+    std::thread{without_context, each}.join();
+  }
+}
+
+TEST_F(hostrt_events, other_streams_and_events_need_no_context) {
+  auto* const made = event();
+  auto* const s = stream();
+  std::thread{[&] {
+    EXPECT_EQ(record(made, s), CUDA_SUCCESS);
+    EXPECT_EQ(driver("cuEventQuery", made), CUDA_SUCCESS);
+    EXPECT_EQ(driver("cuStreamWaitEvent", static_cast<CUstream>(s), made, 0U), CUDA_SUCCESS);
+  }}.join();
+}
+
 }  // namespace
 }  // namespace pyxfer::hostrt::testing

@@ -107,11 +107,11 @@ TEST_F(hostrt_injection, work_queued_before_a_loss_is_never_done) {
 
 TEST_F(hostrt_injection, losing_the_device_ends_a_pageable_copy_behind_a_gate) {
   auto* const s = stream();
-  auto* const target = device(mib);
+  auto* const target = device(2 * mib);
   gate closed;
   ASSERT_EQ(closed.close(s), cudaSuccess);
   auto copying = std::async(std::launch::async, [&] {
-    std::vector<std::byte> own(mib);
+    std::vector<std::byte> own(2 * mib);
     return cudaMemcpyAsync(target, own.data(), own.size(), cudaMemcpyHostToDevice, s);
   });
   EXPECT_EQ(copying.wait_for(20ms), std::future_status::timeout);

@@ -96,5 +96,37 @@ TEST_F(hostrt_link, events_see_the_modelled_time) {
   EXPECT_LT(ms, static_cast<float>(2 * crossing_s * 1e3));
 }
 
+/// Half a second for a copy, in which the test has done its part.
+class a_slow_copy : public hostrt {
+ protected:
+  void SetUp() override {
+    hostrt::SetUp();
+    on_ = stream();
+    source_ = pinned(8);
+    target_ = device(8);
+    source_[7] = std::byte{1};
+    model_link({0, 0.5}, {0, 0});
+    EXPECT_EQ(cudaMemcpyAsync(target_, source_, 8, cudaMemcpyHostToDevice, on_), cudaSuccess);
+  }
+
+  cudaStream_t on_ = nullptr;
+  std::byte* source_ = nullptr;
+  std::byte* target_ = nullptr;
+};
+
+TEST_F(a_slow_copy, takes_a_source_that_is_changed_too_early) {
+  source_[7] = std::byte{2};
+  release_stalls();  // orders the change before the copy's end, for ThreadSanitizer
+  ASSERT_EQ(cudaStreamSynchronize(on_), cudaSuccess);
+  EXPECT_EQ(target_[7], std::byte{2});
+}
+
+TEST_F(a_slow_copy, has_not_reached_a_target_that_is_read_too_early) {
+  EXPECT_EQ(target_[7], std::byte{0});
+  release_stalls();
+  ASSERT_EQ(cudaStreamSynchronize(on_), cudaSuccess);
+  EXPECT_EQ(target_[7], std::byte{1});
+}
+
 }  // namespace
 }  // namespace pyxfer::hostrt::testing

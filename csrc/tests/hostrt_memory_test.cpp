@@ -1,4 +1,7 @@
+#include <sys/mman.h>
+
 #include <map>
+#include <utility>
 
 #include "hostrt_support.hpp"
 
@@ -128,6 +131,81 @@ TEST_F(hostrt_memory, free_memory_is_part_of_the_total) {
   EXPECT_LE(free, total);
   EXPECT_EQ(driver("cuDeviceTotalMem", &of_device, CUdevice{0}), CUDA_SUCCESS);
   EXPECT_EQ(of_device, total);
+}
+
+/// A page that cannot be written.
+class read_only_page {
+ public:
+  read_only_page()
+      : address_{::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)} {
+    EXPECT_NE(address_, MAP_FAILED);
+  }
+  ~read_only_page() { ::munmap(address_, bytes); }
+  read_only_page(read_only_page const&) = delete;
+  read_only_page& operator=(read_only_page const&) = delete;
+  read_only_page(read_only_page&&) = delete;
+  read_only_page& operator=(read_only_page&&) = delete;
+
+  [[nodiscard]] void* address() const noexcept { return address_; }
+
+  static constexpr std::size_t bytes = 4096;
+
+ private:
+  void* address_;
+};
+
+TEST_F(hostrt_memory, read_only_memory_is_registered_as_such_alone) {
+  read_only_page const page;
+  EXPECT_EQ(cudaHostRegister(page.address(), read_only_page::bytes, 0), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaHostRegister(page.address(), read_only_page::bytes, cudaHostRegisterReadOnly),
+            cudaSuccess);
+  EXPECT_EQ(cudaHostUnregister(page.address()), cudaSuccess);
+}
+
+TEST_F(hostrt_memory, memory_that_is_not_mapped_is_not_registered) {
+  void* gone = nullptr;
+  {
+    read_only_page const page;
+    gone = page.address();
+  }
+  EXPECT_EQ(cudaHostRegister(gone, read_only_page::bytes, cudaHostRegisterReadOnly),
+            cudaErrorInvalidValue);
+}
+
+TEST_F(hostrt_memory, a_pointer_tells_the_range_it_lies_in) {
+  std::vector<std::byte> own(100);
+  auto const range_of = [](std::byte* pointer) {
+    auto const address = reinterpret_cast<CUdeviceptr>(pointer);
+    std::pair<CUdeviceptr, std::size_t> range;
+    EXPECT_EQ(driver("cuPointerGetAttribute", static_cast<void*>(&range.first),
+                     CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address),
+              CUDA_SUCCESS);
+    EXPECT_EQ(driver("cuPointerGetAttribute", static_cast<void*>(&range.second),
+                     CU_POINTER_ATTRIBUTE_RANGE_SIZE, address),
+              CUDA_SUCCESS);
+    return range;
+  };
+  auto* const on_device = device(1000);
+  EXPECT_EQ(range_of(on_device + 999),
+            std::pair(reinterpret_cast<CUdeviceptr>(on_device), std::size_t{1000}));
+  ASSERT_EQ(cudaHostRegister(own.data() + 10, 50, 0), cudaSuccess);
+  EXPECT_EQ(range_of(own.data() + 20),
+            std::pair(reinterpret_cast<CUdeviceptr>(own.data() + 10), std::size_t{50}));
+  EXPECT_EQ(cudaHostUnregister(own.data() + 10), cudaSuccess);
+}
+
+TEST_F(hostrt_memory, a_pointer_tells_its_memory_type) {
+  auto const type_of = [](void* pointer, CUresult expected) {
+    unsigned int type = 0;
+    EXPECT_EQ(driver("cuPointerGetAttribute", static_cast<void*>(&type),
+                     CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(pointer)),
+              expected);
+    return type;
+  };
+  std::byte own{};
+  EXPECT_EQ(type_of(device(8), CUDA_SUCCESS), CU_MEMORYTYPE_DEVICE);
+  EXPECT_EQ(type_of(pinned(8), CUDA_SUCCESS), CU_MEMORYTYPE_HOST);
+  EXPECT_EQ(type_of(&own, CUDA_ERROR_INVALID_VALUE), 0U);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <future>
 
 #include "hostrt_support.hpp"
 
@@ -173,6 +174,54 @@ TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
   for (auto& each : threads) each.join();
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_EQ(done, 400);
+}
+
+TEST_F(hostrt_streams, host_functions_of_all_streams_run_one_at_a_time) {
+  struct two_functions {
+    std::promise<void> first_began;
+    std::promise<void> second_began;
+    bool first_was_alone = false;
+  };
+  two_functions both;
+  auto const first = [](void* shared) {
+    auto& known = *static_cast<two_functions*>(shared);
+    known.first_began.set_value();
+    auto const second = known.second_began.get_future();
+    known.first_was_alone = second.wait_for(50ms) == std::future_status::timeout;
+  };
+  auto const second = [](void* shared) {
+    static_cast<two_functions*>(shared)->second_began.set_value();
+  };
+  ASSERT_EQ(cudaLaunchHostFunc(stream(), first, &both), cudaSuccess);
+  both.first_began.get_future().wait();
+  ASSERT_EQ(cudaLaunchHostFunc(stream(), second, &both), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(both.first_was_alone);
+}
+
+TEST_F(hostrt_streams, a_full_queue_makes_the_call_wait) {
+  auto* const s = stream();
+  auto* const marked = event();
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  for (int queued = 1; queued < 1024; ++queued) ASSERT_EQ(record(marked, s), CUDA_SUCCESS);
+  auto one_more = std::async(std::launch::async, [&] { return record(marked, s); });
+  EXPECT_EQ(one_more.wait_for(30ms), std::future_status::timeout);
+  closed.open();
+  EXPECT_EQ(one_more.get(), CUDA_SUCCESS);
+  EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+}
+
+TEST_F(hostrt_streams, losing_the_device_ends_the_wait_for_a_full_queue) {
+  auto* const s = stream();
+  auto* const target = device(8);
+  gate closed;
+  ASSERT_EQ(closed.close(s), cudaSuccess);
+  auto const queue_one = [&] { return cudaMemsetAsync(target, 0, 8, s); };
+  for (int queued = 1; queued < 1024; ++queued) ASSERT_EQ(queue_one(), cudaSuccess);
+  auto one_more = std::async(std::launch::async, queue_one);
+  lose_device(cudaErrorLaunchFailure);
+  EXPECT_EQ(one_more.wait_for(60s), std::future_status::ready);
 }
 
 }  // namespace

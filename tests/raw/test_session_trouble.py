@@ -28,6 +28,7 @@ SOON_S = 5.0
 CALLS = (
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
+    "cuDeviceGet",
     "cuDeviceGetName",
     "cuDeviceGetUuid",
     "cuDeviceTotalMem",
@@ -37,6 +38,7 @@ CALLS = (
     "cuEventQuery",
     "cuEventRecord",
     "cuStreamWaitEvent",
+    "cuThreadExchangeStreamCaptureMode",
     "cudaDeviceGetAttribute",
     "cudaDeviceGetPCIBusId",
     "cudaDeviceSynchronize",
