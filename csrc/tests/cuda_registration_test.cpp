@@ -3,6 +3,8 @@
 #include "engine_support.hpp"
 #include "fork_support.hpp"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -57,12 +59,16 @@ TEST_F(cuda_registration, of_what_is_locked_already_says_so) {
   }
 }
 
-TEST_F(cuda_registration, of_read_only_memory_is_tried_again_for_reading_alone) {
-  hostrt::fail("cudaHostRegister", 1, cudaErrorInvalidValue);
-  registration const made{address(), some, 0, false};
-  EXPECT_EQ(count_of("cudaHostRegister"), 2);
-  EXPECT_EQ(this->made(), std::vector<std::string>{"registered " + std::to_string(address())});
-  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+TEST_F(cuda_registration, of_memory_that_is_mapped_read_only_locks_it_for_reading_alone) {
+  auto* const pages = ::mmap(nullptr, some, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  auto const mapped = reinterpret_cast<std::uintptr_t>(pages);
+  {
+    registration const locked{mapped, some, 0, false};
+    EXPECT_EQ(made(), std::vector<std::string>{"registered " + std::to_string(mapped)});
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
+  EXPECT_EQ(::munmap(pages, some), 0);
 }
 
 TEST_F(cuda_registration, of_writeable_memory_is_never_for_reading_alone) {

@@ -92,7 +92,6 @@ def test_a_read_only_array_stays_so(engine: Engine) -> None:
 
 
 def test_memory_that_is_mapped_read_only_is_locked_for_reading(engine: Engine) -> None:
-    testing.fail("cudaHostRegister", 1, 1)
     x = np.frombuffer(mmap.mmap(-1, 4096, prot=mmap.PROT_READ), np.uint8)
     y = pin(engine, x)
     assert locked() == [(x.ctypes.data, 4096)]
