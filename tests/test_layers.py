@@ -76,11 +76,11 @@ MAY_DRAW = {"cli", "report"}
 
 CPP_LAYERS = {
     "numa": {"numa"},
-    "cuda": {"cuda"},
+    "cuda": {"cuda", "numa"},
     "copy": {"copy", "cuda"},
     "ring": {"ring", "copy", "cuda"},
     "trace": {"trace", "cuda"},
-    "hostrt": {"hostrt"},
+    "hostrt": {"hostrt", "numa"},
     "bind": {"bind", "copy", "cuda", "numa", "ring", "trace"},
     "tests": {"tests", "hostrt", "copy", "cuda", "numa", "ring", "trace"},
 }

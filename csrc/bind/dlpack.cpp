@@ -29,13 +29,23 @@ struct handed_over {
   PyObject* owner{};  ///< a reference of its own
 };
 
-/// Drops the owner, wherever the consumer is done. An interpreter that ends takes nothing back any
-/// more, and no thread gets the GIL from it: there the owner stays, to the end of the process.
+/// Whether no other thread gets the GIL any more: one that asks for it then is ended where it is,
+/// or waits forever.
+bool is_ending() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
+#else
+  return Py_IsInitialized() == 0 || _Py_IsFinalizing() != 0;
+#endif
+}
+
+/// Drops the owner, wherever the consumer is done. Once the interpreter ends, the owner stays to
+/// the end of the process.
 template <typename Managed>
 void release(Managed* managed) {
   std::unique_ptr<handed_over<Managed>> const gone{
       static_cast<handed_over<Managed>*>(managed->context)};
-  if (Py_IsInitialized() == 0) { return; }
+  if (is_ending()) { return; }
   py::gil_scoped_acquire const held;
   py::error_scope const kept;  // a capsule may be collected while an exception is on its way
   Py_DECREF(gone->owner);

@@ -40,11 +40,12 @@ void bind_device_buffer(py::module_& module) {
 
 void bind_registration(py::module_& module) {
   owner_class<registration>(module, "Registration")
-      .def(py::init([](std::uintptr_t address, std::size_t nbytes, int device) {
+      .def(py::init([](std::uintptr_t address, std::size_t nbytes, int device, bool writeable) {
              py::gil_scoped_release const released;  // as for HostBuffer
-             return std::make_unique<registration>(address, nbytes, device);
+             return std::make_unique<registration>(address, nbytes, device, writeable);
            }),
-           py::arg("address"), py::arg("nbytes"), py::arg("device") = 0)
+           py::arg("address"), py::arg("nbytes"), py::arg("device") = 0,
+           py::arg("writeable") = true)
       .def_property_readonly("address", &registration::address)
       .def_property_readonly("nbytes", &registration::size)
       .def("close", &registration::close, release_gil())

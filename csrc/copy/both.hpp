@@ -22,7 +22,7 @@ struct both_plan {
 using both_lanes = std::array<lane, 2>;
 using both_samples = std::array<sample, 2>;
 
-/// Page-locked memory: both sides queued behind gates that open together. A side's sample is
+/// Page-locked memory: both sides queued behind one gate. A side's sample is
 /// invalid where the other was idle during a part of it.
 [[nodiscard]] both_samples time_both_gated(bench& with, both_lanes const& along, both_plan plan);
 

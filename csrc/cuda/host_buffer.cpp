@@ -2,9 +2,11 @@
 
 #include "cuda/cleanup.hpp"
 #include "cuda/device.hpp"
+#include "cuda/driver.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
 #include "cuda/wait.hpp"
+#include "numa/memory.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -22,6 +24,20 @@ bool is_mapped_here(memory_kind kind) {
 }
 
 std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// Whether the allocation or registration of the first byte holds all of them. The driver documents
+/// the range for device pointers, which page-locked memory has as well.
+bool are_of_one_range(void const* first, std::size_t bytes) {
+  auto const address = reinterpret_cast<CUdeviceptr>(first);
+  CUdeviceptr begin = 0;
+  std::size_t size = 0;
+  auto const status =
+      driver().cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address);
+  if (status == CUDA_ERROR_INVALID_VALUE) { return false; }  // no range is known
+  PYXFER_TRY_STATUS("cuPointerGetAttribute", status);
+  PYXFER_TRY(driver().cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address));
+  return bytes <= size - (address - begin);
+}
 
 /// One write a page, so that no first touch falls into a trial.
 void touch(void* data, std::size_t bytes) {
@@ -41,16 +57,18 @@ memory_kind memory_kind_of(std::string const& word) {
 }
 
 known_as known_memory(std::uintptr_t address, std::size_t bytes) {
-  auto const type_at = [](std::uintptr_t at) {
+  auto const attributes_at = [](std::uintptr_t at) {
     cudaPointerAttributes found{};
     PYXFER_TRY(cudaPointerGetAttributes(&found, reinterpret_cast<void const*>(at)));
-    return found.type;
+    return found;
   };
-  auto const first = type_at(address);
-  if (first == cudaMemoryTypeDevice) { return known_as::of_device; }
-  auto const is_locked =
-      first == cudaMemoryTypeHost && type_at(address + bytes - 1) == cudaMemoryTypeHost;
-  return is_locked ? known_as::page_locked : known_as::pageable;
+  auto const first = attributes_at(address);
+  if (first.type == cudaMemoryTypeDevice) { return known_as::of_device; }
+  auto const begins_locked = first.type == cudaMemoryTypeHost;
+  auto const ends_locked = attributes_at(address + bytes - 1).type == cudaMemoryTypeHost;
+  if (!begins_locked && !ends_locked) { return known_as::pageable; }
+  auto const whole = begins_locked && ends_locked && are_of_one_range(first.devicePointer, bytes);
+  return whole ? known_as::page_locked : known_as::partly_locked;
 }
 
 host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
@@ -67,8 +85,10 @@ host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
 }
 
 void host_buffer::map_pages() {
-  void* const found = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // The kernel may promise more than there is, and then end the process that touches it.
+  if (size_ > memory_of_machine().free_bytes) { throw std::bad_alloc{}; }
+  void* const found =
+      ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) { throw std::bad_alloc{}; }
   data_ = found;
   touch(data_, size_);

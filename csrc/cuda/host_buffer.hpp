@@ -13,9 +13,10 @@ enum class memory_kind { pageable, pinned, registered, write_combined };
 [[nodiscard]] memory_kind memory_kind_of(std::string const& word);
 
 /// What the driver knows of memory. A copy engine reads and writes page-locked memory itself,
-/// whoever has locked it. Memory of the host runtime's device can be read as the host's, too, and
-/// is yet no source of a copy from the host.
-enum class known_as { pageable, page_locked, of_device };
+/// whoever has locked it, if one allocation or one registration holds all of it: the driver refuses
+/// to copy what begins or ends in one that holds less (`partly_locked`). Memory of the host
+/// runtime's device can be read as the host's, too, and is yet no source of a copy from the host.
+enum class known_as { pageable, page_locked, partly_locked, of_device };
 
 [[nodiscard]] known_as known_memory(std::uintptr_t address, std::size_t bytes);
 

@@ -10,7 +10,9 @@ namespace pyxfer {
 /// long; the pages that it begins and ends in are locked whole.
 class registration {
  public:
-  registration(std::uintptr_t address, std::size_t bytes, int device);
+  /// Memory that is not `writeable` may be mapped read-only: then copies to a device can read it,
+  /// where the platform can lock such memory.
+  registration(std::uintptr_t address, std::size_t bytes, int device, bool writeable = true);
   ~registration();
   registration(registration&& other) noexcept;
   registration& operator=(registration&& other) = delete;

@@ -3,15 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "numa/memory.hpp"
+
 namespace pyxfer::hostrt {
 
-struct memory_amounts {
-  std::size_t free_bytes;
-  std::size_t total_bytes;
-};
-
-/// What this process may still take, within the machine's memory and its control group's limit.
-[[nodiscard]] memory_amounts memory_of_machine();
+using pyxfer::memory_of_machine;
 
 /// Resident zeroed pages, or null when there are not that many to be had.
 [[nodiscard]] void* map_pages(std::size_t bytes);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -72,7 +73,7 @@ constexpr std::size_t behind = 8 * cache_line;
 /// The source is asked for into the second cache, which has room for more that is under way.
 constexpr std::size_t far_ahead = 64 * cache_line;
 
-/// A hint: processors that do not know it pass it over, and what hides them may hide that they do.
+/// Processors without the instruction pass it over.
 [[gnu::target("cldemote")]] void demote(unsigned char* first, unsigned char const* end) {
   for (; first < end; first += cache_line) { _cldemote(first); }
 }
@@ -106,7 +107,18 @@ constexpr std::size_t far_ahead = 64 * cache_line;
   demote(std::max(first, to - behind), to);
 }
 
-std::vector<fill_kernel> find_kernels() {
+/// CPUID.(EAX=07H,ECX=0):ECX.CLDEMOTE[bit 25]
+bool has_cldemote() {
+  constexpr unsigned int leaf = 7;
+  constexpr unsigned int cldemote = 1U << 25U;
+  unsigned int eax = 0;
+  unsigned int ebx = 0;
+  unsigned int ecx = 0;
+  unsigned int edx = 0;
+  return __get_cpuid_count(leaf, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & cldemote) != 0;
+}
+
+std::vector<fill_kernel> find_kernels(bool demotes) {
   using kind = fill_kind;
   std::vector<fill_kernel> found{{"plain", kind::plain, plain},
                                  {"sse2", kind::streaming, by_lines<copy_lines_sse2>}};
@@ -117,10 +129,10 @@ std::vector<fill_kernel> find_kernels() {
   if (__builtin_cpu_supports("avx512f")) {
     found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>});
   }
-  if (__builtin_cpu_supports("avx2")) {
+  if (demotes && __builtin_cpu_supports("avx2")) {
     found.push_back({"avx2-demoting", kind::demoting, by_lines<demote_lines_avx2>});
   }
-  if (__builtin_cpu_supports("avx512f")) {
+  if (demotes && __builtin_cpu_supports("avx512f")) {
     found.push_back({"avx512-demoting", kind::demoting, by_lines<demote_lines_avx512>});
   }
   return found;
@@ -128,7 +140,11 @@ std::vector<fill_kernel> find_kernels() {
 
 #else
 
-std::vector<fill_kernel> find_kernels() { return {{"plain", fill_kind::plain, plain}}; }
+bool has_cldemote() { return false; }
+
+std::vector<fill_kernel> find_kernels(bool /*demotes*/) {
+  return {{"plain", fill_kind::plain, plain}};
+}
 
 #endif
 
@@ -152,9 +168,11 @@ char const* word_of(fill_kind kind) noexcept {
 }
 
 std::vector<fill_kernel> const& fill_kernels() {
-  static auto const& kernels = *new std::vector<fill_kernel>{find_kernels()};
+  static auto const& kernels = *new std::vector<fill_kernel>{find_kernels(has_cldemote())};
   return kernels;
 }
+
+std::vector<fill_kernel> executable_fill_kernels() { return find_kernels(true); }
 
 fill_kernel fill_kernel_of(fill_kind kind) {
   auto best = fill_kernels().front();

@@ -30,6 +30,10 @@ struct fill_kernel {
 /// widest last. They are looked for once.
 [[nodiscard]] std::vector<fill_kernel> const& fill_kernels();
 
+/// The same, with those that demote lines even where this processor passes the instruction over:
+/// all that can be tested here.
+[[nodiscard]] std::vector<fill_kernel> executable_fill_kernels();
+
 /// The best of that kind here; where the processor cannot demote lines it is what streams, and
 /// where it cannot do that either, plain.
 [[nodiscard]] fill_kernel fill_kernel_of(fill_kind kind);

@@ -19,8 +19,9 @@ constexpr std::size_t d2h = 1;
 
 /// Memory of both sides.
 struct grounds {
-  explicit grounds(memory_kind kind, std::size_t slots = 1)
-      : up{direction::h2d, size, kind, slots}, down{direction::d2h, size, kind, slots} {}
+  explicit grounds(memory_kind kind, std::size_t slots = 1) : grounds{kind, kind, slots} {}
+  grounds(memory_kind up_kind, memory_kind down_kind, std::size_t slots = 1)
+      : up{direction::h2d, size, up_kind, slots}, down{direction::d2h, size, down_kind, slots} {}
   [[nodiscard]] both_lanes lanes() const { return {up.along(), down.along()}; }
   ground up;
   ground down;
@@ -138,6 +139,16 @@ TEST_F(copy_both_gated, of_pageable_memory_ends_and_is_invalid) {
   grounds const land{memory_kind::pageable};
   auto const found = time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0});
   for (auto const& side : found) {
+    EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
+  }
+}
+
+/// The gate is on the stream of the uploads. A download to pageable memory returns when it is done,
+/// so that it is queued only when the gate gives up, or at once if it did not wait for the gate.
+TEST_F(copy_both_gated, holds_the_downloads_too_until_everything_is_queued) {
+  bench used{0, 2, patience{60}};
+  grounds const land{memory_kind::pinned, memory_kind::pageable};
+  for (auto const& side : time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0})) {
     EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
   }
 }

@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -142,6 +143,16 @@ TEST_F(cuda_host_buffer, larger_than_the_address_space_is_out_of_memory) {
   EXPECT_THROW((host_buffer{too_much, memory_kind::registered, 0}), std::bad_alloc);
   EXPECT_THROW((host_buffer{too_much, memory_kind::pinned, 0}), memory_error);
   EXPECT_THROW((host_buffer{too_much, memory_kind::write_combined, 0}), memory_error);
+}
+
+TEST_F(cuda_host_buffer, larger_than_the_free_memory_is_refused_before_it_is_touched) {
+  auto const ask_for_what_fits_the_address_space = [] {
+    ::alarm(1);  // a buffer that is touched must not use up the machine's memory
+    try {
+      host_buffer const made(std::size_t{1} << 46U, memory_kind::pageable, 0);
+    } catch (std::bad_alloc const&) { std::_Exit(0); }
+  };
+  EXPECT_EXIT(ask_for_what_fits_the_address_space(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(cuda_host_buffer, that_cannot_be_page_locked_gives_its_pages_back) {

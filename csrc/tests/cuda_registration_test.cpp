@@ -3,6 +3,8 @@
 #include "engine_support.hpp"
 #include "fork_support.hpp"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -55,6 +57,30 @@ TEST_F(cuda_registration, of_what_is_locked_already_says_so) {
   } catch (cuda_error const& error) {
     EXPECT_EQ(error.code(), cudaErrorHostMemoryAlreadyRegistered);
   }
+}
+
+TEST_F(cuda_registration, of_memory_that_is_mapped_read_only_locks_it_for_reading_alone) {
+  auto* const pages = ::mmap(nullptr, some, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  auto const mapped = reinterpret_cast<std::uintptr_t>(pages);
+  {
+    registration const locked{mapped, some, 0, false};
+    EXPECT_EQ(made(), std::vector<std::string>{"registered " + std::to_string(mapped)});
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+  }
+  EXPECT_EQ(::munmap(pages, some), 0);
+}
+
+TEST_F(cuda_registration, of_writeable_memory_is_never_for_reading_alone) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorInvalidValue);
+  EXPECT_THROW((registration{address(), some, 0}), cuda_error);
+  EXPECT_EQ(count_of("cudaHostRegister"), 1);
+}
+
+TEST_F(cuda_registration, that_fails_for_another_reason_is_not_tried_again) {
+  hostrt::fail("cudaHostRegister", 1, cudaErrorMemoryAllocation);
+  EXPECT_THROW((registration{address(), some, 0, false}), memory_error);
+  EXPECT_EQ(count_of("cudaHostRegister"), 1);
 }
 
 TEST_F(cuda_registration, reports_every_failure_and_leaves_nothing) {

@@ -2,7 +2,17 @@
 
 #include "ring_support.hpp"
 
+#include <elf.h>
+#include <sys/auxv.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace pyxfer::tests {
 namespace {
@@ -42,8 +52,8 @@ TEST_P(ring_fill, copies_much) {
   EXPECT_EQ(std::memcmp(target.data(), source.data() + 5, size), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(of_this_processor, ring_fill, ::testing::ValuesIn(fill_kernels()),
-                         [](auto const& each) {
+INSTANTIATE_TEST_SUITE_P(of_this_processor, ring_fill,
+                         ::testing::ValuesIn(executable_fill_kernels()), [](auto const& each) {
                            std::string name{each.param.name};
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
@@ -56,6 +66,64 @@ TEST(ring_fill_kind, is_named_in_words) {
   EXPECT_EQ(text_of<std::invalid_argument>([] { static_cast<void>(fill_kind_of("fast")); }),
             "unknown fill \"fast\"; known are plain, streaming and demoting");
 }
+
+#ifdef __x86_64__
+
+/// The machine code of a function of this program, by its own symbol table.
+std::vector<unsigned char> code_of(fill_function function) {
+  std::ifstream file{"/proc/self/exe", std::ios::binary};
+  std::string const program{std::istreambuf_iterator<char>{file}, {}};
+  auto const* const header = reinterpret_cast<Elf64_Ehdr const*>(program.data());
+  auto const* const sections =
+      reinterpret_cast<Elf64_Shdr const*>(program.data() + header->e_shoff);
+  // Where the program was loaded, its first segment being of address 0.
+  auto const base = ::getauxval(AT_PHDR) - header->e_phoff;
+  auto const* const code = reinterpret_cast<unsigned char const*>(function);
+  for (auto const* section = sections; section != sections + header->e_shnum; ++section) {
+    if (section->sh_type != SHT_SYMTAB) { continue; }
+    auto const* const symbols =
+        reinterpret_cast<Elf64_Sym const*>(program.data() + section->sh_offset);
+    for (auto const* each = symbols; each != symbols + section->sh_size / sizeof *each; ++each) {
+      if (base + each->st_value == reinterpret_cast<std::uintptr_t>(code) && each->st_size != 0) {
+        return {code, code + each->st_size};
+      }
+    }
+  }
+  return {};
+}
+
+/// Past the caches stores are ordered with nothing that follows, not even with a lock. No test sees
+/// that without a device.
+TEST(ring_fill_code, has_a_store_fence_in_every_kernel_that_streams_or_demotes) {
+  constexpr std::array<unsigned char, 3> sfence{0x0F, 0xAE, 0xF8};
+  for (auto const& each : executable_fill_kernels()) {
+    if (each.kind == fill_kind::plain) { continue; }
+    auto const code = code_of(each.copy);
+    ASSERT_FALSE(code.empty()) << each.name;
+    EXPECT_NE(std::search(code.begin(), code.end(), sfence.begin(), sfence.end()), code.end())
+        << each.name;
+  }
+}
+
+/// Whether the kernel lists a feature of the processor.
+bool has_feature(std::string const& wanted) {
+  std::ifstream file{"/proc/cpuinfo"};
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.rfind("flags", 0) == 0) { break; }
+  }
+  std::istringstream words{line};
+  return std::find(std::istream_iterator<std::string>{words}, {}, wanted) !=
+         std::istream_iterator<std::string>{};
+}
+
+TEST(ring_fill_kind, is_demoting_only_where_the_processor_has_the_instruction) {
+  auto const expected =
+      has_feature("cldemote") && has_feature("avx2") ? fill_kind::demoting : fill_kind::streaming;
+  EXPECT_EQ(fill_kernel_of(fill_kind::demoting).kind, expected);
+}
+
+#endif
 
 TEST(ring_fill_kind, has_the_best_kernel_of_this_processor) {
   EXPECT_STREQ(fill_kernel_of(fill_kind::plain).name, "plain");

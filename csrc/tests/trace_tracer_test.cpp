@@ -31,6 +31,26 @@ TEST_F(trace_tracer, records_what_happens_between_start_and_stop) {
   EXPECT_TRUE(found.dropped.empty());
 }
 
+/// What the replaced function below copies while copies are still recorded.
+copied_memory* copied_at_the_end = nullptr;
+
+cupti::result copy_and_disable(cupti::activity_kind kind) {
+  copied_at_the_end->copy();
+  return host_functions().disable(kind);
+}
+
+TEST_F(trace_tracer, keeps_what_is_recorded_until_recording_has_ended) {
+  copied_memory memory{4096};
+  copied_at_the_end = &memory;
+  tracer traced{
+      {host_library({{"cuptiActivityDisable", address_of(copy_and_disable)}})}, {"copies"}, much};
+  traced.start();
+  memory.copy();
+  traced.stop();
+  // The second is made while the first of the two kinds of copies is disabled.
+  EXPECT_EQ(of_kind(traced.take(), record_kind::copy).size(), 2U);
+}
+
 TEST_F(trace_tracer, joins_a_copy_with_its_call) {
   copied_memory memory{4096};
   auto traced = host_tracer();

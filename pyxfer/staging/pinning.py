@@ -75,7 +75,7 @@ class _Locked:
         self.first, self.nbytes = first, nbytes
         self._array = array
         try:
-            self._registration = engine.Registration(first, nbytes, device)
+            self._registration = engine.Registration(first, nbytes, device, array.flags.writeable)
         except (CudaMemoryError, CudaUnavailableError, DeviceLostError):
             raise
         except CudaError as error:

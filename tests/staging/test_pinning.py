@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from pyxfer.native import Engine, load
 from pyxfer.native._host import testing
 from pyxfer.staging.pinned import empty_pinned
 from pyxfer.staging.pinning import pin
+from pyxfer.staging.targets import Target
+from pyxfer.staging.uploader import Uploader
 
 
 def locked() -> list[tuple[int, int]]:
@@ -86,6 +89,15 @@ def test_a_read_only_array_stays_so(engine: Engine) -> None:
     assert not y.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         y[0] = 1
+
+
+def test_memory_that_is_mapped_read_only_is_locked_for_reading(engine: Engine) -> None:
+    x = np.frombuffer(mmap.mmap(-1, 4096, prot=mmap.PROT_READ), np.uint8)
+    y = pin(engine, x)
+    assert locked() == [(x.ctypes.data, 4096)]
+    assert not y.flags.writeable
+    with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up:
+        assert np.array_equal(np.from_dlpack(up.upload(y, Target(engine))), x)
 
 
 def test_it_is_unlocked_with_the_last_view_and_keeps_the_memory_till_then(engine: Engine) -> None:
@@ -158,6 +170,7 @@ def test_the_memory_of_a_file_is_refused_by_the_driver_with_what_to_do(engine: E
     path = tmp_path / "x"
     path.write_bytes(bytes(4096))
     testing.fail("cudaHostRegister", 1, 1)
+    testing.fail("cudaHostRegister", 2, 1)  # for reading alone
     with pytest.raises(UsageError, match=r"Memory of a file .* cannot be\. A copy can: y = pyxfer\.empty_pinned"):
         pin(engine, np.memmap(path, np.uint8, "r"))
     assert locked() == []
