@@ -9,7 +9,6 @@
 #include "cuda/wait.hpp"
 #include "ring/staging.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <sstream>
@@ -74,14 +73,19 @@ staged ring::state::run(staging_request request, std::optional<stream_view> afte
   return moving->run(request, cancelled);
 }
 
-/// True also for a lost device, which uses nothing any more.
+/// Asks until the answer is yes or the time is over, and notes the first error: one failed question
+/// is no reason to free what the device may use. A lost device uses nothing any more.
 bool ring::state::await_idle(double seconds) const {
-  try {
-    context_guard const guard{context};
-    return moving->await_idle(seconds);
-  } catch (device_lost_error const& error) {
-    note_cleanup_failure(error);
-    return true;
+  polling const rest;
+  for (bool noted = false; true; rest.pause()) {
+    try {
+      context_guard const guard{context};
+      return moving->await_idle(seconds - rest.waited_s());
+    } catch (cuda_error const& error) {
+      if (!std::exchange(noted, true)) { note_cleanup_failure(error); }
+      auto const is_lost = dynamic_cast<device_lost_error const*>(&error) != nullptr;
+      if (is_lost || rest.waited_s() >= seconds) { return is_lost; }
+    }
   }
 }
 
@@ -147,7 +151,7 @@ void ring::close(double patience_s) {
   polling const since;
   auto const front = state_->queue.close(patience_s);
   if (!front || !state_->moving) { return; }
-  if (!state_->await_idle(std::max(0.0, patience_s - since.waited_s()))) {
+  if (!state_->await_idle(patience_s - since.waited_s())) {
     std::ostringstream text;
     text << "The device did not finish the copies of a ring within " << patience_s
          << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in "

