@@ -251,6 +251,8 @@ class Uploader:
             raise
 
     def _send(self, ahead: Ahead, batch: Any) -> Sent:
+        # The frameworks allocate, and wait for events, in this thread: another one may be capturing a CUDA graph.
+        self._engine.relax_captures_in_this_thread()
         ahead.before()
         with self._used() as mover:
             return Sent(self._start_all(mover, ahead.target, batch, "batch"), ahead)
