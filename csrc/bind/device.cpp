@@ -1,6 +1,7 @@
 #include "cuda/device.hpp"
 
 #include "bind/bind.hpp"
+#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/driver.hpp"
 
@@ -36,6 +37,7 @@ void bind_device(py::module_& module) {
   module.def("device_properties", &properties_of, py::arg("device"), release_gil());
   module.def("memory_info", &memory_info, py::arg("device"), release_gil());
   module.def("synchronize", &synchronize_device, py::arg("device"), release_gil());
+  module.def("relax_captures_in_this_thread", &relax_captures_in_this_thread, release_gil());
   module.def("driver_has", &driver_has, py::arg("symbol"), py::arg("api_version"), release_gil());
   module.def("take_cleanup_failures", &take_cleanup_failures);
 }

@@ -1,7 +1,6 @@
 #include "ring/ring.hpp"
 
 #include "bind/bind.hpp"
-#include "cuda/capture.hpp"
 #include "cuda/error.hpp"
 
 #include <pybind11/stl.h>
@@ -114,7 +113,6 @@ void bind_properties(py::class_<ring>& kind) {
 }  // namespace
 
 void bind_ring(py::module_& module) {
-  module.def("relax_captures_in_this_thread", &relax_captures_in_this_thread);
   bind_staged(module);
   bind_ticket(module);
   py::class_<ring> kind(module, "Ring", py::module_local(), py::is_final(),

@@ -27,6 +27,7 @@ capture_relaxation::~capture_relaxation() {
 }
 
 void relax_captures_in_this_thread() {
+  note_process();
   auto mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   exchange(mode);
 }

@@ -254,6 +254,8 @@ class Uploader:
             raise
 
     def _send(self, ahead: Ahead, batch: Any) -> Sent:
+        # The frameworks allocate, and wait for events, in this thread: another one may be capturing a CUDA graph.
+        self._engine.relax_captures_in_this_thread()
         ahead.before()
         with self._used() as mover:
             return Sent(self._start_all(mover, ahead.target, batch, "batch"), ahead)
@@ -262,8 +264,6 @@ class Uploader:
         """Before a batch is drawn: later the loop has queued more, and the device would be without work meanwhile."""
         with inside() as lasts:
             if lasts:
-                # In this thread also what the framework allocates must not end another thread's capture.
-                self._engine.relax_captures_in_this_thread()
                 self._pool.sweep()
 
     def _start_all(self, mover: Mover, target: Target, x: Any, name: str) -> Upload:

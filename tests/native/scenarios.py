@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -107,6 +110,22 @@ def stage_through_a_ring(engine: Engine) -> None:
         ring.start_upload(host.address, 1, (NBYTES,), (1,), device.address, stream.handle).result(60.0)
 
 
+def pass_by_a_rings_slots(engine: Engine) -> None:
+    with ExitStack() as stack:
+        host = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pinned")))
+        device = stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
+        ring = stack.enter_context(closing(small_ring(engine)))
+        ring.upload(host.address, 1, (NBYTES,), (1,), device.address, None, True)
+        ring.download(host.address, 1, (NBYTES,), (1,), device.address, None)
+
+
+def lock_memory_that_is_mapped_read_only(engine: Engine) -> None:
+    with mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ) as pages:
+        array = np.frombuffer(pages, np.uint8)
+        engine.Registration(array.ctypes.data, array.nbytes, 0, False).close()
+        del array
+
+
 def small_ring(engine: Engine) -> Ring:
     return engine.Ring(0, 2, 4096, 2, "streaming", 0)
 
@@ -130,5 +149,7 @@ SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     copy_both_ways_in_threads,
     verify_contents,
     stage_through_a_ring,
+    pass_by_a_rings_slots,
+    lock_memory_that_is_mapped_read_only,
     let_everything_go,
 )

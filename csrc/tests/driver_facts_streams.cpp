@@ -1,0 +1,77 @@
+#include "driver_facts_support.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+namespace pyxfer::facts {
+namespace {
+
+/// How many host functions have been at work at a time.
+struct meeting {
+  std::atomic<int> inside{0};
+  std::atomic<int> most{0};
+};
+
+}  // namespace
+
+void ask_of_streams_and_events(questions& all) {
+  meeting met;
+  auto const meet = [](void* shared) {
+    auto& known = *static_cast<meeting*>(shared);
+    known.most = std::max(known.most.load(), ++known.inside);
+    std::this_thread::sleep_for(held_for / 2);
+    --known.inside;
+  };
+  static_cast<void>(cudaLaunchHostFunc(all.on, meet, &met));
+  static_cast<void>(cudaLaunchHostFunc(all.other, meet, &met));
+  static_cast<void>(cudaDeviceSynchronize());
+  all.add("host functions of two streams at a time", "1", std::to_string(met.most));
+
+  auto const ready_after = [&] {
+    auto const begin = clock::now();
+    static_cast<void>(record(all.event, all.on));
+    while (query(all.event) == CUDA_ERROR_NOT_READY) { std::this_thread::yield(); }
+    return clock::now() - begin;
+  };
+  auto quickest = ready_after();
+  for (int i = 0; i < 10; ++i) { quickest = std::min(quickest, ready_after()); }
+  all.add("an event on an idle stream is ready within 1 ms", "yes", quickest < 1ms ? "yes" : "no");
+
+  hold(all.on);
+  static_cast<void>(record(all.event, all.on));
+  all.add("cuEventQuery of an event on a busy stream", "600", text(query(all.event)));
+  static_cast<void>(make_wait(all.other, all.event));
+  all.add("cudaStreamQuery of a stream that waits for it", "600", text(cudaStreamQuery(all.other)));
+  static_cast<void>(cudaDeviceSynchronize());
+  all.add("cuEventQuery of that event when its stream is done", "0", text(query(all.event)));
+
+  hold(all.on);
+  all.add("a hundred records on a busy stream", "at once", at_once_or_waits([&] {
+            for (int i = 0; i < 100; ++i) { static_cast<void>(record(all.event, all.on)); }
+          }));
+  static_cast<void>(cudaDeviceSynchronize());
+
+  int devices = 0;
+  static_cast<void>(cudaGetDeviceCount(&devices));
+  if (devices > 1) {
+    static_cast<void>(cudaSetDevice(1));
+    auto* const there = make_stream();
+    all.add("cuEventRecord of an event of another device", "400", text(record(all.event, there)));
+    destroy(there);
+    static_cast<void>(cudaSetDevice(0));
+  }
+}
+
+void ask_of_threads_without_a_context(questions& all) {
+  all.add("event calls on a stream, in a thread without a context", "0 0 0", in_another_thread([&] {
+            auto const recorded = text(record(all.event, all.on));
+            auto const waiting = text(make_wait(all.other, all.event));
+            auto code = query(all.event);
+            while (code == CUDA_ERROR_NOT_READY) { code = query(all.event); }
+            return recorded + " " + waiting + " " + text(code);
+          }));
+  all.add("cuEventRecord on the legacy stream, in a thread without a context", "201",
+          in_another_thread([&] { return text(record(all.event, nullptr)); }));
+}
+
+}  // namespace pyxfer::facts
