@@ -107,6 +107,7 @@ class a_slow_copy : public hostrt {
     source_[7] = std::byte{1};
     model_link({0, 0.5}, {0, 0});
     EXPECT_EQ(cudaMemcpyAsync(target_, source_, 8, cudaMemcpyHostToDevice, on_), cudaSuccess);
+    std::this_thread::sleep_for(50ms);  // the copy begins in that time
   }
 
   cudaStream_t on_ = nullptr;
