@@ -31,11 +31,13 @@ bool are_of_one_range(void const* first, std::size_t bytes) {
   auto const address = reinterpret_cast<CUdeviceptr>(first);
   CUdeviceptr begin = 0;
   std::size_t size = 0;
-  auto const status =
-      driver().cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address);
-  if (status == CUDA_ERROR_INVALID_VALUE) { return false; }  // no range is known
-  PYXFER_TRY_STATUS("cuPointerGetAttribute", status);
-  PYXFER_TRY(driver().cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, address));
+  auto const ask = [address](CUpointer_attribute which, void* answer) {
+    return driver().cuPointerGetAttribute(answer, which, address) == CUDA_SUCCESS;
+  };
+  if (!ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &begin) ||
+      !ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, &size)) {
+    return false;
+  }
   return bytes <= size - (address - begin);
 }
 

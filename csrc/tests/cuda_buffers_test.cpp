@@ -1,5 +1,6 @@
 #include "cuda/device_buffer.hpp"
 #include "cuda/host_buffer.hpp"
+#include "numa/memory.hpp"
 
 #include "engine_support.hpp"
 
@@ -146,13 +147,13 @@ TEST_F(cuda_host_buffer, larger_than_the_address_space_is_out_of_memory) {
 }
 
 TEST_F(cuda_host_buffer, larger_than_the_free_memory_is_refused_before_it_is_touched) {
-  auto const ask_for_what_fits_the_address_space = [] {
+  auto const ask_for_all_memory = [] {
     ::alarm(1);  // a buffer that is touched must not use up the machine's memory
     try {
-      host_buffer const made(std::size_t{1} << 46U, memory_kind::pageable, 0);
+      host_buffer const made{memory_of_machine().total_bytes, memory_kind::pageable, 0};
     } catch (std::bad_alloc const&) { std::_Exit(0); }
   };
-  EXPECT_EXIT(ask_for_what_fits_the_address_space(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(ask_for_all_memory(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(cuda_host_buffer, that_cannot_be_page_locked_gives_its_pages_back) {

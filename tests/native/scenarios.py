@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
@@ -46,6 +47,11 @@ def hold_every_memory(engine: Engine) -> None:
             stack.enter_context(closing(engine.HostBuffer(NBYTES, memory)))
         own = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pageable")))
         stack.enter_context(closing(engine.Registration(own.address, NBYTES)))
+
+
+def lock_what_is_mapped_read_only(engine: Engine) -> None:
+    pages = np.frombuffer(mmap.mmap(-1, NBYTES, prot=mmap.PROT_READ), np.uint8)
+    engine.Registration(pages.ctypes.data, NBYTES, writeable=False).close()
 
 
 def bracket_nothing_on_a_stream(engine: Engine) -> None:
@@ -138,6 +144,7 @@ def let_everything_go(engine: Engine) -> None:
 SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     ask_about_the_device,
     hold_every_memory,
+    lock_what_is_mapped_read_only,
     bracket_nothing_on_a_stream,
     bracket_nothing_drained,
     copy_one_way,
