@@ -26,7 +26,8 @@ std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
 /// that took the GIL while the interpreter ends would not come back.
 template <typename Transfer>
 staged run_interruptibly(Transfer const& transfer) {
-  if (::gettid() != ::getpid()) { return transfer(interruption{}); }
+  thread_local bool const is_main_thread = ::gettid() == ::getpid();
+  if (!is_main_thread) { return transfer(interruption{}); }
   std::exception_ptr raised;
   try {
     return transfer([&raised] {

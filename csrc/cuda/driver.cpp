@@ -39,7 +39,7 @@ driver_table load() {
   find("cuEventElapsedTime", table.cuEventElapsedTime);
   find("cuEventQuery", table.cuEventQuery);
   find("cuEventRecord", table.cuEventRecord);
-  find("cuPointerGetAttribute", table.cuPointerGetAttribute);
+  find("cuPointerGetAttributes", table.cuPointerGetAttributes);
   find("cuStreamIsCapturing", table.cuStreamIsCapturing);
   find("cuStreamWaitEvent", table.cuStreamWaitEvent);
   find("cuThreadExchangeStreamCaptureMode", table.cuThreadExchangeStreamCaptureMode);

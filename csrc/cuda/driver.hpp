@@ -23,7 +23,7 @@ struct driver_table {
   CUresult (*cuEventElapsedTime)(float*, CUevent, CUevent);
   CUresult (*cuEventQuery)(CUevent);
   CUresult (*cuEventRecord)(CUevent, CUstream);
-  CUresult (*cuPointerGetAttribute)(void*, CUpointer_attribute, CUdeviceptr);
+  CUresult (*cuPointerGetAttributes)(unsigned int, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*cuStreamIsCapturing)(CUstream, CUstreamCaptureStatus*);
   CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned int);
   CUresult (*cuThreadExchangeStreamCaptureMode)(CUstreamCaptureMode*);

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -24,22 +25,6 @@ bool is_mapped_here(memory_kind kind) {
 }
 
 std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
-
-/// Whether the allocation or registration of the first byte holds all of them. The driver documents
-/// the range for device pointers, which page-locked memory has as well.
-bool are_of_one_range(void const* first, std::size_t bytes) {
-  auto const address = reinterpret_cast<CUdeviceptr>(first);
-  CUdeviceptr begin = 0;
-  std::size_t size = 0;
-  auto const ask = [address](CUpointer_attribute which, void* answer) {
-    return driver().cuPointerGetAttribute(answer, which, address) == CUDA_SUCCESS;
-  };
-  if (!ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, &begin) ||
-      !ask(CU_POINTER_ATTRIBUTE_RANGE_SIZE, &size)) {
-    return false;
-  }
-  return bytes <= size - (address - begin);
-}
 
 /// One write a page, so that no first touch falls into a trial.
 void touch(void* data, std::size_t bytes) {
@@ -58,19 +43,23 @@ memory_kind memory_kind_of(std::string const& word) {
                               "\"; known are pageable, pinned, registered, write-combined");
 }
 
+/// One call, because it is made for every transfer. It answers for unknown memory too, with no
+/// type.
 known_as known_memory(std::uintptr_t address, std::size_t bytes) {
-  auto const attributes_at = [](std::uintptr_t at) {
-    cudaPointerAttributes found{};
-    PYXFER_TRY(cudaPointerGetAttributes(&found, reinterpret_cast<void const*>(at)));
-    return found;
-  };
-  auto const first = attributes_at(address);
-  if (first.type == cudaMemoryTypeDevice) { return known_as::of_device; }
-  auto const begins_locked = first.type == cudaMemoryTypeHost;
-  auto const ends_locked = attributes_at(address + bytes - 1).type == cudaMemoryTypeHost;
-  if (!begins_locked && !ends_locked) { return known_as::pageable; }
-  auto const whole = begins_locked && ends_locked && are_of_one_range(first.devicePointer, bytes);
-  return whole ? known_as::page_locked : known_as::partly_locked;
+  unsigned int type = 0;
+  unsigned int managed = 0;
+  CUdeviceptr begin = 0;
+  std::size_t size = 0;
+  std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  std::array<void*, attributes.size()> answers{&type, &managed, &begin, &size};
+  PYXFER_TRY(driver().cuPointerGetAttributes(attributes.size(), attributes.data(), answers.data(),
+                                             static_cast<CUdeviceptr>(address)));
+  if (managed != 0) { return known_as::pageable; }
+  if (type == CU_MEMORYTYPE_DEVICE) { return known_as::of_device; }
+  if (type != CU_MEMORYTYPE_HOST) { return known_as::pageable; }
+  auto const holds_all = address >= begin && bytes <= size && address - begin <= size - bytes;
+  return holds_all ? known_as::page_locked : known_as::partly_locked;
 }
 
 host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)

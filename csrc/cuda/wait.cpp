@@ -20,12 +20,13 @@ bool poll(event const& until, double seconds, Ended const& ended) {
 
 }  // namespace
 
-void polling::pause() const {
+bool polling::pause() const {
   if (waited_s() >= spin_s_) {
     std::this_thread::sleep_for(nap_);
-  } else {
-    std::this_thread::yield();  // on few cores the awaited work may need this one
+    return true;
   }
+  std::this_thread::yield();  // on few cores the awaited work may need this one
+  return false;
 }
 
 bool wait_for(event const& until, double seconds, std::atomic<bool> const* cancelled) {

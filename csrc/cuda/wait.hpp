@@ -41,7 +41,8 @@ class polling {
   polling() = default;
   polling(double spin_s, std::chrono::microseconds nap) : spin_s_{spin_s}, nap_{nap} {}
 
-  void pause() const;
+  /// Whether it has slept.
+  bool pause() const;
   [[nodiscard]] double waited_s() const { return seconds_between(begin_, host_clock::now()); }
 
  private:

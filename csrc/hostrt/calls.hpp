@@ -78,6 +78,7 @@ inline constexpr std::array all_calls{
     call_info{"cuStreamIsCapturing", call_kind::query},
     call_info{"cuThreadExchangeStreamCaptureMode", call_kind::query},
     call_info{"cuPointerGetAttribute", call_kind::query},
+    call_info{"cuPointerGetAttributes", call_kind::query},
     call_info{"cuGetErrorName", call_kind::always},
     call_info{"cuGetErrorString", call_kind::always},
 };

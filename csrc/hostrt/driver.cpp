@@ -151,20 +151,45 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
   });
 }
 
-/// What is known of memory; of memory that no call made or registered nothing is.
+/// Writes what is known of memory; zeros of memory that no call made or registered.
+cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
+                            std::optional<region> const& known) {
+  if (value == nullptr) return cudaErrorInvalidValue;
+  auto const on_device = known && known->kind == memory_kind::device;
+  auto const type = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      *static_cast<unsigned int*>(value) = known ? unsigned{type} : 0U;
+      return cudaSuccess;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      *static_cast<unsigned int*>(value) = 0;
+      return cudaSuccess;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      *static_cast<CUdeviceptr*>(value) = known ? known->address : 0;
+      return cudaSuccess;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      *static_cast<std::size_t*>(value) = known ? known->bytes : 0;
+      return cudaSuccess;
+    default: return cudaErrorNotSupported;
+  }
+}
+
 CUresult pointer_attribute(void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
   return driver_call<index_of("cuPointerGetAttribute")>([&] {
     auto const known = memory().find(reinterpret_cast<void const*>(pointer));
-    if (value == nullptr || !known) return cudaErrorInvalidValue;
-    auto const type =
-        known->kind == memory_kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-    switch (attribute) {
-      case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned int*>(value) = type; break;
-      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *static_cast<CUdeviceptr*>(value) = known->address;
-        break;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<std::size_t*>(value) = known->bytes; break;
-      default: return cudaErrorNotSupported;
+    return known ? write_attribute(value, attribute, known) : cudaErrorInvalidValue;
+  });
+}
+
+/// Unlike the call for one attribute it answers for unknown memory too.
+CUresult pointer_attributes(unsigned int count, CUpointer_attribute* attributes, void** values,
+                            CUdeviceptr pointer) {
+  return driver_call<index_of("cuPointerGetAttributes")>([&] {
+    if (attributes == nullptr || values == nullptr) return cudaErrorInvalidValue;
+    auto const known = memory().find(reinterpret_cast<void const*>(pointer));
+    for (unsigned int i = 0; i < count; ++i) {
+      auto const code = write_attribute(values[i], attributes[i], known);
+      if (code != cudaSuccess) return code;
     }
     return cudaSuccess;
   });
@@ -223,6 +248,7 @@ auto const& symbols() {
       symbol_entry{"cuThreadExchangeStreamCaptureMode",
                    reinterpret_cast<void*>(exchange_capture_mode)},
       symbol_entry{"cuPointerGetAttribute", reinterpret_cast<void*>(pointer_attribute)},
+      symbol_entry{"cuPointerGetAttributes", reinterpret_cast<void*>(pointer_attributes)},
       symbol_entry{"cuMemcpyBatchAsync", reinterpret_cast<void*>(cudaMemcpyBatchAsync)},
       symbol_entry{"cuGetErrorName", reinterpret_cast<void*>(get_error_name)},
       symbol_entry{"cuGetErrorString", reinterpret_cast<void*>(get_error_string)},

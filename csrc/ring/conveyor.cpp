@@ -86,6 +86,7 @@ void conveyor::move_chunks(transfer& shared, std::size_t most, role own_role, st
     move_chunk(*part, slot, shared, own.filled_s);
     belt_.done(number);
     ++own.chunks;
+    if (own_role == role::caller) { shared.note_interruption(); }
     if (!shared.plan().is_attended()) { try_poll_copies(shared); }
   }
 }
@@ -112,8 +113,7 @@ bool conveyor::await_begin(transfer& shared) const {
   polling const rest;
   while (shared.begins_late()) {
     if (shared.is_stopped()) { return false; }
-    shared.note_interruption();
-    rest.pause();
+    if (rest.pause()) { shared.note_interruption(); }
   }
   return true;
 }
@@ -123,8 +123,7 @@ bool conveyor::await_copies_under_way(std::size_t most, transfer& shared) {
   polling const rest;
   for (retire_copies(); under_way() > most; retire_copies()) {
     if (shared.is_stopped()) { return false; }
-    shared.note_interruption();
-    rest.pause();
+    if (rest.pause()) { shared.note_interruption(); }
   }
   return !shared.is_stopped();
 }
@@ -136,8 +135,7 @@ bool conveyor::await_slot(std::uint64_t number, transfer& shared, role own_role,
   auto const rest = own_role == role::caller ? polling{} : polling{crew_spin_s, crew_nap};
   while (!belt_.may_begin(number) && !shared.is_stopped()) {
     try_poll_copies(shared);
-    if (own_role == role::caller) { shared.note_interruption(); }
-    rest.pause();
+    if (rest.pause() && own_role == role::caller) { shared.note_interruption(); }
   }
   waited_s += seconds_between(begin, host_clock::now());
   return !shared.is_stopped();
@@ -202,11 +200,13 @@ bool conveyor::finish(transfer& shared, bool wait) {
       std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
       if (held && belt_.issued() == belt_.end() && (!wait || under_way() == 0)) { return true; }
       if (shared.is_stopped()) { return false; }
-      if (held && poll_copies(shared)) { rest.reset(); }
+      if (held && poll_copies(shared)) {
+        rest.reset();
+        shared.note_interruption();
+      }
     }
-    shared.note_interruption();
     if (!rest) { rest.emplace(); }  // the pauses grow from the last copy on
-    rest->pause();
+    if (rest->pause()) { shared.note_interruption(); }
   }
 }
 

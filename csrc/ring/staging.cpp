@@ -72,7 +72,8 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
   transfer shared{request,
                   {request.array.bytes(), settings_, most_threads(request, settings_.threads)},
                   fill_for(request, settings_),
-                  cancelled};
+                  cancelled,
+                  begin};
   auto const how = manner_of(request, shared.plan());
   try {
     if (!move(shared, how, request.wait)) { throw cancelled_error(cancelled_text(request.way)); }

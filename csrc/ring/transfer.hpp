@@ -43,8 +43,8 @@ struct staging_request {
 class transfer {
  public:
   transfer(staging_request const& moved, chunk_plan const& cut, fill_function by,
-           std::atomic<bool>& cancelled) noexcept
-      : moved_{moved}, plan_{cut}, fill_{by}, cancelled_{cancelled} {}
+           std::atomic<bool>& cancelled, host_clock::time_point begun = host_clock::now()) noexcept
+      : moved_{moved}, plan_{cut}, fill_{by}, cancelled_{cancelled}, asked_{begun} {}
 
   [[nodiscard]] direction way() const noexcept { return moved_.way; }
   [[nodiscard]] chunk_plan const& plan() const noexcept { return plan_; }
@@ -81,8 +81,8 @@ class transfer {
   [[nodiscard]] bool is_cancelled() const noexcept {
     return cancelled_.load(std::memory_order_relaxed);
   }
-  /// For the caller's thread, between two looks at what it waits for: passes an interruption on to
-  /// the others.
+  /// For the caller's thread, after each step and each sleep: passes an interruption on to the
+  /// others. Not between two looks at a short copy, which reading the clock would delay.
   void note_interruption() {
     if (moved_.interrupted == nullptr || !*moved_.interrupted) { return; }
     auto const now = host_clock::now();
@@ -107,7 +107,7 @@ class transfer {
   chunk_plan plan_;
   fill_function fill_;
   std::atomic<bool>& cancelled_;
-  host_clock::time_point asked_{host_clock::now()};
+  host_clock::time_point asked_;
   alignas(cache_line) std::atomic<std::size_t> next_{0};
   alignas(cache_line) std::atomic<bool> failed_{false};
   std::mutex lock_;

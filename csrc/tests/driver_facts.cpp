@@ -17,9 +17,10 @@ void ask_of_a_destroyed_context(questions& all, std::function<void()> const& des
 
 }  // namespace
 
-std::vector<fact> ask_driver(std::function<void()> const& destroy_context) {
+void ask_driver(std::function<void()> const& destroy_context,
+                std::function<void(fact const&)> const& report) {
   static_cast<void>(cudaSetDevice(0));
-  questions all;
+  questions all{report};
   ask_of_captures(all);
   ask_of_captured_streams(all);
   ask_of_registrations(all);
@@ -30,7 +31,6 @@ std::vector<fact> ask_driver(std::function<void()> const& destroy_context) {
   ask_of_streams_and_events(all);
   ask_of_threads_without_a_context(all);
   ask_of_a_destroyed_context(all, destroy_context);
-  return all.take();
 }
 
 }  // namespace pyxfer::facts

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 /// What the engine assumes of the driver, asked of whatever runtime this is linked with: of
 /// NVIDIA's by driver_facts_main.cpp, and of the host runtime by driver_facts_test.cpp. A fact that
@@ -15,8 +14,9 @@ struct fact {
   std::string found;
 };
 
-/// Every fact, within a few seconds. `destroy_context` is called before the last ones, and takes
-/// the place of cudaDeviceReset.
-[[nodiscard]] std::vector<fact> ask_driver(std::function<void()> const& destroy_context);
+/// Reports every fact as soon as it is known, within a few seconds in all. `destroy_context` is
+/// called before the last ones, and takes the place of cudaDeviceReset.
+void ask_driver(std::function<void()> const& destroy_context,
+                std::function<void(fact const&)> const& report);
 
 }  // namespace pyxfer::facts

@@ -17,8 +17,8 @@ int main() {
     return no_device;
   }
   auto const reset = [] { static_cast<void>(cudaDeviceReset()); };
-  for (auto const& each : pyxfer::facts::ask_driver(reset)) {
-    std::cout << each.name << '\t' << each.relied_on << '\t' << each.found << '\n';
-  }
+  pyxfer::facts::ask_driver(reset, [](pyxfer::facts::fact const& each) {
+    std::cout << each.name << '\t' << each.relied_on << '\t' << each.found << std::endl;
+  });
   return 0;
 }

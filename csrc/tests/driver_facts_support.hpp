@@ -84,22 +84,22 @@ inline CUresult make_wait(cudaStream_t waiting, CUevent event) {
   return driver("cuStreamWaitEvent", static_cast<CUstream>(waiting), event, 0U);
 }
 
-/// Keeps the answers. Its streams and its event are there for every question.
+/// Reports the answers. Its streams and its event are there for every question.
 class questions {
  public:
+  explicit questions(std::function<void(fact const&)> report) : report_{std::move(report)} {}
+
   void add(std::string name, std::string relied_on, std::string found) {
-    facts_.push_back({std::move(name), std::move(relied_on), std::move(found)});
+    report_({std::move(name), std::move(relied_on), std::move(found)});
     static_cast<void>(cudaGetLastError());
   }
-
-  [[nodiscard]] std::vector<fact> take() { return std::move(facts_); }
 
   cudaStream_t const on{make_stream()};
   cudaStream_t const other{make_stream()};
   CUevent const event{make_event()};
 
  private:
-  std::vector<fact> facts_;
+  std::function<void(fact const&)> report_;
 };
 
 void ask_of_captures(questions& all);

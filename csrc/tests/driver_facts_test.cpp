@@ -7,9 +7,13 @@ namespace {
 
 TEST_F(hostrt, it_answers_as_the_driver_does) {
   set_device_count(2);
-  auto const found = facts::ask_driver([] { destroy_context(0); });
-  EXPECT_FALSE(found.empty());
-  for (auto const& each : found) { EXPECT_EQ(each.found, each.relied_on) << each.name; }
+  int asked = 0;
+  facts::ask_driver([] { destroy_context(0); },
+                    [&](facts::fact const& each) {
+                      ++asked;
+                      EXPECT_EQ(each.found, each.relied_on) << each.name;
+                    });
+  EXPECT_GT(asked, 0);
   reset();
   for (auto const& left : made()) {  // of the context that was destroyed
     if (left.kind == "stream")

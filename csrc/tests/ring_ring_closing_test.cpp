@@ -58,13 +58,9 @@ TEST_F(ring_closing, can_be_tried_again_when_the_device_keeps_the_slots) {
 /// The upload is inside the driver, where no cancelling reaches it.
 TEST_F(ring_closing, waits_for_transfers_no_longer_than_its_patience) {
   ring made{0, settings};
-  hostrt::stall("cudaStreamQuery", 1, 60);
-  hostrt::stall("cudaPointerGetAttributes", 1, 60);
-  hostrt::stall("cuPointerGetAttribute", 1, 60);
+  hostrt::stall("cuPointerGetAttributes", 1, 60);
   std::thread uploading{[&] { EXPECT_THROW(upload(made), cancelled_error); }};
-  while (count_of("cudaPointerGetAttributes") + count_of("cuPointerGetAttribute") == 0) {
-    std::this_thread::yield();
-  }
+  await_calls("cuPointerGetAttributes", 1);
   auto const waiting = start_upload(made);
   made.cancel();
   EXPECT_THROW(static_cast<void>(waiting.result(0)), cancelled_error);
@@ -98,8 +94,9 @@ TEST_F(ring_closing, waits_for_a_copy_of_which_no_event_tells) {
   auto made = std::make_unique<ring>(0, settings);
   upload(*made);
   hostrt::stall("cudaMemcpyAsync", 1, 60);
-  hostrt::fail("cuEventRecord", 1, cudaErrorNotSupported);  // of the copy
-  hostrt::fail("cuEventRecord", 2, cudaErrorNotSupported);  // once more, for the error
+  for (int nth = 1; nth <= 8; ++nth) {  // of the copies of all threads, and after the error
+    hostrt::fail("cuEventRecord", nth, cudaErrorNotSupported);
+  }
   EXPECT_THROW(upload(*made), cuda_error);
   EXPECT_FALSE(take_cleanup_failures().empty());
   EXPECT_THROW(made->close(0.02), timeout_error);
