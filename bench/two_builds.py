@@ -1,12 +1,15 @@
-"""Two builds of pyxfer in turns on one GPU: is one of them slower to upload or download?
+"""Two builds of pyxfer in turns on one GPU, to see whether one of them is slower to upload or download.
 
-    python bench/two_builds.py BEFORE AFTER [--sizes 4KiB:1GiB:x4] [--rounds 40] [--export-json F]
+    python bench/two_builds.py BEFORE AFTER [--sizes 4KiB:1GiB:x4] [--rounds 8] [--processes 6] [--export-json F]
 
 BEFORE and AFTER are folders that each hold an installed pyxfer (`pip install --target`). Each build runs in a process
 of its own; both keep a ring of the same settings, and one of them moves bytes while the other sleeps. A round moves a
-burst of every kind and size with the one build and then with the other, so that a change of the machine meets both.
-The ratio is time after / time before: the median over rounds, with the interval that holds it in 95 % of cases where
-rounds are independent. A row fails where the interval lies above `--tolerance` as a whole.
+burst with the one build and then with the other, so that a change of the machine meets both. Where a process has its
+memory makes more difference than the build, so every pair of processes is replaced several times.
+
+The ratio is time after / time before: of each pair of processes the median over rounds, and of these the median, the
+least and the greatest. With six pairs the true median lies between the last two in 97 % of cases. A row is slower
+where even the least ratio is above `--tolerance`.
 """
 
 from __future__ import annotations
@@ -17,13 +20,11 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from math import comb
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
-KINDS = ("upload", "upload-pinned", "download", "download-pinned", "torch")
+KINDS = ("upload", "upload-pinned", "download", "download-pinned")
 BURST_S = 4e-3
 MOST_IN_BURST = 200
 SPREAD_BYTES = 256 << 20
@@ -31,7 +32,7 @@ SPREAD_BYTES = 256 << 20
 
 
 def serve() -> None:
-    """The process of one build: answers each line of JSON, a kind, a size and a count, with the seconds of each call."""
+    """Be the process of one build: answer each line of JSON (kind, size, count) with the seconds of each call."""
     sys.path[:0] = [os.environ["TWO_BUILDS_SITE"]]
     import time
 
@@ -98,111 +99,105 @@ class Build:
             text=True,
             env={**os.environ, **variables},
         )
+        self._to = cast("TextIO", self._process.stdin)
+        self._from = cast("TextIO", self._process.stdout)
         self.found = self._read()
 
     def _read(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._from.readline()
         if not line:
             raise SystemExit(f"a build's process ended with {self._process.wait()}")
         return line.strip()
 
-    def times(self, kind: str, nbytes: int, count: int) -> list[float]:
-        assert self._process.stdin is not None
-        print(json.dumps([kind, nbytes, count]), file=self._process.stdin, flush=True)
-        return [float(each) for each in json.loads(self._read())]
+    def median_s(self, kind: str, nbytes: int, count: int) -> float:
+        """Of that many calls."""
+        print(json.dumps([kind, nbytes, count]), file=self._to, flush=True)
+        return statistics.median(json.loads(self._read()))
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        """End the process."""
+        self._to.close()
         self._process.wait(60)
 
 
-@contextmanager
-def two(before: str, after: str, ring: list[Any], most: int, device: str) -> Iterator[tuple[Build, Build]]:
-    with ExitStack() as stack:
-        builds = []
-        for folder in (before, after):
-            builds.append(Build(folder, ring, most, device))
-            stack.callback(builds[-1].close)
-        yield builds[0], builds[1]
-
-
-def compare(before: Build, after: Build, kind: str, nbytes: int, rounds: int) -> dict[str, Any]:
-    """The row of one kind and size."""
-    least = min(before.times(kind, nbytes, 6)[1:] + after.times(kind, nbytes, 6)[1:])
-    count = max(3, min(MOST_IN_BURST, int(BURST_S / least)))
+def compare(before: Build, after: Build, kind: str, nbytes: int, rounds: int) -> list[tuple[float, float]]:
+    """The medians of each round's two bursts."""
+    warm = min(build.median_s(kind, nbytes, 6) for build in (before, after))
+    count = max(3, min(MOST_IN_BURST, int(BURST_S / warm)))
     pairs = []
     for number in range(rounds):
         order = (before, after) if number % 2 == 0 else (after, before)
-        medians = {build: statistics.median(build.times(kind, nbytes, count)) for build in order}
+        medians = {build: build.median_s(kind, nbytes, count) for build in order}
         pairs.append((medians[before], medians[after]))
-    ratios = sorted(b / a for a, b in pairs)
-    out = outside(rounds)
+    return pairs
+
+
+def row_of(kind: str, nbytes: int, processes: list[list[tuple[float, float]]]) -> dict[str, Any]:
+    """What all pairs of processes say of one kind and size."""
+    ratios = [statistics.median(after / before for before, after in pairs) for pairs in processes]
+    every = [pair for pairs in processes for pair in pairs]
     return {
         "kind": kind,
         "nbytes": nbytes,
-        "rounds": rounds,
-        "calls_in_burst": count,
-        "before_s": statistics.median(a for a, _ in pairs),
-        "after_s": statistics.median(b for _, b in pairs),
+        "before_s": statistics.median(before for before, _ in every),
+        "after_s": statistics.median(after for _, after in every),
         "ratio": statistics.median(ratios),
-        "low": ratios[out],
-        "high": ratios[-1 - out],
-        "pairs_s": pairs,
+        "least": min(ratios),
+        "greatest": max(ratios),
+        "rounds_s": processes,
     }
 
 
-def outside(count: int) -> int:
-    """How many order statistics lie below the 95 % interval of a median."""
-    below, total = 0, 0.0
-    while (total := total + comb(count, below) / 2**count) <= 0.025:
-        below += 1
-    return max(0, below - 1)
-
-
-def sizes_of(text: str) -> list[int]:
-    from pyxfer.raw.request import checked_sizes
-
-    return list(checked_sizes(text))
+def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> list[dict[str, Any]]:
+    """All rows, from several pairs of processes."""
+    kinds = given.kinds.split(",")
+    found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {
+        (kind, nbytes): [] for kind in kinds for nbytes in sizes
+    }
+    for number in range(given.processes):
+        folders = [given.before, given.after]
+        with ExitStack() as stack:
+            builds = {}
+            for folder in folders if number % 2 == 0 else folders[::-1]:
+                builds[folder] = Build(folder, ring, max(sizes), given.device)
+                stack.callback(builds[folder].close)
+            if number == 0:
+                print(f"before  {builds[given.before].found}\nafter   {builds[given.after].found}\nring    {ring}\n")
+            for (kind, nbytes), processes in found.items():
+                processes.append(compare(builds[given.before], builds[given.after], kind, nbytes, given.rounds))
+    return [row_of(kind, nbytes, processes) for (kind, nbytes), processes in found.items()]
 
 
 def main() -> int:
-    """Compare the two builds and print a table; 1 where one row is slower for certain."""
+    """Compare the two builds and print a table; 1 where a row is slower."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--sizes", default="4KiB:1GiB:x4")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--kinds", default=",".join(KINDS), help="also torch: pyxfer.upload of a NumPy array")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--tolerance", type=float, default=1.01)
-    parser.add_argument(
-        "--ring", default='[16, 262144, 256, "streaming", 50, 65536]', help="of both, as engine.Ring takes it"
-    )
+    parser.add_argument("--ring", default='[16, 262144, 256, "streaming", 50, 65536]', help="engine.Ring's arguments")
     parser.add_argument("--device", default="0")
     parser.add_argument("--export-json")
     given = parser.parse_args()
     sys.path[:0] = [given.after]
-    sizes = sizes_of(given.sizes)
-    rows = []
-    with two(given.before, given.after, json.loads(given.ring), max(sizes), given.device) as (before, after):
-        print(f"before  {before.found}\nafter   {after.found}\nring    {given.ring}\n")
-        print(f"{'':16}{'bytes':>12}{'before us':>12}{'after us':>12}{'ratio':>8}   95 %")
-        for kind in given.kinds.split(","):
-            for nbytes in sizes:
-                rounds = given.rounds if nbytes <= 64 << 20 else max(6, given.rounds // 3)
-                row = compare(before, after, kind, nbytes, rounds)
-                rows.append(row)
-                mark = "  slower" if row["low"] > given.tolerance else ""
-                print(
-                    f"{kind:16}{nbytes:12}{row['before_s'] * 1e6:12.2f}{row['after_s'] * 1e6:12.2f}{row['ratio']:8.4f}"
-                    f"   {row['low']:.4f} to {row['high']:.4f}{mark}",
-                    flush=True,
-                )
+    from pyxfer.raw.request import checked_sizes
+
+    ring = json.loads(given.ring)
+    rows = run(given, list(checked_sizes(given.sizes)), ring)
+    print(f"{'':16}{'bytes':>12}{'before us':>12}{'after us':>12}{'ratio':>8}   processes")
+    for row in rows:
+        mark = "  slower" if row["least"] > given.tolerance else ""
+        print(
+            f"{row['kind']:16}{row['nbytes']:12}{row['before_s'] * 1e6:12.2f}{row['after_s'] * 1e6:12.2f}"
+            f"{row['ratio']:8.4f}   {row['least']:.4f} to {row['greatest']:.4f}{mark}"
+        )
     if given.export_json:
-        document = {"kind": "two-builds", "ring": json.loads(given.ring), "rows": rows, "schema_version": 1}
+        document = {"kind": "two-builds", "ring": ring, "rows": rows, "schema_version": 1}
         Path(given.export_json).write_text(json.dumps(document), encoding="utf-8")
-    return 1 if any(row["low"] > given.tolerance for row in rows) else 0
+    return 1 if any(row["least"] > given.tolerance for row in rows) else 0
 
 
 if __name__ == "__main__":
