@@ -222,11 +222,10 @@ def test_where_no_trial_may_be_used_there_is_no_time_and_the_reason(
     assert "the device stamped the first event late" in (found.rate.reason or "")
 
 
-def test_a_budget_too_short_for_one_trial_gives_the_reason(engine: Engine) -> None:
+def test_a_budget_too_short_for_one_trial_leaves_one(engine: Engine) -> None:
     found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget_s=1e-9)
-    assert (found.trials, found.elapsed_s, found.gbps) == ((), None, None)
-    assert "longer" in (found.rate.reason or "")
-    assert found.first_s.value is not None
+    assert len(found.trials) == 1
+    assert found.gbps is not None
 
 
 def test_clocks_that_disagree_are_told_and_not_averaged(engine: Engine) -> None:

@@ -13,6 +13,7 @@ from pyxfer.model import Measurement
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 from pyxfer.sampling.progress import Progress
+from pyxfer.sampling.rounds import FEWEST_ROUNDS
 
 KIB, MIB = 1024, 1024**2
 # Slower than the memory of any machine that this runs on, so that the model decides.
@@ -219,11 +220,11 @@ def test_one_size_makes_no_curve(engine: Engine) -> None:
     assert quick().curves == ()
 
 
-def test_a_budget_too_short_for_one_trial_leaves_rows_that_say_so(engine: Engine) -> None:
-    run = quick(budget_s=1e-9)
+def test_every_row_has_the_fewest_trials_where_preparation_has_spent_the_budget(engine: Engine) -> None:
+    run = quick(sizes=(4 * KIB, MIB), memories=("pageable", "pinned"), directions=("h2d", "both"), budget_s=1e-9)
     assert run.ended == "complete"
-    assert [each.trials for each in run.measurements] == [()]
-    assert "give a longer --budget" in (run.measurements[0].rate.reason or "")
+    assert {len(each.trials) for each in run.measurements} == {FEWEST_ROUNDS}
+    assert [remark.code for remark in run.remarks] == ["late"]
     assert testing.allocated() == []
 
 
