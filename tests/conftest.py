@@ -23,11 +23,25 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
+# More do not end sooner: each process collects all tests and starts servers of its own.
+MOST_PROCESSES = 8
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use a process for each core where the whole suite runs; a selection of tests is quicker in one process."""
+    option = config.option
+    if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("xdist"):
+        return
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (option.keyword or option.usepdb)
+    if whole and option.numprocesses is None and not option.tx:
+        cores = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        option.numprocesses, option.dist = (cores if cores > 1 else 0), "worksteal"
 
 
 def pytest_configure() -> None:
