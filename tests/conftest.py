@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import signal
+import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -27,7 +28,8 @@ pytest_plugins = ["pytester"]
 MOST_PROCESSES = 8
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 
-settings.register_profile("here", deadline=None)
+# The same examples in every run: what fails, fails again. The gate tries more of them.
+settings.register_profile("here", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
 
@@ -78,9 +80,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Work in another folder: a Python started in the checkout would import the sources and not what is installed."""
+    """Work in another folder: a Python started in the checkout would import the sources and not what is installed.
+
+    Temporary files have a folder of this process, in which no other process that measures is met and waited for.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr(tempfile, "tempdir", None)
         yield
 
 

@@ -83,12 +83,6 @@ def test_a_check_as_json_is_a_comparison(store: str) -> None:
     assert json.loads(text)["kind"] == "comparison"
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command in this process; it measures nothing here."""
-    return Command(capsys)
-
-
 @without_gpu
 @pytest.mark.parametrize("verb", ["save", "check"])
 def test_without_a_gpu_it_is_refused_with_the_reason(command: Command, verb: str, store: str) -> None:

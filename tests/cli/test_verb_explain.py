@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from command_line import in_terminal, interrupt_when, pyxfer, shell
+from in_process import Command
 from pages import line_with
 
 from pyxfer import documents
 
 # A modelled link makes figures that repeat.
 LINK = "link=2e9:20e-6:1e9:20e-6"
-QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "1s")
+QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "0.3s")
 
 
 def test_a_raw_route_is_explained_from_the_headline_to_the_advice() -> None:
@@ -63,8 +64,10 @@ def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
         ((), "Missing argument 'ROUTE'"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_with_2(arguments: tuple[str, ...], sentence: str) -> None:
-    result = pyxfer("explain", *arguments)
+def test_what_cannot_be_explained_is_refused_with_2(
+    command: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = command("explain", *arguments)
     assert result.returncode == 2
     assert sentence in result.stderr
     assert result.stdout == ""

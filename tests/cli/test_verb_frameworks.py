@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from command_line import interrupt_when, pyxfer, shell
+from in_process import Command
 from pages import line_with
 
 from pyxfer import documents
 
 FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
-QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "1s")
+QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "0.3s")
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +31,9 @@ def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     ("name", "advice"),
     [
         ("torch", "PyTorch is not installed: pip install torch"),
-        ("tensorflow", "TensorFlow is not installed: pip install tensorflow"),
-        ("cupy", "CuPy is not installed: pip install cupy-cuda12x"),
-        ("jax", "JAX is not installed: pip install 'jax[cuda1"),
+        pytest.param("tensorflow", "TensorFlow is not installed: pip install tensorflow", marks=pytest.mark.slow),
+        pytest.param("cupy", "CuPy is not installed: pip install cupy-cuda12x", marks=pytest.mark.slow),
+        pytest.param("jax", "JAX is not installed: pip install 'jax[cuda1", marks=pytest.mark.slow),
     ],
 )
 def test_a_framework_that_is_not_installed_is_told_how_it_comes_to_be(name: str, advice: str) -> None:
@@ -131,9 +132,9 @@ def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_publish
     ],
 )
 def test_what_cannot_be_asked_for_ends_with_2_before_anything_is_started(
-    arguments: tuple[str, ...], sentence: str
+    command: Command, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    result = pyxfer("frameworks", "--device", "host", *arguments)
+    result = command("frameworks", "--device", "host", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert sentence in result.stderr
     assert "starting" not in result.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -71,7 +71,6 @@ def views(draw: st.DrawFn) -> Array:
 
 
 @given(array=views())
-@settings(max_examples=150)
 def test_an_upload_brings_an_array_in_c_order(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
     device = seen(memory)
     device[: array.nbytes + 1] = 0x5A
@@ -82,7 +81,6 @@ def test_an_upload_brings_an_array_in_c_order(ring: Ring, memory: DeviceBuffer, 
 
 
 @given(array=views())
-@settings(max_examples=150)
 def test_a_download_writes_an_array_and_nothing_beside_it(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
     base = array
     while isinstance(base.base, np.ndarray):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from raw.test_interrupts import interrupted
-from raw.test_session_trouble import TIMES, Ended, once_measuring, run_into
+from raw.test_session_trouble import BRIEF_S, TIMES, Ended, once_measuring, run_into
 
 from pyxfer import Measurement, Run, ceiling
 from pyxfer.errors import DeviceLostError, UsageError
@@ -217,29 +217,23 @@ CALLS = (
 )
 
 
+@TIMES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_once_is_told_and_leaves_nothing(nothing_left: Engine, call: str) -> None:
-    for nth in TIMES:
-        testing.reset()
-        testing.fail(call, nth, 1)
-        ended = into_trouble()
-        if nth > 1 and testing.calls()[call] < nth:
-            break
-        assert ended.says(f"{call} failed with "), (nth, ended.run and ended.run.ended, ended.error)
-        assert testing.allocated() == []
+def test_a_call_that_fails_once_is_told_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+    testing.fail(call, nth, 1)
+    ended = into_trouble(budget_s=BRIEF_S)
+    if nth == 1 or testing.calls()[call] >= nth:
+        assert ended.says(f"{call} failed with "), (ended.run and ended.run.ended, ended.error)
 
 
+@TIMES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Engine, call: str) -> None:
-    for nth in TIMES:
-        testing.reset()
-        testing.fail_sticky(call, nth, 719)
-        ended = into_trouble()
-        if nth > 1 and testing.calls()[call] < nth:
-            break
+def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+    testing.fail_sticky(call, nth, 719)
+    ended = into_trouble(budget_s=BRIEF_S)
+    if nth == 1 or testing.calls()[call] >= nth:
         assert ended.says("LAUNCH_FAILED (719)") or ended.says("cudaErrorLaunchFailure (719)")
         assert ended.error is None or type(ended.error) is DeviceLostError
-        assert testing.allocated() == []
 
 
 def test_a_staged_copy_that_fails_in_a_trial_keeps_what_it_had_and_the_others_go_on(nothing_left: Engine) -> None:

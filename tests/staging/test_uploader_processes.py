@@ -87,7 +87,13 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(text, id=name, marks=() if name in ("under way", "by an exit") else pytest.mark.slow)
+        for name, text in ENDINGS.items()
+    ],
+)
 def test_a_program_ends_cleanly_whatever_is_left(ending: str) -> None:
     result = run_program(ending)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

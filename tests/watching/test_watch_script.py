@@ -63,7 +63,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "program",
-    [("script.py",), ("./script.py",), ("-m", "package"), ("-m", "package.part"), ("folder",), ("archive.pyz",)],
+    [
+        ("script.py",),
+        ("-m", "package"),
+        ("archive.pyz",),
+        pytest.param(("./script.py",), marks=pytest.mark.slow),
+        pytest.param(("-m", "package.part"), marks=pytest.mark.slow),
+        pytest.param(("folder",), marks=pytest.mark.slow),
+    ],
     ids=" ".join,
 )
 def test_it_sees_of_itself_what_it_sees_alone(folder: Path, program: tuple[str, ...]) -> None:
@@ -83,7 +90,9 @@ def test_a_link_to_a_script_finds_the_modules_of_what_it_points_to(folder: Path)
     assert watched == alone
 
 
-@pytest.mark.parametrize("flag", ["-O", "-u", "-B", "-Wignore"])
+@pytest.mark.parametrize(
+    "flag", ["-O", *(pytest.param(flag, marks=pytest.mark.slow) for flag in ("-u", "-B", "-Wignore"))]
+)
 def test_the_flags_of_this_python_are_the_scripts_too(folder: Path, flag: str) -> None:
     alone, watched = both_ways("script.py", cwd=folder, python=(flag,))
     assert watched == alone
@@ -160,11 +169,14 @@ def test_what_it_pickles_is_found_in_its_own_main(folder: Path) -> None:
     [
         (("none.py",), "The script 'none.py' cannot be read (No such file or directory): check its name."),
         (("-m", "nosuch.part"), "There is no module 'nosuch.part' to run"),
-        (("-m", "package.nosuch"), "There is no module 'package.nosuch' that can be run: check its name."),
         (("wrong.py",), "wrong.py' is not Python (line 2: "),
-        (("binary.py",), "binary.py' is not Python ("),
-        (("coded.py",), "coded.py' is not Python (unknown encoding: nosuch)"),
-        (("-m", "wrong"), "wrong.py' is not Python (line 2: "),
+        pytest.param(
+            *(("-m", "package.nosuch"), "There is no module 'package.nosuch' that can be run: check its name."),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(("binary.py",), "binary.py' is not Python (", marks=pytest.mark.slow),
+        pytest.param(("coded.py",), "coded.py' is not Python (unknown encoding: nosuch)", marks=pytest.mark.slow),
+        pytest.param(("-m", "wrong"), "wrong.py' is not Python (line 2: ", marks=pytest.mark.slow),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -57,12 +57,12 @@ def test_a_worker_that_says_nothing_at_all_has_an_empty_log_and_a_reason(supervi
     ("deed", "words"),
     [
         ("os._exit(3)", "it ended by itself with exit code 3"),
-        ("sys.exit(0)", "it ended by itself with exit code 0"),
-        ("raise RuntimeError('no')", "it ended by itself with exit code 1"),
         ("os.abort()", "it crashed (SIGABRT)"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)"),
         ("os.kill(os.getpid(), signal.SIGRTMIN + 6)", f"it crashed (signal {signal.SIGRTMIN + 6})"),
+        pytest.param("sys.exit(0)", "it ended by itself with exit code 0", marks=pytest.mark.slow),
+        pytest.param("raise RuntimeError('no')", "it ended by itself with exit code 1", marks=pytest.mark.slow),
+        pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)", marks=pytest.mark.slow),
+        pytest.param("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)", marks=pytest.mark.slow),
         ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed (SIGKILL), by somebody or for want of memory"),
     ],
 )
@@ -75,9 +75,9 @@ def test_how_it_ended_is_told_in_words(supervise: Supervise, deed: str, words: s
     ("phase", "words"),
     [
         ("timed", "being timed"),
-        ("verified", "being verified"),
-        ("set up", "being set up"),
-        ("first call", "making its first call"),
+        pytest.param("verified", "being verified", marks=pytest.mark.slow),
+        pytest.param("set up", "being set up", marks=pytest.mark.slow),
+        pytest.param("first call", "making its first call", marks=pytest.mark.slow),
     ],
 )
 def test_the_step_that_was_under_way_is_blamed(supervise: Supervise, phase: str, words: str) -> None:
