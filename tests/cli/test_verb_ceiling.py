@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import in_terminal, interrupt_when, pyxfer, shell
 from in_process import Command
+from marks import slow
 
 from pyxfer import documents
 
@@ -19,6 +20,7 @@ SLOW = "link=1e7:5e-3:1e7:5e-3"
 LONG = (*QUICK[:4], "--sizes", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--budget", "10s")
 
 
+@pytest.mark.slow
 def test_a_host_without_a_gpu_is_measured_and_openly_labelled() -> None:
     result = pyxfer("ceiling", *QUICK, PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
@@ -38,6 +40,7 @@ def test_the_table_holds_what_was_measured_and_that_is_no_more_than_the_link_doe
     assert shown <= 2.01
 
 
+@pytest.mark.slow
 def test_staged_copies_are_shown_beside_page_locked_ones_with_their_ring() -> None:
     result = pyxfer("ceiling", *QUICK, "--mode", "auto,staged", PYXFER_HOSTRT=LINK, PYXFER_RING="threads=2,slots=3")
     assert result.returncode == 0, result.stderr
@@ -73,6 +76,7 @@ def test_every_export_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "run.md").read_text() == documents.to_markdown(run)
 
 
+@pytest.mark.slow
 def test_an_export_to_standard_output_can_be_parsed_and_the_table_is_on_stderr() -> None:
     result = pyxfer("ceiling", *QUICK, "--export-json", "-")
     assert json.loads(result.stdout)["kind"] == "ceiling"
@@ -126,7 +130,7 @@ def test_what_cannot_be_asked_for_ends_with_2_and_says_what_can(
 
 @pytest.mark.parametrize(
     "device",
-    ["7", *(pytest.param(name, marks=pytest.mark.slow) for name in ("GPU-12345678", "ffff:ff:1f.0", "garbage"))],
+    ["7", *(slow(name) for name in ("GPU-12345678", "ffff:ff:1f.0", "garbage"))],
 )
 def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is(device: str) -> None:
     result = pyxfer("ceiling", "--device", device, CUDA_VISIBLE_DEVICES="")
@@ -134,7 +138,7 @@ def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is(device: str) -
     assert "host memory, not a PCIe link" in result.stderr
 
 
-@pytest.mark.parametrize("device", ["0", "host"])
+@pytest.mark.parametrize("device", ["0", slow("host")])
 def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
     result = pyxfer("ceiling", "--require-gpu", "--device", device, CUDA_VISIBLE_DEVICES="")
     assert (result.returncode, result.stdout) == (3, "")
@@ -168,7 +172,7 @@ def test_ctrl_c_shows_and_saves_what_was_measured_and_ends_with_130(tmp_path: Pa
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("times", [2, *(pytest.param(times, marks=pytest.mark.slow) for times in (3, 6))])
+@pytest.mark.parametrize("times", [2, *(slow(times) for times in (3, 6))])
 def test_ctrl_c_pressed_again_ends_without_a_traceback(times: int) -> None:
     result = interrupt_when("measuring", "ceiling", *LONG, times=times, PYXFER_HOSTRT=SLOW)
     assert result.returncode in (130, -2)
@@ -183,12 +187,14 @@ def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
     assert documents.load(path).ended == "complete"
 
 
+@pytest.mark.slow
 def test_nobody_listening_on_stderr_does_not_stop_a_run() -> None:
     result = shell(f"pyxfer ceiling {' '.join(QUICK)} 2> >(true)")
     assert result.returncode == 0
     assert "host memory, not a PCIe link" in result.stdout
 
 
+@pytest.mark.slow
 def test_in_a_terminal_of_80_columns_the_usual_table_is_neither_wrapped_nor_cut() -> None:
     code, text = in_terminal("ceiling", "--device", "host", "--sizes", "4KiB:1MiB:x4", "--budget", "2s", NO_COLOR="1")
     assert code == 0
@@ -198,6 +204,7 @@ def test_in_a_terminal_of_80_columns_the_usual_table_is_neither_wrapped_nor_cut(
     assert "\u2026" not in text
 
 
+@pytest.mark.slow
 def test_what_tracing_costs_can_be_left_out(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *QUICK, "--no-trace", "--export-json", str(path))

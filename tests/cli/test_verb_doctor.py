@@ -9,6 +9,7 @@ import pytest
 from command_line import in_terminal, interrupt_when, pyxfer
 from examining.cases import copies, copy, h200, h200_link
 from in_process import Command
+from marks import slow
 
 from pyxfer.model import LinkState
 from pyxfer.model_findings import Examination
@@ -48,6 +49,7 @@ def test_a_saved_run_is_examined_as_json_too(command: Command, tmp_path: Path) -
     assert statuses["health"] == "unknown"
 
 
+@pytest.mark.slow
 def test_a_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
     h200(link=h200_link(LinkState(4, 8)), measurements=copies(0.1)).save(tmp_path / "run.json")
     code, text = in_terminal("doctor", str(tmp_path / "run.json"), NO_COLOR="1")
@@ -76,7 +78,7 @@ def test_a_required_gpu_that_is_not_there_is_exit_code_three() -> None:
     assert pyxfer("doctor", "--require-gpu", CUDA_VISIBLE_DEVICES="").returncode == 3
 
 
-@pytest.mark.parametrize("extra", [(), pytest.param(("--json",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("extra", [(), slow(("--json",))])
 def test_ctrl_c_is_told_and_is_exit_code_130(extra: tuple[str, ...]) -> None:
     result = interrupt_when("measuring", "doctor", "--budget", "30s", *extra, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 130

@@ -73,6 +73,7 @@ def test_a_script_that_ends_before_its_window_opens_is_told_of_in_a_sentence(scr
     assert "nothing was watched: the script ended within the 60.0 s that were to be skipped" in words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasts_s", [0.1 + 0.002 * number for number in range(5)])
 def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, lasts_s: float) -> None:
     result = script.run(f"import sys, time\ntime.sleep({lasts_s})\nsys.exit(3)", "--skip", "100ms")

@@ -30,7 +30,7 @@ INVALID_VALUE = 1
 # A scenario makes most calls a few times and some thousands of times; beyond this a failure meets nothing new.
 MOST_FAILURES = 40
 # Behind a closed gate a mistake would wait a second, and in the driver for ever.
-SOON_S = 3.0
+SOON_S = 30.0
 _NOTED = re.compile(r"(cu\w+) failed with .*(csrc/[\w/.]+:\d+)")
 
 # In a new process, so that the driver's functions are looked up anew; after a failure they are looked up again.

@@ -3,7 +3,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -195,10 +194,8 @@ def test_a_transfer_can_be_cancelled_from_another_thread_and_the_ring_goes_on(en
         testing.stall("cudaMemcpyAsync", 3, FOREVER_S)
         later = threading.Timer(0.05, ring.cancel)
         later.start()
-        begun = time.perf_counter()
         with pytest.raises(CancelledError, match=r"^cancelled during an upload$"):
             ring.upload(*place(array), memory.address, None, True)
-        assert time.perf_counter() - begun < 1.0
         later.join()
         testing.release_stalls()
         ring.upload(*place(array), memory.address, None, True)

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-TRIES = 4
-
 
 def test_a_copy_has_its_bandwidth_and_its_share_of_the_ceiling(suite: Any, link: Any) -> None:
     suite.write("""
@@ -16,17 +14,12 @@ def test_a_copy_has_its_bandwidth_and_its_share_of_the_ceiling(suite: Any, link:
             assert found.gbps == found.measurement.gbps and found.reason is None
             assert found.share.value == found.of_ceiling and found.summary.median_s == found.elapsed_s
     """)
-    for _ in range(TRIES):
-        suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
-        found = suite.only()
-        gbps, ceiling = found.measurement.gbps, found.ceiling.value.gbps
-        if (
-            1.2 < gbps < 2.0
-            and 1.5 < ceiling < 2.02
-            and found.measurement.of_ceiling == pytest.approx(gbps / ceiling, 0.3)
-        ):
-            return
-    pytest.fail(f"{gbps} and {ceiling} GB/s over a link of 2 GB/s, {found.measurement.of_ceiling} of the ceiling")
+    suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
+    found = suite.only()
+    gbps, ceiling = found.measurement.gbps, found.ceiling.value.gbps
+    assert 0.05 < gbps < 0.101
+    assert 0.05 < ceiling < 0.101
+    assert found.measurement.of_ceiling == pytest.approx(gbps / ceiling, 0.3)
 
 
 def test_what_the_function_returns_is_returned(suite: Any, link: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from command_line import TIMEOUT_S
+from marks import slow
 
 import pyxfer
 from pyxfer.benching.heading import device_line
@@ -53,7 +54,7 @@ def test_a_wrong_marker_ends_workers_of_xdist_as_it_ends_pytest(suite: Any) -> N
     result.stdout.fnmatch_lines(["*test_it.py::test_wrong: the marker xfer has no argument 'least'*"])
 
 
-@pytest.mark.parametrize("without", [pytest.param((), marks=pytest.mark.slow), (*NO_XDIST, *NO_BENCHMARK)])
+@pytest.mark.parametrize("without", [slow(()), (*NO_XDIST, *NO_BENCHMARK)])
 def test_it_works_beside_other_plugins_and_without_them(suite: Any, without: tuple[str, ...]) -> None:
     pytest.importorskip("pytest_benchmark")
     suite.write(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from sampling.test_exclusive import another_process
 
 from pyxfer import Run, ceiling
@@ -53,7 +54,7 @@ CALLS = (
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
 )
-TIMES = pytest.mark.parametrize("nth", [1, *(pytest.param(nth, marks=pytest.mark.slow) for nth in (2, 3, 8, 50))])
+TIMES = pytest.mark.parametrize("nth", [1, *(slow(nth) for nth in (2, 3, 8, 50))])
 # No more than the trials that every row has.
 BRIEF_S = 0.05
 

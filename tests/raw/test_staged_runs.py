@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from raw.test_interrupts import interrupted
 from raw.test_session_trouble import BRIEF_S, TIMES, Ended, once_measuring, run_into
 
@@ -301,6 +302,9 @@ SLOW = "link=1e8:1e-3:1e8:1e-3"
 RUN = """
 import sys, pyxfer
 ceiling = pyxfer.ceiling
+from functools import partial
+from pyxfer.raw import session
+session.run_interruptible = partial(session.run_interruptible, grace_s=GRACE_S)
 print("started", flush=True)
 asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4")
 run = ceiling("host", **asked, precision=1e-6, budget_s=60.0, seed=1, save_to=lambda run: run.save(sys.argv[1]))
@@ -310,19 +314,23 @@ print(load("host").testing.allocated(), flush=True)
 """
 
 
-@pytest.mark.parametrize("after_s", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("after_s", [0.5, slow(0.2), slow(1.0)])
 def test_ctrl_c_ends_a_run_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
-    assert interrupted(RUN, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
+    assert interrupted(RUN.replace("GRACE_S", "30.0"), after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
-HUNG = RUN.replace(
-    "save_to=",
-    "on_progress=lambda told: told.phase == 'measuring' and stall('cudaMemcpyAsync', 1, 60), save_to=",
-).replace("ceiling = ", "from pyxfer.native import load\nstall = load('host').testing.stall\nceiling = ")
+HUNG = (
+    RUN.replace("GRACE_S", "0.7")
+    .replace(
+        "save_to=",
+        "on_progress=lambda told: told.phase == 'measuring' and stall('cudaMemcpyAsync', 1, 60), save_to=",
+    )
+    .replace("ceiling = ", "from pyxfer.native import load\nstall = load('host').testing.stall\nceiling = ")
+)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [2, slow(1)])
 def test_a_ring_on_a_device_that_does_not_answer_does_not_hold_the_program(tmp_path: Path, times: int) -> None:
     script = HUNG.replace('("auto", "staged")', '("staged",), memories=("pageable",)')
     ended, left = interrupted(script, 1.0, tmp_path, "", times)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 import timeit
 from pathlib import Path
 
@@ -195,11 +196,21 @@ def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engi
         if phase == "after":
             with w.step():
                 pass
-        taken = min(timeit.repeat("with w.step(): pass", number=2000, repeat=50, globals={"w": w})) / 2000
+        taken = (
+            min(timeit.repeat("with w.step(): pass", timer=time.thread_time, number=2000, repeat=50, globals={"w": w}))
+            / 2000
+        )
     assert taken < MOST_S
 
 
 @pytest.mark.unsanitized(reason="this is about time")
 def test_a_mark_outside_of_a_window_takes_less_than_a_microsecond() -> None:
-    taken = min(timeit.repeat("with mark('x'): pass", number=2000, repeat=50, globals={"mark": pyxfer.mark})) / 2000
+    taken = (
+        min(
+            timeit.repeat(
+                "with mark('x'): pass", timer=time.thread_time, number=2000, repeat=50, globals={"mark": pyxfer.mark}
+            )
+        )
+        / 2000
+    )
     assert taken < MOST_S

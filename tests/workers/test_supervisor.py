@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 
 from pyxfer.workers import supervisor
 from pyxfer.workers.messages import Doing, Task
@@ -59,10 +60,10 @@ def test_a_worker_that_says_nothing_at_all_has_an_empty_log_and_a_reason(supervi
         ("os._exit(3)", "it ended by itself with exit code 3"),
         ("os.abort()", "it crashed (SIGABRT)"),
         ("os.kill(os.getpid(), signal.SIGRTMIN + 6)", f"it crashed (signal {signal.SIGRTMIN + 6})"),
-        pytest.param("sys.exit(0)", "it ended by itself with exit code 0", marks=pytest.mark.slow),
-        pytest.param("raise RuntimeError('no')", "it ended by itself with exit code 1", marks=pytest.mark.slow),
-        pytest.param("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)", marks=pytest.mark.slow),
-        pytest.param("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)", marks=pytest.mark.slow),
+        slow("sys.exit(0)", "it ended by itself with exit code 0"),
+        slow("raise RuntimeError('no')", "it ended by itself with exit code 1"),
+        slow("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)"),
+        slow("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed (SIGKILL), by somebody or for want of memory"),
     ],
 )
@@ -75,9 +76,9 @@ def test_how_it_ended_is_told_in_words(supervise: Supervise, deed: str, words: s
     ("phase", "words"),
     [
         ("timed", "being timed"),
-        pytest.param("verified", "being verified", marks=pytest.mark.slow),
-        pytest.param("set up", "being set up", marks=pytest.mark.slow),
-        pytest.param("first call", "making its first call", marks=pytest.mark.slow),
+        slow("verified", "being verified"),
+        slow("set up", "being set up"),
+        slow("first call", "making its first call"),
     ],
 )
 def test_the_step_that_was_under_way_is_blamed(supervise: Supervise, phase: str, words: str) -> None:
