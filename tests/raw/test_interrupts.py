@@ -39,8 +39,12 @@ session.run_interruptible = partial(session.run_interruptible, grace_s=30.0)
 ceiling = pyxfer.ceiling
 """,
 )
-# These two say that they have started when the first trials have been made.
+# These say that they have started when the run has, and when the first trials have been made.
 STARTED = 'print("started", flush=True)\n'
+PREPARING = HEEDING.replace(STARTED, "").replace(
+    "save_to=save",
+    """save_to=save, on_progress=lambda told: told.phase == "preparing" and print("started", flush=True)""",
+)
 MEASURING = HEEDING.replace(STARTED, "").replace(
     "save_to=save",
     """save_to=save, on_progress=lambda told: told.phase == "measuring" and print("started", flush=True)""",
@@ -106,12 +110,12 @@ def interrupted(script: str, after_s: float, place: Path, orders: str = "", time
 
 @pytest.mark.parametrize("after_s", [0.2, slow(0.4), slow(0.8), slow(1.2)])
 def test_a_run_ends_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
-    assert interrupted(HEEDING, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
+    assert interrupted(PREPARING, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
 def test_what_had_no_trial_yet_was_interrupted_and_not_short_of_a_budget(tmp_path: Path) -> None:
-    interrupted(HEEDING, 0.2, tmp_path, SLOW)
+    interrupted(PREPARING, 0.0, tmp_path, SLOW)
     rows = Run.load(tmp_path / "run.json").measurements
     reasons = {row.rate.reason for row in rows if not row.trials and row.rate.value is None}
     assert reasons == {"the run was interrupted before its first trial"}

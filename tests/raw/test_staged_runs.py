@@ -300,13 +300,17 @@ def test_a_device_that_never_answers_is_an_error() -> None:
 
 SLOW = "link=1e8:1e-3:1e8:1e-3"
 RUN = """
-import sys, pyxfer
+import sys, pyxfer, pyxfer.native
 ceiling = pyxfer.ceiling
 from functools import partial
 from pyxfer.raw import session
 session.run_interruptible = partial(session.run_interruptible, grace_s=GRACE_S)
-print("started", flush=True)
-asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4")
+def hear(told):
+    if told.phase == "PHASE":
+        DEED
+        print("started", flush=True)
+
+asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4", on_progress=hear)
 run = ceiling("host", **asked, precision=1e-6, budget_s=60.0, seed=1, save_to=lambda run: run.save(sys.argv[1]))
 print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
 from pyxfer.native import load
@@ -314,19 +318,21 @@ print(load("host").testing.allocated(), flush=True)
 """
 
 
+HEEDING = RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", "")
+
+
 @pytest.mark.parametrize("after_s", [0.5, slow(0.2), slow(1.0)])
 def test_ctrl_c_ends_a_run_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
-    assert interrupted(RUN.replace("GRACE_S", "30.0"), after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
+    assert interrupted(
+        RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", ""), after_s, tmp_path, SLOW
+    ) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
 HUNG = (
     RUN.replace("GRACE_S", "0.7")
-    .replace(
-        "save_to=",
-        "on_progress=lambda told: told.phase == 'measuring' and stall('cudaMemcpyAsync', 1, 60), save_to=",
-    )
-    .replace("ceiling = ", "from pyxfer.native import load\nstall = load('host').testing.stall\nceiling = ")
+    .replace("PHASE", "measuring")
+    .replace("DEED", 'pyxfer.native.load("host").testing.stall("cudaMemcpyAsync", 1, 60)')
 )
 
 

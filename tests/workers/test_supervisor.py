@@ -136,13 +136,13 @@ def test_silence_while_it_starts_and_later_have_patience_of_their_own(supervise:
 
 def test_every_sign_of_life_begins_the_patience_anew(supervise: Supervise) -> None:
     told: list[str] = []
-    life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.3)\n'
+    life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.6)\n'
     outcome = supervise(
-        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 1.0), on_doing=lambda doing: told.append(doing.text)
+        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 3.0), on_doing=lambda doing: told.append(doing.text)
     )
     assert outcome.ended == "complete"
     assert told == list("012345")
-    assert outcome.duration_s > 1.8
+    assert outcome.duration_s > 3.6
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,10 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
 import pyxfer
+from pyxfer.workers import supervisor
 from workers import own_routes
+
+supervisor.STOP_PATIENCE_S = {patience}
 
 def make(place):
     return own_routes.{make}(place)
@@ -24,7 +27,7 @@ if __name__ == "__main__":
     pyxfer.register_route(own_routes.make_route("mine.here", make))
     print("started", flush=True)
     def tell(progress):
-        if progress.phase == "measuring":
+        if progress.phase.endswith(": measuring"):
             print("measuring", flush=True)
 
     asked = dict(device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
@@ -34,9 +37,9 @@ if __name__ == "__main__":
 """
 
 
-def script(folder: Path, make: str, budget: float) -> subprocess.Popen[str]:
+def script(folder: Path, make: str, budget: float, patience: float = 30.0) -> subprocess.Popen[str]:
     path = folder / "mine.py"
-    path.write_text(SCRIPT.format(tests=str(TESTS), make=make, budget=budget))
+    path.write_text(SCRIPT.format(tests=str(TESTS), make=make, budget=budget, patience=patience))
     process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
@@ -86,7 +89,7 @@ def test_ctrl_c_ends_a_run_soon_with_what_was_measured_and_leaves_no_process(tmp
 
 
 def test_ctrl_c_does_not_wait_for_a_worker_that_hangs(tmp_path: Path) -> None:
-    process = script(tmp_path, "Hanging", 60.0)
+    process = script(tmp_path, "Hanging", 60.0, patience=0.7)
     worker = worker_of(process.pid)
     time.sleep(3.0)
     process.send_signal(signal.SIGINT)
@@ -149,7 +152,9 @@ def test_a_route_that_is_not_there_in_the_worker_says_so_and_takes_no_other_alon
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        SCRIPT.format(tests=str(TESTS), make="Copied", budget=0.3).replace('if __name__ == "__main__":', "if True:")
+        SCRIPT.format(tests=str(TESTS), make="Copied", budget=0.3, patience=30.0).replace(
+            'if __name__ == "__main__":', "if True:"
+        )
     )
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
     assert 'put what the script does under  if __name__ == "__main__":' in done.stdout
