@@ -13,6 +13,7 @@ NOT_TRACED = "nobody traced it"
 NOT_ASKED = "it was not asked for (--no-trace)"
 UNTRACED = "the run ended before it was traced"
 NO_TRIAL_TO_TRACE = "it has no trial that counts"
+# Of runs that earlier versions have saved.
 OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
 OF_SIDES = "its two sides have theirs"
 NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OUT_OF_TIME, OF_SIDES))

@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import signal
+import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -23,11 +24,26 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
+# More do not end sooner: each process collects all tests and starts servers of its own.
+MOST_PROCESSES = 8
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 
-settings.register_profile("here", deadline=None)
+# The same examples in every run: what fails, fails again. The gate tries more of them.
+settings.register_profile("here", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use a process for each core where the whole suite runs; a selection of tests is quicker in one process."""
+    option = config.option
+    if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("xdist"):
+        return
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (option.keyword or option.usepdb)
+    if whole and option.numprocesses is None and not option.tx:
+        cores = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+        option.numprocesses, option.dist = (cores if cores > 1 else 0), "worksteal"
 
 
 def pytest_configure() -> None:
@@ -64,9 +80,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Work in another folder: a Python started in the checkout would import the sources and not what is installed."""
+    """Work in another folder: a Python started in the checkout would import the sources and not what is installed.
+
+    Temporary files have a folder of this process, in which no other process that measures is met and waited for.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr(tempfile, "tempdir", None)
         yield
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,16 +94,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 CPP_FILES = sorted(path for path in ENGINE.rglob("*") if path.suffix in (".cpp", ".hpp"))
 PYTHON_FILES = sorted(path for part in ("pyxfer", "tests", "bench") for path in (ROOT / part).rglob("*.py"))
 
-each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-each_cpp_file = pytest.mark.parametrize("path", CPP_FILES, ids=lambda path: path.relative_to(ENGINE).as_posix())
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_the_trees() -> Iterator[None]:
+    yield
+    _tree.cache_clear()
 
 
-@each_module
-def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
-    layer = _layer(path)
-    assert layer in PYTHON_LAYERS, f"{layer} has no place in the layers: give it one in docs/design.md and here"
-    upwards = {name for name in _imports_of_pyxfer(path) if name not in PYTHON_LAYERS[layer]}
-    assert not upwards, f"{path.relative_to(ROOT)} must not import {', '.join(sorted(upwards))}"
+def test_a_module_imports_only_what_lies_below_it() -> None:
+    assert not {_layer(path) for path in MODULES} - set(PYTHON_LAYERS), "give them a place in docs/design.md and here"
+    assert not _offenders(MODULES, lambda path: _imports_of_pyxfer(path) - PYTHON_LAYERS[_layer(path)])
 
 
 def test_nobody_imports_the_command_line_but_the_command() -> None:
@@ -110,23 +111,26 @@ def test_nobody_imports_the_command_line_but_the_command() -> None:
     assert users <= {"cli", "__main__"}
 
 
-@each_module
-def test_nothing_heavy_is_imported_before_it_is_needed(path: Path) -> None:
-    early = {name.partition(".")[0] for name in _imported(_statements_at_import(path))}
-    assert not early & KEPT_FOR_LATER
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    def early(path: Path) -> set[str]:
+        return {name.partition(".")[0] for name in _imported(_statements_at_import(path))} & KEPT_FOR_LATER
+
+    assert not _offenders(MODULES, early)
 
 
-@each_module
-def test_only_the_pages_and_the_command_line_know_how_to_draw(path: Path) -> None:
-    if _layer(path) not in MAY_DRAW:
-        everything = {name.partition(".")[0] for name in _imported(ast.walk(_tree(path)))}
-        assert not everything & PAGES
+def test_only_the_pages_and_the_command_line_know_how_to_draw() -> None:
+    def drawing(path: Path) -> set[str]:
+        return {name.partition(".")[0] for name in _imported(ast.walk(_tree(path)))} & PAGES
+
+    assert not _offenders([path for path in MODULES if _layer(path) not in MAY_DRAW], drawing)
 
 
-@each_module
-def test_only_the_document_module_defines_structs(path: Path) -> None:
-    structs = [node.name for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef) and _is_struct(node)]
-    assert path.name in {f"{name}.py" for name in BOTTOM if name.startswith("model")} or path == MESSAGES or not structs
+def test_only_the_document_module_defines_structs() -> None:
+    def structs(path: Path) -> set[str]:
+        return {node.name for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef) and _is_struct(node)}
+
+    documents = {f"{name}.py" for name in BOTTOM if name.startswith("model")}
+    assert not _offenders([path for path in MODULES if path.name not in documents and path != MESSAGES], structs)
 
 
 def test_no_module_bears_the_name_of_a_public_function() -> None:
@@ -136,34 +140,52 @@ def test_no_module_bears_the_name_of_a_public_function() -> None:
     assert not functions & {_layer(path) for path in MODULES}, "the later import would shadow the other"
 
 
-@each_cpp_file
-def test_a_source_includes_only_what_lies_below_it(path: Path) -> None:
-    where = path.relative_to(ENGINE)
-    allowed = CPP_LAYERS[where.parts[0]] | ({"hostrt"} if where.as_posix() in MAY_ORDER_THE_HOST_RUNTIME else set())
-    spoken = CUPTIS_OWN if where.parts[0] == "hostrt" else set()
-    used = {_home(path, name) for name in _includes(path, '"') if name not in spoken}
-    assert used <= allowed, f"csrc/{where} must not include {', '.join(sorted(used - allowed))}"
+def test_a_source_includes_only_what_lies_below_it() -> None:
+    def upwards(path: Path) -> set[str]:
+        where = path.relative_to(ENGINE)
+        allowed = CPP_LAYERS[where.parts[0]] | ({"hostrt"} if where.as_posix() in MAY_ORDER_THE_HOST_RUNTIME else set())
+        spoken = CUPTIS_OWN if where.parts[0] == "hostrt" else set()
+        return {_home(path, name) for name in _includes(path, '"') if name not in spoken} - allowed
+
+    assert not _offenders(CPP_FILES, upwards)
 
 
-@each_cpp_file
-def test_only_the_binding_knows_python(path: Path) -> None:
-    if path.parent.name != "bind":
-        assert not [name for name in _includes(path, "<") if name == "Python.h" or name.startswith("pybind11/")]
+def test_only_the_binding_knows_python() -> None:
+    def of_python(path: Path) -> set[str]:
+        return {name for name in _includes(path, "<") if name == "Python.h" or name.startswith("pybind11/")}
+
+    assert not _offenders([path for path in CPP_FILES if path.parent.name != "bind"], of_python)
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_python_file_does_one_thing(path: Path) -> None:
+def test_a_python_file_does_one_thing() -> None:
+    assert not _offenders(PYTHON_FILES, lambda path: _too_long(path, PY_LINES))
+
+
+def test_a_python_function_does_one_thing() -> None:
+    def long(path: Path) -> set[str]:
+        functions = (
+            node for node in ast.walk(_tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        )
+        return {f"{node.name}: {_length(node)} lines" for node in functions if _length(node) > FUNCTION_LINES}
+
+    assert not _offenders(PYTHON_FILES, long)
+
+
+def test_a_cpp_file_does_one_thing() -> None:
+    def long(path: Path) -> set[str]:
+        return _too_long(path, HPP_LINES if path.suffix == ".hpp" else CPP_LINES)
+
+    assert not _offenders(CPP_FILES, long)
+
+
+def _offenders(paths: Iterable[Path], faults: Callable[[Path], set[str]]) -> dict[str, list[str]]:
+    """The faults of each file that has some."""
+    return {path.relative_to(ROOT).as_posix(): sorted(found) for path in paths if (found := faults(path))}
+
+
+def _too_long(path: Path, most: int) -> set[str]:
     lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= PY_LINES, f"{lines} lines: it has become two things"
-    functions = [node for node in ast.walk(_tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    long = {node.name: _length(node) for node in functions if _length(node) > FUNCTION_LINES}
-    assert not long, f"functions of more than {FUNCTION_LINES} lines: {long}"
-
-
-@each_cpp_file
-def test_a_cpp_file_does_one_thing(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= (HPP_LINES if path.suffix == ".hpp" else CPP_LINES), f"{lines} lines: it has become two things"
+    return {f"{lines} lines: it has become two things"} if lines > most else set()
 
 
 def _layer(path: Path) -> str:
@@ -171,6 +193,7 @@ def _layer(path: Path) -> str:
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
+@functools.cache
 def _tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

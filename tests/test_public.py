@@ -34,10 +34,9 @@ def test_all_names_are_exactly_those_that_a_type_checker_sees() -> None:
     assert set(_homes()) == set(pyxfer.__all__)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_is_the_one_that_a_type_checker_sees(name: str) -> None:
-    home = importlib.import_module(_homes()[name])
-    assert getattr(pyxfer, name) is getattr(home, name)
+def test_every_name_is_the_one_that_a_type_checker_sees() -> None:
+    homes = _homes()
+    assert not [name for name in NAMES if _of_pyxfer(name) is not getattr(importlib.import_module(homes[name]), name)]
 
 
 def test_names_can_be_completed_before_they_are_loaded() -> None:
@@ -67,31 +66,39 @@ def test_the_version_is_that_of_the_installed_distribution() -> None:
     assert pyxfer.__version__ == installed
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_says_what_it_is(name: str) -> None:
-    documented = inspect.getdoc(getattr(pyxfer, name)) or ""
-    assert documented, f"pyxfer.{name} has no docstring"
-    assert not documented.startswith(f"{name}("), f"pyxfer.{name} has only the docstring that dataclass makes"
+def test_every_public_name_says_what_it_is() -> None:
+    documented = {name: inspect.getdoc(_of_pyxfer(name)) or "" for name in NAMES}
+    assert not [name for name, text in documented.items() if not text]
+    made_by_dataclass = [name for name, text in documented.items() if text.startswith(f"{name}(")]
+    assert not made_by_dataclass
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_public_name_is_annotated_throughout(name: str) -> None:
-    for label, function in _functions(name, getattr(pyxfer, name)):
+def test_every_public_function_is_annotated_throughout() -> None:
+    missing = []
+    for label, function in _functions():
         signature = inspect.signature(function)
         bare = [each.name for each in signature.parameters.values() if each.annotation is inspect.Parameter.empty]
-        assert [each for each in bare if each not in ("self", "cls")] == [], f"{label}: not annotated"
-        assert signature.return_annotation is not inspect.Signature.empty, f"{label}: its result is not annotated"
+        missing += [f"{label}: {each}" for each in bare if each not in ("self", "cls")]
+        missing += [f"{label}: its result"] if signature.return_annotation is inspect.Signature.empty else []
+    assert not missing
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_method_of_a_public_class_says_what_it_does(name: str) -> None:
-    for label, function in _functions(name, getattr(pyxfer, name)):
-        if not label.rpartition(".")[2].startswith("_"):
-            assert inspect.getdoc(function), f"{label} has no docstring"
+def test_every_method_of_a_public_class_says_what_it_does() -> None:
+    public = [(label, function) for label, function in _functions() if not label.rpartition(".")[2].startswith("_")]
+    assert not [label for label, function in public if not inspect.getdoc(function)]
 
 
-def _functions(name: str, thing: object) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The functions that a public name brings with it, written in pyxfer itself."""
+def _of_pyxfer(name: str) -> object:
+    return getattr(pyxfer, name)
+
+
+def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions that public names bring with them, written in pyxfer itself."""
+    for name in NAMES:
+        yield from _functions_of(name, _of_pyxfer(name))
+
+
+def _functions_of(name: str, thing: object) -> Iterator[tuple[str, Callable[..., Any]]]:
     if inspect.isfunction(thing):
         yield name, thing
     for label, member in vars(thing).items() if isinstance(thing, type) else ():

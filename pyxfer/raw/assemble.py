@@ -30,8 +30,8 @@ from pyxfer.tracing.findings import Evidence, Expected, Findings
 from pyxfer.units import format_gbps, format_percent
 
 NO_LOCKED = "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
-NO_TRIAL = "the budget was spent before its first trial: give a longer --budget"
-# Where it was not the budget.
+NO_TRIAL = "the run ended before its first trial"
+# Where it is known how it ended.
 ENDED_EARLY: Mapping[Ending, str] = {
     "interrupted": "the run was interrupted before its first trial",
     "failed": "the run failed before its first trial",

@@ -38,10 +38,10 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
 
 
 def late(prepared_s: float) -> Remark:
-    """Nothing was left to time anything in."""
+    """Preparation has taken the whole budget, so each row has only the fewest trials."""
     return Remark(
         "late",
-        f"Preparing alone took {format_seconds(prepared_s)}, which was the whole budget.",
+        f"Preparation took {format_seconds(prepared_s)}, the whole budget, so no row has more than the fewest trials.",
         f"ask for smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
     )
 

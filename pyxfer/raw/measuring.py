@@ -182,7 +182,8 @@ def _sample(
     before = [subject.once(0)[side].elapsed_s for _ in range(call.unrecorded)]
     members: list[Subject] = [subject, *([reference] if reference else [])]
     group = Group.of("measure", members)
-    sampler = Sampler([group], precision, time.perf_counter() + budget_s, seed)
+    # One round at least: a callable may take minutes, and its caller has said how long to measure it.
+    sampler = Sampler([group], precision, time.perf_counter() + budget_s, seed, fewest_rounds=1)
     raised: CudaError | None = None
     try:
         sampler.run() if call.rounds is None else sampler.run_rounds(call.rounds)

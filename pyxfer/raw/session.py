@@ -286,7 +286,7 @@ class Session:
             if self._workshop.cancelled():
                 raise CancelledError("the measurement was asked to end")
             found.unavailable = why_not(self._choice.engine, found.way)
-            if found.unavailable is not None or self._late():
+            if found.unavailable is not None:
                 continue
             text = f"verifying {found.way.route} {found.way.direction} {format_size(found.nbytes)}"
             self._on_progress(Progress("preparing", done / len(self._collected), text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -26,12 +27,12 @@ class Column:
     marks: tuple[str, ...] = ()
     left: bool = False
 
-    @property
+    @cached_property
     def marks_width(self) -> int:
         """Room behind the numbers, the space before a mark included."""
         return max((len(mark) + 1 for mark in self.marks if mark), default=0)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Cells and heading, padded."""
         cells = max(map(cell_len, self.cells), default=0) + self.marks_width

@@ -80,7 +80,7 @@ class After:
 
 @dataclass
 class Sampler:
-    """Runs groups; one use."""
+    """Runs groups; one use. Every series has `fewest_rounds` trials, also where the deadline has passed before."""
 
     groups: list[Group]
     precision: float
@@ -91,13 +91,14 @@ class Sampler:
     on_turn: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.perf_counter
     after: After = After()
+    fewest_rounds: int = FEWEST_ROUNDS
     random: random.Random = field(init=False)
     started_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, no secret
         self.started_s = self.clock()
-        self._kept_s = 0.0  # the first rounds come before everything
+        self._kept_s = 0.0  # known when trials have shown what they cost
 
     def run(self) -> None:
         """Until every series is settled or the deadline has come."""
@@ -125,11 +126,9 @@ class Sampler:
         return min(self.after.most_s, self.after.once_s + wanted_s)
 
     def _first_rounds(self) -> None:
-        """One round of everything at a time, so that a short budget leaves every group with something."""
-        for _ in range(FEWEST_ROUNDS):
+        """One round of everything at a time: who ends them early has something of every group."""
+        for _ in range(self.fewest_rounds):
             for group in self.groups:
-                if self._spent():
-                    return
                 self._round(group, [each for each in group.series if each.failure is None])
             self._report()
 

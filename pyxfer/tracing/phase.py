@@ -21,7 +21,7 @@ from pyxfer.errors import (
     TraceUnavailableError,
 )
 from pyxfer.model import Fact, Tracing, unknown
-from pyxfer.model_trace import NO_TRIAL_TO_TRACE, NOT_ASKED, OUT_OF_TIME
+from pyxfer.model_trace import NO_TRIAL_TO_TRACE, NOT_ASKED
 from pyxfer.tracing.collector import Collector
 from pyxfer.tracing.taking import Taking
 
@@ -136,15 +136,14 @@ def _rounds(
     cancelled: Callable[[], bool],
     on_round: Callable[[int], None],
 ) -> None:
-    """As many as the time allows; the fewest also where they take twice the time."""
+    """As many as the time allows; the fewest however long they take."""
     until = time.perf_counter() + seconds
     order = random.Random(seed)  # noqa: S311 - an order of trials, no secret
     for number in range(TRIALS):
         on_round(number)
         for each in order.sample(waiting, len(waiting)):
             _end_if(cancelled)
-            if time.perf_counter() > until + (seconds if number < LEAST_TRIALS else 0.0):
-                _tell_late(waiting)
+            if number >= LEAST_TRIALS and time.perf_counter() > until:
                 return
             if not all(_trial(each, taking) for _ in range(each.each_round)):
                 waiting.remove(each)
@@ -163,12 +162,6 @@ def _search(waiting: list[Candidate], taking: Taking, seconds: float, cancelled:
 def _end_if(cancelled: Callable[[], bool]) -> None:
     if cancelled():
         raise CancelledError("the measurement was asked to end")
-
-
-def _tell_late(waiting: Sequence[Candidate]) -> None:
-    for each in waiting:
-        if not each.trials:
-            each.give_up(OUT_OF_TIME, False)
 
 
 def _trial(each: Candidate, taking: Taking) -> bool:

@@ -16,7 +16,7 @@ from pyxfer.baselines.measuring import Order, measure_process
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.raw.ways import plan_ways
 
-LINK = "link=1e9:2e-6:1e9:2e-6"
+LINK = "link=1e7:2e-6:1e7:2e-6"
 QUICK = Order("host", directions=("h2d",), memories=("pinned",), sizes="65536", budget_s=0.5)
 
 
@@ -40,7 +40,7 @@ def test_a_process_measures_what_was_ordered(monkeypatch: pytest.MonkeyPatch, tm
     waits: list[float] = []
     run = measure_process(QUICK, waits.append)
     assert (run.ended, run.parameters.sizes_bytes, run.parameters.directions) == ("complete", (65536,), ("h2d",))
-    assert 0.5 < (run.measurements[0].gbps or 0) < 1.0
+    assert 0.005 < (run.measurements[0].gbps or 0) < 0.0101
     assert waits == sorted(waits)
     assert waits
     assert [path.name for path in tmp_path.iterdir()] == ["json.py"], "it left a file behind"

@@ -37,6 +37,7 @@ def test_the_worst_process_counts(result: Firsts, sentence: str) -> None:
     assert sentence in wrong
 
 
+@pytest.mark.slow
 def test_each_process_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     path = tmp_path / "first.json"
     monkeypatch.setattr(

@@ -33,6 +33,7 @@ def test_a_line_is_a_size_and_kind_of_threads_with_every_pause() -> None:
     assert "| 4 MiB | 20.0 ms | 200 us, 50.0 % |" in ring_pauses.markdown(make_pauses())
 
 
+@pytest.mark.slow
 def test_every_size_and_pause_is_measured_with_both_kinds_of_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def test_memory_that_grows_by_more_than_an_array_is_wrong(what: str) -> None:
     assert wrong.startswith(f"WRONG: small: {what} memory has grown by 100.7 MB")
 
 
+@pytest.mark.slow
 def test_a_short_one_compares_what_it_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     path = tmp_path / "soak.json"
     monkeypatch.setattr(upload_soak, "LARGE", (1 << 20, 64 << 20))

@@ -73,11 +73,13 @@ def test_no_pairs_at_all_are_refused() -> None:
         verdicts.collect(0, 0)
 
 
+@pytest.mark.slow
 # However busy the machine is; losses of a few per cent are for an idle one.
 def test_equal_links_are_not_called_slow() -> None:
     (equal,) = verdicts.collect(2, 0, (0.0,)).rows
     assert (equal.pairs, equal.outcomes.get("confirmed", 0)) == (2, 0)
 
 
+@pytest.mark.slow
 def test_half_a_link_is_found() -> None:
     assert verdicts.outcome_of(verdicts.make_pair(verdicts.new_baseline(), 0.5)) == "confirmed"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import pyxfer, shell
+from marks import slow
 from samples import make_run
 
 from pyxfer import documents
@@ -17,7 +18,14 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version", "ceiling --help"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        slow("--version"),
+        slow("ceiling --help"),
+    ],
+)
 def test_a_reader_that_is_gone_before_the_first_word_ends_it_quietly(arguments: str) -> None:
     result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer {arguments}) | true")
     assert (result.returncode, result.stdout, result.stderr) == (141, "", "")
@@ -36,13 +44,13 @@ def test_a_full_disk_is_a_sentence(saved: Path) -> None:
     assert result.returncode == 2
 
 
-@pytest.mark.parametrize("lost", ["2> >(true)", "2>/dev/full"])
+@pytest.mark.parametrize("lost", ["2> >(true)", slow("2>/dev/full")])
 def test_what_standard_error_does_not_take_changes_no_exit_code(tmp_path: Path, lost: str) -> None:
     result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer show {tmp_path / 'none.json'}) {lost}")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closed", [slow(">&-"), slow("2>&-"), ">&- 2>&-"])
 def test_streams_that_are_not_there_are_done_without(saved: Path, closed: str) -> None:
     result = shell(f"pyxfer show {saved} {closed}")
     assert (result.returncode, result.stderr) == (0, "")

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from command_line import in_terminal, interrupt_when, pyxfer
 from examining.cases import copies, copy, h200, h200_link
+from in_process import Command
+from marks import slow
 
 from pyxfer.model import LinkState
 from pyxfer.model_findings import Examination
 
 
 def test_this_host_is_examined_without_a_gpu_and_says_so() -> None:
-    result = pyxfer("doctor", "--budget", "3s", CUDA_VISIBLE_DEVICES="")
+    result = pyxfer("doctor", "--budget", "0.5s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
     assert "There is no link to examine here" in result.stdout or "suspicious" in result.stdout
     assert "No usable GPU" in result.stderr
@@ -23,7 +25,7 @@ def test_this_host_is_examined_without_a_gpu_and_says_so() -> None:
 
 
 def test_json_is_an_examination_that_show_and_doctor_print_again(tmp_path: Path) -> None:
-    result = pyxfer("doctor", "--budget", "3s", "--json", CUDA_VISIBLE_DEVICES="")
+    result = pyxfer("doctor", "--budget", "0.5s", "--json", CUDA_VISIBLE_DEVICES="")
     file = tmp_path / "host.json"
     file.write_text(result.stdout)
     assert {finding.status for finding in Examination.load(file).findings} <= {"fine", "suspicious", "unknown"}
@@ -32,21 +34,22 @@ def test_json_is_an_examination_that_show_and_doctor_print_again(tmp_path: Path)
     assert pyxfer("show", str(file), "--sort", "gbps").returncode == 2
 
 
-def test_findings_are_no_exit_code(tmp_path: Path) -> None:
+def test_findings_are_no_exit_code(command: Command, tmp_path: Path) -> None:
     h200(link=h200_link(LinkState(5, 8)), measurements=copies(0.3)).save(tmp_path / "run.json")
-    result = pyxfer("doctor", str(tmp_path / "run.json"))
+    result = command("doctor", str(tmp_path / "run.json"))
     assert result.returncode == 0
     assert "Something is wrong with this host: ceiling h2d, " in " ".join(result.stdout.split())
 
 
-def test_a_saved_run_is_examined_as_json_too(tmp_path: Path) -> None:
+def test_a_saved_run_is_examined_as_json_too(command: Command, tmp_path: Path) -> None:
     h200(measurements=(copy("h2d", 50.0),)).save(tmp_path / "run.json")
-    result = pyxfer("doctor", str(tmp_path / "run.json"), "--json")
+    result = command("doctor", str(tmp_path / "run.json"), "--json")
     statuses = {finding["subject"]: finding["status"] for finding in json.loads(result.stdout)["findings"]}
     assert statuses["ceiling h2d"] == "suspicious"
     assert statuses["health"] == "unknown"
 
 
+@pytest.mark.slow
 def test_a_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
     h200(link=h200_link(LinkState(4, 8)), measurements=copies(0.1)).save(tmp_path / "run.json")
     code, text = in_terminal("doctor", str(tmp_path / "run.json"), NO_COLOR="1")
@@ -55,17 +58,17 @@ def test_a_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", [("--require-gpu",), ("--budget", "2s"), ("--device", "1")])
-def test_a_saved_run_is_not_measured_again(option: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_saved_run_is_not_measured_again(command: Command, option: tuple[str, ...], tmp_path: Path) -> None:
     h200().save(tmp_path / "run.json")
-    result = pyxfer("doctor", str(tmp_path / "run.json"), *option)
+    result = command("doctor", str(tmp_path / "run.json"), *option)
     assert result.returncode == 2
     assert "is not measured again" in result.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON", '{"kind": "examination", "schema_version": 1}'])
-def test_a_file_that_is_neither_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_neither_is_refused(command: Command, text: str, tmp_path: Path) -> None:
     (tmp_path / "it.json").write_text(text)
-    result = pyxfer("doctor", str(tmp_path / "it.json"))
+    result = command("doctor", str(tmp_path / "it.json"))
     assert result.returncode == 2
     assert result.stderr.startswith("pyxfer: ")
     assert "Traceback" not in result.stderr
@@ -75,7 +78,7 @@ def test_a_required_gpu_that_is_not_there_is_exit_code_three() -> None:
     assert pyxfer("doctor", "--require-gpu", CUDA_VISIBLE_DEVICES="").returncode == 3
 
 
-@pytest.mark.parametrize("extra", [(), ("--json",)])
+@pytest.mark.parametrize("extra", [(), slow(("--json",))])
 def test_ctrl_c_is_told_and_is_exit_code_130(extra: tuple[str, ...]) -> None:
     result = interrupt_when("measuring", "doctor", "--budget", "30s", *extra, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 130

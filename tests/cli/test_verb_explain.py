@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from command_line import in_terminal, interrupt_when, pyxfer, shell
+from in_process import Command
 from pages import line_with
 
 from pyxfer import documents
 
 # A modelled link makes figures that repeat.
 LINK = "link=2e9:20e-6:1e9:20e-6"
-QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "1s")
+QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "0.3s")
 
 
 def test_a_raw_route_is_explained_from_the_headline_to_the_advice() -> None:
@@ -28,6 +29,7 @@ def test_a_raw_route_is_explained_from_the_headline_to_the_advice() -> None:
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.slow
 def test_the_other_direction_is_asked_for() -> None:
     result = pyxfer(*QUICK, "--direction", "d2h", PYXFER_HOSTRT=LINK)
     assert "raw.pageable-memcpy, d2h over host memory, 1 MiB: " in result.stdout
@@ -46,6 +48,7 @@ def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
     assert rows["raw.pageable-memcpy"]["dma_bytes"] == str(1 << 20)
 
 
+@pytest.mark.slow
 def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
     code, text = in_terminal(*QUICK, PYXFER_HOSTRT=LINK, NO_COLOR="1")
     assert code == 0
@@ -63,13 +66,16 @@ def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
         ((), "Missing argument 'ROUTE'"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_with_2(arguments: tuple[str, ...], sentence: str) -> None:
-    result = pyxfer("explain", *arguments)
+def test_what_cannot_be_explained_is_refused_with_2(
+    command: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = command("explain", *arguments)
     assert result.returncode == 2
     assert sentence in result.stderr
     assert result.stdout == ""
 
 
+@pytest.mark.slow
 def test_without_a_gpu_a_frameworks_route_says_why_and_nothing_is_valid() -> None:
     result = pyxfer("explain", "torch.to", "--size", "64KiB", "--budget", "1s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 4
@@ -83,6 +89,7 @@ def test_the_sentence_that_speaks_of_the_page_above_it_comes_after_it() -> None:
     assert lines[-1] == "pyxfer: nothing was measured, for the reasons above"
 
 
+@pytest.mark.slow
 def test_the_markdown_has_the_parts_that_the_csv_does_not_promise(tmp_path: Path) -> None:
     path = tmp_path / "run.md"
     assert pyxfer(*QUICK, "--export-md", str(path), PYXFER_HOSTRT=LINK).returncode == 0
@@ -92,6 +99,7 @@ def test_the_markdown_has_the_parts_that_the_csv_does_not_promise(tmp_path: Path
     assert "all figures" not in pyxfer("explain", "--help", COLUMNS="200").stdout
 
 
+@pytest.mark.slow
 def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     asked = (*QUICK[:-1], "10s", "--precision", "0.0001%", "--export-json", str(path))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import pyxfer, shell
+from command_line import shell
 from examining.cases import copy, h200
+from in_process import Command
 
 from pyxfer.baselines.store import open_store
 from pyxfer.model import Fact, Run
@@ -47,76 +48,78 @@ def test_a_file_is_written_for_all_to_read_whatever_the_umask(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["pyxfer.prom", "run.json"]
 
 
-def test_without_a_file_it_goes_to_standard_output(tmp_path: Path) -> None:
+def test_without_a_file_it_goes_to_standard_output(command: Command, tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
-    assert "# TYPE pyxfer_build_info gauge" in pyxfer("export", "prometheus", str(tmp_path / "run.json")).stdout
+    assert "# TYPE pyxfer_build_info gauge" in command("export", "prometheus", str(tmp_path / "run.json")).stdout
 
 
-def test_copies_that_are_quicker_than_their_link_are_left_out_and_named(tmp_path: Path) -> None:
+def test_copies_that_are_quicker_than_their_link_are_left_out_and_named(command: Command, tmp_path: Path) -> None:
     mine(gbps=138.0).save(tmp_path / "run.json")
-    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"))
+    result = command("export", "prometheus", str(tmp_path / "run.json"))
     assert (result.returncode, "pyxfer_copy_" in result.stdout) == (0, False)
     assert "left out for GPU 0, since no copy is quicker than its link: h2d pinned 256 MiB;" in result.stderr
 
 
-def test_a_name_that_the_collector_does_not_read_is_told(tmp_path: Path) -> None:
+def test_a_name_that_the_collector_does_not_read_is_told(command: Command, tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
-    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"), "-o", str(tmp_path / "pyxfer.txt"))
+    result = command("export", "prometheus", str(tmp_path / "run.json"), "-o", str(tmp_path / "pyxfer.txt"))
     assert result.returncode == 0
     assert "node_exporter collects files that end in .prom" in result.stderr
 
 
-def test_the_newest_run_of_each_gpu_of_this_host_is_exported(tmp_path: Path) -> None:
+def test_the_newest_run_of_each_gpu_of_this_host_is_exported(command: Command, tmp_path: Path) -> None:
     store = stored(tmp_path, mine(gbps=50.0), mine(1, "GPU-2", 51.0), mine(gbps=52.0), other())
-    text = pyxfer("export", "prometheus", "--store", store).stdout
+    text = command("export", "prometheus", "--store", store).stdout
     rates = [line.rsplit(" ")[-1] for line in text.splitlines() if line.startswith("pyxfer_copy_bandwidth")]
     assert sorted(map(float, rates)) == [51e9, 52e9]
 
 
-def test_one_gpu_can_be_chosen_by_index_or_uuid(tmp_path: Path) -> None:
+def test_one_gpu_can_be_chosen_by_index_or_uuid(command: Command, tmp_path: Path) -> None:
     store = stored(tmp_path, mine(), mine(1, "GPU-2"))
     for name in ("1", "GPU-2"):
-        text = pyxfer("export", "prometheus", "--store", store, "--device", name).stdout
+        text = command("export", "prometheus", "--store", store, "--device", name).stdout
         assert 'uuid="GPU-2"' in text
         assert 'uuid="GPU-1"' not in text
 
 
 @pytest.mark.parametrize("name", ["2", "GPU-", "''", "nonsense"])
-def test_a_gpu_that_is_none_or_several_is_refused_with_those_there_are(name: str, tmp_path: Path) -> None:
+def test_a_gpu_that_is_none_or_several_is_refused_with_those_there_are(
+    command: Command, name: str, tmp_path: Path
+) -> None:
     store = stored(tmp_path, mine(), mine(1, "GPU-2"))
-    result = pyxfer("export", "prometheus", "--store", store, "--device", name)
+    result = command("export", "prometheus", "--store", store, "--device", name)
     assert result.returncode == 2
     assert "0 GPU-1; 1 GPU-2" in result.stderr
 
 
-def test_a_store_without_a_run_of_this_host_says_what_makes_one(tmp_path: Path) -> None:
-    result = pyxfer("export", "prometheus", "--store", stored(tmp_path, other()))
+def test_a_store_without_a_run_of_this_host_says_what_makes_one(command: Command, tmp_path: Path) -> None:
+    result = command("export", "prometheus", "--store", stored(tmp_path, other()))
     assert result.returncode == 2
     assert "pyxfer baseline save" in result.stderr
 
 
-def test_a_store_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
-    result = pyxfer("export", "prometheus", "--store", str(tmp_path / "none.db"), "-o", str(tmp_path / "x.prom"))
+def test_a_store_that_is_not_there_is_refused_and_not_made(command: Command, tmp_path: Path) -> None:
+    result = command("export", "prometheus", "--store", str(tmp_path / "none.db"), "-o", str(tmp_path / "x.prom"))
     assert result.returncode == 2
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_over_host_memory_is_no_link_and_is_refused(tmp_path: Path) -> None:
+def test_a_run_over_host_memory_is_no_link_and_is_refused(command: Command, tmp_path: Path) -> None:
     msgspec.structs.replace(mine(), runtime="host").save(tmp_path / "run.json")
-    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"))
+    result = command("export", "prometheus", str(tmp_path / "run.json"))
     assert result.returncode == 2
     assert "host memory" in result.stderr
 
 
-def test_a_file_and_a_store_exclude_each_other(tmp_path: Path) -> None:
+def test_a_file_and_a_store_exclude_each_other(command: Command, tmp_path: Path) -> None:
     mine().save(tmp_path / "run.json")
-    result = pyxfer("export", "prometheus", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
+    result = command("export", "prometheus", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
     assert result.returncode == 2
 
 
-def test_a_file_that_stays_as_it_was_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_a_file_that_stays_as_it_was_where_nothing_can_be_written(command: Command, tmp_path: Path) -> None:
     out = tmp_path / "pyxfer.prom"
     out.write_text("old\n")
-    result = pyxfer("export", "prometheus", str(tmp_path / "missing.json"), "-o", str(out))
+    result = command("export", "prometheus", str(tmp_path / "missing.json"), "-o", str(out))
     assert result.returncode == 2
     assert out.read_text() == "old\n"

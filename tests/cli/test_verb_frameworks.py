@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 from command_line import interrupt_when, pyxfer, shell
+from in_process import Command
+from marks import slow
 from pages import line_with
 
 from pyxfer import documents
 
 FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
-QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "1s")
+QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "0.3s")
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +28,14 @@ def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
         ("torch", "PyTorch is not installed: pip install torch"),
-        ("tensorflow", "TensorFlow is not installed: pip install tensorflow"),
-        ("cupy", "CuPy is not installed: pip install cupy-cuda12x"),
-        ("jax", "JAX is not installed: pip install 'jax[cuda1"),
+        slow("tensorflow", "TensorFlow is not installed: pip install tensorflow"),
+        slow("cupy", "CuPy is not installed: pip install cupy-cuda12x"),
+        slow("jax", "JAX is not installed: pip install 'jax[cuda1"),
     ],
 )
 def test_a_framework_that_is_not_installed_is_told_how_it_comes_to_be(name: str, advice: str) -> None:
@@ -62,6 +65,7 @@ def test_without_a_gpu_it_says_why_and_times_what_stays_on_the_host() -> None:
     assert "h2d" not in result.stdout
 
 
+@pytest.mark.slow
 def test_progress_goes_to_stderr() -> None:
     result = pyxfer(*QUICK, "torch", "jax")
     assert [line for line in result.stderr.splitlines() if "starting" in line] == [
@@ -97,6 +101,7 @@ def test_the_options_become_the_parameters_of_the_run() -> None:
     assert all(name == "torch.to" or name.startswith("torch.c") for name in names)
 
 
+@pytest.mark.slow
 def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_published() -> None:
     asked = ("--workload", "image-batch", "--batches", "8,512", "--direction", "h2d")
     result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
@@ -131,9 +136,9 @@ def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_publish
     ],
 )
 def test_what_cannot_be_asked_for_ends_with_2_before_anything_is_started(
-    arguments: tuple[str, ...], sentence: str
+    command: Command, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    result = pyxfer("frameworks", "--device", "host", *arguments)
+    result = command("frameworks", "--device", "host", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert sentence in result.stderr
     assert "starting" not in result.stderr
@@ -146,7 +151,7 @@ def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is() -> None:
     assert "host memory, not a PCIe link" in result.stderr
 
 
-@pytest.mark.parametrize("device", ["0", "host"])
+@pytest.mark.parametrize("device", ["0", slow("host")])
 def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
     result = pyxfer("frameworks", "--require-gpu", "--device", device, CUDA_VISIBLE_DEVICES="")
     assert (result.returncode, result.stdout) == (3, "")
@@ -164,6 +169,7 @@ def test_every_export_is_written_and_the_run_is_shown_again_as_it_was_printed(tm
     assert shown.stdout == result.stdout
 
 
+@pytest.mark.slow
 def test_a_table_for_programs_has_a_row_for_every_route_and_size(tmp_path: Path) -> None:
     pyxfer(*QUICK, "tensorflow", "--export-csv", "run.csv", cwd=tmp_path)
     with (tmp_path / "run.csv").open(newline="") as file:
@@ -182,6 +188,7 @@ def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) 
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = shell(f"pyxfer {' '.join(QUICK)} torch --export-json {path} | true")

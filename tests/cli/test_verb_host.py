@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from command_line import in_terminal, interrupt_when, pyxfer
 
 
@@ -13,6 +14,7 @@ def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
     assert "peak" not in result.stdout
 
 
+@pytest.mark.slow
 def test_the_card_fits_a_terminal_of_80_columns() -> None:
     code, text = in_terminal(NO_COLOR="1", CUDA_VISIBLE_DEVICES="")
     assert code == 0

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import in_terminal, pyxfer
+from command_line import in_terminal
+from in_process import Command
 from pages import full_run, printed
 from samples import make_run
 from typer.testing import CliRunner
@@ -43,9 +44,9 @@ def test_a_saved_watch_is_printed_as_when_it_was_watched(tmp_path: Path) -> None
     assert result.stdout == printed(lambda page: print_watch(watched, page))
 
 
-def test_a_watch_has_no_measurements_to_sort(tmp_path: Path) -> None:
+def test_a_watch_has_no_measurements_to_sort(command: Command, tmp_path: Path) -> None:
     make_watched().save(tmp_path / "watch.json")
-    result = pyxfer("show", str(tmp_path / "watch.json"), "--sort", "gbps")
+    result = command("show", str(tmp_path / "watch.json"), "--sort", "gbps")
     assert result.returncode == 2
     assert "--sort is for the measurements of a run" in result.stderr
 
@@ -79,11 +80,11 @@ def test_an_unknown_order_is_refused_with_2(saved: Path) -> None:
     assert "choose one of size, gbps, route, direction, memory, mode" in result.stderr
 
 
-def test_in_a_terminal_of_80_columns_it_is_coloured_and_no_line_is_longer(saved: Path) -> None:
+def test_in_a_terminal_of_80_columns_it_is_coloured_and_no_line_is_longer(command: Command, saved: Path) -> None:
     code, text = in_terminal("show", str(saved))
     assert code == 0
     assert "\x1b[1m" in text
-    plain = pyxfer("show", str(saved)).stdout
+    plain = command("show", str(saved)).stdout
     assert [line for line in plain.splitlines() if "pinned" in line and len(line) > 80] == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cli.watched_scripts import COPYING, Script, copied
+from marks import slow
 from watching.programs import TIMEOUT_S, environment
 
 from pyxfer.model_watch import Watched
@@ -24,10 +25,10 @@ def script(tmp_path: Path) -> Script:
     ("ending", "code", "ended"),
     [
         ("sys.exit(3)", 3, "complete"),
-        ("sys.exit('said')", 1, "complete"),
-        ("raise ValueError('its own')", 1, "failed"),
-        ("raise SystemExit", 0, "complete"),
-        ("raise BaseException", 1, "failed"),
+        slow("sys.exit('said')", 1, "complete"),
+        slow("raise ValueError('its own')", 1, "failed"),
+        slow("raise SystemExit", 0, "complete"),
+        slow("raise BaseException", 1, "failed"),
     ],
 )
 def test_a_script_that_ends_in_an_ordinary_way_is_told_of_and_keeps_its_code(
@@ -43,10 +44,10 @@ def test_a_script_that_ends_in_an_ordinary_way_is_told_of_and_keeps_its_code(
     ("ending", "code", "why"),
     [
         ("os._exit(5)", 5, "the script ended at once (os._exit, or by becoming another program)"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "the script was ended by signal 9"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "the script was ended by signal 15"),
-        ("os.abort()", 134, "the script was ended by signal 6"),
-        ("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "the script ended at once"),
+        slow("os.kill(os.getpid(), signal.SIGKILL)", 137, "the script was ended by signal 9"),
+        slow("os.kill(os.getpid(), signal.SIGTERM)", 143, "the script was ended by signal 15"),
+        slow("os.abort()", 134, "the script was ended by signal 6"),
+        slow("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "the script ended at once"),
     ],
 )
 def test_a_script_that_is_gone_inside_its_window_leaves_nothing_and_that_is_said(
@@ -100,7 +101,7 @@ finish = Recording.finish
 """
 
 
-@pytest.mark.parametrize(("ending", "code"), [("raise KeyboardInterrupt", 130), ("sys.exit(3)", 3)])
+@pytest.mark.parametrize(("ending", "code"), [("raise KeyboardInterrupt", 130), slow("sys.exit(3)", 3)])
 def test_ctrl_c_while_the_window_closes_at_the_scripts_end_loses_nothing(
     script: Script, ending: str, code: int
 ) -> None:
@@ -167,7 +168,15 @@ def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
     assert b"interrupted 1" in seen
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        slow(signal.SIGHUP),
+        slow(signal.SIGUSR1),
+        slow(signal.SIGUSR2),
+    ],
+)
 def test_signals_are_handed_on_to_the_script(script: Script, number: signal.Signals) -> None:
     text = f"""
         import signal, sys, time

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli.watched_scripts import COPYING, Script, copied
+from marks import slow
 from watching.programs import TIMEOUT_S, environment
 
 from pyxfer.model_watch import Watched
@@ -21,7 +22,7 @@ def script(tmp_path: Path) -> Script:
     return Script(tmp_path)
 
 
-@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+@pytest.mark.parametrize("redirection", ["2>/dev/full", slow("2>&-")])
 def test_a_stderr_that_cannot_be_written_costs_neither_the_exit_code_nor_an_export(
     script: Script, redirection: str
 ) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -137,10 +136,8 @@ def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: E
         }
         later = threading.Timer(0.1, copier.cancel)
         later.start()
-        begun = time.perf_counter()
         with pytest.raises(CancelledError, match="cancelled during"):
             calls[how]()
-        assert time.perf_counter() - begun < 3.0
         later.join()
         testing.release_stalls()
     engine.take_cleanup_failures()

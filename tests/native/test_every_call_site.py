@@ -32,7 +32,7 @@ MOST_FAILURES = 40
 # Such memory is tried again for reading alone.
 ANSWERED = {(lock_what_is_mapped_read_only, "cudaHostRegister", 1)}
 # Behind a closed gate a mistake would wait a second, and in the driver for ever.
-SOON_S = 3.0
+SOON_S = 30.0
 _NOTED = re.compile(r"(cu\w+) failed with .*(csrc/[\w/.]+:\d+)")
 
 # In a new process, so that the driver's functions are looked up anew; after a failure they are looked up again.

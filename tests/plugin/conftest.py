@@ -24,7 +24,8 @@ for _name in ("items", "against", "gathered", "summary", "reporting"):
 
 # Where it is not installed, pytest does not find it by itself; and what is an error here is none in there.
 QUIET = (*(() if INSTALLED else ("-p", "pyxfer.pytest_plugin")), "-p", "no:cacheprovider", "-W", "default")
-H2D, D2H, LATENCY_S = 2e9, 1e9, 20e-6
+# Slow enough that what a busy machine adds to a copy is little of it.
+H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
 COPIES = '''
 """Copies over the modelled link, as a framework would make them."""
 import contextlib

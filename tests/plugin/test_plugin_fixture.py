@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-TRIES = 4
-
 
 def test_a_copy_has_its_bandwidth_and_its_share_of_the_ceiling(suite: Any, link: Any) -> None:
     suite.write("""
@@ -16,17 +14,12 @@ def test_a_copy_has_its_bandwidth_and_its_share_of_the_ceiling(suite: Any, link:
             assert found.gbps == found.measurement.gbps and found.reason is None
             assert found.share.value == found.of_ceiling and found.summary.median_s == found.elapsed_s
     """)
-    for _ in range(TRIES):
-        suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
-        found = suite.only()
-        gbps, ceiling = found.measurement.gbps, found.ceiling.value.gbps
-        if (
-            1.2 < gbps < 2.0
-            and 1.5 < ceiling < 2.02
-            and found.measurement.of_ceiling == pytest.approx(gbps / ceiling, 0.3)
-        ):
-            return
-    pytest.fail(f"{gbps} and {ceiling} GB/s over a link of 2 GB/s, {found.measurement.of_ceiling} of the ceiling")
+    suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
+    found = suite.only()
+    gbps, ceiling = found.measurement.gbps, found.ceiling.value.gbps
+    assert 0.05 < gbps < 0.101
+    assert 0.05 < ceiling < 0.101
+    assert found.measurement.of_ceiling == pytest.approx(gbps / ceiling, 0.3)
 
 
 def test_what_the_function_returns_is_returned(suite: Any, link: Any) -> None:
@@ -139,7 +132,7 @@ def test_an_error_of_the_function_is_the_tests_own_and_leaves_nothing_behind(sui
         def test_raises(xfer):
             calls = iter(range(5))
             def fails():
-                if next(calls) == 4:
+                if next(calls) == 3:  # the first that is timed
                     raise KeyError("mine")
             with pytest.raises(KeyError, match="mine"):
                 xfer(fails, nbytes=4096)
@@ -193,8 +186,8 @@ def test_what_setup_does_is_not_timed(suite: Any, link: Any) -> None:
         import time
 
         def test_setup(xfer):
-            xfer.pedantic(lambda: None, setup=lambda: time.sleep(0.02), rounds=6, nbytes=1 << 20)
-            assert xfer.result.elapsed_s < 0.01
+            xfer.pedantic(lambda: None, setup=lambda: time.sleep(0.2), rounds=6, nbytes=1 << 20)
+            assert xfer.result.elapsed_s < 0.1
     """)
     suite.run().assert_outcomes(passed=1)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from command_line import TIMEOUT_S
+from marks import slow
 
 import pyxfer
 from pyxfer.benching.heading import device_line
@@ -45,6 +46,7 @@ def test_workers_of_xdist_measure_one_at_a_time_and_one_table_is_made(suite: Any
     assert not any(remark.code == "contended" for test in session.tests for remark in test.measurement.remarks)
 
 
+@pytest.mark.slow
 def test_a_wrong_marker_ends_workers_of_xdist_as_it_ends_pytest(suite: Any) -> None:
     suite.write("import pytest\n@pytest.mark.xfer(least=1)\ndef test_wrong(xfer): pass")
     result = suite.apart("-n", "2", *HERE)
@@ -52,7 +54,7 @@ def test_a_wrong_marker_ends_workers_of_xdist_as_it_ends_pytest(suite: Any) -> N
     result.stdout.fnmatch_lines(["*test_it.py::test_wrong: the marker xfer has no argument 'least'*"])
 
 
-@pytest.mark.parametrize("without", [(), (*NO_XDIST, *NO_BENCHMARK)])
+@pytest.mark.parametrize("without", [slow(()), (*NO_XDIST, *NO_BENCHMARK)])
 def test_it_works_beside_other_plugins_and_without_them(suite: Any, without: tuple[str, ...]) -> None:
     pytest.importorskip("pytest_benchmark")
     suite.write(
@@ -72,14 +74,14 @@ def test_without_a_terminal_it_is_written_all_the_same(suite: Any) -> None:
 
 def test_collecting_alone_measures_nothing(suite: Any) -> None:
     suite.write(MEASURED)
-    result = suite.apart("--collect-only", "--xfer-device=host")
+    result = suite.bare("--collect-only", "--xfer-device=host")
     assert result.ret == 0
     result.stdout.no_fnmatch_line("pyxfer:*")
 
 
 def test_a_session_that_ends_at_its_first_failure_keeps_what_it_had(suite: Any) -> None:
     suite.write(MEASURED + "        assert number < 1\n")
-    result = suite.apart("-x", *HERE)
+    result = suite.run("-x", "--xfer-json=out.json", budget="50ms")
     result.assert_outcomes(passed=1, failed=1)
     session = suite.session()
     assert [test.outcome for test in session.tests] == ["passed", "failed"]
@@ -129,7 +131,7 @@ def test_other_kinds_of_tests_are_left_alone(suite: Any) -> None:
                 2
                 """
     ''')
-    result = suite.apart("--doctest-modules", *HERE)
+    result = suite.bare("--doctest-modules", *HERE)
     result.assert_outcomes(passed=2)
 
 

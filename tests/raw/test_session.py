@@ -13,12 +13,12 @@ from pyxfer.model import Measurement
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 from pyxfer.sampling.progress import Progress
+from pyxfer.sampling.rounds import FEWEST_ROUNDS
 
 KIB, MIB = 1024, 1024**2
 # Slower than the memory of any machine that this runs on, so that the model decides.
 H2D, D2H, LATENCY_S = 2e9, 1e9, 20e-6
 SIZES = (64 * KIB, 256 * KIB, MIB)
-TRIES = 4
 
 
 def quick(**changes: Any) -> Run:
@@ -178,14 +178,11 @@ def test_fresh_adds_a_row_to_pageable_d2h_alone(engine: Engine) -> None:
 
 
 def test_the_first_touch_is_in_the_time_of_a_fresh_copy(engine: Engine) -> None:
-    for _ in range(TRIES):
-        run = quick(memories=("pageable",), directions=("d2h",), fresh=True, sizes=(4 * MIB,))
-        warm, fresh = (each.elapsed_s for each in run.measurements)
-        assert warm is not None
-        assert fresh is not None
-        if fresh > warm:
-            return
-    pytest.fail(f"touching 4 MiB for the first time took no time: {fresh} s, and {warm} s without")
+    run = quick(memories=("pageable",), directions=("d2h",), fresh=True, sizes=(4 * MIB,))
+    warm, fresh = (each.summary for each in run.measurements)
+    assert warm is not None
+    assert fresh is not None
+    assert fresh.min_s > warm.min_s
 
 
 def test_a_way_that_cannot_be_had_is_a_row_with_the_reason(engine: Engine) -> None:
@@ -219,11 +216,11 @@ def test_one_size_makes_no_curve(engine: Engine) -> None:
     assert quick().curves == ()
 
 
-def test_a_budget_too_short_for_one_trial_leaves_rows_that_say_so(engine: Engine) -> None:
-    run = quick(budget_s=1e-9)
+def test_every_row_has_the_fewest_trials_where_preparation_has_spent_the_budget(engine: Engine) -> None:
+    run = quick(sizes=(4 * KIB, MIB), memories=("pageable", "pinned"), directions=("h2d", "both"), budget_s=1e-9)
     assert run.ended == "complete"
-    assert [each.trials for each in run.measurements] == [()]
-    assert "give a longer --budget" in (run.measurements[0].rate.reason or "")
+    assert {len(each.trials) for each in run.measurements} == {FEWEST_ROUNDS}
+    assert [remark.code for remark in run.remarks] == ["late"]
     assert testing.allocated() == []
 
 
@@ -231,7 +228,7 @@ def test_a_budget_is_kept(engine: Engine) -> None:
     testing.model_link(H2D, 1e-3, D2H, 1e-3)
     begun = time.perf_counter()
     run = quick(precision=1e-9, budget_s=0.3)
-    assert 0.25 <= time.perf_counter() - begun < 5
+    assert 0.25 <= time.perf_counter() - begun < 30
     assert run.measurements[0].remarks
 
 
@@ -308,17 +305,14 @@ def test_several_threads_that_measure_at_once_all_get_their_results(engine: Engi
 
 @pytest.mark.unsanitized(reason="there it is not the link that takes the time")
 def test_several_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
-    testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
+    testing.model_link(H2D / 20, LATENCY_S, D2H / 20, LATENCY_S)
     alone = quick(sizes=(MIB,), precision=0.1, budget_s=1.0).measurements[0].summary
     assert alone is not None
-    for _ in range(TRIES):
-        found = [run.measurements[0].summary for run in measured_at_once(4)]
-        quickest = [summary.min_s for summary in found if summary is not None]
-        assert len(quickest) == 4
-        # Two at a time would halve each other's link, all the time.
-        if max(quickest) < 1.6 * alone.min_s:
-            return
-    pytest.fail(f"{quickest} s of several at once, and {alone.min_s} s of one alone")
+    found = [run.measurements[0].summary for run in measured_at_once(4)]
+    quickest = [summary.min_s for summary in found if summary is not None]
+    assert len(quickest) == 4
+    # Two at a time would halve each other's link, all the time.
+    assert max(quickest) < 1.6 * alone.min_s
 
 
 def measured_at_once(count: int) -> list[Run]:

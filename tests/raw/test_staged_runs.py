@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 from raw.test_interrupts import interrupted
-from raw.test_session_trouble import TIMES, Ended, once_measuring, run_into
+from raw.test_session_trouble import BRIEF_S, TIMES, Ended, once_measuring, run_into
 
 from pyxfer import Measurement, Run, ceiling
 from pyxfer.errors import DeviceLostError, UsageError
@@ -217,29 +218,23 @@ CALLS = (
 )
 
 
+@TIMES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_once_is_told_and_leaves_nothing(nothing_left: Engine, call: str) -> None:
-    for nth in TIMES:
-        testing.reset()
-        testing.fail(call, nth, 1)
-        ended = into_trouble()
-        if nth > 1 and testing.calls()[call] < nth:
-            break
-        assert ended.says(f"{call} failed with "), (nth, ended.run and ended.run.ended, ended.error)
-        assert testing.allocated() == []
+def test_a_call_that_fails_once_is_told_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+    testing.fail(call, nth, 1)
+    ended = into_trouble(budget_s=BRIEF_S)
+    if nth == 1 or testing.calls()[call] >= nth:
+        assert ended.says(f"{call} failed with "), (ended.run and ended.run.ended, ended.error)
 
 
+@TIMES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Engine, call: str) -> None:
-    for nth in TIMES:
-        testing.reset()
-        testing.fail_sticky(call, nth, 719)
-        ended = into_trouble()
-        if nth > 1 and testing.calls()[call] < nth:
-            break
+def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+    testing.fail_sticky(call, nth, 719)
+    ended = into_trouble(budget_s=BRIEF_S)
+    if nth == 1 or testing.calls()[call] >= nth:
         assert ended.says("LAUNCH_FAILED (719)") or ended.says("cudaErrorLaunchFailure (719)")
         assert ended.error is None or type(ended.error) is DeviceLostError
-        assert testing.allocated() == []
 
 
 def test_a_staged_copy_that_fails_in_a_trial_keeps_what_it_had_and_the_others_go_on(nothing_left: Engine) -> None:
@@ -305,10 +300,17 @@ def test_a_device_that_never_answers_is_an_error() -> None:
 
 SLOW = "link=1e8:1e-3:1e8:1e-3"
 RUN = """
-import sys, pyxfer
+import sys, pyxfer, pyxfer.native
 ceiling = pyxfer.ceiling
-print("started", flush=True)
-asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4")
+from functools import partial
+from pyxfer.raw import session
+session.run_interruptible = partial(session.run_interruptible, grace_s=GRACE_S)
+def hear(told):
+    if told.phase == "PHASE":
+        DEED
+        print("started", flush=True)
+
+asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4", on_progress=hear)
 run = ceiling("host", **asked, precision=1e-6, budget_s=60.0, seed=1, save_to=lambda run: run.save(sys.argv[1]))
 print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
 from pyxfer.native import load
@@ -316,19 +318,25 @@ print(load("host").testing.allocated(), flush=True)
 """
 
 
-@pytest.mark.parametrize("after_s", [0.2, 0.5, 1.0])
+HEEDING = RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", "")
+
+
+@pytest.mark.parametrize("after_s", [0.5, slow(0.2), slow(1.0)])
 def test_ctrl_c_ends_a_run_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
-    assert interrupted(RUN, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
+    assert interrupted(
+        RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", ""), after_s, tmp_path, SLOW
+    ) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
-HUNG = RUN.replace(
-    "save_to=",
-    "on_progress=lambda told: told.phase == 'measuring' and stall('cudaMemcpyAsync', 1, 60), save_to=",
-).replace("ceiling = ", "from pyxfer.native import load\nstall = load('host').testing.stall\nceiling = ")
+HUNG = (
+    RUN.replace("GRACE_S", "0.7")
+    .replace("PHASE", "measuring")
+    .replace("DEED", 'pyxfer.native.load("host").testing.stall("cudaMemcpyAsync", 1, 60)')
+)
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [2, slow(1)])
 def test_a_ring_on_a_device_that_does_not_answer_does_not_hold_the_program(tmp_path: Path, times: int) -> None:
     script = HUNG.replace('("auto", "staged")', '("staged",), memories=("pageable",)')
     ended, left = interrupted(script, 1.0, tmp_path, "", times)

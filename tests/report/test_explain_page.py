@@ -16,7 +16,7 @@ from explain_samples import (
     section,
 )
 from framework_samples import make_raw_rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numbers_in import numbers, with_number
 from pages import host_run, line_with, printed
@@ -99,7 +99,6 @@ def test_why_the_parts_of_contents_that_were_wrong_are_missing_is_said_once() ->
     assert wrong not in page_of(make_explained(verified=Fact(False), rate=reason, breakdown=untraced, dma=untraced))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(NUMBERS), st.sampled_from([0, -1, 5e-324, 0.5, 1e308, -1e308, 10**19]))
 def test_a_run_with_any_other_number_is_refused_or_is_a_page(place: str, number: float) -> None:
     data = with_number(SAVED, place, number)

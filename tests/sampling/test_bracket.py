@@ -12,9 +12,8 @@ from pyxfer.native._host import testing
 from pyxfer.sampling import bracket as module
 from pyxfer.sampling.bracket import Bracket, HostClock, Timer
 
-SLEEP_S = 0.01
-# The clocks of two threads are read a moment apart, and a busy machine makes that moment long now and then.
-TRIES = 10
+# So long that a moment between two threads, which a busy machine makes longer, is little of it.
+SLEEP_S = 0.1
 
 
 @pytest.fixture(params=["drained", "stream"])
@@ -55,11 +54,8 @@ def test_all_clocks_cover_what_happens_between_the_ends(bracket: Bracket) -> Non
 
 
 def test_both_clocks_agree_about_a_pause(bracket: Bracket) -> None:
-    for _ in range(TRIES):
-        around_a_sleep(bracket)
-        if bracket.elapsed_s == pytest.approx(bracket.wall_s, rel=0.02):
-            return
-    pytest.fail(f"{bracket.elapsed_s} s between the events, {bracket.wall_s} s on the host's clock")
+    around_a_sleep(bracket)
+    assert bracket.elapsed_s == pytest.approx(bracket.wall_s, rel=0.3)
 
 
 def test_nothing_takes_next_to_no_time(bracket: Bracket) -> None:
@@ -115,11 +111,8 @@ def test_a_drained_trial_whose_first_stamp_came_late_must_not_be_used(engine: En
 
 def test_what_is_missing_from_a_long_time_does_not_matter(engine: Engine) -> None:
     with closing(Bracket(engine, 0)) as bracket:
-        for _ in range(TRIES):
-            around_a_sleep(bracket)
-            if bracket.fault is None:
-                return
-    pytest.fail("ten milliseconds are never believed")
+        around_a_sleep(bracket)
+        assert bracket.fault is None
 
 
 def test_a_stream_decides_itself_when_its_first_event_is_stamped(engine: Engine) -> None:
@@ -139,11 +132,11 @@ def test_a_call_that_fails_in_a_bracket_is_an_error(bracket: Bracket, call: str)
 def test_the_hosts_clock_alone_adds_nothing_of_a_device() -> None:
     clock = HostClock()
     clock.begin()
-    time.sleep(0.01)
+    time.sleep(SLEEP_S)
     clock.returned()
     clock.end()
     assert clock.word == "host"
-    assert 0.01 <= clock.dispatch_s == clock.elapsed_s == clock.wall_s < 1.0
+    assert SLEEP_S <= clock.dispatch_s == clock.elapsed_s == clock.wall_s
     assert clock.fault is None
     clock.close()
 
@@ -152,8 +145,8 @@ def test_the_hosts_clock_waits_for_the_framework_within_the_time() -> None:
     clock = HostClock()
     clock.begin()
     clock.returned()
-    clock.end(lambda: time.sleep(0.01))
-    assert clock.dispatch_s < 0.01 <= clock.elapsed_s
+    clock.end(lambda: time.sleep(SLEEP_S))
+    assert clock.dispatch_s < SLEEP_S <= clock.elapsed_s
 
 
 def test_a_timer_times_its_block(timers: Engine) -> None:

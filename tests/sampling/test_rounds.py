@@ -41,10 +41,16 @@ class Bench:
         cancelled: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Progress], None] = lambda _: None,
         after: After = After(),  # noqa: B008 - it is frozen
+        fewest_rounds: int = FEWEST_ROUNDS,
     ) -> list[Group]:
         made = [Group.of(str(index), subjects) for index, subjects in enumerate(groups)]
         until = self.clock() + budget_s
-        Sampler(made, PRECISION, until, seed, cancelled, on_progress, clock=self.clock, after=after).run()
+        Sampler(
+            *(made, PRECISION, until, seed, cancelled, on_progress),
+            clock=self.clock,
+            after=after,
+            fewest_rounds=fewest_rounds,
+        ).run()
         return made
 
     def order_of(self, round_index: int) -> list[str]:
@@ -131,11 +137,11 @@ def test_groups_take_turns_from_the_first_round_on() -> None:
     assert [key for _, key in bench.log] == ["first", "second"] * FEWEST_ROUNDS
 
 
-def test_a_budget_that_is_not_enough_leaves_every_group_with_something() -> None:
+def test_a_budget_that_is_not_enough_leaves_every_group_with_the_fewest_rounds() -> None:
     bench = Bench()
-    subjects = [bench.timed(key, 1.0) for key in "abcd"]
-    bench.run(*([subject] for subject in subjects), budget_s=8.0)
-    assert [len(subject.rounds) for subject in subjects] == [2, 2, 2, 2]
+    subjects = [bench.timed(key, *NOISY) for key in "abcd"]
+    bench.run(*([subject] for subject in subjects), budget_s=2e-3)
+    assert [len(subject.rounds) for subject in subjects] == [FEWEST_ROUNDS] * 4
 
 
 def test_where_not_everything_can_become_precise_the_cheapest_does() -> None:
@@ -147,10 +153,18 @@ def test_where_not_everything_can_become_precise_the_cheapest_does() -> None:
     assert len(dear.rounds) < 8
 
 
-def test_a_deadline_that_has_passed_runs_nothing() -> None:
+def test_a_deadline_that_has_passed_leaves_the_fewest_rounds() -> None:
     bench = Bench()
-    bench.run([bench.timed("a")], budget_s=0.0)
-    assert bench.log == []
+    subject = bench.timed("a", *NOISY)
+    bench.run([subject], budget_s=0.0)
+    assert len(subject.rounds) == FEWEST_ROUNDS
+
+
+def test_who_asks_for_fewer_rounds_gets_no_more_where_the_budget_is_spent() -> None:
+    bench = Bench()
+    subject = bench.timed("a", 1.0)
+    bench.run([subject], budget_s=0.5, fewest_rounds=1)
+    assert len(subject.rounds) == 1
 
 
 def test_a_failing_subject_is_left_out_and_the_others_go_on() -> None:

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from pyxfer.staging.feeder import Feeder
 
 T = TypeVar("T")
-SOON_S = 2.0
-LONG_S = 30.0
+SOON_S = 30.0
+LONG_S = 60.0
 
 
 class OwnError(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 
@@ -23,7 +22,7 @@ class Started:
 
 def run_program(body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", HEAD + textwrap.dedent(body)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", HEAD + textwrap.dedent(body)], capture_output=True, text=True, check=False, timeout=45
     )
 
 
@@ -68,20 +67,18 @@ def test_a_program_ends_cleanly_with_batches_on_their_way(ending: str) -> None:
 
 
 def test_a_program_ends_at_once_though_its_source_blocks() -> None:
-    begun = time.perf_counter()
     result = run_program(
         """
         from pyxfer.staging import feeder
         feeder.AT_EXIT_S = 0.1
         def source():
             yield 0
-            time.sleep(60)
+            time.sleep(120)
         batches = prefetch(source(), Started)
         print(next(batches))
         """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
-    assert time.perf_counter() - begun < 10
 
 
 @pytest.mark.unsanitized(reason="a sanitizer ends the process where a thread cannot be started")

@@ -62,7 +62,7 @@ def test_so_many_batches_are_sent_ahead_and_no_more(depth: int) -> None:
 def test_while_another_batch_is_ready_the_loop_goes_first(
     depth: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeder, "LATER_S", LONG_S if at_once else 0.2)
+    monkeypatch.setattr(feeder, "LATER_S", LONG_S if at_once else 2.0)
     sent = [threading.Event() for _ in range(10)]
 
     def send(batch: int) -> Started[int]:

@@ -76,7 +76,13 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(text, id=name, marks=() if name in ("under way", "in a loop") else pytest.mark.slow)
+        for name, text in ENDINGS.items()
+    ],
+)
 def test_a_program_ends_cleanly_whatever_is_left(ending: str) -> None:
     assert run_program(ending) == (0, "", "")
 

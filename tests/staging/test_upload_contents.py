@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -37,7 +37,6 @@ def up() -> Iterator[Uploader]:
 
 
 @given(array=arrays(), block=st.booleans())
-@settings(max_examples=150)
 def test_an_array_arrives_as_it_is_and_comes_back(up: Uploader, array: NDArray[Any], block: bool) -> None:
     sent = up.upload(array, Target(load("host")), block)
     y = sent if block else sent.result()

@@ -54,6 +54,7 @@ def many(turns: int = TURNS) -> Window:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.unsanitized(reason="it is about time and memory")
 def test_two_million_records_take_seconds_and_a_stated_memory() -> None:
     window = many()
@@ -71,6 +72,7 @@ def test_two_million_records_take_seconds_and_a_stated_memory() -> None:
     assert peak < MOST_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.unsanitized(reason="it is about memory")
 def test_a_trace_is_written_in_pieces_however_many_records_it_has() -> None:
     window = many(turns=100_000)

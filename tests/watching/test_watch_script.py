@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from marks import slow
 from watching.programs import TIMEOUT_S, environment
 
 # Everything that a program may look at to see how it was started.
@@ -63,7 +64,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "program",
-    [("script.py",), ("./script.py",), ("-m", "package"), ("-m", "package.part"), ("folder",), ("archive.pyz",)],
+    [
+        ("script.py",),
+        ("-m", "package"),
+        ("archive.pyz",),
+        slow(("./script.py",)),
+        slow(("-m", "package.part")),
+        slow(("folder",)),
+    ],
     ids=" ".join,
 )
 def test_it_sees_of_itself_what_it_sees_alone(folder: Path, program: tuple[str, ...]) -> None:
@@ -77,13 +85,14 @@ def test_a_script_in_another_folder_finds_its_own_modules(folder: Path) -> None:
     assert run(*WATCH, "package/part.py", cwd=folder).stdout.strip() == str(folder / "package" / "helper.py")
 
 
+@pytest.mark.slow
 def test_a_link_to_a_script_finds_the_modules_of_what_it_points_to(folder: Path) -> None:
     (folder / "package" / "link.py").symlink_to(folder / "script.py")
     alone, watched = both_ways("package/link.py", cwd=folder)
     assert watched == alone
 
 
-@pytest.mark.parametrize("flag", ["-O", "-u", "-B", "-Wignore"])
+@pytest.mark.parametrize("flag", ["-O", *(slow(flag) for flag in ("-u", "-B", "-Wignore"))])
 def test_the_flags_of_this_python_are_the_scripts_too(folder: Path, flag: str) -> None:
     alone, watched = both_ways("script.py", cwd=folder, python=(flag,))
     assert watched == alone
@@ -105,6 +114,7 @@ def test_a_script_that_comes_through_a_pipe_is_run(folder: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "ran\n"), result.stderr
 
 
+@pytest.mark.slow
 def test_a_script_is_run_where_the_working_folder_is_gone(folder: Path) -> None:
     (folder / "plain.py").write_text("print('ran')")
     gone = folder / "gone"
@@ -115,6 +125,7 @@ def test_a_script_is_run_where_the_working_folder_is_gone(folder: Path) -> None:
     assert "nothing was watched" not in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "import numpy\n"])
 def test_a_numpy_of_its_folder_costs_at_most_the_window_and_leaves_the_script_its_end(
     folder: Path, before: str
@@ -127,6 +138,7 @@ def test_a_numpy_of_its_folder_costs_at_most_the_window_and_leaves_the_script_it
     assert ("the window could not be put together: " in result.stderr) == bool(before)
 
 
+@pytest.mark.slow
 def test_a_compiled_script_runs_too(folder: Path) -> None:
     import py_compile
 
@@ -142,6 +154,7 @@ def test_a_traceback_begins_where_the_script_does(folder: Path) -> None:
     assert (watched.returncode, "launch.py" in watched.stderr) == (1, False)
 
 
+@pytest.mark.slow
 def test_what_it_pickles_is_found_in_its_own_main(folder: Path) -> None:
     (folder / "spawns.py").write_text(
         "import multiprocessing, os\n"
@@ -160,11 +173,11 @@ def test_what_it_pickles_is_found_in_its_own_main(folder: Path) -> None:
     [
         (("none.py",), "The script 'none.py' cannot be read (No such file or directory): check its name."),
         (("-m", "nosuch.part"), "There is no module 'nosuch.part' to run"),
-        (("-m", "package.nosuch"), "There is no module 'package.nosuch' that can be run: check its name."),
         (("wrong.py",), "wrong.py' is not Python (line 2: "),
-        (("binary.py",), "binary.py' is not Python ("),
-        (("coded.py",), "coded.py' is not Python (unknown encoding: nosuch)"),
-        (("-m", "wrong"), "wrong.py' is not Python (line 2: "),
+        slow(*(("-m", "package.nosuch"), "There is no module 'package.nosuch' that can be run: check its name.")),
+        slow(("binary.py",), "binary.py' is not Python ("),
+        slow(("coded.py",), "coded.py' is not Python (unknown encoding: nosuch)"),
+        slow(("-m", "wrong"), "wrong.py' is not Python (line 2: "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

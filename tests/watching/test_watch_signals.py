@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from marks import slow
 from watching.programs import TIMEOUT_S, output, start_program
 
 from pyxfer.model_watch import Watched
@@ -111,9 +112,9 @@ with pyxfer.watch(device="host", ceilings=None):
     ("call", "sentence"),
     [
         ("signal.signal(signal.SIGUSR1, lambda *_: None); w.on_signal()", "has a handler for SIGUSR1 already"),
-        ("w.on_signal(signal.SIGKILL)", "cannot be used here"),
-        ("w.on_signal(4711)", "4711 is no signal"),
-        ("w.on_signal(save_to='none/w.json')", "make the folder first"),
+        slow("w.on_signal(signal.SIGKILL)", "cannot be used here"),
+        slow("w.on_signal(4711)", "4711 is no signal"),
+        slow("w.on_signal(save_to='none/w.json')", "make the folder first"),
     ],
 )
 def test_a_signal_that_cannot_be_used_is_refused(call: str, sentence: str) -> None:

@@ -47,7 +47,7 @@ def test_what_opening_the_window_takes_is_no_steps_input(
     class Slow(Lines):
         def start(self) -> None:
             super().start()
-            time.sleep(0.2)
+            time.sleep(1.0)
 
     monkeypatch.setattr(gathering, "Lines", Slow)
     with session(skip=skip, steps=1, lines=True) as watched:
@@ -55,7 +55,7 @@ def test_what_opening_the_window_takes_is_no_steps_input(
             with watched.steps.step():
                 pass
     (step,) = window_of(watched).steps
-    assert step.begin_ns - step.from_ns < 0.1e9
+    assert step.begin_ns - step.from_ns < 0.5e9
 
 
 def test_steps_of_several_optimizers_are_counted_each_and_that_is_said(engine: Engine) -> None:

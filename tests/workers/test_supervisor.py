@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow
 
 from pyxfer.workers import supervisor
 from pyxfer.workers.messages import Doing, Task
@@ -57,12 +58,12 @@ def test_a_worker_that_says_nothing_at_all_has_an_empty_log_and_a_reason(supervi
     ("deed", "words"),
     [
         ("os._exit(3)", "it ended by itself with exit code 3"),
-        ("sys.exit(0)", "it ended by itself with exit code 0"),
-        ("raise RuntimeError('no')", "it ended by itself with exit code 1"),
         ("os.abort()", "it crashed (SIGABRT)"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)"),
-        ("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)"),
         ("os.kill(os.getpid(), signal.SIGRTMIN + 6)", f"it crashed (signal {signal.SIGRTMIN + 6})"),
+        slow("sys.exit(0)", "it ended by itself with exit code 0"),
+        slow("raise RuntimeError('no')", "it ended by itself with exit code 1"),
+        slow("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)"),
+        slow("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed (SIGKILL), by somebody or for want of memory"),
     ],
 )
@@ -75,9 +76,9 @@ def test_how_it_ended_is_told_in_words(supervise: Supervise, deed: str, words: s
     ("phase", "words"),
     [
         ("timed", "being timed"),
-        ("verified", "being verified"),
-        ("set up", "being set up"),
-        ("first call", "making its first call"),
+        slow("verified", "being verified"),
+        slow("set up", "being set up"),
+        slow("first call", "making its first call"),
     ],
 )
 def test_the_step_that_was_under_way_is_blamed(supervise: Supervise, phase: str, words: str) -> None:
@@ -135,13 +136,13 @@ def test_silence_while_it_starts_and_later_have_patience_of_their_own(supervise:
 
 def test_every_sign_of_life_begins_the_patience_anew(supervise: Supervise) -> None:
     told: list[str] = []
-    life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.3)\n'
+    life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.6)\n'
     outcome = supervise(
-        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 1.0), on_doing=lambda doing: told.append(doing.text)
+        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 3.0), on_doing=lambda doing: told.append(doing.text)
     )
     assert outcome.ended == "complete"
     assert told == list("012345")
-    assert outcome.duration_s > 1.8
+    assert outcome.duration_s > 3.6
 
 
 @pytest.mark.parametrize(

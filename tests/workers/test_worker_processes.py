@@ -15,7 +15,10 @@ SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})
 import pyxfer
+from pyxfer.workers import supervisor
 from workers import own_routes
+
+supervisor.STOP_PATIENCE_S = {patience}
 
 def make(place):
     return own_routes.{make}(place)
@@ -23,19 +26,30 @@ def make(place):
 if __name__ == "__main__":
     pyxfer.register_route(own_routes.make_route("mine.here", make))
     print("started", flush=True)
-    run = pyxfer.frameworks(["mine"], device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
+    def tell(progress):
+        if progress.phase.endswith(": measuring"):
+            print("measuring", flush=True)
+
+    asked = dict(device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
+    run = pyxfer.frameworks(["mine"], **asked, on_progress=tell)
     print(run.ended, [(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
     print([worker.reason for worker in run.workers])
 """
 
 
-def script(folder: Path, make: str, budget: float) -> subprocess.Popen[str]:
+def script(folder: Path, make: str, budget: float, patience: float = 30.0) -> subprocess.Popen[str]:
     path = folder / "mine.py"
-    path.write_text(SCRIPT.format(tests=str(TESTS), make=make, budget=budget))
+    path.write_text(SCRIPT.format(tests=str(TESTS), make=make, budget=budget, patience=patience))
     process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     return process
+
+
+def wait_for_trials(process: subprocess.Popen[str]) -> None:
+    """Until every row has some, which the run tells after its first rounds."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "measuring\n"
 
 
 def children(pid: int) -> list[int]:
@@ -66,24 +80,20 @@ def test_a_route_of_a_script_is_found_by_the_worker(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_run_soon_with_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
     process = script(tmp_path, "Slow", 60.0)
     worker = worker_of(process.pid)
-    time.sleep(3.0)
-    begun = time.monotonic()
+    wait_for_trials(process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert time.monotonic() - begun < 3.0
+    out, err = process.communicate(timeout=30)  # and not the minute that it was to last
     assert "interrupted" in out, err
     assert "('mine.here', True, None)" in out
     assert not is_running(worker)
 
 
 def test_ctrl_c_does_not_wait_for_a_worker_that_hangs(tmp_path: Path) -> None:
-    process = script(tmp_path, "Hanging", 60.0)
+    process = script(tmp_path, "Hanging", 60.0, patience=0.7)
     worker = worker_of(process.pid)
     time.sleep(3.0)
-    begun = time.monotonic()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert time.monotonic() - begun < 3.0
+    out, err = process.communicate(timeout=30)  # and not the minute that it was to last
     assert "interrupted" in out, err
     assert not is_running(worker)
 
@@ -91,10 +101,10 @@ def test_ctrl_c_does_not_wait_for_a_worker_that_hangs(tmp_path: Path) -> None:
 def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
     process = script(tmp_path, "Slow", 60.0)
     worker = worker_of(process.pid)
-    time.sleep(2.0)
+    wait_for_trials(process)
     process.kill()
     process.communicate(timeout=60)
-    for _ in range(100):
+    for _ in range(300):
         if not is_running(worker):
             return
         time.sleep(0.1)
@@ -105,7 +115,7 @@ def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
 def test_a_worker_that_somebody_kills_is_recorded(tmp_path: Path) -> None:
     process = script(tmp_path, "Slow", 8.0)
     worker = worker_of(process.pid)
-    time.sleep(3.0)
+    wait_for_trials(process)
     os.kill(worker, signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert "complete" in out, err
@@ -142,7 +152,9 @@ def test_a_route_that_is_not_there_in_the_worker_says_so_and_takes_no_other_alon
 def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        SCRIPT.format(tests=str(TESTS), make="Copied", budget=0.3).replace('if __name__ == "__main__":', "if True:")
+        SCRIPT.format(tests=str(TESTS), make="Copied", budget=0.3, patience=30.0).replace(
+            'if __name__ == "__main__":', "if True:"
+        )
     )
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
     assert 'put what the script does under  if __name__ == "__main__":' in done.stdout

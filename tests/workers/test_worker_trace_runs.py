@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from marks import slow
 from workers import own_routes
 from workers.conftest import RunOwn
 from workers.test_worker_runs import row
@@ -26,6 +27,7 @@ def test_what_stays_on_the_host_has_a_breakdown_and_nothing_that_crossed(run_own
     assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
 
 
+@pytest.mark.slow
 def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
     run = run_own(own_routes.Copied, trace=False)
     why = "it was not asked for (--no-trace)"
@@ -37,7 +39,7 @@ def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
     ("make", "ended", "how"),
     [
         (own_routes.AbortingTraced, "crashed", "it crashed (SIGABRT)"),
-        (own_routes.HangingTraced, "hung", "nothing was heard of it for 2.00 s"),
+        slow(own_routes.HangingTraced, "hung", "nothing was heard of it for 2.00 s"),
     ],
 )
 def test_a_worker_that_ends_while_tracing_has_told_its_figures_and_is_not_started_again(

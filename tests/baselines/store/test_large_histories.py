@@ -95,6 +95,7 @@ def fastest_s(ask: Callable[[], object]) -> float:
 
 
 @pytest.mark.unsanitized(reason="it is about time")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "points"),
     [
@@ -117,6 +118,7 @@ def test_a_history_is_answered_in_less_than_a_second(url: str, asked: dict[str, 
 
 
 @pytest.mark.unsanitized(reason="it is about time")
+@pytest.mark.slow
 def test_the_baseline_that_a_check_needs_is_found_in_less_than_a_second(url: str) -> None:
     wanted = make_baseline(host="host-0")
 
@@ -128,6 +130,7 @@ def test_the_baseline_that_a_check_needs_is_found_in_less_than_a_second(url: str
 
 
 @pytest.mark.unsanitized(reason="it is about time")
+@pytest.mark.slow
 def test_the_list_of_all_baselines_is_answered_in_less_than_a_second(url: str) -> None:
     def ask() -> None:
         with open_store(url, create=False) as store:

@@ -85,6 +85,7 @@ def test_a_server_that_cannot_be_reached_is_told(folder: Path) -> None:
         open_store(f"postgresql+psycopg://user:{SECRET}@/db?host={folder}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_has_gone_is_told_with_what_was_not_stored(postgres_server: postgres.Server, url: str) -> None:
     with open_store(url) as store:

@@ -21,6 +21,7 @@ def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
     return {ending: [key for ended, key in lines if ended == ending] for ending in ("stored", "refused", "doubt")}
 
 
+@pytest.mark.slow
 def test_fifty_processes_that_write_at_once_lose_nothing(store_url: str) -> None:
     with writers.started(store_url, processes=50, saves=3) as process:
         said = keys_by_ending(list(writers.lines_of(process)))
@@ -51,6 +52,7 @@ def test_a_forked_child_and_its_parent_store_side_by_side(store: Store, store_ur
     assert set(contents.keys(store_url)) == {"before", "child", "parent", "after"}
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_saving_loses_nothing_that_was_said_to_be_stored(
     postgres_server: postgres.Server,
 ) -> None:
@@ -75,6 +77,7 @@ def _die_and_come_back(server: postgres.Server, end: Callable[[], None]) -> None
     server.start()
 
 
+@pytest.mark.slow
 def test_writers_that_are_killed_leave_nothing_half(tmp_path: Path) -> None:
     url = str(tmp_path / "store.db")
     stored: list[str] = []

@@ -156,6 +156,7 @@ def test_a_damaged_store_is_told(path: Path) -> None:
         store.run(run_id)
 
 
+@pytest.mark.slow
 def test_a_disk_that_refuses_more_loses_nothing_that_was_stored(path: Path) -> None:
     stored, refusal = fill(str(path), most_bytes=300_000)
     assert "was not stored: " in refusal
