@@ -19,9 +19,10 @@ bool same_process() noexcept {
 }
 
 void note_process() {
-  pid_t none = 0;
-  first_user.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
-  if (!same_process()) {
+  auto const self =
+      ::getpid();  // once: it is a system call, and this is in the way of every transfer
+  pid_t user = 0;
+  if (!first_user.compare_exchange_strong(user, self, std::memory_order_relaxed) && user != self) {
     throw forked_error(
         "This process was forked after its parent had used CUDA, and CUDA does not survive a fork. "
         "Start workers with multiprocessing.get_context(\"spawn\"), or use pyxfer only after the "

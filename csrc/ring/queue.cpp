@@ -65,11 +65,14 @@ transfer_queue::place transfer_queue::enter(interruption const& interrupted) {
 void transfer_queue::await_front(std::unique_lock<std::mutex>& held, entry& own,
                                  interruption const& interrupted) {
   auto const over = [&] { return own.cancelled || is_front(own); };
-  while (!interrupted && !over()) { moved_.wait(held); }
-  while (!moved_.wait_for(held, interruption_period, over)) {
-    held.unlock();
-    if (interrupted()) { own.cancelled = true; }
-    held.lock();
+  while (!over()) {
+    if (!interrupted) {
+      moved_.wait(held);
+    } else if (moved_.wait_for(held, interruption_period) == std::cv_status::timeout) {
+      held.unlock();
+      if (interrupted()) { own.cancelled = true; }
+      held.lock();
+    }
   }
   if (!own.cancelled) { return; }
   held.unlock();

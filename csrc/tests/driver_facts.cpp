@@ -7,12 +7,6 @@ void ask_of_a_destroyed_context(questions& all, std::function<void()> const& des
   destroy(all.other);
   destroy_context();
   all.add("cuEventQuery when its context has been destroyed", "709", text(query(all.event)));
-  void* memory = nullptr;
-  static_cast<void>(cudaMalloc(&memory, page));  // in a new context
-  std::vector<std::byte> own(page);
-  all.add("cudaMemcpyAsync on a stream whose context has been destroyed", "400",
-          text(cudaMemcpyAsync(memory, own.data(), page, cudaMemcpyHostToDevice, all.on)));
-  static_cast<void>(cudaFree(memory));
 }
 
 }  // namespace

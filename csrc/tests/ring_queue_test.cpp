@@ -139,6 +139,20 @@ TEST_F(ring_queue, gives_the_front_to_one_caller_at_a_time) {
   EXPECT_EQ(most, 1);
 }
 
+TEST_F(ring_queue, wakes_the_next_of_many_waiting_callers) {
+  constexpr std::size_t callers = 16;
+  auto front = std::make_optional(hold_front());
+  std::vector<std::thread> threads;
+  threads.reserve(callers);
+  for (std::size_t i = 0; i < callers; ++i) {
+    threads.emplace_back([&, i] { run_numbered(static_cast<int>(i)); });
+    await_size(2 + i);
+  }
+  front.reset();
+  for (auto& each : threads) { each.join(); }
+  for (std::size_t i = 0; i < callers; ++i) { EXPECT_EQ(order()[i], static_cast<int>(i)); }
+}
+
 TEST_F(ring_queue, gives_a_started_transfers_result_or_error_to_its_ticket) {
   auto const good =
       start([](std::atomic<bool>& /*cancelled*/) { return staged{0, 7, 7, 0, 0, 0}; });

@@ -62,6 +62,31 @@ TEST_F(ring_direct, return_when_page_locked_memory_has_been_read) {
   }
 }
 
+/// Such a device may read the array by itself, after the driver's call for the copy has returned.
+TEST_F(ring_direct,
+       return_when_little_memory_has_been_read_by_a_device_that_reads_pageable_memory) {
+  array const little{100};
+  stream const own{0};
+  for (auto const reads : {false, true}) {
+    hostrt::reset();
+    hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, reads ? 1 : 0);
+    ring made{0, with_direct(101)};
+    hostrt::stall("cudaMemcpyAsync", 1, 60);
+    std::atomic<bool> returned{false};
+    std::thread uploading{[&] {
+      static_cast<void>(made.upload(little.view(), device(), own.view(), false));
+      returned = true;
+    }};
+    await_calls("cudaMemcpyAsync", 1);
+    auto const asked = count_of("cuEventQuery");
+    while (!returned && count_of("cuEventQuery") < asked + 20) { std::this_thread::yield(); }
+    EXPECT_NE(returned, reads);
+    hostrt::release_stalls();
+    uploading.join();
+    synchronize_device(0);
+  }
+}
+
 TEST_F(ring_direct, go_in_pieces_that_a_cancelled_transfer_waits_for) {
   constexpr std::size_t piece = std::size_t{64} << 20U;
   host_buffer const locked{piece + 2 * chunk, memory_kind::pinned, 0};
