@@ -34,6 +34,7 @@ SPREAD_BYTES = 256 << 20
 def serve() -> None:
     """Be the process of one build: answer each line of JSON (kind, size, count) with the seconds of each call."""
     sys.path[:0] = [os.environ["TWO_BUILDS_SITE"]]
+    import importlib
     import time
 
     import numpy as np
@@ -44,34 +45,34 @@ def serve() -> None:
     engine = load("cuda" if os.environ["TWO_BUILDS_DEVICE"] != "host" else "host")
     settings = json.loads(os.environ["TWO_BUILDS_RING"])
     ring = engine.Ring(0, *settings)
-    made: dict[tuple[str, int], Any] = {}
+    made: dict[tuple[str, int], list[tuple[int, Any]]] = {}
 
-    def arrays(kind: str, nbytes: int) -> list[Any]:
+    def fresh(kind: str, nbytes: int) -> tuple[int, Any]:
+        if kind.endswith("pinned"):
+            locked = engine.HostBuffer(nbytes, "pinned")
+            return locked.address, locked
+        array = np.ones(nbytes, np.uint8)
+        return array.ctypes.data, array
+
+    def arrays(kind: str, nbytes: int) -> list[tuple[int, Any]]:
         if (kind, nbytes) not in made:
             made.clear()  # those of the size before
             count = max(2, min(8, SPREAD_BYTES // nbytes))
-            if kind.endswith("pinned"):
-                held = [engine.HostBuffer(nbytes, "pinned") for _ in range(count)]
-                made[kind, nbytes] = [(each.address, each) for each in held]
-            else:
-                held = [np.ones(nbytes, np.uint8) for _ in range(count)]
-                made[kind, nbytes] = [(each.ctypes.data, each) for each in held]
-        return made[kind, nbytes]  # type: ignore[no-any-return]
+            made[kind, nbytes] = [fresh(kind, nbytes) for _ in range(count)]
+        return made[kind, nbytes]
 
     memory = engine.DeviceBuffer(int(os.environ["TWO_BUILDS_MOST"]))
-    torch: Any = None
     print(pyxfer.__file__, flush=True)
     for line in sys.stdin:
         kind, nbytes, count = json.loads(line)
         hosts = arrays(kind, nbytes)
         times = []
-        if kind == "torch" and torch is None:
-            import torch
+        torch = importlib.import_module("torch") if kind == "torch" else None
         for turn in range(count):
             address, host = hosts[turn % len(hosts)]
             place = (address, 1, (nbytes,), (1,), memory.address, None)
             begun = time.perf_counter()
-            if kind == "torch":
+            if torch is not None:
                 pyxfer.upload(host, to="torch")
                 torch.cuda.synchronize()
             elif kind.startswith("upload"):
@@ -112,7 +113,7 @@ class Build:
     def median_s(self, kind: str, nbytes: int, count: int) -> float:
         """Of that many calls."""
         print(json.dumps([kind, nbytes, count]), file=self._to, flush=True)
-        return statistics.median(json.loads(self._read()))
+        return float(statistics.median(json.loads(self._read())))
 
     def close(self) -> None:
         """End the process."""
