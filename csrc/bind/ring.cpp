@@ -116,8 +116,7 @@ void bind_properties(py::class_<ring>& kind) {
 void bind_ring(py::module_& module) {
   bind_staged(module);
   bind_ticket(module);
-  py::class_<ring> kind(module, "Ring", py::module_local(), py::is_final(),
-                        py::release_gil_before_calling_cpp_dtor());
+  auto kind = owner_class<ring>(module, "Ring");
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
                        std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {
              py::gil_scoped_release const released;  // as for HostBuffer

@@ -12,12 +12,22 @@ namespace {
 /// pthread_setname_np refuses a longer name.
 constexpr std::size_t longest_name = 15;
 
+/// All but those by which a fault of the thread itself is reported (faulthandler, sanitizers):
+/// where they are blocked the kernel ends the process without a word.
+sigset_t signals_from_outside() noexcept {
+  sigset_t found;
+  sigfillset(&found);
+  for (auto const own : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) {
+    sigdelset(&found, own);
+  }
+  return found;
+}
+
 class signals_blocked {
  public:
   signals_blocked() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    auto const blocked = signals_from_outside();
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
   }
   ~signals_blocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   signals_blocked(signals_blocked const&) = delete;
