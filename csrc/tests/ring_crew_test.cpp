@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <random>
 
 namespace pyxfer::tests {
 namespace {
@@ -82,22 +83,34 @@ TEST_F(ring_crew, waits_for_nobody_who_did_not_come) {
   EXPECT_EQ(seats, std::vector<int>{0});
 }
 
-/// Each round is a chance for a caller that goes to sleep to miss the thread that has just ended.
+void spin(unsigned int count) {
+  for (unsigned int volatile i = 0; i < count; i = i + 1) {}
+}
+
+/// The caller goes to sleep within the same few hundred nanoseconds in which the other thread ends,
+/// so that in some of the rounds each step of the one comes between any two of the other.
 TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
+  constexpr int rounds = 100'000;
+  constexpr unsigned int most_spins = 400;
   crew made{context(), 1, 0};
-  std::atomic<int> rounds{0};
-  for (int i = 0; i < 100'000; ++i) {
+  std::mt19937 random{5};
+  int done = 0;
+  for (int i = 0; i < rounds; ++i) {
     std::atomic<bool> came{false};
+    auto const of_caller = static_cast<unsigned int>(random() % most_spins);
+    auto const of_thread = static_cast<unsigned int>(random() % most_spins);
     made.run(1, [&](int seat) {
       if (seat == 1) {
         came = true;
-        ++rounds;
+        spin(of_thread);
+        ++done;
       } else {
-        while (!came) { std::this_thread::yield(); }
+        while (!came) {}
+        spin(of_caller);
       }
     });
   }
-  EXPECT_EQ(rounds, 100'000);
+  EXPECT_EQ(done, rounds);
 }
 
 TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {

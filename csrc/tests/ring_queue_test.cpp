@@ -139,18 +139,22 @@ TEST_F(ring_queue, gives_the_front_to_one_caller_at_a_time) {
   EXPECT_EQ(most, 1);
 }
 
-TEST_F(ring_queue, wakes_the_next_of_many_waiting_callers) {
-  constexpr std::size_t callers = 16;
+/// A caller that wakes while a started transfer runs goes back to sleep behind the other callers.
+TEST_F(ring_queue, wakes_the_next_caller_whichever_has_waited_longest) {
   auto front = std::make_optional(hold_front());
+  auto const started = start([](std::atomic<bool>& /*cancelled*/) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    return staged{};
+  });
   std::vector<std::thread> threads;
-  threads.reserve(callers);
-  for (std::size_t i = 0; i < callers; ++i) {
-    threads.emplace_back([&, i] { run_numbered(static_cast<int>(i)); });
-    await_size(2 + i);
+  threads.reserve(3);
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] { run_numbered(i); });
+    await_size(3 + static_cast<std::size_t>(i));
   }
   front.reset();
   for (auto& each : threads) { each.join(); }
-  for (std::size_t i = 0; i < callers; ++i) { EXPECT_EQ(order()[i], static_cast<int>(i)); }
+  EXPECT_EQ(order(), (std::vector<int>{0, 1, 2}));
 }
 
 TEST_F(ring_queue, gives_a_started_transfers_result_or_error_to_its_ticket) {
