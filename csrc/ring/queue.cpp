@@ -1,6 +1,5 @@
 #include "ring/queue.hpp"
 
-#include "cuda/capture.hpp"
 #include "cuda/cleanup.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
@@ -159,7 +158,6 @@ void transfer_queue::remove(entry_ptr const& removed) noexcept {
 bool transfer_queue::has_work() const { return !entries_.empty() && entries_.front()->work; }
 
 void transfer_queue::serve() {
-  release_noexcept([] { relax_captures_in_this_thread(); });
   std::unique_lock held{mutex_};
   while (true) {
     work_came_.wait(held, [this] { return ended_ || has_work(); });
