@@ -124,11 +124,6 @@ def pass_by_a_rings_slots(engine: Engine) -> None:
         ring.download(host.address, 1, (NBYTES,), (1,), device.address, None)
 
 
-def lock_memory_that_is_mapped_read_only(engine: Engine) -> None:
-    pages = np.memmap(__file__, np.uint8, "r")
-    engine.Registration(pages.ctypes.data, pages.nbytes, 0, False).close()
-
-
 def small_ring(engine: Engine) -> Ring:
     return engine.Ring(0, 2, 4096, 2, "streaming", 0)
 
@@ -154,6 +149,5 @@ SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     verify_contents,
     stage_through_a_ring,
     pass_by_a_rings_slots,
-    lock_memory_that_is_mapped_read_only,
     let_everything_go,
 )

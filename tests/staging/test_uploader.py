@@ -17,6 +17,7 @@ from staging.capsules import Speaking
 from pyxfer.errors import CudaError, CudaMemoryError, FallbackWarning, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
+from pyxfer.staging import uploader
 from pyxfer.staging.targets import Target
 from pyxfer.staging.uploader import Uploader
 
@@ -175,6 +176,40 @@ def test_an_upload_waits_for_what_the_stream_was_given_before(engine: Engine, up
         bracket.end()
         sent.result()
         assert bracket.ended_within(0.0)
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_stream_that_is_captured_is_refused_and_its_capture_stays_whole(
+    engine: Engine, up: Uploader, block: bool
+) -> None:
+    with closing(engine.Stream()) as stream:
+        testing.begin_capture(stream.handle, "global")
+        with pytest.raises(UsageError):
+            up.upload(np.zeros(5000, np.uint8), OnStream(engine, stream.handle), block)
+        assert testing.end_capture(stream.handle) == 0
+
+
+def test_uploaders_that_are_left_share_the_patience_of_the_end_of_the_process(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    patience: list[float] = []
+
+    class Stuck:
+        def cancel(self) -> None:
+            assert patience == []  # all are cancelled first
+
+        def end(self, patience_s: float) -> None:
+            patience.append(patience_s)
+            now[0] += patience_s
+
+    left = [Uploader("host") for _ in range(3)]
+    monkeypatch.setattr(uploader, "_open", left)
+    monkeypatch.setattr("pyxfer.staging.uploader.time.monotonic", lambda: now[0])
+    for each in left:
+        monkeypatch.setattr(each, "_mover", Stuck())
+    uploader._at_exit()
+    assert patience == [uploader.AT_EXIT_S, 0, 0]
 
 
 def test_nothing_is_made_before_the_first_use_and_the_budget_is_kept(engine: Engine) -> None:
