@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import ctypes
-import functools
 import gc
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
@@ -14,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from native.ring_arrays import CHUNK, FOREVER_S, filled, place, seen
 from numpy.typing import NDArray
 
 from pyxfer.errors import CancelledError, CudaError, DeviceLostError, DeviceTimeoutError
@@ -23,10 +20,8 @@ from pyxfer.native._host import testing
 
 Array = NDArray[Any]
 
-CHUNK = 4096
 MOST = 1 << 18
 DTYPES = ["u1", "<f2", "V3", "<f4", "<f8", "V12", "<c16", "V24"]
-FOREVER_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -44,20 +39,6 @@ def memory(module_engine: Engine) -> Iterator[DeviceBuffer]:
 def ring(module_engine: Engine, request: pytest.FixtureRequest) -> Iterator[Ring]:
     with closing(module_engine.Ring(0, 3, CHUNK, 2, request.param, 20)) as made:
         yield made
-
-
-def seen(memory: DeviceBuffer) -> NDArray[np.uint8]:
-    """What is on the device: of the host runtime that can be read, and written."""
-    return np.ctypeslib.as_array((ctypes.c_uint8 * memory.nbytes).from_address(memory.address))
-
-
-def place(array: Array) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
-    return array.__array_interface__["data"][0], array.itemsize, array.shape, array.strides
-
-
-def filled(shape: tuple[int, ...], dtype: str, seed: int = 0) -> Array:
-    nbytes = np.dtype(dtype).itemsize * int(np.prod(shape))
-    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8).view(dtype).reshape(shape)
 
 
 @st.composite
@@ -204,72 +185,6 @@ def test_a_transfer_can_be_cancelled_from_another_thread_and_the_ring_goes_on(en
         ring.upload(*place(array), memory.address, None, True)
         assert seen(memory).tobytes() == array.tobytes()
         assert len(engine.take_cleanup_failures()) == 1
-
-
-@pytest.mark.parametrize("direction", ["upload", "download"])
-def test_ctrl_c_ends_a_transfer_on_a_stuck_device(engine: Engine, direction: str) -> None:
-    array = filled((MOST,), "u1")
-    with ExitStack() as stack:
-        memory = stack.enter_context(closing(engine.DeviceBuffer(MOST)))
-        ring = stack.enter_context(closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)))
-        testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-        stack.callback(testing.release_stalls)
-
-        def interrupt() -> None:
-            while not testing.calls().get("cudaMemcpyAsync"):
-                time.sleep(0.001)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-        interrupting = threading.Thread(target=interrupt)
-        interrupting.start()
-        transfer = functools.partial(ring.upload, wait=True) if direction == "upload" else ring.download
-        with pytest.raises(KeyboardInterrupt):
-            transfer(*place(array), memory.address, stream=None)
-        interrupting.join()
-        engine.take_cleanup_failures()
-
-
-def test_a_transfer_goes_on_beside_a_signal_whose_handler_raises_nothing(engine: Engine) -> None:
-    array = filled((MOST,), "u1")
-    handled = []
-
-    def handle(*_: object) -> None:
-        handled.append(1)
-        testing.release_stalls()
-
-    before = signal.signal(signal.SIGUSR1, handle)
-    try:
-        with closing(engine.DeviceBuffer(MOST)) as memory, closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)) as ring:
-            testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-            threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)).start()
-            ring.upload(*place(array), memory.address, None, True)
-            assert seen(memory).tobytes() == array.tobytes()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert handled == [1]
-
-
-@pytest.mark.threads
-def test_a_stuck_ring_that_is_dropped_stops_no_other_thread(engine: Engine) -> None:
-    array = filled((CHUNK,), "u1")
-    with closing(engine.DeviceBuffer(CHUNK)) as memory, closing(engine.Stream()) as stream:
-        rings = [engine.Ring(0, 2, CHUNK, 2, "plain", 0)]
-        testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-        rings[0].upload(*place(array), memory.address, stream.handle, False)
-        begun = threading.Event()
-
-        def drop() -> None:
-            begun.set()
-            rings.clear()
-
-        dropping = threading.Thread(target=drop)
-        dropping.start()
-        begun.wait()
-        for _ in range(100):  # this thread would stand still until the device goes on
-            time.sleep(0.001)
-        assert dropping.is_alive()
-        testing.release_stalls()
-        dropping.join()
 
 
 def test_a_lost_device_is_an_error_of_the_transfer_and_of_closing(engine: Engine) -> None:
