@@ -43,21 +43,17 @@ memory_kind memory_kind_of(std::string const& word) {
                               "\"; known are pageable, pinned, registered, write-combined");
 }
 
-/// One call, because it is made for every transfer. It answers for unknown memory too, with no
-/// type.
 known_as known_memory(std::uintptr_t address, std::size_t bytes) {
-  unsigned int type = 0;
-  unsigned int managed = 0;
+  cudaPointerAttributes found{};
+  PYXFER_TRY(cudaPointerGetAttributes(&found, reinterpret_cast<void const*>(address)));
+  if (found.type == cudaMemoryTypeDevice) { return known_as::of_device; }
+  if (found.type != cudaMemoryTypeHost) { return known_as::pageable; }
   CUdeviceptr begin = 0;
   std::size_t size = 0;
-  std::array attributes{CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  std::array<void*, attributes.size()> answers{&type, &managed, &begin, &size};
-  PYXFER_TRY(driver().cuPointerGetAttributes(attributes.size(), attributes.data(), answers.data(),
+  std::array range{CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  std::array<void*, range.size()> answers{&begin, &size};
+  PYXFER_TRY(driver().cuPointerGetAttributes(range.size(), range.data(), answers.data(),
                                              static_cast<CUdeviceptr>(address)));
-  if (managed != 0) { return known_as::pageable; }
-  if (type == CU_MEMORYTYPE_DEVICE) { return known_as::of_device; }
-  if (type != CU_MEMORYTYPE_HOST) { return known_as::pageable; }
   auto const holds_all = address >= begin && bytes <= size && address - begin <= size - bytes;
   return holds_all ? known_as::page_locked : known_as::partly_locked;
 }

@@ -161,9 +161,6 @@ cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       *static_cast<unsigned int*>(value) = known ? unsigned{type} : 0U;
       return cudaSuccess;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      *static_cast<unsigned int*>(value) = 0;
-      return cudaSuccess;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       *static_cast<CUdeviceptr*>(value) = known ? known->address : 0;
       return cudaSuccess;

@@ -57,7 +57,10 @@ TEST_F(cuda_known_memory, is_pageable_where_only_the_end_is_registered) {
 }
 
 TEST_F(cuda_known_memory, reports_a_question_that_fails) {
-  expect_failure_reported([&] { static_cast<void>(known()); }, "cuPointerGetAttributes", 1);
+  auto const whole = lock(0, bytes);
+  for (auto const* const question : {"cudaPointerGetAttributes", "cuPointerGetAttributes"}) {
+    expect_failure_reported([&] { static_cast<void>(known()); }, question, 1);
+  }
 }
 
 }  // namespace

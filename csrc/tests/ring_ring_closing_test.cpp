@@ -58,9 +58,9 @@ TEST_F(ring_closing, can_be_tried_again_when_the_device_keeps_the_slots) {
 /// The upload is inside the driver, where no cancelling reaches it.
 TEST_F(ring_closing, waits_for_transfers_no_longer_than_its_patience) {
   ring made{0, settings};
-  hostrt::stall("cuPointerGetAttributes", 1, 60);
+  hostrt::stall("cudaPointerGetAttributes", 1, 60);
   std::thread uploading{[&] { EXPECT_THROW(upload(made), cancelled_error); }};
-  await_calls("cuPointerGetAttributes", 1);
+  await_calls("cudaPointerGetAttributes", 1);
   auto const waiting = start_upload(made);
   made.cancel();
   EXPECT_THROW(static_cast<void>(waiting.result(0)), cancelled_error);

@@ -94,7 +94,7 @@ class user {
   static std::string any_call(std::size_t number) {
     static std::array<char const*, 5> const calls{"cudaMemcpyAsync", "cuEventRecord",
                                                   "cuEventQuery", "cuStreamWaitEvent",
-                                                  "cuPointerGetAttributes"};
+                                                  "cudaPointerGetAttributes"};
     return calls.at(number % calls.size());
   }
   std::string any_call() { return any_call(random_()); }
