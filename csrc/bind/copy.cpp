@@ -49,7 +49,7 @@ void bind_values(py::module_& module) {
       .def_readonly("invalid", &sample::invalid);
 }
 
-void bind_timed(py::class_<copier>& kind) {
+void bind_timed(owner_class<copier>& kind) {
   kind.def(
       "gated",
       [](copier& self, std::string const& mode, lane const& along, std::size_t copies,
@@ -78,7 +78,7 @@ void bind_timed(py::class_<copier>& kind) {
       py::arg("ring"), py::arg("lane"), py::arg("slot"), release_gil());
 }
 
-void bind_both(py::class_<copier>& kind) {
+void bind_both(owner_class<copier>& kind) {
   kind.def(
       "both_gated",
       [](copier& self, lane const& h2d, lane const& d2h, std::size_t copies, std::size_t warmups,
@@ -117,7 +117,7 @@ void bind_content(py::module_& module) {
 void bind_copy(py::module_& module) {
   bind_values(module);
   bind_content(module);
-  auto kind = owner_class<copier>(module, "Copier");
+  owner_class<copier> kind(module, "Copier", py::module_local(), py::is_final());
   kind.def(py::init<int, std::size_t, double>(), py::arg("device"), py::arg("streams") = 1,
            py::arg("patience_s") = 30.0, release_gil());
   bind_timed(kind);

@@ -38,6 +38,7 @@ void bind_device(py::module_& module) {
   module.def("memory_info", &memory_info, py::arg("device"), release_gil());
   module.def("synchronize", &synchronize_device, py::arg("device"), release_gil());
   module.def("relax_captures_in_this_thread", &relax_captures_in_this_thread, release_gil());
+  module.def("park_threads_at_exit", &park_threads_at_exit, py::arg("seconds"));
   module.def("driver_has", &driver_has, py::arg("symbol"), py::arg("api_version"), release_gil());
   module.def("take_cleanup_failures", &take_cleanup_failures);
 }

@@ -13,12 +13,12 @@ namespace pyxfer {
 namespace {
 
 void bind_host_buffer(py::module_& module) {
-  owner_class<host_buffer>(module, "HostBuffer")
+  owner_class<host_buffer>(module, "HostBuffer", py::module_local(), py::is_final())
       .def(py::init([](std::size_t nbytes, std::string const& memory, int device) {
              // Here and not as a call guard: pybind11 registers the object after this, under the
              // GIL.
-             py::gil_scoped_release const released;
-             return std::make_unique<host_buffer>(nbytes, memory_kind_of(memory), device);
+             gil_released const released;
+             return make_owned<host_buffer>(nbytes, memory_kind_of(memory), device);
            }),
            py::arg("nbytes"), py::arg("memory"), py::arg("device") = 0)
       .def_property_readonly("address", &host_buffer::address)
@@ -30,7 +30,7 @@ void bind_host_buffer(py::module_& module) {
 }
 
 void bind_device_buffer(py::module_& module) {
-  owner_class<device_buffer>(module, "DeviceBuffer")
+  owner_class<device_buffer>(module, "DeviceBuffer", py::module_local(), py::is_final())
       .def(py::init<std::size_t, int>(), py::arg("nbytes"), py::arg("device") = 0, release_gil())
       .def_property_readonly("address", &device_buffer::address)
       .def_property_readonly("nbytes", &device_buffer::size)
@@ -39,10 +39,10 @@ void bind_device_buffer(py::module_& module) {
 }
 
 void bind_registration(py::module_& module) {
-  owner_class<registration>(module, "Registration")
+  owner_class<registration>(module, "Registration", py::module_local(), py::is_final())
       .def(py::init([](std::uintptr_t address, std::size_t nbytes, int device, bool writeable) {
-             py::gil_scoped_release const released;  // as for HostBuffer
-             return std::make_unique<registration>(address, nbytes, device, writeable);
+             gil_released const released;  // as for HostBuffer
+             return make_owned<registration>(address, nbytes, device, writeable);
            }),
            py::arg("address"), py::arg("nbytes"), py::arg("device") = 0,
            py::arg("writeable") = true)

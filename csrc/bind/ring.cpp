@@ -29,17 +29,19 @@ staged run_interruptibly(Transfer const& transfer) {
   thread_local bool const is_main_thread = ::gettid() == ::getpid();
   if (!is_main_thread) { return transfer(interruption{}); }
   std::exception_ptr raised;
+  staged taken{};
   try {
-    return transfer([&raised] {
+    taken = transfer([&raised] {
       py::gil_scoped_acquire const held;
       if (PyErr_CheckSignals() == 0) { return false; }
       raised = std::make_exception_ptr(py::error_already_set());
       return true;
     });
   } catch (cancelled_error const&) {
-    if (raised) { std::rethrow_exception(raised); }
-    throw;
+    if (!raised) { throw; }
   }
+  if (raised) { std::rethrow_exception(raised); }  // also where the transfer has just ended
+  return taken;
 }
 
 void bind_staged(py::module_& module) {
@@ -58,7 +60,7 @@ void bind_ticket(py::module_& module) {
       .def("result", &ticket::result, py::arg("seconds"), release_gil());
 }
 
-void bind_transfers(py::class_<ring>& kind) {
+void bind_transfers(owner_class<ring>& kind) {
   kind.def(
       "upload",
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
@@ -95,7 +97,7 @@ void bind_transfers(py::class_<ring>& kind) {
       py::arg("device_address"), py::arg("stream"), release_gil());
 }
 
-void bind_properties(py::class_<ring>& kind) {
+void bind_properties(owner_class<ring>& kind) {
   kind.def_property_readonly("device", &ring::device)
       .def_property_readonly("threads", [](ring const& self) { return self.settings().threads; })
       .def_property_readonly("chunk_bytes",
@@ -116,11 +118,11 @@ void bind_properties(py::class_<ring>& kind) {
 void bind_ring(py::module_& module) {
   bind_staged(module);
   bind_ticket(module);
-  auto kind = owner_class<ring>(module, "Ring");
+  owner_class<ring> kind(module, "Ring", py::module_local(), py::is_final());
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
                        std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {
-             py::gil_scoped_release const released;  // as for HostBuffer
-             return std::make_unique<ring>(
+             gil_released const released;  // as for HostBuffer
+             return make_owned<ring>(
                  device, ring_settings{threads, static_cast<std::size_t>(chunk_bytes), slots,
                                        fill_kind_of(fill), spin_us,
                                        static_cast<std::size_t>(direct_bytes)});

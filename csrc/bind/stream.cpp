@@ -9,7 +9,7 @@ namespace py = pybind11;
 
 namespace pyxfer {
 void bind_stream(py::module_& module) {
-  owner_class<stream>(module, "Stream")
+  owner_class<stream>(module, "Stream", py::module_local(), py::is_final())
       .def(py::init<int>(), py::arg("device") = 0, release_gil())
       .def_property_readonly(
           "handle",
@@ -17,11 +17,11 @@ void bind_stream(py::module_& module) {
       .def("close", &stream::close, release_gil())
       .def("abandon", &stream::abandon);
   module.def("drained_fault", &drained_fault, py::arg("elapsed_s"), py::arg("wall_s"));
-  owner_class<bracket>(module, "Bracket")
+  owner_class<bracket>(module, "Bracket", py::module_local(), py::is_final())
       .def(py::init([](int device, std::optional<std::uintptr_t> handle) {
-             py::gil_scoped_release const released;  // as for HostBuffer
-             if (!handle) { return std::make_unique<bracket>(device); }
-             return std::make_unique<bracket>(device, view_of(*handle));
+             gil_released const released;  // as for HostBuffer
+             if (!handle) { return make_owned<bracket>(device); }
+             return make_owned<bracket>(device, view_of(*handle));
            }),
            py::arg("device"), py::arg("stream") = py::none())
       .def("begin", &bracket::begin, release_gil())

@@ -59,11 +59,11 @@ void bind_taken(py::module_& module) {
 void bind_trace(py::module_& module) {
   module.attr("trace_kinds") = py::tuple(py::cast(trace::kind_words));
   bind_taken(module);
-  owner_class<tracer>(module, "Tracer")
+  owner_class<tracer>(module, "Tracer", py::module_local(), py::is_final())
       .def(py::init([](std::vector<std::string> const& libraries,
                        std::vector<std::string> const& kinds, std::size_t capacity_bytes) {
-             py::gil_scoped_release const released;  // as for HostBuffer
-             return std::make_unique<tracer>(trace_candidates(libraries), kinds, capacity_bytes);
+             gil_released const released;  // as for HostBuffer
+             return make_owned<tracer>(trace_candidates(libraries), kinds, capacity_bytes);
            }),
            py::arg("libraries"), py::arg("kinds"), py::arg("capacity_bytes"))
       .def_property_readonly("library", asking(&tracer::library_name))

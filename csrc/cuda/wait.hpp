@@ -42,7 +42,7 @@ class polling {
   polling(double spin_s, std::chrono::microseconds nap) : spin_s_{spin_s}, nap_{nap} {}
 
   /// Whether it has slept.
-  bool pause() const;
+  bool pause() const;  // NOLINT(modernize-use-nodiscard): most callers only pause
   [[nodiscard]] double waited_s() const { return seconds_between(begin_, host_clock::now()); }
 
  private:

@@ -95,27 +95,29 @@ constexpr std::size_t index_of(std::string_view name) {
 /// Whether a call allocates, frees, or asks how far work has come: the calls that captures forbid
 /// (an H100 with driver 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others by the
 /// documentation of cudaThreadExchangeStreamCaptureMode).
+inline constexpr std::array unsafe_in_capture{
+    index_of("cudaMalloc"),
+    index_of("cudaFree"),
+    index_of("cudaHostAlloc"),
+    index_of("cudaFreeHost"),
+    index_of("cudaHostRegister"),
+    index_of("cudaHostUnregister"),
+    index_of("cudaMemset"),
+    index_of("cudaMemcpy"),
+    index_of("cudaDeviceSynchronize"),
+    index_of("cuCtxSynchronize"),
+    index_of("cudaStreamSynchronize"),
+    index_of("cuStreamSynchronize"),
+    index_of("cudaStreamQuery"),
+    index_of("cuStreamQuery"),
+    index_of("cuEventQuery"),
+    index_of("cuEventSynchronize"),
+    index_of("cuEventElapsedTime"),
+};
+
 constexpr bool is_unsafe_in_capture(std::size_t call) {
-  constexpr std::array unsafe{
-      index_of("cudaMalloc"),
-      index_of("cudaFree"),
-      index_of("cudaHostAlloc"),
-      index_of("cudaFreeHost"),
-      index_of("cudaHostRegister"),
-      index_of("cudaHostUnregister"),
-      index_of("cudaMemset"),
-      index_of("cudaMemcpy"),
-      index_of("cudaDeviceSynchronize"),
-      index_of("cuCtxSynchronize"),
-      index_of("cudaStreamSynchronize"),
-      index_of("cuStreamSynchronize"),
-      index_of("cudaStreamQuery"),
-      index_of("cuStreamQuery"),
-      index_of("cuEventQuery"),
-      index_of("cuEventSynchronize"),
-      index_of("cuEventElapsedTime"),
-  };
-  for (auto const each : unsafe) {
+  // std::any_of is constexpr from C++20 on.
+  for (auto const each : unsafe_in_capture) {  // NOLINT(readability-use-anyofallof)
     if (each == call) return true;
   }
   return false;

@@ -109,7 +109,7 @@ bool conveyor::copy_direct(transfer& shared, bool wait) {
   return finish(shared, wait);
 }
 
-bool conveyor::await_begin(transfer& shared) const {
+bool conveyor::await_begin(transfer& shared) {
   polling const rest;
   while (shared.begins_late()) {
     if (shared.is_stopped()) { return false; }

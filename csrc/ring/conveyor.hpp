@@ -41,7 +41,7 @@ class conveyor {
   [[nodiscard]] bool run_as_caller(transfer& shared, bool wait);
   /// In the caller's thread: waits for the work that the copies have to wait for; false when the
   /// transfer is stopped.
-  [[nodiscard]] bool await_begin(transfer& shared) const;
+  [[nodiscard]] static bool await_begin(transfer& shared);
   /// In the caller's thread: copies between the device and the array itself, past the slots. True
   /// when all has been issued, or with `wait` has arrived.
   [[nodiscard]] bool copy_direct(transfer& shared, bool wait);

@@ -51,7 +51,7 @@ staged ticket::result(double seconds) const {
 transfer_queue::transfer_queue() : thread_{start_thread("pyxfer-queue", [this] { serve(); })} {}
 
 transfer_queue::place transfer_queue::enter(interruption const& interrupted) {
-  auto own = std::make_shared<entry>();
+  auto const own = std::make_shared<entry>();
   std::unique_lock held{mutex_};
   add(own);
   place found{*this, own};

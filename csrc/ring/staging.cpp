@@ -19,8 +19,8 @@ constexpr double cancelled_drain_s = 0.05;
 constexpr double direct_drain_s = 1.0;
 
 constexpr char const* late_text =
-    "copies of a cancelled transfer may still run: its memory on the device, and its array where "
-    "that is page-locked, are in use until the device is idle";
+    "copies of a transfer that was given up may still run: its memory on the device, and its array "
+    "where that is page-locked, are in use until the device is idle";
 
 constexpr double per_us = 1e-6;
 
@@ -126,7 +126,7 @@ bool staging::move(transfer& shared, manner how, bool wait) {
 /// reach the array after the transfer has been cancelled.
 bool staging::move_directly(transfer& shared, bool wait, bool late) {
   conveyor_.prepare(shared, 0);
-  return (!late || conveyor_.await_begin(shared)) && conveyor_.copy_direct(shared, wait);
+  return (!late || conveyor::await_begin(shared)) && conveyor_.copy_direct(shared, wait);
 }
 
 bool staging::move_chunks(transfer& shared, bool wait) {

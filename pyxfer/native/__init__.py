@@ -5,7 +5,9 @@ Nothing is loaded and no CUDA call is made before somebody chooses.
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import sys
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal, cast
@@ -16,6 +18,7 @@ from pyxfer.native.engine import Engine
 __all__ = ["HOST", "Choice", "Engine", "choose", "load"]
 
 HOST = "host"
+AT_EXIT_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,15 @@ def load(runtime: Literal["cuda", "host"]) -> Engine:
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def _park_threads() -> None:
+    """A thread that comes back from native code while Python shuts down would be unwound through it, and abort."""
+    for runtime in ("cuda", "host"):
+        module = sys.modules.get(f"{__name__}._{runtime}")
+        if module is not None:
+            module.park_threads_at_exit(AT_EXIT_S)
+
+
+# Registered before what uses the engine registers its own: it runs when they are done.
+atexit.register(_park_threads)

@@ -92,7 +92,7 @@ class _Memory:
         self.buffer = buffer
         self._pool = pool
 
-    def __del__(self) -> None:
+    def __del__(self, inside: type[inside] = inside) -> None:  # by name it may be gone when a process ends
         with inside() as lasts:
             if not lasts:  # it goes with the process; to free it would wait for a device that may never answer
                 self.buffer.abandon()

@@ -43,6 +43,7 @@ class DevicePool:
         self._idle: OrderedDict[int, deque[tuple[DeviceBuffer, int]]] = OrderedDict()
         self._synchronised = 0
         self._closed = False
+        self._abandoned = False
 
     @property
     def idle_bytes(self) -> int:
@@ -68,7 +69,10 @@ class DevicePool:
     def give(self, buffer: DeviceBuffer) -> None:
         """Bring it back; what the device has been given until now may still use it."""
         self._back.append(buffer)
-        self._settle()
+        if self._abandoned:
+            self.abandon()
+        else:
+            self._settle()
 
     def sweep(self) -> None:
         """Wait now for the work that may still use what has come back, where somebody would have to wait later."""
@@ -89,7 +93,8 @@ class DevicePool:
         self._settle()
 
     def abandon(self) -> None:
-        """Leave all to the end of the process: to free it would wait for a device that may never answer."""
+        """Leave all to the end of the process, and what comes back later: the device may never answer."""
+        self._abandoned = True
         while self._back:
             with suppress(IndexError):
                 self._back.pop().abandon()

@@ -22,7 +22,7 @@ Sent = TypeVar("Sent")
 LATER_S = 0.002
 
 # A thread that comes back from native code while Python shuts down would be unwound through it and abort the process.
-AT_EXIT_S = 1.0
+AT_EXIT_S = 0.5
 
 _at_work: set[Feeder[Any, Any]] = set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Copier, Ring
     from pyxfer.staging.settings import RingSettings
     from pyxfer.staging.sources import Source
+
+
+CLOSING_S = 30.0
+CLOSING_SLICE_S = 0.1
 
 
 class Ticket(Protocol):
@@ -111,8 +116,14 @@ class RingMover:
             raise UsageError(str(error)) from error
 
     def close(self) -> None:
-        """Nothing is page-locked any more."""
-        self.ring.close()
+        """In short waits, because Ctrl-C does not end one in native code."""
+        until = time.monotonic() + CLOSING_S
+        while True:
+            try:
+                return self.ring.close(min(CLOSING_SLICE_S, max(0.0, until - time.monotonic())))
+            except DeviceTimeoutError:
+                if time.monotonic() >= until:
+                    raise
 
     def cancel(self) -> None:
         """Waiting transfers end at once, the one under way within a tenth of a second."""

@@ -8,32 +8,35 @@ from __future__ import annotations
 
 import atexit
 import time
+from typing import ClassVar
 
-AT_EXIT_S = 1.0
+AT_EXIT_S = 0.5
 _LOOK_UP_S = 0.001
-
-# Changed without a lock, by operations that cannot be interrupted: a destructor may enter at any time.
-_inside: set[object] = set()
-_ends: set[bool] = set()
 
 
 class inside:  # noqa: N801 - reads as a function, and is a class because a generator takes twice as long
-    """Around native code that may block; `as` False where Python ends, and no thread may call it any more."""
+    """Around native code that may block; `as` False where Python ends, and no thread may call it any more.
+
+    The sets are changed without a lock, by operations that cannot be interrupted: a destructor may enter at any time,
+    also when the module's own names are gone.
+    """
 
     __slots__ = ()
+    threads: ClassVar[set[object]] = set()
+    ends: ClassVar[set[bool]] = set()
 
     def __enter__(self) -> bool:
-        _inside.add(self)
-        return not _ends
+        self.threads.add(self)
+        return not self.ends
 
     def __exit__(self, *_: object) -> None:
-        _inside.discard(self)
+        self.threads.discard(self)
 
 
 def _at_end() -> None:
-    _ends.add(True)
+    inside.ends.add(True)
     until = time.monotonic() + AT_EXIT_S
-    while _inside and time.monotonic() < until:
+    while inside.threads and time.monotonic() < until:
         time.sleep(_LOOK_UP_S)
 
 

@@ -54,7 +54,7 @@ class Pages:
             "data": (buffer.address, False),
         }
 
-    def __del__(self) -> None:
+    def __del__(self, inside: type[inside] = inside) -> None:  # by name it may be gone when a process ends
         with inside() as lasts:
             if not lasts:  # the memory goes with the process; to free it would wait for the device
                 self._buffer.abandon()

@@ -84,7 +84,7 @@ class _Locked:
                 f"page-locked already cannot be. A copy can: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
             ) from error
 
-    def __del__(self) -> None:
+    def __del__(self, inside: type[inside] = inside) -> None:  # by name it may be gone when a process ends
         registration = self.__dict__.get("_registration")
         if registration is None:  # it was refused
             return

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyxfer.staging.movers import Mover
     from pyxfer.staging.settings import RingSettings
 
-AT_EXIT_S = 1.0
+AT_EXIT_S = 0.5
 _CLOSED = "this Uploader is closed: make another one"
 
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
@@ -172,8 +172,11 @@ class Uploader:
     def __enter__(self) -> Uploader:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+        else:  # Ctrl-C, perhaps because the device is stuck
+            self._abort(AT_EXIT_S)
 
     def __del__(self) -> None:
         if "_left" not in self.__dict__:  # refused by its constructor
@@ -183,8 +186,13 @@ class Uploader:
         except (CudaError, DeviceTimeoutError) as error:
             warnings.warn(f"An uploader was not closed whole: {error}", CleanupWarning, stacklevel=2)
 
-    def _cancel_at_exit(self) -> Mover | None:
-        """Cancel what is under way, when the process ends; the mover that is to be closed, if there is one."""
+    def _abort(self, patience_s: float) -> None:
+        mover = self._cancel()
+        if mover is not None:
+            mover.end(patience_s)
+
+    def _cancel(self) -> Mover | None:
+        """Cancel what is under way, and take no more; the mover that is still to be ended, if there is one."""
         if os.getpid() != self._pid or self._mover is None or self._closed:
             return None
         self._closed = True
@@ -328,9 +336,9 @@ def _fresh(shape: tuple[int, ...], dtype: Dtype) -> NDArray[Any]:
 
 
 def _at_exit() -> None:
-    """All of them together have a second: their devices may be stuck."""
+    """Their devices may be stuck: all of them together have this time."""
     until = time.monotonic() + AT_EXIT_S
-    movers = [mover for each in list(_open) if (mover := each._cancel_at_exit()) is not None]
+    movers = [mover for each in list(_open) if (mover := each._cancel()) is not None]
     for mover in movers:
         with suppress(CudaError, DeviceTimeoutError):  # the process ends, and releases what is left
             mover.end(max(0.0, until - time.monotonic()))
