@@ -40,7 +40,12 @@ staged run_interruptibly(Transfer const& transfer) {
   } catch (cancelled_error const&) {
     if (!raised) { throw; }
   }
-  if (raised) { std::rethrow_exception(raised); }  // also where the transfer has just ended
+  if (raised) {  // also where the transfer has just ended
+    // What came since is the same interruption: raised later it could end a destructor.
+    py::gil_scoped_acquire const held;
+    while (PyErr_CheckSignals() != 0) { PyErr_Clear(); }
+    std::rethrow_exception(raised);
+  }
   return taken;
 }
 

@@ -167,6 +167,7 @@ class Uploader:
                 self._closed = True
                 mover = self._mover
             self._close(mover)
+            self._mover = None  # where that raised, the end of the process ends it
         self._left.clear()
 
     def __enter__(self) -> Uploader:
@@ -182,7 +183,10 @@ class Uploader:
         if "_left" not in self.__dict__:  # refused by its constructor
             return
         try:
-            self.close()
+            if self._closed:
+                self._abort(AT_EXIT_S)  # what an interrupted or failed close() has left
+            else:
+                self.close()
         except (CudaError, DeviceTimeoutError) as error:
             warnings.warn(f"An uploader was not closed whole: {error}", CleanupWarning, stacklevel=2)
 
@@ -193,7 +197,7 @@ class Uploader:
 
     def _cancel(self) -> Mover | None:
         """Cancel what is under way, and take no more; the mover that is still to be ended, if there is one."""
-        if os.getpid() != self._pid or self._mover is None or self._closed:
+        if os.getpid() != self._pid or self._mover is None:
             return None
         self._closed = True
         self._pool.abandon()

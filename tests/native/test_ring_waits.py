@@ -40,6 +40,27 @@ def test_ctrl_c_ends_a_transfer_on_a_stuck_device(engine: Engine, direction: str
         engine.take_cleanup_failures()
 
 
+def test_ctrl_c_is_raised_also_where_the_transfer_has_just_ended(engine: Engine) -> None:
+    """The handler runs while the last question to the device is on its way."""
+    array = filled((NBYTES,), "u1")
+    with closing(engine.DeviceBuffer(NBYTES)) as memory, closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)) as ring:
+        ring.upload(*place(array), memory.address, None, True)
+        testing.reset()
+        testing.stall("cuEventQuery", 1, 0.3)
+
+        def interrupt() -> None:
+            while not testing.calls().get("cuEventQuery"):
+                time.sleep(0.001)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            ring.upload(*place(array), memory.address, None, True)
+        interrupting.join()
+        engine.take_cleanup_failures()
+
+
 def test_a_transfer_goes_on_beside_a_signal_whose_handler_raises_nothing(engine: Engine) -> None:
     array = filled((NBYTES,), "u1")
     handled = []

@@ -130,7 +130,7 @@ class LastToGo:
         sleep(0.3)
 
 def release_at_the_end():
-    while not natives._ends:
+    while not natives.inside.ends:
         time.sleep(0.001)
     testing.release_stalls()
 

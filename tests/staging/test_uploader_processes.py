@@ -126,6 +126,47 @@ def test_a_program_ends_though_its_device_does_not_answer() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+def test_a_program_ends_though_memory_comes_back_to_a_pool_whose_device_does_not_answer() -> None:
+    result = run_program(
+        """
+        testing.stall("cudaMemcpyAsync", 1, 120.0)
+        pooled = Target(up._engine, up._pool)
+        threading.excepthook = lambda _: None
+        threading.Thread(target=lambda: up.upload(x, pooled), daemon=True).start()
+        while not testing.calls().get("cudaMemcpyAsync"):
+            pass
+        """
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param('pyxfer.empty_pinned(9999, device="host")', id="allocating"),
+        pytest.param("up.upload(x, own, block=False).result()", id="waiting"),
+        pytest.param("sent.done()", id="asking", marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_ends_while_threads_are_in_native_code(call: str) -> None:
+    result = run_program(
+        f"""
+        import pyxfer, time
+        begun = threading.Event()
+        sent = up.upload(x, own, block=False)
+        def use():
+            while True:
+                {call}
+                begun.set()
+        threading.excepthook = lambda _: None
+        for _ in range(3):
+            threading.Thread(target=use, daemon=True).start()
+        begun.wait()
+        """
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_without_a_gpu_arrays_stay_in_host_memory_and_that_is_said() -> None:
     result = run_program(
         """
