@@ -177,23 +177,22 @@ class Uploader:
         if kind is None or issubclass(kind, Exception):
             self.close()
         else:  # Ctrl-C, perhaps because the device is stuck
-            self._abort(AT_EXIT_S)
+            self._abort()
 
     def __del__(self) -> None:
         if "_left" not in self.__dict__:  # refused by its constructor
             return
         try:
             if self._closed:
-                self._abort(AT_EXIT_S)  # what an interrupted or failed close() has left
+                self._abort()  # what an interrupted or failed close() has left
             else:
                 self.close()
         except (CudaError, DeviceTimeoutError) as error:
             warnings.warn(f"An uploader was not closed whole: {error}", CleanupWarning, stacklevel=2)
 
-    def _abort(self, patience_s: float) -> None:
-        mover = self._cancel()
-        if mover is not None:
-            mover.end(patience_s)
+    def _abort(self) -> None:
+        if mover := self._cancel():
+            mover.end(AT_EXIT_S)
 
     def _cancel(self) -> Mover | None:
         """Cancel what is under way, and take no more; the mover that is still to be ended, if there is one."""
