@@ -50,8 +50,8 @@ cudaError_t capture_registry::end(stream const& on) {
   std::scoped_lock const lock{mutex_};
   auto const found = find(on);
   if (found == under_way_.end()) return cudaErrorIllegalState;
-  auto const ended =
-      *found;  // NOLINT(performance-unnecessary-copy-initialization): kept beyond the erasure
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): kept beyond the erasure
+  auto const ended = *found;
   if (ended->streams.front().get() != &on) return cudaErrorStreamCaptureUnmatched;
   auto const same_thread = ended->thread == std::this_thread::get_id();
   if (!same_thread && ended->mode != cudaStreamCaptureModeRelaxed) {

@@ -134,6 +134,7 @@ def test_their_first_use_has_the_making_of_the_ring_in_it(whole: Run) -> None:
     assert first.first_s.value > made.made_s
 
 
+@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
 def test_they_are_held_against_page_locked_memory_and_are_no_ceiling(whole: Run) -> None:
     for each in rows(whole):
         assert each.of_ceiling is not None
