@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 from contextlib import ExitStack
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -62,7 +63,7 @@ def serve() -> None:
         return made[kind, nbytes]
 
     memory = engine.DeviceBuffer(int(os.environ["TWO_BUILDS_MOST"]))
-    print(pyxfer.__file__, flush=True)
+    print(json.dumps([pyxfer.__file__, engine.device_properties(0).name]), flush=True)
     for line in sys.stdin:
         kind, nbytes, count = json.loads(line)
         hosts = arrays(kind, nbytes)
@@ -102,7 +103,7 @@ class Build:
         )
         self._to = cast("TextIO", self._process.stdin)
         self._from = cast("TextIO", self._process.stdout)
-        self.found = self._read()
+        self.file, self.device = json.loads(self._read())
 
     def _read(self) -> str:
         line = self._from.readline()
@@ -149,8 +150,9 @@ def row_of(kind: str, nbytes: int, processes: list[list[tuple[float, float]]]) -
     }
 
 
-def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> list[dict[str, Any]]:
-    """All rows, from several pairs of processes."""
+def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> tuple[str, list[dict[str, Any]]]:
+    """The device, and all rows from several pairs of processes."""
+    device = ""
     kinds = given.kinds.split(",")
     found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {
         (kind, nbytes): [] for kind in kinds for nbytes in sizes
@@ -163,10 +165,14 @@ def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> list[di
                 builds[folder] = Build(folder, ring, max(sizes), given.device)
                 stack.callback(builds[folder].close)
             if number == 0:
-                print(f"before  {builds[given.before].found}\nafter   {builds[given.after].found}\nring    {ring}\n")
+                after = builds[given.after]
+                device = after.device
+                print(
+                    f"device  {after.device}\nbefore  {builds[given.before].file}\nafter   {after.file}\nring    {ring}\n"
+                )
             for (kind, nbytes), processes in found.items():
                 processes.append(compare(builds[given.before], builds[given.after], kind, nbytes, given.rounds))
-    return [row_of(kind, nbytes, processes) for (kind, nbytes), processes in found.items()]
+    return device, [row_of(kind, nbytes, processes) for (kind, nbytes), processes in found.items()]
 
 
 def main() -> int:
@@ -187,7 +193,7 @@ def main() -> int:
     from pyxfer.raw.request import checked_sizes
 
     ring = json.loads(given.ring)
-    rows = run(given, list(checked_sizes(given.sizes)), ring)
+    device, rows = run(given, list(checked_sizes(given.sizes)), ring)
     print(f"{'':16}{'bytes':>12}{'before us':>12}{'after us':>12}{'ratio':>8}   processes")
     for row in rows:
         mark = "  slower" if row["least"] > given.tolerance else ""
@@ -196,7 +202,15 @@ def main() -> int:
             f"{row['ratio']:8.4f}   {row['least']:.4f} to {row['greatest']:.4f}{mark}"
         )
     if given.export_json:
-        document = {"kind": "two-builds", "ring": ring, "rows": rows, "schema_version": 1}
+        taken_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        document = {
+            "kind": "two-builds",
+            "taken_at": taken_at,
+            "device": device,
+            "ring": ring,
+            "rows": rows,
+            "schema_version": 1,
+        }
         Path(given.export_json).write_text(json.dumps(document), encoding="utf-8")
     return 1 if any(row["least"] > given.tolerance for row in rows) else 0
 
