@@ -211,7 +211,7 @@ def main() -> int:
             "rows": rows,
             "schema_version": 1,
         }
-        Path(given.export_json).write_text(json.dumps(document), encoding="utf-8")
+        Path(given.export_json).write_text(json.dumps({**of, "rows": rows}), encoding="utf-8")
     return 1 if any(row["least"] > given.tolerance for row in rows) else 0
 
 

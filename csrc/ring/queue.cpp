@@ -80,6 +80,7 @@ void transfer_queue::await_front(std::unique_lock<std::mutex>& held, entry& own,
 
 ticket transfer_queue::start(job work) {
   auto const own = std::make_shared<entry>();
+  own->is_started = true;
   own->work = std::move(work);
   ticket made{own->result.emplace().get_future().share()};
   std::scoped_lock const held{mutex_};
@@ -155,7 +156,7 @@ void transfer_queue::remove(entry_ptr const& removed) noexcept {
 }
 
 /// Under the mutex: whether the front entry is a started transfer.
-bool transfer_queue::has_work() const { return !entries_.empty() && entries_.front()->work; }
+bool transfer_queue::has_work() const { return !entries_.empty() && entries_.front()->is_started; }
 
 void transfer_queue::serve() {
   std::unique_lock held{mutex_};

@@ -84,6 +84,7 @@ class transfer_queue {
 
  private:
   struct entry {
+    bool is_started{false};                      ///< written before the entry is added
     job work;                                    ///< of a started transfer
     std::optional<std::promise<staged>> result;  ///< of a started transfer, until it is answered
     std::atomic<bool> cancelled{false};
