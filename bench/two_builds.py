@@ -203,15 +203,8 @@ def main() -> int:
         )
     if given.export_json:
         taken_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        document = {
-            "kind": "two-builds",
-            "taken_at": taken_at,
-            "device": device,
-            "ring": ring,
-            "rows": rows,
-            "schema_version": 1,
-        }
-        Path(given.export_json).write_text(json.dumps({**of, "rows": rows}), encoding="utf-8")
+        about = {"kind": "two-builds", "taken_at": taken_at, "device": device, "ring": ring, "schema_version": 1}
+        Path(given.export_json).write_text(json.dumps({**about, "rows": rows}), encoding="utf-8")
     return 1 if any(row["least"] > given.tolerance for row in rows) else 0
 
 

@@ -9,6 +9,7 @@
 
 namespace pyxfer {
 
+// clang-format off
 /// The order of a ring's slots. Threads fill or empty slots, and the copy engine has the other
 /// part. Chunks are numbered through over all transfers; a chunk's number says which slot it uses.
 ///
@@ -20,16 +21,13 @@ namespace pyxfer {
 /// their turn comes again. What they empty cycles through all, so that the engine does not write to
 /// lines that a core has just read.
 ///
-/// | field                          | written by                          | read by        |
-/// ordered by |
-/// |--------------------------------|-------------------------------------|----------------|------------|
-/// | of_threads_, round_, first_    | `begin`                             | every thread   | the
-/// crew is woken after `begin`, and has returned before the next | | marks_ | the thread that is
-/// done with a slot | the thread that polls | release in `done`, acquire in `next`: the engine
-/// reads what was filled | | passed_                        | the thread that polls               |
-/// every thread   | release in `pass`, acquire in `may_begin`: a slot is used again after its copy
-/// | | end_, front_, issued_, grown_, few_, many_, most_ | the thread that polls, `begin` | the
-/// same | conveyor::polling_ |
+/// | field                                  | written by               | read by      | ordered by                                |
+/// |----------------------------------------|--------------------------|--------------|-------------------------------------------|
+/// | of_threads_, round_, first_            | `begin`                  | every thread | the crew wakes later, and has returned    |
+/// | marks_                                 | threads done with a slot | who polls    | release in `done`, acquire in `next`      |
+/// | passed_                                | who polls                | every thread | release in `pass`, acquire in `may_begin` |
+/// | end_, front_, issued_, grown_, few_... | who polls, `begin`       | the same     | conveyor::polling_                        |
+// clang-format on
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class belt {
  public:

@@ -14,17 +14,17 @@
 
 namespace pyxfer {
 
+// clang-format off
 /// Moves the chunks of one transfer at a time through page-locked slots, with as many threads as
 /// take part. One of them at a time polls the copies and issues new ones, because the driver serves
 /// one thread at a time: whichever holds `polling_`. The others go on filling or emptying slots.
 ///
-/// | field                  | written by                    | read by        | ordered by |
-/// |------------------------|-------------------------------|----------------|------------|
-/// | copies_, begun_, ended_, settled_, issued_ | the thread that holds polling_ | the same |
-/// polling_, while threads move chunks | | the same               | the caller                    |
-/// the caller     | the crew has not begun, or has returned | | totals_                | every
-/// thread, when it is done | the caller     | summing_; the crew has returned | | belt_ | see
-/// belt.hpp                  |                | |
+/// | field                                      | written by               | read by    | ordered by                      |
+/// |--------------------------------------------|--------------------------|------------|---------------------------------|
+/// | copies_, begun_, ended_, settled_, issued_ | the holder of polling_   | the same   | polling_, while the crew works  |
+/// | the same                                   | the caller               | the caller | the crew has returned           |
+/// | totals_                                    | every thread, at its end | the caller | summing_; the crew has returned |
+// clang-format on
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class conveyor {
  public:

@@ -13,21 +13,20 @@
 
 namespace pyxfer {
 
+// clang-format off
 /// Threads that sleep while there is nothing to do.
 ///
 /// A piece of work has seats. A thread that wakes takes the next free one; threads that wake too
 /// late find none, and `run` does not wait for them.
 ///
-/// | field        | written by                              | read by              | ordered by |
-/// |--------------|-----------------------------------------|----------------------|------------|
-/// | work_        | the caller, before it offers seats      | threads with a seat  | seats_ |
-/// | seats_       | the caller offers and withdraws; threads take | the same       | itself
-/// (sequentially consistent) | | done_        | threads, after their work               | the
-/// caller           | itself: what they wrote is visible to a caller that sees the count | |
-/// awaited_     | the caller, before its last look at done_ | threads, after they raise done_ |
-/// both sequentially consistent: one of the two sees the other, so no wake-up is lost | | ended_ |
-/// `close`                                 | threads              | itself | | threads_     | the
-/// constructor, `close`                | the same             | one caller at a time |
+/// | field    | written by                           | read by              | ordered by                            |
+/// |----------|--------------------------------------|----------------------|---------------------------------------|
+/// | work_    | the caller                           | threads with a seat  | seats_, which is offered later        |
+/// | seats_   | the caller, threads that take one    | the same             | itself                                |
+/// | done_    | threads, after their work            | the caller           | itself: it sees what they wrote       |
+/// | awaited_ | the caller, before it looks at done_ | threads, after done_ | itself: one of the two sees the other |
+/// | ended_   | `close`                              | threads              | itself                                |
+// clang-format on
 class crew {
  public:
   using seat_work = std::function<void(int seat)>;

@@ -35,20 +35,21 @@ class ticket {
   std::shared_future<staged> ends_;
 };
 
+// clang-format off
 /// The transfers of a ring, first in, first out. The front one runs; the others wait.
 ///
 /// A blocking transfer runs in its caller's thread: `enter` returns when it is at the front. A
 /// started one runs in the thread of the queue. Order and work are one entry, added under one
 /// mutex, so the thread of the queue never waits for a transfer that stands behind its own.
 ///
-/// | field                   | written by                      | read by              | ordered by
-/// |
-/// |-------------------------|---------------------------------|----------------------|------------|
-/// | entries_, entry::result | callers, the queue's thread     | the same             | mutex_ | |
-/// closed_, ended_         | callers                         | the same             | mutex_     |
-/// | entry::job              | `start`, then the queue's thread| the queue's thread   | mutex_,
-/// then being at the front | | entry::cancelled        | any thread that cancels         | the
-/// transfer's threads | nothing: it only asks them to end |
+/// | field                       | written by                  | read by                | ordered by                 |
+/// |-----------------------------|-----------------------------|------------------------|----------------------------|
+/// | entries_, entry::result     | callers, the queue's thread | the same               | mutex_                     |
+/// | closed_, abandoned_, ended_ | callers                     | the same               | mutex_                     |
+/// | entry::is_started           | `start`                     | all of them            | mutex_: before it is added |
+/// | entry::work                 | `start`, the queue's thread | the queue's thread     | mutex_, then the front     |
+/// | entry::cancelled            | any thread that cancels     | the transfer's threads | relaxed: it only asks      |
+// clang-format on
 class transfer_queue {
  public:
   /// What a started transfer does. It ends early when the flag is set.

@@ -13,6 +13,7 @@
 
 namespace pyxfer {
 
+// clang-format off
 /// Moves pageable memory to a device and back at nearly the link's speed: several threads copy it
 /// into page-locked slots and out of them, while the copy engine works on the other slots.
 ///
@@ -22,13 +23,12 @@ namespace pyxfer {
 /// wait for nothing, not even for the ring's own earlier copies. A stream that is being captured
 /// into a CUDA graph is refused with std::invalid_argument.
 ///
-/// | field                     | written by                | read by                       |
-/// ordered by |
-/// |---------------------------|---------------------------|-------------------------------|------------|
-/// | state::queue              | any thread                | any thread                    | its
-/// own mutex | | state::begins, ::moving   | the transfer at the front | the transfer at the front
-/// | the queue | | state::abandoned          | `abandon`                 | `close`, the destructor
-/// | itself |
+/// | field                   | written by                | read by                 | ordered by    |
+/// |-------------------------|---------------------------|-------------------------|---------------|
+/// | state::queue            | any thread                | any thread              | its own mutex |
+/// | state::begins, ::moving | the transfer at the front | the same                | the queue     |
+/// | state::abandoned        | `abandon`                 | `close`, the destructor | itself        |
+// clang-format on
 class ring {
  public:
   ring(int device, ring_settings const& made);

@@ -28,17 +28,18 @@ struct staging_request {
       interrupted{};  ///< asked by the caller's thread; null where nothing can interrupt
 };
 
+// clang-format off
 /// What the threads of one transfer share: the chunks that are left, the first error, and whether
 /// to end early.
 ///
-/// | field      | written by                      | read by                 | ordered by |
-/// |------------|---------------------------------|-------------------------|------------|
-/// | next_      | every thread, by fetch_add      | the same                | relaxed: only the
-/// number counts | | fault_     | the first thread that fails     | the caller              |
-/// lock_; the crew has returned before the caller reads it | | failed_    | threads that fail |
-/// every thread            | relaxed: it only asks them to end | | cancelled_ | any thread
-/// (`ring::cancel`)     | every thread            | relaxed, likewise | | asked_     | the caller's
-/// thread             | the caller's thread     | one thread |
+/// | field      | written by                 | read by             | ordered by                        |
+/// |------------|----------------------------|---------------------|-----------------------------------|
+/// | next_      | every thread, by fetch_add | the same            | relaxed: only the number counts   |
+/// | fault_     | the first thread to fail   | the caller          | lock_; the crew has returned      |
+/// | failed_    | threads that fail          | every thread        | relaxed: it only asks them to end |
+/// | cancelled_ | any thread that cancels    | every thread        | relaxed, likewise                 |
+/// | asked_     | the caller's thread        | the caller's thread | one thread                        |
+// clang-format on
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class transfer {
  public:
