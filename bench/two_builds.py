@@ -167,9 +167,8 @@ def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> tuple[s
             if number == 0:
                 after = builds[given.after]
                 device = after.device
-                print(
-                    f"device  {after.device}\nbefore  {builds[given.before].file}\nafter   {after.file}\nring    {ring}\n"
-                )
+                print(f"device  {device}\nring    {ring}")
+                print(f"before  {builds[given.before].file}\nafter   {after.file}\n")
             for (kind, nbytes), processes in found.items():
                 processes.append(compare(builds[given.before], builds[given.after], kind, nbytes, given.rounds))
     return device, [row_of(kind, nbytes, processes) for (kind, nbytes), processes in found.items()]
