@@ -26,10 +26,6 @@ seconds_d limited(double seconds) {
   return seconds_d{seconds > 0 ? std::min(seconds, longest_s) : 0.0};
 }
 
-std::exception_ptr cancelled_before_start() {
-  return std::make_exception_ptr(cancelled_error(cancelled_text));
-}
-
 }  // namespace
 
 bool ticket::done() const {
@@ -107,7 +103,9 @@ void transfer_queue::cancel_all() noexcept {
   for (auto const& each : entries_) {
     each->cancelled = true;
     if (each->result && !is_front(*each)) {
-      release_noexcept([&] { each->result->set_exception(cancelled_before_start()); });
+      release_noexcept([&] {
+        each->result->set_exception(std::make_exception_ptr(cancelled_error(cancelled_text)));
+      });
       each->result.reset();
     }
   }

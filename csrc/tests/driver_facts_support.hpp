@@ -53,7 +53,7 @@ std::string at_once_or_waits(Action const& action) {
   return clock::now() - begin < held_for / 2 ? "at once" : "waits";
 }
 
-/// Holds a stream for a while, so that whoever waits for it goes on by itself.
+/// Holds a stream for a while. A call that waits for it returns without help.
 inline void hold(cudaStream_t stream) {
   static_cast<void>(cudaLaunchHostFunc(
       stream, [](void* /*unused*/) { std::this_thread::sleep_for(held_for); }, nullptr));
