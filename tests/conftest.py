@@ -10,6 +10,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import settings
 
 from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import choose, load
+from pyxfer.sampling import exclusive
 
 if TYPE_CHECKING:
     from pyxfer.native.engine import Engine
@@ -76,6 +78,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("unsanitized")
     if marker and SANITIZER:
         pytest.skip(f"built with {SANITIZER}: {marker.kwargs['reason']}")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder where processes that measure find each other: for this test process alone."""
+    folder = tmp_path_factory.mktemp("measuring")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exclusive, "_shared_folder", lambda: folder)
+        yield folder
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -44,11 +44,6 @@ struct activity_place {
   std::uint32_t correlation = 0;
 };
 
-/// The clock, if anybody will be told.
-[[nodiscard]] inline steady::time_point told_time(activity_place const& where) noexcept {
-  return where.correlation == 0 ? steady::time_point{} : steady::now();
-}
-
 /// By CUpti_ActivityMemoryKind.
 enum class activity_memory : std::uint8_t { unknown, pageable, pinned, device };
 

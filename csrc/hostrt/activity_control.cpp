@@ -64,11 +64,12 @@ void kernel(std::string const& name, double seconds, std::uintptr_t stream) {
   if (!(seconds >= 0)) throw std::invalid_argument{"a kernel cannot take less than no time"};
   auto const* const shown = kept(name);
   activity_place const where{on->device(), on->id(), tracing() ? next_correlation() : 0};
-  streams().enqueue(on, [=](std::uint64_t epoch) {
-    auto const begin = steady::now();
-    if (seconds > 0) pause_until(begin + as_duration(seconds), [=] { return !is_current(epoch); });
-    if (where.correlation != 0 && is_current(epoch))
-      emit_kernel(where, {begin, steady::now()}, shown);
+  streams().enqueue(on, [=](work_start const& start) {
+    auto const end = start.ready + as_duration(seconds);
+    auto const lost = [&] { return !is_current(start.epoch); };
+    pause_until(end, lost);
+    if (where.correlation != 0 && !lost()) emit_kernel(where, {start.ready, end}, shown);
+    return end;
   });
 }
 

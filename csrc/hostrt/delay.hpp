@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "waiting.hpp"
+
 namespace pyxfer::hostrt {
 
 /// An ordered delay. It ends early with `end_delays` and with the loss of the device.
@@ -11,8 +13,9 @@ class ordered_delay {
 
   [[nodiscard]] bool none() const noexcept { return seconds_ <= 0; }
 
-  /// Waits, on the thread that executes what is to be delayed.
-  void serve() const;
+  /// Waits, on the thread that executes what is to be delayed. Returns when that was over: `ready`
+  /// without a delay.
+  steady::time_point serve(steady::time_point ready = steady::now()) const;
 
  private:
   double seconds_;

@@ -20,9 +20,8 @@ bool are_event_flags(unsigned int flags) {
   return (flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0;
 }
 
-std::int64_t clock_ns() {
-  auto const since_start = steady::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
+std::int64_t nanoseconds(steady::time_point at) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }
 
 /// The places to reach before an event counts as done: none when it was never recorded.
@@ -40,12 +39,13 @@ cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_d
   made->captured_by = captures().of(*on);
   if (delay.none() && streams().idle(*on)) {
     // A device passes an event on an idle stream at once; the worker here would have to be woken.
-    made->clock_ns = clock_ns();
+    made->clock_ns = nanoseconds(steady::now());
     made->at = {on, 0};
   } else {
-    made->at = streams().enqueue(on, [made, delay](std::uint64_t /*epoch*/) {
-      delay.serve();
-      made->clock_ns = clock_ns();
+    made->at = streams().enqueue(on, [made, delay](work_start const& start) {
+      auto const passed = delay.serve(start.ready);
+      made->clock_ns = nanoseconds(passed);
+      return passed;
     });
   }
   recorded.set_latest(std::move(made));

@@ -14,7 +14,7 @@
 
 namespace pyxfer::hostrt {
 
-/// One recording of an event: its place in a stream, and the clock when the worker came there.
+/// One recording of an event: its place in a stream, and the stream's clock there.
 struct recording {
   stream_point at;
   std::atomic<std::int64_t> clock_ns{0};

@@ -11,7 +11,7 @@ void modelled_link::set(direction_model h2d, direction_model d2h) {
 }
 
 std::optional<crossing> modelled_link::occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
-                                              bool first) {
+                                              bool first, steady::time_point ready) {
   if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return std::nullopt;
   std::scoped_lock const lock{mutex_};
   auto& used = kind == cudaMemcpyHostToDevice ? h2d_ : d2h_;
@@ -20,7 +20,7 @@ std::optional<crossing> modelled_link::occupy(int device, cudaMemcpyKind kind, s
   auto const busy_s = crossing_s + (first ? latency_s : 0.0);
   if (busy_s <= 0) return std::nullopt;
   auto& free_at = used.free_at.at(static_cast<std::size_t>(device));
-  auto const begin = std::max(free_at, steady::now());
+  auto const begin = std::max(free_at, ready);
   free_at = begin + as_duration(busy_s);
   return crossing{begin, free_at};
 }

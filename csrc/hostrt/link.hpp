@@ -24,10 +24,10 @@ class modelled_link {
  public:
   void set(direction_model h2d, direction_model d2h);
 
-  /// Reserves the engine of that direction; nothing where the direction is not modelled. `first` of
-  /// a submission bears its latency.
+  /// Reserves the engine of that direction from `ready` on; nothing where the direction is not
+  /// modelled. `first` of a submission bears its latency.
   [[nodiscard]] std::optional<crossing> occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
-                                               bool first);
+                                               bool first, steady::time_point ready);
 
  private:
   struct direction {

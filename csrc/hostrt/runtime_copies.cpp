@@ -53,12 +53,14 @@ void tell(memset_order const& order, activity_place const& where, activity_span 
 stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const& order,
                           ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  return streams().enqueue(on, [=](std::uint64_t epoch) {
-    delay.serve();
+  return streams().enqueue(on, [=](work_start const& start) {
+    delay.serve(start.ready);
     auto const set = [&] { std::memset(order.to, order.value, order.bytes); };
-    auto const begin = told_time(where);
-    touch_memory(epoch, set);
-    if (where.correlation != 0 && is_current(epoch)) tell(order, where, {begin, told_time(where)});
+    auto const begin = steady::now();
+    touch_memory(start.epoch, set);
+    auto const end = steady::now();
+    if (where.correlation != 0 && is_current(start.epoch)) tell(order, where, {begin, end});
+    return end;
   });
 }
 

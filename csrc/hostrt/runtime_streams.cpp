@@ -100,9 +100,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userD
     if (fn == nullptr) return cudaErrorInvalidValue;
     std::shared_ptr<pyxfer::hostrt::stream> on;
     if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
-    streams().enqueue(on, [=](std::uint64_t epoch) {
-      delay.serve();
-      call_host_function(fn, userData, epoch);
+    streams().enqueue(on, [=](work_start const& start) {
+      delay.serve(start.ready);
+      call_host_function(fn, userData, start.epoch);
+      return steady::now();
     });
     return cudaSuccess;
   });

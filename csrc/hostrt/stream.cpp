@@ -1,5 +1,6 @@
 #include "stream.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "loss.hpp"
@@ -36,10 +37,12 @@ void stream::await_room() {
 
 stream_point stream::enqueue(stream_work work, std::vector<stream_point> after) {
   std::scoped_lock const lock{mutex_};
-  queue_.push_back({std::move(work), std::move(after), loss_epoch()});
+  auto const ended = std::make_shared<steady::time_point>();
+  queue_.push_back({std::move(work), std::move(after), loss_epoch(), steady::now(), ended});
+  last_ended_ = ended;
   auto const ticket = ++enqueued_;
   if (worker_sleeps_) work_came_.notify_one();
-  return {shared_from_this(), ticket};
+  return {shared_from_this(), ticket, ended};
 }
 
 void stream::retire() {
@@ -53,7 +56,10 @@ void stream::wake() {
   work_done_.notify_all();
 }
 
-stream_point stream::last_point() { return {shared_from_this(), enqueued_}; }
+stream_point stream::last_point() {
+  std::scoped_lock const lock{mutex_};
+  return {shared_from_this(), enqueued_, last_ended_};
+}
 
 bool stream::take(task& next) {
   auto const has_news = [this] { return enqueued_ != completed_ || retired_; };
@@ -69,8 +75,13 @@ bool stream::take(task& next) {
 }
 
 void stream::perform(task const& next) {
-  for (auto const& point : next.after) point.wait();
-  if (next.work && is_current(next.epoch)) next.work(next.epoch);
+  auto ready = std::max(clock_, next.called);
+  for (auto const& point : next.after) {
+    point.wait();
+    if (point.ended && point.reached()) ready = std::max(ready, *point.ended);
+  }
+  clock_ = is_current(next.epoch) ? next.work({next.epoch, ready}) : ready;
+  *next.ended = clock_;
 }
 
 void stream::finish() {

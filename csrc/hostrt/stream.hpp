@@ -9,6 +9,8 @@
 #include <mutex>
 #include <vector>
 
+#include "waiting.hpp"
+
 namespace pyxfer::hostrt {
 
 class stream;
@@ -17,16 +19,31 @@ class stream;
 struct stream_point {
   std::shared_ptr<stream> on;
   std::uint64_t ticket = 0;
+  /// When that was done by the clock of `on`; valid once `reached`. Null where nothing was queued.
+  std::shared_ptr<steady::time_point const> ended = nullptr;
 
   [[nodiscard]] bool reached() const;
   /// Returns once the place is reached or the device is lost.
   void wait() const;
 };
 
-/// Work of a stream; it gets the loss epoch in which it was queued.
-using stream_work = std::function<void(std::uint64_t epoch)>;
+/// When a piece of work begins.
+struct work_start {
+  /// The loss epoch in which the work was queued.
+  std::uint64_t epoch;
+  /// The time at which a device could begin: the work before it is done by the streams' clocks, and
+  /// the call was made. The worker's thread may come here later.
+  steady::time_point ready;
+};
+
+/// Work of a stream. Returns when it ended by the stream's clock.
+using stream_work = std::function<steady::time_point(work_start const&)>;
 
 /// An in-order queue and the worker thread that empties it.
+///
+/// A stream has a clock of its own, which is never ahead of the real one. Modelled work takes
+/// exactly its modelled time by that clock, however late a busy machine lets the worker's thread
+/// run; what takes real time, such as a host function, takes it by that clock too.
 class stream : public std::enable_shared_from_this<stream> {
  public:
   /// The id that the real runtime gives the legacy default stream.
@@ -70,10 +87,12 @@ class stream : public std::enable_shared_from_this<stream> {
     stream_work work;
     std::vector<stream_point> after;
     std::uint64_t epoch = 0;
+    steady::time_point called;
+    std::shared_ptr<steady::time_point> ended;
   };
 
   [[nodiscard]] bool take(task& next);
-  static void perform(task const& next);
+  void perform(task const& next);
   void finish();
 
   int const device_;
@@ -83,6 +102,10 @@ class stream : public std::enable_shared_from_this<stream> {
   std::condition_variable work_came_;
   std::condition_variable work_done_;
   std::deque<task> queue_;
+  /// Of the last work queued.
+  std::shared_ptr<steady::time_point const> last_ended_;
+  /// The stream's clock; the worker's alone.
+  steady::time_point clock_;
   std::atomic<std::uint64_t> enqueued_{0};
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> retired_{false};

@@ -64,7 +64,8 @@ cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned in
     return code;
   }
   if (record->at.reached() && delay.none()) return cudaSuccess;
-  streams().enqueue(on, [delay](std::uint64_t /*epoch*/) { delay.serve(); }, {record->at});
+  streams().enqueue(on, [delay](work_start const& start) { return delay.serve(start.ready); },
+                    {record->at});
   return cudaSuccess;
 }
 

@@ -1,8 +1,10 @@
 #include "transfer.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "link.hpp"
@@ -33,6 +35,13 @@ copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {
   return {ways.at(static_cast<std::size_t>(kind)), memory_at(source), memory_at(target)};
 }
 
+/// Of this thread: time in which it waits for a core does not count.
+steady::duration cpu_time() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
+}
+
 void move_bytes(transfer const& copy, std::size_t first, std::size_t bytes, std::uint64_t epoch) {
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
@@ -40,33 +49,42 @@ void move_bytes(transfer const& copy, std::size_t first, std::size_t bytes, std:
   touch_memory(epoch, [&] { std::memmove(to, from, bytes); });
 }
 
-/// Returns when the copy began.
-steady::time_point carry_out(transfer const& copy, activity_place const& where, bool first,
-                             std::uint64_t epoch) {
-  auto const modelled = link().occupy(where.device, copy.kind, copy.bytes, first);
-  auto const begin = modelled ? modelled->begin : told_time(where);
+/// Returns when the copy began and ended by the stream's clock.
+activity_span carry_out(transfer const& copy, activity_place const& where, bool first,
+                        work_start const& start) {
+  auto const epoch = start.epoch;
+  auto const modelled = link().occupy(where.device, copy.kind, copy.bytes, first, start.ready);
   // Half of the bytes move when the copy begins and half when it ends, so that a source changed, or
   // a target read or written, at the wrong time gives wrong bytes whether it was too early or too
   // late.
   auto const half = copy.bytes / 2;
-  auto const moved_from = steady::now();
-  move_bytes(copy, 0, half, epoch);
-  if (modelled) {
-    auto const second_half_takes = steady::now() - moved_from;
-    pause_until(modelled->end - second_half_takes, [&] { return !is_current(epoch); });
+  auto const lost = [&] { return !is_current(epoch); };
+  auto const began = steady::now();
+  if (!modelled) {
+    move_bytes(copy, 0, half, epoch);
+    move_bytes(copy, half, copy.bytes - half, epoch);
+    return {began, steady::now()};
   }
+  auto const used_before = cpu_time();
+  move_bytes(copy, 0, half, epoch);
+  auto const half_takes = cpu_time() - used_before;
+  pause_until(modelled->end - half_takes, lost);
   move_bytes(copy, half, copy.bytes - half, epoch);
-  if (modelled) pause_until(modelled->end, [&] { return !is_current(epoch); });
-  return begin;
+  // A link is not faster than this machine's memory.
+  auto const end = std::max(modelled->end, modelled->begin + 2 * half_takes);
+  pause_until(end, lost);
+  return {modelled->begin, end};
 }
 
-void carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
-                   std::uint64_t epoch) {
+steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
+                                 work_start start) {
   told_copies told{where};
   for (auto const& copy : copies) {
-    auto const begin = carry_out(copy, where, &copy == &copies.front(), epoch);
-    if (is_current(epoch)) told.add(copy, {begin, told_time(where)});
+    auto const when = carry_out(copy, where, &copy == &copies.front(), start);
+    if (is_current(start.epoch)) told.add(copy, when);
+    start.ready = when.end;
   }
+  return start.ready;
 }
 
 }  // namespace
@@ -98,9 +116,8 @@ void stage(transfer& planned) {
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
-  auto work = [copies = std::move(copies), delay, where](std::uint64_t epoch) {
-    delay.serve();
-    carry_out_all(copies, where, epoch);
+  auto work = [copies = std::move(copies), delay, where](work_start const& start) {
+    return carry_out_all(copies, where, {start.epoch, delay.serve(start.ready)});
   };
   return streams().enqueue(on, std::move(work));
 }

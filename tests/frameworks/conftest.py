@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 from frameworks.installed import PATIENCE_S
-from raw.conftest import meeting_place
 from route_checks import import_or_skip
 from staging.conftest import own_uploaders
 from workers.conftest import nothing_registered
 
 import pyxfer
 
-__all__ = ["framework", "meeting_place", "nothing_registered", "own_uploaders", "whole_run"]
+__all__ = ["framework", "nothing_registered", "own_uploaders", "whole_run"]
 
 
 @pytest.fixture(params=["torch", "tensorflow", "jax"])

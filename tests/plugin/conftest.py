@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from pyxfer import xfer_documents
 from pyxfer.model_xfer import Tested, XferSession
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.sampling import exclusive
 
 INSTALLED = any(each.value == "pyxfer.pytest_plugin" for each in entry_points(group="pytest11"))
 # What an inner pytest imports is forgotten at its end, unless it was there before.
@@ -107,12 +105,3 @@ def link(engine: Engine) -> Callable[[float], None]:
 
     model()
     return model
-
-
-@pytest.fixture(autouse=True, scope="session")
-def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where processes that measure find each other, for this test run alone."""
-    folder = tmp_path_factory.mktemp("measuring")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exclusive, "_shared_folder", lambda: folder)
-        yield folder

@@ -55,40 +55,34 @@ def one(run: Run, route: str, side: str, nbytes: int, direction: str | None = No
     return found
 
 
-@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
 @pytest.mark.parametrize(("side", "rate"), [("h2d", H2D), ("d2h", D2H)])
 @pytest.mark.parametrize("nbytes", SIZES)
 def test_a_link_of_known_speed_is_measured_as_that(modelled: Run, side: str, rate: float, nbytes: int) -> None:
     expected_s = LATENCY_S + nbytes / rate
     found = one(modelled, "raw.pinned-async", side, nbytes)
     assert found.summary is not None
-    assert 0.99 * expected_s <= found.summary.median_s
-    assert found.summary.min_s <= 1.5 * expected_s  # the quickest: another program may take the core from the others
+    assert found.summary.median_s == pytest.approx(expected_s, rel=1e-4)
     assert found.verified.value is True
 
 
-@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
 def test_each_side_of_both_ways_at_once_has_the_link_to_itself(modelled: Run) -> None:
     for side, rate in (("h2d", H2D), ("d2h", D2H)):
         found = one(modelled, "raw.pinned-async", side, MIB, "both")
         assert found.summary is not None
-        assert 0.99 * (LATENCY_S + MIB / rate) <= found.summary.median_s
-        assert found.summary.min_s <= 1.6 * (LATENCY_S + MIB / rate)
+        assert found.summary.median_s == pytest.approx(LATENCY_S + MIB / rate, rel=1e-4)
 
 
-@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
 def test_the_sum_of_both_ways_is_that_of_its_sides(modelled: Run) -> None:
     h2d, d2h, both = (one(modelled, "raw.pinned-async", side, MIB, "both").gbps for side in ("h2d", "d2h", "sum"))
     assert h2d is not None
     assert d2h is not None
-    assert both == pytest.approx(h2d + d2h, rel=0.1)
+    assert both == pytest.approx(h2d + d2h, rel=1e-4)
 
 
 def test_the_fit_finds_the_latency_and_the_bandwidth_of_the_link(modelled: Run) -> None:
     (curve,) = (each for each in modelled.curves if (each.route, each.direction) == ("raw.pinned-async", "h2d"))
-    assert curve.asymptote_gbps.value == pytest.approx(H2D / 1e9, rel=0.25)
-    assert curve.latency_s.value is not None
-    assert 0.3 * LATENCY_S < curve.latency_s.value < 6 * LATENCY_S
+    assert curve.asymptote_gbps.value == pytest.approx(H2D / 1e9, rel=0.01)
+    assert curve.latency_s.value == pytest.approx(LATENCY_S, rel=0.1)
 
 
 def test_pageable_copies_do_less_than_the_ceiling(modelled: Run) -> None:
@@ -228,9 +222,8 @@ def test_every_row_has_the_fewest_trials_where_preparation_has_spent_the_budget(
 
 
 def test_a_budget_is_kept(engine: Engine) -> None:
-    testing.model_link(H2D, 1e-3, D2H, 1e-3)
     begun = time.perf_counter()
-    run = quick(precision=1e-9, budget_s=0.3)
+    run = quick(sizes=(4 * MIB,), precision=1e-9, budget_s=0.3)
     assert 0.25 <= time.perf_counter() - begun < 30
     assert run.measurements[0].remarks
 

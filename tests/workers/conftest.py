@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from raw.conftest import meeting_place  # noqa: F401 - a fixture of these tests as well
 from workers import own_routes
 
 import pyxfer
