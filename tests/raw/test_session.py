@@ -175,7 +175,8 @@ def test_fresh_adds_a_row_to_pageable_d2h_alone(engine: Engine) -> None:
 
 
 def test_the_first_touch_is_in_the_time_of_a_fresh_copy(engine: Engine) -> None:
-    run = quick(memories=("pageable",), directions=("d2h",), fresh=True, sizes=(4 * MIB,))
+    # To a precision that is not reached: on a busy machine the least of a few trials says little.
+    run = quick(memories=("pageable",), directions=("d2h",), fresh=True, sizes=(4 * MIB,), precision=1e-9, budget_s=1.0)
     warm, fresh = (each.summary for each in run.measurements)
     assert warm is not None
     assert fresh is not None
