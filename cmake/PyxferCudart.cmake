@@ -17,7 +17,7 @@ paths = [
     compiler.locate_file("nvidia/cuda_nvcc/include"),
     runtime.locate_file("nvidia/cuda_runtime/lib/libcudart_static.a"),
 ]
-print(*paths, sep=";", end="")
+print(runtime.version, *paths, sep=";", end="")
 ]])
   execute_process(
     COMMAND "${Python_EXECUTABLE}" -c "${ask_wheels}"
@@ -26,8 +26,10 @@ print(*paths, sep=";", end="")
     message(FATAL_ERROR "The wheels nvidia-cuda-runtime-cu12 and nvidia-cuda-nvcc-cu12 (12.9) were not found for "
       "${Python_EXECUTABLE}. Install them, or set PYXFER_USE_TOOLKIT=1 to use the machine's CUDA toolkit.\n${fault}")
   endif()
-  list(GET found_paths 0 1 cuda_include_dirs)
-  list(GET found_paths 2 cudart_archive)
+  list(POP_FRONT found_paths cuda_version)
+  pyxfer_keep(cuda "${cuda_version}" ${found_paths})
+  set(cuda_include_dirs "${kept_cuda}/include")
+  set(cudart_archive "${kept_cuda}/libcudart_static.a")
 endif()
 
 if(NOT EXISTS "${cudart_archive}")
