@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from staging.feeding import LONG_S, OwnError
+from staging.feeding import LONG_S, OwnError, threads
 
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Engine
@@ -133,6 +133,8 @@ def test_who_stops_early_leaves_no_batch_on_the_device(engine: Engine) -> None:
         for batch in up.prefetch((filled(n) for n in range(100)), Target(engine, up._pool), 3):
             assert batch.nbytes == NBYTES
             break
+        for thread in threads():
+            thread.join(LONG_S)  # leaving a loop does not wait for it
         del batch
         gc.collect()
     assert on_device() == 0
