@@ -24,6 +24,7 @@ import numpy as np
 import shared
 
 import pyxfer
+from pyxfer.machine.engine import is_host
 from pyxfer.machine.environment import read_environment
 from pyxfer.model import Device, Environment
 from pyxfer.native import Engine
@@ -114,8 +115,11 @@ def soak(
 
 
 def held(engine: Engine, device: int, up: pyxfer.Uploader) -> dict[str, int]:
-    """Bytes of the process in memory, in use on the device, and page-locked by the uploader."""
-    free, total = engine.memory_info(device)
+    """Bytes of the process in memory, in use on the device, and page-locked by the uploader.
+
+    The memory of the host runtime's device is that of all programs on this machine, and counts as 0.
+    """
+    free, total = (0, 0) if is_host(engine) else engine.memory_info(device)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return {"process": pages * 4 * KIB, "device": total - free, "page-locked": up.pinned_bytes}
 
