@@ -17,7 +17,7 @@ from pathlib import Path
 import shared
 
 import pyxfer
-from pyxfer.model import Measurement
+from pyxfer._document.runs import Measurement
 from pyxfer.units import format_seconds, format_size
 
 APART_S, APART = 2e-6, 0.005

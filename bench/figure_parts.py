@@ -10,11 +10,11 @@ from typing import TypeVar
 import msgspec
 import shared
 
+from pyxfer._document.files import read_whole
+from pyxfer._document.runs import Run
+from pyxfer._document.table import escape_markdown
+from pyxfer._report.layout import NARROWEST, Page
 from pyxfer.errors import DocumentError
-from pyxfer.files import read_whole
-from pyxfer.model import Run
-from pyxfer.report.terminal import NARROWEST, Page
-from pyxfer.table import escape_markdown
 
 GB = "GB = 1e9 bytes."
 

@@ -24,9 +24,9 @@ from pathlib import Path
 import msgspec
 import shared
 
+from pyxfer._document.runs import Device, Environment
+from pyxfer._machine.environment import read_environment
 from pyxfer.errors import UsageError
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size
 
@@ -83,7 +83,7 @@ def first(device: int | str) -> First:
     import numpy as np
 
     import pyxfer
-    from pyxfer.staging.targets import Target
+    from pyxfer._upload.targets import Target
 
     array = np.random.default_rng(0).integers(0, 256, NBYTES, np.uint8)
     begun = time.perf_counter()

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import msgspec
 from figure_parts import caption, fenced, printed
 
+from pyxfer._document.runs import Direction, Measurement, Published, Run
+from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._report.notes import gather
+from pyxfer._report.route_tables import Group, Row, batch_of, group_rows, group_title, title
+from pyxfer._report.run import print_run
 from pyxfer.errors import UsageError
-from pyxfer.model import Direction, Measurement, Published, Run
-from pyxfer.report.framework_groups import Group, Row, batch_of, group_rows, group_title, title
-from pyxfer.report.notes import gather
-from pyxfer.report.run_page import print_run
-from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_size
 
 LINK: tuple[Direction, ...] = ("h2d", "d2h")

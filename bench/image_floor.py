@@ -23,11 +23,11 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment
+from pyxfer._document.runs import Device, Environment
+from pyxfer._frameworks.place import IMAGE_BYTES, IMAGE_SHAPE
+from pyxfer._machine.environment import read_environment
+from pyxfer._report.route_tables import title
 from pyxfer.native import HOST, Engine
-from pyxfer.report.framework_groups import title
-from pyxfer.routes.place import IMAGE_BYTES, IMAGE_SHAPE
 from pyxfer.units import format_seconds
 
 BATCHES = (128, 256, 512)

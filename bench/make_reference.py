@@ -18,12 +18,12 @@ from typing import NamedTuple
 import msgspec
 import shared
 
-from pyxfer import documents, json_text
+from pyxfer._doctor.case import is_raw
+from pyxfer._document import documents, json_text
+from pyxfer._document.examinations import Reference, ReferenceFigure
+from pyxfer._document.files import read_whole, write_whole
+from pyxfer._document.runs import Measurement, Run
 from pyxfer.errors import UsageError
-from pyxfer.examining.case import is_raw
-from pyxfer.files import read_whole, write_whole
-from pyxfer.model import Measurement, Run
-from pyxfer.model_findings import Reference, ReferenceFigure
 
 ROOT = Path(__file__).resolve().parent.parent
 

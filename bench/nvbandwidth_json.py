@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
+from pyxfer._document.runs import Direction, Fact, Side, unknown
 from pyxfer.errors import MeasurementError, UsageError
-from pyxfer.model import Direction, Fact, Side, unknown
 
 # What pyxfer calls the testcases: the direction, and the side whose rate is printed.
 TESTCASES: dict[str, tuple[Direction, Side]] = {

@@ -20,9 +20,9 @@ import nvbandwidth_json
 import shared
 
 import pyxfer
+from pyxfer._document.files import check_writable
+from pyxfer._document.runs import Device, Direction, Environment, Fact, Run, Side, Summary, unknown
 from pyxfer.errors import MeasurementError, UsageError
-from pyxfer.files import check_writable
-from pyxfer.model import Device, Direction, Environment, Fact, Run, Side, Summary, unknown
 from pyxfer.units import format_percent, format_size, parse_ratio, parse_sizes
 
 Tool = Literal["nvbandwidth", "pyxfer"]

@@ -27,9 +27,9 @@ from training_loops import CLASSES, LOOPS, Shape
 from watched_training import cost_text, device_word
 
 import pyxfer
-from pyxfer import stats
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment, Summary
+from pyxfer._document.runs import Device, Environment, Summary
+from pyxfer._machine.environment import read_environment
+from pyxfer._measure import stats
 from pyxfer.units import format_seconds, format_size
 
 WARM_UP = 20

@@ -31,14 +31,14 @@ from first_upload import Firsts
 from prefetched_training import Prefetched
 from session_figures import session_page
 
-from pyxfer import documents, finding_documents, xfer_documents
+from pyxfer._document import documents, finding_documents, xfer_documents
+from pyxfer._document.files import write_whole
+from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
+from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._report.doctor import print_examination
+from pyxfer._report.host import print_host_card
+from pyxfer._report.run import print_run
 from pyxfer.errors import UsageError
-from pyxfer.files import write_whole
-from pyxfer.model import Link, Measurement, Memory, Run, Side
-from pyxfer.report.doctor_page import print_examination
-from pyxfer.report.host_card import print_host_card
-from pyxfer.report.run_page import print_run
-from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_size
 
 ROOT = Path(__file__).resolve().parent.parent

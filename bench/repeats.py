@@ -20,9 +20,9 @@ import msgspec
 import shared
 
 import pyxfer
+from pyxfer._document.files import check_writable
+from pyxfer._document.runs import Device, Environment, Run, Side
 from pyxfer.errors import MeasurementError, UsageError
-from pyxfer.files import check_writable
-from pyxfer.model import Device, Environment, Run, Side
 from pyxfer.units import format_percent, format_size
 
 SIZES = (16 << 20, 64 << 20, 256 << 20)

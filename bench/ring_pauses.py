@@ -23,11 +23,11 @@ import msgspec
 import numpy as np
 import shared
 
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment
+from pyxfer._document.runs import Device, Environment
+from pyxfer._machine.environment import read_environment
+from pyxfer._upload.settings import RingSettings, make_ring
+from pyxfer._upload.tuning import settings_for
 from pyxfer.native import Engine
-from pyxfer.staging.settings import RingSettings, make_ring
-from pyxfer.staging.tuning import settings_for
 from pyxfer.units import format_percent, format_seconds, format_size
 
 if TYPE_CHECKING:

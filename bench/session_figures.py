@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from figure_parts import fenced
 
-from pyxfer.model_xfer import XferSession
-from pyxfer.report.session_lines import place_lines, title
-from pyxfer.report.terminal import NARROWEST
+from pyxfer._document.sessions import XferSession
+from pyxfer._report.layout import NARROWEST
+from pyxfer._report.session import place_lines, title
 
 
 def session_page(session: XferSession) -> str:

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import msgspec
 
+from pyxfer._document.files import check_writable, write_whole
+from pyxfer._document.runs import Device, Environment
+from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._machine.devices import find_device
 from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
-from pyxfer.files import check_writable, write_whole
-from pyxfer.machine.devices import find_device
-from pyxfer.model import Device, Environment
 from pyxfer.native import HOST, Engine, choose
-from pyxfer.table import escape_markdown, to_markdown
 
 
 class Measured(Protocol):

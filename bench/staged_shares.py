@@ -17,8 +17,8 @@ from pathlib import Path
 import shared
 
 import pyxfer
-from pyxfer import stats
-from pyxfer.model import Measurement, Share
+from pyxfer._document.runs import Measurement, Share
+from pyxfer._measure import stats
 from pyxfer.units import format_percent, format_size
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

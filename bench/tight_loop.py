@@ -23,13 +23,13 @@ import numpy as np
 import shared
 
 from pyxfer import native
-from pyxfer.files import check_writable
-from pyxfer.machine.caches import last_level_bytes
-from pyxfer.machine.devices import find_device
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment, Fact
-from pyxfer.raw.request import checked_sizes
-from pyxfer.routes.place import IMAGE_BYTES
+from pyxfer._ceiling.ways import checked_sizes
+from pyxfer._document.files import check_writable
+from pyxfer._document.runs import Device, Environment, Fact
+from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.environment import read_environment
+from pyxfer._machine.host import last_level_bytes
 
 LOOP_S = 0.3
 ROUNDS = 5

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import msgspec
 
 import pyxfer
+from pyxfer._frameworks.base import RefusedError, Route, Transfer
+from pyxfer._frameworks.messages import Marker
+from pyxfer._frameworks.place import HostArena, Place
+from pyxfer._frameworks.registry import load_framework, select_routes
+from pyxfer._frameworks.subjects import RouteSubject
 from pyxfer.errors import MeasurementError
 from pyxfer.native import Engine
-from pyxfer.routes.base import RefusedError, Route, Transfer
-from pyxfer.routes.place import HostArena, Place
-from pyxfer.routes.registry import load_framework, select_routes
-from pyxfer.workers.marker import Marker
-from pyxfer.workers.subjects import RouteSubject
 
 NBYTES = 64 << 20
 EMPTY = "empty callable"

@@ -40,12 +40,12 @@ from timed_calls import EMPTY, NAMES, NBYTES, TIMERS, Call, Calls, Samples, Time
 
 import pyxfer
 from pyxfer import native
+from pyxfer._document.files import check_writable
+from pyxfer._document.runs import Device, Environment, Fact, Summary, unknown
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.environment import read_environment
+from pyxfer._measure.stats import summarise
 from pyxfer.errors import PyxferError, UsageError
-from pyxfer.files import check_writable
-from pyxfer.machine.devices import find_device
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment, Fact, Summary, unknown
-from pyxfer.stats import summarise
 
 EMPTY_TARGET_S = 5e-6
 HEADER = ("call", "timer", "median us", "95 % interval us", "noise us", "n", "agree within noise")

@@ -12,16 +12,16 @@ import shared
 from figure_parts import GB, fenced, load_own, printed
 from watched_training import PHASES, Phase, Trained, Training, cost_text
 
-from pyxfer import documents
+from pyxfer._document import documents
+from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
+from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._report.explain import print_explained
+from pyxfer._report.explain_words import find_explained
+from pyxfer._report.layout import NARROWEST
+from pyxfer._report.route_tables import title
+from pyxfer._report.run import print_run
+from pyxfer._report.watch import watch_text
 from pyxfer.errors import UsageError
-from pyxfer.model import Breakdown, Direction, Dma, Measurement, PartName, Run
-from pyxfer.report.explain_page import print_explained
-from pyxfer.report.explained import find_explained
-from pyxfer.report.framework_groups import title
-from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import NARROWEST
-from pyxfer.report.watch_page import watch_text
-from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_percent, format_seconds, format_size
 
 # Of each framework a call that most people write.

@@ -189,7 +189,7 @@ def main() -> int:
     parser.add_argument("--export-json")
     given = parser.parse_args()
     sys.path[:0] = [given.after]
-    from pyxfer.raw.request import checked_sizes
+    from pyxfer._ceiling.ways import checked_sizes
 
     ring = json.loads(given.ring)
     device, rows = run(given, list(checked_sizes(given.sizes)), ring)

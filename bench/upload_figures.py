@@ -13,9 +13,9 @@ from first_upload import First, Firsts
 from prefetched_training import Prefetched
 from watched_training import cost_text
 
-from pyxfer.model import Direction, Measurement, Run
-from pyxfer.report.framework_groups import title
-from pyxfer.table import escape_markdown, to_markdown
+from pyxfer._document.runs import Direction, Measurement, Run
+from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._report.route_tables import title
 from pyxfer.units import format_percent, format_seconds, format_size
 
 WAYS: tuple[Direction, ...] = ("h2d", "d2h")

@@ -24,12 +24,12 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer.machine.engine import is_host
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment
+from pyxfer._document.runs import Device, Environment
+from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._machine.engine import is_host
+from pyxfer._machine.environment import read_environment
+from pyxfer._upload.targets import Target
 from pyxfer.native import Engine
-from pyxfer.staging.targets import Target
-from pyxfer.table import escape_markdown, to_markdown
 from pyxfer.units import format_seconds, format_size
 
 KIB, MIB = 1 << 10, 1 << 20

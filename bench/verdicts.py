@@ -24,13 +24,13 @@ import msgspec
 import shared
 
 import pyxfer
-from pyxfer.baselines.checking import LEAST_PROCESSES, Checked, check, make_baseline
-from pyxfer.baselines.comparing import DEFAULT_TOLERANCE
+from pyxfer._baseline.check import LEAST_PROCESSES, Checked, check, make_baseline
+from pyxfer._baseline.compare import DEFAULT_TOLERANCE
+from pyxfer._document.baselines import Baseline
+from pyxfer._document.files import check_writable
+from pyxfer._document.runs import Device, Environment, Run
+from pyxfer._document.table import Cell, to_markdown
 from pyxfer.errors import MeasurementError, UsageError
-from pyxfer.files import check_writable
-from pyxfer.model import Device, Environment, Run
-from pyxfer.model_baselines import Baseline
-from pyxfer.table import Cell, to_markdown
 from pyxfer.units import format_percent, format_size
 
 GBPS = 0.25

@@ -27,10 +27,10 @@ import shared
 from training_loops import LOOPS, Loop, Shape
 
 import pyxfer
-from pyxfer import stats
-from pyxfer.machine.environment import read_environment
-from pyxfer.model import Device, Environment, Summary
-from pyxfer.model_watch import Watched
+from pyxfer._document.runs import Device, Environment, Summary
+from pyxfer._document.watches import Watched
+from pyxfer._machine.environment import read_environment
+from pyxfer._measure import stats
 from pyxfer.native import HOST
 from pyxfer.units import format_seconds
 

@@ -30,21 +30,21 @@ import msgspec
 import shared
 
 import pyxfer
-from pyxfer.files import check_writable
-from pyxfer.model import Measurement, Run
-from pyxfer.report.frameworks_page import worker_lines
-from pyxfer.report.terminal import Page
-from pyxfer.report.text import clean
-from pyxfer.routes.base import Route, Transfer, Where
-from pyxfer.routes.registry import unregister_route
-from pyxfer.routes.tensorflow_tensors import CPU, view_tensor, where_is
-from pyxfer.sampling.progress import Progress
+from pyxfer._document.files import check_writable
+from pyxfer._document.runs import Measurement, Run
+from pyxfer._frameworks.base import Route, Transfer, Where
+from pyxfer._frameworks.registry import unregister_route
+from pyxfer._frameworks.tensorflow_tensors import CPU, view_tensor, where_is
+from pyxfer._measure.sampler import Progress
+from pyxfer._report.frameworks import worker_lines
+from pyxfer._report.layout import Page
+from pyxfer._report.text import clean
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer.routes.place import Place
+    from pyxfer._frameworks.place import Place
 
 FRAMEWORKS = ("tensorflow", "torch")
 OTHERS = ("tf.constant", "tf.ingest*", "torch.to", "torch.pinned-nonblocking", "torch.ingest*")
@@ -58,7 +58,7 @@ KILL_AFTER_S = 3.0
 BUDGET_S = 6.0
 # So fine that nothing is settled, and a worker still at work, when it is killed.
 PRECISION = 1e-4
-WORKER_MODULE = b"pyxfer.workers.child"
+WORKER_MODULE = b"pyxfer._frameworks.process"
 
 
 class MisalignedDlpack(Transfer):

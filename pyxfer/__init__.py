@@ -7,9 +7,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyxfer.api import devices, is_available, link
-    from pyxfer.baselines.inputs import compare
-    from pyxfer.baselines.store import Store, open_store
+    from pyxfer._baseline.inputs import compare
+    from pyxfer._baseline.store import Store, open_store
+    from pyxfer._ceiling.callables import measure
+    from pyxfer._ceiling.session import ceiling
+    from pyxfer._doctor.session import doctor
+    from pyxfer._document.baselines import Baseline, Comparison
+    from pyxfer._document.examinations import Examination, Finding
+    from pyxfer._document.runs import Device, Link, Measurement, Remark, Run
+    from pyxfer._document.watches import Watched
+    from pyxfer._frameworks.base import RefusedError, Route, Transfer
+    from pyxfer._frameworks.explain import explain
+    from pyxfer._frameworks.place import Place
+    from pyxfer._frameworks.registry import RouteStatus, list_routes, register_route, unregister_route
+    from pyxfer._frameworks.session import frameworks
+    from pyxfer._machine.api import devices, is_available, link
+    from pyxfer._measure.bracket import Timer
+    from pyxfer._upload.api import download, empty_pinned, pin, prefetch, upload
+    from pyxfer._upload.pending import Upload
+    from pyxfer._upload.uploader import Uploader
+    from pyxfer._watch.marks import mark
+    from pyxfer._watch.watch import Watch, watch
     from pyxfer.errors import (
         CancelledError,
         CleanupWarning,
@@ -27,23 +45,6 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-    from pyxfer.examining.session import doctor
-    from pyxfer.model import Device, Link, Measurement, Remark, Run
-    from pyxfer.model_baselines import Baseline, Comparison
-    from pyxfer.model_findings import Examination, Finding
-    from pyxfer.model_watch import Watched
-    from pyxfer.raw import ceiling, measure
-    from pyxfer.routes.base import RefusedError, Route, Transfer
-    from pyxfer.routes.listing import RouteStatus, list_routes
-    from pyxfer.routes.place import Place
-    from pyxfer.routes.registry import register_route, unregister_route
-    from pyxfer.sampling.bracket import Timer
-    from pyxfer.staging.shared import download, empty_pinned, pin, prefetch, upload
-    from pyxfer.staging.uploader import Uploader
-    from pyxfer.staging.uploads import Upload
-    from pyxfer.watching.marks import mark
-    from pyxfer.watching.watch import Watch, watch
-    from pyxfer.workers import explain, frameworks
 
     __version__: str
 
@@ -106,26 +107,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pyxfer.api": ("devices", "is_available", "link"),
-    "pyxfer.baselines.inputs": ("compare",),
-    "pyxfer.baselines.store": ("Store", "open_store"),
-    "pyxfer.examining.session": ("doctor",),
-    "pyxfer.model": ("Device", "Link", "Measurement", "Remark", "Run"),
-    "pyxfer.model_baselines": ("Baseline", "Comparison"),
-    "pyxfer.model_findings": ("Examination", "Finding"),
-    "pyxfer.model_watch": ("Watched",),
-    "pyxfer.raw": ("ceiling", "measure"),
-    "pyxfer.routes.base": ("RefusedError", "Route", "Transfer"),
-    "pyxfer.routes.listing": ("RouteStatus", "list_routes"),
-    "pyxfer.routes.place": ("Place",),
-    "pyxfer.routes.registry": ("register_route", "unregister_route"),
-    "pyxfer.sampling.bracket": ("Timer",),
-    "pyxfer.staging.shared": ("download", "empty_pinned", "pin", "prefetch", "upload"),
-    "pyxfer.staging.uploader": ("Uploader",),
-    "pyxfer.staging.uploads": ("Upload",),
-    "pyxfer.watching.marks": ("mark",),
-    "pyxfer.watching.watch": ("Watch", "watch"),
-    "pyxfer.workers": ("explain", "frameworks"),
+    "pyxfer._machine.api": ("devices", "is_available", "link"),
+    "pyxfer._baseline.inputs": ("compare",),
+    "pyxfer._baseline.store": ("Store", "open_store"),
+    "pyxfer._doctor.session": ("doctor",),
+    "pyxfer._document.runs": ("Device", "Link", "Measurement", "Remark", "Run"),
+    "pyxfer._document.baselines": ("Baseline", "Comparison"),
+    "pyxfer._document.examinations": ("Examination", "Finding"),
+    "pyxfer._document.watches": ("Watched",),
+    "pyxfer._ceiling.callables": ("measure",),
+    "pyxfer._ceiling.session": ("ceiling",),
+    "pyxfer._frameworks.base": ("RefusedError", "Route", "Transfer"),
+    "pyxfer._frameworks.place": ("Place",),
+    "pyxfer._frameworks.registry": ("RouteStatus", "list_routes", "register_route", "unregister_route"),
+    "pyxfer._measure.bracket": ("Timer",),
+    "pyxfer._upload.api": ("download", "empty_pinned", "pin", "prefetch", "upload"),
+    "pyxfer._upload.uploader": ("Uploader",),
+    "pyxfer._upload.pending": ("Upload",),
+    "pyxfer._watch.marks": ("mark",),
+    "pyxfer._watch.watch": ("Watch", "watch"),
+    "pyxfer._frameworks.explain": ("explain",),
+    "pyxfer._frameworks.session": ("frameworks",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -8,10 +8,10 @@ import os
 def main() -> None:
     """Run the command line; Ctrl-C while it is still being imported ends it as quietly as later."""
     try:
-        from pyxfer.cli.interrupts import heed_interrupts
+        from pyxfer._cli.failures import heed_interrupts
 
         heed_interrupts()  # the rest takes a while to load
-        from pyxfer.cli.main import run
+        from pyxfer._cli.main import run
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Exception:  # noqa: BLE001 - an installation may lack anything, and 1 would say that something is slower

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyxfer.benching import settings as options
-from pyxfer.benching.reporting import Reporting
-from pyxfer.benching.wishes import MARKER_LINE, wrong_markers
+from pyxfer._pytest import settings as options
+from pyxfer._pytest.reporting import Reporting
+from pyxfer._pytest.settings import MARKER_LINE, wrong_markers
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer.benching.fixture import Xfer
-    from pyxfer.benching.items import Bench
+    from pyxfer._pytest.fixture import Xfer
+    from pyxfer._pytest.session import Bench
 
 SETTINGS = pytest.StashKey[options.Settings]()
 BENCH: pytest.StashKey[Bench] = pytest.StashKey()
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def xfer(request: pytest.FixtureRequest) -> Iterator[Xfer]:
     """Time a function that moves bytes over the link, beside raw copies: `xfer(fn, nbytes=..., direction="h2d")`."""
-    from pyxfer.benching.items import Bench
+    from pyxfer._pytest.session import Bench
 
     item = request.node
     item.stash[BENCH] = Bench(item, request.config.stash[SETTINGS])

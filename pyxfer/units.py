@@ -9,7 +9,7 @@ import math
 import re
 from fractions import Fraction
 
-from .errors import UsageError
+from pyxfer.errors import UsageError
 
 MAX_SIZES = 200
 MAX_DURATION_S = 365 * 24 * 3600.0

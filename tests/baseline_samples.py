@@ -9,11 +9,12 @@ import msgspec
 import numpy as np
 from samples import MIB, make_environment, make_parameters, make_run
 
-from pyxfer import model, stats
-from pyxfer.baselines.cells import cell_of
-from pyxfer.baselines.samples import Sample
-from pyxfer.model import Direction, Fact, Measurement, Run
-from pyxfer.model_baselines import Cell, CellComparison, Comparison
+from pyxfer._baseline.cells import cell_of
+from pyxfer._baseline.samples import Sample
+from pyxfer._document import runs
+from pyxfer._document.baselines import Cell, CellComparison, Comparison
+from pyxfer._document.runs import Direction, Fact, Measurement, Run
+from pyxfer._measure import stats
 
 SIZES = (MIB, 16 * MIB, 256 * MIB)
 DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
@@ -94,12 +95,12 @@ def verdicts(comparison: Comparison) -> dict[Cell, str]:
 
 def on_host(run: Run) -> Run:
     """The same without a GPU."""
-    device = msgspec.structs.replace(run.device, runtime="host", uuid=model.unknown("no GPU"), name="host memory")
+    device = msgspec.structs.replace(run.device, runtime="host", uuid=runs.unknown("no GPU"), name="host memory")
     link = msgspec.structs.replace(run.link, kind="none")
     return msgspec.structs.replace(run, runtime="host", device=device, link=link)
 
 
-def named_host(host: str) -> model.Environment:
+def named_host(host: str) -> runs.Environment:
     """The environment of a host of this name."""
     return make_environment(host=host)
 
@@ -126,7 +127,7 @@ def _measured(
 
 def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overrides: Any) -> Measurement:
     """A raw copy that has no time yet."""
-    reason: Any = model.unknown("not timed")
+    reason: Any = runs.unknown("not timed")
     measurement = Measurement(
         route=f"raw.{memory}-{mode}",
         direction=direction,
@@ -153,5 +154,5 @@ def timed(measurement: Measurement, seconds: Sequence[float]) -> Measurement:
         measurement,
         summary=summary,
         rate=Fact(stats.rate(measurement.moved_bytes, summary)),
-        trials=tuple(model.Trial(round=i, elapsed_s=s) for i, s in enumerate(seconds)),
+        trials=tuple(runs.Trial(round=i, elapsed_s=s) for i, s in enumerate(seconds)),
     )

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from pyxfer._measure import exclusive
 from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import choose, load
-from pyxfer.sampling import exclusive
 
 if TYPE_CHECKING:
     from pyxfer.native.engine import Engine

@@ -9,12 +9,13 @@ from framework_samples import make_nature, make_raw_rows, make_route_row, make_w
 from pages import printed
 from samples import MIB, make_parameters, make_run
 
-from pyxfer import model, stats
-from pyxfer.model import Fact
-from pyxfer.report.run_page import print_run
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact
+from pyxfer._measure import stats
+from pyxfer._report.run import print_run
 
 NBYTES = 96 * MIB
-PARTS: tuple[tuple[model.PartName, float], ...] = (
+PARTS: tuple[tuple[runs.PartName, float], ...] = (
     ("preparing", 24.8e-3),
     ("waiting", 0.11e-3),
     ("copying", 1.81e-3),
@@ -27,11 +28,11 @@ PARTS: tuple[tuple[model.PartName, float], ...] = (
 )
 
 
-def make_breakdown(parts: tuple[tuple[model.PartName, float], ...] = PARTS, **overrides: Any) -> model.Breakdown:
+def make_breakdown(parts: tuple[tuple[runs.PartName, float], ...] = PARTS, **overrides: Any) -> runs.Breakdown:
     """One traced trial."""
-    made = tuple(model.Part(name, seconds) for name, seconds in parts)
+    made = tuple(runs.Part(name, seconds) for name, seconds in parts)
     elapsed_s = sum(part.seconds for part in made)
-    breakdown = model.Breakdown(
+    breakdown = runs.Breakdown(
         elapsed_s=elapsed_s,
         parts=made,
         dispatch_s=elapsed_s,
@@ -44,14 +45,14 @@ def make_breakdown(parts: tuple[tuple[model.PartName, float], ...] = PARTS, **ov
     return msgspec.structs.replace(breakdown, **overrides)
 
 
-def make_dma(seconds: float | None = 9.33e-3, **overrides: Any) -> model.Dma:
+def make_dma(seconds: float | None = 9.33e-3, **overrides: Any) -> runs.Dma:
     """One copy from pageable memory."""
     known: Fact[float] = Fact(reason="the device gave no time for 1 of 1 copies") if seconds is None else Fact(seconds)
-    dma = model.Dma(seconds=known, nbytes=NBYTES, copies=1.0, source="pageable", trials=3)
+    dma = runs.Dma(seconds=known, nbytes=NBYTES, copies=1.0, source="pageable", trials=3)
     return msgspec.structs.replace(dma, **overrides)
 
 
-def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> model.Measurement:
+def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> runs.Measurement:
     """The row that is explained: `tf.function`, timed and traced."""
     row = make_route_row("tensorflow", "tf.function", "h2d", NBYTES, (seconds, 1e9))
     around = [seconds * (1 + 0.001 * step) for step in (-4, 2, -1, 3, 1, -3, -2, 4)]
@@ -60,7 +61,7 @@ def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> model.Measurem
         "nature": make_nature("tf.function", call="tf.function(f)(x)"),
         "summary": stats.summarise(around),
         "rate": Fact(stats.rate(NBYTES, stats.summarise(around))),
-        "trials": tuple(model.Trial(number, each) for number, each in enumerate(around)),
+        "trials": tuple(runs.Trial(number, each) for number, each in enumerate(around)),
         "dispatch": stats.summarise([seconds * 0.99] * 8),
         "wall": stats.summarise([seconds] * 8),
         "dma": Fact(make_dma()),
@@ -69,7 +70,7 @@ def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> model.Measurem
     return msgspec.structs.replace(row, **{**fields, **overrides})
 
 
-def make_others() -> tuple[model.Measurement, ...]:
+def make_others() -> tuple[runs.Measurement, ...]:
     """Three routes that are faster, one that may be, one that is slower."""
     figures = {
         "tf.dlpack-pinned": (58e-6, 54.1),
@@ -82,14 +83,14 @@ def make_others() -> tuple[model.Measurement, ...]:
     return tuple(
         msgspec.structs.replace(
             row,
-            trials=tuple(model.Trial(number, row.elapsed_s or 0.0) for number in range(8)),
+            trials=tuple(runs.Trial(number, row.elapsed_s or 0.0) for number in range(8)),
             memory="pinned" if "pinned" in row.route else "pageable",
         )
         for row in rows
     )
 
 
-def make_explain_run(row: model.Measurement | None = None, **overrides: Any) -> model.Run:
+def make_explain_run(row: runs.Measurement | None = None, **overrides: Any) -> runs.Run:
     """`pyxfer explain tf.function --size 96MiB`."""
     fields: dict[str, Any] = {
         "kind": "explain",
@@ -101,12 +102,12 @@ def make_explain_run(row: model.Measurement | None = None, **overrides: Any) -> 
         "curves": (),
         "locking": (),
         "remarks": (),
-        "tracing": Fact(model.Tracing("libcupti.so.12", 28)),
+        "tracing": Fact(runs.Tracing("libcupti.so.12", 28)),
     }
     return make_run(**{**fields, **overrides})
 
 
-def page_of(row: model.Measurement | None = None, **overrides: Any) -> str:
+def page_of(row: runs.Measurement | None = None, **overrides: Any) -> str:
     """The page of such a run."""
     return printed(lambda page: print_run(make_explain_run(row, **overrides), page))
 
@@ -117,7 +118,7 @@ def section(text: str, heading: str) -> str:
     return text[begin : text.index("\n\n", begin)] if "\n\n" in text[begin:] else text[begin:]
 
 
-def made(**figures: Any) -> model.Measurement:
+def made(**figures: Any) -> runs.Measurement:
     """The row with other figures, each given as seconds."""
     fields: dict[str, Any] = {
         name: None if value is None else stats.summarise([value] * 8) for name, value in figures.items()

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from samples import KIB, make_environment, make_link, make_measurement, make_missing, make_parameters, make_run
 
-from pyxfer import model, stats
-from pyxfer.model import Fact, unknown
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._measure import stats
 
 SIZES = tuple(4 * KIB * 4**step for step in range(9))
 IMAGE_BYTES = 196_608
@@ -94,11 +95,11 @@ def framework_of(route: str) -> str:
     return "tensorflow" if owner == "tf" else owner
 
 
-def make_nature(route: str, **overrides: Any) -> model.Nature:
+def make_nature(route: str, **overrides: Any) -> runs.Nature:
     """What a route says of itself."""
     pinned = "pinned" in route
     copies = 2 if route in {"tf.constant", "tf.function", "tf.function-jit", "tf.cast-eager", "tf.ingest"} else 0
-    nature = model.Nature(
+    nature = runs.Nature(
         framework=framework_of(route),
         call=_CALLS.get(route, f"{route}(x)"),
         host_copies=1 if "pin-to" in route else copies,
@@ -109,10 +110,10 @@ def make_nature(route: str, **overrides: Any) -> model.Nature:
     return msgspec.structs.replace(nature, **overrides)
 
 
-def make_worker(name: str, **overrides: Any) -> model.Worker:
+def make_worker(name: str, **overrides: Any) -> runs.Worker:
     """A worker that did all it was asked for."""
     framework, _, setting = name.partition(" ")
-    worker = model.Worker(
+    worker = runs.Worker(
         name=name,
         framework=framework,
         setting=setting,
@@ -130,7 +131,7 @@ def make_worker(name: str, **overrides: Any) -> model.Worker:
 
 def make_route_row(
     worker: str, route: str, direction: Any, nbytes: int, figures: tuple[float, float], **overrides: Any
-) -> model.Measurement:
+) -> runs.Measurement:
     """Eight trials of one route, or of the raw copy, at one size."""
     seconds = figures[0] + nbytes / figures[1] / 1e9
     summary = stats.summarise([seconds * (1 + 0.001 * step) for step in (0, 3, 1, 4, 2, 6, 5, 7)])
@@ -152,24 +153,24 @@ def make_route_row(
         moved_bytes=nbytes,
         rate=Fact(rate),
         peak_share=unknown(peak.reason or "") if peak.value is None else Fact(rate.gbps / peak.value),
-        ceiling_share=Fact(model.Share(share, share * 0.999, share * 1.001)),
+        ceiling_share=Fact(runs.Share(share, share * 0.999, share * 1.001)),
         summary=summary,
         dispatch=stats.summarise([8e-6 if "pinned" in route else seconds * 0.99] * 8),
-        trials=tuple(model.Trial(round=i, elapsed_s=seconds, faults=None) for i in range(8)),
+        trials=tuple(runs.Trial(round=i, elapsed_s=seconds, faults=None) for i in range(8)),
         worker=worker,
         nature=None if raw else make_nature(route),
     )
     return msgspec.structs.replace(row, **overrides)
 
 
-def make_aliased(worker: str, route: str, nbytes: int) -> model.Measurement:
+def make_aliased(worker: str, route: str, nbytes: int) -> runs.Measurement:
     """An ingest route that copies nothing: a time, and no bandwidth."""
     row = make_route_row(worker, route, "ingest", nbytes, (0.42e-6, 1e9))
     nothing: Any = unknown(ALIASED)
     return msgspec.structs.replace(row, rate=nothing, peak_share=nothing, ceiling_share=nothing)
 
 
-def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) -> model.Measurement:
+def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) -> runs.Measurement:
     """A route that was not to be had."""
     labels: dict[str, Any] = {
         "route": route,
@@ -181,7 +182,7 @@ def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) ->
     return msgspec.structs.replace(make_missing(reason), worker=worker, nature=make_nature(route), **labels)
 
 
-def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[model.Measurement, ...]:
+def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[runs.Measurement, ...]:
     """The ceiling's rows of one worker."""
     if direction == "ingest":
         return (make_route_row(worker, "raw.host-copy", direction, nbytes, _HOST_COPY),)
@@ -191,7 +192,7 @@ def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[model.Measu
     )
 
 
-def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> model.Run:
+def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> runs.Run:
     """Three frameworks in every direction, one that is not installed, and a worker that crashed."""
     log = ("F0000 check failed: misaligned pointer", "*** Check failure stack trace: ***", "Aborted (core dumped)")
     workers = (
@@ -203,7 +204,7 @@ def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> mod
     return _frameworks_run(**fields if "measurements" in fields else {**fields, "measurements": _rows(sizes)})
 
 
-def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -> model.Run:
+def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -> runs.Run:
     """The founding question's workload, beside what was published for it."""
     fields = {
         "measurements": _batch_rows(batches),
@@ -212,20 +213,20 @@ def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -
         "published": (
             make_published("TensorFlow 2.4", "tf.function", "RTX 2080 Ti", _TF_2080),
             make_published("PyTorch", "torch.to", "RTX 2080 Ti", _TORCH_2080),
-            model.Published("TensorFlow 2.6 jit", "tf.function-jit", "GTX 1060", {1: 317.0, 512: 1776.0}, "a forum"),
+            runs.Published("TensorFlow 2.6 jit", "tf.function-jit", "GTX 1060", {1: 317.0, 512: 1776.0}, "a forum"),
         ),
     }
     return _frameworks_run(**{**fields, **overrides})
 
 
-def make_published(label: str, route: str, gpu: str, mbps: tuple[float, ...]) -> model.Published:
+def make_published(label: str, route: str, gpu: str, mbps: tuple[float, ...]) -> runs.Published:
     """Figures for the batches 1 to 512."""
-    return model.Published(label, route, gpu, dict(zip(BATCHES, mbps, strict=True)), "a forum")
+    return runs.Published(label, route, gpu, dict(zip(BATCHES, mbps, strict=True)), "a forum")
 
 
 @functools.cache
-def _rows(sizes: tuple[int, ...]) -> tuple[model.Measurement, ...]:
-    rows: list[model.Measurement] = []
+def _rows(sizes: tuple[int, ...]) -> tuple[runs.Measurement, ...]:
+    rows: list[runs.Measurement] = []
     for direction, table in (("h2d", _H2D), ("d2h", _D2H), ("ingest", _INGEST)):
         for worker, figures in table.items():
             for nbytes in sizes:
@@ -238,8 +239,8 @@ def _rows(sizes: tuple[int, ...]) -> tuple[model.Measurement, ...]:
 
 
 @functools.cache
-def _batch_rows(batches: tuple[int, ...]) -> tuple[model.Measurement, ...]:
-    rows: list[model.Measurement] = []
+def _batch_rows(batches: tuple[int, ...]) -> tuple[runs.Measurement, ...]:
+    rows: list[runs.Measurement] = []
     for worker, figures in _BATCHES.items():
         for batch in batches:
             nbytes = batch * IMAGE_BYTES
@@ -248,7 +249,7 @@ def _batch_rows(batches: tuple[int, ...]) -> tuple[model.Measurement, ...]:
     return tuple(rows)
 
 
-def _frameworks_run(**overrides: Any) -> model.Run:
+def _frameworks_run(**overrides: Any) -> runs.Run:
     fields: dict[str, Any] = {
         "kind": "frameworks",
         "curves": (),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pyxfer.cli.failures import as_exit_codes
-from pyxfer.cli.main import app
+from pyxfer._cli.failures import as_exit_codes
+from pyxfer._cli.main import app
 
 
 @dataclass(frozen=True)

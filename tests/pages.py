@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from samples import KIB, MIB, make_device, make_link, make_measurement, make_run
 
-from pyxfer import model
-from pyxfer.model import unknown
-from pyxfer.report.terminal import Page
+from pyxfer._document import runs
+from pyxfer._document.runs import unknown
+from pyxfer._report.layout import Page
 
 USUAL_SIZES = tuple(4 * KIB * 4**step for step in range(9))
 HOST_REASON = "host memory, not a PCIe link"
@@ -39,12 +39,12 @@ def line_with(text: str, *words: str) -> str:
 
 
 def full_run(
-    directions: Sequence[model.Direction] = ("h2d", "d2h", "both"),
+    directions: Sequence[runs.Direction] = ("h2d", "d2h", "both"),
     memories: Sequence[str] = ("pinned", "pageable"),
     modes: Sequence[str] = ("async",),
     sizes: Sequence[int] = USUAL_SIZES,
     **overrides: Any,
-) -> model.Run:
+) -> runs.Run:
     """A measurement of everything asked for, with figures such as an H200 host gives."""
     measurements = tuple(
         _measurement(direction, side, memory, mode, nbytes)
@@ -57,19 +57,17 @@ def full_run(
     return make_run(**{"measurements": measurements, "remarks": (), **overrides})
 
 
-def host_run(run: model.Run) -> model.Run:
+def host_run(run: runs.Run) -> runs.Run:
     """The same run without a GPU: no link, no peak, no share of one."""
     reason: Any = unknown(HOST_REASON)
-    names = [name for name in model.Link.__struct_fields__ if name not in ("kind", "hops", "remarks")]
+    names = [name for name in runs.Link.__struct_fields__ if name not in ("kind", "hops", "remarks")]
     link = msgspec.structs.replace(make_link(kind="none", hops=()), **dict.fromkeys(names, reason))
     measurements = tuple(msgspec.structs.replace(m, peak_share=reason) for m in run.measurements)
     device = make_device(runtime="host", name=HOST_REASON, uuid=reason, pci=reason)
     return msgspec.structs.replace(run, runtime="host", device=device, link=link, measurements=measurements)
 
 
-def _measurement(
-    direction: model.Direction, side: model.Side, memory: str, mode: str, nbytes: int
-) -> model.Measurement:
+def _measurement(direction: runs.Direction, side: runs.Side, memory: str, mode: str, nbytes: int) -> runs.Measurement:
     slower = {"pageable": 3.7}.get(memory, 1.0) * (1 + 2.33e-6 * 55e9 / nbytes)
     sample = make_measurement(16 * MIB, side, slower)
     return msgspec.structs.replace(
@@ -77,12 +75,12 @@ def _measurement(
     )
 
 
-def with_remark(measurement: model.Measurement, code: str, text: str, fix: str | None = None) -> model.Measurement:
+def with_remark(measurement: runs.Measurement, code: str, text: str, fix: str | None = None) -> runs.Measurement:
     """The measurement with one thing to say about it."""
-    return msgspec.structs.replace(measurement, remarks=(model.Remark(code, text, fix),))
+    return msgspec.structs.replace(measurement, remarks=(runs.Remark(code, text, fix),))
 
 
-def widened(measurement: model.Measurement, half_width: float) -> model.Measurement:
+def widened(measurement: runs.Measurement, half_width: float) -> runs.Measurement:
     """The measurement with its median known only so well."""
     assert measurement.summary is not None
     median_s = measurement.summary.median_s
@@ -92,7 +90,7 @@ def widened(measurement: model.Measurement, half_width: float) -> model.Measurem
     return msgspec.structs.replace(measurement, summary=summary)
 
 
-def missing(measurement: model.Measurement, reason: str) -> model.Measurement:
+def missing(measurement: runs.Measurement, reason: str) -> runs.Measurement:
     """The measurement that has no result."""
     nothing: Any = unknown(reason)
     return msgspec.structs.replace(

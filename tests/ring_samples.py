@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from pyxfer.model_machine import Fact
-from pyxfer.model_tuning import CopyRate, RingSetup, RingState, Tuned, TuningKey, TuningTrial
+from pyxfer._document.machines import Fact
+from pyxfer._document.tunings import CopyRate, RingSetup, RingState, Tuned, TuningKey, TuningTrial
 
 MIB = 1 << 20
 SIZES = (4 * MIB, 24 * MIB, 96 * MIB)

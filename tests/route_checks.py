@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from pyxfer.routes.place import HostArena, Place, as_array
+from pyxfer._frameworks.place import HostArena, Place, as_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._frameworks.base import Framework, Transfer
     from pyxfer.native import Engine
-    from pyxfer.routes.base import Framework, Transfer
 
 PATIENCE_S = 30.0
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")

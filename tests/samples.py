@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from pyxfer import model, stats
-from pyxfer.model import Fact, unknown
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._measure import stats
 
 KIB, MIB = 1024, 1024**2
 SIZES = (4 * KIB, 16 * MIB)
@@ -22,9 +23,9 @@ PINNED = "raw.pinned-async"
 PAGEABLE = "raw.pageable-memcpy"
 
 
-def make_device(**overrides: Any) -> model.Device:
+def make_device(**overrides: Any) -> runs.Device:
     """One GPU."""
-    device = model.Device(
+    device = runs.Device(
         index=0,
         runtime="cuda",
         name="NVIDIA H200",
@@ -40,11 +41,11 @@ def make_device(**overrides: Any) -> model.Device:
     return msgspec.structs.replace(device, **overrides)
 
 
-def make_link(**overrides: Any) -> model.Link:
+def make_link(**overrides: Any) -> runs.Link:
     """PCIe 5.0 x16 under one switch."""
-    gen5 = model.LinkState(generation=5, width=16)
-    hop = model.Hop(pci="0000:19:00.0", now=Fact(gen5), most=Fact(gen5))
-    link = model.Link(
+    gen5 = runs.LinkState(generation=5, width=16)
+    hop = runs.Hop(pci="0000:19:00.0", now=Fact(gen5), most=Fact(gen5))
+    link = runs.Link(
         kind="pcie",
         now=Fact(gen5),
         under_load=Fact(gen5),
@@ -62,9 +63,9 @@ def make_link(**overrides: Any) -> model.Link:
     return msgspec.structs.replace(link, **overrides)
 
 
-def make_environment(**overrides: Any) -> model.Environment:
+def make_environment(**overrides: Any) -> runs.Environment:
     """A container on a two-socket host."""
-    environment = model.Environment(
+    environment = runs.Environment(
         host="node-7",
         taken_at="2025-11-21T08:30:00+00:00",
         pyxfer="0.1.0",
@@ -74,7 +75,7 @@ def make_environment(**overrides: Any) -> model.Environment:
         driver=Fact("570.124.06"),
         driver_cuda=Fact("12.8"),
         visible_devices=unknown("CUDA_VISIBLE_DEVICES is not set"),
-        gpu_clocks=Fact(model.Clocks(sm_mhz=1980, memory_mhz=3201, sm_most_mhz=1980, memory_most_mhz=3201)),
+        gpu_clocks=Fact(runs.Clocks(sm_mhz=1980, memory_mhz=3201, sm_most_mhz=1980, memory_most_mhz=3201)),
         throttle_reasons=Fact(()),
         performance_state=Fact("P0"),
         temperature_c=Fact(34),
@@ -96,8 +97,8 @@ def make_environment(**overrides: Any) -> model.Environment:
 
 
 def make_measurement(
-    nbytes: int = 16 * MIB, side: model.Side = "h2d", slower: float = 1.0, **overrides: Any
-) -> model.Measurement:
+    nbytes: int = 16 * MIB, side: runs.Side = "h2d", slower: float = 1.0, **overrides: Any
+) -> runs.Measurement:
     """Eight trials of a pinned copy, a little apart from each other."""
     moved_bytes = 2 * nbytes if side == "sum" else nbytes
     scale = slower * {"h2d": 1.0, "d2h": 1.01, "sum": 1.07}[side]
@@ -106,7 +107,7 @@ def make_measurement(
     rate = stats.rate(moved_bytes, summary)
     peak = make_link().peak_gbps(side).value
     assert peak is not None
-    measurement = model.Measurement(
+    measurement = runs.Measurement(
         route=PINNED,
         direction="both" if side == "sum" else side,
         side=side,
@@ -118,17 +119,17 @@ def make_measurement(
         moved_bytes=moved_bytes,
         rate=Fact(rate),
         peak_share=Fact(rate.gbps / peak),
-        ceiling_share=Fact(model.Share(value=1 / slower, low=0.999 / slower, high=1.001 / slower)),
+        ceiling_share=Fact(runs.Share(value=1 / slower, low=0.999 / slower, high=1.001 / slower)),
         verified=Fact(True),
         first_s=Fact(412e-6),
         summary=summary,
         dispatch=stats.summarise([1.1e-6] * len(seconds)),
-        trials=tuple(model.Trial(round=i, elapsed_s=s, dispatch_s=1.1e-6, copies=16) for i, s in enumerate(seconds)),
+        trials=tuple(runs.Trial(round=i, elapsed_s=s, dispatch_s=1.1e-6, copies=16) for i, s in enumerate(seconds)),
     )
     return msgspec.structs.replace(measurement, **overrides)
 
 
-def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **overrides: Any) -> model.Measurement:
+def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **overrides: Any) -> runs.Measurement:
     """A measurement that has no result, and why."""
     blank: dict[str, Any] = dict.fromkeys(
         ("rate", "peak_share", "ceiling_share", "verified", "first_s"), unknown(reason)
@@ -136,16 +137,16 @@ def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **ov
     return make_measurement(**{**blank, "summary": None, "dispatch": None, "trials": (), **overrides})
 
 
-def make_hostile() -> model.Measurement:
+def make_hostile() -> runs.Measurement:
     """A measurement whose every label is an attack on somebody."""
     return make_measurement(
-        route=FORMULA, memory=SCRIPT, mode=MARKUP, remarks=(model.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),)
+        route=FORMULA, memory=SCRIPT, mode=MARKUP, remarks=(runs.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),)
     )
 
 
-def make_measurements() -> tuple[model.Measurement, ...]:
+def make_measurements() -> tuple[runs.Measurement, ...]:
     """Each direction at two sizes, one that is missing, one hostile."""
-    unstable = model.Remark(
+    unstable = runs.Remark(
         code="unstable", text="the median is known to 1.2 %, not to 0.5 %", fix="--budget 180s or --precision 2%"
     )
     return (
@@ -157,9 +158,9 @@ def make_measurements() -> tuple[model.Measurement, ...]:
     )
 
 
-def make_parameters(**overrides: Any) -> model.Parameters:
+def make_parameters(**overrides: Any) -> runs.Parameters:
     """What the run was asked for."""
-    parameters = model.Parameters(
+    parameters = runs.Parameters(
         device="0",
         directions=("h2d", "d2h", "both"),
         memories=("pageable", "pinned"),
@@ -174,9 +175,9 @@ def make_parameters(**overrides: Any) -> model.Parameters:
     return msgspec.structs.replace(parameters, **overrides)
 
 
-def make_run(**overrides: Any) -> model.Run:
+def make_run(**overrides: Any) -> runs.Run:
     """A finished run of `pyxfer ceiling`; any field of it can be given."""
-    run = model.Run(
+    run = runs.Run(
         kind="ceiling",
         ended="complete",
         runtime="cuda",
@@ -184,7 +185,7 @@ def make_run(**overrides: Any) -> model.Run:
         parameters=make_parameters(),
         device=make_device(),
         link=make_link(),
-        placement=model.Placement(
+        placement=runs.Placement(
             device_node=Fact(0), cpus=Fact("0-15"), memory_node=Fact(0), pages_by_node=Fact({"0": 4096})
         ),
         environment=make_environment(),
@@ -192,7 +193,7 @@ def make_run(**overrides: Any) -> model.Run:
         duration_s=8.75,
         measurements=make_measurements(),
         curves=(
-            model.Curve(
+            runs.Curve(
                 route=PINNED,
                 direction="h2d",
                 side="h2d",
@@ -204,7 +205,7 @@ def make_run(**overrides: Any) -> model.Run:
             ),
         ),
         locking=(
-            model.LockingCost(
+            runs.LockingCost(
                 memory="pinned",
                 nbytes=16 * MIB,
                 summary=stats.summarise([3.1e-3, 3.2e-3, 3.3e-3]),
@@ -212,6 +213,6 @@ def make_run(**overrides: Any) -> model.Run:
                 pays_after_transfers=Fact(4),
             ),
         ),
-        remarks=(model.Remark(code="note", text=MARKUP, fix=None),),
+        remarks=(runs.Remark(code="note", text=MARKUP, fix=None),),
     )
     return msgspec.structs.replace(run, **overrides)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watching.windows import MAIN, MIB, US, Flat, Script, analysed, make_window, mark, seen, steps_at
+from watch.windows import MAIN, MIB, US, Flat, Script, analysed, make_window, mark, seen, steps_at
 
-from pyxfer.model import Fact
-from pyxfer.model_watch import Watched
-from pyxfer.tracing.records import CopyWay
-from pyxfer.watching.window import Window
+from pyxfer._document.runs import Fact
+from pyxfer._document.watches import Watched
+from pyxfer._trace.records import CopyWay
+from pyxfer._watch.window import Window
 
 TURNS = 20
 IMAGES = 38_535_168

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyxfer.machine.devices import find_device
-from pyxfer.machine.environment import read_environment
-from pyxfer.machine.link import read_link
-from pyxfer.model import Fact, Measurement, Rate, Remark, Share, Summary, Trial, unknown
-from pyxfer.model_xfer import Expected, Judged, Place, Tested, XferSession
+from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, Trial, unknown
+from pyxfer._document.sessions import Expected, Judged, Place, Tested, XferSession
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.environment import read_environment
+from pyxfer._machine.link import read_link
 from pyxfer.native import load
 
 MIB = 1 << 20

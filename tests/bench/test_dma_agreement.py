@@ -13,7 +13,7 @@ from explain_samples import make_dma
 from framework_samples import make_raw_rows
 from samples import MIB, make_run
 
-from pyxfer.model import Fact, Measurement
+from pyxfer._document.runs import Fact, Measurement
 
 
 def traced_rows(apart_s: float) -> tuple[Measurement, ...]:

@@ -10,9 +10,9 @@ import pytest
 import timers
 from samples import make_run
 
+from pyxfer._document.runs import Run
+from pyxfer._report.layout import Page
 from pyxfer.errors import DocumentError
-from pyxfer.model import Run
-from pyxfer.report.terminal import Page
 
 
 def test_a_caption_names_the_machine_and_the_unit() -> None:

@@ -10,8 +10,8 @@ import pytest
 from framework_samples import make_frameworks_run, make_image_batch_run, make_refused
 from samples import make_run
 
+from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError
-from pyxfer.model import Run
 
 MIB = 1 << 20
 SIZES = (64 * 1024, 16 * MIB)

@@ -13,7 +13,7 @@ from image_floor import BATCHES, Floors, Row
 from samples import make_run
 
 import pyxfer
-from pyxfer.staging.targets import Target
+from pyxfer._upload.targets import Target
 
 
 def make_floors() -> Floors:

@@ -7,13 +7,13 @@ from pathlib import Path
 import make_reference
 import msgspec
 import pytest
-from examining.cases import copy, h200, h200_link
+from doctor.cases import copy, h200, h200_link
 
-from pyxfer import documents
+from pyxfer._doctor.session import examine_run
+from pyxfer._document import documents
+from pyxfer._document.finding_documents import decode_reference
+from pyxfer._document.runs import unknown
 from pyxfer.errors import UsageError
-from pyxfer.examining.session import examine_run
-from pyxfer.finding_documents import decode_reference
-from pyxfer.model import unknown
 
 ROOT = Path(make_reference.__file__).resolve().parent.parent
 MOST_BYTES = 300_000

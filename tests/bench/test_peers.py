@@ -10,8 +10,8 @@ import pytest
 from samples import make_device, make_environment, make_measurement, make_missing, make_run
 
 import pyxfer
+from pyxfer._document.runs import Fact, Rate, Run, unknown
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, Rate, Run, unknown
 
 SIZE = 64 << 20
 

@@ -26,10 +26,11 @@ from samples import make_device, make_environment, make_link, make_measurement, 
 from training_samples import make_training
 from xfer_samples import session
 
-from pyxfer import documents, finding_documents, stats, xfer_documents
+from pyxfer._doctor.session import examine_run
+from pyxfer._document import documents, finding_documents, xfer_documents
+from pyxfer._document.runs import Fact, Rate, unknown
+from pyxfer._measure import stats
 from pyxfer.errors import DocumentError, UsageError
-from pyxfer.examining.session import examine_run
-from pyxfer.model import Fact, Rate, unknown
 
 MIB = 1 << 20
 TABLES = {"one": lambda: "| a |\n| --- |\n| 1 |\n"}

@@ -7,8 +7,8 @@ import pytest
 import repeats
 from samples import make_device, make_environment, make_measurement, make_run
 
+from pyxfer._document.runs import Fact, Rate, Run
 from pyxfer.errors import MeasurementError, UsageError
-from pyxfer.model import Fact, Rate, Run
 
 
 def row(*gbps: float) -> repeats.Row:

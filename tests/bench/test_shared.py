@@ -9,8 +9,8 @@ import pytest
 import shared
 from samples import make_device, make_environment
 
+from pyxfer._document.runs import Device, Environment, unknown
 from pyxfer.errors import CudaUnavailableError, DocumentError, MeasurementError, PyxferError, UsageError
-from pyxfer.model import Device, Environment, unknown
 
 NO_GPU = CudaUnavailableError(100, "cudaErrorNoDevice", "cudaGetDeviceCount", "", "no CUDA-capable device", "")
 

@@ -12,8 +12,8 @@ import staged_shares
 from samples import MIB, make_measurement, make_run
 from staged_shares import CEILING, DRIVERS, STAGED
 
-from pyxfer import stats
-from pyxfer.model import Measurement, Trial
+from pyxfer._document.runs import Measurement, Trial
+from pyxfer._measure import stats
 
 
 def row(route: str, seconds: float, *, nbytes: int = 24 * MIB, rounds: int = 20, **changes: Any) -> Measurement:

@@ -10,8 +10,8 @@ import pytest
 import tight_loop
 
 import pyxfer
+from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer.errors import CudaUnavailableError
-from pyxfer.routes.place import IMAGE_BYTES
 
 
 class FakeTorch:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from frameworks import own_routes
 from timed_calls import EMPTY, ROUTES, Calls
-from workers import own_routes
 
+from pyxfer._frameworks.base import RefusedError, Route
+from pyxfer._frameworks.place import Place
+from pyxfer._frameworks.registry import load_framework, select_routes
 from pyxfer.errors import MeasurementError
 from pyxfer.native import Engine
-from pyxfer.routes.base import RefusedError, Route
-from pyxfer.routes.place import Place
-from pyxfer.routes.registry import load_framework, select_routes
 
 NBYTES = 64 << 10
 

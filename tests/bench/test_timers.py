@@ -10,9 +10,9 @@ import timers
 from samples import make_device, make_environment
 from timed_calls import EMPTY, Call, Calls, Timer
 
-from pyxfer import stats
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._measure import stats
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, unknown
 from pyxfer.native import Engine
 
 

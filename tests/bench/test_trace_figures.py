@@ -15,9 +15,9 @@ from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measur
 from training_samples import make_trained, make_training
 from watched_training import Training
 
-from pyxfer import documents
+from pyxfer._document import documents
+from pyxfer._document.runs import Fact, Measurement, Remark, Run, unknown
 from pyxfer.errors import DocumentError, UsageError
-from pyxfer.model import Fact, Measurement, Remark, Run, unknown
 
 MACHINE = "NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver 570.124.06, pyxfer 0.1.0"
 CAPTION = f"{MACHINE}, 2025-11-21. "

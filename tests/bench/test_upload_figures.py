@@ -10,8 +10,8 @@ from framework_samples import make_route_row
 from samples import MIB, make_measurement, make_run
 from staged_shares import CEILING, DRIVERS, STAGED
 
-from pyxfer import stats
-from pyxfer.model import Measurement, Trial
+from pyxfer._document.runs import Measurement, Trial
+from pyxfer._measure import stats
 
 
 def table(text: str) -> list[list[str]]:

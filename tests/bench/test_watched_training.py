@@ -14,7 +14,7 @@ from watch_samples import make_watched
 from watched_training import BLOCK_STEPS, PHASES, Trained, Training
 
 import pyxfer
-from pyxfer.model_watch import Verdict
+from pyxfer._document.watches import Verdict
 
 
 def trained(loop: str, seconds: float, *, cost: float = 0.0, bound_by: Any = "device") -> Trained:

@@ -19,10 +19,10 @@ from framework_samples import make_nature, make_refused, make_route_row, make_wo
 from samples import make_run
 
 import pyxfer
-from pyxfer.model import Measurement, Run, Worker
-from pyxfer.routes.registry import registered_routes
-from pyxfer.sampling import exclusive
-from pyxfer.sampling.progress import Progress
+from pyxfer._document.runs import Measurement, Run, Worker
+from pyxfer._frameworks.registry import registered_routes
+from pyxfer._measure import exclusive
+from pyxfer._measure.sampler import Progress
 
 KIB = 1024
 ABORTED = f"it crashed (SIGABRT), while {worker_trouble.ABORTING.name} at 64 KiB was being timed"

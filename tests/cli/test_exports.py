@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from samples import make_run
 
-from pyxfer import documents
-from pyxfer.cli.exports import Exports
+from pyxfer._cli.output import Exports
+from pyxfer._document import documents
 from pyxfer.errors import UsageError
 
 

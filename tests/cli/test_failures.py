@@ -14,8 +14,9 @@ from framework_samples import make_aliased
 from pages import Terminal
 from samples import make_measurement, make_missing, make_parameters, make_run
 
-from pyxfer import model
-from pyxfer.cli.failures import as_exit_codes, end_as, say, why_invalid
+from pyxfer._cli.failures import as_exit_codes, end_as, say, why_invalid
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact, Trial, unknown
 from pyxfer.errors import (
     CudaError,
     CudaMemoryError,
@@ -26,7 +27,6 @@ from pyxfer.errors import (
     PyxferError,
     UsageError,
 )
-from pyxfer.model import Fact, Trial, unknown
 
 NO_DRIVER = (
     100,
@@ -107,7 +107,7 @@ def test_a_sentence_cannot_be_an_escape(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == "pyxfer: name with lines\n"
 
 
-def replaced(**changes: object) -> model.Run:
+def replaced(**changes: object) -> runs.Run:
     return make_run(measurements=(msgspec.structs.replace(make_measurement(), **changes),))
 
 
@@ -126,7 +126,7 @@ ALL_INVALID = tuple(Trial(round=i, elapsed_s=1e-3, invalid="the gate timed out")
     ],
 )
 def test_a_run_that_must_not_be_believed_ends_with_4_and_says_why(
-    run: model.Run, reason: str, capsys: pytest.CaptureFixture[str]
+    run: runs.Run, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, text = ended_by(lambda: end_as(run), capsys)
     assert code == 4

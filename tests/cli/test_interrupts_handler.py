@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from pyxfer.cli import interrupts
+from pyxfer._cli import failures
 
 
 def test_the_first_ctrl_c_interrupts_and_the_next_ones_do_not() -> None:
-    handler = interrupts.OnInterrupt()
+    handler = failures.OnInterrupt()
     with pytest.raises(KeyboardInterrupt):
         handler(2, None)
     handler(2, None)
@@ -20,17 +20,17 @@ def test_the_first_ctrl_c_interrupts_and_the_next_ones_do_not() -> None:
 def test_after_a_while_another_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    handler = interrupts.OnInterrupt()
+    handler = failures.OnInterrupt()
     with pytest.raises(KeyboardInterrupt):
         handler(2, None)
-    monkeypatch.setattr(interrupts, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(failures, "PATIENCE_S", -1.0)
     handler(2, None)
     assert codes == [130]
 
 
 IN_A_DESTRUCTOR = """
 import signal, time
-from pyxfer.cli.interrupts import heed_interrupts
+from pyxfer._cli.failures import heed_interrupts
 
 class Pressed:
     def __del__(self):

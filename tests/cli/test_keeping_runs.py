@@ -8,12 +8,12 @@ import pytest
 from baseline_samples import make_processes
 from samples import make_run
 
-from pyxfer import baseline_documents
-from pyxfer.baselines.checking import make_baseline
-from pyxfer.baselines.measuring import Order
-from pyxfer.cli import verb_baseline_check as verb
+from pyxfer._baseline.check import make_baseline
+from pyxfer._baseline.measure import Order
+from pyxfer._cli import baseline as verb
+from pyxfer._document import baseline_documents
+from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError
-from pyxfer.model import Run
 
 
 class LostStore:

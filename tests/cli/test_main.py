@@ -8,7 +8,7 @@ import pytest
 from command_line import environment, pyxfer
 from typer.testing import CliRunner
 
-from pyxfer.cli.main import app
+from pyxfer._cli.main import app
 
 VERBS = ("ceiling", "compare", "doctor", "history", "info", "list", "show", "tune")
 

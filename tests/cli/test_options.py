@@ -4,9 +4,10 @@ import inspect
 
 import pytest
 
-from pyxfer import raw, units
-from pyxfer.cli.options import split_list
-from pyxfer.cli.verb_ceiling import ceiling
+from pyxfer import units
+from pyxfer._ceiling import session
+from pyxfer._cli import measure
+from pyxfer._cli.options import split_list
 from pyxfer.errors import UsageError
 
 
@@ -21,8 +22,8 @@ def test_an_empty_item_is_refused_with_an_example(text: str) -> None:
 
 
 def test_the_defaults_are_those_of_the_python_function() -> None:
-    typed = {name: parameter.default for name, parameter in inspect.signature(ceiling).parameters.items()}
-    called = {name: parameter.default for name, parameter in inspect.signature(raw.ceiling).parameters.items()}
+    typed = {name: parameter.default for name, parameter in inspect.signature(measure.ceiling).parameters.items()}
+    called = {name: parameter.default for name, parameter in inspect.signature(session.ceiling).parameters.items()}
     assert typed["device"] == str(called["device"])
     assert typed["direction"].split(",") == list(called["directions"])
     assert typed["memory"].split(",") == list(called["memories"])

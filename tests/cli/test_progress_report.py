@@ -5,8 +5,8 @@ import sys
 import pytest
 from pages import Terminal
 
-from pyxfer.cli.progress import ProgressReport
-from pyxfer.sampling.progress import Progress
+from pyxfer._cli.output import ProgressReport
+from pyxfer._measure.sampler import Progress
 
 STEPS = (
     Progress("waking the link", 0.0, ""),

@@ -8,7 +8,7 @@ from command_line import pyxfer, shell
 from marks import slow
 from samples import make_run
 
-from pyxfer import documents
+from pyxfer._document import documents
 
 
 @pytest.fixture

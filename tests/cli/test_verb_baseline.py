@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from baselines.store.making import make_baseline, run_at
+from baseline.store.making import make_baseline, run_at
 from command_line import in_terminal, pyxfer
 from typer.testing import CliRunner
 
-from pyxfer import baseline_documents
-from pyxfer.baselines.store import open_store
-from pyxfer.cli.main import app
+from pyxfer._baseline.store import open_store
+from pyxfer._cli.main import app
+from pyxfer._document import baseline_documents
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from command_line import interrupt_when, pyxfer
 from in_process import Command
 
-from pyxfer.baselines.store import open_store
-from pyxfer.model_baselines import Comparison
+from pyxfer._baseline.store import open_store
+from pyxfer._document.baselines import Comparison
 from pyxfer.native import choose
 
 LINK = "link=5e8:2e-6:5e8:2e-6"

@@ -10,7 +10,7 @@ from command_line import in_terminal, interrupt_when, pyxfer, shell
 from in_process import Command
 from marks import slow
 
-from pyxfer import documents
+from pyxfer._document import documents
 
 # A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
 LINK = "link=2e9:20e-6:1e9:20e-6"

@@ -11,11 +11,11 @@ from command_line import in_terminal
 from command_line import pyxfer as in_a_process
 from in_process import Command
 
-from pyxfer import baseline_documents
-from pyxfer.baselines.checking import make_baseline
-from pyxfer.baselines.store import open_store
-from pyxfer.model import Run
-from pyxfer.model_baselines import Baseline
+from pyxfer._baseline.check import make_baseline
+from pyxfer._baseline.store import open_store
+from pyxfer._document import baseline_documents
+from pyxfer._document.baselines import Baseline
+from pyxfer._document.runs import Run
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from command_line import in_terminal, interrupt_when, pyxfer
-from examining.cases import copies, copy, h200, h200_link
+from doctor.cases import copies, copy, h200, h200_link
 from in_process import Command
 from marks import slow
 
-from pyxfer.model import LinkState
-from pyxfer.model_findings import Examination
+from pyxfer._document.examinations import Examination
+from pyxfer._document.runs import LinkState
 
 
 def test_this_host_is_examined_without_a_gpu_and_says_so() -> None:

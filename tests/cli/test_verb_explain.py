@@ -1,4 +1,4 @@
-"""`pyxfer explain` as users meet it who have no GPU; tests/frameworks has those who have a framework."""
+"""`pyxfer explain` without a GPU; tests/frameworks/installed has tests with frameworks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from command_line import in_terminal, interrupt_when, pyxfer, shell
 from in_process import Command
 from pages import line_with
 
-from pyxfer import documents
+from pyxfer._document import documents
 
 # A modelled link makes figures that repeat.
 LINK = "link=2e9:20e-6:1e9:20e-6"

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import shell
-from examining.cases import copy, h200
+from doctor.cases import copy, h200
 from in_process import Command
 
-from pyxfer.baselines.store import open_store
-from pyxfer.model import Fact, Run
+from pyxfer._baseline.store import open_store
+from pyxfer._document.runs import Fact, Run
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
 

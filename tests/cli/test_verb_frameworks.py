@@ -1,4 +1,4 @@
-"""`pyxfer frameworks` as users meet it who have no framework, and no GPU; tests/frameworks has those who do."""
+"""`pyxfer frameworks` without a framework or a GPU; tests/frameworks/installed has tests with frameworks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from in_process import Command
 from marks import slow
 from pages import line_with
 
-from pyxfer import documents
+from pyxfer._document import documents
 
 FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
 QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "0.3s")

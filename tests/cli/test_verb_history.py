@@ -8,14 +8,14 @@ import json
 from pathlib import Path
 
 import pytest
-from baselines.store.making import run_at
+from baseline.store.making import run_at
 from command_line import in_terminal
 from samples import make_device
 from typer.testing import CliRunner
 
-from pyxfer.baselines.store import open_store
-from pyxfer.cli.main import app
-from pyxfer.model import unknown
+from pyxfer._baseline.store import open_store
+from pyxfer._cli.main import app
+from pyxfer._document.runs import unknown
 
 
 @pytest.fixture

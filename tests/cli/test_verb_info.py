@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 from command_line import pyxfer
 
-from pyxfer import model
-from pyxfer.model_tuning import RingState
+from pyxfer._document import runs
+from pyxfer._document.tunings import RingState
 
 
 def test_the_page_names_device_link_placement_and_environment() -> None:
@@ -19,11 +19,11 @@ def test_the_page_names_device_link_placement_and_environment() -> None:
 
 def test_json_holds_the_same_documents_as_a_run() -> None:
     whole = json.loads(pyxfer("info", "--json", CUDA_VISIBLE_DEVICES="").stdout)
-    assert msgspec.convert(whole["devices"], list[model.Device])[0].runtime == "host"
-    assert msgspec.convert(whole["links"], list[model.Link])[0].kind == "none"
-    assert msgspec.convert(whole["placements"], list[model.Placement])
+    assert msgspec.convert(whole["devices"], list[runs.Device])[0].runtime == "host"
+    assert msgspec.convert(whole["links"], list[runs.Link])[0].kind == "none"
+    assert msgspec.convert(whole["placements"], list[runs.Placement])
     assert msgspec.convert(whole["rings"], list[RingState])[0].source == "default"
-    assert msgspec.convert(whole["environment"], model.Environment).cpus_usable > 0
+    assert msgspec.convert(whole["environment"], runs.Environment).cpus_usable > 0
 
 
 def test_why_no_gpu_is_used_goes_to_stderr() -> None:

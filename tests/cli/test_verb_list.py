@@ -8,7 +8,7 @@ from command_line import pyxfer
 from in_process import Command
 from pages import line_with
 
-from pyxfer.routes.registry import FRAMEWORKS, load_framework
+from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 
 
 @functools.cache

@@ -10,10 +10,10 @@ from samples import make_run
 from typer.testing import CliRunner
 from watch_samples import make_watched
 
-from pyxfer import documents
-from pyxfer.cli.main import app
-from pyxfer.report.run_page import print_run
-from pyxfer.report.watch_page import print_watch
+from pyxfer._cli.main import app
+from pyxfer._document import documents
+from pyxfer._report.run import print_run
+from pyxfer._report.watch import print_watch
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from command_line import pyxfer
 from typer.testing import CliRunner
 
-from pyxfer.cli.main import app
-from pyxfer.model_tuning import RingState
-from pyxfer.staging import tuning
+from pyxfer._cli.main import app
+from pyxfer._document.tunings import RingState
+from pyxfer._upload import tuning
 from pyxfer.units import parse_size
 
 

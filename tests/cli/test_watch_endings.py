@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from cli.watched_scripts import COPYING, Script, copied
 from marks import slow
-from watching.programs import TIMEOUT_S, environment
+from watch.programs import TIMEOUT_S, environment
 
-from pyxfer.model_watch import Watched
+from pyxfer._document.watches import Watched
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_ctrl_c_that_a_script_does_not_catch_ends_it_as_it_would_alone(script: S
 
 
 CLOSING = f"""
-from pyxfer.watching.recording import Recording
+from pyxfer._watch.recording import Recording
 {COPYING}
 finish = Recording.finish
 """
@@ -203,7 +203,7 @@ def test_a_child_that_the_script_forks_does_not_write_for_it(script: Script) -> 
 def test_a_signal_starts_and_the_next_one_stops_again_and_again(script: Script) -> None:
     text = """
         import threading
-        from watching.copying import copies
+        from watch.copying import copies
         def is_watched():
             return "pyxfer-watch-lines" in [thread.name for thread in threading.enumerate()]
         print("ready", flush=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cli.watched_scripts import COPYING, Script, copied
 from marks import slow
-from watching.programs import TIMEOUT_S, environment
+from watch.programs import TIMEOUT_S, environment
 
-from pyxfer.model_watch import Watched
+from pyxfer._document.watches import Watched
 
 ENDS_WITH_7 = f"{COPYING}\nsys.exit(7)"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from cli.watched_scripts import COMMAND, COPYING, Script, copied
-from watching.programs import TIMEOUT_S
+from watch.programs import TIMEOUT_S
 
-from pyxfer.model_watch import Watched
+from pyxfer._document.watches import Watched
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_every_export_is_written(script: Script) -> None:
 def test_time_before_the_window_is_left_out(script: Script) -> None:
     text = """
         import time
-        from watching.copying import copies
+        from watch.copying import copies
         with copies() as made:
             made.send()
             time.sleep(4.0)
@@ -55,7 +55,7 @@ def test_time_before_the_window_is_left_out(script: Script) -> None:
 def test_time_after_the_window_is_left_out(script: Script) -> None:
     text = """
         import time
-        from watching.copying import copies
+        from watch.copying import copies
         with copies() as made:
             made.send()
             time.sleep(4.0)
@@ -92,7 +92,7 @@ def test_a_script_that_takes_no_steps_of_pytorch_is_told_of_in_a_sentence(script
 def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script) -> None:
     text = """
         import pyxfer
-        from watching.copying import copies
+        from watch.copying import copies
         with copies() as made:
             made.fetch()
             with pyxfer.watch(device="host", ceilings=None) as w:

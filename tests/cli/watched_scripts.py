@@ -8,14 +8,14 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from watching.programs import TIMEOUT_S, environment
+from watch.programs import TIMEOUT_S, environment
 
-from pyxfer.model_watch import Watched
+from pyxfer._document.watches import Watched
 
 COMMAND = (sys.executable, "-m", "pyxfer", "watch", "--device", "host", "--ceilings", "none")
 COPYING = """
 import os, signal, sys, time
-from watching.copying import copies
+from watch.copying import copies
 with copies() as made:
     made.send()
     made.fetch()

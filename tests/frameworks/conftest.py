@@ -1,30 +1,36 @@
-"""One run of every framework over host memory, at which many tests look."""
+"""Runs of routes of one's own over host memory; what a test registers is gone after it."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from frameworks.installed import PATIENCE_S
-from route_checks import import_or_skip
-from staging.conftest import own_uploaders
-from workers.conftest import nothing_registered
+from frameworks import own_routes
 
 import pyxfer
+from pyxfer._frameworks import registry
 
-__all__ = ["framework", "nothing_registered", "own_uploaders", "whole_run"]
-
-
-@pytest.fixture(params=["torch", "tensorflow", "jax"])
-def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each framework that is installed."""
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    import_or_skip(request.param)
-    return str(request.param)
+RunOwn = Callable[..., pyxfer.Run]
 
 
-@pytest.fixture(scope="session")
-def whole_run(meeting_place: Path) -> pyxfer.Run:
-    """What every framework makes of an array below, well within and beyond 32 MiB."""
-    del meeting_place
-    return pyxfer.frameworks(device="host", sizes="1MiB,16MiB,48MiB", budget_s=4.0, seed=1, patience_s=PATIENCE_S)
+@pytest.fixture(autouse=True)
+def nothing_registered() -> Iterator[None]:
+    """Start and end with the tables as they are shipped."""
+    before = {home: list(routes) for home, routes in registry._registered.items()}
+    yield
+    registry._registered.clear()
+    registry._registered.update(before)
+
+
+@pytest.fixture
+def run_own() -> RunOwn:
+    """Register these routes as mine.* and run them."""
+
+    def run(*makes: Any, **options: Any) -> pyxfer.Run:
+        for make in makes:
+            pyxfer.register_route(own_routes.make_route(f"mine.{make.__name__.lower()}", make))
+        asked = {"sizes": "64KiB", "budget_s": 0.5, "seed": 1, "device": "host", "patience_s": 20.0}
+        return pyxfer.frameworks(["mine"], **{**asked, **options})
+
+    return run

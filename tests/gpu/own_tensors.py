@@ -9,7 +9,7 @@ import numpy as np
 import pyxfer
 
 if TYPE_CHECKING:
-    from pyxfer.routes.base import Where
+    from pyxfer._frameworks.base import Where
 
 
 class Sent(pyxfer.Transfer):

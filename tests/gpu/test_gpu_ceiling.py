@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import pyxfer
+from pyxfer._ceiling.ways import MEMORIES
+from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError
-from pyxfer.model import Run
-from pyxfer.raw.ways import MEMORIES
 
 pytestmark = pytest.mark.gpu
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pyxfer
-from pyxfer.model import Measurement, Run
+from pyxfer._document.runs import Measurement, Run
 
 pytestmark = pytest.mark.gpu
 KIB, MIB = 1024, 1024**2

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from route_checks import import_or_skip
 
+from pyxfer._upload.pinning import empty_pinned, pin
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
-from pyxfer.staging.pinned import empty_pinned
-from pyxfer.staging.pinning import pin
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 NBYTES = 4 << 20

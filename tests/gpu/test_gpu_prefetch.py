@@ -11,10 +11,10 @@ import pytest
 from numpy.typing import NDArray
 from route_checks import import_or_skip
 
+from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.targets import Target
+from pyxfer._upload.uploader import Uploader
 from pyxfer.native import Engine
-from pyxfer.staging.device_pool import block_bytes
-from pyxfer.staging.targets import Target
-from pyxfer.staging.uploader import Uploader
 
 pytestmark = [pytest.mark.gpu, pytest.mark.threads, pytest.mark.filterwarnings("ignore")]
 NBYTES = 8 << 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer.model import Run
+from pyxfer._document.runs import Run
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer import xfer_documents
+from pyxfer._document import xfer_documents
 
 pytestmark = pytest.mark.gpu
 

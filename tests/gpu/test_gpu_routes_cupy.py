@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from route_checks import a_place, import_or_skip, verify
 
-from pyxfer.routes import cupy_transfers
-from pyxfer.routes.base import RefusedError
-from pyxfer.routes.cupy_routes import FRAMEWORK
-from pyxfer.routes.place import IMAGE_BYTES
+from pyxfer._frameworks import cupy as cupy_transfers
+from pyxfer._frameworks.base import RefusedError
+from pyxfer._frameworks.cupy import FRAMEWORK
+from pyxfer._frameworks.place import IMAGE_BYTES
 
 if TYPE_CHECKING:
+    from pyxfer._frameworks.base import Make, Route
     from pyxfer.native import Engine
-    from pyxfer.routes.base import Make, Route
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 SIZES = (64 << 10, 3 << 20)

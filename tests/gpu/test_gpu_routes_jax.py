@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 from route_checks import a_place, import_or_skip, verify
 
-from pyxfer.routes import jax_transfers
-from pyxfer.routes.base import RefusedError
-from pyxfer.routes.jax_routes import FRAMEWORK
-from pyxfer.routes.place import IMAGE_BYTES
+from pyxfer._frameworks import jax as jax_transfers
+from pyxfer._frameworks.base import RefusedError
+from pyxfer._frameworks.jax import FRAMEWORK
+from pyxfer._frameworks.place import IMAGE_BYTES
 
 if TYPE_CHECKING:
+    from pyxfer._frameworks.base import Make, Route
     from pyxfer.native import Engine
-    from pyxfer.routes.base import Make, Route
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 SIZES = (64 << 10, 3 << 20)
@@ -28,7 +28,7 @@ BATCHING = [route for route in FRAMEWORK.routes if route.image_batch is not None
 UNSTAGED = """
 import sys
 from pyxfer.native import load
-from pyxfer.routes.jax_routes import FRAMEWORK
+from pyxfer._frameworks.jax import FRAMEWORK
 from route_checks import a_place, verify
 started = FRAMEWORK.start(0, "nostage")
 assert started.cuda.value, started.cuda.reason

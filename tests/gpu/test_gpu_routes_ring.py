@@ -8,9 +8,9 @@ import warnings
 import pytest
 
 import pyxfer
-from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import Page
-from pyxfer.routes.registry import load_framework
+from pyxfer._frameworks.registry import load_framework
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("gpu_engine")]
 SIZES = (64 << 10, 16 << 20)

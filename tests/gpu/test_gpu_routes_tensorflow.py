@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pyxfer._frameworks import tensorflow_tensors as tensors
+from pyxfer._frameworks.base import Route, Transfer
+from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place
+from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
 from pyxfer.native import Engine, load
-from pyxfer.routes import tensorflow_tensors as tensors
-from pyxfer.routes.base import Route, Transfer
-from pyxfer.routes.place import IMAGE_BYTES, HostArena, Place
-from pyxfer.routes.tensorflow_routes import COMPATIBLE, FRAMEWORK, start
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 DEVICE = 0

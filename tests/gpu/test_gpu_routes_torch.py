@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from route_checks import a_place, import_or_skip, verify
 
-from pyxfer.routes import torch_host_transfers, torch_transfers
-from pyxfer.routes.place import IMAGE_BYTES
-from pyxfer.routes.torch_routes import FRAMEWORK
-from pyxfer.sampling.bracket import Bracket
+from pyxfer._frameworks import torch as torch_host_transfers
+from pyxfer._frameworks import torch as torch_transfers
+from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._frameworks.torch import FRAMEWORK
+from pyxfer._measure.bracket import Bracket
 
 if TYPE_CHECKING:
+    from pyxfer._frameworks.base import Make, Route
     from pyxfer.native import Engine
-    from pyxfer.routes.base import Make, Route
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 SIZES = (64 << 10, 3 << 20)
@@ -73,7 +74,7 @@ def test_the_stream_of_a_transfer_is_the_one_it_copies_on(torch: Any, gpu_engine
 def test_a_bracket_on_the_current_stream_holds_an_upload_through_the_ring(torch: Any, gpu_engine: Engine) -> None:
     nbytes = 64 << 20
     with a_place(gpu_engine, nbytes) as place, torch.cuda.stream(torch.cuda.Stream()):
-        transfer = torch_transfers.ThroughRing(place)
+        transfer = torch_transfers.RingUpload(place)
         bracket = Bracket(gpu_engine, 0, transfer.stream)
         for _ in range(2):  # the first makes the ring
             transfer.refresh()

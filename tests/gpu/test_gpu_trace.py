@@ -15,10 +15,10 @@ import pytest
 from gpu import own_tensors
 
 import pyxfer
+from pyxfer._trace.collector import Collector
+from pyxfer._trace.records import CopyWay, Kind, MemoryKind
 from pyxfer.errors import TraceUnavailableError
 from pyxfer.native import load
-from pyxfer.tracing.collector import Collector
-from pyxfer.tracing.records import CopyWay, Kind, MemoryKind
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 NBYTES = 16 << 20

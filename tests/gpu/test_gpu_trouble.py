@@ -7,8 +7,8 @@ from contextlib import closing
 import pytest
 
 import pyxfer
+from pyxfer._document.runs import Run
 from pyxfer.errors import CudaError, CudaMemoryError, UsageError
-from pyxfer.model import Run
 from pyxfer.native import Engine
 
 pytestmark = pytest.mark.gpu

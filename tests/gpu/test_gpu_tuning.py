@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyxfer._upload.settings import usable_cpus
+from pyxfer._upload.tuning import settings_for, tune
 from pyxfer.native import Engine
-from pyxfer.staging.settings import usable_cpus
-from pyxfer.staging.tuning import settings_for
-from pyxfer.staging.tuning_run import tune
 
 pytestmark = pytest.mark.gpu
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pyxfer.machine.nvml import Nvml
-from pyxfer.model import Device, Fact
+from pyxfer._document.runs import Device, Fact
+from pyxfer._machine.nvml import Nvml
 
 GPU = "0000:3b:00.0"
 UUID = "GPU-8d1f2c3a-0000-1111-2222-333344445555"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from machine.fake_host import write
 
-from pyxfer.machine.confines import read_container, read_system, read_virtual_machine
+from pyxfer._machine.environment import read_container, read_system, read_virtual_machine
 
 DMI = "sys/class/dmi/id"
 CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from machine.fake_host import GPU, UUID, FakeEngine, Properties, nvml, without_nvml
 
+from pyxfer._machine.devices import could_be_device, find_device, list_devices
 from pyxfer.errors import UsageError
-from pyxfer.machine.devices import could_be_device, find_device, list_devices
 
 SECOND_UUID = "GPU-8d1f9999-0000-1111-2222-333344445555"
 TWO = FakeEngine([Properties(), Properties(name="NVIDIA L4", uuid=SECOND_UUID, pci="0000:AF:00.0")])

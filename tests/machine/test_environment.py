@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from machine.fake_host import GPU, FakeEngine, Port, Properties, gpu, make_path, nvml, processes, without_nvml, write
 
-from pyxfer.machine.devices import find_device
-from pyxfer.machine.environment import cuda_version, read_environment
-from pyxfer.machine.nvml import Nvml
-from pyxfer.model import Environment
+from pyxfer._document.runs import Environment
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.environment import cuda_version, read_environment
+from pyxfer._machine.nvml import Nvml
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from machine.fake_host import GPU, Port, gpu, make_path, write
 
-from pyxfer.machine.iommu import read_translation
+from pyxfer._machine.environment import read_translation
 
 
 @pytest.mark.parametrize("kind", ["identity", "DMA", "DMA-FQ"])

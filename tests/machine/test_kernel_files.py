@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer.machine.kernel_files import format_cpu_list, parse_cpu_list, read_cpu_list, read_int, read_text
+from pyxfer._machine.sysfs import format_cpu_list, parse_cpu_list, read_cpu_list, read_int, read_text
 
 
 def test_missing_file_is_a_reason_with_its_path(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from machine.fake_host import write
 
-from pyxfer.machine.limits import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
-from pyxfer.model import Fact, unknown
-from pyxfer.model_findings import Bound
+from pyxfer._document.examinations import Bound
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
 
 GIB = 1 << 30
 V2 = "0::/kubepods/pod7/main\n"

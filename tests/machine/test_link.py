@@ -17,9 +17,9 @@ from machine.fake_host import (
     without_nvml,
 )
 
-from pyxfer.machine.devices import find_device
-from pyxfer.machine.link import link_under_load, read_link, with_load
-from pyxfer.model import Fact, Link, LinkState, Side
+from pyxfer._document.runs import Fact, Link, LinkState, Side
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.link import link_under_load, read_link, with_load
 
 ROOT_PORT = "0000:3a:01.0"
 SWITCH_UP, SWITCH_DOWN, BEHIND_SWITCH = "0000:3b:00.0", "0000:3c:00.0", "0000:3d:00.0"

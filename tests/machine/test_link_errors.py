@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from machine.fake_host import NVMLError, gpu, nvml, without_nvml
 
-from pyxfer.machine import link_errors
-from pyxfer.machine import nvml as management
-from pyxfer.machine.link_errors import read_counters, read_device_memory, replays
-from pyxfer.machine.nvml import Nvml
+from pyxfer._machine import health
+from pyxfer._machine import nvml as management
+from pyxfer._machine.health import read_counters, read_device_memory, replays
+from pyxfer._machine.nvml import Nvml
 
 
 def answering(**values: int) -> Nvml:
@@ -27,14 +27,14 @@ def answering(**values: int) -> Nvml:
 
 def test_every_call_and_number_is_one_of_the_bindings() -> None:
     binding = management.import_binding()
-    names = set(re.findall(r'"(nvml[A-Z]\w+)"', inspect.getsource(link_errors)))
+    names = set(re.findall(r'"(nvml[A-Z]\w+)"', inspect.getsource(health)))
     assert len(names) == 5
     assert [name for name in sorted(names) if not hasattr(binding, name)] == []
     assert binding.NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER == 95
     assert binding.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS == 173
     assert binding.NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR == 179
     assert binding.NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR == 180
-    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in link_errors._MEMBERS.items()}
+    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in health._MEMBERS.items()}
 
 
 def test_counters_are_read_by_their_numbers() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from machine.fake_host import write
 
-from pyxfer.machine.memory import available_host_bytes, host_bytes
+from pyxfer._machine.host import available_host_bytes, host_bytes
 
 MEMINFO = "MemTotal:       1000000 kB\nMemFree:         1 kB\nMemAvailable:    800000 kB\n"
 V2 = "sys/fs/cgroup"

@@ -9,9 +9,9 @@ import pytest
 from machine.fake_host import GPU, FakeEngine, Port, gpu, make_path, nvml, without_nvml, write
 
 from pyxfer import native
-from pyxfer.machine.devices import find_device
-from pyxfer.machine.numa import bind, device_node, farthest_node, read_nodes, verify_pages
-from pyxfer.model import Fact
+from pyxfer._document.runs import Fact
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.numa import bind, device_node, farthest_node, read_nodes, verify_pages
 
 MINE = sorted(os.sched_getaffinity(0))
 needs_two_cpus = pytest.mark.skipif(len(MINE) < 2, reason="takes two CPUs")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from machine.fake_host import GPU, FakeBinding, NVMLError, gpu, nvml, nvml_link, processes, without_nvml
 
-from pyxfer.machine import nvml as management
-from pyxfer.machine.nvml import Nvml
-from pyxfer.model import Clocks, LinkState
+from pyxfer._document.runs import Clocks, LinkState
+from pyxfer._machine import nvml as management
+from pyxfer._machine.nvml import Nvml
 
 
 def test_every_call_exists_in_the_binding() -> None:
@@ -81,7 +81,7 @@ def test_forked_child_opens_the_library_anew() -> None:
     # In a process of its own, for the threads of this one make fork warn.
     program = """
 import os
-from pyxfer.machine import nvml
+from pyxfer._machine import nvml
 parents = nvml.shared()
 child = os.fork()
 if child == 0:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from machine.fake_host import GPU, Port, config_space, make_path
 
-from pyxfer.machine.pci import (
+from pyxfer._document.runs import LinkState
+from pyxfer._machine.pci import (
     canonical_address,
     generation_of,
     read_device_control,
@@ -14,7 +15,6 @@ from pyxfer.machine.pci import (
     read_hops,
     read_node,
 )
-from pyxfer.model import LinkState
 
 ROOT_PORT = "0000:3a:01.0"
 SWITCH_UP, SWITCH_DOWN = "0000:3b:00.0", "0000:3c:00.0"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from machine.fake_host import GPU, Port, config_space, gpu, make_path
 
-from pyxfer.machine.ports import read_port_errors, read_ports
+from pyxfer._machine.health import read_port_errors, read_ports
 
 ROOT_PORT = "0000:3a:00.0"
 EXTENDED_BYTES = 4096

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from samples import make_environment
 
-from pyxfer.machine.throttling import IDLE, held_down_by
-from pyxfer.model import Fact, unknown
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._machine.nvml import IDLE, held_down_by
 
 
 def test_an_idle_gpu_is_not_held_down() -> None:

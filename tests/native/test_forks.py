@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from pyxfer.api import devices
+from pyxfer._machine.api import devices
 from pyxfer.native import load
 
 # In a process of their own, because a fork copies whatever threads and locks the tests hold.
 FORKED = """
 import os, sys
 from pyxfer.errors import ForkedError
-from pyxfer.api import devices
+from pyxfer._machine.api import devices
 from pyxfer.native import load
 engine = load("host")
 held = {held}

@@ -15,9 +15,9 @@ import pytest
 from native.scenarios import NBYTES, lanes
 from numpy.typing import NDArray
 
+from pyxfer._trace.records import RECORD, CopyWay, Flag, Kind, MemoryKind
 from pyxfer.errors import TraceUnavailableError
 from pyxfer.native._host import testing
-from pyxfer.tracing.records import RECORD, CopyWay, Flag, Kind, MemoryKind
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine

@@ -10,15 +10,15 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from pyxfer import xfer_documents
-from pyxfer.model_xfer import Tested, XferSession
+from pyxfer._document import xfer_documents
+from pyxfer._document.sessions import Tested, XferSession
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 INSTALLED = any(each.value == "pyxfer.pytest_plugin" for each in entry_points(group="pytest11"))
 # What an inner pytest imports is forgotten at its end, unless it was there before.
-for _name in ("items", "against", "gathered", "summary", "reporting"):
-    importlib.import_module(f"pyxfer.benching.{_name}")
+for _name in ("session", "against"):
+    importlib.import_module(f"pyxfer._pytest.{_name}")
 
 # Where it is not installed, pytest does not find it by itself; and what is an error here is none in there.
 QUIET = (*(() if INSTALLED else ("-p", "pyxfer.pytest_plugin")), "-p", "no:cacheprovider", "-W", "default")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from pyxfer.benching.asv import Transfers
+from pyxfer._pytest.asv import Transfers
 from pyxfer.errors import MeasurementError
 
 discovery = pytest.importorskip("asv_runner.discovery")
 
 SUITE = """
-from pyxfer.benching.asv import Transfers
+from pyxfer._pytest.asv import Transfers
 import numpy as np
 
 class Copy(Transfers):

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pyxfer.benching.judging import judged
-from pyxfer.benching.outcome import Outcome, believed
-from pyxfer.benching.wishes import Wish, read_wish
+from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, unknown
+from pyxfer._document.sessions import Expected
+from pyxfer._pytest.fixture import Outcome, believed
+from pyxfer._pytest.session import judged
+from pyxfer._pytest.settings import Wish, read_wish
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, Measurement, Rate, Remark, Share, Summary, unknown
-from pyxfer.model_xfer import Expected
 
 COPY = """
     import pytest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyxfer import xfer_documents
-from pyxfer.benching.settings import Limit, parse_limit
+from pyxfer._document import xfer_documents
+from pyxfer._pytest.settings import Limit, parse_limit
 from pyxfer.errors import UsageError
 
 USAGE, FAILED = 4, 1

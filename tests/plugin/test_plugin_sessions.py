@@ -10,7 +10,7 @@ from command_line import TIMEOUT_S
 from marks import slow
 
 import pyxfer
-from pyxfer.benching.heading import device_line
+from pyxfer._pytest.heading import device_line
 
 LINK = "link=2e9:20e-6:1e9:20e-6"
 MEASURED = """
@@ -24,7 +24,17 @@ MEASURED = """
 HERE = ("--xfer-device=host", "--xfer-budget=50ms", "--xfer-json=out.json")
 NO_XDIST, NO_BENCHMARK = ("-p", "no:xdist"), ("-p", "no:benchmark")
 SOURCES = Path(pyxfer.__file__).parents[1]
-HEAVY = {"numpy", "msgspec", "sqlalchemy", "rich", "typer", "pynvml", "torch", "pyxfer.native._cuda", "pyxfer.model"}
+HEAVY = {
+    "numpy",
+    "msgspec",
+    "sqlalchemy",
+    "rich",
+    "typer",
+    "pynvml",
+    "torch",
+    "pyxfer.native._cuda",
+    "pyxfer._document.runs",
+}
 
 
 @pytest.fixture(autouse=True)

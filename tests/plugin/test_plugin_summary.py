@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from xfer_samples import row_of
 
-from pyxfer.model import Remark
-from pyxfer.model_xfer import Judged
-from pyxfer.report.prose import folded
-from pyxfer.report.session_lines import notes, table_lines
+from pyxfer._document.runs import Remark
+from pyxfer._document.sessions import Judged
+from pyxfer._report.prose import folded
+from pyxfer._report.session import notes, table_lines
 
 LONG = "tests/test_copies.py::TestEverything::test_that_has_a_very_long_name_indeed[float32-channels_last-"
 

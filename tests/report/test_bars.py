@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pyxfer.report.bars import bars
+from pyxfer._report.layout import bars
 
 
 def test_each_bar_begins_where_the_one_before_it_ends() -> None:

@@ -12,11 +12,11 @@ from baseline_samples import Slower, all_slow, make_processes, make_sample, slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyxfer.baselines.checking import check, make_baseline
-from pyxfer.baselines.comparing import compare_samples
-from pyxfer.baselines.samples import Sample
-from pyxfer.model_baselines import Comparison
-from pyxfer.report.comparison_junit import to_junit
+from pyxfer._baseline.check import check, make_baseline
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.samples import Sample
+from pyxfer._document.baselines import Comparison
+from pyxfer._report.baseline import to_junit
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
 ILLEGAL = "a\x00\x1b[31m<&\"'>]]>\ud800\ufffe"

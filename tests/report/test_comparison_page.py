@@ -9,13 +9,13 @@ from baseline_samples import Slower, as_usual, make_processes, make_sample, slow
 from pages import line_with, printed
 from samples import MARKUP, make_environment, make_link, make_run
 
-from pyxfer.baselines.checking import check, make_baseline
-from pyxfer.baselines.comparing import compare_samples
-from pyxfer.baselines.samples import Sample
-from pyxfer.model import Fact, LinkState
-from pyxfer.model_baselines import Comparison
-from pyxfer.report.comparison_page import print_comparison
-from pyxfer.report.terminal import Page
+from pyxfer._baseline.check import check, make_baseline
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.samples import Sample
+from pyxfer._document.baselines import Comparison
+from pyxfer._document.runs import Fact, LinkState
+from pyxfer._report.baseline import print_comparison
+from pyxfer._report.layout import Page
 
 CONTROL = "a\x1b[31mred\nline\x00"
 

@@ -6,15 +6,14 @@ import io
 
 import msgspec
 import pytest
-from examining.cases import bare_metal, copies, counters, h200, h200_link, health
+from doctor.cases import bare_metal, copies, counters, h200, h200_link, health
 from samples import MARKUP
 
-from pyxfer.examining.examine import examine
-from pyxfer.examining.known import nearest_known
-from pyxfer.model import Fact, LinkState, Run
-from pyxfer.model_findings import Examination, Finding, Health
-from pyxfer.report.doctor_page import print_examination, summary
-from pyxfer.report.terminal import Page
+from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._document.examinations import Examination, Finding, Health
+from pyxfer._document.runs import Fact, LinkState, Run
+from pyxfer._report.doctor import print_examination, summary
+from pyxfer._report.layout import Page
 
 
 def examined(run: Run, seen: Health | None = None) -> Examination:

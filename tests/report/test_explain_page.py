@@ -22,10 +22,10 @@ from numbers_in import numbers, with_number
 from pages import host_run, line_with, printed
 from samples import MARKUP, make_parameters
 
-from pyxfer import documents
+from pyxfer._document import documents
+from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._report.run import print_run
 from pyxfer.errors import DocumentError
-from pyxfer.model import Fact, Remark, unknown
-from pyxfer.report.run_page import print_run
 
 SAVED = json.loads(documents.encode(make_explain_run()))
 NUMBERS = list(numbers(SAVED))

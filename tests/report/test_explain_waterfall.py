@@ -10,9 +10,9 @@ from explain_samples import NBYTES, make_breakdown, make_dma, make_explain_run, 
 from framework_samples import make_aliased, make_raw_rows
 from pages import line_with
 
-from pyxfer.model import Fact, unknown
-from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import Page
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
 
 
 def test_what_goes_through_a_ring_is_staged_in_its_slots() -> None:

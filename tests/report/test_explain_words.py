@@ -19,8 +19,8 @@ from explain_samples import (
 from framework_samples import make_nature, make_raw_rows
 from pages import line_with
 
-from pyxfer import model
-from pyxfer.model import Fact
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact
 
 # --- what crossed, and what the host did -----------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ from pyxfer.model import Fact
         (make_dma(0.0, nbytes=0, copies=0.0, source=""), "no copy at all"),
     ],
 )
-def test_what_crossed_is_said_in_a_line(dma: model.Dma, words: str) -> None:
+def test_what_crossed_is_said_in_a_line(dma: runs.Dma, words: str) -> None:
     assert words in line_with(page_of(make_explained(dma=Fact(dma))), "crossed      ")
 
 
@@ -51,7 +51,7 @@ def test_a_copy_back_goes_to_memory() -> None:
     assert "to pinned memory" in line_with(page_of(row), "crossed      ")
 
 
-def beside_ceiling(ceiling_s: float, row: model.Measurement) -> str:
+def beside_ceiling(ceiling_s: float, row: runs.Measurement) -> str:
     """The line of what crossed, where the ceiling's own copies took so long by the records."""
     best, *others = make_raw_rows("tensorflow", "h2d", NBYTES)
     best = msgspec.structs.replace(best, dma=Fact(make_dma(ceiling_s, source="pinned")))
@@ -104,7 +104,7 @@ def test_page_faults_and_switches_are_said_in_words(counts: dict[str, Any], word
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-def clocks(row: model.Measurement) -> str:
+def clocks(row: runs.Measurement) -> str:
     return section(page_of(row), "Clocks\n")
 
 

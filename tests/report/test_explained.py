@@ -10,13 +10,13 @@ from explain_samples import NBYTES, make_explain_run, make_explained, make_other
 from framework_samples import make_aliased, make_nature, make_raw_rows
 from samples import make_measurement, make_parameters
 
-from pyxfer import model, stats
-from pyxfer.model import Fact, unknown
-from pyxfer.report.explain_words import better_text
-from pyxfer.report.explained import better_routes, find_explained
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._measure import stats
+from pyxfer._report.explain_words import better_routes, better_text, find_explained
 
 
-def advice(*others: model.Measurement, row: model.Measurement | None = None) -> list[str]:
+def advice(*others: runs.Measurement, row: runs.Measurement | None = None) -> list[str]:
     row = row or make_explained()
     measurements = (*make_raw_rows("tensorflow", "h2d", NBYTES), row, *others)
     return section(page_of(row, measurements=measurements), "Faster here, measured in the same run\n").splitlines()
@@ -43,7 +43,7 @@ def test_a_staged_copy_is_named_in_the_place_of_a_raw_one_and_is_not_its_ceiling
     assert explained.ceiling == pageable
 
 
-def uploaded(seconds: float, **words: Any) -> model.Measurement:
+def uploaded(seconds: float, **words: Any) -> runs.Measurement:
     """A route through the ring."""
     nature = make_nature("tf.upload", call='pyxfer.upload(x, to="tensorflow")', staged=True)
     row = retimed(make_others()[1], [seconds + step * 1e-9 for step in range(8)])
@@ -109,10 +109,10 @@ def test_what_is_wrong_or_something_else_is_no_advice(fields: dict[str, Any]) ->
     assert "No other route" in advice(msgspec.structs.replace(make_others()[0], **fields))[0]
 
 
-def retimed(row: model.Measurement, seconds: list[float]) -> model.Measurement:
+def retimed(row: runs.Measurement, seconds: list[float]) -> runs.Measurement:
     """The row with other trials, one a round."""
     summary = stats.summarise(seconds)
-    trials = tuple(model.Trial(number, each) for number, each in enumerate(seconds))
+    trials = tuple(runs.Trial(number, each) for number, each in enumerate(seconds))
     return msgspec.structs.replace(row, summary=summary, rate=Fact(stats.rate(NBYTES, summary)), trials=trials)
 
 

@@ -24,20 +24,20 @@ from framework_samples import (
 from pages import host_run, line_with, printed, with_remark
 from samples import KIB, MARKUP, MIB
 
-from pyxfer import documents, model
-from pyxfer.model import Fact, unknown
-from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import Page
+from pyxfer._document import documents, runs
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
 
 ESCAPE = "\x1b[31m\x07torch\x1b]0;t\x07.[bold]x[/bold]"
 TO = "torch.to"
 
 
-def page_of(run: model.Run, sort: str | None = None) -> str:
+def page_of(run: runs.Run, sort: str | None = None) -> str:
     return printed(lambda page: print_run(run, page, sort))
 
 
-def lines_at(columns: int, run: model.Run, sort: str | None = None) -> list[str]:
+def lines_at(columns: int, run: runs.Run, sort: str | None = None) -> list[str]:
     stream = io.StringIO()
     print_run(run, Page(stream, columns=columns), sort)
     return stream.getvalue().splitlines()
@@ -50,8 +50,8 @@ def section(text: str, heading: str) -> str:
     return text[begin : min(end for end in ends if end > 0)]
 
 
-def one_route(*sizes: int, ceiling: bool = True, **overrides: Any) -> model.Run:
-    rows: list[model.Measurement] = []
+def one_route(*sizes: int, ceiling: bool = True, **overrides: Any) -> runs.Run:
+    rows: list[runs.Measurement] = []
     for nbytes in sizes:
         rows += make_raw_rows("torch", "h2d", nbytes) if ceiling else ()
         row = make_route_row("torch", TO, "h2d", nbytes, (9e-6, 17.9))
@@ -167,7 +167,7 @@ def test_what_copies_nothing_is_faster_than_what_copies_fast() -> None:
 
 
 def test_ingest_counts_the_page_faults_of_a_call() -> None:
-    trials = tuple(model.Trial(round=i, elapsed_s=1e-3, faults=12289.0) for i in range(3))
+    trials = tuple(runs.Trial(round=i, elapsed_s=1e-3, faults=12289.0) for i in range(3))
     row = make_route_row("tensorflow", "tf.ingest", "ingest", 16 * MIB, (1e-5, 5.8), trials=trials)
     text = page_of(make_frameworks_run(measurements=(row,)))
     assert line_with(text, "tf.ingest ", "pageable").split()[-1] == "12289"
@@ -281,9 +281,9 @@ def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float, make: Any)
     assert "Checks" in page_of(run, "gbps")
 
 
-def traced(row: model.Measurement, seconds: float) -> model.Measurement:
+def traced(row: runs.Measurement, seconds: float) -> runs.Measurement:
     """The row with what the device has recorded of it."""
-    dma = model.Dma(seconds=Fact(seconds), nbytes=row.nbytes, copies=1.0, source="pageable", trials=3)
+    dma = runs.Dma(seconds=Fact(seconds), nbytes=row.nbytes, copies=1.0, source="pageable", trials=3)
     return msgspec.structs.replace(row, dma=Fact(dma))
 
 

@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from pyxfer.report.grid import Column, grid_width, percent_cells, rate_cells, spread, time_cells, to_table
-from pyxfer.report.terminal import Page
+from pyxfer._report.layout import Column, Page, grid_width, percent_cells, rate_cells, spread, time_cells, to_table
 
 
 def shown(columns: list[Column], gap: int = 2) -> list[str]:

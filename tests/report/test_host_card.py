@@ -7,22 +7,22 @@ import pytest
 from pages import Terminal, full_run, host_run, line_with, missing, printed, with_remark
 from samples import KIB, MIB, make_link, make_run
 
-from pyxfer import model
-from pyxfer.report.host_card import print_host_card, suggestions
-from pyxfer.report.terminal import Page
+from pyxfer._document import runs
+from pyxfer._report.host import print_host_card, suggestions
+from pyxfer._report.layout import Page
 
 SIZES = (4 * KIB, MIB, 64 * MIB)
 
 
-def card_run(**overrides: Any) -> model.Run:
+def card_run(**overrides: Any) -> runs.Run:
     return full_run(sizes=SIZES, **overrides)
 
 
-def card(run: model.Run) -> str:
+def card(run: runs.Run) -> str:
     return printed(lambda page: print_host_card(run, page))
 
 
-def commands(run: model.Run) -> list[str]:
+def commands(run: runs.Run) -> list[str]:
     return [command for command, _ in suggestions(run)]
 
 
@@ -56,7 +56,7 @@ def test_every_line_of_the_card_fits_80_columns(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
-    print_host_card(card_run(remarks=(model.Remark("long", "word " * 40),)), Page(stream))
+    print_host_card(card_run(remarks=(runs.Remark("long", "word " * 40),)), Page(stream))
     assert max(len(line) for line in stream.getvalue().splitlines()) <= 80
 
 
@@ -103,7 +103,7 @@ def test_unsteady_values_suggest_a_longer_budget() -> None:
 
 
 def test_a_remark_on_the_link_suggests_looking_at_it() -> None:
-    narrow = make_link(remarks=(model.Remark("link-narrow", "The link runs at x8."),))
+    narrow = make_link(remarks=(runs.Remark("link-narrow", "The link runs at x8."),))
     assert "pyxfer info" in commands(card_run(link=narrow))
     assert "pyxfer info" not in commands(card_run())
 

@@ -11,12 +11,12 @@ from framework_samples import IMAGE_BYTES, make_image_batch_run, make_refused
 from pages import line_with, printed
 from samples import MARKUP
 
-from pyxfer import model
-from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import Page
+from pyxfer._document import runs
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
 
 
-def page_of(run: model.Run) -> str:
+def page_of(run: runs.Run) -> str:
     return printed(lambda page: print_run(run, page))
 
 
@@ -69,14 +69,14 @@ def test_how_published_figures_differ_and_where_they_are_from_is_said_once() -> 
 
 
 def test_figures_of_a_route_that_was_not_measured_are_left_out() -> None:
-    published = (model.Published("JAX", "jax.device-put", "H100", {1: 5.0}, "a page"),)
+    published = (runs.Published("JAX", "jax.device-put", "H100", {1: 5.0}, "a page"),)
     text = page_of(make_image_batch_run(published=published))
     assert "H100" not in text
     assert "Published" not in text
 
 
 def test_what_was_published_cannot_colour_or_run_anything() -> None:
-    published = (model.Published("\x1b[31mTF", "tf.function", f"{MARKUP}\x07", {1: 364.0}, "\x1b]0;t\x07there"),)
+    published = (runs.Published("\x1b[31mTF", "tf.function", f"{MARKUP}\x07", {1: 364.0}, "\x1b]0;t\x07there"),)
     text = page_of(make_image_batch_run(published=published))
     assert "\x1b" not in text
     assert "\x07" not in text

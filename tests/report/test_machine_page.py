@@ -7,12 +7,12 @@ from pages import host_run, line_with, printed
 from ring_samples import make_state
 from samples import MARKUP, make_device, make_link, make_run
 
-from pyxfer import model
-from pyxfer.model import unknown
-from pyxfer.report.machine_page import print_machine
+from pyxfer._document import runs
+from pyxfer._document.runs import unknown
+from pyxfer._report.host import print_machine
 
 
-def page_of(run: model.Run) -> str:
+def page_of(run: runs.Run) -> str:
     rings = [make_state()]
     return printed(lambda page: print_machine([run.device], [run.link], [run.placement], rings, run.environment, page))
 
@@ -31,14 +31,14 @@ def test_what_could_not_be_read_says_why() -> None:
 
 
 def test_the_link_is_told_now_under_load_and_at_most() -> None:
-    text = page_of(make_run(link=make_link(now=model.Fact(model.LinkState(1, 16)))))
+    text = page_of(make_run(link=make_link(now=runs.Fact(runs.LinkState(1, 16)))))
     assert line_with(text, "  now    ").endswith("PCIe 1.0 x16")
     assert line_with(text, "  under load ").endswith("PCIe 5.0 x16")
     assert line_with(text, "  hop 0000:19:00.0").endswith("now PCIe 5.0 x16, at most PCIe 5.0 x16")
 
 
 def test_a_remark_on_the_link_says_what_to_do() -> None:
-    narrow = make_link(remarks=(model.Remark("link-narrow", "The link runs at x8.", "Reseat the card."),))
+    narrow = make_link(remarks=(runs.Remark("link-narrow", "The link runs at x8.", "Reseat the card."),))
     assert line_with(page_of(make_run(link=narrow)), "  remark").endswith("The link runs at x8. Reseat the card.")
 
 
@@ -54,7 +54,7 @@ def test_every_field_of_the_environment_is_on_the_page() -> None:
     facts: dict[str, Any] = {
         name: unknown(f"reason of {name}")
         for name in environment.__struct_fields__
-        if isinstance(getattr(environment, name), model.Fact)
+        if isinstance(getattr(environment, name), runs.Fact)
     }
     text = page_of(make_run(environment=msgspec.structs.replace(environment, **facts)))
     assert [name for name in facts if f"reason of {name}" not in text] == []

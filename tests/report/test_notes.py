@@ -6,17 +6,17 @@ import msgspec
 from pages import full_run, missing, widened, with_remark
 from samples import KIB, MIB, SCRIPT, make_run
 
-from pyxfer import model, model_trace
-from pyxfer.report.notes import gather, label, sizes_text
+from pyxfer._document import runs
+from pyxfer._report.notes import gather, label, sizes_text
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB)
 
 
-def small_run(**overrides: Any) -> model.Run:
+def small_run(**overrides: Any) -> runs.Run:
     return full_run(("h2d",), ("pinned", "pageable"), sizes=SIZES, **overrides)
 
 
-def changed(run: model.Run, *changes: tuple[int, model.Measurement]) -> model.Run:
+def changed(run: runs.Run, *changes: tuple[int, runs.Measurement]) -> runs.Run:
     measurements = list(run.measurements)
     for index, measurement in changes:
         measurements[index] = measurement
@@ -96,16 +96,16 @@ def test_an_interval_wider_than_the_precision_is_marked_even_where_nobody_remark
 def test_wrong_contents_are_marked_beside_any_other_remark() -> None:
     run = small_run()
     wrong = with_remark(run.measurements[0], "unstable", "it varies")
-    wrong = msgspec.structs.replace(wrong, verified=model.Fact(False))
+    wrong = msgspec.structs.replace(wrong, verified=runs.Fact(False))
     marks, notes = gather(changed(run, (0, wrong)))
     assert marks[0] == "ab"
     assert "the bytes that arrived are not the bytes that were sent" in notes[1].text
 
 
-def traced(run: model.Run, reason: str) -> model.Run:
+def traced(run: runs.Run, reason: str) -> runs.Run:
     """With a first row of which nothing is known but its time, for this reason."""
-    row = msgspec.structs.replace(run.measurements[0], dma=model.unknown(reason), breakdown=model.unknown(reason))
-    tracing = model.Fact(model.Tracing("libcupti.so.12", 28))
+    row = msgspec.structs.replace(run.measurements[0], dma=runs.unknown(reason), breakdown=runs.unknown(reason))
+    tracing = runs.Fact(runs.Tracing("libcupti.so.12", 28))
     return msgspec.structs.replace(changed(run, (0, row)), tracing=tracing)
 
 
@@ -116,13 +116,13 @@ def test_a_figure_whose_records_were_lost_is_marked() -> None:
 
 
 def test_a_figure_that_was_not_traced_for_want_of_time_is_not() -> None:
-    for reason in (model_trace.OUT_OF_TIME, model_trace.UNTRACED, model_trace.OF_SIDES, model_trace.NOT_TRACED):
+    for reason in (runs.OUT_OF_TIME, runs.UNTRACED, runs.OF_SIDES, runs.NOT_TRACED):
         assert gather(traced(small_run(), reason))[1] == ()
 
 
 def test_without_a_tracer_no_single_figure_is_marked() -> None:
     run = traced(small_run(), "trace: unavailable: no library")
-    assert gather(msgspec.structs.replace(run, tracing=model.unknown("trace: unavailable: no library")))[1] == ()
+    assert gather(msgspec.structs.replace(run, tracing=runs.unknown("trace: unavailable: no library")))[1] == ()
 
 
 def test_modes_are_named_where_there_are_several() -> None:

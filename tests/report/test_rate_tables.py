@@ -5,13 +5,13 @@ import pytest
 from pages import full_run, host_run, missing, printed, with_remark
 from samples import MIB, make_run
 
-from pyxfer import model
+from pyxfer._document import runs
+from pyxfer._report.notes import gather
+from pyxfer._report.rates import rate_tables
 from pyxfer.errors import UsageError
-from pyxfer.report.notes import gather
-from pyxfer.report.rate_tables import rate_tables
 
 
-def tables(run: model.Run, width: int = 80, sort: str | None = None) -> list[str]:
+def tables(run: runs.Run, width: int = 80, sort: str | None = None) -> list[str]:
     found = rate_tables(run, gather(run)[0], width, sort)
     return [printed(lambda page, table=table: page.show(table)) for table in found]  # type: ignore[misc]
 

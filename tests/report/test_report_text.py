@@ -5,8 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import make_device, make_link
 
-from pyxfer.model import Fact, LinkState, Remark, unknown
-from pyxfer.report.text import capitalised, clean, device_text, fact_text, link_text, reason_text, remark_text, sentence
+from pyxfer._document.runs import Fact, LinkState, Remark, unknown
+from pyxfer._report.text import (
+    capitalised,
+    clean,
+    device_text,
+    fact_text,
+    link_text,
+    reason_text,
+    remark_text,
+    sentence,
+)
 
 
 @pytest.mark.parametrize(

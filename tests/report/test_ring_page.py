@@ -9,10 +9,10 @@ from pages import line_with, printed
 from ring_samples import make_state, make_tuned
 from samples import MARKUP
 
-from pyxfer.model_machine import Fact
-from pyxfer.model_tuning import RingSetup, RingState, TuningTrial
-from pyxfer.report.ring_page import print_tuning, ring_lines, setup_text
-from pyxfer.report.terminal import Page
+from pyxfer._document.machines import Fact
+from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
+from pyxfer._report.host import print_tuning, ring_lines, setup_text
+from pyxfer._report.layout import Page
 
 
 def lines_of(**overrides: Any) -> dict[str, str]:

@@ -15,17 +15,17 @@ from framework_samples import (
 )
 from samples import MIB
 
-from pyxfer import model
-from pyxfer.model import unknown
-from pyxfer.report.framework_groups import group_rows
-from pyxfer.report.route_sentences import sentences
+from pyxfer._document import runs
+from pyxfer._document.runs import unknown
+from pyxfer._report.frameworks import sentences
+from pyxfer._report.route_tables import group_rows
 
 SIZE = 256 * MIB
 USUAL = make_route_row("torch", "torch.to", "h2d", SIZE, (9e-6, 17.9))
 PINNED = make_route_row("torch", "torch.pinned-nonblocking", "h2d", SIZE, (6e-6, 53.5))
 
 
-def said(*measurements: model.Measurement, **overrides: Any) -> list[tuple[str, str]]:
+def said(*measurements: runs.Measurement, **overrides: Any) -> list[tuple[str, str]]:
     run = make_frameworks_run(measurements=measurements, **overrides)
     return sentences(run, group_rows(run, [""] * len(measurements)))
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pages import line_with, printed
 from samples import make_device
 
-from pyxfer.report.routes_page import mode_states, print_framework_routes, print_routes
-from pyxfer.report.terminal import Page
+from pyxfer._report.layout import Page
+from pyxfer._report.routes import mode_states, print_framework_routes, print_routes
 
 
 @dataclass(frozen=True)

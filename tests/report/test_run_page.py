@@ -8,17 +8,17 @@ import pytest
 from pages import Terminal, full_run, host_run, line_with, printed, with_remark
 from samples import FORMULA, MARKUP, MIB, make_link, make_run
 
-from pyxfer import documents, model
-from pyxfer.model import Fact, unknown
-from pyxfer.report.run_page import print_run
-from pyxfer.report.terminal import Page
+from pyxfer._document import documents, runs
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
 
 
-def page_of(run: model.Run, sort: str | None = None) -> str:
+def page_of(run: runs.Run, sort: str | None = None) -> str:
     return printed(lambda page: print_run(run, page, sort))
 
 
-def on_terminal(run: model.Run) -> list[str]:
+def on_terminal(run: runs.Run) -> list[str]:
     stream = Terminal()
     print_run(run, Page(stream))
     return stream.getvalue().splitlines()
@@ -75,7 +75,7 @@ def test_the_peaks_say_what_they_are_computed_from() -> None:
 
 def test_a_peak_that_a_hop_above_sets_names_that_hop() -> None:
     link = make_link()
-    narrow = model.Hop("0000:00:01.0", Fact(model.LinkState(4, 8)), Fact(model.LinkState(4, 8)))
+    narrow = runs.Hop("0000:00:01.0", Fact(runs.LinkState(4, 8)), Fact(runs.LinkState(4, 8)))
     text = page_of(full_run(link=make_link(hops=(*link.hops, narrow), narrowest_hop=Fact(narrow))))
     assert "narrowed by the link of 0000:00:01.0" in line_with(text, "raw ", "each way")
 
@@ -94,18 +94,18 @@ def test_the_fits_give_fixed_cost_asymptote_and_half_size() -> None:
 
 def test_curves_without_a_fit_share_one_line_with_the_reason() -> None:
     nothing: Any = unknown("two sizes are too few")
-    curve = model.Curve("raw.pinned-async", "h2d", "h2d", "warm", nothing, nothing, nothing, nothing)
+    curve = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", nothing, nothing, nothing, nothing)
     other = msgspec.structs.replace(curve, direction="d2h", side="d2h")
     text = page_of(full_run(curves=(curve, other)))
     assert "no fit of raw.pinned-async h2d, raw.pinned-async d2h: two sizes are too few" in text
 
 
-def staged_run(ring: Fact[model.Ring]) -> model.Run:
+def staged_run(ring: Fact[runs.Ring]) -> runs.Run:
     return full_run(memories=("pageable",), modes=("staged",), ring=ring)
 
 
 def test_a_ring_says_what_it_is_made_of_and_where_its_settings_are_from() -> None:
-    ring = model.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
+    ring = runs.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
     text = page_of(staged_run(Fact(ring)))
     assert line_with(text, "made of").endswith(
         "4 threads, 512 slots of 64 KiB, 32 MiB page-locked; streaming stores (avx512)"

@@ -6,9 +6,9 @@ from pathlib import Path
 from command_line import pyxfer
 from xfer_samples import row_of, session
 
-from pyxfer.model_xfer import XferSession
-from pyxfer.report.session_page import print_session
-from pyxfer.report.terminal import Page
+from pyxfer._document.sessions import XferSession
+from pyxfer._report.layout import Page
+from pyxfer._report.session import print_session
 
 
 def page_of(session: XferSession, columns: int | None = None) -> str:

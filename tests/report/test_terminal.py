@@ -6,7 +6,7 @@ import re
 import pytest
 from pages import Terminal
 
-from pyxfer.report.terminal import Page, is_plain
+from pyxfer._report.layout import Page, is_plain
 
 
 @pytest.fixture(autouse=True)

@@ -7,14 +7,14 @@ import re
 import pytest
 from pages import Terminal, line_with, printed
 from samples import make_device
+from watch.windows import MACHINE, Flat, Script, analysed, make_window, mark
 from watch_samples import make_unseen, make_watched
-from watching.windows import MACHINE, Flat, Script, analysed, make_window, mark
 
-from pyxfer.model_watch import Watched
-from pyxfer.report.terminal import Page
-from pyxfer.report.watch_page import print_watch
-from pyxfer.tracing.records import CopyWay
-from pyxfer.watching.analysis import Machine, analyse
+from pyxfer._document.watches import Watched
+from pyxfer._report.layout import Page
+from pyxfer._report.watch import print_watch
+from pyxfer._trace.records import CopyWay
+from pyxfer._watch.analysis import Machine, analyse
 
 
 def page_of(watched: Watched) -> str:

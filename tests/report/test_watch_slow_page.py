@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pages import line_with, printed
+from watch.windows import Flat, Script, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_unseen, make_watched
-from watching.windows import Flat, Script, analysed, make_window, steps_at
 
-from pyxfer.model_watch import Watched
-from pyxfer.report.watch_page import print_watch, watch_text
+from pyxfer._document.watches import Watched
+from pyxfer._report.watch import print_watch, watch_text
 
 
 def page_of(watched: Watched) -> str:

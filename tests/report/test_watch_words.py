@@ -9,15 +9,15 @@ import pytest
 from pages import line_with, printed
 from rich.cells import cell_len
 from samples import make_device
+from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
 from watch_samples import make_watched
-from watching.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
 
+from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.watches import CeilingSource, Watched
+from pyxfer._report.watch import print_watch, watch_text
+from pyxfer._trace.records import CopyWay
+from pyxfer._watch.analysis import Machine, analyse
 from pyxfer.errors import UsageError
-from pyxfer.model import Fact, Remark, unknown
-from pyxfer.model_watch import CeilingSource, Watched
-from pyxfer.report.watch_page import print_watch, watch_text
-from pyxfer.tracing.records import CopyWay
-from pyxfer.watching.analysis import Machine, analyse
 
 
 def page_of(watched: Watched) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pyxfer.tracing.records import RECORD, Capture, Clock, CopyWay, Kind, MemoryKind, no_records
-from pyxfer.tracing.trials import Traced, Usage
+from pyxfer._trace.collector import Traced, Usage
+from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Kind, MemoryKind, no_records
 
 # As far from zero as the clock of a machine that has been up for a day.
 BEGIN_NS = 86_400_000_000_000

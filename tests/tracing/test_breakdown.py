@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracing.captures import MIB, call, copy, kernel, record, traced
 
-from pyxfer.model import PartName
-from pyxfer.tracing.breakdown import break_down, breakdown_of
-from pyxfer.tracing.records import CopyWay, Kind, MemoryKind
-from pyxfer.tracing.trials import Traced
+from pyxfer._document.runs import PartName
+from pyxfer._trace.breakdown import break_down, breakdown_of
+from pyxfer._trace.collector import Traced
+from pyxfer._trace.records import CopyWay, Kind, MemoryKind
 
 # A MiB at 50 us is 21 GB/s.
 CEILING_S = 50e-6

@@ -7,12 +7,12 @@ from contextlib import closing
 
 import pytest
 
+from pyxfer._trace.collector import Collector
+from pyxfer._trace.phase import tracing
+from pyxfer._trace.records import RECORD, CopyWay, Kind, MemoryKind
 from pyxfer.errors import TraceUnavailableError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.tracing.collector import Collector
-from pyxfer.tracing.phase import tracing
-from pyxfer.tracing.records import RECORD, CopyWay, Kind, MemoryKind
 
 NBYTES = 1 << 20
 

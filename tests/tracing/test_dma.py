@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tracing.captures import MIB, copy, kernel, traced
 
-from pyxfer.tracing.dma import Crossed, crossed, dma_of
-from pyxfer.tracing.records import CopyWay, MemoryKind
-from pyxfer.tracing.trials import Traced
+from pyxfer._trace.breakdown import Crossed, crossed, dma_of
+from pyxfer._trace.collector import Traced
+from pyxfer._trace.records import CopyWay, MemoryKind
 
 
 def h2d(trial: Traced) -> Crossed:

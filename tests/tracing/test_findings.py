@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tracing.captures import MIB, copy, traced
 
-from pyxfer.model import Remark
-from pyxfer.tracing.findings import Evidence, Expected, Findings
-from pyxfer.tracing.records import MemoryKind
+from pyxfer._document.runs import Remark
+from pyxfer._trace.findings import Evidence, Expected, Findings
+from pyxfer._trace.records import MemoryKind
 
 PINNED = MemoryKind.PINNED
 

@@ -11,7 +11,7 @@ PROGRAM = """
 import resource
 import numpy as np
 from pyxfer.native import load
-from pyxfer.tracing.collector import Collector
+from pyxfer._trace.collector import Collector
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

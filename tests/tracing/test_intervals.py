@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tracing.captures import BEGIN_NS, kernel
 
-from pyxfer.tracing.intervals import (
+from pyxfer._trace.records import (
     clip,
     difference,
     intersection,

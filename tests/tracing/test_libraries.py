@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer.tracing import libraries
-from pyxfer.tracing.libraries import SONAMES, candidates
+from pyxfer._trace import libraries
+from pyxfer._trace.libraries import SONAMES, candidates
 
 
 @pytest.fixture(autouse=True)

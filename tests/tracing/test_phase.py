@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from pyxfer._document.runs import Fact, Tracing
+from pyxfer._trace import phase
+from pyxfer._trace.collector import Taking
+from pyxfer._trace.phase import Candidate
 from pyxfer.errors import CancelledError, MeasurementError
-from pyxfer.model import Fact, Tracing
 from pyxfer.native import Engine
-from pyxfer.tracing import phase
-from pyxfer.tracing.phase import Candidate
-from pyxfer.tracing.taking import Taking
 
 
 class Row:

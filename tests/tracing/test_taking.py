@@ -7,12 +7,11 @@ from contextlib import closing
 
 import pytest
 
+from pyxfer._trace.collector import Collector, Taking
+from pyxfer._trace.records import Kind
 from pyxfer.errors import CudaError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-from pyxfer.tracing.collector import Collector
-from pyxfer.tracing.records import Kind
-from pyxfer.tracing.taking import Taking
 
 NBYTES = 1 << 20
 

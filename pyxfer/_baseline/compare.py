@@ -1,0 +1,309 @@
+"""Two sides, cell by cell: SAME, FAST, SLOW or AMBIGUOUS; docs/baselines.md says how and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from pyxfer._baseline.causes import LOCKED, differences, with_causes
+from pyxfer._baseline.cells import cell_text
+from pyxfer._baseline.samples import Sample, Series, check_comparable, collect, common, same_run, why_nothing_common
+from pyxfer._document.baselines import Cell, CellComparison, Comparison, Spread, Verdict
+from pyxfer._document.comparison_documents import change_text
+from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._measure.stats import quantile
+from pyxfer.errors import UsageError
+from pyxfer.units import format_percent
+
+CONFIDENCE = 0.95
+BORROWED_DF = 2
+LEAST_SPREAD = 0.001
+"""No two processes are believed to agree better than this, whatever few of them say."""
+ASSUMED_LOCKED, ASSUMED, ASSUMED_SMALL = 0.005, 0.04, 0.1
+"""Where one process stands against one: what lay between fresh processes on H200 hosts (bench/results). Page-locked
+memory, other memory, and small copies of that, which the processors' caches and clocks decide."""
+ASSUMED_IN_MEMORY = 0.2
+"""Of copies that never leave the host, which are as fast as whatever else runs there lets them be."""
+_SMALL_BYTES = 256 * 1024
+
+
+def assumed_spread(memory: str, nbytes: int, *, in_memory: bool = False) -> float:
+    """How far processes are taken to lie apart in one cell."""
+    if in_memory:
+        return ASSUMED_IN_MEMORY
+    if memory in LOCKED:
+        return ASSUMED_LOCKED
+    return ASSUMED_SMALL if nbytes < _SMALL_BYTES else ASSUMED
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One cell that both sides have, or all of them together."""
+
+    a: Series
+    b: Series
+    assumed: float
+    """How far processes are taken to lie apart, where nothing says so."""
+
+    @property
+    def df(self) -> int:
+        """What the processes of both sides leave to say how far processes lie apart."""
+        return self.a.n + self.b.n - 2
+
+    @cached_property
+    def variance(self) -> float:
+        """The variance between processes by this cell alone, pooled over both sides; `df` must not be nought."""
+        return (self.a.squares + self.b.squares) / self.df
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The logarithm of the ratio with its interval. `spread`: how far processes lie apart; `assumed`: not measured."""
+
+    log_ratio: float
+    low: float
+    high: float
+    spread: float
+    assumed: bool = False
+
+
+def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate:
+    """The ratio of one cell; `tests`: how many cells there are, so that no table cries wolf by its length."""
+    borrowed = _borrowed(neighbours)
+    assumed = pair.df == 0 and borrowed is None
+    if assumed:
+        variance, df = pair.assumed**2, math.inf
+    else:
+        variance, df = _combined(pair, borrowed)
+    variance = max(variance, LEAST_SPREAD**2)
+    inside = pair.a.variance_inside + pair.b.variance_inside
+    between = variance * (1 / pair.a.n + 1 / pair.b.n)
+    error = math.sqrt(between + inside if assumed else max(between, inside))
+    half = quantile(1 - (1 - CONFIDENCE) / 2 / max(tests, 1), df) * error
+    log_ratio = pair.b.mean_log - pair.a.mean_log
+    return Estimate(log_ratio, log_ratio - half, log_ratio + half, math.sqrt(variance), assumed)
+
+
+def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
+    """The variance between processes and its degrees of freedom, by the cell itself and by its neighbours."""
+    own = pair.variance if pair.df else 0.0
+    if borrowed is None:
+        return own, pair.df
+    whole = pair.df + BORROWED_DF
+    return max(own, (pair.df * own + BORROWED_DF * borrowed) / whole), whole
+
+
+def _borrowed(neighbours: Sequence[Pair]) -> float | None:
+    """What the neighbours' variances have in their middle: one wild cell makes no other doubtful."""
+    known = [pair.variance / _median_of_variance(pair.df) for pair in neighbours if pair.df > 0]
+    return median(known) if known else None
+
+
+def _median_of_variance(df: int) -> float:
+    """The median of an estimated variance, the true one being 1 (Wilson and Hilferty)."""
+    return (1 - 2 / (9 * df)) ** 3
+
+
+DEFAULT_TOLERANCE = 0.03
+_FARTHEST = math.log(1e6)
+_NOT_COMPARED = "it is not on both sides"
+_HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: they say nothing of any GPU.")
+
+
+def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, looks: int = 1) -> Comparison:
+    """How much longer B takes than A; `looks` is how often that may be asked before an answer is taken.
+
+    Raises:
+        UsageError: they cannot be compared; the text says why.
+
+    """
+    if not isinstance(tolerance, (int, float)) or not 0 < tolerance < 1:
+        raise UsageError(f"the tolerance {tolerance!r} is no share above 0 and below 1; 0.03 is 3 %")
+    check_comparable(a, b)
+    of_a, of_b = collect(a.runs), collect(b.runs)
+    cells = common(of_a, of_b)
+    if not cells:
+        raise UsageError(why_nothing_common(a, b, of_a, of_b))
+    in_memory = a.first.runtime == "host"
+    assumed = {cell: assumed_spread(cell.memory, cell.nbytes, in_memory=in_memory) for cell in cells}
+    pairs = {cell: Pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
+    estimates = {cell: _estimate(cell, pairs, tolerance, looks) for cell in cells}
+    compared = [_row(cell, pairs[cell], found, tolerance) for cell, found in estimates.items()]
+    left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
+    overall = _overall(pairs)
+    comparison = Comparison(
+        a=a.name,
+        b=b.name,
+        tolerance=tolerance,
+        verdict=_of_the_whole({row.verdict for row in compared}),
+        differences=differences(a.runs, b.runs),
+        cells=(*compared, *left_out),
+        overall=_ratio(overall.log_ratio),
+        overall_low=_ratio(overall.low),
+        overall_high=_ratio(overall.high),
+        remarks=(*a.remarks(), *b.remarks(), *_remarks(a, b, list(estimates.values()))),
+    )
+    return with_causes(comparison, a.runs, b.runs)
+
+
+def slow_limit(tolerance: float) -> float:
+    """The logarithm of the ratio from which B has lost more than the tolerance of A's bandwidth."""
+    return -math.log1p(-tolerance)
+
+
+def verdict_of(found: Estimate, tolerance: float) -> Verdict:
+    """What the whole interval says; FAST one way is SLOW the other."""
+    limit = slow_limit(tolerance)
+    if found.low > limit:
+        return "SLOW"
+    if found.high < -limit:
+        return "FAST"
+    return "SAME" if -limit <= found.low and found.high <= limit else "AMBIGUOUS"
+
+
+def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparison, ...]:
+    """The cells whose whole interval lies beyond a loss of that share of the bandwidth."""
+    return tuple(row for row in comparison.cells if (row.low.value or 0.0) > math.exp(slow_limit(share)))
+
+
+def _estimate(cell: Cell, pairs: dict[Cell, Pair], tolerance: float, looks: int) -> Estimate:
+    """The interval for so many cells and looks; one that says SLOW is for the cells alone.
+
+    A check ends at any look that says SAME or FAST, but takes SLOW at its last look only: that is said once.
+    """
+    neighbours = [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
+    at_last = estimate(pairs[cell], neighbours, len(pairs))
+    slow = verdict_of(at_last, tolerance) == "SLOW"
+    return at_last if slow else estimate(pairs[cell], neighbours, len(pairs) * looks)
+
+
+def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float) -> CellComparison:
+    verdict = verdict_of(found, tolerance)
+    return CellComparison(
+        cell=cell,
+        text=cell_text(cell),
+        verdict=verdict,
+        ratio=_ratio(found.log_ratio),
+        low=_ratio(found.low),
+        high=_ratio(found.high),
+        a_gbps=_gbps(pair.a),
+        b_gbps=_gbps(pair.b),
+        a_processes=pair.a.n,
+        b_processes=pair.b.n,
+        why=_why(verdict, pair, found, tolerance),
+    )
+
+
+def _ratio(log: float) -> Fact[float]:
+    """Processes that lie absurdly far apart have intervals beyond what a number holds."""
+    return Fact(math.exp(min(max(log, -_FARTHEST), _FARTHEST)))
+
+
+def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str:
+    limit = format_percent(tolerance)
+    if verdict == "SAME":
+        return f"within {limit} either way{_source(pair)}"
+    if verdict == "AMBIGUOUS":
+        reach = f"anything from {change_text(found.low)} to {change_text(found.high)}"
+        lie = "are taken to lie" if found.assumed else "lie"
+        return f"{reach}: processes {lie} about {format_percent(found.spread)} apart{_source(pair)}"
+    surest = found.low if verdict == "SLOW" else found.high
+    return f"at least {change_text(surest)}, which is beyond {limit}{_source(pair)}"
+
+
+def _source(pair: Pair) -> str:
+    """Where the spread between processes is from, if it is not of both sides."""
+    if pair.a.n == 1 and pair.b.n > 1:
+        return " (A is one process; the spread is B's)"
+    return " (B is one process; the spread is A's)" if pair.b.n == 1 and pair.a.n > 1 else ""
+
+
+def _missing(cell: Cell, a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> CellComparison:
+    why = "; ".join(
+        _why_missing(name, side.get(cell)) for name, side in ((a.name, of_a), (b.name, of_b)) if _lacks(side, cell)
+    )
+    nothing: Fact[float] = unknown(_NOT_COMPARED)
+    one, other = of_a.get(cell), of_b.get(cell)
+    return CellComparison(
+        cell=cell,
+        text=cell_text(cell),
+        verdict="AMBIGUOUS",
+        ratio=nothing,
+        low=nothing,
+        high=nothing,
+        a_gbps=_gbps(one),
+        b_gbps=_gbps(other),
+        a_processes=one.n if one else 0,
+        b_processes=other.n if other else 0,
+        why=f"not compared: {why}",
+    )
+
+
+def _lacks(side: dict[Cell, Series], cell: Cell) -> bool:
+    return cell not in side or side[cell].n == 0
+
+
+def _why_missing(name: str, series: Series | None) -> str:
+    return f"{name} has not measured it" if series is None else f"{name} has no time of it ({series.missing})"
+
+
+def _gbps(series: Series | None) -> Fact[float]:
+    if series is None:
+        return unknown("it was not measured")
+    return unknown(series.missing or "it has no rate") if series.gbps is None else Fact(series.gbps)
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def _of_the_whole(found: set[Verdict]) -> Verdict:
+    if "SLOW" in found:
+        return "SLOW"
+    if "AMBIGUOUS" in found:
+        return "AMBIGUOUS"
+    return "FAST" if "FAST" in found else "SAME"
+
+
+def _overall(pairs: dict[Cell, Pair]) -> Estimate:
+    """The geometric mean of the ratios. What a process adds to all of its cells counts once, and not once a cell."""
+    a, b = (_whole([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
+    if a.n and b.n:
+        return estimate(Pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
+    # No process has all the cells: their ratios are all there is, each as sure as it is.
+    found = [estimate(pair, ()) for pair in pairs.values()]
+    mean = sum(each.log_ratio for each in found) / len(found)
+    half = math.sqrt(sum(((each.high - each.low) / 2) ** 2 for each in found)) / len(found)
+    return Estimate(mean, mean - half, mean + half, max(each.spread for each in found))
+
+
+def _whole(series: Sequence[Series]) -> Series:
+    """Each process that has all the cells, with the mean of all of them as its one time."""
+    complete = sorted(set.intersection(*(set(each.processes) for each in series)))
+    means = [sum(each.logs[each.processes.index(process)] for each in series) / len(series) for process in complete]
+    nothing = (None,) * len(complete)
+    return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), None)
+
+
+def _remarks(a: Sample, b: Sample, estimates: Sequence[Estimate]) -> list[Remark]:
+    found = []
+    if a.first.runtime == "host":
+        found.append(_HOST)
+    if same_run(a, b):
+        found.append(Remark("same-run", "A run is on both sides: what agrees there agrees with itself."))
+    one, other = a.first.device.uuid.value, b.first.device.uuid.value
+    if one is not None and other is not None and one != other:
+        found.append(Remark("other-gpu", f"{a.name} and {b.name} are of two different GPUs of one model."))
+    if any(each.assumed for each in estimates):
+        apart = format_percent(max(each.spread for each in estimates if each.assumed))
+        found.append(
+            Remark(
+                "one-process",
+                "Each side is one process, and how far processes lie apart on this host was not measured; up to "
+                f"{apart} is assumed.",
+                "compare baselines of three processes or more: pyxfer baseline save",
+            )
+        )
+    return found

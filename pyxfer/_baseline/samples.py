@@ -1,0 +1,242 @@
+"""What is compared: a name and the runs of its processes, and whether two of them can be."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyxfer._baseline.cells import cell_of, cell_text, fingerprint_of, identity
+from pyxfer._document.baselines import Cell, Spread
+from pyxfer._document.runs import Measurement, Remark, Run
+from pyxfer.errors import UsageError
+
+INTERVAL_Z = 1.96
+"""In-process intervals are of 95 %."""
+_SHORTEST_S, _LONGEST_S = 1e-12, 1e9
+
+
+@dataclass(frozen=True)
+class Series:
+    """One cell in each process that has it; `missing` says why none does."""
+
+    spread: Spread
+    processes: tuple[int, ...]
+    gbps: float | None
+    missing: str = ""
+
+    @property
+    def n(self) -> int:
+        """How many processes have it."""
+        return len(self.spread.medians_s)
+
+    @cached_property
+    def logs(self) -> tuple[float, ...]:
+        """Logarithms of the medians: ratios become differences, and slow is as far from usual as fast."""
+        return tuple(math.log(median_s) for median_s in self.spread.medians_s)
+
+    @cached_property
+    def mean_log(self) -> float:
+        """The logarithm of the geometric mean."""
+        return sum(self.logs) / self.n
+
+    @cached_property
+    def squares(self) -> float:
+        """The sum of the squared distances from the mean."""
+        mean = self.mean_log
+        return sum((log - mean) ** 2 for log in self.logs)
+
+    @cached_property
+    def variance_inside(self) -> float:
+        """What the in-process intervals alone say of the variance of the mean."""
+        parts = [_squared_error(low, high) for low, high in zip(self.spread.lows_s, self.spread.highs_s, strict=True)]
+        return sum(parts) / self.n**2
+
+
+@dataclass
+class _Gathered:
+    """One cell while the runs are read."""
+
+    medians: list[tuple[int, float, float | None, float | None, float]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+
+def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
+    """Every cell of these runs, each of which is a process of its own."""
+    cells: dict[Cell, _Gathered] = {}
+    for process, run in enumerate(runs):
+        for measurement in run.measurements:
+            gathered = cells.setdefault(cell_of(measurement), _Gathered())
+            _add(gathered, process, measurement)
+    return {cell: _series(gathered) for cell, gathered in cells.items()}
+
+
+def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
+    summary, gbps = measurement.summary, measurement.gbps
+    if measurement.verified.value is False:
+        gathered.reasons.append("contents differ after the transfer, so its times say nothing")
+    elif summary is None or gbps is None:
+        gathered.reasons.append(measurement.rate.reason or "it has no time")
+    elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
+        gathered.reasons.append("its time is one that no copy takes")
+    else:
+        # Of the time that is compared, whatever a file says beside it.
+        gathered.medians.append(
+            (process, summary.median_s, summary.low_s, summary.high_s, measurement.moved_bytes / summary.median_s / 1e9)
+        )
+
+
+def _series(gathered: _Gathered) -> Series:
+    """A process that has a cell twice (raw copies beside each framework) counts once, with what both say together."""
+    found = {process: [row for row in gathered.medians if row[0] == process] for process, *_ in gathered.medians}
+    if not found:
+        return Series(Spread((), (), ()), (), None, gathered.reasons[0])
+    spread = Spread(
+        medians_s=tuple(_mean([row[1] for row in rows]) or 0.0 for rows in found.values()),
+        lows_s=tuple(_mean([row[2] for row in rows]) for rows in found.values()),
+        highs_s=tuple(_mean([row[3] for row in rows]) for rows in found.values()),
+    )
+    return Series(spread, tuple(found), _mean([_mean([row[4] for row in rows]) for rows in found.values()]))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The geometric mean, unless one of them is missing."""
+    known = [value for value in values if value is not None and value > 0]
+    if len(known) < len(values):
+        return None
+    return known[0] if len(known) == 1 else math.exp(sum(map(math.log, known)) / len(known))
+
+
+def _squared_error(low: float | None, high: float | None) -> float:
+    """The variance of one process's median, as its interval has it; nothing where it has none."""
+    if low is None or high is None or not 0 < low <= high:
+        return 0.0
+    return (math.log(high / low) / 2 / INTERVAL_Z) ** 2
+
+
+_VENDOR = re.compile(r"^NVIDIA\s+", re.IGNORECASE)
+_SHOWN_CELLS = 4
+_KINDS = {
+    "pcie": "PCI Express",
+    "c2c": "NVLink-C2C",
+    "nvlink": "NVLink",
+    "none": "no link",
+    "unknown": "a link unknown",
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One side of a comparison: the runs of one or more processes on one machine."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Run:
+        """The run that stands for the machine."""
+        return self.runs[0]
+
+    def check(self) -> None:
+        """Refuse what says nothing, and runs of several machines.
+
+        Raises:
+            UsageError: the reason, with the name.
+
+        """
+        if not self.runs:
+            raise UsageError(f"{self.name} holds no run; measure first, such as with pyxfer ceiling --export-json FILE")
+        for number, run in enumerate(self.runs, start=1):
+            which = self.name if len(self.runs) == 1 else f"run {number} of {self.name}"
+            if run.ended == "failed":
+                raise UsageError(f"{which} has failed ({run.failure or 'no reason given'}), so it is not compared")
+        machines = {identity(fingerprint_of(run)) for run in self.runs}
+        if len(machines) > 1:
+            names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
+            raise UsageError(f"{self.name} holds runs of several machines ({names}); compare those of one")
+
+    def distinct(self) -> int:
+        """How many of its runs are no other's copy."""
+        return len({_fingerprint_of_run(run) for run in self.runs})
+
+    def remarks(self) -> list[Remark]:
+        """What must be known of its runs."""
+        ended = [number for number, run in enumerate(self.runs, start=1) if run.ended == "interrupted"]
+        if not ended:
+            return []
+        which = "" if len(self.runs) == 1 else f" (run {', '.join(map(str, ended))} of {len(self.runs)})"
+        text = f"{self.name} was interrupted before its end{which}; what it had measured is compared"
+        return [Remark("interrupted", text)]
+
+
+def check_comparable(a: Sample, b: Sample) -> None:
+    """Refuse two sides whose ratio would say nothing.
+
+    Raises:
+        UsageError: the reason.
+
+    """
+    a.check()
+    b.check()
+    one, other = a.first, b.first
+    if one.runtime != other.runtime:
+        host, real = (a, b) if one.runtime == "host" else (b, a)
+        raise UsageError(
+            f"{host.name} was measured in host memory, without a GPU, and {real.name} over the link of a "
+            f"{_model(real.first)}; the one says nothing of the other"
+        )
+    if one.device.uuid.value is not None and one.device.uuid.value == other.device.uuid.value:
+        return
+    if _model(one) != _model(other):
+        raise UsageError(
+            f"{a.name} is of a {_model(one)} and {b.name} of a {_model(other)}: different devices are not compared; "
+            "hold each against what it should reach, with pyxfer doctor"
+        )
+    if one.link.kind != other.link.kind:
+        kinds = _KINDS[one.link.kind], _KINDS[other.link.kind]
+        raise UsageError(f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}: different links are not compared")
+
+
+def why_nothing_common(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> str:
+    """Why no cell can be compared."""
+    for cell, series in of_a.items():
+        if cell in of_b:
+            missing = series.missing or of_b[cell].missing
+            return f"{a.name} and {b.name} have the same cells, and no time in any of them: {missing}"
+    return (
+        f"{a.name} and {b.name} have no cell in common: {a.name} has {_cells(of_a)}, and {b.name} has {_cells(of_b)}; "
+        "measure both with the same --direction, --memory, --mode and --sizes"
+    )
+
+
+def _cells(series: dict[Cell, Series]) -> str:
+    texts = [cell_text(cell, full=True) for cell in series]
+    shown = ", ".join(texts[:_SHOWN_CELLS])
+    return f"{shown} and {len(texts) - _SHOWN_CELLS} more" if len(texts) > _SHOWN_CELLS else shown or "none"
+
+
+def same_run(a: Sample, b: Sample) -> bool:
+    """Whether a run is on both sides, where it agrees with itself."""
+    return bool({_fingerprint_of_run(run) for run in a.runs} & {_fingerprint_of_run(run) for run in b.runs})
+
+
+def _fingerprint_of_run(run: Run) -> tuple[object, ...]:
+    """No two processes have one seed, one moment and one duration, and the same times to the last bit."""
+    times = tuple(each.summary.median_s for each in run.measurements if each.summary is not None)
+    return run.environment.taken_at, run.parameters.seed, run.duration_s, times
+
+
+def _machine(run: Run) -> str:
+    return f"{run.environment.host} {run.device.uuid.value or run.device.name}"
+
+
+def _model(run: Run) -> str:
+    """The device's name, which some drivers begin with its vendor's."""
+    return _VENDOR.sub("", run.device.name)
+
+
+def common(of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> Sequence[Cell]:
+    """The cells that both sides have a time of, in the order of A."""
+    return [cell for cell, series in of_a.items() if series.n and cell in of_b and of_b[cell].n]

@@ -1,0 +1,403 @@
+"""Raw copies as subjects of the sampler: one way, and both ways at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyxfer._ceiling.ways import Way
+from pyxfer._document.runs import Fact, Side, Trial
+from pyxfer._measure.sampler import WAKE_BELOW_S
+from pyxfer._trace.breakdown import asked_ns, copies_of
+from pyxfer._trace.collector import Traced, Usage, copy_way
+from pyxfer._trace.records import Capture, CopyWay, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyxfer._ceiling.arena import Arena
+    from pyxfer._ceiling.ways import Way
+    from pyxfer._ceiling.workshop import Stager
+    from pyxfer._measure.bracket import Bracket
+    from pyxfer._trace.collector import Taking, Traced
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Copier, Sample
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Copies that have been made, and everything that was recorded meanwhile."""
+
+    samples: Sequence[Sample]
+    usage: Usage
+    capture: Capture
+
+
+def watch(taking: Taking, run: Callable[[], Sequence[Sample]]) -> Seen:
+    """Make copies and take what was recorded of them."""
+    taking.begin()
+    before = Usage.so_far()
+    samples = run()
+    usage = Usage.so_far().since(before)
+    return Seen(samples, usage, taking.take())
+
+
+def traced_window(seen: Seen, side: Side, nbytes: int, warmups: int) -> Traced:
+    """The copies of one side that were timed, without those that were made before and after them.
+
+    Neither a window behind a gate nor a copy in a thread of the engine's has a begin on the host's clock: the one
+    begins with its first copy, the other with the call that asked for it.
+    """
+    way = copy_way(side)
+    if way is None:
+        raise ValueError(f"{side} is no direction of copies")
+    sample = seen.samples[0] if len(seen.samples) == 1 or side == "h2d" else seen.samples[1]
+    capture = _of_window(seen.capture, way, warmups * nbytes, sample.copies * nbytes)
+    gated = sample.wall_s is None
+    begin_ns = _begin_ns(capture, way, gated=gated)
+    elapsed_s = sample.elapsed_s * sample.copies
+    dispatch_s = sample.dispatch_s * sample.copies
+    return Traced(
+        way=way,
+        begin_ns=begin_ns,
+        returned_ns=begin_ns if gated else begin_ns + round(dispatch_s * 1e9),
+        elapsed_s=elapsed_s,
+        dispatch_s=dispatch_s,
+        wall_s=elapsed_s if sample.wall_s is None else sample.wall_s * sample.copies,
+        copies=sample.copies,
+        usage=seen.usage,
+        capture=capture,
+    )
+
+
+def _of_window(capture: Capture, way: CopyWay, before_bytes: int, own_bytes: int) -> Capture:
+    """The records without the copies of this direction that came before the window, or behind it."""
+    copies = copies_of(capture, way)
+    begins = np.cumsum(copies["nbytes"]) - copies["nbytes"]
+    own = copies[(begins >= before_bytes) & (begins < before_bytes + own_bytes)]
+    records = capture.records
+    rest = records[(records["kind"] != Kind.COPY) | (records["way"] != way)]
+    return replace(capture, records=np.concatenate((rest, own)))
+
+
+def _begin_ns(capture: Capture, way: CopyWay, *, gated: bool) -> int:
+    copies = copies_of(capture, way)
+    if not len(copies):
+        return 0
+    first = int(copies["start_ns"][0])
+    return first if gated else min(first, asked_ns(capture, copies[0]))
+
+
+# A window this long makes the event clock's half microsecond less than a part in five thousand.
+WINDOW_S = 0.003
+# Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md); nvbandwidth queues twenty too.
+MOST_COPIES = 18
+MOST_WARMUPS = 2
+MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
+CALIBRATION_COPIES = 4
+
+
+class _RawCopies:
+    """What copies of one size have in common, one way or both."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
+        self.way = way
+        self.nbytes = nbytes
+        self._engine = engine
+        self._device = device
+        self._arena = arena
+        self._slot = 0
+
+    @property
+    def key(self) -> str:
+        """Its way; sizes are groups."""
+        return self.way.key
+
+    @property
+    def anchor(self) -> str | None:
+        """Queued copies of pinned memory, which are the ceiling nearly everywhere."""
+        return Way(self.way.direction, "pinned", "async").key
+
+
+class OneSide(_RawCopies):
+    """Copies of one size in one direction."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, device)
+        self.side: Side = "h2d" if way.direction == "h2d" else "d2h"
+        self._lane = arena.lane(way.direction, way.memory, nbytes)
+
+    def verify(self, seed: int) -> Fact[bool]:
+        """Send fresh random data over poison and look at what arrived."""
+        return Fact(self._arrives(seed, self._once))
+
+    def _once(self) -> object:
+        """One copy."""
+        raise NotImplementedError
+
+    def _refresh(self) -> None:
+        """Before a trial: its destination as the variant has it."""
+        if self.way.variant == "fresh":
+            self._arena.forget_received(self.way.memory, self._lane, self._slot)
+
+    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
+        scratch = self._arena.scratch_address
+        self._engine.prepare_check(self._device, self._lane, 0, seed, scratch)
+        self._slot = 0
+        run()
+        slow = self.way.memory == "write-combined"
+        return self._engine.first_wrong(self._device, self._lane, 0, seed, scratch, slow) is None
+
+
+class OneWay(OneSide):
+    """Copies that the runtime is asked for."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, device)
+        self._copier = copier
+        self._copies = 1
+        self._warmups = 0  # only a window behind a gate has some
+
+    @property
+    def gated(self) -> bool:
+        """Whether a window of copies is queued behind a gate."""
+        return self.way.page_locked and self.way.mode != "memcpy"
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One window, or one copy where a window cannot be queued."""
+        return {self.side: as_trial(self._window(), round_index)}
+
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """A window and what the device recorded of it; with a seed one copy of fresh content, verified."""
+        if seed is None:
+            seen = watch(taking, lambda: [self._window()])
+            return {self.side: traced_window(seen, self.side, self.nbytes, self._warmups)}, True
+        kept: list[Seen] = []
+        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: [self._once()])))
+        return {self.side: traced_window(kept[0], self.side, self.nbytes, 0)}, right
+
+    def _window(self) -> Sample:
+        self._refresh()
+        return self._run(self._copies, self._warmups)
+
+    def calibrate(self) -> float:
+        """Choose the window; returns the seconds that the very first copy took."""
+        first = self._once()
+        if self.gated:
+            once = self._run(CALIBRATION_COPIES, 1).elapsed_s
+            self._copies = max(2, min(MOST_COPIES, math.ceil(WINDOW_S / max(once, 1e-9))))
+            self._warmups = max(1, min(MOST_WARMUPS, self._copies // 4))
+        return first.elapsed_s
+
+    def _once(self) -> Sample:
+        return self._run(1, 0)
+
+    def _run(self, copies: int, warmups: int) -> Sample:
+        slot = self._slot
+        self._slot += copies + warmups
+        if self.way.mode == "memcpy":
+            return self._copier.drained(self._lane, slot)
+        issue = "split" if self.way.mode.startswith("streams:") else self.way.mode
+        if self.gated:
+            return self._copier.gated(issue, self._lane, copies, warmups, slot)
+        return self._copier.on_stream(issue, self._lane, slot)
+
+
+class BothWays(_RawCopies):
+    """Copies of one size in both directions at once."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, device)
+        self._copier = copier
+        self._copies = 1
+        self._lanes = (arena.lane("h2d", way.memory, nbytes), arena.lane("d2h", way.memory, nbytes))
+        self._warmups = 1
+        self._tails = (1, 1)
+        self._extra = 0
+
+    @property
+    def gated(self) -> bool:
+        """Whether both sides are queued behind a gate."""
+        return self.way.page_locked
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One window each way; the sum is that of the two rates."""
+        h2d, d2h = self._run(self._copies, self._warmups)
+        if h2d.invalid or d2h.invalid:
+            self._extra = min(self._extra + 1, MOST_WARMUPS)
+            self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
+        trials: dict[Side, Trial] = {"h2d": as_trial(h2d, round_index), "d2h": as_trial(d2h, round_index)}
+        trials["sum"] = _together(trials["h2d"], trials["d2h"])
+        return trials
+
+    def calibrate(self) -> float:
+        """Choose the windows; returns the seconds that the very first pair of copies took."""
+        h2d, d2h = self._run(1, 0)
+        first = max(h2d.elapsed_s, d2h.elapsed_s)
+        again = self._run(2, 1)
+        self._fit_window(again[0].elapsed_s, again[1].elapsed_s)
+        return first
+
+    def verify(self, seed: int) -> Fact[bool]:
+        """Fresh random data over poison on both sides, both copied at once."""
+        return Fact(self._arrives(seed, lambda: self._run(1, 0)))
+
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """A window each way and what the device recorded; with a seed one copy each of fresh content, verified."""
+        if seed is None:
+            seen = watch(taking, lambda: self._run(self._copies, self._warmups))
+            return self._by_side(seen, self._warmups if self.gated else 0), True
+        kept: list[Seen] = []
+        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: self._run(1, 0))))
+        return self._by_side(kept[0], 0), right
+
+    def _by_side(self, seen: Seen, warmups: int) -> Mapping[Side, Traced]:
+        sides: tuple[Side, Side] = ("h2d", "d2h")
+        return {side: traced_window(seen, side, self.nbytes, warmups) for side in sides}
+
+    def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
+        scratch = self._arena.scratch_address
+        self._slot = 0
+        for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True):
+            self._engine.prepare_check(self._device, lane, 0, salt, scratch)
+        run()
+        slow = self.way.memory == "write-combined"
+        wrong = [
+            self._engine.first_wrong(self._device, lane, 0, salt, scratch, slow)
+            for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True)
+        ]
+        return all(each is None for each in wrong)
+
+    def _run(self, copies: int, warmups: int) -> list[Sample]:
+        slot = self._slot
+        if not self.gated:
+            self._slot += copies
+            return self._copier.both_threads(*self._lanes, copies, slot)
+        self._slot += copies + warmups + max(self._tails)
+        return self._copier.both_gated(*self._lanes, copies, warmups, self._tails, slot)
+
+    def _fit_window(self, h2d_s: float, d2h_s: float) -> None:
+        """A window of some milliseconds, and tails so that the quicker side outlasts the slower side's window.
+
+        Where the sides did not overlap, more copies run before and after it.
+        """
+        slower = max(h2d_s, d2h_s, 1e-9)
+        fewest = 2 if self.gated else 1
+        self._copies = max(fewest, min(MOST_COPIES, math.ceil(WINDOW_S / slower)))
+        self._warmups = self._extra + max(1, min(MOST_WARMUPS, self._copies // 4))
+        self._tails = self._needed_tails(h2d_s, d2h_s)
+        while self._copies > 1 and self._warmups + self._copies + max(self._tails) > MOST_QUEUED:
+            self._copies -= 1
+            self._tails = self._needed_tails(h2d_s, d2h_s)
+
+    def _needed_tails(self, h2d_s: float, d2h_s: float) -> tuple[int, int]:
+        before = self._warmups + self._copies
+        spare = self._extra + max(1, before // 4)
+
+        def tail(own_s: float, other_s: float) -> int:
+            return max(0, math.ceil(before * other_s / max(own_s, 1e-9)) - before) + spare
+
+        return tail(h2d_s, d2h_s), tail(d2h_s, h2d_s)
+
+
+RawSubject = OneWay | BothWays
+
+
+def make_subject(engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawSubject:
+    """The subject of a way."""
+    kind = BothWays if way.direction == "both" else OneWay
+    return kind(engine, way, nbytes, arena, copier, device)
+
+
+def as_trial(sample: Sample, round_index: int) -> Trial:
+    """What the engine gave, as the document keeps it."""
+    return Trial(
+        round=round_index,
+        elapsed_s=sample.elapsed_s,
+        dispatch_s=sample.dispatch_s,
+        wall_s=sample.wall_s,
+        copies=sample.copies,
+        invalid=sample.invalid or None,
+    )
+
+
+def _together(h2d: Trial, d2h: Trial) -> Trial:
+    """Two transfers at the sum of both rates: their time is the harmonic mean of the two."""
+    seconds = h2d.elapsed_s + d2h.elapsed_s
+    elapsed = 2 * h2d.elapsed_s * d2h.elapsed_s / seconds if seconds > 0 else 0.0
+    return Trial(h2d.round, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid)
+
+
+class StagedCopies(OneSide):
+    """One copy a trial, the device drained around it: as `cudaMemcpy` is timed, which it takes the place of."""
+
+    def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, stager: Stager, device: int) -> None:
+        super().__init__(engine, way, nbytes, arena, device)
+        self._stager = stager
+        self._last_s = 0.0
+
+    def calibrate(self) -> float:
+        """Nothing to choose; returns the seconds of the first copy, with the making of the ring where it is its first.
+
+        What finding the ring's settings took is no part of it: that is done once a host.
+        """
+        made_s = 0.0 if self._stager.moved else self._stager.made.made_s
+        return made_s + self._once().elapsed_s
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One copy."""
+        self._wake()
+        self._refresh()
+        sample = self._stager.time(self._lane, self._next_slot())
+        self._last_s = sample.elapsed_s
+        trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
+        return {self.side: trial}
+
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """One copy and what the device recorded of it; with a seed of fresh content, verified."""
+        if seed is None:
+            return {self.side: self._recorded(taking)}, True
+        kept: list[Traced] = []
+        right = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
+        return {self.side: kept[0]}, right
+
+    def _recorded(self, taking: Taking, *, checked: bool = False) -> Traced:
+        """Of what is checked the place has been poisoned, and is not to be forgotten."""
+        if not checked:
+            self._wake()
+            self._refresh()
+        taking.begin()
+        before = Usage.so_far()
+        bracket = self._once()
+        usage = Usage.so_far().since(before)
+        capture = taking.take()
+        return Traced(
+            way=copy_way(self.side),
+            begin_ns=round(bracket.moments.called_s * 1e9),
+            returned_ns=round(bracket.moments.returned_s * 1e9),
+            elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
+            dispatch_s=bracket.dispatch_s,
+            wall_s=bracket.wall_s,
+            copies=1,
+            usage=usage,
+            capture=capture,
+            staged=True,
+        )
+
+    def _wake(self) -> None:
+        """One copy of another place first, where threads take part that have fallen asleep."""
+        if self._last_s < WAKE_BELOW_S and self._stager.wakes(self.nbytes):
+            self._stager.time(self._lane, self._next_slot())
+
+    def _once(self) -> Bracket:
+        host, device = self._arena.place(self.way.direction, self.way.memory, self.nbytes, self._next_slot())
+        return self._stager.move(self.way.direction, host, device, self.nbytes)
+
+    def _next_slot(self) -> int:
+        slot = self._slot % self._lane.slots
+        self._slot += 1
+        return slot

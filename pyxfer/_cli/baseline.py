@@ -1,0 +1,537 @@
+"""`pyxfer baseline`: what a store keeps of hosts; saving and checking lie in `verb_baseline_check`."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pyxfer._cli import options as opt
+from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
+from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._baseline.measure import Order
+    from pyxfer._baseline.store import Store
+    from pyxfer._document.baselines import Baseline, Comparison
+    from pyxfer._document.runs import Run
+    from pyxfer._report.baseline import CellLine
+
+
+_COMPARE_FORMS = ("table", "md", "json")
+_EXAMPLE = "write --fail-on slower:5%"
+
+What = "A file that holds a run or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help=What)],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.")],
+    fail_on: Annotated[
+        str | None,
+        typer.Option("--fail-on", metavar="slower:SHARE", help="Exit code 1 where a cell has certainly lost more."),
+    ] = None,
+    tolerance: Tolerance = "3%",
+    form: Annotated[str, typer.Option("--format", metavar="table|md|json", help="How it is told.")] = "table",
+    output: Output = None,
+    store: Url = None,
+) -> None:
+    """Hold one measurement against another, cell by cell: SAME, FAST, SLOW or AMBIGUOUS.
+
+    What differs between the two machines stands above the table, and likely causes of what is slow below it. Exit code
+    1 comes from --fail-on alone.
+    """
+    from pyxfer._baseline.compare import certainly_slower, compare_samples
+    from pyxfer._baseline.inputs import apart, sample_of
+    from pyxfer.units import parse_ratio
+
+    limit = None if fail_on is None else _limit(fail_on)
+    outlet, share = Outlet(form, output, _COMPARE_FORMS), parse_ratio(tolerance)
+    comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
+    outlet.deliver(comparison)
+    slower = [] if limit is None else certainly_slower(comparison, limit)
+    if slower:
+        cells = "1 cell is" if len(slower) == 1 else f"{len(slower)} cells are"
+        say(f"{cells} certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}")
+        raise SystemExit(SLOWER)
+
+
+def _limit(text: str) -> float:
+    from pyxfer.units import parse_ratio
+
+    word, colon, share = text.partition(":")
+    if word != "slower" or not colon:
+        raise UsageError(f"--fail-on {text!r} says nothing to fail on; {_EXAMPLE}")
+    try:
+        return parse_ratio(share)
+    except UsageError as error:
+        raise UsageError(f"--fail-on: {error}; {_EXAMPLE}") from error
+
+
+SLOWER = 1
+STDOUT = "-"
+TABLE = "table"
+
+Tolerance = Annotated[
+    str, typer.Option("--tolerance", metavar="SHARE", help="How much of its bandwidth a cell may lose, such as 3%.")
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where the format goes; - is standard output, as without it."),
+]
+
+
+class Outlet:
+    """Where a comparison goes: refused before measuring, if it cannot."""
+
+    def __init__(self, form: str, output: str | None, forms: tuple[str, ...]) -> None:
+        from pyxfer._document.files import check_writable
+
+        if form not in forms:
+            raise UsageError(f"--format {form!r} is none of {', '.join(forms)}")
+        self._form = form
+        self._file = None if output in (None, STDOUT) else output
+        if self._file is not None:
+            check_writable(self._file)
+
+    def deliver(self, comparison: Comparison) -> None:
+        """Write the file, if there is one, before anything is printed."""
+        from pyxfer._document.files import write_whole
+        from pyxfer._report.baseline import print_comparison
+        from pyxfer._report.layout import Page
+
+        if self._file is not None:
+            write_whole(self._file, _encoded(comparison, self._form).encode(errors="backslashreplace"))
+        if self._file is not None or self._form == TABLE:
+            print_comparison(comparison, Page(sys.stdout))
+        else:
+            sys.stdout.write(_encoded(comparison, self._form))
+        sys.stdout.flush()
+
+
+def _encoded(comparison: Comparison, form: str) -> str:
+    from pyxfer._document import comparison_documents
+    from pyxfer._report.baseline import print_comparison, to_junit
+    from pyxfer._report.layout import Page
+
+    if form == "json":
+        return comparison_documents.encode(comparison).decode()
+    if form == "md":
+        return comparison_documents.to_markdown(comparison)
+    if form == "junit":
+        return to_junit(comparison).decode()
+    text = io.StringIO()
+    print_comparison(comparison, Page(text))
+    return text.getvalue()
+
+
+FORMATS = ("table", "json", "csv")
+
+Cell = Annotated[
+    str | None,
+    typer.Option("--cell", metavar="CELL", help="Such as h2d:pinned:256MiB; else pinned memory at the largest size."),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Not before: 30d, 12h, 2w ago, or a date (UTC).")
+]
+Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"Of {', '.join(FORMATS)}.")]
+
+
+def history(
+    host: Host = None,
+    cell: Cell = None,
+    since: Since = None,
+    form: Format = "table",
+    json: opt.Json = False,
+    store: Url = None,
+) -> None:
+    """What was measured over time, each against the median of its own machine.
+
+    Without --host: all hosts of the store, one line each where they are many.
+    """
+    from pyxfer._baseline.store import open_store
+    from pyxfer._baseline.store_queries import to_csv
+    from pyxfer._report.baseline import print_history
+    from pyxfer._report.layout import Page
+
+    if form not in FORMATS:
+        raise UsageError(f"--format {form!r:.40} is none of {', '.join(FORMATS)}")
+    with open_store(store, create=False) as opened:
+        found = opened.history(cell, host=host, since=since)
+    if json or form == "json":
+        write_json(found)
+    elif form == "csv":
+        sys.stdout.write(to_csv(found))
+    else:
+        print_history(found, Page(sys.stdout))
+
+
+DEFAULT_NAME = "default"
+
+Url = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="A file or a database; else PYXFER_STORE, else this user's own file."),
+]
+Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only of this host.")]
+Which = Annotated[str, typer.Argument(metavar="NAME", help="A name, or an id that the list shows.")]
+Named = Annotated[str, typer.Argument(metavar="[NAME]", help="A name, or an id that the list shows.")]
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Keep what this host reaches, and find out when it no longer does.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command("list")
+def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> None:
+    """What the store keeps, a line for each name and machine."""
+    from pyxfer._report.baseline import print_baselines
+    from pyxfer._report.layout import Page
+
+    with _open(store) as opened:
+        kept, damaged = opened.baselines(host), opened.damaged_baselines(host)
+        if json:
+            write_json({"baselines": kept, "damaged": damaged})
+        elif kept:
+            print_baselines(kept, opened.shown, Page(sys.stdout))
+        elif not damaged:
+            of_host = "" if host is None else f" of the host {host!r}"
+            say(f"the store {opened.shown} has no baseline{of_host} yet; pyxfer baseline save makes one")
+        sys.stdout.flush()  # the sentences below are about what is missing above
+        for each in damaged:
+            say(each.why)
+
+
+@app.command()
+def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, store: Url = None) -> None:
+    """One baseline: its machine, its processes, its cells.
+
+    Of several hosts that have the name this one is meant; or say --host, or the id.
+    """
+    from pyxfer._baseline.store import choose
+    from pyxfer._report.baseline import print_baseline
+    from pyxfer._report.layout import Page
+
+    with _open(store) as opened:
+        kept = choose(opened, name, host)
+        baseline = opened.baseline_of_id(kept.id)
+    if json:
+        write_json({"id": kept.id, "baseline": baseline})
+    else:
+        print_baseline(baseline, lines_of(baseline), Page(sys.stdout), kept)
+
+
+@app.command()
+def remove(name: Which, host: Host = None, store: Url = None) -> None:
+    """Remove a name from a machine.
+
+    The earlier baselines of that name are removed with it; a damaged one goes by its id, and alone. Their runs stay in
+    the history.
+    """
+    from pyxfer._baseline.store import choose, machine
+
+    with _open(store) as opened:
+        if opened.is_damaged(name):
+            opened.remove_baseline_of_id(name)
+            say(f"removed the damaged baseline {name}; its runs stay in the history")
+            return
+        kept = choose(opened, name, host)
+        count = opened.remove_baseline(kept.name, kept.identity)
+    earlier = f", and {count - 1} earlier" if count > 1 else ""
+    say(f"removed the baseline {kept.name!r} of {machine(kept)}{earlier}; its runs stay in the history")
+
+
+@app.command()
+def export(
+    name: Which,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
+    host: Host = None,
+    store: Url = None,
+) -> None:
+    """Write a baseline with its runs to a file.
+
+    Another store can import it, and pyxfer compare and pyxfer show read it.
+    """
+    from pyxfer._baseline.store import choose
+    from pyxfer._document import baseline_documents
+    from pyxfer._document.files import check_writable
+
+    if file != "-":
+        check_writable(file)
+    with _open(store) as opened:
+        kept = choose(opened, name, host)
+        baseline = opened.baseline_of_id(kept.id)
+    if file == "-":
+        sys.stdout.write(baseline_documents.encode(baseline).decode())
+    else:
+        baseline_documents.save(baseline, file)
+        say(f"wrote {kept.id}, {len(baseline.runs)} runs, to {file!r}")
+
+
+@app.command("import")
+def import_file(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
+    store: Url = None,
+) -> None:
+    """Take a baseline from a file into the store.
+
+    One that is there already is not taken twice.
+    """
+    from pyxfer._baseline.store import open_store
+    from pyxfer._baseline.store_queries import check_import
+    from pyxfer._document import baseline_documents
+
+    baseline = baseline_documents.load(file)
+    check_import(baseline, repr(file))
+    with open_store(store) as opened:
+        there = opened.same_baseline(baseline)
+        if there is not None:
+            say(f"the store {opened.shown} has this baseline already, as {there}; nothing was added")
+            return
+        added = opened.add_baseline(baseline)
+        say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.runs)} runs")
+
+
+def write_json(value: object) -> None:
+    """For a program; what no encoding has is escaped."""
+    from pyxfer._document.json_text import to_json
+
+    sys.stdout.write(to_json(value).decode() + "\n")
+
+
+def lines_of(baseline: Baseline) -> list[CellLine]:
+    """Each cell with its bandwidth in every process."""
+    from pyxfer._baseline.cells import cell_text
+    from pyxfer._baseline.samples import collect
+    from pyxfer._report.baseline import CellLine
+
+    lines = []
+    for cell, series in collect(baseline.runs).items():
+        if series.gbps is not None:
+            usual_s = math.exp(series.mean_log)
+            each = tuple(series.gbps * usual_s / median_s for median_s in series.spread.medians_s)
+            lines.append(CellLine(cell_text(cell), each))
+    return lines
+
+
+def _open(url: str | None) -> Store:
+    from pyxfer._baseline.store import open_store
+
+    return open_store(url, create=False)
+
+
+_CHECK_FORMS = ("table", "json", "junit")
+
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Which baseline of this host, if it has several.")]
+Processes = Annotated[int, typer.Option("--processes", metavar="N", max=100, help="How many measure, one by one.")]
+Labels = Annotated[list[str], typer.Option("--label", metavar="K=V", help="Something to remember; may be repeated.")]
+Retries = Annotated[
+    int,
+    typer.Option(
+        "--retries",
+        metavar="N",
+        min=0,
+        max=20,
+        help="How often it is measured again before it fails; with 0 one process decides.",
+    ),
+]
+
+
+def save(
+    name: Name = DEFAULT_NAME,
+    processes: Processes = 3,
+    label: Labels = [],  # noqa: B006 - typer copies it
+    device: opt.Device = "0",
+    direction: opt.Directions = "h2d,d2h",
+    memory: opt.Memories = "pinned",
+    mode: opt.Modes = "auto",
+    sizes: opt.Sizes = "1MiB,16MiB,256MiB",
+    budget: opt.Budget = "5s",
+    require_gpu: opt.RequireGpu = False,
+    store: Url = None,
+) -> None:
+    """Measure this host in several processes, and keep that as its baseline.
+
+    Several, because a later check must know how far processes lie apart. The budget is that of each.
+    """
+    from pyxfer._baseline import store_schema
+    from pyxfer._baseline.check import check_processes, make_baseline, this_machine
+    from pyxfer._baseline.measure import Order
+    from pyxfer._baseline.store import open_store
+    from pyxfer.units import parse_duration, parse_sizes
+
+    check_processes(processes)
+    store_schema.check_name(name)
+    labels = store_schema.parse_labels(label)
+    asked = Order(
+        device,
+        opt.split_list(direction, "--direction"),
+        opt.split_list(memory, "--memory"),
+        opt.split_list(mode, "--mode"),
+        ",".join(map(str, parse_sizes(sizes))),
+        parse_duration(budget),
+    )
+    _check_required(device, require_gpu)
+    order = replace(asked, device=this_machine(device)[1])
+    with open_store(store) as opened:
+        runs = _measure_all(order, processes, opened, labels)
+        baseline = make_baseline(name, labels, runs, store_schema.now_text())
+        try:
+            kept = opened.add_baseline(baseline)
+        except StoreError as error:
+            raise StoreError(f"{error}; {_rescued(baseline)}") from error
+        say(f"kept {kept}, the baseline {name!r} of {baseline.fingerprint.host}, in {opened.shown}")
+    _print_baseline(kept, store)
+
+
+def check(
+    name: Name = DEFAULT_NAME,
+    tolerance: Tolerance = "3%",
+    retries: Retries = 2,
+    form: Annotated[str, typer.Option("--format", metavar="table|json|junit", help="How it is told.")] = "table",
+    output: Output = None,
+    device: opt.Device = "0",
+    require_gpu: opt.RequireGpu = False,
+    store: Url = None,
+) -> None:
+    """Measure this host again, and hold it against its baseline.
+
+    What comes out slow or doubtful is measured again, in as many processes as --retries says. Exit code 1 means that
+    something is slower than the tolerance in all of them together and in each by itself; nothing else ends with it.
+    """
+    from pyxfer._baseline.check import baseline_sample, find_baseline, this_machine
+    from pyxfer._baseline.check import check as check_against
+    from pyxfer._baseline.measure import Order
+    from pyxfer._baseline.store import open_store
+    from pyxfer.units import parse_ratio
+
+    share, outlet = parse_ratio(tolerance), Outlet(form, output, _CHECK_FORMS)
+    _check_required(device, require_gpu)
+    fingerprint, found = this_machine(device)
+    with open_store(store, create=False) as opened:
+        baseline = find_baseline(opened, name, fingerprint)
+        order = Order.again(found, baseline_sample(baseline).first)  # one without runs is refused
+        keeper = _Keeper(opened, {"baseline": name})
+        checked = check_against(
+            baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
+        )
+    outlet.deliver(checked.comparison)
+    _end_check(checked.runs, keeper, is_slow=bool(checked.confirmed), interrupted=checked.interrupted)
+
+
+def _end_check(runs: tuple[Run, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:
+    """The result has been told; what else must be known, and the exit code."""
+    if keeper.trouble:
+        say(keeper.trouble)
+    invalid = next(filter(None, (why_invalid(run) for run in runs)), "")
+    if invalid:
+        say(invalid)
+        raise SystemExit(NOT_VALID)
+    if interrupted:
+        say("interrupted")
+        raise SystemExit(INTERRUPTED)
+    if is_slow:
+        raise SystemExit(SLOWER)
+    if keeper.trouble:
+        raise SystemExit(NOT_VALID)
+
+
+class _Keeper:
+    """Puts every run into the store; one that takes none is no reason to lose the result."""
+
+    def __init__(self, store: Store, labels: dict[str, str]) -> None:
+        self._store = store
+        self._labels = labels
+        self._lost: list[str] = []
+
+    def keep(self, run: Run) -> None:
+        """Now, and whatever comes of it is told at the end."""
+        try:
+            self._store.add_run(run, self._labels)
+        except StoreError as error:
+            self._lost.append(str(error))
+
+    @property
+    def trouble(self) -> str:
+        """What was not stored, and why; nothing where all was."""
+        if not self._lost:
+            return ""
+        runs = "1 run was" if len(self._lost) == 1 else f"{len(self._lost)} runs were"
+        return f"{runs} not stored, and the result above is of them all the same: {self._lost[0]}"
+
+
+def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, str]) -> list[Run]:
+    """The runs of all processes; if one does not come to its end, what there is goes into the history."""
+    measure = _measuring(order, processes, "")
+    runs: list[Run] = []
+    try:
+        for _ in range(processes):
+            runs.append(measure())
+            if runs[-1].ended == "interrupted":
+                raise KeyboardInterrupt
+            invalid = why_invalid(runs[-1])
+            if invalid:
+                raise MeasurementError(invalid)
+    except (PyxferError, KeyboardInterrupt):
+        keeper = _Keeper(store, labels)
+        for run in runs:
+            keeper.keep(run)
+        if runs:
+            are = "is" if len(runs) == 1 else "are"
+            say(keeper.trouble or f"{len(runs)} of {processes} runs {are} in the history, and no baseline was made")
+        raise
+    return runs
+
+
+def _measuring(order: Order, processes: int, at_most: str) -> Callable[[], Run]:
+    """Measure in a process of its own, one after the other, and tell of it."""
+    from pyxfer._baseline.measure import measure_process
+    from pyxfer._cli.output import ProgressReport
+    from pyxfer._measure.sampler import Progress
+
+    numbers = iter(range(1, processes + 1))
+
+    def measure() -> Run:
+        phase = f"measuring in process {next(numbers)} of {at_most}{processes}"
+        with ProgressReport() as report:
+            report(Progress(phase, 0.0, ""))
+            return measure_process(
+                order, lambda waited_s: report(Progress(phase, min(waited_s / (order.budget_s + 2), 0.99), ""))
+            )
+
+    return measure
+
+
+def _check_required(device: str, require_gpu: bool) -> None:
+    if require_gpu and device == "host":
+        raise UsageError(
+            "--device host asks for the host's memory, and --require-gpu for a GPU: leave one of the two out"
+        )
+
+
+def _rescued(baseline: Baseline) -> str:
+    """A file that has what the store would not take."""
+    from pyxfer._document import baseline_documents
+
+    handle, path = tempfile.mkstemp(prefix="pyxfer-baseline-", suffix=".json")
+    os.close(handle)
+    try:
+        baseline_documents.save(baseline, path)
+    except PyxferError:
+        os.unlink(path)
+        return "what was measured could not be written to a file either"
+    return f"what was measured is in {path}: pyxfer baseline import {path}"
+
+
+def _print_baseline(kept: str, store: str | None) -> None:
+
+    show(kept, store=store)

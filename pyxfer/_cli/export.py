@@ -1,0 +1,151 @@
+"""`pyxfer export`: what was measured, for other programs to watch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pyxfer._cli.failures import say
+from pyxfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._document.runs import Run
+    from pyxfer._report.prometheus import Exported
+
+
+STDOUT = "-"
+_COLLECTED = ".prom"
+_FOR_ALL_TO_READ = 0o644
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Hand what was measured to other programs.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def export() -> None:
+    """Hand what was measured to other programs."""
+
+
+@app.command(epilog="\b\nExample:\n  pyxfer export prometheus -o /var/lib/node_exporter/textfile/pyxfer.prom")
+def prometheus(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[RUN.json]", help="A saved run in place of the newest in the store.")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Written whole or not at all; - is standard output.")
+    ] = STDOUT,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="0|UUID", help="Only of this GPU; else of each on this host.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", metavar="URL", help="A file or a database; else PYXFER_STORE, else this user's own file."
+        ),
+    ] = None,
+) -> None:
+    """The newest run of each GPU of this host as metrics, in the text format that node_exporter collects.
+
+    Bandwidth of raw copies and its share of the peak, the link, and when that was measured. Nothing is measured now,
+    but packets that the link had to send again are read where the driver tells.
+    """
+    from pyxfer._document.files import check_writable
+    from pyxfer._report import prometheus
+
+    if output != STDOUT:
+        check_writable(output)
+    if file is not None and store is not None:
+        raise UsageError("A run comes from a file or from a store: leave out the file, or --store.")
+    runs = _chosen(_stored(store) if file is None else [_saved(file)], device)
+    text = prometheus.exposition([_exported(run) for run in runs])
+    for run in runs:
+        _say_left_out(run)
+    if output == STDOUT:
+        sys.stdout.write(text.decode())
+        return
+    _write(output, text)
+    if not output.endswith(_COLLECTED) and stat.S_ISREG(os.stat(output).st_mode):
+        say(f"node_exporter collects files that end in {_COLLECTED}, and {output!r} does not")
+
+
+def _saved(file: str) -> Run:
+    from pyxfer._document import documents
+
+    run = documents.load(file)
+    if run.runtime == "host":
+        raise UsageError(f"{file!r} was measured over host memory and not over a link; name a run of a GPU.")
+    return run
+
+
+def _stored(url: str | None) -> list[Run]:
+    from pyxfer._baseline.store import open_store
+
+    host = platform.node()
+    with open_store(url, create=False) as store:
+        runs = [each.run for each in store.newest_raw_runs(host)]
+        if not runs:
+            raise UsageError(
+                f"the store {store.shown} has no run of a GPU of this host ({host!r:.80}); "
+                "pyxfer baseline save makes some, or name a RUN.json"
+            )
+    return runs
+
+
+def _chosen(runs: list[Run], device: str | None) -> list[Run]:
+    if device is None:
+        return runs
+    wanted = device.strip().lower()
+    found = [
+        run
+        for run in runs
+        if wanted and (str(run.device.index) == wanted or (run.device.uuid.value or "").lower().startswith(wanted))
+    ]
+    if len(found) != 1:
+        there = "; ".join(f"{run.device.index} {run.device.uuid.value or 'without a UUID'}" for run in runs)
+        raise UsageError(f"{device!r:.80} is {'more than one' if found else 'none'} of the GPUs with a run: {there}.")
+    return found
+
+
+def _exported(run: Run) -> Exported:
+    """The run with the count of today, where it is of this host; by UUID alone, for another GPU may have its place."""
+    import msgspec
+
+    from pyxfer._document.runs import unknown
+    from pyxfer._machine import nvml
+    from pyxfer._machine.health import replays
+    from pyxfer._report.prometheus import Exported
+
+    if run.environment.host != platform.node() or run.device.uuid.value is None:
+        return Exported(run, unknown("the run is of another host"))
+    return Exported(run, replays(nvml.shared(), msgspec.structs.replace(run.device, pci=unknown("not asked"))))
+
+
+def _say_left_out(run: Run) -> None:
+    from pyxfer._report.prometheus import beyond_peak
+    from pyxfer.units import format_size
+
+    found = [f"{each.side} {each.memory} {format_size(each.nbytes)}" for each in beyond_peak(run)]
+    if found:
+        say(
+            f"left out for GPU {run.device.index}, since no copy is quicker than its link: {', '.join(found)}; "
+            "pyxfer doctor says what may not be right"
+        )
+
+
+def _write(path: str, text: bytes) -> None:
+    """Readable for the user that node_exporter runs as, whatever the umask."""
+    from pyxfer._document.files import whole_file
+
+    with whole_file(path) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fchmod(file.fileno(), _FOR_ALL_TO_READ)
+        file.write(text)

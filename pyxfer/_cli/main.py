@@ -1,0 +1,293 @@
+"""The command `pyxfer`: its verbs, and the one way in."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from pyxfer._cli import options as opt
+from pyxfer._cli.baseline import app as baseline
+from pyxfer._cli.baseline import check, compare, history, lines_of, save
+from pyxfer._cli.export import app as export
+from pyxfer._cli.failures import (
+    INTERRUPTED,
+    NOT_VALID,
+    as_exit_codes,
+    end_as,
+    leave_at_once_if_stuck,
+    prepare_streams,
+    say,
+)
+from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.watch import watch
+from pyxfer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyxfer import native
+
+
+# The largest shows the ceiling within a part in five hundred, the smallest what a single call costs.
+_SIZES = (4 * 1024, 1024**2, 64 * 1024**2)
+_BUDGET_S = 5.0
+
+
+def show_host() -> None:
+    """Measure a few sizes and print the card."""
+    from pyxfer import native
+    from pyxfer._ceiling.session import ceiling
+    from pyxfer._cli.output import ProgressReport
+    from pyxfer._report.host import print_host_card
+    from pyxfer._report.layout import Page
+
+    choice = native.choose(0)
+    if choice.reason:
+        say(choice.reason)
+    with ProgressReport() as report:
+        run = ceiling(0, sizes=_SIZES, budget_s=_BUDGET_S, trace=False, on_progress=report)
+    print_host_card(run, Page(sys.stdout))
+    end_as(run)
+
+
+def info(json: opt.Json = False) -> None:
+    """Devices, their links and this machine; nothing is measured."""
+    import msgspec
+
+    from pyxfer import native
+    from pyxfer._machine import devices, environment, link, numa
+    from pyxfer._report.host import print_machine
+    from pyxfer._report.layout import Page
+    from pyxfer._upload import tuning
+
+    choice = native.choose(0)
+    if choice.reason:
+        say(choice.reason)
+    engine = choice.engine
+    found = devices.list_devices(engine)
+    links = tuple(link.read_link(engine, device) for device in found)
+    surroundings = environment.read_environment(engine, found[0])
+    placements = []
+    for device in found:
+        with numa.bind(engine, numa.device_node(device)) as placement:
+            placements.append(placement)
+    rings = [
+        tuning.state_of(tuning.settings_for(engine, device.index, may_tune=False), device.index) for device in found
+    ]
+    if json:
+        whole = {
+            "devices": found,
+            "links": links,
+            "placements": placements,
+            "rings": rings,
+            "environment": surroundings,
+        }
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
+    else:
+        print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))
+
+
+def show(
+    file: Annotated[str, typer.Argument(metavar="RUN.json", help="A file that --export-json wrote.")],
+    sort: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="One row a measurement, by size, gbps, route, direction, memory or mode."),
+    ] = None,
+) -> None:
+    """Print a saved run, watch, examination or session of pytest as it was printed when it was made."""
+    from pyxfer._document import (
+        baseline_documents,
+        documents,
+        finding_documents,
+        json_text,
+        watch_documents,
+        xfer_documents,
+    )
+    from pyxfer._document.files import read_whole
+    from pyxfer._report.baseline import print_baseline
+    from pyxfer._report.doctor import print_examination
+    from pyxfer._report.layout import Page
+    from pyxfer._report.run import print_run
+    from pyxfer._report.session import print_session
+    from pyxfer._report.watch import print_watch
+    from pyxfer.errors import UsageError
+
+    data, source, page = read_whole(file), repr(file), Page(sys.stdout)
+    kind = json_text.kind_of(data)
+    shown = ("watch", "examination", "pytest", "baseline")
+    if kind not in shown:
+        print_run(documents.decode(data, source), page, sort)
+    elif sort is not None:
+        raise UsageError(f"--sort is for the measurements of a run, and this is {json_text.KINDS[kind]}: leave it out.")
+    elif kind == "examination":
+        print_examination(finding_documents.decode(data, source), page)
+    elif kind == "baseline":
+        baseline = baseline_documents.decode(data, source)
+        print_baseline(baseline, lines_of(baseline), page)
+    elif kind == "pytest":
+        print_session(xfer_documents.decode(data, source), page)
+    else:
+        print_watch(watch_documents.decode(data, source), page)
+
+
+What = Annotated[str | None, typer.Argument(metavar="[routes]", help="routes: those of the frameworks too.")]
+
+
+def list_all(what: What = None, json: opt.Json = False) -> None:
+    """Devices, routes and modes: available, or why not; with routes, every route of every framework."""
+    from pyxfer.native import choose
+
+    if what not in (None, "routes"):
+        raise UsageError(f"pyxfer list knows no {what!r}; write pyxfer list, or pyxfer list routes.")
+    choice = choose(0)
+    if what is None:
+        if choice.reason:
+            say(choice.reason)
+        _list_machine(choice, json)
+    else:
+        _list_routes(choice, json)
+
+
+def _list_machine(choice: native.Choice, json: bool) -> None:
+    from pyxfer._ceiling.ways import list_routes
+    from pyxfer._machine import devices
+    from pyxfer._report.layout import Page
+    from pyxfer._report.routes import mode_states, print_routes
+
+    found = devices.list_devices(choice.engine)
+    routes = list_routes(choice.engine)
+    if json:
+        _write({"devices": found, "routes": routes, "modes": mode_states(routes)})
+    else:
+        print_routes(found, routes, Page(sys.stdout))
+
+
+def _list_routes(choice: native.Choice, json: bool) -> None:
+    from pyxfer._frameworks.registry import list_frameworks, list_routes
+    from pyxfer._report.layout import Page
+    from pyxfer._report.routes import print_framework_routes
+
+    if json:
+        _write(list_routes())
+    else:
+        print_framework_routes(list_frameworks(choice), Page(sys.stdout))
+
+
+def _write(value: object) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+
+
+class _Verbs(TyperGroup):
+    """Every verb runs where its errors become sentences."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with as_exit_codes():
+            return super().invoke(ctx)
+
+
+# Plain help: rich would cost a tenth of a second, and draw boxes into pipes.
+app = typer.Typer(
+    cls=_Verbs,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"pyxfer {_version()}\n")
+        raise typer.Exit
+
+
+def _version() -> str:
+    try:
+        return metadata.version("pyxfer")
+    except metadata.PackageNotFoundError:
+        return "of an unknown version (run from its source, not installed)"
+
+
+def _example(*commands: str) -> str:
+    """The foot of a help page; the backspace keeps its lines as they are."""
+    return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+@app.callback(
+    invoke_without_command=True, epilog=_example("pyxfer", "pyxfer ceiling --direction h2d,d2h --export-json run.json")
+)
+def pyxfer(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How fast bytes can cross the link between host memory and a GPU, and how fast they do.
+
+    Without a verb: this host in ten seconds.
+
+    Exit codes: 0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not
+    valid, or a fault of pyxfer itself, 130 interrupted.
+    """
+    if context.invoked_subcommand is None:
+        show_host()
+
+
+app.command(epilog=_example("pyxfer ceiling --direction h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)
+app.command(
+    epilog=_example(
+        "pyxfer frameworks torch tensorflow --sizes 1MiB,96MiB",
+        "pyxfer frameworks --workload image-batch --batches 8,512 --export-json run.json",
+    )
+)(frameworks)
+app.command(
+    epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
+)(explain)
+app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --json > host.json", "pyxfer doctor run.json"))(doctor)
+app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
+app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
+app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
+app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --json"))(tune)
+app.command(
+    # What follows the script's name is the script's.
+    context_settings={"allow_interspersed_args": False},
+    epilog=_example(
+        "pyxfer watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
+        "pyxfer watch --skip 30s --for 5s -m package.train",
+    ),
+)(watch)
+baseline.command(epilog=_example("pyxfer baseline save --label slot=3"))(save)
+baseline.command(epilog=_example("pyxfer baseline check", "pyxfer baseline check --format junit -o check.xml"))(check)
+app.add_typer(baseline, name="baseline")
+app.command(
+    epilog=_example(
+        "pyxfer compare monday.json today.json", "pyxfer compare baseline:default run.json --fail-on slower:5%"
+    )
+)(compare)
+app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
+app.add_typer(export, name="export")
+
+
+def run() -> None:
+    """Run the command line and leave with its exit code; whoever calls this heeds Ctrl-C already."""
+    prepare_streams()
+    code: object = INTERRUPTED
+    try:
+        with as_exit_codes():
+            app(prog_name="pyxfer")
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:  # pressed again while the first was being answered
+        pass
+    except Exception:  # noqa: BLE001 - Python would end with 1, and that says that something is slower
+        traceback.print_exc()
+        code = NOT_VALID
+    # Everything is saved; another Ctrl-C during Python's own shutdown would print a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    leave_at_once_if_stuck(code)
+    raise SystemExit(code)

@@ -1,0 +1,318 @@
+"""`pyxfer ceiling`: how fast bytes can cross this link."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pyxfer._cli import options as opt
+from pyxfer._cli.failures import end_as, say
+from pyxfer._cli.output import deliver
+from pyxfer.errors import MeasurementError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._document.examinations import Examination
+
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FRAMEWORK", help="Of torch, tensorflow, cupy, jax; all, if none is named."),
+]
+Routes = Annotated[
+    str | None,
+    typer.Option(
+        "--routes", metavar="LIST", help="Names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
+    ),
+]
+Workload = Annotated[
+    str, typer.Option("--workload", metavar="NAME", help="copy: bytes alone; image-batch: copy, cast, read a row back.")
+]
+Sizes = Annotated[
+    str | None,
+    typer.Option("--sizes", metavar="SIZES", help="Of copy: such as 1MiB,96MiB; 4KiB:256MiB:x16 if not given."),
+]
+Batches = Annotated[
+    str | None,
+    typer.Option("--batches", metavar="COUNTS", help="Of image-batch: such as 8,512; 1:512:x2 if not given."),
+]
+Directions = Annotated[str | None, typer.Option("--direction", metavar="LIST", help="Of h2d, d2h; both if not given.")]
+Ingest = Annotated[
+    bool, typer.Option("--ingest", help="Also how each framework takes in a NumPy array; all that runs without a GPU.")
+]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="How long each framework may be measured, preparing apart.")
+]
+
+
+def frameworks(
+    names: Names = None,
+    *,
+    routes: Routes = None,
+    workload: Workload = "copy",
+    sizes: Sizes = None,
+    batches: Batches = None,
+    direction: Directions = None,
+    ingest: Ingest = False,
+    device: opt.Device = "0",
+    precision: opt.Precision = "0.5%",
+    budget: Budget = "15s",
+    patience: opt.Patience = "2min",
+    seed: opt.Seed = None,
+    no_trace: opt.NoTrace = False,
+    require_gpu: opt.RequireGpu = False,
+    export_json: opt.ExportJson = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
+) -> None:
+    """How fast bytes cross the link when TensorFlow, PyTorch, CuPy or JAX move them.
+
+    Times every route of each framework, in a process of its own, through the same CUDA events and in the same rounds as
+    raw copies, and sets it against the ceiling at its size.
+    """
+    import pyxfer
+    from pyxfer import native, units
+    from pyxfer._cli.output import Exports, ProgressReport
+
+    exports = Exports(export_json, export_csv, export_md)
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    with ProgressReport() as report:
+        run = pyxfer.frameworks(
+            names,
+            routes=opt.split_list(routes, "--routes") if routes is not None else (),
+            workload=workload,
+            sizes=sizes,
+            batches=batches,
+            directions=opt.split_list(direction, "--direction") if direction is not None else None,
+            ingest=ingest,
+            device=device,
+            precision=units.parse_ratio(precision),
+            budget_s=units.parse_duration(budget),
+            patience_s=units.parse_duration(patience),
+            seed=seed,
+            require_gpu=require_gpu,
+            trace=not no_trace,
+            on_progress=report,
+            save_to=exports.save,
+        )
+    deliver(run, exports)
+
+
+RouteName = Annotated[str, typer.Argument(metavar="ROUTE", help="Such as tf.function; see pyxfer list routes.")]
+Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, such as 96MiB.")]
+Direction = Annotated[
+    str | None, typer.Option("--direction", metavar="WAY", help="Of a raw route: h2d, if not given, or d2h.")
+]
+ExportCsv = Annotated[
+    str | None,
+    typer.Option("--export-csv", metavar="FILE", help="One row a route, without the parts; - is standard output."),
+]
+ExportMd = Annotated[
+    str | None,
+    typer.Option("--export-md", metavar="FILE", help="A table of the routes, and one of the parts; - as above."),
+]
+
+
+def explain(
+    route: RouteName,
+    *,
+    size: Size = "96MiB",
+    direction: Direction = None,
+    device: opt.Device = "0",
+    precision: opt.Precision = "0.5%",
+    budget: opt.Budget = "15s",
+    patience: opt.Patience = "2min",
+    seed: opt.Seed = None,
+    require_gpu: opt.RequireGpu = False,
+    export_json: opt.ExportJson = None,
+    export_csv: ExportCsv = None,
+    export_md: ExportMd = None,
+) -> None:
+    """Where the time of one route goes, and what to use in its place.
+
+    Measures the route beside every other one that could do the same, in one run, and traces a few trials: what the
+    host prepared, what crossed the link and from which memory, and what waited for what. Advice is what this run has
+    measured.
+    """
+    import pyxfer
+    from pyxfer import native, units
+    from pyxfer._cli.output import Exports, ProgressReport
+
+    exports = Exports(export_json, export_csv, export_md)
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    with ProgressReport() as report:
+        run = pyxfer.explain(
+            route,
+            size,
+            direction=direction,
+            device=device,
+            precision=units.parse_ratio(precision),
+            budget_s=units.parse_duration(budget),
+            patience_s=units.parse_duration(patience),
+            seed=seed,
+            require_gpu=require_gpu,
+            on_progress=report,
+            save_to=exports.save,
+        )
+    deliver(run, exports)
+
+
+Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="How long it may last, such as 1s or 500ms.")]
+
+
+def tune(
+    device: opt.Device = "0", limit: Limit = "1s", require_gpu: opt.RequireGpu = False, json: opt.Json = False
+) -> None:
+    """Find by measuring how pageable memory is staged best on this host, and keep that for later programs.
+
+    It is done without being asked when a program first stages anything. Do it anew where the machine was busy then.
+    """
+    import msgspec
+
+    from pyxfer import native, units
+    from pyxfer._machine.devices import find_device
+    from pyxfer._report.host import print_tuning
+    from pyxfer._report.layout import Page
+    from pyxfer._report.text import device_text
+    from pyxfer._upload import tuning
+
+    limit_s = units.parse_duration(limit)
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    found = find_device(choice.engine, device)
+    chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
+    if chosen.source != "tuned":
+        raise MeasurementError(
+            f"the limit of {units.format_seconds(limit_s)} left no time for a trial; give --limit 1s"
+        )
+    state = tuning.state_of(chosen, found.index)
+    if json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n")
+        return
+    page = Page(sys.stdout)
+    page.line(device_text(found), style="bold")
+    print_tuning(state, page)
+
+
+_DEVICE, _BUDGET = "0", "6s"
+
+File = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN.json]", help="A saved run, or a saved examination, in place of this host."),
+]
+
+
+def doctor(
+    file: File = None,
+    *,
+    device: opt.Device = _DEVICE,
+    budget: opt.Budget = _BUDGET,
+    require_gpu: opt.RequireGpu = False,
+    json: opt.Json = False,
+) -> None:
+    """What is not as it should be with this host: its link, its settings, its limits.
+
+    Measures for a few seconds between two readings of the error counters, and holds it all against what the link could
+    do on paper and what hosts of its kind reach; no baseline is needed. Whatever is found, the exit code is 0: --json
+    has the status of each finding, and pyxfer baseline check fails where a host has become slower.
+    """
+    from pyxfer._document import finding_documents
+    from pyxfer._report.doctor import print_examination
+    from pyxfer._report.layout import Page
+
+    if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
+        raise UsageError("A saved run is not measured again: leave out the file, or --device, --budget, --require-gpu.")
+    examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
+    if json:
+        sys.stdout.write(finding_documents.encode(examination).decode(errors="backslashreplace"))
+    else:
+        print_examination(examination, Page(sys.stdout))
+    if file is None:
+        if examination.run.ended == "interrupted":
+            say("interrupted")
+        end_as(examination.run)
+
+
+def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
+    from pyxfer import native, units
+    from pyxfer._cli.output import ProgressReport
+    from pyxfer._doctor import session
+
+    budget_s = units.parse_duration(budget)
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    with ProgressReport() as report:
+        return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
+
+
+def _saved(file: str) -> Examination:
+    from pyxfer._doctor.session import examine_run
+    from pyxfer._document import documents, finding_documents, json_text
+    from pyxfer._document.files import read_whole
+
+    data, source = read_whole(file), repr(file)
+    if json_text.kind_of(data) == "examination":
+        return finding_documents.decode(data, source)
+    return examine_run(documents.decode(data, source))
+
+
+def ceiling(
+    *,
+    device: opt.Device = "0",
+    direction: opt.Directions = "h2d,d2h,both",
+    memory: opt.Memories = "pageable,pinned",
+    mode: opt.Modes = "auto",
+    sizes: opt.Sizes = "4KiB:256MiB:x4",
+    fresh: opt.Fresh = False,
+    precision: opt.Precision = "0.5%",
+    budget: opt.Budget = "7s",
+    seed: opt.Seed = None,
+    no_trace: opt.NoTrace = False,
+    require_gpu: opt.RequireGpu = False,
+    export_json: opt.ExportJson = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
+) -> None:
+    """How fast bytes can cross the link between host memory and a GPU.
+
+    Measures raw copies of every size, direction, memory and mode side by side, and sets them against what the link
+    could do on paper. What is not known to the precision is marked, with the reason and what would help.
+    """
+    import pyxfer
+    from pyxfer import native, units
+    from pyxfer._cli.output import Exports, ProgressReport
+
+    exports = Exports(export_json, export_csv, export_md)
+    asked = {
+        "directions": opt.split_list(direction, "--direction"),
+        "memories": opt.split_list(memory, "--memory"),
+        "modes": opt.split_list(mode, "--mode"),
+    }
+    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    with ProgressReport() as report:
+        run = pyxfer.ceiling(
+            device,
+            directions=asked["directions"],
+            memories=asked["memories"],
+            modes=asked["modes"],
+            sizes=sizes,
+            fresh=fresh,
+            precision=precision_share,
+            budget_s=budget_s,
+            seed=seed,
+            require_gpu=require_gpu,
+            trace=not no_trace,
+            on_progress=report,
+            save_to=exports.save,
+        )
+    deliver(run, exports)

@@ -1,0 +1,129 @@
+"""Files, written whole or not at all, and read with a limit; what goes wrong becomes a sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.units import format_size
+
+Path = str | os.PathLike[str]
+
+MAX_READ_BYTES = 1024**3
+
+_REMEDIES = {
+    errno.ENOENT: "make the folder first, or name a file in another one",
+    errno.ENOTDIR: "what stands for the folder is a file; name a file in a folder",
+    errno.EISDIR: "it is a folder; name a file inside it",
+    errno.EACCES: "name a file that you may write to",
+    errno.EPERM: "name a file that you may write to",
+    errno.EROFS: "name a file on a disk that can be written to",
+    errno.ENOSPC: "free some space, or name a file on another disk",
+    errno.EDQUOT: "free some space, or name a file on another disk",
+    errno.EFBIG: "raise the limit (ulimit -f), or name a file on another disk",
+    errno.ENAMETOOLONG: "give it a shorter name",
+}
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    with whole_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to be written piece by piece, which takes its place when the block has ended well, and is gone if not."""
+    try:
+        mode = _writable_mode(path)
+    except (OSError, ValueError) as error:
+        raise UsageError(_refusal(path, error)) from error
+    try:
+        if stat.S_ISREG(mode):
+            with _replacing(os.path.realpath(path), mode) as file:  # a symbolic link stays one
+                yield file
+        else:
+            with open(path, "wb") as file:  # a pipe or a terminal cannot be replaced
+                yield file
+    except OSError as error:
+        raise UsageError(_refusal(path, error)) from error
+
+
+def check_writable(path: Path) -> None:
+    """Say now what `write_whole` would say after the measurement; a file that is there is not touched."""
+    try:
+        mode = _writable_mode(path)
+        if stat.S_ISREG(mode):
+            descriptor, temporary = _create_beside(os.path.realpath(path), mode)
+            os.close(descriptor)
+            os.unlink(temporary)
+    except (OSError, ValueError) as error:
+        raise UsageError(_refusal(path, error)) from error
+
+
+def read_whole(path: Path) -> bytes:
+    """What a saved file holds; `DocumentError` says why it cannot be had."""
+    shown = repr(os.fspath(path))
+    try:
+        with open(path, "rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            data = b"" if size_bytes > MAX_READ_BYTES else file.read(MAX_READ_BYTES + 1)
+    except FileNotFoundError as error:
+        raise DocumentError(f"there is no file {shown}; check the name") from error
+    except IsADirectoryError as error:
+        raise DocumentError(f"{shown} is a folder, not a run; name a file inside it") from error
+    except (OSError, ValueError) as error:
+        raise DocumentError(f"{shown} cannot be read ({_reason(error)}); check the name and who may read it") from error
+    if max(size_bytes, len(data)) > MAX_READ_BYTES:
+        limit = format_size(MAX_READ_BYTES)
+        raise DocumentError(f"{shown} is larger than {limit}, which no run is; name a file that pyxfer saved")
+    return data
+
+
+def _writable_mode(path: Path) -> int:
+    """The mode of what is there, or of a new file; OSError where it may not be written."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return stat.S_IFREG | 0o666
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not os.access(path, os.W_OK):  # replacing it needs only the folder's leave, and would ignore this wish
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return mode
+
+
+@contextmanager
+def _replacing(target: str, mode: int) -> Iterator[BinaryIO]:
+    descriptor, temporary = _create_beside(target, mode)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:  # Ctrl-C too leaves nothing behind
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _create_beside(target: str, mode: int) -> tuple[int, str]:
+    """An empty file in the target's folder, no more open to others than the target (or a new file by umask) is."""
+    temporary = os.path.join(os.path.dirname(target), f".pyxfer-{secrets.token_hex(8)}.tmp")
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(mode)), temporary
+
+
+def _refusal(path: Path, error: OSError | ValueError) -> str:
+    remedy = _REMEDIES.get(getattr(error, "errno", None) or 0, "name another file")
+    return f"{os.fspath(path)!r} cannot be written ({_reason(error)}); {remedy}"
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,183 @@
+"""The part of the document that describes a machine; `pyxfer._document.runs` has the rest, and offers this too."""
+
+from __future__ import annotations
+
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+STAGED = "staged"
+"""The mode of raw copies that go through a ring."""
+NOT_STAGED = "nothing was staged"
+
+RingSource = Literal["given", "cached", "tuned", "default"]
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """The ring that a run's staged copies went through: `threads` that shared `slots` of `chunk_bytes`.
+
+    `fill` is how its threads were to copy, `kernel` what this processor has for that. `source`: where the settings come
+    from, and `reason` why from there. `made_s`: page-locking its memory and starting its threads.
+    """
+
+    threads: int
+    chunk_bytes: int
+    slots: int
+    fill: str
+    kernel: str
+    spin_us: int
+    pinned_bytes: int
+    source: RingSource
+    reason: str
+    made_s: float
+
+
+T = TypeVar("T")
+
+Side = Literal["h2d", "d2h", "sum", "ingest"]
+Runtime = Literal["cuda", "host"]
+LinkKind = Literal["pcie", "c2c", "nvlink", "none", "unknown"]
+
+
+class Fact(msgspec.Struct, Generic[T], frozen=True):
+    """A value, or null with the reason why there is none."""
+
+    value: T | None = None
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.reason is None):
+            raise ValueError("a fact has a value, or a reason why it has none, and not both")
+
+
+def unknown(reason: str) -> Fact[T]:
+    """A fact that is missing, and why."""
+    return Fact(reason=reason)
+
+
+class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something a reader must know, and the flag or step that would change it."""
+
+    code: str
+    text: str
+    fix: str | None = None
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One device as CUDA counts them, CUDA_VISIBLE_DEVICES honoured."""
+
+    index: int
+    runtime: Runtime
+    name: str
+    memory_bytes: int
+    uuid: Fact[str]
+    pci: Fact[str]
+    compute_capability: Fact[str]
+    copy_engines: Fact[int]
+    mig: Fact[bool]
+    vgpu: Fact[bool]
+    confidential: Fact[bool]
+
+
+class LinkState(msgspec.Struct, frozen=True):
+    """What two ends of a PCI Express link agreed on."""
+
+    generation: int
+    width: int
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """One link on the way from the device up to the root, seen from its lower end."""
+
+    pci: str
+    now: Fact[LinkState]
+    most: Fact[LinkState]
+
+
+class Link(msgspec.Struct, frozen=True):
+    """The way between host memory and the device, and what it could do on paper."""
+
+    kind: LinkKind
+    now: Fact[LinkState]
+    under_load: Fact[LinkState]
+    device_most: Fact[LinkState]
+    system_most: Fact[LinkState]
+    max_payload_bytes: Fact[int]
+    max_read_request_bytes: Fact[int]
+    relaxed_ordering: Fact[bool]
+    hops: tuple[Hop, ...]
+    narrowest_hop: Fact[Hop]
+    raw_peak_gbps: Fact[float]
+    h2d_peak_gbps: Fact[float]
+    d2h_peak_gbps: Fact[float]
+    remarks: tuple[Remark, ...] = ()
+
+    def most_gbps(self, side: Side) -> float | None:
+        """What no bandwidth of a side can exceed: its protocol peak, or where that is not known the raw one."""
+        known = self.peak_gbps(side).value
+        if known is not None or side == "ingest" or self.raw_peak_gbps.value is None:
+            return known
+        return self.raw_peak_gbps.value * (2 if side == "sum" else 1)
+
+    def peak_gbps(self, side: Side) -> Fact[float]:
+        """The protocol peak of a side; of `sum`, of both together."""
+        if side == "h2d":
+            return self.h2d_peak_gbps
+        if side == "d2h":
+            return self.d2h_peak_gbps
+        if side == "ingest":
+            return Fact(reason="what stays in host memory crosses no link")
+        if self.h2d_peak_gbps.value is None:
+            return self.h2d_peak_gbps
+        if self.d2h_peak_gbps.value is None:
+            return self.d2h_peak_gbps
+        return Fact(self.h2d_peak_gbps.value + self.d2h_peak_gbps.value)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where the measuring thread ran and where its host memory lay."""
+
+    device_node: Fact[int]
+    cpus: Fact[str]
+    memory_node: Fact[int]
+    pages_by_node: Fact[dict[str, int]]
+
+
+class Clocks(msgspec.Struct, frozen=True):
+    """GPU clocks, now and at most."""
+
+    sm_mhz: int
+    memory_mhz: int
+    sm_most_mhz: int
+    memory_most_mhz: int
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """What a reader needs to believe a result, or to explain its difference from another."""
+
+    host: str
+    taken_at: str
+    pyxfer: str
+    python: str
+    numpy: str
+    cuda_runtime: str
+    driver: Fact[str]
+    driver_cuda: Fact[str]
+    visible_devices: Fact[str]
+    gpu_clocks: Fact[Clocks]
+    throttle_reasons: Fact[tuple[str, ...]]
+    performance_state: Fact[str]
+    temperature_c: Fact[int]
+    persistence: Fact[bool]
+    other_gpu_processes: Fact[tuple[int, ...]]
+    cpu_model: Fact[str]
+    cpus_usable: int
+    cpu_governor: Fact[str]
+    memory_bytes: Fact[int]
+    memory_available_bytes: Fact[int]
+    transparent_huge_pages: Fact[str]
+    iommu: Fact[str]
+    kernel: str
+    system: Fact[str]
+    container: Fact[str]
+    virtual_machine: Fact[str]

@@ -1,0 +1,89 @@
+"""What the tests of one session of pytest have measured with the fixture `xfer`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pyxfer._document.runs import Device, Environment, Fact, Link, Measurement, Rate, Runtime
+
+XFER_SCHEMA_VERSION = 1
+
+Outcome = Literal["passed", "failed", "skipped"]
+Judgement = Literal["fine", "too slow", "unsure", "not asked"]
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What a test had to reach; null is what it did not ask for."""
+
+    min_of_ceiling: float | None = None
+    max_s: float | None = None
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """Whether it was reached, as far as the intervals tell, and why not or why that is not sure."""
+
+    word: Judgement = "not asked"
+    reasons: tuple[str, ...] = ()
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where tests were measured: a device, its link, and the machine as the first of them found it."""
+
+    runtime: Runtime
+    runtime_reason: str
+    device: Device
+    link: Link
+    environment: Environment
+
+
+class Tested(msgspec.Struct, frozen=True):
+    """What one test has measured. `ceiling`: what raw copies of its size reached in the same rounds.
+
+    `place` counts the places of the session from 0. The route of the measurement is the node id of the test.
+    """
+
+    test: str
+    outcome: Outcome
+    place: int
+    measurement: Measurement
+    ceiling: Fact[Rate]
+    expected: Expected
+    judged: Judged
+    precision: float
+    budget_s: float
+
+
+class XferSession(msgspec.Struct, frozen=True):
+    """One document: the tests that have measured, in the order in which they ended, and where."""
+
+    kind: Literal["pytest"]
+    ended: Literal["complete", "interrupted"]
+    began_at: str
+    pytest: str
+    places: tuple[Place, ...]
+    tests: tuple[Tested, ...]
+    schema_version: int = XFER_SCHEMA_VERSION
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON, whole or not at all."""
+        from pyxfer._document import xfer_documents
+
+        xfer_documents.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> XferSession:
+        """Read a saved one."""
+        from pyxfer._document import xfer_documents
+
+        return xfer_documents.load(Path(path))
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a worker process tells of one test, before it is known how the test ends."""
+
+    place: Place
+    result: Tested

@@ -1,0 +1,113 @@
+"""The document of a ring's settings: what they are, where they are from, and the trials that they rest on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pyxfer._document.machines import Fact, RingSource
+
+RingFill = Literal["plain", "streaming", "demoting"]
+"""Stores through the caches, past them, or through them and at once out of the core's own into the shared one."""
+CopyDirection = Literal["h2d", "d2h"]
+Verdict = Literal["first", "faster", "smaller", "not faster", "given up", "cut short", "not tried"]
+
+TUNING_SCHEMA_VERSION = 2
+
+
+class RingSetup(msgspec.Struct, frozen=True):
+    """How a ring is to be built; all threads share its `slots`, each of one chunk."""
+
+    threads: int
+    chunk_bytes: int
+    slots: int
+    fill: RingFill
+    spin_us: int
+
+    @property
+    def pinned_bytes(self) -> int:
+        """The page-locked memory that such a ring holds."""
+        return self.slots * self.chunk_bytes
+
+
+class CopyRate(msgspec.Struct, frozen=True):
+    """The median bandwidth of copies of one size in one direction."""
+
+    direction: CopyDirection
+    nbytes: int
+    gbps: float
+
+
+class TuningTrial(msgspec.Struct, frozen=True):
+    """One candidate: how fast it was, and how many times as fast as the best before it in the same rounds."""
+
+    ring: RingSetup
+    verdict: Verdict
+    rates: tuple[CopyRate, ...] = ()
+    against_best: float | None = None
+    repeats: int = 0
+    seconds: float = 0.0
+    reason: str | None = None
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """What was found within a time limit and a budget of page-locked memory, and all that was tried."""
+
+    taken_at: str
+    ring: RingSetup
+    budget_bytes: int
+    trials: tuple[TuningTrial, ...]
+    plain: tuple[CopyRate, ...]
+    pays_from_bytes: Fact[int]
+    limit_s: float
+    seconds: float
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def timed(self) -> tuple[TuningTrial, ...]:
+        """The trials that have figures."""
+        return tuple(trial for trial in self.trials if trial.rates)
+
+    @property
+    def rates(self) -> tuple[CopyRate, ...]:
+        """Those of the ring that was chosen."""
+        return next((trial.rates for trial in self.timed if trial.ring == self.ring), ())
+
+
+class TuningKey(msgspec.Struct, frozen=True):
+    """What a tuning is true of; where any of it is another one, another tuning is needed."""
+
+    host: str
+    device: str
+    driver: str
+    cpus_usable: int
+    numa_node: int | None
+    link: str | None
+    pyxfer: str
+
+
+class KeptTuning(msgspec.Struct, frozen=True):
+    """A tuning, and what it is true of."""
+
+    key: TuningKey
+    tuning: Tuned
+
+
+class TuningFile(msgspec.Struct, frozen=True):
+    """The file in which tunings are kept, the newest last."""
+
+    schema_version: int
+    tunings: tuple[KeptTuning, ...]
+
+
+class RingState(msgspec.Struct, frozen=True):
+    """The settings that the ring of one device has, and why."""
+
+    device: int
+    ring: RingSetup
+    source: RingSource
+    reason: str
+    remarks: tuple[str, ...]
+    tuning: Fact[Tuned]
+    path: Fact[str]

@@ -1,0 +1,1 @@
+"""Framework routes, and one process for each framework that times them."""

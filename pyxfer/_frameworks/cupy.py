@@ -1,0 +1,395 @@
+"""CuPy's ways between host and device, and from NumPy."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._frameworks.base import (
+    Framework,
+    RefusedError,
+    Route,
+    Started,
+    Transfer,
+    Where,
+    first_line,
+    importing,
+    ingest_route,
+    ring_route,
+)
+from pyxfer._frameworks.place import IMAGE_SHAPE, ImageRow, RingDownload, Slots
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._frameworks.place import Place
+    from pyxfer._measure.bracket import StreamLike
+
+
+class CupyTransfer(Transfer):
+    """Something on CuPy's current stream."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import cupy
+
+        self.cupy: Any = cupy
+
+    @property
+    def stream(self) -> StreamLike | None:
+        """The current stream's handle; 0 is the legacy default stream."""
+        return int(self.cupy.cuda.get_current_stream().ptr)
+
+    def where(self) -> Where:
+        """A CuPy array lies on a GPU and nowhere else, a NumPy array nowhere there."""
+        return "gpu" if isinstance(self.result, self.cupy.ndarray) else "cpu"
+
+
+class Upload(CupyTransfer):
+    """From host memory to the GPU; what differs is `upload`."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place)
+        self.shape = shape
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        """The next piece of ordinary memory."""
+        self.source = self.place.source().reshape(self.shape)
+
+    def run(self) -> None:
+        """The call of the route."""
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The array on the GPU."""
+        raise NotImplementedError
+
+    def arrived(self) -> NDArray[Any]:
+        """The array's memory."""
+        return self.place.fetch(self.result.data.ptr, self.result.nbytes)
+
+
+class Asarray(Upload):
+    """`cupy.asarray`: one thread copies into page-locked memory of CuPy's pool, which the DMA then reads."""
+
+    def upload(self) -> Any:
+        """One copy on the host."""
+        return self.cupy.asarray(self.source)
+
+
+class ThroughRing(Upload):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._uploader = place.uploader()
+
+    def upload(self) -> Any:
+        """One copy on the host, of all threads together; the current stream waits for the last piece."""
+        return self._uploader.upload(self.source, "cupy")
+
+
+class FromPinned(Upload):
+    """From arrays of `cupyx.empty_pinned`."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._slots = pinned_slots(place.nbytes)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To all arrays, whichever is next."""
+        self._slots.fill(data)
+
+    def refresh(self) -> None:
+        """The next array."""
+        self.source = self._slots.take().reshape(self.shape)
+
+
+class AsarrayPinned(FromPinned):
+    """`cupy.asarray` of page-locked memory; CuPy 12 and before copied it once more."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.cupy.asarray(self.source)
+
+
+class Set(Upload):
+    """`ndarray.set`: from ordinary memory as it is, which the driver stages."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        self.target.set(self.source)
+        return self.target
+
+
+class SetPinned(FromPinned):
+    """`ndarray.set` from page-locked memory."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        self.target.set(self.source)
+        return self.target
+
+
+class ImageBatch(ImageRow, CupyTransfer):
+    """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
+
+    def __init__(self, place: Place, way: type[Upload]) -> None:
+        super().__init__(place)
+        self._way = way(place, (place.batch, *IMAGE_SHAPE))
+
+    def write(self, data: NDArray[Any]) -> None:
+        """As the way has it."""
+        self._way.write(data)
+
+    def refresh(self) -> None:
+        """As the way has it."""
+        self._way.refresh()
+
+    def run(self) -> None:
+        """Reading back waits for everything before it."""
+        self.row = self._way.upload().astype(self.cupy.float32)[0, 0]
+        self.result = self.row.get()
+
+    def where(self) -> Where:
+        """Where the row lay before it was read back."""
+        return "gpu" if isinstance(self.row, self.cupy.ndarray) else "cpu"
+
+
+class Download(CupyTransfer):
+    """From the GPU to a NumPy array."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.array = self.cupy.empty(place.nbytes, self.cupy.uint8)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To the array on the GPU."""
+        self.place.store(self.array.data.ptr, data)
+
+    def arrived(self) -> NDArray[Any]:
+        """The array."""
+        found: NDArray[Any] = self.result
+        return found
+
+
+class Get(Download):
+    """`ndarray.get` into new ordinary memory, which is touched for the first time on the way."""
+
+    def run(self) -> None:
+        """No copy on the host but the driver's."""
+        self.result = self.array.get()
+
+
+class DownloadThroughRing(RingDownload, Download):
+    """`pyxfer.download`, into a new NumPy array or one that is there."""
+
+    @property
+    def on_device(self) -> Any:
+        """CuPy's array."""
+        return self.array
+
+
+class GetPinned(Download):
+    """`ndarray.get` into page-locked memory without waiting; whoever reads it has to wait for the stream."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._slots = pinned_slots(place.nbytes)
+        self._target = self._slots.take()
+        try:
+            self.array.get(out=self._target, blocking=False)
+        except TypeError as error:
+            raise RefusedError(
+                f"not available in CuPy {self.cupy.__version__}: ndarray.get() has no blocking=False before CuPy 13"
+            ) from error
+
+    def refresh(self) -> None:
+        """The next array."""
+        self._target = self._slots.take()
+
+    def run(self) -> None:
+        """No copy on the host."""
+        self.result = self.array.get(out=self._target, blocking=False)
+
+
+class Ingest(Transfer):
+    """A copy into page-locked memory of CuPy's pool: CuPy has nothing else on the host."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import cupy
+        import cupyx
+
+        if not cupy.cuda.is_available():
+            raise RefusedError("CuPy has no arrays in host memory but page-locked ones, and those need a GPU")
+        self._empty_pinned = cupyx.empty_pinned
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        """The next piece of memory."""
+        self.source = self.place.source()
+
+    def run(self) -> None:
+        """One copy."""
+        self.result = self._empty_pinned(self.source.shape, self.source.dtype)
+        self.result[...] = self.source
+
+    def where(self) -> Where:
+        """A NumPy array over page-locked memory."""
+        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
+
+    def arrived(self) -> NDArray[Any]:
+        """The array."""
+        found: NDArray[Any] = self.result
+        return found
+
+
+def pinned_slots(nbytes: int) -> Slots:
+    """Arrays in page-locked memory of CuPy's pool."""
+    import cupyx
+
+    return Slots(lambda: cupyx.empty_pinned(nbytes, np.uint8))
+
+
+_VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
+
+
+def _start(device: int | None, setting: str) -> Started:
+    """No route of CuPy's asks for a setting."""
+    del setting
+    with importing("CuPy", "cupy", "pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"):
+        import cupy
+    settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    return Started(str(cupy.__version__), _choose_device(cupy, device), settings)
+
+
+def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
+    """Make the device the current one, or say why that cannot be."""
+    if device is None:
+        return unknown("no GPU was asked for")
+    try:
+        cupy.cuda.Device(device).use()
+        cupy.zeros(1, cupy.uint8).get()
+        version = cupy.cuda.runtime.runtimeGetVersion()
+    except (RuntimeError, ImportError, OSError) as error:
+        return unknown(f"CuPy cannot use GPU {device}: {first_line(error)}")
+    return Fact(f"{version // 1000}.{version % 1000 // 10}")
+
+
+_onto_gpu = partial(Route, direction="h2d", bracket="stream")
+_off_gpu = partial(Route, direction="d2h", bracket="stream")
+_through_ring = partial(ring_route, bracket="stream")
+
+_ROUTES = (
+    _onto_gpu(
+        name="cupy.asarray",
+        call="cupy.asarray(x)",
+        memory="pageable",
+        host_copies=1,
+        dma="pinned",
+        returns="queued",
+        copy=Asarray,
+        image_batch=partial(ImageBatch, way=Asarray),
+        usual=True,
+    ),
+    _onto_gpu(
+        name="cupy.asarray-pinned",
+        call="cupy.asarray(pinned)",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        copy=AsarrayPinned,
+        image_batch=partial(ImageBatch, way=AsarrayPinned),
+    ),
+    _onto_gpu(
+        name="cupy.set",
+        call="array.set(x)",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="staged",
+        copy=Set,
+    ),
+    _onto_gpu(
+        name="cupy.set-pinned",
+        call="array.set(pinned)",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        copy=SetPinned,
+    ),
+    _through_ring(
+        name="cupy.upload",
+        call='pyxfer.upload(x, to="cupy")',
+        direction="h2d",
+        returns="staged",
+        copy=ThroughRing,
+        image_batch=partial(ImageBatch, way=ThroughRing),
+    ),
+    _off_gpu(
+        name="cupy.get",
+        call="array.get()",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        copy=Get,
+        usual=True,
+    ),
+    _off_gpu(
+        name="cupy.get-pinned",
+        call="array.get(out=pinned, blocking=False)",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        copy=GetPinned,
+    ),
+    _through_ring(
+        name="cupy.download",
+        call="pyxfer.download(array)",
+        direction="d2h",
+        returns="done",
+        copy=DownloadThroughRing,
+    ),
+    _through_ring(
+        name="cupy.download-into",
+        call="pyxfer.download(array, out=x)",
+        direction="d2h",
+        returns="done",
+        copy=partial(DownloadThroughRing, into=True),
+    ),
+    ingest_route(
+        name="cupy.ingest",
+        call="cupyx.empty_pinned(x.shape, x.dtype)[...] = x",
+        memory="pinned",
+        host_copies=1,
+        copy=Ingest,
+        usual=True,
+    ),
+)
+
+FRAMEWORK = Framework(
+    name="cupy",
+    title="CuPy",
+    owner="cupy",
+    distributions=("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
+    start=_start,
+    routes=_ROUTES,
+)

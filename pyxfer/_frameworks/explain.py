@@ -1,0 +1,166 @@
+"""Explaining one route: it and what could be used in its place, at one size, in the same rounds."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyxfer._ceiling import ways as raw_ways
+from pyxfer._ceiling.session import run_ways
+from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, RouteStatus, checked_sizes, known_word
+from pyxfer._ceiling.ways import make_request as make_raw_request
+from pyxfer._document.runs import STAGED, Direction, Run, Runtime, Workload
+from pyxfer._frameworks.base import HOST_COPY, Framework, Route
+from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._frameworks.process import STEP_PATIENCE_S
+from pyxfer._frameworks.registry import all_names, load_framework
+from pyxfer._frameworks.session import DEFAULT_BUDGET_S, Request, checked_choice, make_request, run_workers
+from pyxfer._measure.sampler import OnProgress, SaveTo
+from pyxfer.errors import UsageError
+from pyxfer.units import format_size, parse_size
+
+DEFAULT_SIZE = "96MiB"
+# What a program has for the memory that it holds already, beside the way that is explained.
+_RAW_MEMORIES = ("pinned", "pageable")
+_RAW_MODES = ("async", "memcpy")
+
+
+def explain(
+    route: str,
+    size: str | int = DEFAULT_SIZE,
+    *,
+    direction: str | None = None,
+    device: int | str = 0,
+    precision: float = DEFAULT_PRECISION,
+    budget_s: float = DEFAULT_BUDGET_S,
+    seed: int | None = None,
+    require_gpu: bool = False,
+    patience_s: float = STEP_PATIENCE_S,
+    on_progress: OnProgress | None = None,
+    save_to: SaveTo | None = None,
+) -> Run:
+    """Measure one route to say where its time goes, beside every other route that could be used in its place.
+
+    These are the other routes of its framework in its direction, and raw copies; all run in one process and in the same
+    rounds, and then a few trials of each are traced. `run.parameters.explained` names the route, and each row's
+    `breakdown` and `dma` say where its time went and what crossed the link. A raw route has both directions: h2d, if
+    none is given.
+
+    Raises:
+        UsageError: there is no such route, or it cannot be explained at this size; nothing was measured.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
+    nbytes = _checked_size(size)
+    found = _find(route)
+    if isinstance(found, RouteStatus):
+        return run_ways(
+            make_raw_request(
+                device,
+                (known_word("h2d" if direction is None else direction, DIRECTIONS[:2], "direction"),),
+                tuple(dict.fromkeys((found.memory, *_RAW_MEMORIES))),
+                _modes_beside(found),
+                (nbytes,),
+                fresh=False,
+                precision=precision,
+                budget_s=budget_s,
+                seed=seed,
+                explained=found.name,
+            ),
+            device,
+            require_gpu=require_gpu,
+            on_progress=on_progress,
+            save_to=save_to,
+        )
+    framework, own = found
+    _check_direction(own, direction)
+    choice = checked_choice(device, require_gpu=require_gpu)
+    request = _request(framework, own, nbytes, device, choice.runtime, precision, budget_s, seed)
+    return run_workers(choice, request, patience_s, on_progress, save_to)
+
+
+def _modes_beside(route: RouteStatus) -> tuple[str, ...]:
+    """Pageable memory may be staged; what is page-locked already gains nothing by that."""
+    staged = (STAGED,) if route.memory == "pageable" else ()
+    return tuple(dict.fromkeys((route.mode, *_RAW_MODES, *staged)))
+
+
+def _request(
+    framework: Framework,
+    route: Route,
+    nbytes: int,
+    device: int | str,
+    runtime: Runtime,
+    precision: float,
+    budget_s: float,
+    seed: int | None,
+) -> Request:
+    workload = _workload(route, nbytes)
+    ingest = route.direction == "ingest"
+    request = make_request(
+        [framework.name],
+        device,
+        runtime,
+        routes=(),
+        workload=workload,
+        sizes=(nbytes,) if workload == "copy" else None,
+        batches=None if workload == "copy" else (nbytes // IMAGE_BYTES,),
+        directions=() if ingest else (route.direction,),
+        ingest=ingest,
+        precision=precision,
+        budget_s=budget_s,
+        seed=seed,
+    )
+    return replace(request, explained=route.name)
+
+
+def _workload(route: Route, nbytes: int) -> Workload:
+    """Bytes alone, unless the route is there for images only."""
+    if route.copy is not None:
+        return "copy"
+    if nbytes % IMAGE_BYTES:
+        near = max(1, round(nbytes / IMAGE_BYTES)) * IMAGE_BYTES
+        raise UsageError(
+            f"{route.name} sends images of {IMAGE_BYTES} bytes, and {format_size(nbytes)} is no whole number of them; "
+            f"take --size {near}."
+        )
+    return "image-batch"
+
+
+def _checked_size(size: str | int) -> int:
+    return parse_size(size) if isinstance(size, str) else checked_sizes((size,))[0]
+
+
+def _check_direction(route: Route, direction: Direction | str | None) -> None:
+    if direction not in (None, route.direction):
+        raise UsageError(
+            f"{route.name} goes {route.direction}; a direction is for raw routes, which have both. Leave it out."
+        )
+
+
+def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
+    """The route of this name, of a framework, of the user's or raw."""
+    if not isinstance(name, str):
+        raise UsageError(f"A route is named by text, such as torch.to; got {name!r}.")
+    if name == HOST_COPY.name:
+        raise UsageError(
+            f"{name} is the copy in host memory that ingest routes are held against, and cannot be explained alone. "
+            "Explain one of them, such as tf.ingest: it runs beside it."
+        )
+    frameworks = [load_framework(each) for each in all_names()]
+    for framework in frameworks:
+        for route in framework.routes:
+            if route.name == name:
+                return framework, route
+    ways = raw_ways.list_routes(checked_choice(0, require_gpu=False).engine)
+    for way in ways:
+        if way.name == name:
+            return way
+    raise UsageError(_unknown(name, [*(each.name for f in frameworks for each in f.routes), *(w.name for w in ways)]))
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    meant = f" Did you mean {', '.join(close)}?" if close else ""
+    return f"There is no route {name!r}.{meant} See pyxfer list routes."

@@ -1,0 +1,390 @@
+"""Every route there is: the tables of the four frameworks, and what users have registered."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import math
+import os
+import re
+import runpy
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import Any, get_args
+
+from pyxfer._ceiling import ways
+from pyxfer._document.runs import STAGED, Direction, Fact, Memory, Published, Returns, Workload
+from pyxfer._frameworks.base import Dma, Framework, RefusedError, Route, RouteBracket, Started, installed_version
+from pyxfer.errors import UsageError
+from pyxfer.native import Choice, choose
+
+_MAIN = "__main__"
+# Not __main__: what a script does under that name must not be done again.
+_MAIN_IN_WORKER = "__pyxfer_worker__"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where a function is: its module, the script's file where that is the main module, and its name in there."""
+
+    module: str
+    name: str
+    script: str | None = None
+
+
+def find_reference(function: Callable[..., Any]) -> Reference:
+    """Where another process finds this function.
+
+    Raises:
+        UsageError: it cannot: a lambda, a function inside a function, one typed at a prompt.
+
+    """
+    module = getattr(function, "__module__", None) or ""
+    name = getattr(function, "__qualname__", "") or ""
+    home = sys.modules.get(module)
+    if home is None or "<" in name or _attribute(home, name) is not function:
+        raise UsageError(
+            f"{name or function!r} cannot be imported by a worker process: use a function or a class at the top of a "
+            "module or of a script."
+        )
+    if module != _MAIN:
+        return Reference(module, name)
+    spec = getattr(home, "__spec__", None)
+    if spec is not None and spec.name != _MAIN:  # python -m package.module
+        return Reference(spec.name, name)
+    # A folder or an archive with a __main__.py is run by its own name.
+    path = getattr(home, "__file__", None) if spec is None else sys.argv[0]
+    if path is None or not os.path.exists(path):
+        raise UsageError(f"{name} was typed at a prompt, where a worker process cannot find it: put it into a module.")
+    return Reference(_MAIN, name, os.path.abspath(path))
+
+
+def resolve_reference(reference: Reference) -> Callable[..., Any]:
+    """The function; runs in the worker.
+
+    Raises:
+        RefusedError: it is not there when the module or the script is imported.
+
+    """
+    home = importlib.import_module(reference.module) if reference.script is None else _script(reference.script)
+    found = _attribute(home, reference.name)
+    if found is None:
+        where = reference.script or reference.module
+        raise RefusedError(
+            f"{reference.name} is not there when {where} is imported: define it at the top, outside of any condition"
+        )
+    function: Callable[..., Any] = found
+    return function
+
+
+def _script(path: str) -> ModuleType:
+    """The script as a module, run once, and known by its name so that its classes can be pickled."""
+    if _MAIN_IN_WORKER not in sys.modules:
+        module = ModuleType(_MAIN_IN_WORKER)
+        sys.modules[_MAIN_IN_WORKER] = module
+        sys.argv[:] = [path]
+        module.__dict__.update(runpy.run_path(path, run_name=_MAIN_IN_WORKER))
+    return sys.modules[_MAIN_IN_WORKER]
+
+
+def _attribute(home: Any, name: str) -> Any:
+    for part in name.split("."):
+        home = getattr(home, part, None)
+    return home
+
+
+_RAW_CALLS = {
+    "memcpy": "cudaMemcpy",
+    "async": "cudaMemcpyAsync",
+    "batch": "cudaMemcpyBatchAsync",
+    STAGED: "pyxfer's ring: several threads and cudaMemcpyAsync",
+}
+
+
+@dataclass(frozen=True)
+class RouteStatus:
+    """A route, and whether it is to be had here."""
+
+    name: str
+    framework: str
+    direction: tuple[Direction, ...]
+    memory: Memory
+    host_copies: int
+    returns: str
+    call: str
+    usual: bool
+    available: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class FrameworkStatus:
+    """A framework as its installed packages tell, and its routes."""
+
+    name: str
+    title: str
+    version: str | None
+    reason: str
+    routes: tuple[RouteStatus, ...]
+
+
+def list_routes() -> tuple[RouteStatus, ...]:
+    """Every route, raw ones first."""
+    choice = choose()
+    lines = [_raw_line(each) for each in ways.list_routes(choice.engine)]
+    return (*lines, *(line for status in list_frameworks(choice) for line in status.routes))
+
+
+def list_frameworks(choice: Choice) -> tuple[FrameworkStatus, ...]:
+    """The four and users' own; a package can be installed and still not start, which only a run shows."""
+    return tuple(_framework_status(load_framework(name), choice) for name in all_names())
+
+
+def _framework_status(framework: Framework, choice: Choice) -> FrameworkStatus:
+    version = installed_version(framework.distributions) if framework.distributions else "your own"
+    absent = "" if version else f"{framework.title} is not installed"
+    no_gpu = choice.reason or _without_cuda(framework, version or "")
+    lines = tuple(_line(framework, route, absent, no_gpu) for route in framework.routes)
+    return FrameworkStatus(framework.name, framework.title, version, absent or no_gpu, lines)
+
+
+def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> RouteStatus:
+    reason = absent or ("" if route.direction == "ingest" else no_gpu)
+    return RouteStatus(
+        name=route.name,
+        framework=framework.name,
+        direction=(route.direction,),
+        memory=route.memory,
+        host_copies=route.host_copies,
+        returns=route.returns,
+        call=route.call,
+        usual=route.usual,
+        available=not reason,
+        reason=reason,
+    )
+
+
+def _without_cuda(framework: Framework, version: str) -> str:
+    """Why the installed build can use no GPU, as far as its packages tell."""
+    if "+cpu" in version or version.endswith("(tensorflow-cpu)"):
+        return f"{framework.title} {version} was built without CUDA"
+    if framework.gpu_distributions and not installed_version(framework.gpu_distributions):
+        return f"{framework.title} has no CUDA plugin here: install one of {', '.join(framework.gpu_distributions)}"
+    return ""
+
+
+def _raw_line(route: ways.RouteStatus) -> RouteStatus:
+    return RouteStatus(
+        name=route.name,
+        framework="raw",
+        direction=route.direction,
+        memory=route.memory,
+        host_copies=1 if route.mode == STAGED else 0,
+        returns="done" if route.mode in ("memcpy", STAGED) else "queued",
+        call=_RAW_CALLS.get(route.mode, f"cudaMemcpyAsync on {route.mode.partition(':')[2]} streams"),
+        usual=False,
+        available=route.available,
+        reason=route.reason,
+    )
+
+
+_SOURCE = "https://github.com/tensorflow/tensorflow/issues/51951"
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def _row(framework: str, label: str, route: str, gpu: str, *mbps: float) -> tuple[str, Published]:
+    return framework, Published(label, route, gpu, dict(zip(_BATCHES, mbps, strict=True)), _SOURCE)
+
+
+_IMAGE_BATCH = (
+    _row(
+        *("tensorflow", "TF", "tf.function", "RTX 2080 Ti"),
+        *(364, 874, 1223, 2807, 2376, 2792, 3555, 4112, 2089, 2189),
+    ),
+    _row(
+        *("tensorflow", "TF", "tf.function", "GTX 1060"),
+        *(401, 598, 1260, 1750, 2394, 3138, 3652, 3976, 1692, 1693),
+    ),
+    _row(
+        *("tensorflow", "TF jit", "tf.function-jit", "GTX 1060"),
+        *(317, 590, 1372, 1753, 2479, 3504, 6524, 4683, 1731, 1776),
+    ),
+    _row(
+        *("torch", "PyTorch", "torch.to", "RTX 2080 Ti"),
+        *(2540, 4013, 4594, 6283, 8537, 9351, 8548, 9048, 9320, 9352),
+    ),
+    _row(
+        *("torch", "PyTorch", "torch.to", "GTX 1060"),
+        *(2634, 3630, 4524, 5448, 6379, 6549, 6715, 6895, 6965, 6958),
+    ),
+)
+
+
+def published_for(workload: Workload, frameworks: Sequence[str]) -> tuple[Published, ...]:
+    """What has been published of these frameworks."""
+    if workload != "image-batch":
+        return ()
+    return tuple(figures for framework, figures in _IMAGE_BATCH if framework in frameworks)
+
+
+_TABLES = {
+    "torch": "pyxfer._frameworks.torch",
+    "tensorflow": "pyxfer._frameworks.tensorflow",
+    "cupy": "pyxfer._frameworks.cupy",
+    "jax": "pyxfer._frameworks.jax",
+}
+FRAMEWORKS = tuple(_TABLES)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.[a-z0-9][a-z0-9_.-]*")
+_KEPT_OWNER = "raw"
+
+_registered: dict[str, list[Route]] = {}
+
+
+def load_framework(name: str) -> Framework:
+    """The framework of this name, with what users have added to its table.
+
+    Raises:
+        UsageError: there is none.
+
+    """
+    own = tuple(_registered.get(name, ()))
+    if name in _TABLES:
+        framework: Framework = importlib.import_module(_TABLES[name]).FRAMEWORK
+        return replace(framework, routes=(*framework.routes, *own))
+    if own:
+        return Framework(name, name, name, (), _start_own, own)
+    known = ", ".join(all_names())
+    raise UsageError(f"Unknown framework {name!r}. Known are {known}; pyxfer.register_route() adds one's own.")
+
+
+def all_names() -> tuple[str, ...]:
+    """The four, and the owners of registered routes that belong to none of them."""
+    return (*FRAMEWORKS, *(name for name in _registered if name not in _TABLES))
+
+
+def register_route(route: Route, framework: str | None = None) -> None:
+    """Add a route of one's own.
+
+    It runs in the worker of the framework named, beside that framework's routes, or in a worker of its own. What sets
+    it up has to be a function that another process can import: one at the top of a module or of a script.
+
+    Raises:
+        UsageError: the name is not `owner.name` or is taken, or its functions cannot be imported.
+
+    """
+    if not isinstance(route, Route):
+        raise UsageError(f"register_route() takes a pyxfer.Route; got {type(route).__name__}.")
+    if not _NAME.fullmatch(route.name) or route.owner == _KEPT_OWNER:
+        raise UsageError(
+            f"{route.name!r} is no name for a route of your own: write owner.name in small letters, such as "
+            f"mine.loader; raw is pyxfer's."
+        )
+    _check_words(route)
+    framework = next((name for name in FRAMEWORKS if load_framework(name).owner == framework), framework)
+    home = framework or next((name for name in FRAMEWORKS if load_framework(name).owner == route.owner), route.owner)
+    if framework is not None and framework not in _TABLES:
+        raise UsageError(f"Unknown framework {framework!r}. Known are {', '.join(FRAMEWORKS)}, or leave it out.")
+    if any(route.name == other.name for name in all_names() for other in load_framework(name).routes):
+        raise UsageError(f"A route {route.name!r} is there already; give yours another name.")
+    if route.copy is None and route.image_batch is None:
+        raise UsageError(f"The route {route.name!r} has neither copy nor image_batch to set it up.")
+    for make in (route.copy, route.image_batch):
+        if make is not None:
+            find_reference(make)
+    adopt_route(route, home)
+
+
+def adopt_route(route: Route, home: str) -> None:
+    """Put a route that has been checked into a framework's table: in a worker, what its run has registered.
+
+    A worker that imports a script for one of its functions may have met the script's own registration before.
+    """
+    kept = [each for each in _registered.get(home, ()) if each.name != route.name]
+    _registered[home] = [*kept, route]
+
+
+def unregister_route(name: str) -> None:
+    """Take back what `register_route` added.
+
+    Raises:
+        UsageError: no such route was registered.
+
+    """
+    for home, routes in list(_registered.items()):
+        kept = [route for route in routes if route.name != name]
+        if len(kept) != len(routes):
+            _registered[home] = kept
+            if not kept:
+                del _registered[home]
+            return
+    raise UsageError(f"No route {name!r} was registered.")
+
+
+def registered_routes(framework: str) -> tuple[Route, ...]:
+    """What users have added to a framework."""
+    return tuple(_registered.get(framework, ()))
+
+
+def select_routes(routes: Sequence[Route], patterns: Sequence[str]) -> tuple[Route, ...]:
+    """Those whose names fit one of the patterns, in the order of the table; no pattern means all."""
+    if not patterns:
+        return tuple(routes)
+    return tuple(route for route in routes if any(fnmatchcase(route.name, pattern) for pattern in patterns))
+
+
+def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
+    """Refuse a pattern that fits no route of these frameworks, and name what may have been meant.
+
+    Raises:
+        UsageError: names the pattern.
+
+    """
+    names = {route.name: framework for framework in all_names() for route in load_framework(framework).routes}
+    for pattern in patterns:
+        homes = [framework for name, framework in names.items() if fnmatchcase(name, pattern)]
+        if not set(homes) & set(frameworks):
+            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{_meant(pattern, homes, names)}")
+
+
+def _meant(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
+    if homes:
+        return f" It belongs to {homes[0]}, which was not named."
+    close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
+    return f" Did you mean {', '.join(close)}?" * bool(close) + " See pyxfer list routes."
+
+
+def _check_words(route: Route) -> None:
+    """Every word of a route is one that the document can keep."""
+    words = {
+        "direction": ("h2d", "d2h", "ingest"),
+        "memory": get_args(Memory),
+        "dma": get_args(Dma),
+        "returns": get_args(Returns),
+        "bracket": get_args(RouteBracket),
+    }
+    for name, known in words.items():
+        if getattr(route, name) not in known:
+            raise UsageError(
+                f"The route {route.name!r} has the {name} {getattr(route, name)!r}; known are {', '.join(known)}."
+            )
+    kinds = {"call": str, "setting": str, "host_copies": int, "usual": bool, "staged": bool}
+    for name, kind in kinds.items():
+        if type(getattr(route, name)) is not kind:
+            raise UsageError(
+                f"The {name} of the route {route.name!r} is {getattr(route, name)!r}, and no {kind.__name__}."
+            )
+    if route.bracket == "host" and route.direction != "ingest":
+        raise UsageError(
+            f"The route {route.name!r} crosses the link, so its bracket is stream or drained, and not host."
+        )
+    if route.host_copies < 0 or not 0 < route.inflation < math.inf:
+        raise UsageError(f"The host_copies of the route {route.name!r} are from 0 on, and its inflation above 0.")
+
+
+def _start_own(device: int | None, setting: str) -> Started:
+    """Routes of one's own start what they need when they are set up."""
+    del setting
+    return Started("", Fact("its routes' own") if device is not None else Fact(reason="no GPU was asked for"))

@@ -1,0 +1,534 @@
+"""A frameworks run: one worker after the other, and one document of what they all have told."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import msgspec
+
+from pyxfer._ceiling.assemble import NO_TRIAL, circumstances
+from pyxfer._ceiling.ways import DEFAULT_PRECISION, between, checked_seed, checked_sizes, known_word
+from pyxfer._document.machines import NOT_STAGED
+from pyxfer._document.runs import (
+    UNTRACED,
+    Device,
+    Direction,
+    Environment,
+    Fact,
+    Measurement,
+    Parameters,
+    Placement,
+    Run,
+    Runtime,
+    Tracing,
+    Worker,
+    Workload,
+    unknown,
+)
+from pyxfer._document.runs import Ending as RunEnding
+from pyxfer._frameworks.assemble import Found, RouteAssembler
+from pyxfer._frameworks.base import Framework, Make, Route
+from pyxfer._frameworks.messages import Doing, OwnRoute, Task
+from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Patience, Supervisor
+from pyxfer._frameworks.registry import (
+    FRAMEWORKS,
+    all_names,
+    check_patterns,
+    find_reference,
+    load_framework,
+    published_for,
+    registered_routes,
+)
+from pyxfer._frameworks.registry import select_routes as select
+from pyxfer._machine.devices import find_device
+from pyxfer._machine.environment import read_environment
+from pyxfer._machine.link import read_link
+from pyxfer._machine.numa import device_node
+from pyxfer._measure.exclusive import Presence, turn
+from pyxfer._measure.sampler import MIN_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
+from pyxfer.errors import UsageError
+from pyxfer.native import HOST, Choice, choose
+
+DEFAULT_SIZES = "4KiB:256MiB:x16"
+DEFAULT_BATCHES = "1:512:x2"
+DEFAULT_BUDGET_S = 15.0
+WORKLOADS: tuple[Workload, ...] = ("copy", "image-batch")
+DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
+MOST_BATCH = 1 << 20
+
+
+@dataclass(frozen=True)
+class Request:
+    """Workers to start, and what each is to measure."""
+
+    device: str
+    names: tuple[str, ...]
+    patterns: tuple[str, ...]
+    workload: Workload
+    directions: tuple[Direction, ...]
+    sizes: tuple[int, ...]
+    precision: float
+    budget_s: float
+    seed: int
+    trace: bool = True
+    explained: str = ""
+
+    def parameters(self) -> Parameters:
+        """As the document keeps it."""
+        batches = tuple(size // IMAGE_BYTES for size in self.sizes) if self.workload == "image-batch" else ()
+        return Parameters(
+            device=self.device,
+            directions=self.directions,
+            memories=("pageable", "pinned"),
+            modes=(),
+            sizes_bytes=self.sizes,
+            fresh=False,
+            precision=self.precision,
+            budget_s=self.budget_s,
+            seed=self.seed,
+            min_rounds=MIN_ROUNDS,
+            frameworks=self.names,
+            routes=self.patterns,
+            workload=self.workload,
+            batches=batches,
+            explained=self.explained,
+        )
+
+    def routes(self, framework: Framework) -> tuple[Route, ...]:
+        """The framework's routes that were asked for."""
+        fitting = [
+            route
+            for route in framework.routes
+            if route.direction in self.directions and route.make(self.workload) is not None
+        ]
+        return select(fitting, self.patterns)
+
+    def tasks(self, framework: Framework) -> tuple[Task, ...]:
+        """A worker for the plain framework, and one for each setting that a route wants from the start.
+
+        What is explained is set against what runs in its own worker alone.
+        """
+        routes = self.routes(framework)
+        settings = dict.fromkeys(route.setting for route in routes)
+        return tuple(
+            Task(
+                worker=f"{framework.name} {setting}".strip(),
+                framework=framework.name,
+                setting=setting,
+                routes=tuple(route.name for route in routes if route.setting == setting),
+                own=tuple(_own(route) for route in registered_routes(framework.name)),
+                device=self.device,
+                workload=self.workload,
+                sizes=self.sizes,
+                precision=self.precision,
+                budget_s=self.budget_s,
+                seed=self.seed,
+                trace=self.trace,
+                explained=self.explained,
+            )
+            for setting in sorted(settings)
+            if not self.explained or setting == _setting_of(self.explained, routes)
+        )
+
+
+def make_request(
+    names: Sequence[str] | str | None,
+    device: int | str,
+    runtime: Runtime,
+    *,
+    routes: Sequence[str] | str,
+    workload: str,
+    sizes: str | Sequence[int] | None,
+    batches: str | Sequence[int] | None,
+    directions: Sequence[str] | str | None,
+    ingest: bool,
+    precision: float,
+    budget_s: float,
+    seed: int | None,
+    trace: bool = True,
+) -> Request:
+    """Check every word and number.
+
+    Raises:
+        UsageError: says which one cannot be, and gives a right example.
+
+    """
+    if os.environ.get(IN_WORKER):
+        raise UsageError(
+            "frameworks() was called while a worker imported this script for a route of its own: put what the script "
+            'does under  if __name__ == "__main__":'
+        )
+    chosen_workload = known_word(workload, WORKLOADS, "workload")
+    request = Request(
+        device=str(device),
+        names=_names(names),
+        patterns=_words(routes),
+        workload=chosen_workload,
+        directions=_directions(directions, chosen_workload, runtime, ingest=ingest),
+        sizes=_sizes(chosen_workload, sizes, batches),
+        precision=between(precision, "precision", 1.0, f"{DEFAULT_PRECISION} (0.5 %)"),
+        budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
+        seed=secrets.randbits(32) if seed is None else checked_seed(seed),
+        trace=trace,
+    )
+    check_patterns(request.patterns, request.names)
+    if not any(request.routes(load_framework(name)) for name in request.names):
+        raise UsageError(
+            f"Nothing that was asked for has a part in the workload {chosen_workload} and the directions "
+            f"{', '.join(request.directions)}{_because(runtime)}. See pyxfer list routes."
+        )
+    return request
+
+
+def _setting_of(name: str, routes: Sequence[Route]) -> str:
+    return next((route.setting for route in routes if route.name == name), "")
+
+
+def _because(runtime: Runtime) -> str:
+    return ", which is all that can be timed without a usable GPU" if runtime == "host" else ""
+
+
+def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """The frameworks named, or all; the owner's short name will do."""
+    if not names:
+        return all_names()
+    short = {load_framework(name).owner: name for name in FRAMEWORKS}
+    found = tuple(dict.fromkeys(short.get(name, name) for name in _words(names)))
+    for name in found:
+        load_framework(name)
+    return found
+
+
+def _words(words: Sequence[str] | str) -> tuple[str, ...]:
+    each = (words,) if isinstance(words, str) else tuple(words)
+    for word in each:
+        if not isinstance(word, str):
+            raise UsageError(f"Frameworks, routes and directions are named by text; got {word!r}.")
+    return each
+
+
+def _directions(
+    directions: Sequence[str] | str | None, workload: Workload, runtime: Runtime, *, ingest: bool
+) -> tuple[Direction, ...]:
+    """Both ways over the link, and what stays on the host where it is asked for or nothing else is to be had."""
+    if directions is not None:
+        asked = tuple(known_word(word, DIRECTIONS, "direction") for word in _words(directions))
+        return (*dict.fromkeys(asked), *(("ingest",) if ingest else ()))
+    if runtime == "host" and workload == "image-batch":
+        raise UsageError(
+            "The workload image-batch sends images to a GPU, and no GPU is usable here; see pyxfer info. Without one, "
+            "the workload copy times how each framework takes in an array."
+        )
+    if runtime == "host":
+        return ("ingest",)
+    over_the_link: tuple[Direction, ...] = ("h2d",) if workload == "image-batch" else DIRECTIONS
+    return (*over_the_link, *(("ingest",) if ingest else ()))
+
+
+def _sizes(
+    workload: Workload, sizes: str | Sequence[int] | None, batches: str | Sequence[int] | None
+) -> tuple[int, ...]:
+    if workload == "copy":
+        if batches is not None:
+            raise UsageError("Batches belong to the workload image-batch: add --workload image-batch, or give --sizes.")
+        return checked_sizes(DEFAULT_SIZES if sizes is None else sizes)
+    if sizes is not None:
+        raise UsageError("The workload image-batch has batches of images and no sizes: give --batches 1:512:x2.")
+    counted = checked_sizes(DEFAULT_BATCHES if batches is None else batches)
+    if counted[-1] > MOST_BATCH:
+        raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give --batches 1:512:x2.")
+    return tuple(batch * IMAGE_BYTES for batch in counted)
+
+
+def _own(route: Route) -> OwnRoute:
+    plain = {f.name: getattr(route, f.name) for f in fields(route) if f.name not in ("copy", "image_batch")}
+    return OwnRoute(plain, _place_of(route.copy), _place_of(route.image_batch))
+
+
+def _place_of(make: Make | None) -> tuple[str, str, bytes | None] | None:
+    if make is None:
+        return None
+    reference = find_reference(make)
+    return reference.module, reference.name, None if reference.script is None else os.fsencode(reference.script)
+
+
+# A worker that crashes is started again without the route that did it; a framework that goes on crashing is left.
+MOST_STARTS = 4
+# About this part of a worker's time goes into preparing.
+PREPARING = 0.3
+_NOT_READ = "no worker came so far"
+_OWN_RINGS = "each worker had a ring of its own, with the settings that pyxfer info shows"
+
+
+def frameworks(
+    names: Sequence[str] | str | None = None,
+    *,
+    routes: Sequence[str] | str = (),
+    workload: str = "copy",
+    sizes: str | Sequence[int] | None = None,
+    batches: str | Sequence[int] | None = None,
+    directions: Sequence[str] | str | None = None,
+    ingest: bool = False,
+    device: int | str = 0,
+    precision: float = DEFAULT_PRECISION,
+    budget_s: float = DEFAULT_BUDGET_S,
+    seed: int | None = None,
+    require_gpu: bool = False,
+    trace: bool = True,
+    patience_s: float = STEP_PATIENCE_S,
+    on_progress: OnProgress | None = None,
+    save_to: SaveTo | None = None,
+) -> Run:
+    """Time every route of the frameworks named (all, if none is) beside the raw copies of the same sizes.
+
+    Each framework runs in a process of its own; one that is not installed, crashes or hangs is recorded, and the others
+    go on. `routes` are patterns such as `tf.*`. `budget_s` is the measuring time of each worker, its preparation
+    apart; a worker that is not heard of for `patience_s` hangs, and is ended. After all timed trials a few are traced,
+    which takes at most 15 % of the budget; without `trace` none is. Without a GPU the `ingest` routes are timed,
+    which stay in host memory. Ctrl-C ends the run with what was measured.
+
+    Raises:
+        UsageError: something asked for cannot be; nothing was measured.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
+    choice = checked_choice(device, require_gpu=require_gpu)
+    request = make_request(
+        names,
+        device,
+        choice.runtime,
+        routes=routes,
+        workload=workload,
+        sizes=sizes,
+        batches=batches,
+        directions=directions,
+        ingest=ingest,
+        precision=precision,
+        budget_s=budget_s,
+        seed=seed,
+        trace=trace,
+    )
+    return run_workers(choice, request, patience_s, on_progress, save_to)
+
+
+def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
+    """The engine to measure with."""
+    if device == HOST and require_gpu:
+        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
+    return choose(device, require_gpu)
+
+
+def run_workers(
+    choice: Choice, request: Request, patience_s: float, on_progress: OnProgress | None, save_to: SaveTo | None
+) -> Run:
+    """Measure what was asked for, once it is known to be possible."""
+    device: int | str = request.device
+    between(patience_s, "patience", 86400.0, "120 (seconds)")
+    found = find_device(choice.engine, 0 if device == HOST else device)
+    with turn(found.uuid.value or found.name):
+        return Session(
+            choice, found, request, Patience(step_s=patience_s), on_progress or silent, save_to or unsaved
+        ).run()
+
+
+class Session:
+    """One run under way."""
+
+    def __init__(
+        self,
+        choice: Choice,
+        device: Device,
+        request: Request,
+        patience: Patience,
+        on_progress: OnProgress,
+        save_to: SaveTo,
+    ) -> None:
+        self._choice = choice
+        self._device = device
+        self._request = request
+        self._patience = patience
+        self._on_progress = on_progress
+        self._save_to = save_to
+        self._started = time.perf_counter()
+        self._link = read_link(choice.engine, device)
+        self._before = read_environment(choice.engine, device)
+        self._after: Environment | None = None
+        self._placement = Placement(device_node(device), unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
+        self._presence = Presence(device.uuid.value or device.name)
+        self._measurements: list[Measurement] = []
+        self._workers: list[Worker] = []
+        self._ended: RunEnding = "complete"
+
+    def run(self) -> Run:
+        """Every worker, one after the other: two frameworks at once would share the link and the GPU's memory."""
+        loaded = [load_framework(name) for name in self._request.names]
+        tasks = [(framework, task) for framework in loaded for task in self._request.tasks(framework)]
+        try:
+            with self._presence:
+                for number, (framework, task) in enumerate(tasks):
+                    self._task(framework, task, number / len(tasks), 1 / len(tasks))
+                    if self._ended == "interrupted":
+                        break
+            self._after = read_environment(self._choice.engine, self._device)
+        except KeyboardInterrupt:  # between two workers
+            self._ended = "interrupted"
+        run = self._document(self._ended)
+        self._save_to(run)
+        return run
+
+    def _task(self, framework: Framework, task: Task, done: float, part: float) -> None:
+        """One worker, and after a crash another one without the route that was at work."""
+        rows: list[Measurement] = []
+        name = task.worker
+        for start in range(1, MOST_STARTS + 1):
+            if start > 1:
+                task = msgspec.structs.replace(task, worker=f"{name}, start {start}")
+            outcome = self._supervise(framework, task, rows, done, part)
+            self._workers.append(_worker(task, framework, outcome))
+            if outcome.ended not in ("crashed", "hung") or outcome.hello is None or _was_traced(outcome):
+                break
+            guilty = outcome.guilty.route if outcome.guilty else None
+            if guilty in task.routes:
+                rows += self._rows_of(guilty, framework, task, outcome)
+                task = msgspec.structs.replace(task, routes=tuple(each for each in task.routes if each != guilty))
+            if not task.routes:
+                break
+        self._ended = "interrupted" if outcome.ended == "interrupted" else self._ended
+        self._measurements += [*self._told(framework, task, outcome), *rows]
+        self._save_to(self._document("interrupted"))
+
+    def _told(self, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+        """What the last worker measured, and for what it did not come to, why it ended."""
+        missing = self._missing(framework, task, task.routes, outcome)
+        told = {(row.route, row.nbytes): row for row in outcome.measurements}
+        raw = [row for row in outcome.measurements if row.nature is None and task.routes]
+        kept = [told.get((row.route, row.nbytes), row) for row in missing]
+        if outcome.ended == "complete":
+            return [*raw, *kept]
+        pairs = zip(kept, missing, strict=True)
+        routes = [late if row.rate.reason == NO_TRIAL else _told_of_end(row, outcome) for row, late in pairs]
+        return [*(_without_trial(row, _why_missing(outcome)) for row in raw), *routes]
+
+    def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+        """Of a route that a worker has not survived: what it had measured before at other sizes, and why no more."""
+        at = outcome.guilty.nbytes if outcome.guilty else None
+        kept = {row.nbytes: row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at}
+        return [kept.get(row.nbytes, row) for row in self._missing(framework, task, (route,), outcome)]
+
+    def _supervise(
+        self, framework: Framework, task: Task, rows: Sequence[Measurement], done: float, part: float
+    ) -> Outcome:
+        title = " ".join(filter(None, (framework.title, task.setting)))
+
+        def on_doing(doing: Doing) -> None:
+            prepared = doing.phase != "preparing"
+            share = PREPARING + (1 - PREPARING) * doing.done if prepared else PREPARING * doing.done
+            self._on_progress(Progress(f"{title}: {doing.phase}", done + part * share, doing.text))
+
+        def on_rows(outcome: Outcome) -> None:
+            self._take_link(outcome)
+            self._presence.look()
+            self._save_to(self._document("interrupted", (*outcome.measurements, *rows)))
+
+        self._on_progress(Progress(f"{title}: starting", done, ""))
+        outcome = Supervisor(task, framework.environment, self._patience, on_doing, on_rows).run()
+        self._take_link(outcome)
+        return outcome
+
+    def _take_link(self, outcome: Outcome) -> None:
+        if outcome.awake is not None:
+            self._link, self._placement = outcome.awake.link, outcome.awake.placement
+
+    def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
+        """A row for everything that a worker did not come to tell of."""
+        why = _why_missing(outcome)
+        assembler = RouteAssembler(
+            task.worker, framework.name, self._link, task.precision, task.budget_s, task.workload
+        )
+        routes = [route for route in framework.routes if route.name in names]
+        return [assembler.measurement(Found(route, nbytes, why), {}) for nbytes in task.sizes for route in routes]
+
+    def _document(self, ended: RunEnding, under_way: Sequence[Measurement] = ()) -> Run:
+        measurements = (*self._measurements, *under_way)
+        request = self._request
+        return Run(
+            kind="explain" if request.explained else "frameworks",
+            ended=ended,
+            runtime=self._choice.runtime,
+            runtime_reason=self._choice.reason,
+            parameters=request.parameters(),
+            device=self._device,
+            link=self._link,
+            placement=self._placement,
+            environment=self._before,
+            environment_after=self._after,
+            duration_s=time.perf_counter() - self._started,
+            measurements=tuple(measurements),
+            remarks=tuple(circumstances(self._presence.met, self._before, self._after)),
+            workers=tuple(self._workers),
+            published=published_for(request.workload, request.names),
+            tracing=_tracing(self._workers),
+            ring=unknown(_OWN_RINGS if any(map(_was_staged, measurements)) else NOT_STAGED),
+        )
+
+
+def _why_missing(outcome: Outcome) -> str:
+    """Why a worker has not told of everything."""
+    return outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
+
+
+def _without_trial(row: Measurement, why: str) -> Measurement:
+    """A raw row that had no trial yet when its worker ended, which is not for want of a budget."""
+    if row.rate.reason != NO_TRIAL:
+        return row
+    return msgspec.structs.replace(row, rate=unknown(why), peak_share=unknown(why), ceiling_share=unknown(why))
+
+
+def _told_of_end(row: Measurement, outcome: Outcome) -> Measurement:
+    """The row whose traced trial its worker has not survived says so in the place of what was to be found out."""
+    mark = outcome.guilty
+    if mark is None or not _was_traced(outcome) or (row.route, row.nbytes) != (mark.route, mark.nbytes):
+        return row
+    why = f"its worker ended while it was traced: {outcome.how or outcome.ended}"
+    dma = unknown(why) if row.dma.reason == UNTRACED else row.dma
+    return msgspec.structs.replace(row, dma=dma, breakdown=unknown(why))
+
+
+def _was_staged(row: Measurement) -> bool:
+    return row.nature is not None and row.nature.staged and row.summary is not None
+
+
+def _was_traced(outcome: Outcome) -> bool:
+    """Whether it had sent all that it was to measure, so that another worker would measure the same."""
+    return outcome.guilty is not None and outcome.guilty.phase == "traced"
+
+
+def _tracing(workers: Sequence[Worker]) -> Fact[Tracing]:
+    """What the records come from, in the first worker that had some; each worker has its own."""
+    known = [worker.tracing for worker in workers if worker.tracing.value is not None]
+    return next(iter([*known, *(worker.tracing for worker in workers)]), unknown(_NOT_READ))
+
+
+def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:
+    hello = outcome.hello
+    why = outcome.reason or "it was ended before it had started"
+    return Worker(
+        name=task.worker,
+        framework=framework.name,
+        setting=task.setting,
+        version=unknown(why) if hello is None else Fact(hello.version),
+        cuda=unknown(why) if hello is None else hello.cuda,
+        settings={} if hello is None else hello.settings,
+        ended=outcome.ended,
+        reason=outcome.reason,
+        log=outcome.log,
+        start_s=unknown(why) if hello is None else Fact(hello.start_s),
+        duration_s=outcome.duration_s,
+        remarks=outcome.remarks,
+        tracing=outcome.tracing,
+    )

@@ -1,0 +1,253 @@
+"""A framework's route as a subject of the sampler: fresh before every trial, in its place after it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from pyxfer._ceiling.ways import Way
+from pyxfer._document.runs import Fact, Side, Trial
+from pyxfer._frameworks.base import HOST_COPY, Transfer, first_line
+from pyxfer._measure.bracket import Bracket, HostClock
+from pyxfer._measure.sampler import WAKE_BELOW_S
+from pyxfer._trace.collector import Traced, Usage, copy_way
+from pyxfer.errors import CancelledError, CudaError, DeviceTimeoutError, ForkedError, MeasurementError, PyxferError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._frameworks.base import Route
+    from pyxfer._frameworks.messages import Marker
+    from pyxfer._frameworks.place import Place
+    from pyxfer._trace.collector import Taking
+    from pyxfer.native import Engine
+
+
+ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
+# The first call may compile, the second may still grow a pool.
+WARM_CALLS = 2
+# What no other route in this process would survive either; a CUDA error tells by its type.
+ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
+# A row of calls: as many as the published benchmark's, or as fit into this time.
+MOST_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
+
+
+class RouteSubject:
+    """One route at one size."""
+
+    def __init__(
+        self,
+        route: Route,
+        transfer: Transfer,
+        place: Place,
+        engine: Engine,
+        marker: Marker,
+        *,
+        repeats: bool = False,
+        least_s: float = 0.0,
+    ) -> None:
+        """With `repeats` a trial is a row of calls after one that is not timed, and gives their mean.
+
+        `least_s` is what the link needs for these bytes on paper: whatever is quicker did not send them all.
+        """
+        self._least_s = least_s
+        self.route = route
+        self._repeats = repeats
+        self._calls = 1
+        self._last_s = 0.0
+        self.key = route.name
+        self.anchor: str | None = anchor_of(route)
+        self._transfer = transfer
+        self._place = place
+        self._engine = engine
+        self._marker = marker
+        if not isinstance(transfer, Transfer):
+            raise MeasurementError(f"what sets it up gave a {type(transfer).__name__}, which is no pyxfer.Transfer")
+        if not isinstance(transfer.copies, int) or transfer.copies < 1:
+            raise MeasurementError(f"copies has to be a whole number from 1 on; it is {transfer.copies!r}")
+        self._waits = transfer.wait if transfer.waits else None
+        stream = transfer.stream if route.bracket == "stream" else None
+        self._bracket = HostClock() if route.bracket == "host" else Bracket(engine, place.device, stream)
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One run of it; whatever it raises, `SystemExit` among it, ends this route and no other."""
+        with self._step("timed"):
+            if self._repeats or self._last_s < WAKE_BELOW_S:
+                self._untimed()
+            trial, _ = self._once(round_index, self._calls)
+        self._last_s = trial.elapsed_s * trial.copies
+        return {side_of(self.route): trial}
+
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Traced, bool]:
+        """One call, with everything that the device does in it; with a seed of fresh content, and whether that arrived.
+
+        A row of calls would hide what lies between two of them, so it is one in every workload.
+        """
+        with self._step("traced"):
+            data = None if seed is None else self._random(seed)
+            if data is not None or self._last_s < WAKE_BELOW_S:
+                self._untimed()  # also because the fresh content has taken memory that results had before
+            if data is None:
+                return self._recorded(taking), True
+            with self._place.holding(data):
+                self._transfer.write(data)
+                return self._recorded(taking), _same(self._transfer.arrived(), self._transfer.expected(data))
+
+    @contextlib.contextmanager
+    def _step(self, phase: str) -> Iterator[None]:
+        """Written down before it; an error of its own ends this route and no other."""
+        self._marker.set(self.route.name, self._place.nbytes, phase)
+        try:
+            yield
+            self._transfer.release()
+        except ENDS_ALL:
+            raise
+        except BaseException as error:
+            raise MeasurementError(in_words(error)) from error
+        finally:
+            self._transfer.result = None
+            self._marker.clear()
+
+    def _recorded(self, taking: Taking) -> Traced:
+        self._transfer.refresh()
+        self._engine.synchronize(self._place.device)
+        taking.begin()
+        trial, usage = self._timed(0, 1)
+        bracket, capture = self._bracket, taking.take()
+        return Traced(
+            way=copy_way(side_of(self.route)),
+            begin_ns=round(bracket.moments.called_s * 1e9),
+            returned_ns=round(bracket.moments.returned_s * 1e9),
+            elapsed_s=bracket.wall_s if bracket.fault else bracket.elapsed_s,
+            dispatch_s=bracket.dispatch_s,
+            wall_s=bracket.wall_s,
+            copies=trial.copies,
+            usage=usage,
+            capture=capture,
+            staged=self.route.staged,
+        )
+
+    def _once(self, round_index: int, calls: int = 1) -> tuple[Trial, Usage]:
+        self._transfer.refresh()
+        return self._timed(round_index, calls)
+
+    def _timed(self, round_index: int, calls: int) -> tuple[Trial, Usage]:
+        transfer, bracket = self._transfer, self._bracket
+        before = Usage.so_far()
+        bracket.begin()
+        for _ in range(calls):
+            transfer.run()
+        bracket.returned()
+        bracket.end(self._waits)
+        usage = Usage.so_far().since(before)
+        self._check_place()
+        copies = transfer.copies * calls
+        elapsed_s = bracket.elapsed_s / copies
+        trial = Trial(
+            round=round_index,
+            elapsed_s=elapsed_s,
+            dispatch_s=bracket.dispatch_s / copies,
+            wall_s=bracket.wall_s / copies,
+            copies=copies,
+            invalid=ELIDED if elapsed_s < self._least_s else bracket.fault,
+            faults=usage.faults / copies,
+        )
+        return trial, usage
+
+    def _untimed(self) -> None:
+        """One call that nobody looks at."""
+        self._run_and_wait()
+        self._transfer.release()
+
+    def _run_and_wait(self) -> None:
+        """One call, and the device idle after it."""
+        self._transfer.refresh()
+        self._transfer.run()
+        if self._waits is not None:
+            self._waits()
+        self._engine.synchronize(self._place.device)
+
+    def warm(self) -> float:
+        """The first runs, untimed but for the very first; returns its seconds."""
+        self._marker.set(self.route.name, self._place.nbytes, "first call")
+        first = self._once(0)[0].elapsed_s
+        self._transfer.release()
+        for _ in range(WARM_CALLS):
+            self._untimed()
+        if self._repeats:
+            once_s = max(self._once(0)[0].elapsed_s, 1e-9)
+            self._calls = max(FEWEST_CALLS, min(MOST_CALLS, math.ceil(ROW_S / once_s)))
+            self._transfer.release()
+        self._marker.clear()
+        return first
+
+    def verify(self, seed: int) -> tuple[Fact[bool], bool]:
+        """Two different contents one after the other, so that a cache shows; and whether nothing was copied at all."""
+        self._marker.set(self.route.name, self._place.nbytes, "verified")
+        aliased = False
+        for each in (seed, seed + 1):
+            data = self._random(each)
+            with self._place.holding(data):
+                self._transfer.write(data)
+                right, aliased = self._run_and_compare(data)
+            self._transfer.release()
+            if not right:
+                return Fact(False), aliased
+        self._marker.clear()
+        if aliased:  # nothing to compare, and no reason to run the comparison along with it
+            self.anchor = None
+        return Fact(True), aliased
+
+    def _run_and_compare(self, data: NDArray[np.uint8]) -> tuple[bool, bool]:
+        transfer = self._transfer
+        self._run_and_wait()
+        self._check_place()
+        arrived, expected = transfer.arrived(), transfer.expected(data)
+        aliased = self.route.direction == "ingest" and self._place.lent(arrived)
+        return _same(arrived, expected), aliased
+
+    def _check_place(self) -> None:
+        where, wanted = self._transfer.where(), self.route.expected_place
+        if where not in ("gpu", "cpu"):
+            raise MeasurementError(f"where() has to say gpu or cpu; it says {where!r}")
+        if where != wanted:
+            raise MeasurementError(f"the result lies on the {where} and not on the {wanted}, so nothing was copied")
+
+    def _random(self, seed: int) -> NDArray[np.uint8]:
+        data = np.empty(self._place.nbytes, np.uint8)
+        self._engine.fill(data.ctypes.data, data.size, seed)
+        return data
+
+    def close(self) -> None:
+        """Release the events."""
+        self._bracket.close()
+
+
+def anchor_of(route: Route) -> str:
+    """What it is compared with: queued copies of pinned memory, or of what stays on the host one NumPy copy."""
+    return HOST_COPY.name if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
+
+
+def side_of(route: Route) -> Side:
+    """The side its trials count for."""
+    return cast("Side", route.direction)
+
+
+def in_words(error: BaseException) -> str:
+    """An exception of a framework as one sentence."""
+    if isinstance(error, PyxferError):
+        return str(error)
+    kind, first = type(error).__name__, first_line(error)
+    return kind if first == kind else f"{kind}: {first}"
+
+
+def _same(arrived: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if not isinstance(arrived, np.ndarray):
+        raise MeasurementError(f"arrived() has to give a NumPy array; it gives a {type(arrived).__name__}")
+    if arrived.dtype != expected.dtype:
+        raise MeasurementError(f"arrived() gives {arrived.dtype}, and {expected.dtype} was expected")
+    return np.array_equal(arrived.reshape(-1), expected.reshape(-1))

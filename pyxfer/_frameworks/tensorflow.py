@@ -1,0 +1,582 @@
+"""TensorFlow's table, and how TensorFlow is started."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._frameworks import tensorflow_tensors as tensors
+from pyxfer._frameworks.base import Framework, RefusedError, Route, Started, Transfer, Where, ingest_route, ring_route
+from pyxfer._frameworks.place import RingDownload
+from pyxfer._frameworks.tensorflow_tensors import import_tensorflow
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._frameworks.place import Place, SourceKind
+
+
+class OntoGpu(Transfer):
+    """What every route to the GPU shares: a source of its kind, and a result that is read past TensorFlow."""
+
+    kind: SourceKind = "pageable"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.tf = tensors.import_tensorflow()
+        tensors.require_gpu(self.tf)
+        self.array: NDArray[np.uint8] = place.source(self.kind)
+
+    def refresh(self) -> None:
+        self.array = self.place.source(self.kind)
+
+    def where(self) -> Where:
+        return tensors.where_is(self.result)
+
+    def arrived(self) -> NDArray[Any]:
+        return tensors.fetch_tensor(self.tf, self.place, self.result)
+
+
+class Constant(OntoGpu):
+    """The constructor under a device scope: NumPy's copy, TensorFlow's aligned copy, then the driver's staging."""
+
+    def run(self) -> None:
+        with self.tf.device(tensors.GPU):
+            self.result = self.tf.constant(self.array)
+
+
+class CastEager(OntoGpu):
+    """A cast of an array: the array crosses as it is and is converted on the GPU."""
+
+    def run(self) -> None:
+        with self.tf.device(tensors.GPU):
+            self.result = self.tf.cast(self.array, self.tf.float32)
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        return data.astype(np.float32)
+
+
+class Function(OntoGpu):
+    """An array as argument of a tf.function that works on the GPU."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        tf = self.tf
+
+        def onto_gpu(x: Any) -> Any:
+            with tf.device(tensors.GPU):
+                return tf.identity(x)
+
+        self._function = tf.function(onto_gpu)
+
+    def run(self) -> None:
+        self.result = self._function(self.array)
+
+
+class FunctionJit(OntoGpu):
+    """The same under XLA. The bits are inverted, because XLA has nothing to run for an identity."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._function = self.tf.function(self.tf.bitwise.invert, jit_compile=True)
+
+    def run(self) -> None:
+        with self.tf.device(tensors.GPU):
+            self.result = self._function(self.array)
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        inverted: NDArray[Any] = np.invert(data)
+        return inverted
+
+
+class RawOp(OntoGpu):
+    """The tensor's own constructor, which takes an aligned array as it is, and the copy below the operations."""
+
+    kind = "aligned"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._tensor = tensors.eager_tensor_type(self.tf)
+
+    def refresh(self) -> None:
+        self.array = tensors.check_alias(self.place.source(self.kind))
+
+    def run(self) -> None:
+        self.result = self._tensor(self.array, tensors.CPU, None)._copy_to_device(tensors.GPU)
+
+
+class CpuOp(OntoGpu):
+    """What an operation on the CPU left behind: TensorFlow knows this memory as pageable, and stages it itself."""
+
+    kind = "aligned"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._tensor = tensors.eager_tensor_type(self.tf)
+        self._made: Any = None
+
+    def refresh(self) -> None:
+        given = self._tensor(self.place.source(self.kind), tensors.CPU, None)
+        with self.tf.device(tensors.CPU):
+            self._made = self.tf.bitwise.bitwise_or(given, given)
+
+    def run(self) -> None:
+        self.result = self._made._copy_to_device(tensors.GPU)
+
+    def release(self) -> None:
+        super().release()
+        self._made = None
+
+
+class Dlpack(OntoGpu):
+    """A tensor that lies in the array's memory, new in every trial because a tensor keeps a mirror of its copy."""
+
+    def __init__(self, place: Place, kind: SourceKind) -> None:
+        self.kind = kind
+        super().__init__(place)
+        tensors.eager_tensor_type(self.tf)
+        self._import = self.tf.experimental.dlpack.from_dlpack
+
+    def refresh(self) -> None:
+        self.array = tensors.check_alias(self.place.source(self.kind))
+
+    def run(self) -> None:
+        self.result = self._import(self.array.__dlpack__())._copy_to_device(tensors.GPU)
+
+
+class ThroughRing(OntoGpu):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others.
+
+    TensorFlow gets memory in which the bytes have arrived, by DLPack, so that it copies nothing.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+
+    def run(self) -> None:
+        self.result = self._uploader.upload(self.array, "tensorflow")
+
+
+class DataPrefetch(OntoGpu):
+    """An input pipeline that ends on the GPU, from making its iterator to its last element.
+
+    Every element is a batch of rows out of another source, of the size of the transfer. The iterator is made within
+    the time, so that nothing is prefetched before it; what making it costs is divided by the elements.
+    """
+
+    kind = "aligned"
+    copies = 8
+    rows = 8
+
+    def __init__(self, place: Place) -> None:
+        # Rows that begin unaligned would be copied once more, one by one.
+        if place.nbytes % (self.rows * tensors.ALIGNMENT):
+            raise RefusedError(
+                f"a batch is {self.rows} rows of a multiple of {tensors.ALIGNMENT} bytes each; {place.nbytes} bytes do "
+                f"not divide by {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
+            )
+        super().__init__(place)
+        self._sources = [tensors.check_alias(place.source(self.kind)) for _ in range(self.copies)]
+        rows = functools.reduce(lambda first, second: first.concatenate(second), map(self._rows, self._sources))
+        onto_gpu = self.tf.data.experimental.prefetch_to_device(tensors.GPU)
+        self.dataset = rows.batch(self.rows, drop_remainder=True).apply(onto_gpu)
+
+    def _rows(self, source: NDArray[np.uint8]) -> Any:
+        capsule = source.reshape(self.rows, -1).__dlpack__()
+        return self.tf.data.Dataset.from_tensor_slices(self.tf.experimental.dlpack.from_dlpack(capsule))
+
+    def write(self, data: NDArray[Any]) -> None:
+        for source in self._sources:
+            source[:] = data
+
+    def refresh(self) -> None:
+        """The sources are fixed: a pipeline takes longer to build than to run, and no iterator outlives its trial."""
+
+    def run(self) -> None:
+        for element in self.dataset:
+            self.result = element
+
+
+class Prefetch(OntoGpu):
+    """As many batches by `pyxfer.prefetch`, from making its iterator to its last element.
+
+    A thread of its own sends the next batches while one is in use. Nothing is in use here, so this is what it takes to
+    send them, its start divided by the batches.
+    """
+
+    copies = DataPrefetch.copies
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+        self.batches: Iterable[NDArray[np.uint8]] = []
+
+    def refresh(self) -> None:
+        self.batches = [self.place.source(self.kind) for _ in range(self.copies)]
+
+    def run(self) -> None:
+        for element in self._uploader.prefetch(self.batches, "tensorflow"):
+            self.result = element
+
+
+class OffGpu(Transfer):
+    """What every route from the GPU shares: a tensor there, and a new handle to it for every trial.
+
+    A handle keeps the host copy that was made through it, and would serve the next call from that.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.tf = tensors.import_tensorflow()
+        tensors.require_gpu(self.tf)
+        with self.tf.device(tensors.GPU):
+            self._kept = self.tf.constant(np.zeros(place.nbytes, np.uint8))
+        self.tensor: Any = None
+
+    def write(self, data: NDArray[Any]) -> None:
+        with tensors.device_memory(self.tf, self._kept) as address:
+            self.place.store(address, data)
+
+    def refresh(self) -> None:
+        with self.tf.device(tensors.GPU):
+            self.tensor = self.tf.identity(self._kept)
+
+    def where(self) -> Where:
+        return "cpu" if isinstance(self.result, np.ndarray) else tensors.where_is(self.result)
+
+    def arrived(self) -> NDArray[Any]:
+        return np.asarray(self.result)
+
+    def release(self) -> None:
+        super().release()
+        self.tensor = None
+
+
+class Numpy(OffGpu):
+    """The method, which copies once more what has arrived."""
+
+    def run(self) -> None:
+        self.result = self.tensor.numpy()
+
+
+class ArrayView(OffGpu):
+    """A view of what has arrived, read-only."""
+
+    def run(self) -> None:
+        self.result = np.asarray(self.tensor)
+
+
+class DownloadThroughRing(RingDownload, OffGpu):
+    """`pyxfer.download`, into a new NumPy array or one that is there."""
+
+    @property
+    def on_device(self) -> Any:
+        return self.tensor
+
+
+class Ingest(Transfer):
+    """The constructor on the CPU: NumPy's copy, then TensorFlow's into aligned memory."""
+
+    kind: SourceKind = "pageable"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.tf = tensors.import_tensorflow()
+        self.array: NDArray[np.uint8] = place.source(self.kind)
+
+    def refresh(self) -> None:
+        self.array = self.place.source(self.kind)
+
+    def run(self) -> None:
+        with self.tf.device(tensors.CPU):
+            self.result = self.tf.constant(self.array)
+
+    def where(self) -> Where:
+        return tensors.where_is(self.result)
+
+    def arrived(self) -> NDArray[Any]:
+        return tensors.view_tensor(self.result)
+
+
+class IngestRawOp(Ingest):
+    """The tensor's own constructor, which takes an aligned array as it is."""
+
+    kind = "aligned"
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._tensor = tensors.eager_tensor_type(self.tf)
+
+    def refresh(self) -> None:
+        self.array = tensors.check_alias(self.place.source(self.kind))
+
+    def run(self) -> None:
+        self.result = self._tensor(self.array, tensors.CPU, None)
+
+
+class IngestDlpack(Ingest):
+    """A tensor that lies in the array's memory."""
+
+    kind = "aligned"
+
+    def refresh(self) -> None:
+        self.array = tensors.check_alias(self.place.source(self.kind))
+
+    def run(self) -> None:
+        self.result = self.tf.experimental.dlpack.from_dlpack(self.array.__dlpack__())
+
+
+# All host memory that TensorFlow allocates for its own tensors is page-locked under it.
+COMPATIBLE = "force-gpu-compatible"
+# What decides about memory: TensorFlow's pools, and the malloc behind its and NumPy's tensors on the CPU.
+VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "NUMPY_MADVISE_HUGEPAGE",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "TF_FORCE_GPU_ALLOW_GROWTH",
+    "TF_FORCE_UNIFIED_MEMORY",
+    "TF_GPU_ALLOCATOR",
+    "TF_GPU_HOST_MEM_LIMIT_IN_MB",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+)
+
+_onto_gpu = partial(Route, direction="h2d", returns="done", bracket="drained")
+_off_gpu = partial(Route, direction="d2h", memory="pageable", dma="pageable", returns="done", bracket="drained")
+_through_ring = partial(ring_route, returns="done", bracket="drained")
+_ingest = partial(ingest_route, memory="pageable")
+
+ROUTES = (
+    _onto_gpu(
+        name="tf.constant",
+        call="with tf.device('/GPU:0'): tf.constant(x)",
+        memory="pageable",
+        host_copies=2,
+        dma="pageable",
+        copy=Constant,
+        image_batch=tensors.ImagesConstant,
+        usual=True,
+        usual_for_images=False,
+    ),
+    _onto_gpu(
+        name="tf.function",
+        call="tf.function(f)(x)",
+        memory="pageable",
+        host_copies=2,
+        dma="pageable",
+        copy=Function,
+        image_batch=tensors.ImagesFunction,
+        usual_for_images=True,
+    ),
+    _onto_gpu(
+        name="tf.function-jit",
+        call="tf.function(f, jit_compile=True)(x)",
+        memory="pageable",
+        host_copies=2,
+        dma="pageable",
+        copy=FunctionJit,
+        image_batch=tensors.ImagesFunctionJit,
+    ),
+    _onto_gpu(
+        name="tf.cast-eager",
+        call="with tf.device('/GPU:0'): tf.cast(x, tf.float32)",
+        memory="pageable",
+        host_copies=2,
+        dma="pageable",
+        copy=CastEager,
+    ),
+    _onto_gpu(
+        name="tf.rawop",
+        call="EagerTensor(x, 'CPU:0', None)._copy_to_device('GPU:0')",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        copy=RawOp,
+    ),
+    _onto_gpu(
+        name="tf.cpu-op",
+        call="tf.bitwise.bitwise_or(t, t)._copy_to_device('GPU:0')",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        copy=CpuOp,
+    ),
+    _onto_gpu(
+        name="tf.dlpack-pageable",
+        call="from_dlpack(x.__dlpack__())._copy_to_device('GPU:0')",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        copy=partial(Dlpack, kind="aligned"),
+        image_batch=partial(tensors.ImagesDlpack, kind="aligned"),
+    ),
+    _onto_gpu(
+        name="tf.dlpack-pinned",
+        call="from_dlpack(pinned.__dlpack__())._copy_to_device('GPU:0')",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        copy=partial(Dlpack, kind="pinned"),
+        image_batch=partial(tensors.ImagesDlpack, kind="pinned"),
+    ),
+    _onto_gpu(
+        name="tf.data-prefetch",
+        call="Dataset.from_tensor_slices(x).batch(8).apply(prefetch_to_device('/GPU:0'))",
+        memory="pageable",
+        host_copies=1,
+        dma="pageable",
+        copy=DataPrefetch,
+    ),
+    _onto_gpu(
+        name="tf.data-prefetch-compatible",
+        call="GPUOptions(force_gpu_compatible=True); ds.apply(prefetch_to_device('/GPU:0'))",
+        memory="pageable",
+        host_copies=1,
+        dma="pinned",
+        copy=DataPrefetch,
+        setting=COMPATIBLE,
+    ),
+    _through_ring(
+        name="tf.upload",
+        call='pyxfer.upload(x, to="tensorflow")',
+        direction="h2d",
+        copy=ThroughRing,
+        image_batch=tensors.ImagesThroughRing,
+    ),
+    _through_ring(
+        name="tf.prefetch",
+        call='pyxfer.prefetch(batches, to="tensorflow")',
+        direction="h2d",
+        copy=Prefetch,
+    ),
+    _off_gpu(name="tf.numpy", call="t.numpy()", host_copies=1, copy=Numpy, usual=True),
+    _off_gpu(name="tf.array-view", call="np.asarray(t)", host_copies=0, copy=ArrayView),
+    _through_ring(
+        name="tf.download",
+        call="pyxfer.download(t)",
+        direction="d2h",
+        copy=DownloadThroughRing,
+    ),
+    _through_ring(
+        name="tf.download-into",
+        call="pyxfer.download(t, out=array)",
+        direction="d2h",
+        copy=partial(DownloadThroughRing, into=True),
+    ),
+    _ingest(
+        name="tf.ingest",
+        call="with tf.device('/CPU:0'): tf.constant(x)",
+        host_copies=2,
+        copy=Ingest,
+        usual=True,
+    ),
+    _ingest(
+        name="tf.ingest-rawop",
+        call="EagerTensor(x, 'CPU:0', None)",
+        host_copies=0,
+        copy=IngestRawOp,
+    ),
+    _ingest(
+        name="tf.ingest-dlpack",
+        call="tf.experimental.dlpack.from_dlpack(x.__dlpack__())",
+        host_copies=0,
+        copy=IngestDlpack,
+    ),
+)
+
+
+def start(device: int | None, setting: str) -> Started:
+    """Import TensorFlow and let it see this GPU alone, or none."""
+    if setting not in {"", COMPATIBLE}:
+        raise RefusedError(f"TensorFlow has no setting {setting!r} here; known is {COMPATIBLE}")
+    tf = import_tensorflow()
+    if setting:
+        _force_gpu_compatible(tf)
+    # Else every size fills the log with advice against tracing a function anew.
+    tf.get_logger().setLevel("ERROR")
+    tf.config.set_soft_device_placement(False)
+    try:
+        cuda = _choose_gpu(tf, device)
+    except RuntimeError as error:
+        raise RefusedError(f"TensorFlow was at work in this process before its GPU could be chosen: {error}") from error
+    return Started(tf.__version__, cuda, _settings(setting))
+
+
+def _force_gpu_compatible(tf: Any) -> None:
+    """Only the session's configuration has this option, and only before the first operation."""
+    try:
+        from tensorflow.python.eager import context
+
+        eager = context.context()
+        if eager._context_handle is not None:
+            raise RefusedError(f"{COMPATIBLE} comes too late: TensorFlow was at work in this process before")
+        options = tf.compat.v1.GPUOptions(force_gpu_compatible=True, allow_growth=True)
+        eager._config = tf.compat.v1.ConfigProto(gpu_options=options)
+        in_force = eager.config.gpu_options.force_gpu_compatible
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RefusedError(f"{COMPATIBLE} is not available in TensorFlow {tf.__version__}: {error}") from error
+    if not in_force:
+        raise RefusedError(f"TensorFlow {tf.__version__} does not keep the option of {COMPATIBLE}")
+
+
+def _settings(setting: str) -> dict[str, str]:
+    """What is in force; the variable has the last word on the GPU's memory."""
+    whole = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "false"
+    return {
+        "GPU memory": "taken whole at the start" if whole else "grows with use",
+        "soft placement": "off",
+        COMPATIBLE: "on" if setting else "off",
+        **{name: os.environ[name] for name in VARIABLES if name in os.environ},
+    }
+
+
+def _choose_gpu(tf: Any, device: int | None) -> Fact[str]:
+    """CUDA and TensorFlow count the GPUs alike; the one that stays visible becomes TensorFlow's first."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if device is None or device >= len(gpus):
+        tf.config.set_visible_devices([], "GPU")
+        return unknown(_why_no_gpu(tf, device, len(gpus)))
+    tf.config.set_visible_devices(gpus[device], "GPU")
+    tf.config.experimental.set_memory_growth(gpus[device], True)
+    try:
+        tf.config.list_logical_devices("GPU")
+    except tf.errors.OpError as error:
+        return unknown(f"TensorFlow could not start GPU {device}: {error}")
+    return Fact(str(tf.sysconfig.get_build_info().get("cuda_version", "of a version it does not tell")))
+
+
+def _why_no_gpu(tf: Any, device: int | None, gpus: int) -> str:
+    if device is None:
+        return "no GPU was asked for"
+    if not tf.test.is_built_with_cuda():
+        return f"TensorFlow {tf.__version__} was built without CUDA: pip install 'tensorflow[and-cuda]'"
+    if gpus:
+        return f"TensorFlow sees {gpus} GPU{'s' if gpus > 1 else ''}, so none of number {device}"
+    return (
+        "TensorFlow sees no GPU: either the driver is not there or a library of CUDA 12 that it loads by name; "
+        "pip install 'tensorflow[and-cuda]' brings those, and TF_CPP_MIN_LOG_LEVEL=0 has it name what is missing"
+    )
+
+
+FRAMEWORK = Framework(
+    name="tensorflow",
+    title="TensorFlow",
+    owner="tf",
+    distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu"),
+    start=start,
+    routes=ROUTES,
+    environment={"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
+)

@@ -1,0 +1,611 @@
+"""PyTorch's ways between host and device, and from NumPy."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._frameworks.base import (
+    Framework,
+    RefusedError,
+    Route,
+    Started,
+    Transfer,
+    Where,
+    first_line,
+    importing,
+    ingest_route,
+    ring_route,
+)
+from pyxfer._frameworks.place import IMAGE_SHAPE, ImageRow, RingDownload, Slots
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._frameworks.place import Place
+    from pyxfer._measure.bracket import StreamLike
+
+
+# Pictures of four channels, so that every power of two from 4 KiB on is a whole number of them.
+PICTURE = (4, 32, 32)
+PICTURE_BYTES = 4 * 32 * 32
+BATCHES = 8
+SAMPLES = 8
+
+
+class TorchTransfer(Transfer):
+    """Something on PyTorch's current stream of the device."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import torch
+
+        self.torch: Any = torch
+        self.device = device_of(torch, place.device)
+
+    @property
+    def stream(self) -> StreamLike | None:
+        """The current stream's handle."""
+        return int(self.torch.cuda.current_stream(self.device).cuda_stream)
+
+    def where(self) -> Where:
+        """As the tensor says."""
+        return place_of(self.result)
+
+
+class Upload(TorchTransfer):
+    """From host memory to the GPU; what differs is `upload`."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place)
+        self.shape = shape
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        """The next piece of ordinary memory."""
+        self.source = self.place.source().reshape(self.shape)
+
+    def run(self) -> None:
+        """The call of the route."""
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The tensor on the GPU."""
+        raise NotImplementedError
+
+    def arrived(self) -> NDArray[Any]:
+        """The tensor's memory in the order in which it lies there."""
+        found = self.place.fetch(self.result.data_ptr(), self.result.numel() * self.result.element_size())
+        return found.view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
+
+
+class To(Upload):
+    """`Tensor.to` of ordinary memory: the driver stages it, and the call waits."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device)
+
+
+class ToNonBlocking(Upload):
+    """The same without waiting; the driver has still taken the source in when the call returns."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device, non_blocking=True)
+
+
+class PinTo(Upload):
+    """Into page-locked memory of PyTorch's pool first, by this thread, every time."""
+
+    def upload(self) -> Any:
+        """One copy on the host; the pool keeps the pinned tensor until the GPU has read it."""
+        return self.torch.from_numpy(self.source).pin_memory().to(self.device, non_blocking=True)
+
+
+class PinnedNonBlocking(Upload):
+    """From tensors that were made page-locked."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._slots = pinned_slots(self.torch, place.nbytes)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To all tensors, whichever is next."""
+        self._slots.fill(data)
+
+    def refresh(self) -> None:
+        """The next tensor."""
+        self.source = self._slots.take().view(self.shape)
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.source.to(self.device, non_blocking=True)
+
+
+class RingUpload(Upload):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._uploader = place.uploader()
+
+    def upload(self) -> Any:
+        """One copy on the host, of all threads together; the current stream waits for the last piece."""
+        return self._uploader.upload(self.source, "torch")
+
+
+class Cast(Upload):
+    """A copy that converts to float32."""
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        """The same numbers as float32."""
+        return data.astype(np.float32)
+
+
+class CastBlocking(Cast):
+    """A blocking copy converts on the CPU, so that four bytes cross for each of the source's."""
+
+    def upload(self) -> Any:
+        """One copy on the host, four times as large as the source."""
+        return self.torch.from_numpy(self.source).to(self.device, self.torch.float32)
+
+
+class CastNonBlocking(Cast):
+    """A copy that does not block converts on the GPU: the bytes of the source cross."""
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device, self.torch.float32, non_blocking=True)
+
+
+class Noncontiguous(Upload):
+    """Every second column of an array twice as large: PyTorch makes it contiguous on the CPU first."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        columns = int(np.gcd(place.nbytes, 4096))
+        shape = (place.nbytes // columns, 2 * columns)
+        # Two arrays of two sizes each take turns; filled, so that no page of them is touched first in a trial.
+        self._wide = [np.full(shape, 1, np.uint8) for _ in range(2)]
+        self._turns = itertools.cycle(self._wide)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To the columns that count."""
+        for wide in self._wide:
+            wide[:, ::2] = data.reshape(len(wide), -1)
+
+    def refresh(self) -> None:
+        """The next array."""
+        self.source = next(self._turns)
+
+    def upload(self) -> Any:
+        """One copy on the host."""
+        return self.torch.from_numpy(self.source)[:, ::2].to(self.device)
+
+
+class ChannelsLast(Upload):
+    """Pictures, channel by channel on the host and pixel by pixel on the GPU.
+
+    They cross as they are; the GPU puts them into the other order afterwards.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place, (-1, *PICTURE))
+        if place.nbytes % PICTURE_BYTES:
+            raise RefusedError(
+                f"it takes pictures of {PICTURE_BYTES} bytes, and {place.nbytes} bytes are no whole number of them: "
+                f"give sizes that {PICTURE_BYTES} divides"
+            )
+
+    def upload(self) -> Any:
+        """No copy on the host."""
+        return self.torch.from_numpy(self.source).to(self.device, memory_format=self.torch.channels_last)
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        """In memory the channels of a pixel lie side by side."""
+        pixels: NDArray[Any] = data.reshape(-1, *PICTURE).transpose(0, 2, 3, 1)
+        return pixels.reshape(-1)
+
+
+class LoaderPinned(Upload):
+    """A whole epoch of a DataLoader in this process: eight batches of the size, of eight samples each.
+
+    Without workers this thread does it all: it stacks the samples of a batch (the first copy), copies the batch into
+    page-locked memory (the second), and queues it. As in a training loop, only the latest batch is kept.
+    """
+
+    copies = BATCHES
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place, (SAMPLES, -1))
+        if place.nbytes % SAMPLES:
+            raise RefusedError(
+                f"it makes batches of {SAMPLES} samples, and {place.nbytes} bytes are no whole number of bytes a "
+                f"sample: give sizes that {SAMPLES} divides"
+            )
+
+    def refresh(self) -> None:
+        """A new loader over samples in other pieces of memory."""
+        sources = [self.place.source().reshape(self.shape) for _ in range(BATCHES)]
+        samples = [sample for source in sources for sample in self.torch.from_numpy(source)]
+        self.source = self.torch.utils.data.DataLoader(samples, batch_size=SAMPLES, pin_memory=True, num_workers=0)
+
+    def run(self) -> None:
+        """One epoch."""
+        for batch in self.source:
+            self.result = batch.to(self.device, non_blocking=True)
+
+
+class ImageBatch(ImageRow, TorchTransfer):
+    """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
+
+    def __init__(self, place: Place, way: type[Upload]) -> None:
+        super().__init__(place)
+        self.way = way(place, (place.batch, *IMAGE_SHAPE))
+
+    def write(self, data: NDArray[Any]) -> None:
+        """As the way has it."""
+        self.way.write(data)
+
+    def refresh(self) -> None:
+        """As the way has it."""
+        self.way.refresh()
+
+    def run(self) -> None:
+        """Reading back waits for everything before it; a batch that was cast on its way is cast no more."""
+        self.row = self.way.upload().to(self.torch.float32)[0, 0]
+        self.result = self.row.cpu().numpy()
+
+    def where(self) -> Where:
+        """Where the row lay before it was read back."""
+        return place_of(self.row)
+
+
+def device_of(torch: Any, index: int) -> Any:
+    """PyTorch's device of CUDA's number."""
+    return torch.device("cuda", index)
+
+
+def place_of(tensor: Any) -> Where:
+    """As the tensor says."""
+    return "gpu" if tensor.device.type == "cuda" else "cpu"
+
+
+def pinned_slots(torch: Any, nbytes: int) -> Slots:
+    """Tensors that were made page-locked."""
+    return Slots(lambda: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True))
+
+
+class Download(TorchTransfer):
+    """From the GPU to host memory."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.tensor = self.torch.empty(place.nbytes, dtype=self.torch.uint8, device=self.device)
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To the tensor on the GPU."""
+        self.place.store(self.tensor.data_ptr(), data)
+
+    def arrived(self) -> NDArray[Any]:
+        """The tensor's own memory."""
+        return memory_of(self.result)
+
+
+class Cpu(Download):
+    """`Tensor.cpu` into new ordinary memory, which is touched for the first time on the way."""
+
+    def run(self) -> None:
+        """No copy on the host but the driver's."""
+        self.result = self.tensor.cpu()
+
+
+class CopyToPinned(Download):
+    """Into tensors that were made page-locked; whoever reads them has to wait for the stream."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._slots = pinned_slots(self.torch, place.nbytes)
+        self._target = self._slots.take()
+
+    def refresh(self) -> None:
+        """The next tensor."""
+        self._target = self._slots.take()
+
+    def run(self) -> None:
+        """No copy on the host."""
+        self.result = self._target.copy_(self.tensor, non_blocking=True)
+
+
+class ToCpuNonBlocking(Download):
+    """`Tensor.to("cpu", non_blocking=True)`: into page-locked memory of PyTorch's pool, without waiting.
+
+    PyTorch promises no page-locked result, so one is asked for `is_pinned()` first. Reading it before the stream has
+    come that far gives what was there before.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        if not self.torch.empty(1, device=self.device).to("cpu", non_blocking=True).is_pinned():
+            raise RefusedError(
+                f"not available in PyTorch {self.torch.__version__}: Tensor.to('cpu', non_blocking=True) gives "
+                "ordinary memory there and waits, as torch.cpu does"
+            )
+
+    def run(self) -> None:
+        """No copy on the host."""
+        self.result = self.tensor.to("cpu", non_blocking=True)
+
+
+class RingDownloadToHost(RingDownload, Download):
+    """`pyxfer.download`, into a new NumPy array or one that is there."""
+
+    @property
+    def on_device(self) -> Any:
+        """The tensor."""
+        return self.tensor
+
+
+class Ingest(Transfer):
+    """NumPy to a tensor in host memory, without a GPU."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        import torch
+
+        self.torch: Any = torch
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        """The next piece of memory."""
+        self.source = self.place.source()
+
+    def where(self) -> Where:
+        """As the tensor says."""
+        return place_of(self.result)
+
+    def arrived(self) -> NDArray[Any]:
+        """The tensor's own memory."""
+        return memory_of(self.result)
+
+
+class FromNumpy(Ingest):
+    """`from_numpy` takes the array's memory over as it is."""
+
+    def run(self) -> None:
+        """No copy."""
+        self.result = self.torch.from_numpy(self.source)
+
+
+class IngestCopy(Ingest):
+    """`torch.tensor` makes memory of its own."""
+
+    def run(self) -> None:
+        """One copy."""
+        self.result = self.torch.tensor(self.source)
+
+
+def memory_of(tensor: Any) -> NDArray[Any]:
+    """A CPU tensor's memory as NumPy sees it, without a copy."""
+    found: NDArray[Any] = tensor.numpy()
+    return found
+
+
+# The old name of the first is still read.
+_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+def _start(device: int | None, setting: str) -> Started:
+    """No route of PyTorch's asks for a setting."""
+    del setting
+    with importing("PyTorch", "torch", "pip install torch"):
+        import torch
+    cuda = _choose_device(torch, device)
+    settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
+    settings["threads"] = str(torch.get_num_threads())
+    if cuda.value is not None:
+        settings["allocator"] = torch.cuda.get_allocator_backend()
+    return Started(str(torch.__version__), cuda, settings)
+
+
+def _choose_device(torch: Any, device: int | None) -> Fact[str]:
+    """Make the device the current one, and run a kernel there, or say why that cannot be."""
+    if device is None:
+        return unknown("no GPU was asked for")
+    if torch.version.cuda is None:
+        return unknown(
+            f"torch {torch.__version__} was built without CUDA: install a build with it, see "
+            "https://pytorch.org/get-started/locally"
+        )
+    try:
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=torch.device("cuda", device)).item()
+    except (RuntimeError, AssertionError) as error:
+        return unknown(f"PyTorch cannot use GPU {device}: {first_line(error)}")
+    return Fact(str(torch.version.cuda))
+
+
+def _images(way: type[Upload]) -> partial[ImageBatch]:
+    return partial(ImageBatch, way=way)
+
+
+_onto_gpu = partial(Route, direction="h2d", bracket="stream")
+_off_gpu = partial(Route, direction="d2h", bracket="stream")
+_through_ring = partial(ring_route, bracket="stream")
+
+_H2D = (
+    _onto_gpu(
+        name="torch.to",
+        call='torch.from_numpy(x).to("cuda")',
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        copy=To,
+        image_batch=_images(To),
+        usual=True,
+    ),
+    _onto_gpu(
+        name="torch.to-nonblocking",
+        call='torch.from_numpy(x).to("cuda", non_blocking=True)',
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="staged",
+        copy=ToNonBlocking,
+    ),
+    _onto_gpu(
+        name="torch.pin-to",
+        call='torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)',
+        memory="pageable",
+        host_copies=1,
+        dma="pinned",
+        returns="queued",
+        copy=PinTo,
+        image_batch=_images(PinTo),
+    ),
+    _onto_gpu(
+        name="torch.pinned-nonblocking",
+        call='pinned.to("cuda", non_blocking=True)',
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        copy=PinnedNonBlocking,
+        image_batch=_images(PinnedNonBlocking),
+    ),
+    _onto_gpu(
+        name="torch.cast-blocking",
+        call='torch.from_numpy(x).to("cuda", torch.float32)',
+        memory="pageable",
+        host_copies=1,
+        dma="pageable",
+        returns="done",
+        copy=CastBlocking,
+        image_batch=_images(CastBlocking),
+        inflation=4.0,
+    ),
+    _onto_gpu(
+        name="torch.cast-nonblocking",
+        call='torch.from_numpy(x).to("cuda", torch.float32, non_blocking=True)',
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="staged",
+        copy=CastNonBlocking,
+        image_batch=_images(CastNonBlocking),
+    ),
+    _onto_gpu(
+        name="torch.noncontiguous",
+        call='torch.from_numpy(wide)[:, ::2].to("cuda")',
+        memory="pageable",
+        host_copies=1,
+        dma="pageable",
+        returns="done",
+        copy=Noncontiguous,
+    ),
+    _onto_gpu(
+        name="torch.channels-last",
+        call='torch.from_numpy(nchw).to("cuda", memory_format=torch.channels_last)',
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        copy=ChannelsLast,
+    ),
+    _onto_gpu(
+        name="torch.loader-pinned",
+        call='for x in DataLoader(samples, 8, pin_memory=True): x.to("cuda", non_blocking=True)',
+        memory="pageable",
+        host_copies=2,
+        dma="pinned",
+        returns="queued",
+        copy=LoaderPinned,
+    ),
+    _through_ring(
+        name="torch.upload",
+        call='pyxfer.upload(x, to="torch")',
+        direction="h2d",
+        returns="staged",
+        copy=RingUpload,
+        image_batch=_images(RingUpload),
+    ),
+)
+
+_D2H = (
+    _off_gpu(
+        name="torch.cpu",
+        call="x.cpu()",
+        memory="pageable",
+        host_copies=0,
+        dma="pageable",
+        returns="done",
+        copy=Cpu,
+        usual=True,
+    ),
+    _off_gpu(
+        name="torch.copy-to-pinned",
+        call="pinned.copy_(x, non_blocking=True)",
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        copy=CopyToPinned,
+    ),
+    _off_gpu(
+        name="torch.to-cpu-nonblocking",
+        call='x.to("cpu", non_blocking=True)',
+        memory="pinned",
+        host_copies=0,
+        dma="pinned",
+        returns="queued",
+        copy=ToCpuNonBlocking,
+    ),
+    _through_ring(
+        name="torch.download",
+        call="pyxfer.download(x)",
+        direction="d2h",
+        returns="done",
+        copy=RingDownloadToHost,
+    ),
+    _through_ring(
+        name="torch.download-into",
+        call="pyxfer.download(x, out=array)",
+        direction="d2h",
+        returns="done",
+        copy=partial(RingDownloadToHost, into=True),
+    ),
+)
+
+_INGEST = (
+    ingest_route(
+        name="torch.ingest",
+        call="torch.from_numpy(x)",
+        memory="pageable",
+        host_copies=0,
+        copy=FromNumpy,
+        usual=True,
+    ),
+    ingest_route(
+        name="torch.ingest-copy",
+        call="torch.tensor(x)",
+        memory="pageable",
+        host_copies=1,
+        copy=IngestCopy,
+    ),
+)
+
+FRAMEWORK = Framework(
+    name="torch",
+    title="PyTorch",
+    owner="torch",
+    distributions=("torch",),
+    start=_start,
+    routes=(*_H2D, *_D2H, *_INGEST),
+)

@@ -1,0 +1,104 @@
+"""The devices as CUDA counts them; what NVML adds is joined by UUID or PCI address, never by number."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from pyxfer._document.runs import Device, Fact, Runtime
+from pyxfer._machine import nvml as management
+from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.pci import canonical_address
+from pyxfer.errors import UsageError
+
+# A UUID without its "GPU-", or the beginning of one; shorter ones would be taken for an index by whoever types them.
+_UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)
+
+
+def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, ...]:
+    """Every device that CUDA shows, CUDA_VISIBLE_DEVICES honoured."""
+    return tuple(_read_device(engine, index, nvml or management.shared()) for index in range(engine.device_count()))
+
+
+def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None) -> Device:
+    """The device of this index, UUID (or the beginning of one) or PCI address."""
+    devices = list_devices(engine, nvml=nvml)
+    matches = _matches(devices, str(selector).strip())
+    if len(matches) == 1:
+        return matches[0]
+    problem = "is more than one device" if matches else "is none of the devices that CUDA shows"
+    listing = "; ".join(_describe(device) for device in matches or devices) or "none"
+    raise UsageError(f"{str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
+
+
+def could_be_device(selector: object) -> bool:
+    """Whether it is an index, a UUID (or the beginning of one) or a PCI address, or `host`.
+
+    Where no GPU answers, this alone tells what was mistyped.
+    """
+    if not isinstance(selector, str):
+        return isinstance(selector, int) and not isinstance(selector, bool) and selector >= 0
+    text = selector.strip()
+    is_index = text.isascii() and text.isdecimal()
+    is_name = canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None
+    return is_index or is_name or text == "host"
+
+
+def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
+    if selector.lower() == "host":
+        return tuple(device for device in devices if device.runtime == "host")[:1]
+    by_index = tuple(device for device in devices if str(device.index) == selector)
+    if by_index:
+        return by_index
+    address = canonical_address(selector)
+    if address is not None:
+        return tuple(device for device in devices if device.pci.value == address)
+    start = _UUID_START.fullmatch(selector)
+    if start is None:
+        return ()
+    return tuple(device for device in devices if _has_uuid(device, start["digits"].lower()))
+
+
+def _has_uuid(device: Device, digits: str) -> bool:
+    return (device.uuid.value or "").lower().partition("-")[2].startswith(digits)
+
+
+def _describe(device: Device) -> str:
+    keys = [str(device.index), device.name, device.uuid.value, device.pci.value]
+    return " ".join(key for key in keys if key)
+
+
+def _read_device(engine: Engine, index: int, nvml: Nvml) -> Device:
+    properties = engine.device_properties(index)
+    runtime: Runtime = "host" if is_host(engine) else "cuda"
+    bare = Device(
+        index=index,
+        runtime=runtime,
+        name=properties.name,
+        memory_bytes=properties.memory_bytes,
+        uuid=_given(properties.uuid, runtime, "CUDA gives this device no UUID"),
+        pci=_given(canonical_address(properties.pci or ""), runtime, "CUDA gives this device no PCI address"),
+        compute_capability=_given(f"{properties.compute_major}.{properties.compute_minor}", runtime, ""),
+        copy_engines=Fact(reason=HOST_REASON) if runtime == "host" else Fact(properties.copy_engines),
+        mig=Fact(reason=HOST_REASON),
+        vgpu=Fact(reason=HOST_REASON),
+        confidential=Fact(reason=HOST_REASON),
+    )
+    return bare if runtime == "host" else _with_nvml(bare, nvml)
+
+
+def _given(text: str | None, runtime: Runtime, why_not: str) -> Fact[str]:
+    if runtime == "host":
+        return Fact(reason=HOST_REASON)
+    return Fact(text) if text else Fact(reason=why_not)
+
+
+def _with_nvml(device: Device, nvml: Nvml) -> Device:
+    return msgspec.structs.replace(
+        device,
+        mig=management.is_mig(nvml, device),
+        vgpu=management.is_vgpu(nvml, device),
+        confidential=management.is_confidential(nvml, device),
+    )

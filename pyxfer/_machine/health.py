@@ -1,0 +1,177 @@
+"""What is read of a machine around a measurement, beside the environment that every run has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
+from pyxfer._document.runs import Device, Fact
+from pyxfer._machine.devices import list_devices
+from pyxfer._machine.engine import Engine
+from pyxfer._machine.environment import read_translation
+from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
+from pyxfer._machine.numa import device_node
+from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.pci import decode_device_control, find_pci_express, path_to_root, read_config
+from pyxfer._machine.sysfs import read_text
+
+# nvml.h: NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER and NVML_FI_DEV_PCIE_COUNT_*.
+_ROLLOVERS, _CORRECTABLE, _NONFATAL, _FATAL = 95, 173, 179, 180
+# NVML_VALUE_TYPE_*: which member of the union holds the answer.
+_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
+_UNCORRECTED, _SINCE_LOADED = 1, 0
+
+
+def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counters:
+    """Everything that has been counted so far."""
+    return Counters(
+        replays=replays(nvml, device),
+        replay_rollovers=_field(nvml, device, _ROLLOVERS),
+        correctable=_field(nvml, device, _CORRECTABLE),
+        nonfatal=_field(nvml, device, _NONFATAL),
+        fatal=_field(nvml, device, _FATAL),
+        ports=read_port_errors(device, root),
+    )
+
+
+def replays(nvml: Nvml, device: Device) -> Fact[int]:
+    """How many packets the device's link had to send again since the driver was loaded."""
+    return _whole(nvml.ask_device(device, "nvmlDeviceGetPcieReplayCounter"))
+
+
+def read_device_memory(nvml: Nvml, device: Device) -> DeviceMemory:
+    """Errors of the device's memory since the driver was loaded, and whether rows of it wait to be replaced."""
+    rows = nvml.ask_device(device, "nvmlDeviceGetRemappedRows")
+    pending, failed = (_flag(rows, place) for place in (2, 3))
+    errors = nvml.ask_device(device, "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOADED)
+    return DeviceMemory(_whole(errors), pending, failed)
+
+
+def _flag(rows: Fact[Any], place: int) -> Fact[bool]:
+    return Fact(reason=rows.reason) if rows.value is None else Fact(bool(rows.value[place]))
+
+
+def _whole(answer: Fact[Any]) -> Fact[int]:
+    return answer if answer.value is None else Fact(int(answer.value))
+
+
+def _field(nvml: Nvml, device: Device, number: int) -> Fact[int]:
+    """One of the values that NVML numbers, each with a return code and a type of its own."""
+    answers = nvml.ask_device(device, "nvmlDeviceGetFieldValues", [number])
+    if answers.value is None:
+        return Fact(reason=answers.reason)
+    answer = answers.value[0]
+    if answer.nvmlReturn:
+        why = nvml.ask("nvmlErrorString", answer.nvmlReturn).value
+        return Fact(reason=f"nvmlDeviceGetFieldValues {number}: {_text(why) or f'error {answer.nvmlReturn}'}")
+    member = _MEMBERS.get(answer.valueType)
+    if member is None:
+        return Fact(reason=f"nvmlDeviceGetFieldValues {number} gave a value that is no whole number")
+    return Fact(int(getattr(answer.value, member)))
+
+
+def _text(words: Any) -> str:
+    return words.decode() if isinstance(words, bytes) else str(words or "")
+
+
+_CLASSIC_BYTES = 256
+_DEVICE_CAPABILITIES = 4
+_LARGEST_CODE = 5  # 4096 bytes
+_ACCESS_CONTROL = 0x000D
+_ACS_CONTROL = 6
+_REDIRECT = 0x000C  # requests (bit 2) and completions (bit 3)
+_MOST_CAPABILITIES = 1024  # they lie on multiples of four in 4096 bytes
+
+
+def read_ports(device: Device, root: Path = Path("/")) -> tuple[PortControl, ...]:
+    """Every end from the device up to the root."""
+    return tuple(_read_port(folder) for folder in _folders(device, root))
+
+
+def read_port_errors(device: Device, root: Path = Path("/")) -> tuple[PortErrors, ...]:
+    """What every end has counted; nothing where the kernel's error reporting is off."""
+    return tuple(
+        PortErrors(folder.name, *(_total(folder / f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")))
+        for folder in _folders(device, root)
+    )
+
+
+def _folders(device: Device, root: Path) -> list[Path]:
+    return [] if device.pci.value is None else path_to_root(device.pci.value, root)
+
+
+def _total(path: Path) -> Fact[int]:
+    """The last line of such a file is the sum of those above."""
+    text = read_text(path)
+    if text.value is None:
+        return Fact(reason=text.reason)
+    name, _, number = text.value.splitlines()[-1].rpartition(" ")
+    if not name.startswith("TOTAL_ERR") or not number.isdecimal():
+        return Fact(reason=f"{path} ends with {text.value.splitlines()[-1]!r}, which is no total")
+    return Fact(int(number))
+
+
+def _read_port(folder: Path) -> PortControl:
+    config = read_config(folder)
+    if config.value is None:
+        return PortControl(folder.name, *(Fact(reason=config.reason) for _ in range(3)))
+    redirects = _redirects(config.value, folder.name)
+    offset = find_pci_express(config.value, folder.name)
+    if offset.value is None:
+        return PortControl(folder.name, Fact(reason=offset.reason), Fact(reason=offset.reason), redirects)
+    control = decode_device_control(config.value, offset.value, folder.name)
+    now: Fact[int] = Fact(reason=control.reason) if control.value is None else Fact(control.value.max_payload_bytes)
+    return PortControl(folder.name, now, _payload_most(config.value, offset.value, folder.name), redirects)
+
+
+def _payload_most(config: bytes, capability: int, name: str) -> Fact[int]:
+    begin = capability + _DEVICE_CAPABILITIES
+    code = int.from_bytes(config[begin : begin + 4], "little") & 7
+    if code > _LARGEST_CODE:
+        return Fact(reason=f"Device Capabilities of {name} hold a MaxPayload that is a reserved value")
+    return Fact(128 << code)
+
+
+def _redirects(config: bytes, name: str) -> Fact[bool]:
+    if len(config) <= _CLASSIC_BYTES:
+        return Fact(reason=f"the extended configuration space of {name} takes root with CAP_SYS_ADMIN to read")
+    offset = _CLASSIC_BYTES
+    for _ in range(_MOST_CAPABILITIES):
+        header = int.from_bytes(config[offset : offset + 4], "little")
+        if header in (0, 0xFFFFFFFF):
+            return Fact(False)
+        if header & 0xFFFF == _ACCESS_CONTROL:
+            control = config[offset + _ACS_CONTROL : offset + _ACS_CONTROL + 2]
+            return Fact(bool(int.from_bytes(control, "little") & _REDIRECT))
+        offset = header >> 20
+        if offset < _CLASSIC_BYTES:
+            return Fact(False)
+    return Fact(reason=f"the list of extended PCI capabilities of {name} runs in a circle")
+
+
+def read_health(
+    engine: Engine,
+    device: Device,
+    nvml: Nvml,
+    before: Counters,
+    moved_bytes: int,
+    far: Fact[FarRates],
+    root: Path = Path("/"),
+) -> Health:
+    """Everything, as it is at this moment, with the counters of before; nothing takes root."""
+    return Health(
+        before=before,
+        after=read_counters(nvml, device, root),
+        moved_bytes=moved_bytes,
+        ports=read_ports(device, root),
+        iommu=read_translation(device, root),
+        lock_limit_bytes=lock_limit_bytes(),
+        memory_limit_bytes=memory_limit_bytes(root),
+        cpu_limit=cpu_limit(root),
+        cpus_near=cpus_near(device_node(device, root=root, nvml=nvml), root),
+        shared_memory_bytes=shared_memory_bytes(root),
+        device_memory=read_device_memory(nvml, device),
+        devices=len(list_devices(engine, nvml=nvml)),
+        far=far,
+    )

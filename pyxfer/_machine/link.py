@@ -1,0 +1,260 @@
+"""The way between host memory and a device: what it is, and what it could do on paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from pyxfer._document.runs import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
+from pyxfer._machine import nvml as management
+from pyxfer._machine.engine import HOST_REASON, Engine, is_host
+from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.pci import (
+    COMPLETION_OVERHEAD_BYTES,
+    WRITE_OVERHEAD_BYTES,
+    DeviceControl,
+    hop_gbps,
+    lesser,
+    protocol_peak_gbps,
+    raw_peak_gbps,
+    read_device_control,
+    read_device_most,
+    read_hops,
+)
+
+_SMALLEST_PAYLOAD = 128
+_RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
+
+
+def link_remarks(link: Link) -> tuple[Remark, ...]:
+    """Remarks in the order of what they cost."""
+    if link.kind != "pcie":
+        return ()
+    return (*_under_load(link), *_slot(link), *_above(link), *_packets(link))
+
+
+def describe(state: LinkState) -> str:
+    """`PCIe 5.0 x16`."""
+    return f"PCIe {state.generation}.0 x{state.width}"
+
+
+def _under_load(link: Link) -> Iterator[Remark]:
+    seen, most = link.under_load.value, link.system_most.value
+    if seen is None or most is None:
+        return
+    where = f" of {link.hops[0].pci}" if link.hops else ""
+    text = f"the link{where} runs at {describe(seen)} under load, though device and slot can do {describe(most)}"
+    if seen.width < most.width:
+        yield Remark("link-narrow", text, _RESEAT)
+    elif seen.generation < most.generation:
+        yield Remark("link-slow", text, _RESEAT)
+
+
+def _slot(link: Link) -> Iterator[Remark]:
+    alone, both = link.device_most.value, link.system_most.value
+    if alone is not None and both is not None and hop_gbps(link.system_most) < hop_gbps(link.device_most):
+        yield Remark(
+            "slot-limit",
+            f"the device can do {describe(alone)}, and in this slot at most {describe(both)}",
+            "use a slot that can do as much as the device, or lift the slot's limit in the firmware",
+        )
+
+
+def _above(link: Link) -> Iterator[Remark]:
+    narrowest = link.narrowest_hop.value
+    if narrowest is None or narrowest is link.hops[0]:
+        return
+    now = (narrowest.now if narrowest.now.value is not None else narrowest.most).value
+    own = (link.under_load if link.under_load.value is not None else link.system_most).value
+    if now is not None and own is not None:
+        yield Remark(
+            "hop-narrow",
+            f"the narrowest link on the way to the CPU is that of {narrowest.pci}, a port above the device: "
+            f"{describe(now)}, where the device's own link is {describe(own)}",
+            _RESEAT,
+        )
+
+
+def _packets(link: Link) -> Iterator[Remark]:
+    if link.max_payload_bytes.value == _SMALLEST_PAYLOAD:
+        yield Remark(
+            "max-payload-128",
+            "MaxPayload is 128 bytes, so packet headers take 14 to 16 % of the link, where 256 would take 7 to 9 %",
+            "set MaxPayload to 256 in the firmware, or start the kernel with pci=pcie_bus_perf",
+        )
+    if link.relaxed_ordering.value is False:
+        yield Remark(
+            "relaxed-ordering-off",
+            "relaxed ordering is off, which can slow copies, above all in both directions at once",
+            "enable PCIe relaxed ordering in the firmware",
+        )
+
+
+T = TypeVar("T")
+
+NOT_UNDER_LOAD = "the link was not read under load"
+_NO_PATH = "the kernel shows no PCI path to this device"
+
+# Grace joins its GPUs chip to chip; the name tells where NVML does not.
+_C2C_NAME = re.compile(r"\bG[HB]\d{2,3}\b")
+
+_WHY_NO_PEAK = {
+    "c2c": "host and device are joined chip to chip (NVLink-C2C), so no PCIe peak applies",
+    "nvlink": "host and device are joined by NVLink, so no PCIe peak applies",
+}
+
+
+class _Peaks(NamedTuple):
+    raw: Fact[float]
+    h2d: Fact[float]
+    d2h: Fact[float]
+
+
+def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Link:
+    """What the link is now and at most; `with_load` adds what traffic shows."""
+    if is_host(engine):
+        return _no_link(HOST_REASON)
+    if engine.device_properties(device.index).integrated:
+        return _no_link("the GPU shares one memory with the CPU, so there is no link to cross")
+    nvml = nvml or management.shared()
+    hops = _hops(device, root)
+    control = _device_control(device, root)
+    link = Link(
+        kind=_link_kind(nvml, device),
+        now=_first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
+        under_load=Fact(reason=NOT_UNDER_LOAD),
+        device_most=_device_most(nvml, device, root),
+        system_most=_first_known(management.link_system_most(nvml, device), _nearest(hops, lambda hop: hop.most)),
+        max_payload_bytes=_part(control, lambda read: read.max_payload_bytes),
+        max_read_request_bytes=_part(control, lambda read: read.max_read_request_bytes),
+        relaxed_ordering=_part(control, lambda read: read.relaxed_ordering),
+        hops=hops,
+        narrowest_hop=Fact(reason=NOT_UNDER_LOAD),
+        raw_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
+        h2d_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
+        d2h_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
+    )
+    return with_load(link, link.under_load)
+
+
+def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[LinkState]:
+    """The state at this moment; it means what its name says only while traffic runs."""
+    if device.runtime == "host":
+        return Fact(reason=HOST_REASON)
+    now = management.link_now(nvml or management.shared(), device)
+    return now if now.value is not None else _first_known(now, _nearest(_hops(device, root), lambda hop: hop.now))
+
+
+def with_load(link: Link, state: Fact[LinkState]) -> Link:
+    """The link with its peaks, narrowest hop and remarks drawn anew from its state under load."""
+    if link.kind == "none":
+        return link
+    loaded = msgspec.structs.replace(link, under_load=state)
+    states = _working_states(loaded)
+    peaks = _peaks(loaded, _bottleneck(states))
+    whole = msgspec.structs.replace(
+        loaded,
+        narrowest_hop=_narrowest(loaded, states),
+        raw_peak_gbps=peaks.raw,
+        h2d_peak_gbps=peaks.h2d,
+        d2h_peak_gbps=peaks.d2h,
+    )
+    return msgspec.structs.replace(whole, remarks=link_remarks(whole))
+
+
+def _working_states(link: Link) -> list[Fact[LinkState]]:
+    """The states that the device's link and those above work in: as seen under load, else the most; never an idle one.
+
+    Links above were read together with the device's own. If that was idle then so they may have been, and only what
+    they can do at most is sure.
+    """
+    seen = link.under_load.value
+    if seen is None:
+        own = lesser(link.system_most, link.hops[0].most) if link.hops else link.system_most
+        return [own, *(hop.most for hop in link.hops[1:])]
+    was_awake = link.now.value is not None and link.now.value.generation >= seen.generation
+    above = [_first_known(hop.now, hop.most) if was_awake else hop.most for hop in link.hops[1:]]
+    return [link.under_load, *above]
+
+
+def _bottleneck(states: list[Fact[LinkState]]) -> Fact[LinkState]:
+    return states[0] if states[0].value is None else min(states, key=hop_gbps)
+
+
+def _narrowest(link: Link, states: list[Fact[LinkState]]) -> Fact[Hop]:
+    if not link.hops:
+        return Fact(reason=_NO_PATH)
+    known = [pair for pair in zip(link.hops, states, strict=True) if pair[1].value is not None]
+    if not known:
+        return Fact(reason=states[0].reason)
+    return Fact(min(known, key=lambda pair: hop_gbps(pair[1]))[0])
+
+
+def _peaks(link: Link, state: Fact[LinkState]) -> _Peaks:
+    why_not = _WHY_NO_PEAK.get(link.kind)
+    if why_not is not None:
+        return _Peaks(Fact(reason=why_not), Fact(reason=why_not), Fact(reason=why_not))
+    return _Peaks(
+        raw_peak_gbps(state),
+        protocol_peak_gbps(state, link.max_payload_bytes, COMPLETION_OVERHEAD_BYTES),
+        protocol_peak_gbps(state, link.max_payload_bytes, WRITE_OVERHEAD_BYTES),
+    )
+
+
+def _link_kind(nvml: Nvml, device: Device) -> LinkKind:
+    c2c = management.is_c2c(nvml, device)
+    if c2c.value or (c2c.value is None and _C2C_NAME.search(device.name)):
+        return "c2c"
+    if management.has_cpu_nvlink(nvml, device):
+        return "nvlink"
+    return "unknown" if device.pci.value is None else "pcie"
+
+
+def _hops(device: Device, root: Path) -> tuple[Hop, ...]:
+    return () if device.pci.value is None else read_hops(device.pci.value, root)
+
+
+def _device_most(nvml: Nvml, device: Device, root: Path) -> Fact[LinkState]:
+    # NVML knows the generation of the device alone, but no width without the slot's.
+    second = management.link_device_most(nvml, device)
+    return second if device.pci.value is None else _first_known(read_device_most(device.pci.value, root), second)
+
+
+def _device_control(device: Device, root: Path) -> Fact[DeviceControl]:
+    return Fact(reason=device.pci.reason) if device.pci.value is None else read_device_control(device.pci.value, root)
+
+
+def _nearest(hops: tuple[Hop, ...], part: Callable[[Hop], Fact[LinkState]]) -> Fact[LinkState]:
+    return part(hops[0]) if hops else Fact(reason=_NO_PATH)
+
+
+def _first_known(one: Fact[T], other: Fact[T]) -> Fact[T]:
+    if one.value is not None:
+        return one
+    return other if other.value is not None else Fact(reason=f"{one.reason}; {other.reason}")
+
+
+def _part(control: Fact[DeviceControl], part: Callable[[DeviceControl], T]) -> Fact[T]:
+    return Fact(reason=control.reason) if control.value is None else Fact(part(control.value))
+
+
+def _no_link(reason: str) -> Link:
+    return Link(
+        kind="none",
+        now=Fact(reason=reason),
+        under_load=Fact(reason=reason),
+        device_most=Fact(reason=reason),
+        system_most=Fact(reason=reason),
+        max_payload_bytes=Fact(reason=reason),
+        max_read_request_bytes=Fact(reason=reason),
+        relaxed_ordering=Fact(reason=reason),
+        hops=(),
+        narrowest_hop=Fact(reason=reason),
+        raw_peak_gbps=Fact(reason=reason),
+        h2d_peak_gbps=Fact(reason=reason),
+        d2h_peak_gbps=Fact(reason=reason),
+    )

@@ -1,0 +1,155 @@
+"""Where the measuring thread runs and where its memory lies: near the device, proved, and put back afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyxfer._document.runs import Device, Fact, Placement
+from pyxfer._machine import nvml as management
+from pyxfer._machine.engine import HOST_REASON, Engine
+from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.pci import read_node
+from pyxfer._machine.sysfs import format_cpu_list, read_cpu_list, read_text
+
+_NODES = "sys/devices/system/node"
+
+_NO_PAGES: Fact[dict[str, int]] = Fact(reason="no buffer was looked at")
+_WHY_NO_PAGES = {
+    errno.EPERM: "the kernel refuses move_pages here, as a container's seccomp profile does without CAP_SYS_NICE",
+    errno.ENOSYS: "this kernel has no move_pages, as one built without NUMA",
+}
+
+
+def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[int]:
+    """The NUMA node that the device hangs on."""
+    if device.runtime == "host":
+        return Fact(reason=HOST_REASON)
+    if device.pci.value is None:
+        return Fact(reason=device.pci.reason)
+    node = read_node(device.pci.value, root)
+    if node.value is not None:
+        return node
+    second = management.memory_node(nvml or management.shared(), device)
+    return second if second.value is not None else Fact(reason=f"{node.reason}; {second.reason}")
+
+
+def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
+    """The CPUs of every node that has some; nodes of memory alone (a GPU's, a memory expander's) are left out."""
+    online = read_cpu_list(root / _NODES / "online")
+    if online.value is None:
+        return Fact(reason=online.reason)
+    lists = {node: read_cpu_list(root / _NODES / f"node{node}/cpulist") for node in sorted(online.value)}
+    return Fact({node: cpus.value for node, cpus in lists.items() if cpus.value})
+
+
+def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
+    """Of the nodes whose CPUs may be used here, the one that the firmware puts farthest from this one."""
+    nodes = read_nodes(root)
+    if node.value is None or nodes.value is None:
+        return Fact(reason=node.reason or nodes.reason)
+    allowed = frozenset(os.sched_getaffinity(0))
+    others = [other for other, cpus in nodes.value.items() if other != node.value and cpus & allowed]
+    if not others:
+        only = "this machine shows one NUMA node with CPUs" if len(nodes.value) <= 1 else "no CPU of another is allowed"
+        return Fact(reason=f"{only}, so there is no other to compare with")
+    distances = _distances(node.value, root)
+    return Fact(max(others, key=lambda other: (distances.get(other, 0), other)))
+
+
+def _distances(node: int, root: Path) -> dict[int, int]:
+    """From a node to every other, in the firmware's unit: 10 is itself."""
+    online = read_cpu_list(root / _NODES / "online").value or frozenset()
+    words = (read_text(root / _NODES / f"node{node}/distance").value or "").split()
+    return {other: int(word) for other, word in zip(sorted(online), words, strict=False) if word.isdecimal()}
+
+
+@contextlib.contextmanager
+def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator[Placement]:
+    """Keep the calling thread, and memory it touches first, on the node while the block lasts."""
+    cpus = _usable_cpus(node, root)
+    if cpus.value is None or node.value is None:
+        yield _unbound(node, cpus.reason or "")
+        return
+    before = os.sched_getaffinity(0)
+    refusal = _pin_thread(cpus.value)
+    if refusal is not None:
+        yield _unbound(node, refusal)
+        return
+    try:
+        with _memory_preferred(engine, node.value) as memory_node:
+            yield Placement(node, Fact(format_cpu_list(cpus.value)), memory_node, _NO_PAGES)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _pin_thread(cpus: frozenset[int]) -> str | None:
+    """Why the kernel would not, or None."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        return f"the kernel refuses CPUs {format_cpu_list(cpus)}: {error.strerror}"
+    return None
+
+
+@contextlib.contextmanager
+def _memory_preferred(engine: Engine, node: int) -> Iterator[Fact[int]]:
+    refusal = _prefer(engine, node)
+    if refusal is not None:
+        yield Fact(reason=refusal)
+        return
+    try:
+        yield Fact(node)
+    finally:
+        engine.prefer_node(None)
+
+
+def _prefer(engine: Engine, node: int) -> str | None:
+    """Why the kernel would not, or None."""
+    try:
+        engine.prefer_node(node)
+    except OSError as error:
+        return f"the kernel refuses to prefer memory of NUMA node {node}: {error.strerror or error}"
+    return None
+
+
+def _usable_cpus(node: Fact[int], root: Path) -> Fact[frozenset[int]]:
+    nodes = read_nodes(root)
+    if node.value is None or nodes.value is None:
+        return Fact(reason=node.reason or nodes.reason)
+    if len(nodes.value) <= 1:
+        return Fact(reason="this machine shows one NUMA node with CPUs, so there is nothing to choose")
+    if node.value not in nodes.value:
+        return Fact(reason=f"NUMA node {node.value} has no CPUs")
+    allowed = frozenset(os.sched_getaffinity(0))
+    usable = nodes.value[node.value] & allowed
+    if not usable:
+        has, may = format_cpu_list(nodes.value[node.value]), format_cpu_list(allowed)
+        return Fact(reason=f"none of the CPUs of NUMA node {node.value} ({has}) is among those allowed here ({may})")
+    return Fact(usable)
+
+
+def _unbound(node: Fact[int], reason: str) -> Placement:
+    return Placement(node, Fact(reason=f"not bound: {reason}"), Fact(reason=f"not bound: {reason}"), _NO_PAGES)
+
+
+def verify_pages(engine: Engine, address: int, nbytes: int) -> Fact[dict[str, int]]:
+    """How many pages of a buffer lie on which node, of all its pages or of an even sample of them."""
+    try:
+        pages = engine.page_nodes(address, nbytes)
+    except OSError as error:
+        why = _WHY_NO_PAGES.get(
+            error.errno or 0, f"the kernel does not tell where the pages lie: {error.strerror or error}"
+        )
+        return Fact(reason=why)
+    return Fact({_node_name(node): count for node, count in sorted(pages.items())})
+
+
+def _node_name(node: int) -> str:
+    """A node's number, or what the kernel says of a page that is on none."""
+    if node >= 0:
+        return str(node)
+    return "untouched" if -node == errno.ENOENT else errno.errorcode.get(-node, f"error {-node}")

@@ -1,0 +1,291 @@
+"""NVIDIA's management library, read as facts: the one place that touches its binding, and nothing here raises.
+
+Devices are found by UUID, then by PCI address, and never by number: NVML counts every GPU of the machine in bus order,
+CUDA only the visible ones in an order of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyxfer._document.runs import Clocks, Device, Environment, Fact, LinkState
+from pyxfer._machine.engine import HOST_REASON
+
+IDLE = "idle"
+"""The driver's reason for a GPU that nobody uses just then; a run that leaves the GPU to its workers finds it so."""
+
+
+def held_down_by(environment: Environment | None) -> tuple[str, ...]:
+    """The reasons but idleness, which is none; nothing where they are not known."""
+    reasons = environment.throttle_reasons.value if environment is not None else None
+    return tuple(reason for reason in reasons or () if reason != IDLE)
+
+
+# The names that nvidia-smi gives the bits of the clocks' event reasons (nvml.h, nvmlClocksEventReasons).
+_THROTTLE_REASONS = {
+    0x001: IDLE,
+    0x002: "application clocks setting",
+    0x004: "software power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+    0x100: "display clock setting",
+}
+_SM_CLOCK, _MEMORY_CLOCK = 1, 2
+_SLOWEST_STATE = 15
+_VGPU_GUEST = 2
+_REMOTE_IS_CPU = 1
+_PROTECTED_PCIE = 1
+_NVLINKS = 18
+_NODE_WORDS = 16
+
+
+def import_binding() -> Any:
+    """The binding, nvidia-ml-py."""
+    return importlib.import_module("pynvml")
+
+
+class Nvml:
+    """One opened library; or, where it cannot be opened, the reason as the answer to everything."""
+
+    def __init__(self, load: Callable[[], Any] = import_binding) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._opened: Fact[Any] | None = None
+        self._handles: dict[tuple[str | None, str | None], Fact[Any]] = {}
+
+    def ask(self, call: str, *arguments: object) -> Fact[Any]:
+        """The answer to one call of the binding, or NVML's own reason for none."""
+        binding = self._open()
+        if binding.value is None:
+            return binding
+        function = getattr(binding.value, call, None)
+        if function is None:
+            return Fact(reason=f"the installed nvidia-ml-py has no {call}")
+        try:
+            answer = function(*arguments)
+        except Exception as error:  # noqa: BLE001 - a missing fact must not end a run, whatever the binding raises
+            return Fact(reason=f"{call}: {error}")
+        return Fact(reason=f"{call} gave no answer") if answer is None else Fact(answer)
+
+    def handle(self, device: Device) -> Fact[Any]:
+        """NVML's handle of the GPU that CUDA found; of the whole GPU, where CUDA found an instance of it."""
+        if device.runtime == "host":
+            return Fact(reason=HOST_REASON)
+        key = (device.uuid.value, device.pci.value)
+        found = self._handles.get(key)
+        if found is None:
+            found = self._find(device)
+            if found.value is not None:
+                self._handles[key] = found
+        return found
+
+    def ask_device(self, device: Device, call: str, *arguments: object) -> Fact[Any]:
+        """One call about one device."""
+        handle = self.handle(device)
+        return handle if handle.value is None else self.ask(call, handle.value, *arguments)
+
+    def ask_whether(self, device: Device, call: str, says_yes: Callable[[Any], bool]) -> Fact[bool]:
+        """A yes or no about one device; "not supported" is a no, for a feature that the device does not have is off."""
+        answer = self.ask_device(device, call)
+        if answer.value is None:
+            return Fact(False) if _is_unsupported(answer) else Fact(reason=answer.reason)
+        return Fact(says_yes(answer.value))
+
+    def _find(self, device: Device) -> Fact[Any]:
+        found: Fact[Any] = Fact(reason=f"CUDA gives no UUID and no PCI address for device {device.index}")
+        for call, key in _keys(device):
+            found = self.ask(call, key)
+            if found.value is not None:
+                break
+        if found.value is not None and self.ask("nvmlDeviceIsMigDeviceHandle", found.value).value:
+            return self.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", found.value)
+        return found
+
+    def _open(self) -> Fact[Any]:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open_now()
+            return self._opened
+
+    def _open_now(self) -> Fact[Any]:
+        try:
+            binding = self._load()
+            binding.nvmlInit()
+        except ImportError:
+            return Fact(reason="nvidia-ml-py is not installed (pip install nvidia-ml-py)")
+        except Exception as error:  # noqa: BLE001 - as above
+            return Fact(reason=f"NVML cannot be opened: {error}")
+        return Fact(binding)
+
+
+def _is_unsupported(answer: Fact[Any]) -> bool:
+    return answer.reason is not None and answer.reason.endswith(": Not Supported")
+
+
+def _keys(device: Device) -> Iterator[tuple[str, str]]:
+    if device.uuid.value is not None:
+        yield "nvmlDeviceGetHandleByUUID", device.uuid.value
+        # CUDA hands out the sixteen bytes alone; whose they are, the GPU's or an instance's, only NVML knows.
+        yield "nvmlDeviceGetHandleByUUID", "MIG-" + device.uuid.value.partition("-")[2]
+    if device.pci.value is not None:
+        yield "nvmlDeviceGetHandleByPciBusId", device.pci.value
+
+
+@functools.cache
+def shared() -> Nvml:
+    """The library of this process, opened at its first question."""
+    return Nvml()
+
+
+# A child inherits the lock in whatever state another thread of its parent left it.
+os.register_at_fork(after_in_child=shared.cache_clear)
+
+
+def driver_version(nvml: Nvml) -> Fact[str]:
+    """Such as `580.159.03`."""
+    return nvml.ask("nvmlSystemGetDriverVersion")
+
+
+def link_now(nvml: Nvml, device: Device) -> Fact[LinkState]:
+    """Generation and width that the device's link has at this moment."""
+    return _state(nvml, device, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth")
+
+
+def link_device_most(nvml: Nvml, device: Device) -> Fact[LinkState]:
+    """The most that the device could do in the best slot."""
+    return _state(nvml, device, "nvmlDeviceGetGpuMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkWidth")
+
+
+def link_system_most(nvml: Nvml, device: Device) -> Fact[LinkState]:
+    """The most that the device and this system can do together."""
+    return _state(nvml, device, "nvmlDeviceGetMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkWidth")
+
+
+def _state(nvml: Nvml, device: Device, generation_call: str, width_call: str) -> Fact[LinkState]:
+    generation = nvml.ask_device(device, generation_call)
+    if generation.value is None:
+        return generation
+    width = nvml.ask_device(device, width_call)
+    if width.value is None:
+        return width
+    if not generation.value or not width.value:
+        return Fact(reason=f"NVML gives generation {generation.value} and width {width.value}, which no link has")
+    return Fact(LinkState(int(generation.value), int(width.value)))
+
+
+def is_mig(nvml: Nvml, device: Device) -> Fact[bool]:
+    """Whether the device is an instance of a GPU that is split up; while it is, CUDA offers nothing but instances."""
+    return nvml.ask_whether(device, "nvmlDeviceGetMigMode", lambda modes: bool(modes[0]))
+
+
+def is_vgpu(nvml: Nvml, device: Device) -> Fact[bool]:
+    """Whether the device is a share of a GPU that a hypervisor hands out."""
+    return nvml.ask_whether(device, "nvmlDeviceGetVirtualizationMode", lambda mode: bool(mode == _VGPU_GUEST))
+
+
+def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
+    """Whether what crosses the link is encrypted: confidential computing, or its Protected PCIe mode."""
+    handle = nvml.handle(device)
+    if handle.value is None:
+        return Fact(reason=handle.reason)
+    state = nvml.ask("nvmlSystemGetConfComputeState")
+    if state.value is None:
+        return Fact(False) if _is_unsupported(state) else Fact(reason=state.reason)
+    return Fact(bool(state.value.ccFeature) or _is_protected_pcie(nvml))
+
+
+def _is_protected_pcie(nvml: Nvml) -> bool:
+    settings = nvml.ask("c_nvmlSystemConfComputeSettings_v1_t")
+    if settings.value is None:
+        return False
+    code = nvml.ask("nvmlSystemGetConfComputeSettings", ctypes.byref(settings.value))
+    return code.value == 0 and bool(settings.value.multiGpuMode == _PROTECTED_PCIE)
+
+
+def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
+    """Whether host and device are joined chip to chip."""
+    return nvml.ask_whether(device, "nvmlDeviceGetC2cModeInfoV1", lambda info: bool(info.isC2cEnabled))
+
+
+def has_cpu_nvlink(nvml: Nvml, device: Device) -> bool:
+    """Whether an NVLink of the device ends at a CPU, as on POWER9."""
+    handle = nvml.handle(device).value
+    if handle is None:
+        return False
+    ends = (nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) for link in range(_NVLINKS))
+    return any(end.value == _REMOTE_IS_CPU for end in ends)
+
+
+def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
+    """The one NUMA node whose memory is nearest to the device.
+
+    Not nvmlDeviceGetNumaNodeId: where the GPU's own memory is a node, that is the one it names.
+    """
+    words = nvml.ask_device(device, "nvmlDeviceGetMemoryAffinity", _NODE_WORDS, 0)
+    if words.value is None:
+        return words
+    mask = sum(int(word) << 64 * i for i, word in enumerate(words.value))
+    nodes = [i for i in range(mask.bit_length()) if mask >> i & 1]
+    return Fact(nodes[0]) if len(nodes) == 1 else Fact(reason=f"NVML names {len(nodes)} NUMA nodes as nearest")
+
+
+def clocks(nvml: Nvml, device: Device) -> Fact[Clocks]:
+    """Clocks of multiprocessors and memory, now and at most."""
+    numbers = []
+    for call in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"):
+        for which in (_SM_CLOCK, _MEMORY_CLOCK):
+            answer = nvml.ask_device(device, call, which)
+            if answer.value is None:
+                return answer
+            numbers.append(int(answer.value))
+    return Fact(Clocks(*numbers))
+
+
+def throttle_reasons(nvml: Nvml, device: Device) -> Fact[tuple[str, ...]]:
+    """Why the clocks are not at their most, in words; empty where nothing holds them back."""
+    answer = nvml.ask_device(device, "nvmlDeviceGetCurrentClocksEventReasons")
+    if answer.value is None:
+        answer = nvml.ask_device(device, "nvmlDeviceGetCurrentClocksThrottleReasons")
+    if answer.value is None:
+        return answer
+    bits = int(answer.value)
+    known = tuple(words for bit, words in _THROTTLE_REASONS.items() if bits & bit)
+    rest = bits & ~sum(_THROTTLE_REASONS)
+    return Fact((*known, f"unnamed reason {rest:#x}") if rest else known)
+
+
+def performance_state(nvml: Nvml, device: Device) -> Fact[str]:
+    """`P0` (fastest) to `P15`."""
+    state = nvml.ask_device(device, "nvmlDeviceGetPerformanceState")
+    if state.value is None:
+        return state
+    known = 0 <= int(state.value) <= _SLOWEST_STATE
+    return Fact(f"P{state.value}") if known else Fact(reason="NVML does not know the performance state")
+
+
+def temperature_c(nvml: Nvml, device: Device) -> Fact[int]:
+    """Degrees Celsius of the GPU."""
+    return nvml.ask_device(device, "nvmlDeviceGetTemperature", 0)
+
+
+def persistence(nvml: Nvml, device: Device) -> Fact[bool]:
+    """Whether the driver keeps the GPU initialised while nobody uses it."""
+    mode = nvml.ask_device(device, "nvmlDeviceGetPersistenceMode")
+    return mode if mode.value is None else Fact(bool(mode.value))
+
+
+def process_ids(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
+    """The processes that compute on the device, as the driver numbers them."""
+    processes = nvml.ask_device(device, "nvmlDeviceGetComputeRunningProcesses")
+    if processes.value is None:
+        return processes
+    return Fact(tuple(sorted({int(process.pid) for process in processes.value})))

@@ -1,0 +1,232 @@
+"""PCI Express as the kernel shows it: the way up to the root, and the device's configuration space."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from pyxfer._document.runs import Fact, Hop, LinkState
+from pyxfer._machine.sysfs import read_int, read_text
+
+_FIRST_WITH_FLITS = 6
+
+COMPLETION_OVERHEAD_BYTES = 20
+WRITE_OVERHEAD_BYTES = 24
+
+GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+
+# Generation 6 has no line code; every 256-byte flit leaves 236 bytes to packets (PCIe 6.0 base specification, 4.2.3.2).
+_ENCODING = {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 236 / 256}
+
+
+def carries_gbps(state: LinkState) -> float:
+    """Transfers x lanes x encoding; 0.0 for a generation that is not in the table."""
+    transfers = GIGATRANSFERS.get(state.generation, 0.0)
+    return transfers * state.width * _ENCODING.get(state.generation, 0.0) / 8
+
+
+def raw_peak_gbps(state: Fact[LinkState]) -> Fact[float]:
+    """The raw peak of a link in this state."""
+    if state.value is None:
+        return Fact(reason=state.reason)
+    if state.value.generation not in GIGATRANSFERS:
+        return Fact(reason=f"PCIe generation {state.value.generation} is not modelled")
+    return Fact(carries_gbps(state.value))
+
+
+def protocol_peak_gbps(state: Fact[LinkState], max_payload_bytes: Fact[int], overhead_bytes: int) -> Fact[float]:
+    """The raw peak less the packet headers at this MaxPayload."""
+    raw = raw_peak_gbps(state)
+    if raw.value is None or state.value is None:
+        return raw
+    if state.value.generation >= _FIRST_WITH_FLITS:
+        return Fact(reason="the protocol overhead of PCIe generation 6 (flit mode) is not modelled")
+    if max_payload_bytes.value is None:
+        return Fact(reason=f"MaxPayload is not known: {max_payload_bytes.reason}")
+    payload = max_payload_bytes.value
+    return Fact(raw.value * payload / (payload + overhead_bytes))
+
+
+_ADDRESS = re.compile(
+    r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<slot>[0-9a-f]{1,2})(?:\.(?P<function>[0-7]))?",
+    re.IGNORECASE,
+)
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s")
+_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+
+# The port that QEMU makes up. Its capabilities are defaults (16 GT/s, or 2.5 GT/s x1 of old) that bind no real link.
+_EMULATED_PORT = ("0x1b36", "0x000c")
+
+_CAPABILITY_LIST = 0x10
+_PCI_EXPRESS = 0x10
+_DEVICE_CONTROL = 8
+_LARGEST_CODE = 5  # 4096 bytes
+_HEADER_BYTES = 64
+
+
+class DeviceControl(NamedTuple):
+    """What the PCI Express Device Control register holds."""
+
+    max_payload_bytes: int
+    max_read_request_bytes: int
+    relaxed_ordering: bool
+
+
+def canonical_address(text: str) -> str | None:
+    """`0000:3b:00.0` for any usual spelling of it, or None."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None:
+        return None
+    domain, bus, slot = (int(match[part] or "0", 16) for part in ("domain", "bus", "slot"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{match['function'] or '0'}"
+
+
+def device_path(address: str, root: Path) -> Path:
+    """Where sysfs shows the device."""
+    return root / "sys/bus/pci/devices" / address
+
+
+def read_node(address: str, root: Path = Path("/")) -> Fact[int]:
+    """The NUMA node that the firmware names for the device."""
+    node = read_int(device_path(address, root) / "numa_node")
+    if node.value is not None and node.value < 0:
+        return Fact(reason=f"the firmware names no NUMA node for {address}")
+    return node
+
+
+def read_hops(address: str, root: Path = Path("/")) -> tuple[Hop, ...]:
+    """The links from the device up to the root; none where sysfs does not show the device.
+
+    Ends alternate on the way up: the device is the lower end of its link, the port above it the upper end, the port
+    above that the lower end of the next link. So every second one is a lower end, whatever the switches between.
+    """
+    chain = path_to_root(address, root)
+    return tuple(
+        _read_hop(lower, chain[i + 1] if i + 1 < len(chain) else None) for i, lower in enumerate(chain) if i % 2 == 0
+    )
+
+
+def path_to_root(address: str, root: Path = Path("/")) -> list[Path]:
+    """The device's folder and those of the ports above it; none where sysfs does not show the device."""
+    path = device_path(address, root).resolve()
+    chain: list[Path] = []
+    while canonical_address(path.name) is not None and path.is_dir():
+        chain.append(path)
+        path = path.parent
+    return chain
+
+
+def read_device_most(address: str, root: Path = Path("/")) -> Fact[LinkState]:
+    """What the device alone could do in the best slot."""
+    return _read_state(device_path(address, root), "max")
+
+
+def _read_hop(lower: Path, upper: Path | None) -> Hop:
+    most = _read_state(lower, "max")
+    if upper is not None and not _is_emulated(upper):
+        most = lesser(most, _read_state(upper, "max"))
+    return Hop(lower.name, _read_state(lower, "current"), most)
+
+
+def lesser(one: Fact[LinkState], other: Fact[LinkState]) -> Fact[LinkState]:
+    """What two ends can do together; where only one is known, what that one can do."""
+    if one.value is None or other.value is None:
+        return one if other.value is None else other
+    generation = min(one.value.generation, other.value.generation)
+    return Fact(LinkState(generation, min(one.value.width, other.value.width)))
+
+
+def hop_gbps(state: Fact[LinkState]) -> float:
+    """What a link in this state carries; infinite where the state is unknown, so that it never is the narrowest."""
+    return float("inf") if state.value is None else carries_gbps(state.value)
+
+
+def _is_emulated(port: Path) -> bool:
+    return (read_text(port / "vendor").value, read_text(port / "device").value) == _EMULATED_PORT
+
+
+def _read_state(path: Path, which: str) -> Fact[LinkState]:
+    speed = read_text(path / f"{which}_link_speed")
+    if speed.value is None:
+        return Fact(reason=speed.reason)
+    width = read_int(path / f"{which}_link_width")
+    if width.value is None:
+        return Fact(reason=width.reason)
+    generation = generation_of(speed.value)
+    if generation is None:
+        return Fact(reason=f"{path.name} gives the link speed as {speed.value!r}")
+    if width.value not in _WIDTHS:
+        # 0 without a link, 63 when every bit reads as one because the device is off or gone.
+        return Fact(reason=f"{path.name} gives the link width as {width.value}, which no working link has")
+    return Fact(LinkState(generation, width.value))
+
+
+def generation_of(speed: str) -> int | None:
+    """5 for `32.0 GT/s PCIe`."""
+    match = _SPEED.match(speed)
+    transfers = float(match[1]) if match else 0.0
+    return next((generation for generation, rate in GIGATRANSFERS.items() if rate == transfers), None)
+
+
+def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceControl]:
+    """MaxPayload, MaxReadReq and relaxed ordering, out of configuration space."""
+    config = read_config(device_path(address, root))
+    if config.value is None:
+        return Fact(reason=config.reason)
+    offset = find_pci_express(config.value, address)
+    if offset.value is None:
+        return Fact(reason=offset.reason)
+    return decode_device_control(config.value, offset.value, address)
+
+
+def read_config(folder: Path) -> Fact[bytes]:
+    """As much of a function's configuration space as may be read."""
+    path = folder / "config"
+    try:
+        return Fact(path.read_bytes())
+    except OSError as error:
+        return Fact(reason=f"{path} cannot be read: {error.strerror}")
+
+
+def find_pci_express(config: bytes, address: str) -> Fact[int]:
+    """Where the PCI Express capability begins."""
+    if len(config) < _HEADER_BYTES:
+        return Fact(reason=f"the configuration space of {address} ends after {len(config)} bytes")
+    if config[:2] == b"\xff\xff":
+        return Fact(reason=f"{address} does not answer: its configuration space reads as ones")
+    if not config[0x06] & _CAPABILITY_LIST:
+        return Fact(reason=f"{address} has no list of PCI capabilities")
+    if len(config) == _HEADER_BYTES:
+        return Fact(
+            reason=f"only the first {_HEADER_BYTES} bytes of the configuration space of {address} are readable; "
+            "the rest takes root with CAP_SYS_ADMIN"
+        )
+    return _walk_capabilities(config, address)
+
+
+def _walk_capabilities(config: bytes, address: str) -> Fact[int]:
+    offset, seen = config[0x34] & ~3, set[int]()
+    while offset >= _HEADER_BYTES:
+        if offset in seen:
+            return Fact(reason=f"the list of PCI capabilities of {address} runs in a circle")
+        if offset + 2 > len(config):
+            return Fact(reason=f"the configuration space of {address} ends in the middle of its capabilities")
+        if config[offset] == _PCI_EXPRESS:
+            return Fact(offset)
+        seen.add(offset)
+        offset = config[offset + 1] & ~3
+    return Fact(reason=f"{address} has no PCI Express capability")
+
+
+def decode_device_control(config: bytes, capability: int, address: str) -> Fact[DeviceControl]:
+    """What Device Control holds, in the capability that begins there."""
+    offset = capability + _DEVICE_CONTROL
+    register = config[offset : offset + 2]
+    if offset + 2 > len(config):
+        return Fact(reason=f"the configuration space of {address} ends in the middle of its PCI Express capability")
+    control = int.from_bytes(register, "little")
+    payload, request = control >> 5 & 7, control >> 12 & 7
+    if max(payload, request) > _LARGEST_CODE:
+        return Fact(reason=f"Device Control of {address} holds {control:#06x}, whose sizes are reserved values")
+    return Fact(DeviceControl(128 << payload, 128 << request, bool(control & 0x10)))

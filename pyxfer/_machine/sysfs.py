@@ -1,0 +1,78 @@
+"""Small files of the kernel's, read as facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyxfer._document.runs import Fact
+
+_MOUNT = "sys/fs/cgroup"
+
+
+def group_folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[int, Path]]:
+    """Every group on the way up from this process's own, with the version (1 or 2) whose files it has."""
+    for line in (read_text(root / "proc/self/cgroup").value or "").splitlines():
+        _, controllers, group = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            yield from ((2, folder) for folder in _up_from(root / _MOUNT, group))
+        elif controller in controllers.split(","):
+            yield from ((1, folder) for folder in _up_from(root / _MOUNT / controller, group))
+
+
+def _up_from(mount: Path, group: str) -> list[Path]:
+    # In a container the group may be named as the host sees it, and then only the mount's own root is there.
+    parts = [part for part in group.split("/") if part not in ("", "..")]
+    folders = [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def read_text(path: Path) -> Fact[str]:
+    """The stripped contents, or why there are none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip("\0\n\t ")
+    except OSError as error:
+        return Fact(reason=f"{path} cannot be read: {error.strerror}")
+    return Fact(text) if text else Fact(reason=f"{path} is empty")
+
+
+def read_int(path: Path) -> Fact[int]:
+    """The number in the file, or why there is none."""
+    text = read_text(path)
+    if text.value is None:
+        return Fact(reason=text.reason)
+    try:
+        return Fact(int(text.value))
+    except ValueError:
+        return Fact(reason=f"{path} holds {text.value!r}, which is not a number")
+
+
+def read_cpu_list(path: Path) -> Fact[frozenset[int]]:
+    """The CPUs of a list such as `0-3,8`."""
+    text = read_text(path)
+    if text.value is None:
+        return Fact(reason=text.reason)
+    try:
+        return Fact(parse_cpu_list(text.value))
+    except ValueError:
+        return Fact(reason=f"{path} holds {text.value!r}, which is not a list of CPUs")
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """`0-3,8` as a set."""
+    cpus: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
+
+
+def format_cpu_list(cpus: frozenset[int]) -> str:
+    """A set as `0-3,8`."""
+    runs: list[tuple[int, int]] = []
+    for cpu in sorted(cpus):
+        if runs and runs[-1][1] == cpu - 1:
+            runs[-1] = (runs[-1][0], cpu)
+        else:
+            runs.append((cpu, cpu))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

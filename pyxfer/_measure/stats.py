@@ -1,0 +1,389 @@
+"""What many trials say together: medians with exact intervals, rates, shares, and what makes a result doubtful.
+
+Medians throughout: transfer times have a long slow tail, which a mean would follow and a median does not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyxfer._document.runs import Fact, Rate, Remark, Share, Summary, unknown
+from pyxfer.errors import MeasurementError
+from pyxfer.units import format_percent, format_seconds, format_size
+
+__all__ = ["Fit", "fit_curve", "instability", "rate", "ratio_share", "summarise", "trials_needed"]
+
+
+MIN_SIZES = 3
+MAX_MISFIT = 0.25
+"""A line that misses a point by more does not describe the curve."""
+MIN_LATENCY_SHARE = 0.1
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`t = t0 + n/B` through the medians of a curve; each figure, or why the points do not give it."""
+
+    latency_s: Fact[float]
+    asymptote_gbps: Fact[float]
+    half_bytes: Fact[float]
+    worst_misfit: Fact[float]
+
+
+def fit_curve(points: Sequence[tuple[int, float]]) -> Fit:
+    """Fixed cost and asymptote of (bytes, seconds), by least squares of the relative error.
+
+    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too.
+    A figure is given only where the points bear it: see `_latency` and `_asymptote`.
+    """
+    distinct = len({nbytes for nbytes, _ in points})
+    if distinct < MIN_SIZES:
+        sizes_have = "1 size has" if distinct == 1 else f"{distinct} sizes have"
+        return _no_fit(f"a curve needs {MIN_SIZES} sizes and {sizes_have} a result; ask for more with --sizes")
+    sizes, seconds = np.asarray(points, dtype=np.float64).T
+    if not (seconds > 0).all():
+        return _no_fit("a size took no time that the clock could see; leave it out with --sizes")
+    latency, per_byte = _relative_least_squares(sizes, seconds)
+    if per_byte <= 0:
+        return _no_fit("the time does not grow with the size; ask for larger ones with --sizes")
+    misfits = np.abs(latency + per_byte * sizes - seconds) / seconds
+    worst = float(misfits.max())
+    if worst > MAX_MISFIT:
+        where = format_size(float(sizes[misfits.argmax()]))
+        reason = f"one line does not fit these times ({format_percent(worst)} off at {where}); read each size by itself"
+        return replace(_no_fit(reason), worst_misfit=Fact(worst))
+    latency_s = _latency(latency, worst, float(seconds.min()))
+    asymptote_gbps = _asymptote(latency / per_byte, per_byte, float(sizes.max()))
+    missing = latency_s.reason or asymptote_gbps.reason
+    half_bytes: Fact[float] = unknown(missing) if missing else Fact(latency / per_byte)
+    return Fit(latency_s, asymptote_gbps, half_bytes, Fact(worst))
+
+
+def _relative_least_squares(sizes: Values, seconds: Values) -> tuple[float, float]:
+    """Seconds of fixed cost, not below zero, and seconds a byte."""
+    columns = np.stack([1 / seconds, sizes / seconds], axis=1)
+    lengths = np.linalg.norm(
+        columns, axis=0
+    )  # the columns differ by nine decades; at equal length none is rounded away
+    latency, per_byte = np.linalg.lstsq(columns / lengths, np.ones(sizes.size), rcond=None)[0] / lengths
+    if latency < 0:
+        return 0.0, float(columns[:, 1].sum() / lengths[1] ** 2)
+    return float(latency), float(per_byte)
+
+
+def _latency(latency: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
+    """The fixed cost, unless it is a small part of even the shortest time, where noise tilts the line by as much."""
+    if latency <= max(MIN_LATENCY_SHARE, worst_misfit) * shortest_s:
+        return unknown("too small a part of even the shortest time to be told; ask for smaller sizes with --sizes")
+    return Fact(latency)
+
+
+def _asymptote(half_bytes: float, per_byte: float, largest_bytes: float) -> Fact[float]:
+    """The bandwidth of endless copies, unless no size reaches half of it: a guess that far out could beat the link."""
+    if largest_bytes < half_bytes:
+        return unknown("no size reaches half of it, so it would be a guess; ask for larger sizes with --sizes")
+    return Fact(1e-9 / per_byte)
+
+
+def _no_fit(reason: str) -> Fit:
+    return Fit(unknown(reason), unknown(reason), unknown(reason), unknown(reason))
+
+
+_NORMAL_FROM = 1e6
+"""From so many degrees of freedom on it is the normal distribution to six digits."""
+_STEPS = 200
+_TERMS = 500
+_CLOSE = 1e-14
+_TINY = 1e-300
+
+
+@lru_cache(maxsize=4096)
+def quantile(p: float, df: float) -> float:
+    """The t that a share `p` of the distribution with `df` degrees of freedom lies below; `df` may be infinite."""
+    if not 0 < p < 1 or not df > 0:
+        raise ValueError(f"there is no quantile of {p!r} with {df!r} degrees of freedom")
+    if df >= _NORMAL_FROM:
+        return NormalDist().inv_cdf(p)
+    if p < 0.5:  # noqa: PLR2004 - the distribution is symmetric about nought
+        return -quantile(1 - p, df)
+    low, high = 0.0, 1.0
+    while tail(high, df) > 1 - p:
+        high *= 2
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(middle, df) > 1 - p else (low, middle)
+        if high - low <= _CLOSE * high:
+            break
+    return (low + high) / 2
+
+
+def tail(t: float, df: float) -> float:
+    """The share of the distribution that lies above a `t` of at least nought."""
+    return _incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction (Lentz), where that converges quickly."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(b, a, 1 - x)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_front) / a * _fraction(a, b, x)
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    c, d = 1.0, 1 / _away_from_nought(1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, _TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        step = 1.0
+        for term in (even, odd):
+            d = 1 / _away_from_nought(1 + term * d)
+            c = _away_from_nought(1 + term / c)
+            step = c * d
+            value *= step
+        if abs(step - 1) < _CLOSE:
+            break
+    return value
+
+
+def _away_from_nought(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+CONFIDENCE = 0.95
+MIN_TRIALS = 6
+"""Below this no interval of the median exists at 95 %: 1 - 2/2^5 is 93.75 %."""
+
+DRIFT_Z = 3.3
+"""One false alarm in a thousand measurements, of which a run has about fifty."""
+MODE_TRIALS = 6
+MODE_SHARE = 0.2
+MODE_GAP = 0.7
+"""Halves of normal or even noise stand 0.2 apart by this measure; two normal modes 0.7 from nine deviations on."""
+MODE_APART = 0.015
+"""Two steps of a coarse event clock at the shortest copies are 1.3 % apart and no modes."""
+OUTLIER_SHARE = 0.05
+MAX_BUDGET_FACTOR = 100
+QUIETER = "let the machine settle, stop other work on it and measure again"
+
+
+def summarise(seconds: Sequence[float]) -> Summary:
+    """Median with its interval, quartiles, raw MAD and extremes of the valid trials of one measurement."""
+    values = _checked(seconds, "trial")
+    median = float(np.median(values))
+    low, high = _median_interval(values)
+    q1, q3 = (float(q) for q in np.quantile(values, (0.25, 0.75)))
+    return Summary(
+        n=values.size,
+        median_s=median,
+        low_s=low,
+        high_s=high,
+        q1_s=q1,
+        q3_s=q3,
+        mad_s=float(np.median(np.abs(values - median))),
+        min_s=float(values.min()),
+        max_s=float(values.max()),
+        confidence=CONFIDENCE,
+    )
+
+
+def rate(nbytes: int, summary: Summary) -> Rate:
+    """Bytes a second at the median; the slow end of the interval gives the low rate."""
+    if summary.median_s <= 0:
+        raise MeasurementError(
+            f"half of the {summary.n} trials took no time that the clock could see, so there is no bandwidth; "
+            "time a larger size"
+        )
+    return Rate(
+        gbps=nbytes / summary.median_s / 1e9,
+        low_gbps=None if summary.high_s is None else nbytes / summary.high_s / 1e9,
+        high_gbps=None if not summary.low_s else nbytes / summary.low_s / 1e9,
+    )
+
+
+def ratio_share(numerators: Sequence[float], denominators: Sequence[float]) -> Share:
+    """The median of per-round ratios with its interval; both sequences hold one value a round, in the same order.
+
+    Of times, the reference's stand above: ceiling seconds over route seconds is the route's share of the ceiling.
+    """
+    if len(numerators) != len(denominators):
+        raise MeasurementError(
+            f"{len(numerators)} rounds cannot be set against {len(denominators)}; a ratio needs both in each round"
+        )
+    if any(value <= 0 for value in denominators):
+        raise MeasurementError("a round took no time that the clock could see, so it has no ratio; time a larger size")
+    ratios = _checked([above / below for above, below in zip(numerators, denominators, strict=True)], "round")
+    low, high = _median_interval(ratios)
+    return Share(value=float(np.median(ratios)), low=low, high=high)
+
+
+def trials_needed(summary: Summary, precision: float) -> int:
+    """How many trials in all would bring the interval within the precision: its width shrinks with sqrt(n)."""
+    half_width = summary.relative_half_width
+    if half_width is None:
+        return MIN_TRIALS
+    return max(MIN_TRIALS, math.ceil(summary.n * (half_width / precision) ** 2))
+
+
+# --- what makes a result doubtful ------------------------------------------------------------------------------------
+
+
+def instability(values: Sequence[float], precision: float, budget_s: float | None = None) -> Remark | None:
+    """The most telling trouble with these trials, given in the order they ran; None where the median can be trusted.
+
+    Causes come before the width they bring about: more trials narrow noise, and neither a drift nor a second mode.
+    Whatever is wider than the precision gets a remark.
+    """
+    summary = summarise(values)
+    seconds = np.asarray(values, dtype=np.float64)
+    if summary.low_s is None:
+        return _few_trials(summary, budget_s)
+    return (
+        _drift(seconds, summary, precision)
+        or _bimodal(seconds, summary, precision)
+        or _unstable(summary, precision, budget_s)
+        or _outliers(seconds, summary, precision)
+    )
+
+
+def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
+    trials = "1 trial" if summary.n == 1 else f"{summary.n} trials"
+    return Remark(
+        code="few-trials",
+        text=f"{trials} bound no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
+        fix=_longer(MIN_TRIALS / summary.n, budget_s),
+    )
+
+
+def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None:
+    """First third against last third by the rank-sum test, which no outlier and no skew can sway."""
+    third = seconds.size // 3
+    if third == 0:
+        return None
+    first, last = seconds[:third], seconds[-third:]
+    _, ranks, counts = np.unique(np.concatenate((first, last)), return_inverse=True, return_counts=True)
+    mid_ranks = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
+    spread = math.sqrt(third * third * (2 * third + 1) / 12)
+    z = (mid_ranks[third:].sum() - third * (2 * third + 1) / 2) / spread
+    before, after = float(np.median(first)), float(np.median(last))
+    if abs(z) < DRIFT_Z or abs(after - before) <= precision * summary.median_s:
+        return None
+    return Remark(
+        code="drift",
+        text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
+        f"{format_seconds(after)} in its last",
+        fix=f"{QUIETER}, or span the drift with a longer --budget",
+    )
+
+
+def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | None:
+    """Two modes: the widest gap is most of the way from one side's median to the other's."""
+    ordered = np.sort(seconds)
+    margin = max(MODE_TRIALS, math.ceil(MODE_SHARE * ordered.size))
+    gaps = np.diff(ordered)[margin - 1 : ordered.size - margin]
+    if gaps.size == 0:
+        return None
+    split = margin + int(gaps.argmax())
+    fast, slow = ordered[:split], ordered[split:]
+    near, far = float(np.median(fast)), float(np.median(slow))
+    clear = np.quantile(slow, 0.1) - np.quantile(fast, 0.9)
+    if clear < MODE_GAP * (far - near) or far - near <= max(MODE_APART, precision) * summary.median_s:
+        return None
+    return Remark(
+        code="bimodal",
+        text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
+        f"the others near {format_seconds(far)}",
+        fix=f"{QUIETER}; --export-json keeps every trial",
+    )
+
+
+def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
+    half_width = summary.relative_half_width
+    if half_width is None:
+        return Remark(
+            code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes"
+        )
+    if half_width <= precision:
+        return None
+    factor = trials_needed(summary, precision) / summary.n
+    reached, wanted = format_percent(half_width), format_percent(precision)
+    return Remark(
+        code="unstable",
+        text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
+        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))) or QUIETER,
+    )
+
+
+def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | None:
+    """Tukey's far fences, never nearer than the precision: the quartiles of a coarse clock coincide."""
+    reach = max(3 * summary.iqr_s, precision * summary.median_s)
+    outside = int(((seconds < summary.q1_s - reach) | (seconds > summary.q3_s + reach)).sum())
+    if outside < max(2, OUTLIER_SHARE * summary.n):
+        return None
+    return Remark(
+        code="outliers",
+        text=f"{outside} of {summary.n} trials lie far outside the others, up to {format_seconds(summary.max_s)} "
+        f"against a median of {format_seconds(summary.median_s)}",
+        fix=f"{QUIETER}, or outnumber them with a longer --budget",
+    )
+
+
+def _longer(factor: float, budget_s: float | None) -> str:
+    if factor > MAX_BUDGET_FACTOR:
+        return ""
+    if budget_s is None:
+        return f"a --budget {math.ceil(factor)} times as long"
+    return f"--budget {math.ceil(factor * budget_s)}s"
+
+
+def _looser(half_width: float) -> str:
+    """The next rounder precision that these trials do reach."""
+    unit = 10.0 ** math.floor(math.log10(half_width))
+    reached = math.ceil(half_width / unit) * unit
+    return f"--precision {reached * 100:.3g}%" if reached < 1 else ""
+
+
+# --- the parts -------------------------------------------------------------------------------------------------------
+
+
+def _checked(values: Sequence[float], what: str) -> Values:
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise MeasurementError(f"no valid {what} is left to say anything about")
+    if not np.isfinite(array).all():
+        raise MeasurementError(f"a {what} has a time that is not a finite number; its clock cannot be trusted")
+    return array
+
+
+def _median_interval(values: Values) -> tuple[float | None, float | None]:
+    """Two order statistics that hold the median between them whatever the distribution."""
+    rank = _interval_rank(values.size)
+    if rank == 0:
+        return None, None
+    ordered = np.sort(values)
+    return float(ordered[rank - 1]), float(ordered[-rank])
+
+
+@lru_cache(maxsize=4096)
+def _interval_rank(n: int) -> int:
+    """The largest k for which the k-th smallest and k-th largest of n values enclose the median at 95 %; 0 for none.
+
+    The number of values below the median is binomial (n, 1/2), so the interval misses with twice P(X < k). Summed in
+    logarithms: the coefficients leave the range of a float beyond a thousand trials.
+    """
+    i = np.arange(1, n + 1)
+    log_choose = np.concatenate(([0.0], np.cumsum(np.log((n - i + 1) / i))))
+    cumulative = np.cumsum(np.exp(log_choose - n * math.log(2)))
+    return int(np.searchsorted(cumulative, (1 - CONFIDENCE) / 2, side="right"))

@@ -1,0 +1,165 @@
+"""This session against saved ones: which tests are slower for certain, and what else is to be said."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from pyxfer._baseline.cells import cell_of, fingerprint_of, identity
+from pyxfer._baseline.compare import DEFAULT_TOLERANCE, certainly_slower, compare_samples
+from pyxfer._baseline.samples import Sample
+from pyxfer._document import xfer_documents
+from pyxfer._document.baselines import Cell, CellComparison, Comparison
+from pyxfer._document.comparison_documents import change_text
+from pyxfer._document.runs import Measurement, Rate, Run, Summary
+from pyxfer._document.sessions import XferSession
+from pyxfer._pytest.settings import Limit
+from pyxfer.errors import UsageError
+from pyxfer.units import format_seconds
+
+HERE = "this session"
+_OTHER_BYTES = "other bytes"
+
+
+@dataclass
+class Compared:
+    """What came out: a few words for each test, what fails, and what a reader has to know."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Against:
+    """Saved sessions; several are several processes of one side, which tells how far processes lie apart."""
+
+    def __init__(self, paths: Sequence[Path], limits: Sequence[Limit]) -> None:
+        """Read them.
+
+        Raises:
+            DocumentError: one of them is no saved session.
+
+        """
+        self.name = ", ".join(path.stem for path in paths)
+        self._saved = [run for path in paths for run in xfer_documents.runs(xfer_documents.load(path))]
+        self._limits = tuple(limits)
+        for path, run in ((path, run) for path in paths for run in self._saved if not run.measurements):
+            raise UsageError(f"{os.fspath(path)!r} holds no test on {run.device.name}")
+
+    def compare(self, session: XferSession) -> Compared:
+        """Every test that both have."""
+        found = Compared()
+        for run in xfer_documents.runs(session):
+            try:
+                self._compare_place(run, found)
+            except (UsageError, ArithmeticError) as error:
+                why = error if isinstance(error, UsageError) else "a figure in it is beyond all measure"
+                found.notes.append(f"not compared with {self.name}: {why}")
+                found.failures += [f"not compared, so {each.text} could not be held" for each in self._limits[:1]]
+        return found
+
+    def _compare_place(self, run: Run, found: Compared) -> None:
+        key = identity(fingerprint_of(run))
+        saved = [each for each in self._saved if identity(fingerprint_of(each)) == key] or self._saved
+        a, b = Sample(self.name, tuple(saved)), Sample(HERE, (run,))
+        a.check()
+        known = _tests(saved)
+        if not _cells(saved) & _cells([run]):
+            found.words |= dict.fromkeys(_tests([run]) & known, _OTHER_BYTES)
+            found.notes.append(f"there is none of the tests of this session in {self.name}, with the same bytes")
+            return
+        shares = [each.share for each in self._limits if each.statistic == "median" and each.share is not None]
+        tolerance = min(shares, default=DEFAULT_TOLERANCE)
+        comparison = compare_samples(a, b, tolerance)
+        found.notes += _notes(comparison)
+        for row in comparison.cells:
+            if row.b_processes:
+                found.words[row.cell.route] = _word(row, known)
+        unsure = [
+            f"{row.cell.route} is unsure: {row.why}" for row in comparison.cells if _may_be_beyond(row, tolerance)
+        ]
+        found.notes += unsure if self._limits else ()
+        for limit in self._limits:
+            found.failures += _failures(limit, a, b, comparison)
+
+
+def _tests(runs: Sequence[Run]) -> set[str]:
+    return {row.route for run in runs for row in run.measurements}
+
+
+def _cells(runs: Sequence[Run]) -> set[Cell]:
+    return {cell_of(row) for run in runs for row in run.measurements}
+
+
+def _word(row: CellComparison, known: set[str]) -> str:
+    if row.ratio.value is None:
+        return _OTHER_BYTES if row.cell.route in known else "new"
+    if row.verdict in ("SLOW", "FAST"):
+        return change_text(math.log(row.ratio.value))
+    return "same" if row.verdict == "SAME" else "unsure"
+
+
+def _may_be_beyond(row: CellComparison, share: float) -> bool:
+    """Whether it has lost so much by its middle, and not for certain."""
+    return row.verdict == "AMBIGUOUS" and row.ratio.value is not None and 1 - 1 / row.ratio.value > share
+
+
+def _failures(limit: Limit, a: Sample, b: Sample, comparison: Comparison) -> list[str]:
+    """The tests that are beyond a limit with their whole interval."""
+    what = ""
+    if limit.statistic == "of_ceiling":
+        a, b, what = _in_ceilings(a), _in_ceilings(b), " by its share of the ceiling"
+        if not _cells(a.runs) & _cells(b.runs):
+            return [f"{limit.text}: no test has a share of the ceiling on both sides"]
+        comparison = compare_samples(a, b)
+    if limit.seconds is not None:
+        return [text for row in comparison.cells if (text := _beyond_seconds(limit, limit.seconds, row))]
+    slower = certainly_slower(comparison, limit.share or DEFAULT_TOLERANCE)
+    return [f"{row.cell.route}: {limit.text}: at least {_least(row)}{what}" for row in slower]
+
+
+def _least(row: CellComparison) -> str:
+    return change_text(math.log(row.low.value or 1.0))
+
+
+def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | None:
+    if row.low.value is None or row.a_gbps.value is None:
+        return None
+    before_s = row.cell.nbytes * (2 if row.cell.side == "sum" else 1) / row.a_gbps.value / 1e9
+    more_s = (row.low.value - 1) * before_s
+    return f"{row.cell.route}: {limit.text}: at least {format_seconds(more_s)} longer" if more_s > seconds else None
+
+
+def _in_ceilings(sample: Sample) -> Sample:
+    """The same with the ceiling's time of the same rounds as the unit of time: what slows both shows in neither."""
+    return Sample(
+        sample.name,
+        tuple(
+            msgspec.structs.replace(
+                run, measurements=tuple(row for each in run.measurements if (row := _relative(each)) is not None)
+            )
+            for run in sample.runs
+        ),
+    )
+
+
+def _relative(row: Measurement) -> Measurement | None:
+    share = row.ceiling_share.value
+    if share is None or row.summary is None or not share.value > 0:
+        return None
+    low = None if share.high is None or not share.high > 0 else 1 / share.high
+    high = None if share.low is None or not share.low > 0 else 1 / share.low
+    time = 1 / share.value
+    summary = Summary(row.summary.n, time, low, high, time, time, 0.0, time, time)
+    rate = Rate(row.moved_bytes / time / 1e9, None, None)
+    return msgspec.structs.replace(row, summary=summary, rate=msgspec.structs.replace(row.rate, value=rate))
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    differ = [f"{each.what}: {each.a} then, {each.b} now" for each in comparison.differences if each.matters]
+    return [*differ, *(remark.text for remark in comparison.remarks if remark.code != "host-memory")]

@@ -1,0 +1,57 @@
+"""The line that says which device and link tests are going to be measured on.
+
+A process of its own reads them: pytest's own makes no CUDA call before a test wants one, which may still choose its
+devices, or fork. `python -m pyxfer._pytest.heading [DEVICE]` prints the line.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PATIENCE_S = 30.0
+_HERE = Path(__file__).resolve().parents[2]
+
+
+def device_line(device: str | None) -> str:
+    """As another process finds it, or why it does not."""
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_HERE))))
+    command = [sys.executable, "-m", __name__, *([device] if device else [])]
+    try:
+        done = subprocess.run(  # noqa: S603 - this Python, and this module
+            command,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the device is not known: {type(error).__name__}"
+    return done.stdout.strip() or f"the device is not known: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}"
+
+
+def _line(device: str | None) -> str:
+    from pyxfer._machine.devices import find_device
+    from pyxfer._machine.link import read_link
+    from pyxfer._report.text import clean, device_text, link_text
+    from pyxfer.errors import CudaUnavailableError, PyxferError
+    from pyxfer.native import HOST, choose
+
+    try:
+        engine = choose(device or 0, require_gpu=device != HOST).engine
+        found = find_device(engine, 0 if device == HOST else device or 0)
+        if found.runtime == "host":
+            return device_text(found)
+        return f"{device_text(found)}, {link_text(read_link(engine, found))}"
+    except CudaUnavailableError as error:
+        return f"no usable GPU (--xfer-device=host measures host memory): {error.hint}"
+    except PyxferError as error:
+        return clean(str(error))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(_line(sys.argv[1] if len(sys.argv) > 1 else None) + "\n")

@@ -1,0 +1,412 @@
+"""Baselines on a page: all that a store keeps, and one with what its processes reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from xml.etree import ElementTree
+
+from pyxfer import units
+from pyxfer._document import comparison_documents
+from pyxfer._document.baselines import (
+    Baseline,
+    CellComparison,
+    Comparison,
+    Difference,
+    History,
+    HistoryGroup,
+    HistoryPoint,
+    KeptBaseline,
+)
+from pyxfer._document.comparison_documents import (
+    cause_text,
+    compared,
+    doubts,
+    headline,
+    interval_text,
+    left_out,
+    overall_text,
+    signed_change,
+)
+from pyxfer._document.runs import Fact
+from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
+from pyxfer._report.text import HOST_MEMORY, clean, escaped, fact_text, remark_text, sentence, yes_no
+
+_STYLES = {"SLOW": "bold red", "FAST": "bold green", "SAME": "bold green", "AMBIGUOUS": "bold yellow"}
+_MOST_DOUBTS = 4
+_WHOLE = 2000
+
+
+def print_comparison(comparison: Comparison, page: Page) -> None:
+    """All of it, the verdict first."""
+    page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
+    page.line(f"Overall {clean(overall_text(comparison))}.")
+    _differences(comparison, page)
+    _cells(comparison, page)
+    _causes(comparison, page)
+    _notes(comparison, page)
+
+
+def _differences(comparison: Comparison, page: Page) -> None:
+    matter = [each for each in comparison.differences if each.matters]
+    others = [each for each in comparison.differences if not each.matters]
+    if matter:
+        page.heading("What differs and may cost bandwidth")
+        page.hanging(_difference(each) for each in matter)
+    if others:
+        page.heading("What differs besides" if matter else "What differs, and costs none")
+        page.hanging(_difference(each) for each in others)
+
+
+def _difference(difference: Difference) -> tuple[str, str]:
+    a, b = escaped(difference.a) or "nothing", escaped(difference.b) or "nothing"
+    return f"  {clean(difference.what)}", f"{a} -> {b}"
+
+
+def _cells(comparison: Comparison, page: Page) -> None:
+    rows = sorted(compared(comparison), key=_order)
+    a, b = _short(comparison.a, "A"), _short(comparison.b, "B")
+    missing = [""] * len(rows)
+    columns = [
+        Column(("cell",), tuple(escaped(row.text) for row in rows), left=True),
+        Column((a, "GB/s"), rate_cells([row.a_gbps.value for row in rows], missing)),
+        Column((b, "GB/s"), rate_cells([row.b_gbps.value for row in rows], missing)),
+        Column(("change",), tuple(signed_change(row.ratio.value) for row in rows)),
+        Column(("interval",), tuple(interval_text(row) for row in rows)),
+        Column(("verdict",), tuple(_verdict(row) for row in rows), left=True),
+    ]
+    page.line()
+    names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
+    if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):
+        page.line(f"{', '.join(names)}.")
+    page.show(fitting_table(columns, page.columns))
+
+
+def _verdict(row: CellComparison) -> str:
+    return f"{row.verdict}, confirmed" if row.confirmed else row.verdict
+
+
+def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
+    cell = row.cell
+    return cell.direction, cell.side, cell.memory, f"{cell.route} {cell.mode} {cell.variant}", cell.nbytes
+
+
+def _short(name: str, letter: str) -> str:
+    """A heading that leaves room for the figures."""
+    first = clean(name).partition(" ")[0]
+    return first if first in ("baseline", "now") else letter
+
+
+def _causes(comparison: Comparison, page: Page) -> None:
+    if not comparison.causes:
+        return
+    page.heading("What is likely to have made it slow, the surest first")
+    for cause in comparison.causes:
+        lines = [("  -", sentence(clean(cause.text))), ("", f"Seen: {clean(cause.evidence)}.")]
+        if cause.fix:
+            lines.append(("", f"To do: {clean(cause.fix)}."))
+        page.hanging(lines)
+
+
+def _notes(comparison: Comparison, page: Page) -> None:
+    doubtful = doubts(comparison)
+    if doubtful:
+        page.heading("What cannot be told, and why")
+        _list(doubtful[:_MOST_DOUBTS], page)
+        if len(doubtful) > _MOST_DOUBTS:
+            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more in the same way (--format json has all)")
+    missing = left_out(comparison)
+    if missing:
+        page.heading("Not compared")
+        _list([f"{_some(cells)}: {why}" for why, cells in missing.items()], page)
+    if comparison.remarks:
+        page.heading("To know")
+        _list([comparison_documents.remark_text(remark) for remark in comparison.remarks], page)
+
+
+def _some(cells: Sequence[str]) -> str:
+    rest = len(cells) - _MOST_DOUBTS
+    return ", ".join(cells[:_MOST_DOUBTS]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _list(lines: Sequence[str], page: Page) -> None:
+    page.hanging(("  -", clean(line, longest=_WHOLE)) for line in lines)
+
+
+_SUITE = "pyxfer baseline check"
+# Whatever else is in a name, XML 1.0 cannot hold it, not even escaped.
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_junit(comparison: Comparison) -> bytes:
+    """A confirmed SLOW is a failure; what cannot be told, was not confirmed or not compared is skipped."""
+    counts = {"tests": len(comparison.cells), "failures": 0, "errors": 0, "skipped": 0}
+    suite = ElementTree.Element("testsuite", name=_SUITE)
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in _properties(comparison):
+        ElementTree.SubElement(properties, "property", name=name, value=_legal(value))
+    for row in comparison.cells:
+        case = ElementTree.SubElement(suite, "testcase", classname=_class(row), name=_legal(row.text))
+        if row.confirmed:
+            counts["failures"] += 1
+            failure = ElementTree.SubElement(case, "failure", type="SLOW", message=_legal(_message(row)))
+            failure.text = _legal("\n".join(map(cause_text, comparison.causes)))
+        elif row.verdict in ("SLOW", "AMBIGUOUS"):
+            counts["skipped"] += 1
+            ElementTree.SubElement(case, "skipped", type=row.verdict, message=_legal(_message(row)))
+        ElementTree.SubElement(case, "system-out").text = _legal(_figures(row))
+    ElementTree.SubElement(suite, "system-out").text = _legal(headline(comparison))
+    whole = ElementTree.Element("testsuites", name=_SUITE)
+    for element in (suite, whole):
+        for key, count in counts.items():
+            element.set(key, str(count))
+    whole.append(suite)
+    ElementTree.indent(whole)
+    text: bytes = ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _properties(comparison: Comparison) -> list[tuple[str, str]]:
+    differences = [(f"differs: {each.what}", f"{each.a} -> {each.b}") for each in comparison.differences]
+    remarks = [(f"remark: {remark.code}", comparison_documents.remark_text(remark)) for remark in comparison.remarks]
+    sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
+    return [*sides, *((_legal(name), value) for name, value in (*differences, *remarks))]
+
+
+def _class(row: CellComparison) -> str:
+    """CI systems group by what stands before the last dot."""
+    return _legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
+
+
+def _message(row: CellComparison) -> str:
+    unsure = "not confirmed: " if row.verdict == "SLOW" and not row.confirmed else ""
+    return f"{unsure}{row.why}"
+
+
+def _figures(row: CellComparison) -> str:
+    if row.ratio.value is None:
+        return row.why
+    rates = " -> ".join("unknown" if fact.value is None else f"{fact.value:.3f}" for fact in (row.a_gbps, row.b_gbps))
+    return f"{row.verdict}: {rates} GB/s, {signed_change(row.ratio.value)} (95 % {interval_text(row)})"
+
+
+def _legal(text: str) -> str:
+    """The same text, with what XML cannot hold written as Python would write it."""
+    return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+MOST_TABLES = 6
+MOST_ROWS = 100
+_STRIP = 11
+# Less than this is the noise of most hosts, and not to fill the strip.
+_LEAST_SCALE = 0.05
+_LONGEST_HOST = 24
+
+
+def print_history(history: History, page: Page) -> None:
+    """All groups, the remarks about them first."""
+    for remark in history.remarks:
+        page.line(sentence(remark_text(remark)))
+    if len(history.groups) > MOST_TABLES:
+        _print_lines(history.groups, page)
+        return
+    for group in history.groups:
+        _print_group(group, page)
+
+
+def _print_group(group: HistoryGroup, page: Page) -> None:
+    worker = f", in the worker {escaped(group.worker)}" if group.worker else ""
+    page.heading(f"{clean(group.cell_text)} on {escaped(group.host)}, {_device_text(group)}{worker}")
+    for remark in group.remarks:
+        page.line(sentence(remark_text(remark)))
+    page.line(f"{len(group.points)} measured, median {units.format_gbps(group.median_gbps)}")
+    points = group.points[-MOST_ROWS:]
+    if len(points) < len(group.points):
+        page.line(f"The newest {len(points)} are shown; --format csv has all.")
+    scale = _scale([point.change for point in points])
+    columns = [
+        Column(("time (UTC)",), tuple(moment_text(point.taken_at)[:16] for point in points), left=True),
+        Column(("GB/s",), rate_cells([point.gbps for point in points], [""] * len(points))),
+        Column(("95 % interval",), _intervals(points)),
+        Column(("to median",), tuple(_change(point.change) for point in points)),
+        Column((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in points), left=True),
+        Column(("run",), tuple(clean(point.run_id) for point in points), left=True),
+    ]
+    page.show(fitting_table(columns, page.columns))
+
+
+def _device_text(group: HistoryGroup) -> str:
+    return HOST_MEMORY if group.runtime == "host" else escaped(group.gpu.value or group.device)
+
+
+def _print_lines(groups: Sequence[HistoryGroup], page: Page) -> None:
+    """The newest of each against the median of its own, the one that lost most first."""
+    ordered = sorted(groups, key=lambda group: group.points[-1].change)
+    newest = [group.points[-1] for group in ordered]
+    scale = _scale([point.change for point in newest])
+    texts = {group.cell_text for group in groups}
+    of_cell = f" of {clean(groups[0].cell_text)}" if len(texts) == 1 else ""
+    page.heading(f"{len(groups)} histories{of_cell}, the newest of each against their own median; --host shows one")
+    columns = [
+        Column(("host",), tuple(escaped(group.host, _LONGEST_HOST) for group in ordered), left=True),
+        Column(("GPU",), tuple(gpu_text(group) for group in ordered), left=True),
+        *(_cell_column(ordered) if len(texts) > 1 else []),
+        Column(("points",), tuple(str(len(group.points)) for group in ordered)),
+        Column(("GB/s",), rate_cells([point.gbps for point in newest], [""] * len(newest))),
+        Column(("to median",), tuple(_change(point.change) for point in newest)),
+        Column((_strip_heading(scale),), tuple(_strip(point.change, scale) for point in newest), left=True),
+    ]
+    page.show(fitting_table(columns, page.columns))
+
+
+def _cell_column(groups: Sequence[HistoryGroup]) -> list[Column]:
+    return [Column(("cell",), tuple(clean(group.cell_text) for group in groups), left=True)]
+
+
+def _intervals(points: Sequence[HistoryPoint]) -> tuple[str, ...]:
+    missing = [""] * len(points)
+    lows = rate_cells([point.low_gbps for point in points], missing)
+    highs = rate_cells([point.high_gbps for point in points], missing)
+    return tuple(f"{low} to {high}" if low and high else "" for low, high in zip(lows, highs, strict=True))
+
+
+def _change(change: float) -> str:
+    return f"{(change - 1) * 100:+.1f} %"
+
+
+def _scale(changes: Sequence[float]) -> float:
+    """How far the ends of the strip are from the median: the furthest of these, in whole steps of five per cent."""
+    furthest = max((abs(change - 1) for change in changes), default=0.0)
+    steps = max(1, -(-furthest // _LEAST_SCALE))
+    return min(steps * _LEAST_SCALE, 1.0)
+
+
+def _strip(change: float, scale: float) -> str:
+    """A star between the ends, left of the middle where it is slower."""
+    middle = _STRIP // 2
+    place = middle + round(max(-1.0, min((change - 1) / scale, 1.0)) * middle)
+    return "".join("*" if at == place else "|" if at == middle else "." for at in range(_STRIP))
+
+
+def _strip_heading(scale: float) -> str:
+    end = f"{scale * 100:.0f} %"
+    return f"-{end}".ljust(_STRIP - len(end) - 1) + f"+{end}"
+
+
+_LONGEST_NAME, _GPU_CHARACTERS = 20, 12
+
+
+@dataclass(frozen=True)
+class CellLine:
+    """A cell in words, and its bandwidth in each process that has it."""
+
+    text: str
+    gbps: tuple[float, ...]
+
+
+def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> None:
+    """One line for each name on each machine."""
+    page.line(f"{len(kept)} {'baseline' if len(kept) == 1 else 'baselines'} in {clean(shown)}", style="bold")
+    columns = {
+        "name": [escaped(each.name, _LONGEST_NAME) for each in kept],
+        "host": [escaped(each.fingerprint.host, _LONGEST_HOST) for each in kept],
+        "GPU": [gpu_text(each.fingerprint) for each in kept],
+        "made (UTC)": [moment_text(each.made_at)[:16] for each in kept],
+        "runs": [str(len(each.run_ids)) for each in kept],
+        "id": [each.id for each in kept],
+    }
+    left = {"name", "host", "GPU", "made (UTC)", "id"}
+    made = [Column((name,), tuple(cells), left=name in left) for name, cells in columns.items()]
+    page.show(fitting_table(made, page.columns))
+
+
+def print_baseline(baseline: Baseline, lines: Sequence[CellLine], page: Page, kept: KeptBaseline | None = None) -> None:
+    """The machine and its state, the processes, and the cells; with the ids that a store has given, where one has."""
+    page.line(f"{escaped(baseline.name)}: {escaped(baseline.fingerprint.host)}", style="bold")
+    page.hanging(
+        [
+            *([("baseline", _id_text(kept))] if kept else []),
+            ("made", moment_text(baseline.made_at)),
+            *_machine_lines(baseline),
+        ]
+    )
+    if baseline.labels:
+        page.heading("Labels")
+        page.hanging([(escaped(name, 40), escaped(value)) for name, value in sorted(baseline.labels.items())])
+    page.heading("Processes")
+    taken = [moment_text(run.environment.taken_at) for run in baseline.runs]
+    names = kept.run_ids if kept else [str(number) for number in range(1, len(taken) + 1)]
+    page.hanging(list(zip(names, taken, strict=False)))
+    if lines:
+        page.heading("GB/s in each process, the slowest and the fastest of them")
+        page.show(fitting_table(_cell_columns(lines), page.columns))
+
+
+def moment_text(moment: str) -> str:
+    """A moment as a person writes it; documents have it in UTC."""
+    return escaped(moment.replace("T", " ").removesuffix("+00:00").partition(".")[0], 32)
+
+
+class Machine(Protocol):
+    """What tells one device of a host from another."""
+
+    @property
+    def runtime(self) -> str:
+        """`cuda`, or `host` for host memory."""
+
+    @property
+    def device(self) -> str:
+        """Its name."""
+
+    @property
+    def gpu(self) -> Fact[str]:
+        """Its UUID."""
+
+
+def gpu_text(machine: Machine) -> str:
+    """Which GPU, short enough for a column: the end of a UUID tells as much as the whole."""
+    if machine.runtime == "host":
+        return "host memory"
+    if machine.gpu.value is None:
+        return escaped(machine.device, _GPU_CHARACTERS + 3)
+    uuid = escaped(machine.gpu.value)
+    return uuid if len(uuid) <= _GPU_CHARACTERS else f"...{uuid[-_GPU_CHARACTERS:]}"
+
+
+def _id_text(kept: KeptBaseline) -> str:
+    earlier = f", after {kept.earlier} earlier of its name" if kept.earlier else ""
+    return f"{kept.id}{earlier}"
+
+
+def _machine_lines(baseline: Baseline) -> list[tuple[str, str]]:
+    one = baseline.fingerprint
+    if one.runtime == "host":
+        return [("device", HOST_MEMORY), ("CPU", fact_text(one.cpu))]
+    return [
+        ("device", clean(one.device)),
+        ("GPU", fact_text(one.gpu)),
+        ("link", fact_text(one.link_now) if one.link_kind == "pcie" else clean(one.link_kind)),
+        ("CPU", fact_text(one.cpu)),
+        ("MIG", fact_text(one.mig, yes_no)),
+        ("confidential", fact_text(one.confidential, yes_no)),
+        ("virtual", fact_text(one.virtual_machine)),
+        ("driver", fact_text(one.driver_major)),
+        ("CUDA", fact_text(one.runtime_major)),
+    ]
+
+
+def _cell_columns(lines: Sequence[CellLine]) -> list[Column]:
+    middle = [sorted(line.gbps)[len(line.gbps) // 2] for line in lines]
+    rates = {
+        ("median",): middle,
+        ("slowest",): [min(line.gbps) for line in lines],
+        ("fastest",): [max(line.gbps) for line in lines],
+    }
+    missing = [""] * len(lines)
+    return [
+        Column(("cell",), tuple(clean(line.text) for line in lines), left=True),
+        *(Column(heading, rate_cells(values, missing)) for heading, values in rates.items()),
+        Column(("processes",), tuple(str(len(line.gbps)) for line in lines)),
+    ]

@@ -1,0 +1,308 @@
+"""A frameworks run: the usual call beside the best one, every route at every size, and how each worker ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+
+from pyxfer import units
+from pyxfer._document import runs
+from pyxfer._report.layout import Column, Page, fitting_table, pack, percent_cells, rate_cells
+from pyxfer._report.rates import RATES_HEADING, worker_number
+from pyxfer._report.route_tables import (
+    LEGEND,
+    Group,
+    Row,
+    batch_of,
+    detail_tables,
+    elsewhere_lines,
+    group_rows,
+    group_title,
+    is_image_batch,
+    overview_table,
+    place_text,
+    rate_pivot,
+    rate_unit,
+    title,
+)
+from pyxfer._report.text import clean, fact_text, remark_text
+
+# Routes that differ by less than this are as fast as each other to a reader.
+_AS_FAST = 1.05
+_PLAIN_FROM = 10
+_WHOLE_FROM = 99.95
+
+
+def sentences(run: runs.Run, groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """What was found of each framework that has routes, a line a direction; its name stands before the first."""
+    lines: list[tuple[str, str]] = []
+    before = ""
+    for group in groups:
+        if group.routes:
+            name = title(group.framework)
+            lines.append(("" if name == before else name, f"{group.direction}: {_sentence(run, group)}."))
+            before = name
+    return lines
+
+
+def _sentence(run: runs.Run, group: Group) -> str:
+    usual, best = group.usual, group.best
+    if usual is None:
+        return f"the fastest is {_does(run, group, best, group.largest)}" if best else _nothing(group)
+    nbytes = max((nbytes for nbytes in usual.at if usual.speed(nbytes) is not None), default=None)
+    if nbytes is None:
+        fastest = f"; the fastest is {_does(run, group, best, group.largest)}" if best else ""
+        return f"{usual.name}, the usual call, has no bandwidth: {_reason(usual.any)}{fastest}"
+    best = group.best_at(nbytes)
+    text = _does(run, group, usual, nbytes, ", the usual call,")
+    if best is usual:
+        return f"{text}, and no other route is faster" if len(group.routes) > 1 else text
+    return text if best is None else f"{text}; {_compared(run, usual, best, nbytes)}"
+
+
+def _does(run: runs.Run, group: Group, row: Row, nbytes: int, role: str = ", which") -> str:
+    """What a route reaches at a size, or how soon it is done."""
+    place = place_text(run, group, nbytes)
+    if row.copies_nothing(nbytes):
+        return f"{row.name}{role} copies nothing and takes {_time(row, nbytes)} at {place}"
+    text = f"{row.name}{role} reaches {_figure(run, row, nbytes)} {rate_unit(run)[0]} at {place}"
+    share = row.at[nbytes].of_ceiling
+    if share is None:
+        return text
+    of = "what one copy in host memory reaches" if group.direction == "ingest" else "the ceiling"
+    return f"{text}, {units.format_percent(share)} of {of}"
+
+
+def _compared(run: runs.Run, usual: Row, best: Row, nbytes: int) -> str:
+    if best.copies_nothing(nbytes):
+        return f"{best.name} copies nothing and takes {_time(best, nbytes)}"
+    share = best.at[nbytes].of_ceiling
+    text = f"{best.name} reaches {_figure(run, best, nbytes)}"
+    text += "" if share is None else f" ({units.format_percent(share)})"
+    slow, fast = usual.gbps(nbytes) or 0.0, best.gbps(nbytes) or 0.0
+    if slow <= 0:
+        return text
+    times = fast / slow
+    if times < _AS_FAST:
+        return f"{text}, about the same"
+    return f"{text}, {times:.1f} times as much" if times < _PLAIN_FROM else f"{text}, {times:.0f} times as much"
+
+
+def _time(row: Row, nbytes: int) -> str:
+    return units.format_seconds(row.at[nbytes].elapsed_s or 0.0)
+
+
+def _reason(m: runs.Measurement) -> str:
+    return clean(m.rate.reason or "no reason given").rstrip(".")
+
+
+def _nothing(group: Group) -> str:
+    return f"no route has a bandwidth: {_reason(group.routes[0].any)}"
+
+
+def _figure(run: runs.Run, row: Row, nbytes: int) -> str:
+    value = (row.gbps(nbytes) or 0.0) * rate_unit(run)[1]
+    return f"{value:.0f}" if abs(value) >= _WHOLE_FROM else f"{value:#.3g}"
+
+
+_MB_PER_GB = 1000.0
+_WIDEST_WORDS = 12
+_LONGEST_LABEL = 60
+
+Named = tuple[str, list[Table]]
+
+
+def batch_tables(run: runs.Run, group: Group, width: int) -> list[Named]:
+    """The tables of one framework, each with what it shows."""
+    head = [Column(("batch",), tuple(str(batch_of(group, nbytes) or nbytes) for nbytes in group.sizes))]
+    ceiling = group.ceiling
+    rates = [[_rates(group, row), *_published(run, group, row)] for row in group.routes]
+    of_ceiling = [[_shares(group, row)] for row in group.routes]
+    measured = [[_rates(group, ceiling, ("ceiling:",))]] if ceiling is not None else []
+    named = [
+        ("MB/s", [*measured, *rates]),
+        ("images/s", [[_a_second(group, row, lambda m: float(m.batch or 0))] for row in group.routes]),
+        ("batches/s", [[_a_second(group, row, lambda _: 1.0)] for row in group.routes]),
+        ("share of the ceiling, and the ceiling in MB/s", [*measured, *of_ceiling] if ceiling is not None else []),
+    ]
+    return [
+        (name, [fitting_table(columns, width) for columns in pack(head, blocks, width)])
+        for name, blocks in named
+        if any(cell for block in blocks for column in block for cell in column.cells)
+    ]
+
+
+def published_lines(run: runs.Run, groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """How published figures differ from the host's own, and where each comes from."""
+    routes = {row.any.route for group in groups for row in group.routes}
+    shown = [published for published in run.published if published.route in routes]
+    if not shown:
+        return []
+    lines = [("-", "Published figures are means of 100 calls on the GPU named above them; this host's are medians.")]
+    sources: dict[str, list[str]] = {}
+    for published in shown:
+        name = f"{clean(published.label, longest=_LONGEST_LABEL)} on {clean(published.gpu, longest=_LONGEST_LABEL)}"
+        sources.setdefault(clean(published.source), []).append(name)
+    return [*lines, *(("-", f"{', '.join(names)}: {source}") for source, names in sources.items())]
+
+
+def _rates(group: Group, row: Row, words: tuple[str, ...] = ()) -> Column:
+    values = [row.gbps(nbytes) for nbytes in group.sizes]
+    scaled = [None if value is None else value * _MB_PER_GB for value in values]
+    return Column((*words, *_heading(group, row)), rate_cells(scaled, _gaps(group, row), least=0), _marks(group, row))
+
+
+def _published(run: runs.Run, group: Group, row: Row) -> list[Column]:
+    columns = []
+    for published in run.published:
+        if published.route != row.any.route:
+            continue
+        values = [published.mbps.get(batch_of(group, nbytes) or 0) for nbytes in group.sizes]
+        words = [clean(text, longest=_LONGEST_LABEL).split(" ") for text in (published.label, published.gpu)]
+        heading = [line for part in words for line in _wrapped(part, " ")]
+        columns.append(Column(("published:", *heading), rate_cells(values, [""] * len(values), least=0)))
+    return [column for column in columns if any(column.cells)]
+
+
+def _a_second(group: Group, row: Row, count: Callable[[runs.Measurement], float]) -> Column:
+    values = []
+    for nbytes in group.sizes:
+        m = row.at.get(nbytes)
+        seconds = None if m is None or m.gbps is None else m.elapsed_s
+        values.append(count(m) / seconds if m is not None and seconds is not None and seconds > 0 else None)
+    return Column(_heading(group, row), rate_cells(values, _gaps(group, row), least=0), _marks(group, row))
+
+
+def _shares(group: Group, row: Row) -> Column:
+    shares = [row.at[nbytes].of_ceiling if nbytes in row.at else None for nbytes in group.sizes]
+    return Column(_heading(group, row), percent_cells(shares), _marks(group, row))
+
+
+def _heading(group: Group, row: Row) -> tuple[str, ...]:
+    """The route in narrow lines, under what marks the usual one and the fastest."""
+    mark = f"{'>' if row.usual else ''}{'*' if row is group.best else ''}"
+    parts = row.name.replace(".", ".\0").replace("-", "-\0").split("\0")
+    return (*([mark] if mark else []), *_wrapped(parts, ""))
+
+
+def _wrapped(words: Sequence[str], joint: str) -> tuple[str, ...]:
+    """Words in lines, as many in each as stay narrow."""
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + len(joint) + len(word) <= _WIDEST_WORDS:
+            lines[-1] += joint + word
+        else:
+            lines.append(word)
+    return tuple(lines)
+
+
+def _gaps(group: Group, row: Row) -> list[str]:
+    return ["-" if nbytes in row.at else "" for nbytes in group.sizes]
+
+
+def _marks(group: Group, row: Row) -> tuple[str, ...]:
+    return tuple(row.marks.get(nbytes, "") for nbytes in group.sizes)
+
+
+BATCHES_HEADING = RATES_HEADING.replace("GB", "MB").replace("1e9", "1e6")
+_LONGEST_NAME = 60
+_MOST_LOG_LINES = 12
+_ENDINGS = {
+    "interrupted": "interrupted",
+    "unavailable": "not available",
+    "crashed": "crashed",
+    "hung": "hung",
+    "failed": "failed",
+}
+
+
+def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
+    """The overview, then each framework and direction."""
+    groups = group_rows(run, marks)
+    overview = overview_table(run, groups, page.columns)
+    if overview is not None:
+        page.heading(BATCHES_HEADING if is_image_batch(run) else RATES_HEADING)
+        page.line()
+        page.line(f"Each framework's usual call and its fastest route, at {_largest_text(run, groups)}")
+        page.show(overview)
+        page.line()
+        page.line(LEGEND)
+    for group in groups:
+        page.heading(group_title(run, group))
+        _print_group(run, group, page)
+    lines = published_lines(run, groups) if is_image_batch(run) else []
+    if lines:
+        page.heading("Published figures")
+        page.hanging(lines)
+
+
+def in_words(run: runs.Run, marks: Sequence[str]) -> list[tuple[str, str]]:
+    """A closing sentence a framework."""
+    return sentences(run, group_rows(run, marks))
+
+
+def worker_lines(run: runs.Run) -> list[tuple[str, str]]:
+    """Each worker with its framework's version; of one that did not complete, why and what it said last."""
+    lines = []
+    for worker in run.workers:
+        lines.append((worker_number(run, worker.name), _worker_text(worker)))
+        if worker.ended != "complete":
+            lines.extend(("", f"  {clean(line)}") for line in worker.log[-_MOST_LOG_LINES:])
+        lines.extend(("", f"  {remark_text(remark)}") for remark in worker.remarks)
+    return lines
+
+
+def _print_group(run: runs.Run, group: Group, page: Page) -> None:
+    if is_image_batch(run):
+        for name, tables in batch_tables(run, group, page.columns):
+            page.line(name)
+            _print_tables(tables, page)
+            page.line()
+    elif len(group.sizes) > 1:
+        _print_tables(rate_pivot(run, group, page.columns), page)
+        page.line()
+    page.line(f"at {place_text(run, group, group.largest)}{_overhead_text(group)}")
+    _print_tables(detail_tables(run, group, page.columns), page)
+    page.hanging([("-", text) for text in elsewhere_lines(group)])
+
+
+def _overhead_text(group: Group) -> str:
+    """What the table's overhead is, where it has that column."""
+    known = any(group.largest in row.at and row.at[group.largest].overhead_s is not None for row in group.routes)
+    return "; overhead is the time beyond the ceiling's copy" if known and group.direction != "ingest" else ""
+
+
+def _print_tables(tables: Sequence[Table], page: Page) -> None:
+    for order, table in enumerate(tables):
+        if order:
+            page.line()
+        page.show(table)
+
+
+def _largest_text(run: runs.Run, groups: Sequence[Group]) -> str:
+    """Where the overview's rates are from; groups that were broken off may end earlier than others."""
+    places = {group.largest: place_text(run, group, group.largest) for group in groups if group.routes}
+    return " or ".join(places[nbytes] for nbytes in sorted(places, reverse=True))
+
+
+def _worker_text(worker: runs.Worker) -> str:
+    name = clean(worker.name, longest=_LONGEST_NAME)
+    words = [f"{title(worker.framework)} {fact_text(worker.version)}"] if worker.version.value else []
+    if worker.ended == "complete":
+        words.append(_cuda_text(worker.cuda))
+        if worker.start_s.value is not None:
+            words.append(f"started in {units.format_seconds(worker.start_s.value)}")
+        words.append(f"took {units.format_seconds(worker.duration_s)}")
+    else:
+        reason = clean(worker.reason or "no reason given")
+        after = "" if worker.ended == "unavailable" else f" after {units.format_seconds(worker.duration_s)}"
+        words.append(f"{_ENDINGS[worker.ended]}{after}: {reason}")
+    return f"{name}: {', '.join(words)}"
+
+
+def _cuda_text(cuda: runs.Fact[str]) -> str:
+    if cuda.value is not None:
+        return f"CUDA {clean(cuda.value)}"
+    reason = clean(cuda.reason or "no reason given").rstrip(".")  # more words follow
+    return reason if reason.startswith("no GPU") else f"no GPU: {reason}"

@@ -1,0 +1,395 @@
+"""This host in ten seconds: a run of a few sizes as one small card, and what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import msgspec
+
+from pyxfer import units
+from pyxfer._document import runs
+from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned, TuningTrial
+from pyxfer._report import rates as sections
+from pyxfer._report.layout import Column, Page, fitting_table, rate_cells, to_table
+from pyxfer._report.notes import gather
+from pyxfer._report.rates import peak_lines
+from pyxfer._report.text import (
+    capitalised,
+    clean,
+    device_text,
+    fact_text,
+    link_state_text,
+    link_text,
+    memory_text,
+    reason_text,
+    remark_text,
+    yes_no,
+)
+
+_Lines = list[tuple[str, str]]
+
+
+def print_machine(
+    devices: Sequence[runs.Device],
+    links: Sequence[runs.Link],
+    placements: Sequence[runs.Placement],
+    rings: Sequence[RingState],
+    environment: runs.Environment,
+    page: Page,
+) -> None:
+    """Each device with its link, its place and its ring, then what they share."""
+    for device, link, placement, ring in zip(devices, links, placements, rings, strict=True):
+        page.line(device_text(device), style="bold")
+        page.hanging(_indented(_device_lines(device)))
+        page.heading(f"Link: {link_text(link)}")
+        page.hanging(_indented(_link_lines(link, device)))
+        page.heading("Placement")
+        page.hanging(_indented(_placement_lines(placement)))
+        page.heading("Ring for staging pageable memory")
+        page.hanging(_indented(ring_lines(ring)))
+        page.line()
+    page.line("Environment", style="bold")
+    page.hanging(_indented(_environment_lines(environment)))
+
+
+def _indented(lines: _Lines) -> _Lines:
+    return [(f"  {name}", text) for name, text in lines]
+
+
+def _device_lines(device: runs.Device) -> _Lines:
+    memory = [("memory", memory_text(device.memory_bytes))]
+    if device.runtime == "host":
+        return [("name", clean(device.name)), *memory]
+    return [
+        ("name", clean(device.name)),
+        *memory,
+        ("UUID", fact_text(device.uuid)),
+        ("PCI address", fact_text(device.pci)),
+        ("compute capability", fact_text(device.compute_capability)),
+        ("copy engines", fact_text(device.copy_engines)),
+        ("MIG instance", fact_text(device.mig, yes_no)),
+        ("vGPU", fact_text(device.vgpu, yes_no)),
+        ("confidential computing", fact_text(device.confidential, yes_no)),
+    ]
+
+
+def _link_lines(link: runs.Link, device: runs.Device) -> _Lines:
+    if device.runtime == "host":
+        return [("peaks", "none, because nothing crosses a link")]
+    peaks = [(f"{name} peak", text) for name, text in peak_lines(link)]
+    return [
+        ("now", fact_text(link.now, link_state_text)),
+        ("under load", fact_text(link.under_load, link_state_text)),
+        ("device at most", fact_text(link.device_most, link_state_text)),
+        ("device in this slot", fact_text(link.system_most, link_state_text)),
+        ("MaxPayload", fact_text(link.max_payload_bytes, units.format_size)),
+        ("MaxReadReq", fact_text(link.max_read_request_bytes, units.format_size)),
+        ("relaxed ordering", fact_text(link.relaxed_ordering, yes_no)),
+        *((f"hop {clean(hop.pci)}", _hop_text(hop)) for hop in link.hops),
+        ("narrowest hop", fact_text(link.narrowest_hop, lambda hop: hop.pci)),
+        *peaks,
+        *(("remark", remark_text(remark)) for remark in link.remarks),
+    ]
+
+
+def _hop_text(hop: runs.Hop) -> str:
+    return f"now {fact_text(hop.now, link_state_text)}, at most {fact_text(hop.most, link_state_text)}"
+
+
+def _placement_lines(placement: runs.Placement) -> _Lines:
+    return [
+        ("NUMA node of the device", fact_text(placement.device_node)),
+        ("CPUs for measuring", fact_text(placement.cpus)),
+        ("memory from node", fact_text(placement.memory_node)),
+    ]
+
+
+def _environment_lines(environment: runs.Environment) -> _Lines:
+    return [
+        ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
+        ("pyxfer", clean(environment.pyxfer)),
+        ("Python", clean(environment.python)),
+        ("NumPy", clean(environment.numpy)),
+        ("CUDA runtime", clean(environment.cuda_runtime)),
+        ("driver", fact_text(environment.driver)),
+        ("driver's CUDA", fact_text(environment.driver_cuda)),
+        ("CUDA_VISIBLE_DEVICES", fact_text(environment.visible_devices)),
+        ("GPU clocks", fact_text(environment.gpu_clocks, _clocks_text)),
+        ("throttled by", fact_text(environment.throttle_reasons, _list_text)),
+        ("performance state", fact_text(environment.performance_state)),
+        ("GPU temperature", fact_text(environment.temperature_c, lambda celsius: f"{celsius} C")),
+        ("persistence", fact_text(environment.persistence, yes_no)),
+        ("other GPU processes", fact_text(environment.other_gpu_processes, _list_text)),
+        ("CPU", f"{fact_text(environment.cpu_model)}, {environment.cpus_usable} usable"),
+        ("CPU governor", fact_text(environment.cpu_governor)),
+        ("memory", fact_text(environment.memory_bytes, memory_text)),
+        ("memory available", fact_text(environment.memory_available_bytes, memory_text)),
+        ("transparent huge pages", fact_text(environment.transparent_huge_pages)),
+        ("IOMMU", fact_text(environment.iommu)),
+        ("kernel", clean(environment.kernel)),
+        ("system", fact_text(environment.system)),
+        ("container", fact_text(environment.container)),
+        ("virtual machine", fact_text(environment.virtual_machine)),
+    ]
+
+
+def _clocks_text(clocks: runs.Clocks) -> str:
+    return (
+        f"SM {clocks.sm_mhz} MHz of at most {clocks.sm_most_mhz}, "
+        f"memory {clocks.memory_mhz} MHz of at most {clocks.memory_most_mhz}"
+    )
+
+
+def _list_text(items: Sequence[object]) -> str:
+    return ", ".join(str(item) for item in items) or "none"
+
+
+_PLAIN = "plain copy"
+
+
+def ring_lines(state: RingState) -> list[tuple[str, str]]:
+    """A short name and what is known, line by line."""
+    tuned = state.tuning.value
+    return [
+        ("settings", setup_text(state.ring)),
+        ("from", reason_text(state.reason)),
+        *(_figures(tuned) if tuned is not None else []),
+        ("file", clean(state.path.value) if state.path.value else reason_text(state.path.reason)),
+        *(("remark", capitalised(reason_text(remark))) for remark in state.remarks),
+    ]
+
+
+def setup_text(ring: RingSetup) -> str:
+    """`8 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked`."""
+    threads = f"{ring.threads} {'thread' if ring.threads == 1 else 'threads'}"
+    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    return f"{threads}, {slots}, {ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
+
+
+def print_tuning(state: RingState, page: Page) -> None:
+    """The settings that were found, and every candidate."""
+    page.hanging(ring_lines(state))
+    tuned = state.tuning.value
+    if tuned is None:
+        return
+    if tuned.timed:
+        page.heading("Trials: GB/s each way at each size, and times as fast as the best before")
+        page.show(fitting_table(_ring_columns(tuned), page.columns))
+    _print_not_tried(tuned, page)
+
+
+def _figures(tuned: Tuned) -> list[tuple[str, str]]:
+    both = [(way, _beside_plain(way, tuned.rates, tuned.plain)) for way in get_args(CopyDirection)]
+    return [*((f"{way} GB/s", text) for way, text in both), ("pays from", _pays_from(tuned))]
+
+
+def _pays_from(tuned: Tuned) -> str:
+    found = tuned.pays_from_bytes
+    return f"nowhere: {reason_text(found.reason)}" if found.value is None else units.format_size(found.value)
+
+
+def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
+    others = {rate.nbytes: rate for rate in plain if rate.direction == way}
+    pairs = [(ring, others[ring.nbytes]) for ring in rates if ring.direction == way and ring.nbytes in others]
+    parts = [
+        f"{_rate_text(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_rate_text(other)})"
+        for ring, other in pairs
+    ]
+    return ", ".join(parts) or "nothing was timed"
+
+
+def _rate_text(rate: CopyRate) -> str:
+    return units.format_gbps(rate.gbps).removesuffix(" GB/s")
+
+
+def _ring_columns(tuned: Tuned) -> list[Column]:
+    """The trials that have figures, and below them the plain copy."""
+    trials = tuned.timed
+    rings = [trial.ring for trial in trials]
+    return [
+        Column(("threads x", "slots x", "chunk"), (*map(_made_text, rings), ""), left=True),
+        Column(("fill",), (*(ring.fill for ring in rings), ""), left=True),
+        *_rate_columns(trials, tuned.plain),
+        Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials], [""] * len(trials)), "")),
+        Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
+    ]
+
+
+def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> list[Column]:
+    rows = [
+        {(rate.direction, rate.nbytes): rate.gbps for rate in rates}
+        for rates in (*(trial.rates for trial in trials), plain)
+    ]
+    columns = []
+    for way in get_args(CopyDirection):
+        for nbytes in sorted({size for row in rows for each, size in row if each == way}):
+            cells = rate_cells([row.get((way, nbytes)) for row in rows], ["-"] * len(rows), least=1, most=3)
+            columns.append(Column((way, *units.format_size(nbytes).split()), cells))
+    return columns
+
+
+def _print_not_tried(tuned: Tuned, page: Page) -> None:
+    """One line a reason, because a limit that is over leaves many out."""
+    by_reason: dict[str, list[RingSetup]] = {}
+    for trial in tuned.trials:
+        if trial.verdict == "not tried":
+            by_reason.setdefault(trial.reason or "no reason given", []).append(trial.ring)
+    if by_reason:
+        page.heading("Not tried")
+        page.hanging(
+            (_count_text(rings), f"{reason_text(why)}: {_ring_names(rings)}") for why, rings in by_reason.items()
+        )
+
+
+def _count_text(rings: Sequence[RingSetup]) -> str:
+    return f"{len(rings)} {'ring' if len(rings) == 1 else 'rings'}"
+
+
+def _ring_names(rings: Sequence[RingSetup]) -> str:
+    return ", ".join(f"{_made_text(ring)} {ring.fill}" for ring in rings)
+
+
+def _made_text(ring: RingSetup) -> str:
+    """`15x512x64 KiB`: threads, slots, and what each of these holds."""
+    return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
+
+
+# Below this share of the ceiling, where the memory lies is worth a reader's time.
+_PAGEABLE_IS_SLOW = 0.8
+
+_Row = tuple[str, dict[str, runs.Measurement]]
+
+
+def print_host_card(run: runs.Run, page: Page) -> None:
+    """Device, link, peaks, ceiling each way, pageable beside it, and what to try next."""
+    page.hanging(sections.heading_lines(run), style="bold")
+    if sections.ending_text(run):
+        page.line()
+        page.line(sections.ending_text(run), style="bold red")
+    rows = _rows(run)
+    shown = tuple({id(m): m for _, measurements in rows for m in measurements.values()}.values())
+    marks, notes = gather(msgspec.structs.replace(run, measurements=shown))
+    if rows:
+        page.line()
+        page.show(to_table(_columns(run, rows, dict(zip(map(id, shown), marks, strict=True))), gap=2))
+    if notes:
+        page.line()
+        page.hanging([(note.mark, note.text) for note in notes], style="yellow")
+    remarks = sections.remark_lines(run)
+    if remarks:
+        page.heading("Remarks")
+        page.hanging(remarks)
+    page.heading("Try next")
+    for command, why in suggestions(run):
+        page.line(f"  {command}", style="bold")
+        page.line(f"    {why}")
+
+
+def suggestions(run: runs.Run) -> list[tuple[str, str]]:
+    """Commands that fit what was found, and what each would tell."""
+    found = []
+    if run.runtime == "host":
+        found.append(("pyxfer list", "why no GPU is used here"))
+    if run.link.remarks:
+        found.append(("pyxfer info", "every part of the link, and which one holds it back"))
+    share = _pageable_share(run)
+    if share is not None and share < _PAGEABLE_IS_SLOW:
+        reaches = f"pageable memory reaches {units.format_percent(share)} of the ceiling: see when pinning pays"
+        found.append(("pyxfer ceiling --memory pageable,pinned,registered", reaches))
+    if any(remark.fix and "--budget" in remark.fix for m in run.measurements for remark in m.remarks):
+        found.append(("pyxfer ceiling --budget 60s", "steadier values from more rounds"))
+    found.append(("pyxfer ceiling --export-json run.json", "every size from 4 KiB to 256 MiB, and kept"))
+    return found
+
+
+def _rows(run: runs.Run) -> list[_Row]:
+    """What the card holds of the run: the largest size, with pageable memory beside it, and the smallest."""
+    sizes = sorted({m.nbytes for m in run.measurements})
+    if not sizes:
+        return []
+    large, small = units.format_size(sizes[-1]), units.format_size(sizes[0])
+    rows = [
+        (f"ceiling at {large}", _best(run, sizes[-1])),
+        (f"pageable at {large}", _best(run, sizes[-1], "pageable")),
+    ]
+    if len(sizes) > 1:
+        rows.append((f"ceiling at {small}", _best(run, sizes[0])))
+    return [row for row in rows if row[1]]
+
+
+def _best(run: runs.Run, nbytes: int, memory: str | None = None) -> dict[str, runs.Measurement]:
+    """The fastest of each direction at a size; of a transfer both ways, by the sum of its sides."""
+    best: dict[str, runs.Measurement] = {}
+    for m in run.measurements:
+        counts = m.nbytes == nbytes and m.variant == "warm" and (m.direction != "both" or m.side == "sum")
+        if counts and memory in (None, m.memory) and (m.gbps or 0.0) >= _gbps(best.get(m.direction)):
+            best[m.direction] = m
+    return best
+
+
+def _gbps(measurement: runs.Measurement | None) -> float:
+    return 0.0 if measurement is None else measurement.gbps or 0.0
+
+
+def _columns(run: runs.Run, rows: Sequence[_Row], marks: dict[int, str]) -> list[Column]:
+    """A column a direction; under each measured rate the share that belongs to it."""
+    names = _names(run, rows)
+    columns = [Column(("GB/s (1 GB = 1e9 bytes)",), tuple(names), left=True)]
+    for direction in run.parameters.directions:
+        cells = [(cell, "") for cell in _peak_cells(run, direction)]
+        for name, measurements in rows:
+            measurement = measurements.get(direction)
+            cells.append((_rate_cell(measurement), marks.get(id(measurement), "")))
+            if _share_name(run, name) is not None:
+                cells.append((_share_cell(measurement, name), ""))
+        columns.append(Column((direction,), tuple(cell for cell, _ in cells), tuple(mark for _, mark in cells)))
+    return columns
+
+
+def _names(run: runs.Run, rows: Sequence[_Row]) -> list[str]:
+    names = ["raw peak", "protocol peak"] if _has_peaks(run) else []
+    for name, _ in rows:
+        share = _share_name(run, name)
+        names += [name] if share is None else [name, f"  {share}"]
+    return names
+
+
+def _share_name(run: runs.Run, name: str) -> str | None:
+    if name.startswith("pageable"):
+        return "of the ceiling"
+    return "of the protocol peak" if _has_peaks(run) else None
+
+
+def _has_peaks(run: runs.Run) -> bool:
+    return run.link.raw_peak_gbps.value is not None
+
+
+def _peak_cells(run: runs.Run, direction: runs.Direction) -> list[str]:
+    if not _has_peaks(run):
+        return []
+    raw = run.link.raw_peak_gbps.value
+    sides: runs.Side = "sum" if direction == "both" else direction
+    doubled = None if raw is None else raw * (2 if direction == "both" else 1)
+    return [_number(doubled), _number(run.link.peak_gbps(sides).value)]
+
+
+def _rate_cell(measurement: runs.Measurement | None) -> str:
+    return "" if measurement is None else _number(measurement.gbps)
+
+
+def _share_cell(measurement: runs.Measurement | None, name: str) -> str:
+    if measurement is None:
+        return ""
+    share = measurement.of_ceiling if name.startswith("pageable") else measurement.of_peak
+    return "-" if share is None else f"{share * 100:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _pageable_share(run: runs.Run) -> float | None:
+    sizes = [m.nbytes for m in run.measurements]
+    shares = [m.of_ceiling for m in _best(run, max(sizes, default=0), "pageable").values() if m.of_ceiling is not None]
+    return min(shares, default=None)

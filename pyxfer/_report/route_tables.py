@@ -1,0 +1,388 @@
+"""Routes of a framework in one direction: their bandwidth at every size, and all that is known at the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from pyxfer import units
+from pyxfer._document import runs
+from pyxfer._report.layout import Column, fitting_table, grid_width, rate_cells, spread, time_cells
+from pyxfer._report.text import clean
+
+_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "cupy": "CuPy", "jax": "JAX"}
+_WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
+_LONGEST_NAME = 40
+_MB = 1000.0
+_NO_SPEED = -math.inf
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route of one worker at every size."""
+
+    name: str
+    at: Mapping[int, runs.Measurement]
+    marks: Mapping[int, str]
+
+    @property
+    def any(self) -> runs.Measurement:
+        """One of its measurements, for what is the same in all of them."""
+        return next(iter(self.at.values()))
+
+    @property
+    def raw(self) -> bool:
+        """Whether it belongs to the ceiling rather than to the framework."""
+        return self.any.nature is None
+
+    @property
+    def usual(self) -> bool:
+        """Whether it is the call that most people write."""
+        return self.any.nature is not None and self.any.nature.usual
+
+    @property
+    def letters(self) -> str:
+        """The letters of all its notes, each once."""
+        return "".join(sorted(set("".join(self.marks.values()))))
+
+    def gbps(self, nbytes: int) -> float | None:
+        """Its bandwidth at a size, where it has one."""
+        return self.at[nbytes].gbps if nbytes in self.at else None
+
+    def copies_nothing(self, nbytes: int) -> bool:
+        """Whether it is right and timed and has no bandwidth, in host memory: the tensor uses the array's memory."""
+        m = self.at.get(nbytes)
+        return m is not None and m.direction == "ingest" and m.rate.value is None and _is_right_and_timed(m)
+
+    def speed(self, nbytes: int) -> float | None:
+        """What makes one route faster than another: how soon it is done, whether it copies anything or not."""
+        if self.gbps(nbytes) is None and not self.copies_nothing(nbytes):
+            return None
+        elapsed_s = self.at[nbytes].elapsed_s
+        return 1 / elapsed_s if elapsed_s else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A framework in one direction; `largest` is the size at which its routes are compared."""
+
+    framework: str
+    direction: str
+    rows: tuple[Row, ...]
+    elsewhere: tuple[Row, ...]
+    sizes: tuple[int, ...]
+    largest: int
+
+    @property
+    def routes(self) -> tuple[Row, ...]:
+        """The framework's own rows."""
+        return tuple(row for row in self.rows if not row.raw)
+
+    @property
+    def ceiling(self) -> Row | None:
+        """The faster of the raw rows."""
+        return self._fastest([row for row in self.rows if row.raw], self.largest)
+
+    @property
+    def usual(self) -> Row | None:
+        """The call that most people write, where it is among the routes."""
+        return next((row for row in self.routes if row.usual), None)
+
+    @property
+    def best(self) -> Row | None:
+        """The fastest route at the largest size."""
+        return self.best_at(self.largest)
+
+    def best_at(self, nbytes: int) -> Row | None:
+        """The fastest route at a size, of those that did not bring wrong bytes."""
+        right = [row for row in self.routes if nbytes in row.at and row.at[nbytes].verified.value is not False]
+        return self._fastest(right, nbytes)
+
+    @staticmethod
+    def _fastest(rows: Sequence[Row], nbytes: int) -> Row | None:
+        known = [row for row in rows if row.speed(nbytes) is not None]
+        return max(known, key=lambda row: row.speed(nbytes) or _NO_SPEED, default=None)
+
+
+def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
+    """Every framework and direction of the run, in the order of its workers."""
+    homes = _frameworks_of_workers(run)
+    found: dict[tuple[str, str], dict[tuple[str | None, str, str], list[int]]] = {}
+    for index, m in enumerate(run.measurements):
+        group = found.setdefault((_framework(m, homes), m.direction), {})
+        group.setdefault((m.worker, m.route, m.variant), []).append(index)
+    order = list(dict.fromkeys([*homes.values(), *(framework for framework, _ in found)]))
+    keys = sorted(found, key=lambda key: (order.index(key[0]), list(_WAYS).index(key[1])))
+    return [_group(run, marks, key, list(found[key].values())) for key in keys]
+
+
+def title(framework: str) -> str:
+    """A framework's name as it writes itself."""
+    return _TITLES.get(framework) or clean(framework, longest=_LONGEST_NAME) or "no framework"
+
+
+def group_title(run: runs.Run, group: Group) -> str:
+    """`PyTorch 2.11.0: h2d, to the GPU`."""
+    known = (w.version.value for w in run.workers if w.framework == group.framework and w.version.value)
+    version = clean(next(known, ""), longest=_LONGEST_NAME)
+    return f"{title(group.framework)}{' ' if version else ''}{version}: {group.direction}, {_WAYS[group.direction]}"
+
+
+def place_text(run: runs.Run, group: Group, nbytes: int) -> str:
+    """A size in words; of image batches, the batch."""
+    batch = batch_of(group, nbytes)
+    return units.format_size(nbytes) if not is_image_batch(run) or batch is None else f"batch {batch}"
+
+
+def batch_of(group: Group, nbytes: int) -> int | None:
+    """How many images a size is."""
+    measured = (row.at[nbytes].batch for row in group.rows if nbytes in row.at)
+    return next((batch for batch in measured if batch is not None), None)
+
+
+def is_image_batch(run: runs.Run) -> bool:
+    """Whether the run's places are batches of images and its rates MB/s."""
+    return run.parameters.workload == "image-batch"
+
+
+def rate_unit(run: runs.Run) -> tuple[str, float]:
+    """The unit that the run's rates are read in, and how many of it make one GB/s."""
+    return ("MB/s", _MB) if is_image_batch(run) else ("GB/s", 1.0)
+
+
+def _frameworks_of_workers(run: runs.Run) -> dict[str | None, str]:
+    homes: dict[str | None, str] = {worker.name: worker.framework for worker in run.workers}
+    for m in run.measurements:
+        if m.nature is not None and m.worker is not None:
+            homes.setdefault(m.worker, m.nature.framework)
+    return homes
+
+
+def _framework(m: runs.Measurement, homes: Mapping[str | None, str]) -> str:
+    if m.nature is not None:
+        return m.nature.framework
+    return homes.get(m.worker, m.worker or "")
+
+
+def _group(run: runs.Run, marks: Sequence[str], key: tuple[str, str], indices: Sequence[Sequence[int]]) -> Group:
+    rows = [_row(run, marks, of_row) for of_row in indices]
+    routes = [row for row in rows if not row.raw]
+    sizes = tuple(sorted({nbytes for row in rows for nbytes in row.at}))
+    measured = [nbytes for nbytes in sizes if any(row.speed(nbytes) is not None for row in routes)]
+    largest = max(measured, default=sizes[-1])
+    raw = [row for row in rows if row.raw]
+    here = next((row.any.worker for row in raw if row.any.worker not in _with_setting(run)), None)
+    if here is None and raw:
+        here = raw[0].any.worker
+
+    def speed(row: Row) -> float:
+        return row.speed(largest) or _NO_SPEED
+
+    shown = sorted((row for row in raw if row.any.worker == here), key=speed, reverse=True)
+    used = {row.any.worker for row in routes}
+    elsewhere = tuple(row for row in raw if row.any.worker != here and row.any.worker in used)
+    return Group(key[0], key[1], (*shown, *sorted(routes, key=speed, reverse=True)), elsewhere, sizes, largest)
+
+
+def _row(run: runs.Run, marks: Sequence[str], indices: Sequence[int]) -> Row:
+    first = run.measurements[indices[0]]
+    name = clean(first.route, longest=_LONGEST_NAME)
+    name = f"{name} (fresh)" if first.variant == "fresh" else name
+    at = {run.measurements[index].nbytes: run.measurements[index] for index in indices}
+    return Row(name, at, {run.measurements[index].nbytes: marks[index] for index in indices})
+
+
+def _is_right_and_timed(m: runs.Measurement) -> bool:
+    return m.verified.value is True and m.elapsed_s is not None
+
+
+def _with_setting(run: runs.Run) -> set[str | None]:
+    """Workers that were started for routes which need a setting of their own."""
+    return {worker.name for worker in run.workers if worker.setting}
+
+
+LEGEND = "> marks the usual call, * the fastest route"
+NO_COPY = "no copy"
+_DMA = "DMA"
+_LONGEST_WORD = 14
+# What nine sizes leave room for beside the longest names.
+_MOST_DECIMALS = 3
+
+
+def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table | None:
+    """How far each framework's usual call is from its fastest route, and both from the ceiling."""
+    lines = [line for group in groups for line in _overview_lines(run, group)]
+    if not lines:
+        return None
+    unit, factor = rate_unit(run)
+    measured = [row.at.get(group.largest) for group, _, row in lines]
+    rates = [None if m is None or m.gbps is None else m.gbps * factor for m in measured]
+    gaps = [_gap(row, group.largest) for group, _, row in lines]
+    return fitting_table(
+        [
+            Column(("",), _once([title(group.framework) for group, _, _ in lines]), left=True),
+            Column(("",), _once([f"{title(group.framework)}\0{group.direction}" for group, _, _ in lines]), left=True),
+            Column(("",), tuple(kind for _, kind, _ in lines), left=True),
+            Column(("",), tuple(row.name for _, _, row in lines), left=True),
+            Column((unit,), rate_cells(rates, gaps, least=_least(run))),
+            Column((_share_heading(lines),), _percents([m if m and m.nature else None for m in measured], " %")),
+        ],
+        width,
+    )
+
+
+def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> str:
+    """What stays in host memory has no ceiling; it is set against one copy there."""
+    ingest = {group.direction == "ingest" for group, _, _ in lines}
+    return "of one copy" if ingest == {True} else "of ceiling, of one copy" if True in ingest else "of ceiling"
+
+
+def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
+    """Routes down, sizes across."""
+    rows = group.rows
+    head = [_names(group)]
+    columns = [
+        Column(
+            _heading_of_size(nbytes),
+            rate_cells(
+                [row.gbps(nbytes) for row in rows],
+                ["-" if nbytes in row.at else "" for row in rows],
+                least=1,
+                most=_MOST_DECIMALS,
+            ),
+        )
+        for nbytes in group.sizes
+    ]
+    return spread(head, columns, _note_columns([row.letters for row in rows]), width)
+
+
+def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
+    """Everything that is known of each route at the largest size."""
+    measured = [row.at.get(group.largest) for row in group.rows]
+    make = _ingest_columns if group.direction == "ingest" else _link_columns
+    gaps = [_gap(row, group.largest) for row in group.rows]
+    rates = Column(("GB/s",), rate_cells([m.gbps if m else None for m in measured], gaps))
+    columns = [column for column in make(measured, rates) if any(column.cells)]
+    head = _names(group)
+    notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
+    if grid_width([head, *columns, *notes], 1) > width:
+        notes = []  # the table above has them too
+    if grid_width([head, *columns], 1) > width:  # explain has it for the route that one asks about
+        columns = [column for column in columns if column.heading[0] != _DMA]
+    return spread([head], columns, notes, width)
+
+
+def elsewhere_lines(group: Group) -> list[str]:
+    """The ceiling in the other workers of a framework, against which their routes are held."""
+    lines = []
+    for worker in dict.fromkeys(row.any.worker for row in group.elsewhere):
+        rates = [row.gbps(group.largest) or 0.0 for row in group.elsewhere if row.any.worker == worker]
+        names = ", ".join(row.name for row in group.routes if row.any.worker == worker)
+        if max(rates) > 0:
+            ceiling = units.format_gbps(max(rates))
+            lines.append(f"{names}: measured in a process of its own, where the ceiling is {ceiling}.")
+    return lines
+
+
+def _overview_lines(run: runs.Run, group: Group) -> list[tuple[Group, str, Row]]:
+    usual, best, ceiling = group.usual, group.best, group.ceiling
+    routes = [("usual >*", usual)] if usual is best else [("usual >", usual), ("fastest *", best)]
+    lines = [("one copy" if group.direction == "ingest" else "ceiling", ceiling), *routes]
+    return [(group, kind, row) for kind, row in lines if row is not None] if group.routes else []
+
+
+def _names(group: Group) -> Column:
+    """The routes, with what marks the usual one and the fastest."""
+    best = group.best
+    marks = [f"{'>' if row.usual else ''}{'*' if row is best else ''}" for row in group.rows]
+    room = max(map(len, marks), default=0)
+    names = tuple(f"{mark.ljust(room)} {row.name}".rstrip() for mark, row in zip(marks, group.rows, strict=True))
+    return Column((" " * (room + 1) + "route",), names if room else tuple(row.name for row in group.rows), left=True)
+
+
+def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
+    overhead_unit, overheads = time_cells([m.overhead_s if m and m.nature else None for m in measured])
+    dma_unit, dmas = time_cells([m.dma_s if m else None for m in measured])
+    dispatch_unit, dispatches = time_cells([m.dispatch_s if m else None for m in measured])
+    return [
+        *_static_columns(measured),
+        rates,
+        _half_widths(measured),
+        Column(("% of", "ceil-", "ing"), _percents(measured)),
+        Column(("over-", "head", overhead_unit), overheads),
+        Column((_DMA, dma_unit), dmas),
+        Column(("% of", "peak"), _cells(measured, lambda m: _percent(m.of_peak))),
+        Column(("dis-", "patch", dispatch_unit), dispatches),
+    ]
+
+
+def _ingest_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
+    """Nothing crosses the link here, so that one copy in host memory is what routes are held against."""
+    return [
+        *_static_columns(measured),
+        Column(
+            ("time",), _cells(measured, lambda m: None if m.elapsed_s is None else units.format_seconds(m.elapsed_s))
+        ),
+        rates,
+        _half_widths(measured),
+        Column(("% of", "one", "copy"), _percents(measured)),
+        Column(("faults", "a call"), _cells(measured, lambda m: None if m.faults is None else f"{m.faults:.0f}")),
+    ]
+
+
+def _static_columns(measured: Sequence[runs.Measurement | None]) -> list[Column]:
+    return [
+        Column(("host", "memory"), _cells(measured, lambda m: clean(m.memory, longest=_LONGEST_WORD)), left=True),
+        Column(
+            ("host", "co-", "pies"), _cells(measured, lambda m: None if m.nature is None else str(m.nature.host_copies))
+        ),
+    ]
+
+
+def _half_widths(measured: Sequence[runs.Measurement | None]) -> Column:
+    return Column(
+        ("+-", "%"), _cells(measured, lambda m: _percent(m.summary.relative_half_width if m.summary else None))
+    )
+
+
+def _percents(measured: Sequence[runs.Measurement | None], unit: str = "") -> tuple[str, ...]:
+    return tuple("" if m is None or m.of_ceiling is None else f"{_percent(m.of_ceiling)}{unit}" for m in measured)
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share * 100:.1f}"
+
+
+def _cells(
+    measured: Sequence[runs.Measurement | None], say: Callable[[runs.Measurement], str | None]
+) -> tuple[str, ...]:
+    return tuple("" if m is None else say(m) or "" for m in measured)
+
+
+def _gap(row: Row, nbytes: int) -> str:
+    """What stands where there is no bandwidth: nothing was asked, nothing was copied, or nothing came out."""
+    if nbytes not in row.at:
+        return ""
+    return NO_COPY if row.copies_nothing(nbytes) else "-"
+
+
+def _heading_of_size(nbytes: int) -> tuple[str, ...]:
+    return tuple(units.format_size(nbytes).split(" "))
+
+
+def _note_columns(letters: Sequence[str]) -> list[Column]:
+    return [Column(("",), tuple(letters), left=True)] if any(letters) else []
+
+
+def _once(values: Sequence[str]) -> tuple[str, ...]:
+    """Each value where it changes, the part after a NUL alone of those that have one."""
+    before = ["", *values[:-1]]
+    return tuple("" if value == last else value.split("\0")[-1] for value, last in zip(values, before, strict=True))
+
+
+def _least(run: runs.Run) -> int:
+    """Decimals of a rate at least."""
+    return 0 if is_image_batch(run) else 2

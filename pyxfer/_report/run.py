@@ -1,0 +1,69 @@
+"""A run as a page: the same from the run just measured as from the file it was saved in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from pyxfer._document import runs
+from pyxfer._report import rates as sections
+from pyxfer._report.explain import print_explained
+from pyxfer._report.frameworks import in_words, print_frameworks, worker_lines
+from pyxfer._report.layout import Page
+from pyxfer._report.notes import gather
+from pyxfer._report.rates import rate_tables
+
+
+def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
+    """Everything a run says; with `sort`, one row a measurement in that order."""
+    explaining = run.kind == "explain" and sort is None
+    marks, notes = gather(run)
+    page.hanging(sections.heading_lines(run), style="bold")
+    if sections.ending_text(run):
+        page.line()
+        page.line(sections.ending_text(run), style="bold red")
+    if explaining:
+        print_explained(run, page)
+        notes = ()  # of its own row; the other rows have no figures here
+    elif run.kind == "frameworks" and sort is None:
+        print_frameworks(run, marks, page)
+    else:
+        _print_rates(rate_tables(run, marks, page.columns, sort), page)
+    if notes:
+        page.line()
+        page.hanging([(note.mark, note.text) for note in notes], style="yellow")
+    words = in_words(run, marks) if run.kind == "frameworks" else []
+    if words:
+        page.heading("In words")
+        page.hanging(words)
+    _print_fits(run, page)
+    for name, lines in (
+        ("Page-locking", [] if explaining else sections.locking_lines(run)),
+        ("Ring", sections.ring_lines(run)),
+        ("Workers", worker_lines(run)),
+        ("Peaks", sections.peak_lines(run.link)),
+        ("Checks", [("contents", sections.verified_text(run)), *sections.invalid_lines(run)]),
+        ("Remarks", sections.remark_lines(run)),
+    ):
+        if lines:
+            page.heading(name)
+            page.hanging(lines)
+
+
+def _print_rates(tables: Sequence[Table], page: Page) -> None:
+    if tables:
+        page.heading(sections.RATES_HEADING)
+    for table in tables:
+        page.line()
+        page.show(table)
+
+
+def _print_fits(run: runs.Run, page: Page) -> None:
+    if not run.curves:
+        return
+    page.heading("Fits, t = t0 + n/B")
+    table = sections.fits_table(run)
+    if table is not None:
+        page.show(table)
+    page.hanging(sections.fit_reasons(run))

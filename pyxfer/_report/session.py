@@ -1,0 +1,145 @@
+"""The page of a saved session of pytest."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyxfer._report.prose import folded
+from pyxfer._report.text import HOST_MEMORY, clean, device_text, link_text, reason_text, remark_text
+from pyxfer.units import format_gbps, format_percent, format_size
+
+if TYPE_CHECKING:
+    from pyxfer._document.sessions import Place, Tested, XferSession
+    from pyxfer._report.layout import Page
+
+
+NARROWEST_TEST = 20
+GAP = "  "
+HEADING = ("test", "dir", "size", "GB/s", "+-", "of ceiling", "verdict")
+LEFT = {"test", "dir", "verdict"}
+_NOT_KNOWN = "-"
+_WIDE = "less precise (+-) than asked; more time (--xfer-budget, rounds) or a larger precision= in the marker"
+_COLOURS = {"too slow": "red", "failed": "red", "unsure": "yellow", "no result": "yellow", "fine": "green"}
+
+
+def title(place: Place) -> str:
+    """The device and its link."""
+    if place.runtime == "host":
+        return f"pyxfer: {HOST_MEMORY}"
+    return f"pyxfer: {device_text(place.device)}, {link_text(place.link)}"
+
+
+def place_lines(session: XferSession, number: int, words: dict[str, str], width: int) -> list[tuple[str, str]]:
+    """The table of one place and what is said below it, each line with a colour or none."""
+    tests = [test for test in session.tests if test.place == number]
+    said = notes(tests)
+    if session.places[number].runtime == "host":
+        said.append("Measured in host memory: the figures and shares are of no link.")
+    return [*table_lines(tests, words, width), *((folded(text, width), "") for text in said)]
+
+
+def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> list[tuple[str, str]]:
+    """Heading and rows, each with a colour or none; what does not fit is taken from the middle of names."""
+    names = _names([test.test for test in tests])
+    rows = [_row(name, test, words) for name, test in zip(names, tests, strict=True)]
+    shown = [place for place, _ in enumerate(HEADING) if place < len(HEADING) - 1 or any(row[place] for row in rows)]
+    columns = [[HEADING[place], *(row[place] for row in rows)] for place in shown]
+    widths = [max(map(_width, column)) for column in columns]
+    rest = sum(widths[1:]) + len(GAP) * (len(widths) - 1)
+    widths[0] = min(widths[0], max(NARROWEST_TEST, width - rest))
+    colours = ["", *(_COLOURS.get(_verdict(test), "") for test in tests)]
+    lines = []
+    for cells, colour in zip(zip(*columns, strict=True), colours, strict=True):
+        padded = [
+            _padded(_shortened(cell, size), size, left=HEADING[place] in LEFT)
+            for cell, size, place in zip(cells, widths, shown, strict=True)
+        ]
+        lines.append((GAP.join(padded).rstrip(), colour))
+    return lines
+
+
+def notes(tests: Sequence[Tested]) -> list[str]:
+    """Why there is no figure, and what must be known of the others; alike ones once."""
+    told: dict[str, list[str]] = {}
+    for test, name in zip(tests, _names([test.test for test in tests]), strict=True):
+        for text in _texts(test):
+            told.setdefault(text, []).append(name)
+    return [f"{_who(names)}: {text}" for text, names in told.items()]
+
+
+def _texts(test: Tested) -> list[str]:
+    found = test.measurement
+    missing = [] if found.gbps is not None else [f"no bandwidth: {reason_text(found.rate.reason)}"]
+    wide = [_WIDE for remark in found.remarks if remark.code == "unstable" and found.gbps is not None]
+    return [*missing, *(remark_text(each) for each in found.remarks if each.code != "unstable"), *wide]
+
+
+def _who(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:2])
+    return f"{shown} and {len(names) - 2} more" if len(names) > 2 else shown  # noqa: PLR2004 - the two that are shown
+
+
+def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
+    found = test.measurement
+    half = None if found.summary is None else found.summary.relative_half_width
+    verdicts = [_verdict(test), words.get(test.test, "")]
+    return (
+        name,
+        found.direction,
+        format_size(found.nbytes),
+        _NOT_KNOWN if found.gbps is None else format_gbps(found.gbps).removesuffix(" GB/s"),
+        _NOT_KNOWN if half is None or found.gbps is None else format_percent(half),
+        _NOT_KNOWN if found.of_ceiling is None else format_percent(found.of_ceiling),
+        ", ".join(word for word in verdicts if word),
+    )
+
+
+def _verdict(test: Tested) -> str:
+    """What the marker's wish came to; a test that failed otherwise is named so."""
+    if test.judged.word == "too slow":
+        return "too slow"
+    if test.outcome == "failed":
+        return "failed"
+    if test.judged.word != "not asked":
+        return test.judged.word
+    return "no result" if test.measurement.gbps is None else ""
+
+
+def _names(tests: Sequence[str]) -> list[str]:
+    """Without the file where it is the same for all, and without its folder otherwise."""
+    files = {test.partition("::")[0] for test in tests}
+    if len(files) == 1:
+        return [clean(test.partition("::")[2] or test) for test in tests]
+    return [clean(f"{test.partition('::')[0].rpartition('/')[2]}::{test.partition('::')[2]}") for test in tests]
+
+
+def _shortened(text: str, width: int) -> str:
+    """The middle gives way: names differ at their beginning, and parameters at their end."""
+    if _width(text) <= width:
+        return text
+    while _width(text) > width - 3:
+        middle = len(text) // 2
+        text = text[:middle] + text[middle + 1 :]
+    middle = (len(text) + 1) // 2
+    return f"{text[:middle]}...{text[middle:]}"
+
+
+def _padded(text: str, width: int, *, left: bool) -> str:
+    spaces = " " * max(0, width - _width(text))
+    return text + spaces if left else spaces + text
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def print_session(session: XferSession, page: Page) -> None:
+    """Every place with its tests, as pytest has printed them."""
+    for number, place in enumerate(session.places):
+        page.line(title(place), style="bold")
+        for line, colour in place_lines(session, number, {}, page.columns):
+            page.line(line, style=colour)
+    if session.ended == "interrupted":
+        page.line("The session was ended before all of its tests had run.")

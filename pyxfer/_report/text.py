@@ -1,0 +1,112 @@
+"""Words for a terminal: text from outside made harmless, facts and the machine's parts in a reader's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from pyxfer._document import runs
+
+T = TypeVar("T")
+
+HOST_MEMORY = "host memory, not a PCIe link"
+_LONGEST = 300
+# A reason may end with what to do about it, and that must not be cut off.
+_LONGEST_REASON = 2000
+# CSI and OSC sequences whole, so that "\x1b[31m" leaves nothing behind and not a "[31m".
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b."
+)
+
+
+def clean(text: str, longest: int = _LONGEST) -> str:
+    """Text from outside as one line of printable characters: a name cannot colour, move or hide anything."""
+    bare = _ESCAPES.sub("", text[: 4 * longest])
+    line = "".join(character if character.isprintable() else " " for character in bare)
+    line = " ".join(line.split())
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+def escaped(text: str, longest: int = _LONGEST) -> str:
+    """A name that somebody chose, with what cannot be printed as its escape: two names that differ look different."""
+    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:longest])
+    return line if len(line) <= longest and len(text) <= longest else f"{line[: longest - 3]}..."
+
+
+def reason_text(reason: str | None) -> str:
+    """Why something is not known, whole, as the end of a line."""
+    return clean(reason or "no reason given", longest=_LONGEST_REASON)
+
+
+def capitalised(text: str) -> str:
+    """A line of its own begins with a capital letter; a name, such as `libcupti.so` or `cudaMalloc`, stays as it is."""
+    first = text.partition(" ")[0].rstrip(",:;")
+    return f"{text[:1].upper()}{text[1:]}" if first.isalpha() and first.islower() else text
+
+
+def sentence(text: str) -> str:
+    """A line of its own that ends with one full stop, or as it ended."""
+    begun = capitalised(text)
+    return begun if begun.endswith((".", "!", "?")) else f"{begun}."
+
+
+def fact_text(fact: runs.Fact[T], say: Callable[[T], str] = str) -> str:
+    """What is known, or that it is not and why."""
+    if fact.value is None:
+        return f"unknown: {clean(fact.reason or 'no reason given')}"
+    return clean(say(fact.value))
+
+
+def memory_text(nbytes: float) -> str:
+    """How much memory there is, which is never a round number of anything."""
+    return f"{nbytes / 1024**3:.1f} GiB"
+
+
+def yes_no(value: bool) -> str:
+    """A flag in words."""
+    return "yes" if value else "no"
+
+
+def link_state_text(state: runs.LinkState) -> str:
+    """`PCIe 5.0 x16`."""
+    return f"PCIe {state.generation}.0 x{state.width}"
+
+
+def link_text(link: runs.Link) -> str:
+    """The link in one line, as it runs under load where that is known: `PCIe 5.0 x16, 256 B payload`."""
+    if link.kind != "pcie":
+        return clean(link.raw_peak_gbps.reason or link.kind)
+    state = link.under_load if link.under_load.value is not None else link.now
+    if state.value is None:
+        return fact_text(link.now)
+    words = [link_state_text(state.value)]
+    if link.max_payload_bytes.value is not None:
+        words.append(f"{link.max_payload_bytes.value} B payload")
+    if state is link.now:
+        words.append("not seen under load")
+    return ", ".join(words)
+
+
+def device_text(device: runs.Device) -> str:
+    """The device in one line: `NVIDIA H200, GPU 0, 0000:19:00.0`, or openly that it is none."""
+    if device.runtime == "host":
+        return HOST_MEMORY
+    words = [clean(device.name), f"GPU {device.index}"]
+    if device.pci.value is not None:
+        words.append(clean(device.pci.value))
+    labels = {"MIG instance": device.mig, "vGPU": device.vgpu, "confidential computing": device.confidential}
+    return ", ".join([*words, *(label for label, fact in labels.items() if fact.value)])
+
+
+def remark_text(remark: runs.Remark) -> str:
+    """What a remark says and, after it, what would change it."""
+    text = clean(remark.text)
+    if remark.fix is None:
+        return text
+    fix = clean(remark.fix)
+    if fix.startswith("-"):
+        return f"{text.rstrip('.')}; try {fix}"
+    return f"{text.rstrip('.')}. {fix[:1].upper()}{fix[1:]}"

@@ -1,0 +1,419 @@
+"""A watch as a page: what the program is bound by, where a step goes, what crossed the link, what would be faster."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.table import Table
+
+from pyxfer import units
+from pyxfer._document import watches
+from pyxfer._document.runs import Fact, Summary
+from pyxfer._document.watch_documents import part_words, size_text, slow_text, sum_text, unseen_reason
+from pyxfer._document.watches import (
+    CopyClass,
+    NamedRange,
+    Overlap,
+    Pageable,
+    Parts,
+    StreamUse,
+    Surprise,
+    SurpriseKind,
+    Watched,
+)
+from pyxfer._report.layout import (
+    NARROWEST,
+    Column,
+    Page,
+    bars,
+    fitting_table,
+    grid_width,
+    percent_cells,
+    rate_cells,
+    time_cells,
+)
+from pyxfer._report.text import clean, device_text, fact_text, link_text, memory_text, remark_text
+from pyxfer.errors import UsageError
+
+MOST_CALLS = 8
+MOST_STREAMS = 4
+Lines = list[tuple[str, str]]
+_LONGEST_NAME = 60
+_WORTH_A_LINE = 0.001
+"""Of the window: a loss that is fetched in every step is pageable too, and pinning it would save nothing."""
+_DOES: dict[SurpriseKind, str] = {
+    "d2h": "fetches",
+    "wait": "waits",
+    "blocking copy": "copies and waits",
+    "allocation": "asks for memory",
+}
+_GIVE_BACK = ("Free", "Unregister", "Release")
+_RARELY, _MANY = 0.01, 999.5
+"""A step: below the one the count says more, from the other on no more than three digits would need a power of ten."""
+
+
+def heading_lines(watched: Watched) -> Lines:
+    """What was watched, and where."""
+    environment, tracing = watched.environment, watched.tracing.value
+    versions = [f"pyxfer {clean(environment.pyxfer)}"]
+    lines = [("device", device_text(watched.device))]
+    if watched.runtime == "cuda":
+        versions += [f"CUDA runtime {clean(environment.cuda_runtime)}", f"driver {fact_text(environment.driver)}"]
+        lines.append(("link", link_text(watched.link)))
+    if tracing is not None:
+        versions.append(f"records by {clean(tracing.library.rpartition('/')[2], longest=_LONGEST_NAME)}")
+    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
+    lines.append(("with", ", ".join(versions)))
+    lines.append(("window", _window_text(watched)))
+    return lines
+
+
+def ending_text(watched: Watched) -> str:
+    """Why a window is not whole, or nothing."""
+    if watched.ended == "failed":
+        return "The program failed in this window: what follows is what was recorded until then."
+    return ""
+
+
+def steps_text(watched: Watched) -> str:
+    """The heading of the parts."""
+    took = units.format_seconds(watched.parts.period_s)
+    if watched.steps.slow is not None:
+        return f"Where {took} went, the mean of the {_count(watched.steps.usual, 'usual step')}"
+    whose = "the mean step's" if watched.steps.watched else "the window's"
+    return f"Where {whose} {took} went"
+
+
+def beside_lines(watched: Watched) -> Lines:
+    """What is no part: how long steps are, copies under kernels, how long making the input took in all."""
+    parts, steps = watched.parts, watched.steps
+    summary, slow = steps.period.value, slow_text(watched)
+    hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
+    lines = [] if summary is None else [("-", _median_text(summary))]
+    lines += [("-", slow)] if slow else []
+    lines += [
+        ("-", f"beside it, copies {way} under kernels: {units.format_seconds(seconds)}")
+        for way, seconds in hidden.items()
+        if seconds
+    ]
+    if steps.between_s:
+        each = "each usual one" if slow else "each"
+        lines.append(("-", f"the host is between steps for {units.format_seconds(steps.between_s)} of {each}"))
+    return lines
+
+
+def overlap_lines(watched: Watched) -> Lines:
+    """What went on at once."""
+    activity = watched.activity.value
+    if activity is None or not activity.streams:
+        return []
+    overlap = activity.overlap
+    return [
+        ("device", f"busy for {units.format_percent(overlap.busy_share)} of the window"),
+        ("copies", _copies_text(overlap)),
+        ("kernels", _kernels_text(overlap)),
+        ("streams", _streams_text(activity.streams)),
+    ]
+
+
+def unseen_text(watched: Watched) -> str:
+    """Why there are no records, unless a remark says the same."""
+    reason = unseen_reason(watched)
+    return f"What the device did was not recorded: {clean(reason)}" if reason else ""
+
+
+def ceiling_text(watched: Watched) -> str:
+    """Where the ceiling came from, if there is any."""
+    activity, source = watched.activity.value, watched.ceiling_source.value
+    if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
+        return ""
+    if source.source == "measured":
+        return "The ceiling: raw copies from pinned memory, measured here after the window."
+    device, host = (shortened(text, _LONGEST_NAME) for text in (source.device, source.host))
+    whose = f"of {device} on {host}, {clean(source.taken_at)}"
+    return f"The ceiling: raw copies from pinned memory in a saved run {whose}."
+
+
+def pageable_lines(watched: Watched) -> Lines:
+    """What pinning would save."""
+    activity = watched.activity.value
+    rows = activity.pageable if activity is not None else ()
+    worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
+    return [(row.way, _pageable_text(row, _a_step(watched))) for row in worth]
+
+
+def call_lines(watched: Watched) -> Lines:
+    """The calls that took longest."""
+    activity = watched.activity.value
+    rows = activity.surprises if activity is not None else ()
+    lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MOST_CALLS]]
+    if len(rows) > MOST_CALLS:
+        lines.append(("", f"and {len(rows) - MOST_CALLS} more; the table of calls has them all"))
+    return lines
+
+
+def memory_lines(watched: Watched) -> Lines:
+    """What was asked for and given back, and what was in use."""
+    activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
+    lines = []
+    if before.value is not None and after.value is not None:
+        used = f"{memory_text(before.value)} of the device's memory before, {memory_text(after.value)} after"
+        lines.append(("in use", used))
+    for row in activity.allocated if activity is not None else ():
+        asked = f"{_count(row.allocations, 'allocation')} of {sum_text(row.allocated_bytes)}"
+        back = f", {_count(row.releases, 'release')} of {sum_text(row.released_bytes)}" if row.releases else ""
+        lines.append((shortened(row.memory, _LONGEST_NAME), f"{asked}{back}"))
+    if activity is not None and activity.allocation_calls_in_steps:
+        calls = _count(activity.allocation_calls_in_steps, "call")
+        lines.append(("in steps", f"{calls} asked the driver for memory or gave it back"))
+    return lines
+
+
+def advice_lines(watched: Watched) -> Lines:
+    """What would be faster, in the order of its gain."""
+    whole = _a_step(watched) if watched.steps.watched else "for the window"
+    now = units.format_seconds(watched.parts.period_s)
+    lines = []
+    for number, each in enumerate(watched.advice, start=1):
+        predicted = units.format_seconds(each.predicted_s)
+        less = units.format_percent(each.gain_share)
+        lines.append((f"{number}.", clean(each.text)))
+        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {clean(each.worked_out)}."))
+    if len(watched.advice) > 1:
+        lines.append(("", "These gains do not add up: what one takes away another cannot take again."))
+    if not lines and watched.verdict.bound_by != "unknown":  # else nothing was predicted
+        lines.append(("-", "Nothing that pyxfer can predict would gain 2 % or more."))
+    return lines
+
+
+def _a_step(watched: Watched) -> str:
+    return "a step" if watched.steps.slow is None else "a usual step"
+
+
+def _window_text(watched: Watched) -> str:
+    steps, took = watched.steps, units.format_seconds(watched.window_s)
+    words = [f"{_count(steps.watched, 'step')} in {took}" if steps.watched else f"{took}, without steps"]
+    words += [f"after {steps.skipped} that were skipped"] if steps.skipped else []
+    words += [f"{steps.failed} failed"] if steps.failed else []
+    words += ["the program ended in it"] if watched.ended == "ended" else []
+    return ", ".join(words)
+
+
+def _median_text(summary: Summary) -> str:
+    median, least, most = units.format_seconds(summary.median_s), summary.min_s, summary.max_s
+    text = f"the median of {summary.n} is {median}"
+    if summary.n == 1:
+        return f"there is one step, of {median}"
+    return f"{text}, the shortest {units.format_seconds(least)}, the longest {units.format_seconds(most)}"
+
+
+def _copies_text(overlap: Overlap) -> str:
+    if overlap.hidden_share.value is None:
+        return fact_text(overlap.hidden_share)
+    hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
+    if overlap.copies_at_once < 2:  # noqa: PLR2004  # one is never beside another
+        return f"{hidden}; never two at once"
+    share = fact_text(overlap.copies_share, units.format_percent)
+    return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
+
+
+def _kernels_text(overlap: Overlap) -> str:
+    if overlap.kernels_at_once.value is None:
+        return fact_text(overlap.kernels_at_once)
+    at_once, share = overlap.kernels_at_once.value, fact_text(overlap.kernels_share, units.format_percent)
+    return f"{overlap.kernels}; {at_once:.2f} at once while any runs, two or more for {share} of that time"
+
+
+def _streams_text(streams: tuple[StreamUse, ...]) -> str:
+    shown = [_stream_text(use) for use in streams[:MOST_STREAMS]]
+    more = f" and {len(streams) - MOST_STREAMS} more" if len(streams) > MOST_STREAMS else ""
+    return f"{len(streams)}: {'; '.join(shown)}{more}"
+
+
+def _stream_text(use: StreamUse) -> str:
+    words = [f"{_count(use.kernels, 'kernel')}"] if use.kernels else []
+    words += [f"{use.copies} copies of {sum_text(use.copied_bytes)}"] if use.copies else []
+    return f"stream {use.stream} with {' and '.join(words)}"
+
+
+def _pageable_text(row: Pageable, a_step: str) -> str:
+    copies = f"{sum_text(row.nbytes)} in {row.count} copies took {units.format_seconds(row.seconds)}"
+    if row.saves_s.value is None or row.pinned_s.value is None:
+        return f"{copies}; what pinning saves is {fact_text(row.saves_s)}"
+    pinned = f"{copies}; from pinned memory at the ceiling {units.format_seconds(row.pinned_s.value)}"
+    if row.saves_s.value <= 0:
+        return pinned
+    each = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
+    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{each}"
+
+
+def _call_text(row: Surprise) -> str:
+    gives_back = row.what == "allocation" and any(word in row.call for word in _GIVE_BACK)
+    does = "gives memory back" if gives_back else _DOES[row.what]
+    words = [f"{shortened(row.call, _LONGEST_NAME) or 'a call without a name'} {does}"]
+    words += [sum_text(row.nbytes)] if row.nbytes else []
+    words.append(f"({_often(row)})")
+    words.append(f"at {shortened(row.line.value, _LONGEST_NAME)}" if row.line.value else f"[{_why(row.line)}]")
+    words += [f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else []
+    return " ".join(words)
+
+
+def _often(row: Surprise) -> str:
+    """Digits that anybody can read, however many or few there are."""
+    if row.per_step is None or row.per_step < _RARELY:
+        return f"{row.count} x"
+    return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
+
+
+def _why(line: Fact[str]) -> str:
+    return clean(line.reason or "no reason given")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+MOST_RANGES = 10
+_WIDEST_BAR = 40
+_LONGEST_CELL = 30
+
+
+def parts_table(parts: Parts, width: int) -> Table:
+    """A line a part, with a bar begun where the one before it ends; what took no time is left out."""
+    named = [(name, seconds) for name, seconds in parts.named() if seconds > 0]
+    words = part_words(parts)
+    unit, times = time_cells([seconds for _, seconds in named])
+    shares = [parts.share(name) for name, _ in named]
+    columns = [
+        Column(("",), tuple(words[name] for name, _ in named), left=True),
+        Column((unit,), times),
+        Column(("of it",), percent_cells(shares)),
+    ]
+    room = min(_WIDEST_BAR, width - grid_width(columns, 2) - 2)
+    return fitting_table([*columns, Column(("",), tuple(bars(shares, room)), left=True)], width)
+
+
+def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
+    """A row a class."""
+    unit, times = time_cells([row.seconds for row in copies])
+    return fitting_table(
+        [
+            Column(("way",), tuple(row.way for row in copies), left=True),
+            Column(("memory",), tuple(shortened(row.memory, _LONGEST_CELL) for row in copies), left=True),
+            Column(("size",), tuple(size_text(row) for row in copies), left=True),
+            Column(("copies",), tuple(str(row.count) for row in copies)),
+            Column(("bytes",), tuple(sum_text(row.nbytes) for row in copies)),
+            Column((unit,), times),
+            Column(("GB/s",), rate_cells([row.gbps.value for row in copies], ["-"] * len(copies), most=3)),
+            Column(("of", "ceiling"), _share_cells([row.of_ceiling for row in copies])),
+            Column(("under", "kernels"), _share_cells([row.hidden_share.value for row in copies])),
+        ],
+        width,
+    )
+
+
+def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
+    """The longest, a row a name."""
+    shown = ranges[:MOST_RANGES]
+    unit, times = time_cells([row.seconds for row in shown])
+    columns = [
+        Column(("name",), tuple(shortened(row.name, _LONGEST_CELL) for row in shown), left=True),
+        Column(("count",), tuple(str(row.count) for row in shown)),
+        Column((unit,), times),
+        Column(("of the", "window"), percent_cells([row.share for row in shown])),
+        Column(("device", "busy"), percent_cells([_busy_share(row) for row in shown])),
+        Column(("h2d",), tuple(_bytes_cell(row.h2d_bytes) for row in shown)),
+        Column(("d2h",), tuple(_bytes_cell(row.d2h_bytes) for row in shown)),
+    ]
+    return fitting_table([column for column in columns if any(column.cells)], width)
+
+
+def shortened(text: str, most: int) -> str:
+    """A name as one harmless line of so many cells; wide letters, such as Chinese ones, take two."""
+    line = clean(text)
+    if cell_len(line) <= most:
+        return line
+    return f"{set_cell_size(line, most - 3).rstrip()}..."
+
+
+def _share_cells(shares: Sequence[float | None]) -> tuple[str, ...]:
+    return tuple("-" if share is None else f"{share * 100:.1f} %" for share in shares)
+
+
+def _busy_share(row: NamedRange) -> float | None:
+    return None if row.busy_s is None or row.seconds <= 0 else min(1.0, row.busy_s / row.seconds)
+
+
+def _bytes_cell(nbytes: int | None) -> str:
+    return "" if not nbytes else sum_text(nbytes)
+
+
+COPIES_HEADING = "Copies, by the device's own records (1 GB = 1e9 bytes)"
+
+
+def print_watch(watched: watches.Watched, page: Page) -> None:
+    """Everything a watch says, the verdict first."""
+    page.hanging(heading_lines(watched), style="bold")
+    if ending_text(watched):
+        page.line()
+        page.line(ending_text(watched), style="bold red")
+    page.line()
+    page.line(clean(watched.verdict.text), style="bold")
+    page.hanging([("-", clean(line)) for line in watched.verdict.evidence])
+    if watched.parts.period_s > 0:
+        page.heading(steps_text(watched))
+        page.show(parts_table(watched.parts, page.columns))
+        page.hanging(beside_lines(watched))
+    _print_copies(watched, page)
+    for name, lines in (
+        ("Overlap", overlap_lines(watched)),
+        ("Pageable memory", pageable_lines(watched)),
+        (_calls_heading(watched), call_lines(watched)),
+    ):
+        if lines:
+            page.heading(name)
+            page.hanging(lines)
+    if watched.ranges:
+        page.heading("Ranges")
+        page.show(ranges_table(watched.ranges, page.columns))
+    for name, lines in (
+        ("Memory", memory_lines(watched)),
+        ("Next steps", advice_lines(watched)),
+        ("Remarks", [("-", remark_text(remark)) for remark in watched.remarks]),
+    ):
+        if lines:
+            page.heading(name)
+            page.hanging(lines)
+
+
+def watch_text(watched: watches.Watched, columns: int) -> str:
+    """The page for a terminal of so many columns, at least as many as its tables need.
+
+    Raises:
+        UsageError: that is no number of columns.
+
+    """
+    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
+        raise UsageError(f"columns is how wide the report may be, a whole number such as 120; got {columns!r}.")
+    text = io.StringIO()
+    print_watch(watched, Page(text, max(NARROWEST, columns)))
+    return text.getvalue()
+
+
+def _print_copies(watched: watches.Watched, page: Page) -> None:
+    activity, unseen, ceiling = watched.activity.value, unseen_text(watched), ceiling_text(watched)
+    if activity is None and unseen:
+        page.line()
+        page.line(unseen, style="yellow")
+    if activity is not None and activity.copies:
+        page.heading(COPIES_HEADING)
+        page.show(copies_table(activity.copies, page.columns))
+    if ceiling:
+        page.line(ceiling)
+
+
+def _calls_heading(watched: watches.Watched) -> str:
+    inside = "steps" if watched.steps.watched else "the window"
+    return f"Calls in {inside} that fetch, wait or ask for memory: time in all"

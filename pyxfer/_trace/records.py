@@ -1,0 +1,207 @@
+"""What was recorded while a tracer ran: one table of records, the names they point to, and what was lost.
+
+The columns are those of `csrc/trace/record.hpp`; times are nanoseconds on the clock of `time.perf_counter_ns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def intervals(records: NDArray[Any]) -> NDArray[np.int64]:
+    """The stretches of records that the device gave a time for."""
+    timed = records[records["end_ns"] > records["start_ns"]]
+    return np.column_stack((timed["start_ns"], timed["end_ns"])).astype(np.int64)
+
+
+def nothing() -> NDArray[np.int64]:
+    """No time at all."""
+    return np.empty((0, 2), np.int64)
+
+
+def union(*each: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where at least one of them is."""
+    together = np.concatenate([nothing(), *each])
+    together = together[together[:, 1] > together[:, 0]]
+    if not len(together):
+        return nothing()
+    together = together[np.argsort(together[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(together[:, 1])
+    first = np.concatenate(([True], together[1:, 0] > reach[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    return np.column_stack((together[first, 0], reach[last]))
+
+
+def inverse(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
+    """Where it is not, between two times."""
+    inside = clip(union(of), begin_ns, end_ns)
+    begins = np.concatenate(([begin_ns], inside[:, 1]))
+    ends = np.concatenate((inside[:, 0], [end_ns]))
+    kept = ends > begins
+    return np.column_stack((begins[kept], ends[kept])).astype(np.int64)
+
+
+def clip(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
+    """What of it lies between two times."""
+    cut = np.column_stack((np.maximum(of[:, 0], begin_ns), np.minimum(of[:, 1], end_ns)))
+    return cut[cut[:, 1] > cut[:, 0]]
+
+
+def intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where both are."""
+    first, second = union(one), union(other)
+    if not len(first) or not len(second):
+        return nothing()
+    begin = int(min(first[0, 0], second[0, 0]))
+    end = int(max(first[-1, 1], second[-1, 1]))
+    return inverse(union(inverse(first, begin, end), inverse(second, begin, end)), begin, end)
+
+
+def difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the first is and the second is not."""
+    first = union(one)
+    if not len(first):
+        return nothing()
+    return intersection(first, inverse(other, int(first[0, 0]), int(first[-1, 1])))
+
+
+def total_ns(of: NDArray[np.int64]) -> int:
+    """How long they are together, each counted for itself; of a united array, the time that it covers."""
+    return int((of[:, 1] - of[:, 0]).sum())
+
+
+def partition(begin_ns: int, end_ns: int, claims: Sequence[tuple[str, NDArray[np.int64]]]) -> dict[str, int]:
+    """Give every instant to the first claim that covers it; nanoseconds by name, `""` for what nobody claims."""
+    left = np.array([[begin_ns, end_ns]], np.int64)
+    shares: dict[str, int] = {}
+    for name, claim in claims:
+        shares[name] = shares.get(name, 0) + total_ns(intersection(left, claim))
+        left = difference(left, claim)
+    shares[""] = total_ns(left)
+    return shares
+
+
+def levels(of: NDArray[np.int64]) -> dict[int, int]:
+    """For how many nanoseconds how many of them were under way at once, from one on."""
+    edges = np.concatenate((of[:, 0], of[:, 1]))
+    steps = np.concatenate((np.ones(len(of), np.int64), -np.ones(len(of), np.int64)))
+    order = np.argsort(edges, kind="stable")
+    depth = np.cumsum(steps[order])[:-1]
+    spans = np.bincount(depth, weights=np.diff(edges[order])) if len(depth) else np.empty(0)
+    return {level: int(span) for level, span in enumerate(spans.tolist()) if level > 0 and span > 0}
+
+
+class Kind(IntEnum):
+    """What a record is of."""
+
+    COPY = 1
+    SET = 2
+    KERNEL = 3
+    CALL = 4
+    ALLOCATION = 5
+    MARK = 6
+    OVERHEAD = 7
+
+
+class CopyWay(IntEnum):
+    """Between which sides a copy went."""
+
+    OTHER = 0
+    H2D = 1
+    D2H = 2
+    D2D = 3
+    H2H = 4
+    P2P = 5
+
+
+class MemoryKind(IntEnum):
+    """The memory on one side of a copy, or of an allocation."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+    DEVICE = 3
+    ARRAY = 4
+    MANAGED = 5
+
+
+class Flag(IntEnum):
+    """Bits of the column `flags`."""
+
+    ASYNCHRONOUS = 1
+    """Of a copy: the caller did not ask to wait for it."""
+    RUNTIME = 2
+    """Of a call: one of the runtime's (cuda...); without it the driver's (cu...)."""
+    FREED = 4
+    """Of an allocation: memory was given back."""
+    BEGIN = 8
+    """Of a mark: a range begins. Its end has the same `correlation`."""
+    END = 16
+
+
+RECORD = np.dtype(
+    [
+        ("start_ns", np.int64),
+        ("end_ns", np.int64),
+        ("nbytes", np.uint64),
+        ("correlation", np.uint32),
+        ("stream", np.uint32),
+        ("context", np.uint32),
+        ("device", np.uint32),
+        ("thread", np.uint32),
+        ("name", np.uint32),
+        ("copies", np.uint32),
+        ("result", np.int32),
+        ("kind", np.uint8),
+        ("way", np.uint8),
+        ("source", np.uint8),
+        ("target", np.uint8),
+        ("flags", np.uint32),
+    ]
+)
+"""One record. `start_ns` and `end_ns` are 0 where the device gave no time. `correlation` joins what the device did with
+the call that asked for it. `thread` is the calling thread's native id. `copies` counts the copies of a batch."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How well the records' times fit the host's clock."""
+
+    error_ns: int
+    """The two clocks were compared to within so many nanoseconds."""
+    drift_ns: int
+    """So far did they move against each other from the first comparison to the last; records between are corrected."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Everything that one window recorded."""
+
+    records: NDArray[Any]
+    names: tuple[str, ...]
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Records that found no room, by the word of their kind, and `unknown` for those that the library dropped."""
+    clock: Clock = field(default_factory=lambda: Clock(0, 0))
+
+    def of(self, kind: Kind) -> NDArray[Any]:
+        """The records of a kind, in the order of their beginning."""
+        chosen: NDArray[Any] = self.records[self.records["kind"] == kind]
+        order = np.argsort(chosen["start_ns"], kind="stable")
+        return chosen.take(order)
+
+    def name(self, record: Any) -> str:
+        """What a call, a kernel or a mark is called; empty where it has no name."""
+        return self.names[int(record["name"])]
+
+
+def no_records() -> NDArray[Any]:
+    """An empty table."""
+    return np.empty(0, RECORD)

@@ -1,0 +1,256 @@
+"""The copies of a window by way, host memory and size, set against the ceiling of their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from pyxfer._document.runs import Direction, Fact, Memory, unknown
+from pyxfer._document.watches import LEAST_OF_CEILING, CopyClass, CopyWayName, Overlap, Pageable, StreamUse
+from pyxfer._trace.records import CopyWay, MemoryKind, clip, intervals, levels, total_ns
+from pyxfer._watch.gathered import Cover
+from pyxfer.units import format_size
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._watch.gathered import Gathered
+
+
+# A program with more streams than this has no use for a list of them all.
+MOST_STREAMS = 64
+
+
+def overlap(gathered: Gathered, copied: Copied, begin_ns: int, end_ns: int) -> Overlap:
+    """Of the window between two times."""
+    kernels = levels(intervals(gathered.kernels))
+    copies = levels(intervals(gathered.copies))
+    length = end_ns - begin_ns
+    busy_ns = total_ns(clip(gathered.busy.united, begin_ns, end_ns))
+    return Overlap(
+        busy_share=busy_ns / length if length > 0 else 0.0,
+        hidden_share=hidden_share(copied),
+        kernels=len(gathered.kernels),
+        kernels_at_once=_mean_level(kernels, "no kernel ran"),
+        kernels_share=_share_from_two(kernels, "no kernel ran"),
+        copies_at_once=max(copies, default=0),
+        copies_share=_share_from_two(copies, "no copy has a time"),
+    )
+
+
+def streams(gathered: Gathered) -> tuple[StreamUse, ...]:
+    """Each stream that copied or computed, the busiest first."""
+    uses: dict[tuple[int, int, int], dict[str, float]] = {}
+    for what, records in (("copies", gathered.copies), ("kernels", gathered.kernels)):
+        for key, count, nbytes, seconds in _by_stream(records):
+            use = uses.setdefault(key, dict.fromkeys(("copies", "copied_bytes", "copies_s", "kernels", "kernels_s"), 0))
+            use[what], use[f"{what}_s"] = count, seconds
+            use["copied_bytes"] += nbytes if what == "copies" else 0
+    found = [
+        StreamUse(
+            *key,
+            copies=int(use["copies"]),
+            copied_bytes=int(use["copied_bytes"]),
+            copies_s=use["copies_s"],
+            kernels=int(use["kernels"]),
+            kernels_s=use["kernels_s"],
+        )
+        for key, use in uses.items()
+    ]
+    return tuple(sorted(found, key=lambda use: -(use.copies_s + use.kernels_s))[:MOST_STREAMS])
+
+
+def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
+    """Device, context and stream; how many records, bytes and seconds."""
+    device, context, stream = (records[name].astype(np.uint64) for name in ("device", "context", "stream"))
+    keys = device << np.uint64(48) | context << np.uint64(32) | stream
+    found, place = np.unique(keys, return_inverse=True)
+    seconds = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0) / 1e9
+    counts = np.bincount(place, minlength=len(found))
+    nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
+    took = np.bincount(place, weights=seconds, minlength=len(found))
+    return [
+        ((key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF), int(count), int(size), float(time))
+        for key, count, size, time in zip(found.tolist(), counts, nbytes, took, strict=True)
+    ]
+
+
+def _mean_level(spans: dict[int, int], why_not: str) -> Fact[float]:
+    """How many at once on average while there is any."""
+    time = sum(spans.values())
+    return Fact(sum(level * span for level, span in spans.items()) / time) if time else unknown(why_not)
+
+
+def _share_from_two(spans: dict[int, int], why_not: str) -> Fact[float]:
+    """Of the time with any, that with two or more."""
+    time = sum(spans.values())
+    return Fact(sum(span for level, span in spans.items() if level > 1) / time) if time else unknown(why_not)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._watch.gathered import Gathered
+
+    Values = NDArray[np.float64]
+    Places = NDArray[np.intp]
+    Chosen = NDArray[np.bool_]
+
+# Powers of 4; a class begins at one and ends below the next.
+CLASS_BOUNDS: tuple[int, ...] = tuple(LEAST_OF_CEILING * 4**step for step in range(10))
+WAYS: Mapping[int, CopyWayName] = {
+    CopyWay.H2D: "h2d",
+    CopyWay.D2H: "d2h",
+    CopyWay.D2D: "d2d",
+    CopyWay.P2P: "p2p",
+    CopyWay.H2H: "h2h",
+    CopyWay.OTHER: "other",
+}
+MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
+DIRECTIONS: Mapping[int, Direction] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
+# Copies within a twelfth of an octave are asked for as one size, so that millions of sizes ask a few hundred times.
+_PER_OCTAVE = 12
+_NOT_THE_LINK = "a ceiling is of copies between host and device"
+NO_CEILING = "no ceiling was measured"
+_UNTIMED = "the device gave no time for them"
+_TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a command and has no ceiling"
+
+
+class Ceilings(Protocol):
+    """What a copy of a size can reach on this machine. The analysis asks for pinned memory: the ceiling is its."""
+
+    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
+        """1e9 bytes a second at the size, or why that is not known."""
+        ...
+
+
+def sizes_asked(gathered: Gathered) -> dict[Direction, tuple[int, ...]]:
+    """For each direction that was copied in, a size of each class: the mean of its copies. What ceilings must hold."""
+    asked: dict[Direction, tuple[int, ...]] = {}
+    for way, direction in DIRECTIONS.items():
+        each = _each_bytes(gathered)[gathered.copies_of(way)]
+        classes = np.searchsorted(CLASS_BOUNDS, each, side="right")
+        means = [float(each[classes == place].mean()) for place in np.unique(classes)]
+        if means:
+            asked[direction] = tuple(max(1, round(mean)) for mean in means)
+    return asked
+
+
+class Copied:
+    """The copies as columns, with what each would take at the ceiling of its size."""
+
+    def __init__(self, gathered: Gathered, ceilings: Ceilings | None) -> None:
+        copies = gathered.copies
+        self.way, self.memory = copies["way"], gathered.host_memory
+        self.nbytes = copies["nbytes"].astype(np.float64)
+        self.count = np.maximum(copies["copies"], 1)
+        self.each = _each_bytes(gathered)
+        self.timed = copies["end_ns"] > copies["start_ns"]
+        self.seconds = np.where(self.timed, copies["end_ns"] - copies["start_ns"], 0) / 1e9
+        computing = Cover(gathered.computing)
+        self.hidden_s = np.where(self.timed, computing.within(copies["start_ns"], copies["end_ns"]), 0) / 1e9
+        self.ceiling_s = np.full(len(copies), np.nan)
+        self.why_not: dict[int, str] = {}
+        for way, direction in DIRECTIONS.items():
+            self._ask(way, direction, ceilings)
+
+    def classes(self) -> tuple[CopyClass, ...]:
+        """Every class that has copies, the ways between host and device first, large ones last."""
+        places = np.searchsorted(CLASS_BOUNDS, self.each, side="right")
+        keys = (_rank(self.way).astype(np.int64) * 256 + self.memory) * 256 + places
+        order = np.argsort(keys, kind="stable")
+        found, begins = np.unique(keys[order], return_index=True)
+        members = np.split(order, begins[1:])
+        return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
+
+    def pageable(self, among: Chosen) -> tuple[Pageable, ...]:
+        """What pinning would save of some of the copies, a direction a row."""
+        rows = []
+        for way in DIRECTIONS:
+            chosen = np.flatnonzero(among & (self.way == way) & (self.memory == MemoryKind.PAGEABLE))
+            if len(chosen):
+                seconds = float(self.seconds[chosen].sum())
+                pinned = self._ceiling_of(chosen, way)
+                saves: Fact[float] = (
+                    unknown(pinned.reason or "") if pinned.value is None else Fact(max(0.0, seconds - pinned.value))
+                )
+                count, nbytes = int(self.count[chosen].sum()), int(self.nbytes[chosen].sum())
+                rows.append(Pageable(WAYS[way], count, nbytes, seconds, pinned, saves))
+        return tuple(rows)
+
+    def at_the_ceiling_s(self, way: CopyWay, among: Chosen) -> Fact[float]:
+        """What those of a way would take at the ceiling, those from pinned memory as long as they took."""
+        chosen, pageable = among & (self.way == way), self.memory == MemoryKind.PAGEABLE
+        rest = float(self.seconds[chosen & ~pageable].sum())
+        pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(way))
+        return pinned if pinned.value is None else Fact(rest + pinned.value)
+
+    def _class(self, chosen: Places, place: int) -> CopyClass:
+        way, memory = int(self.way[chosen[0]]), int(self.memory[chosen[0]])
+        timed = chosen[self.timed[chosen]]
+        seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
+        least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
+        return CopyClass(
+            way=WAYS.get(way, "other"),
+            memory=MEMORIES.get(memory, "unknown"),
+            least_bytes=least,
+            below_bytes=below,
+            count=int(self.count[chosen].sum()),
+            nbytes=int(self.nbytes[chosen].sum()),
+            timed_bytes=timed_bytes,
+            seconds=seconds,
+            gbps=Fact(timed_bytes / seconds / 1e9) if seconds > 0 else unknown(_UNTIMED),
+            ceiling_share=self._ceiling_share(timed, way, least, seconds),
+            hidden_share=Fact(float(self.hidden_s[timed].sum()) / seconds) if seconds > 0 else unknown(_UNTIMED),
+        )
+
+    def _ceiling_share(self, timed: Places, way: int, least: int, seconds: float) -> Fact[float]:
+        if way not in DIRECTIONS:
+            return unknown(_NOT_THE_LINK)
+        if least < LEAST_OF_CEILING:
+            return unknown(_TOO_SMALL)
+        if seconds <= 0:
+            return unknown(_UNTIMED)
+        ideal = self._ceiling_of(timed, way)
+        return unknown(ideal.reason or "") if ideal.value is None else Fact(ideal.value / seconds)
+
+    def _ceiling_of(self, chosen: Places, way: int) -> Fact[float]:
+        """Seconds that those of them which are timed would take at the ceiling of their sizes."""
+        ideal = self.ceiling_s[chosen[self.timed[chosen]]]
+        if np.isnan(ideal).any():
+            return unknown(self.why_not.get(way, NO_CEILING))
+        return Fact(float(ideal.sum()))
+
+    def _ask(self, way: int, direction: Direction, ceilings: Ceilings | None) -> None:
+        chosen = np.flatnonzero(self.way == way)
+        if not len(chosen) or ceilings is None:
+            self.why_not[way] = NO_CEILING
+            return
+        sizes = np.maximum(self.each[chosen], 1.0)
+        _, place, counts = np.unique(np.round(np.log2(sizes) * _PER_OCTAVE), return_inverse=True, return_counts=True)
+        means = np.bincount(place, weights=sizes) / counts
+        answers = [ceilings.gbps(direction, "pinned", max(1, round(mean))) for mean in means.tolist()]
+        self.why_not[way] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
+        gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
+        self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9
+
+
+def hidden_share(copied: Copied) -> Fact[float]:
+    """How much of all time that copies took went by under kernels."""
+    seconds = float(copied.seconds.sum())
+    return Fact(float(copied.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
+
+
+def _each_bytes(gathered: Gathered) -> Values:
+    """The size of a copy; of a batch, of the mean one in it."""
+    sizes: Values = gathered.copies["nbytes"] / np.maximum(gathered.copies["copies"], 1)
+    return sizes
+
+
+def _rank(ways: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The place of each way in the order in which they are shown."""
+    ranks = np.full(256, len(WAYS), np.uint8)
+    ranks[[int(way) for way in WAYS]] = np.arange(len(WAYS))
+    return ranks[ways]

@@ -1,0 +1,133 @@
+"""What is to be watched: read and checked before anything is touched."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyxfer._document.runs import Device, Fact, Remark
+from pyxfer._machine import nvml
+from pyxfer._machine.devices import find_device
+from pyxfer.errors import UsageError
+from pyxfer.native import HOST, Choice, choose
+from pyxfer.units import MAX_DURATION_S, format_size, parse_size
+
+if TYPE_CHECKING:
+    from pyxfer._document.runs import Run
+
+
+@dataclass(frozen=True)
+class Place:
+    """An engine and one of its devices."""
+
+    choice: Choice
+    device: Device
+
+    def used_bytes(self) -> Fact[int]:
+        """How much of the device's memory is in use, everybody's; asked of NVML, which makes no context for it."""
+        library = nvml.shared()
+        answer = library.ask_device(self.device, "nvmlDeviceGetMemoryInfo")
+        return Fact(reason=answer.reason) if answer.value is None else Fact(int(answer.value.used))
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """Why it is not a GPU, where that was not asked for."""
+        if not self.choice.reason:
+            return ()
+        return (Remark("no-gpu", f"{self.choice.reason} What other libraries do is not seen"),)
+
+
+def find_place(device: int | str) -> Place:
+    """The engine that serves a device.
+
+    Raises:
+        UsageError: no such device.
+
+    """
+    choice = choose(device)
+    return Place(choice, find_device(choice.engine, 0 if device == HOST else device))
+
+
+MEASURED = "measured"
+# A record takes 64 bytes: four million of them, which is some minutes of a busy program.
+DEFAULT_CAPACITY = "256MiB"
+LEAST_CAPACITY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a window is opened and closed, and what is gathered in it."""
+
+    skip: int = 0
+    steps: int | None = None
+    seconds: float | None = None
+    device: int | str = 0
+    lines: bool = True
+    capacity_bytes: int = 256 << 20
+
+
+def make_order(
+    skip: int, steps: int | None, seconds: float | None, device: int | str, lines: bool, capacity: str | int
+) -> Order:
+    """Check every number.
+
+    Raises:
+        UsageError: says which one cannot be, and gives a right example.
+
+    """
+    if not _is_whole(skip) or skip < 0:
+        raise UsageError(f"skip is the number of steps to leave out first, 0 or more, for example 10; got {skip!r}.")
+    if steps is not None and (not _is_whole(steps) or steps < 1):
+        raise UsageError(f"steps is the number of steps to watch, 1 or more, or None for no end; got {steps!r}.")
+    return Order(skip, steps, _checked_seconds(seconds), device, bool(lines), _checked_capacity(capacity))
+
+
+def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
+    """A saved run is read now, so that a wrong name is known before the program has run.
+
+    Raises:
+        UsageError: it is neither a run nor a path.
+        DocumentError: there is no run in that file.
+
+    """
+    from pyxfer._document.runs import Run
+
+    if ceilings is None or ceilings == MEASURED or isinstance(ceilings, Run):
+        return ceilings
+    if isinstance(ceilings, (str, os.PathLike)):
+        return Run.load(Path(ceilings))
+    raise UsageError(
+        f"ceilings is {MEASURED!r}, a run, the path of a saved run, or None to compare with nothing; got {ceilings!r}."
+    )
+
+
+def _checked_seconds(seconds: float | None) -> float | None:
+    if seconds is None:
+        return None
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds <= MAX_DURATION_S:
+        raise UsageError(
+            f"seconds is how long to watch, above zero and at most a year, for example 5; got {seconds!r}."
+        )
+    return float(seconds)
+
+
+def _checked_capacity(capacity: str | int) -> int:
+    nbytes = parse_size(capacity) if isinstance(capacity, str) else capacity
+    if not _is_whole(nbytes) or nbytes < LEAST_CAPACITY_BYTES:
+        raise UsageError(
+            f"capacity is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
+            f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
+        )
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if nbytes > memory:
+        raise UsageError(
+            f"capacity is the memory that records may take, and this machine has {format_size(memory)}; give less, for "
+            f"example {DEFAULT_CAPACITY!r}; got {capacity!r}."
+        )
+    return nbytes
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)

@@ -1,0 +1,284 @@
+"""The stretches that the user has named, by `pyxfer.mark` or NVTX: how long they were, and what went on in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer._document.runs import Fact, unknown
+from pyxfer._document.watches import NamedRange, RangeSource, Surprise, SurpriseKind
+from pyxfer._trace.records import CopyWay, Flag, Kind, MemoryKind
+from pyxfer._watch.gathered import Cover, is_allocation, is_blocking_copy, is_wait, issued_by, named
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer._watch.gathered import Gathered, Periods
+    from pyxfer._watch.window import Window
+
+    Column = NDArray[np.int64]
+
+# Groups beyond these are of programs with a range name a call; the longest are what a reader wants.
+MOST_GROUPS = 50
+# Of what a call did, the first that holds.
+KINDS: tuple[SurpriseKind, ...] = ("d2h", "blocking copy", "wait", "allocation")
+# So many times as long as it usually is from look to look, a call was looked at.
+_SURELY = 4
+NOT_SEEN = "too short for a sample of its line"
+NO_LINE = "no line of yours was seen in it"
+NONE_SEEN = "no line of yours was seen in the window"
+
+
+def surprises(window: Window, gathered: Gathered, periods: Periods, ranges: Ranges) -> tuple[Surprise, ...]:
+    """Groups of calls inside steps, or inside the window where it has none; the longest first."""
+    calls = gathered.calls
+    fetched = fetched_bytes(gathered)
+    kind = _kinds(gathered, fetched)
+    chosen = np.flatnonzero((kind >= 0) & Cover(periods.inside).holds(calls["start_ns"]))
+    calls, kind, fetched = calls[chosen], kind[chosen], fetched[chosen]
+    thread = calls["thread"].astype(np.int64)
+    lines, line = _lines(window, thread, calls["start_ns"], calls["end_ns"])
+    around = ranges.innermost(thread, calls["start_ns"])
+    alike = np.stack((kind, calls["name"].astype(np.int64), around), axis=1)
+    line = _like_others(line, alike)
+    keys = np.column_stack((alike[:, :2], line, around))
+    found, place = np.unique(keys, axis=0, return_inverse=True)
+    place = place.reshape(-1)
+    counts = np.bincount(place, minlength=len(found))
+    seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
+    nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
+    looked = np.bincount(place, weights=_looked_at(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
+    order = np.argsort(-seconds, kind="stable")[:MOST_GROUPS]
+    return tuple(
+        Surprise(
+            what=KINDS[int(found[row, 0])],
+            call=gathered.names[int(found[row, 1])],
+            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, looked[row])),
+            range=None if found[row, 3] < 0 else ranges.names[int(found[row, 3])][0],
+            count=int(counts[row]),
+            seconds=float(seconds[row]),
+            nbytes=int(nbytes[row]),
+            per_step=float(counts[row]) / len(periods) if periods.stepped else None,
+        )
+        for row in order.tolist()
+    )
+
+
+def _like_others(line: Column, alike: Column) -> Column:
+    """Calls too short to be seen are taken to be on the line of those like them, if those were all seen on one."""
+    _, group = np.unique(alike, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    seen = line >= 0
+    least = np.full(len(group), np.iinfo(np.int64).max)
+    most = np.full(len(group), -1, np.int64)
+    np.minimum.at(least, group[seen], line[seen])
+    np.maximum.at(most, group[seen], line[seen])
+    only = np.where(least == most, most, -1)[group]
+    return np.where(seen, line, only)
+
+
+def allocation_calls(gathered: Gathered, periods: Periods) -> int:
+    """How many calls inside steps asked the driver for memory or gave it back."""
+    asked = named(gathered.calls, gathered.names, is_allocation)
+    return int((asked & Cover(periods.inside).holds(gathered.calls["start_ns"])).sum()) if periods.stepped else 0
+
+
+def fetched_bytes(gathered: Gathered) -> NDArray[np.float64]:
+    """For each call the bytes that it brought from the device; below zero where it brought none."""
+    fetched = np.full(len(gathered.calls), -1.0)
+    copies = gathered.copies_of(CopyWay.D2H) & (gathered.issued >= 0)
+    places = gathered.issued[copies]
+    if len(places):
+        total = np.bincount(places, weights=gathered.copies["nbytes"][copies], minlength=len(fetched))
+        fetched[np.unique(places)] = total[np.unique(places)]
+    return fetched
+
+
+def _kinds(gathered: Gathered, fetched: NDArray[np.float64]) -> Column:
+    """The place in `KINDS` of each call, or -1. Copies from pageable memory hold the caller, whatever their name."""
+    calls, names = gathered.calls, gathered.names
+    tests = (
+        fetched >= 0,
+        named(calls, names, is_blocking_copy) | issued_by(gathered, CopyWay.H2D, MemoryKind.PAGEABLE),
+        named(calls, names, is_wait),
+        named(calls, names, is_allocation),
+    )
+    return np.select(tests, range(len(KINDS)), default=-1).astype(np.int64)
+
+
+def _looked_at(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
+    """Whether the program was looked at during each call: all threads are looked at together, and at short intervals.
+
+    A look that met no line of the user's in any thread has left nothing.
+    """
+    looks = np.unique(np.array([seen.at_ns for seen in window.seen], np.int64))
+    every_ns = float(np.median(np.diff(looks))) if len(looks) > 1 else np.inf
+    met = np.searchsorted(looks, end_ns, side="right") > np.searchsorted(looks, begin_ns)
+    found: NDArray[np.bool_] = met | (end_ns - begin_ns > _SURELY * every_ns)
+    return found
+
+
+def _why_no_line(window: Window, looked_at: float) -> str:
+    if not window.seen:
+        return NONE_SEEN
+    return NO_LINE if looked_at else NOT_SEEN
+
+
+def _lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> tuple[list[str], Column]:
+    """The lines seen, and for each call the place of its own or -1.
+
+    A thread stays on one line while it is in a call, so the first sample inside is as good as any.
+    """
+    lines: dict[str, int] = {}
+    columns = np.array(
+        [(seen.at_ns, seen.thread, lines.setdefault(seen.line, len(lines))) for seen in window.seen], np.int64
+    ).reshape(-1, 3)
+    columns = columns[np.argsort(columns[:, 0], kind="stable")]
+    found = np.full(len(thread), -1, np.int64)
+    for each in np.unique(thread):
+        own, asked = columns[columns[:, 1] == each], np.flatnonzero(thread == each)
+        first = np.searchsorted(own[:, 0], begin_ns[asked], side="left")
+        known = first < len(own)
+        known[known] = own[first[known], 0] <= end_ns[asked[known]]
+        found[asked[known]] = own[first[known], 2]
+    return list(lines), found
+
+
+# Programs that put a number into every name would make a table of it that nobody reads.
+MOST_NAMES = 100
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """All of them as columns; `name` points into `names`."""
+
+    names: tuple[tuple[str, RangeSource], ...]
+    name: Column
+    begin_ns: Column
+    end_ns: Column
+    thread: Column
+    unpaired: int = 0
+    """Beginnings of NVTX ranges whose end was not seen; they last to the end of the window."""
+
+    def innermost(self, thread: Column, at_ns: Column) -> Column:
+        """For each time the place in `names` of the innermost range of that thread around it, or -1."""
+        found = np.full(len(at_ns), -1, np.int64)
+        for each in np.unique(thread):
+            own, asked = self.thread == each, thread == each
+            found[asked] = self._innermost(np.flatnonzero(own), at_ns[asked])
+        return found
+
+    def _innermost(self, own: NDArray[np.intp], at_ns: Column) -> Column:
+        """Ranges of a thread lie in each other: at any time the open one of the greatest depth began last."""
+        begins, ends = np.sort(self.begin_ns[own]), np.sort(self.end_ns[own])
+        found = np.full(len(at_ns), -1, np.int64)
+        depth = np.searchsorted(begins, self.begin_ns[own], side="right") - np.searchsorted(
+            ends, self.begin_ns[own], side="right"
+        )
+        open_at = np.searchsorted(begins, at_ns, side="right") - np.searchsorted(ends, at_ns, side="right")
+        for level in np.unique(open_at[open_at > 0]):
+            on_level = own[depth == level]
+            on_level = on_level[np.argsort(self.begin_ns[on_level], kind="stable")]
+            asked = np.flatnonzero(open_at == level)
+            last = np.searchsorted(self.begin_ns[on_level], at_ns[asked], side="right") - 1
+            held = (last >= 0) & (self.end_ns[on_level][last] > at_ns[asked]) if len(on_level) else last >= 0
+            found[asked[held]] = self.name[on_level][last[held]]
+        return found
+
+
+def ranges_of(window: Window) -> Ranges:
+    """Marks and NVTX ranges together, cut to the window."""
+    capture = window.capture.value
+    places: dict[tuple[str, RangeSource], int] = {}
+    rows = [
+        (places.setdefault((each.name, "mark"), len(places)), each.begin_ns, each.end_ns, each.thread)
+        for each in window.ranges
+    ]
+    columns, unpaired = np.array(rows, np.int64).reshape(-1, 4), 0
+    if capture is not None:
+        nvtx, unpaired = _paired(capture.of(Kind.MARK), window.end_ns)
+        used, place = np.unique(nvtx[:, 0], return_inverse=True)
+        known = [places.setdefault((capture.names[int(name)], "nvtx"), len(places)) for name in used]
+        nvtx[:, 0] = np.array(known, np.int64)[place.reshape(-1)]
+        columns = np.concatenate((columns, nvtx))
+    begin, end = np.maximum(columns[:, 1], window.begin_ns), np.minimum(columns[:, 2], window.end_ns)
+    kept = end >= begin
+    return Ranges(tuple(places), columns[kept, 0], begin[kept], end[kept], columns[kept, 3], unpaired)
+
+
+def named_ranges(ranges: Ranges, gathered: Gathered | None, window: Window) -> tuple[NamedRange, ...]:
+    """One row a name, the longest first."""
+    seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
+    longest = np.argsort(-seconds, kind="stable")[:MOST_NAMES]
+    inside = None if gathered is None else _Inside(gathered)
+    rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
+    return tuple(rows)
+
+
+def _row(ranges: Ranges, name: int, inside: _Inside | None, window: Window) -> NamedRange:
+    chosen = ranges.name == name
+    stretches = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
+    covered = Cover(stretches)
+    length = window.end_ns - window.begin_ns
+    text, source = ranges.names[name]
+    return NamedRange(
+        name=text,
+        source=source,
+        count=int(chosen.sum()),
+        seconds=float((stretches[:, 1] - stretches[:, 0]).sum()) / 1e9,
+        share=covered.total_ns / length if length > 0 else 0.0,
+        busy_s=None if inside is None else inside.busy_s(covered),
+        h2d_bytes=None if inside is None else inside.nbytes(CopyWay.H2D, stretches, ranges.thread[chosen]),
+        d2h_bytes=None if inside is None else inside.nbytes(CopyWay.D2H, stretches, ranges.thread[chosen]),
+    )
+
+
+class _Inside:
+    """What the device did meanwhile, and the bytes that calls in a range asked it to copy."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._busy = gathered.busy
+        self._asked: dict[tuple[int, int], tuple[Column, Column]] = {}
+        known = gathered.issued >= 0
+        calls = gathered.calls[gathered.issued[known]]
+        copies = gathered.copies[known]
+        for way in (CopyWay.H2D, CopyWay.D2H):
+            for thread in np.unique(calls["thread"]):
+                chosen = (copies["way"] == way) & (calls["thread"] == thread)
+                at, nbytes = calls["start_ns"][chosen], copies["nbytes"][chosen].astype(np.int64)
+                order = np.argsort(at, kind="stable")
+                total = np.concatenate(([0], np.cumsum(nbytes[order])))
+                self._asked[int(way), int(thread)] = (at[order], total)
+
+    def busy_s(self, covered: Cover) -> float:
+        """Seconds in which the device did anything."""
+        return float(self._busy.within(covered.united[:, 0], covered.united[:, 1]).sum()) / 1e9
+
+    def nbytes(self, way: CopyWay, stretches: NDArray[np.int64], threads: Column) -> int:
+        """Bytes of the copies that the ranges' own threads asked for in them, each once."""
+        found = 0
+        for thread in np.unique(threads):
+            at, total = self._asked.get((int(way), int(thread)), (_NONE, _ZERO))
+            own = Cover(stretches[threads == thread]).united
+            last = total[np.searchsorted(at, own[:, 1], side="right")]
+            found += int((last - total[np.searchsorted(at, own[:, 0], side="left")]).sum())
+        return found
+
+
+def _paired(marks: NDArray[Any], end_ns: int) -> tuple[NDArray[np.int64], int]:
+    """Name, begin, end and thread of each range, and how many have no end; they last to the end of the window."""
+    begins = marks[(marks["flags"] & Flag.BEGIN) != 0]
+    ends = marks[(marks["flags"] & Flag.END) != 0]
+    ends = ends[np.argsort(ends["correlation"], kind="stable")]
+    place = np.searchsorted(ends["correlation"], begins["correlation"])
+    known = place < len(ends)
+    known[known] = ends["correlation"][place[known]] == begins["correlation"][known]
+    until = np.full(len(begins), end_ns, np.int64)
+    until[known] = ends["start_ns"][place[known]]
+    rows = (begins["name"], begins["start_ns"], until, begins["thread"])
+    return np.stack([row.astype(np.int64) for row in rows], axis=1), int((~known).sum())
+
+
+_NONE, _ZERO = np.empty(0, np.int64), np.zeros(1, np.int64)

@@ -1,0 +1,43 @@
+"""What a store holds, read past pyxfer: so that a test of the store does not trust it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import create_engine, text
+
+from pyxfer._baseline.store import open_store
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    """The answer of the database itself."""
+    engine = create_engine(url if "://" in url else f"sqlite:///{url}")
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(text(query))]
+    finally:
+        engine.dispose()
+
+
+def keys(url: str) -> list[str]:
+    """The label `key` of every run, and the name of every baseline: each of them whole."""
+    return [*_keys_of_runs(url), *_names_of_baselines(url)]
+
+
+def _keys_of_runs(url: str) -> list[str]:
+    halves = "SELECT r.id FROM pyxfer_runs r LEFT JOIN pyxfer_measured m ON m.run = r.seq WHERE m.run IS NULL"
+    assert rows(url, halves) == []
+    stored = rows(url, "SELECT id, labels FROM pyxfer_runs ORDER BY seq")
+    with open_store(url, create=False) as store:
+        for run_id, _ in stored:
+            store.run(run_id)
+    labels = [json.loads(text) for _, text in stored]
+    return [each["key"] for each in labels if each]  # the runs of baselines have none
+
+
+def _names_of_baselines(url: str) -> list[str]:
+    links = "SELECT b.name, COUNT(l.run) FROM pyxfer_baselines b LEFT JOIN pyxfer_baseline_runs l ON l.baseline = b.seq"
+    found = rows(url, f"{links} GROUP BY b.seq, b.name")
+    assert {count for _, count in found} <= {3}
+    return [name for name, _ in found]

@@ -1,0 +1,184 @@
+"""What a store says of cells over time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from baseline.store.making import make_baseline, run_at
+from msgspec.structs import replace
+from samples import KIB, MIB, PAGEABLE, make_device, make_environment, make_measurement, make_missing, make_run
+
+from pyxfer import UsageError
+from pyxfer._baseline.store import Store
+from pyxfer._baseline.store_queries import to_csv
+from pyxfer._baseline.store_schema import parse_since
+from pyxfer._document.runs import Fact, unknown
+
+
+def days_of(store: Store, since: str | None = None) -> list[int]:
+    (group,) = store.history(since=since).groups
+    return [int(point.taken_at[8:10]) for point in group.points]
+
+
+def test_a_history_has_every_run_the_oldest_first(store: Store) -> None:
+    for day in (3, 1, 2):
+        store.add_run(run_at(day, slower=1 + day / 100))
+    (group,) = store.history("h2d:pinned:16MiB").groups
+    assert [point.taken_at[:10] for point in group.points] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert group.median_gbps == group.points[1].gbps
+    assert [round(point.change, 4) for point in group.points] == [1.0099, 1.0, 0.9903]
+    assert (group.host, group.cell_text, group.remarks) == ("node-7", "h2d:pinned:16MiB", ())
+
+
+def test_a_point_has_what_was_measured(store: Store) -> None:
+    run_id = store.add_run(run_at())
+    (group,) = store.history().groups
+    measured = run_at().measurements[0]
+    rate = measured.rate.value
+    assert rate is not None
+    (point,) = group.points
+    assert (point.run_id, point.taken_at) == (run_id, "2026-01-01T08:30:00+00:00")
+    assert (point.gbps, point.low_gbps, point.high_gbps) == (rate.gbps, rate.low_gbps, rate.high_gbps)
+    assert point.median_s == measured.elapsed_s
+
+
+def test_hosts_and_cells_are_groups_of_their_own(store: Store) -> None:
+    both = (make_measurement(), make_measurement(4 * KIB), make_measurement(route=PAGEABLE, memory="pageable"))
+    store.add_run(run_at(1, host="b", measurements=both))
+    store.add_run(run_at(1, host="a", measurements=both))
+    found = [(group.host, group.cell_text) for group in store.history("h2d:pinned").groups]
+    assert found == [(host, f"h2d:pinned:{size}") for host in "ab" for size in ("4KiB", "16MiB")]
+    assert [group.host for group in store.history("h2d:pageable", host="a").groups] == ["a"]
+
+
+def test_without_a_cell_it_is_pinned_memory_at_the_largest_size_of_the_newest_run(store: Store) -> None:
+    sizes = (make_measurement(4 * KIB), make_measurement(), make_measurement(16 * MIB, "d2h"))
+    store.add_run(run_at(1, measurements=sizes))
+    assert [group.cell_text for group in store.history().groups] == ["d2h:pinned:16MiB", "h2d:pinned:16MiB"]
+
+
+def test_without_pinned_memory_it_is_what_there_is(store: Store) -> None:
+    store.add_run(run_at(1, measurements=(make_measurement(route=PAGEABLE, memory="pageable", mode="memcpy"),)))
+    assert [group.cell_text for group in store.history().groups] == ["h2d:pageable:16MiB"]
+
+
+def test_the_workers_of_frameworks_are_groups_of_their_own(store: Store) -> None:
+    beside = tuple(make_measurement(worker=name) for name in ("torch", "jax"))
+    store.add_run(run_at(1, measurements=(*beside, make_measurement())))
+    assert [group.worker for group in store.history().groups] == [None, "jax", "torch"]
+
+
+def test_what_has_no_time_or_wrong_contents_is_left_out(store: Store) -> None:
+    store.add_run(run_at(1, measurements=(make_missing(), make_measurement(verified=Fact(False)))))
+    assert store.history("h2d:pinned").groups == ()
+
+
+def test_two_machines_of_one_name_are_kept_apart_and_told(store: Store) -> None:
+    for gpu in ("GPU-one", "GPU-two"):
+        store.add_run(run_at(1, gpu=gpu))
+    found = store.history()
+    assert [group.gpu.value for group in found.groups] == ["GPU-one", "GPU-two"]
+    assert "under the host name 'node-7' there is more than one GPU" in found.remarks[0].text
+
+
+def test_a_gpu_without_a_uuid_is_one_all_the_same(store: Store) -> None:
+    store.add_run(run_at(1, device=make_device(uuid=unknown("not told"))))
+    assert [group.gpu.value for group in store.history().groups] == [None]
+
+
+def test_host_memory_is_no_gpu_and_says_so(store: Store) -> None:
+    store.add_run(run_at(1))
+    memory = make_device(runtime="host", name="host memory", uuid=unknown("it is no GPU"))
+    store.add_run(run_at(1, device=memory, runtime="host"))
+    assert [(group.runtime, group.device) for group in store.history().groups] == [
+        ("host", "host memory"),
+        ("cuda", "NVIDIA H200"),
+    ]
+
+
+def test_since_leaves_out_what_is_older(store: Store) -> None:
+    for day in (1, 2, 3):
+        store.add_run(run_at(day))
+    assert days_of(store, since="2026-01-02") == [2, 3]
+    assert store.history(since="1min").groups == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "ago_s"), [("30d", 30 * 86400), ("12h", 43200), ("90min", 5400), ("2w", 1209600), (" 1 y ", 31536000)]
+)
+def test_since_is_that_long_ago(text: str, ago_s: int) -> None:
+    assert parse_since(text, now_s=1e9) == 1e9 - ago_s
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-31", "2026-01-31T00:00:00", "2026-01-31T00:00:00Z", "2026-01-31T01:00:00+01:00"]
+)
+def test_since_may_be_a_date(text: str) -> None:
+    assert parse_since(text) == datetime(2026, 1, 31, tzinfo=timezone.utc).timestamp()
+
+
+@pytest.mark.parametrize("text", ["", "soon", "30", "30 days", "-3d", "9999999d", "2026-13-01", "1e9", "0000-01-01"])
+def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="write 30d, 12h, 2w, or a date"):
+        parse_since(text)
+
+
+def test_where_the_clock_has_gone_back_they_are_in_the_order_in_which_they_were_stored(store: Store) -> None:
+    later = make_environment(taken_at="2999-01-01T00:00:00+00:00")
+    for environment in (run_at(2).environment, later, run_at(1).environment):
+        store.add_run(run_at(environment=environment))
+    (group,) = store.history().groups
+    assert [point.taken_at[:10] for point in group.points] == ["2026-01-02", "2999-01-01", "2026-01-01"]
+    assert "clock has gone back" in group.remarks[0].text
+    assert group.remarks[0].fix
+
+
+def test_runs_of_long_ago_that_are_stored_only_now_say_nothing_of_the_clock(store: Store) -> None:
+    store.add_run(run_at(5))
+    store.add_baseline(make_baseline())
+    assert days_of(store) == [1, 2, 3, 5]
+    assert store.history().groups[0].remarks == ()
+
+
+def test_of_more_than_the_limit_the_newest_are_shown_and_that_is_told(store: Store) -> None:
+    for day in (1, 2, 3, 4):
+        store.add_run(run_at(day))
+    found = store.history("h2d:pinned:16MiB", limit=3)
+    assert [point.taken_at[8:10] for point in found.groups[0].points] == ["02", "03", "04"]
+    assert [remark.code for remark in found.remarks] == ["limit"]
+
+
+def test_what_is_not_there_is_told(store: Store) -> None:
+    assert "no run yet" in store.history().remarks[0].text
+    store.add_run(run_at())
+    found = store.history("d2h:pinned", host="node-8")
+    assert found.groups == ()
+    assert "nothing is stored of that (the cell 'd2h:pinned', the host 'node-8')" in found.remarks[0].text
+
+
+def test_what_is_no_cell_is_refused(store: Store) -> None:
+    with pytest.raises(UsageError, match="write a cell such as h2d:pinned:256MiB"):
+        store.history("upwards")
+
+
+def test_more_cells_than_anybody_reads_are_refused(store: Store) -> None:
+    store.add_run(run_at(measurements=tuple(replace(make_measurement(), nbytes=n) for n in range(1, 202))))
+    with pytest.raises(UsageError, match="names 201 cells, and 200 are shown"):
+        store.history("h2d")
+
+
+def test_the_newest_run_of_each_gpu_is_found(store: Store) -> None:
+    store.add_run(run_at(1, gpu="GPU-one"))
+    newest = [store.add_run(run_at(2, gpu="GPU-one")), store.add_run(run_at(1, gpu="GPU-two"))]
+    store.add_run(run_at(1, host="other", gpu="GPU-three"))
+    store.add_run(run_at(3, device=make_device(uuid=unknown("host memory"))))
+    assert [stored.id for stored in store.newest_raw_runs("node-7")] == newest
+
+
+def test_as_rows_it_has_a_line_for_each_point(store: Store) -> None:
+    run_id = store.add_run(make_run(environment=make_environment(host="=1+1"), measurements=(make_measurement(),)))
+    header, row = to_csv(store.history()).splitlines()
+    assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
+    assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
+    assert run_id in row

@@ -1,0 +1,139 @@
+"""A baseline from a file is data: what was changed by hand is refused, and breaks nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from baseline.store.making import make_baseline, run_at
+from msgspec.structs import replace
+from samples import make_environment
+
+from pyxfer import DocumentError
+from pyxfer._baseline.store import Store
+from pyxfer._baseline.store_queries import check_import
+from pyxfer._document import baseline_documents
+from pyxfer._document.baselines import Baseline
+
+
+def changed(*place: str | int, to: Any) -> bytes:
+    """An export in which one value is another."""
+    document = json.loads(baseline_documents.encode(make_baseline()))
+    inside = document
+    for step in place[:-1]:
+        inside = inside[step]
+    inside[place[-1]] = to
+    return json.dumps(document).encode()
+
+
+def without_times(**changes: Any) -> bytes:
+    """An export in which each measurement has this instead."""
+    document = json.loads(baseline_documents.encode(make_baseline()))
+    for run in document["runs"]:
+        for measurement in run["measurements"]:
+            measurement["summary"].update(changes)
+        run["measurements"] = run["measurements"] if changes else []
+    return json.dumps(document).encode()
+
+
+def imported(data: bytes) -> Baseline:
+    baseline = baseline_documents.decode(data, "'b.json'")
+    check_import(baseline, "'b.json'")
+    return baseline
+
+
+def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> None:
+    baseline = make_baseline(name="two\nlines", labels={"\0": "<b>"})
+    baseline_documents.save(baseline, tmp_path / "b.json")
+    read = baseline_documents.load(tmp_path / "b.json")
+    check_import(read, "'b.json'")
+    assert read == baseline
+    added = store.add_baseline(read)
+    assert store.same_baseline(baseline) == added
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"{", "is cut short"),
+        (b"\x89PNG", "is not JSON"),
+        (b"[" * 100_000, "is nested deeper than anything that pyxfer writes"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "has a number beyond all that pyxfer writes"),
+        (b'{"a": "\\udcff"}', "has half of a character, which is no text"),
+        (b"[]", "not a pyxfer baseline"),
+        (b"{}", "has no schema_version"),
+        (changed("schema_version", to=99), "schema_version 99"),
+        (changed("schema_version", to=True), "that no pyxfer writes"),
+        (changed("kind", to="watch"), "not a pyxfer baseline"),
+        (changed("runs", to={}), "not a pyxfer baseline"),
+        (changed("runs", to=[]), "has 0 runs, and a baseline has 1 to 1000"),
+        (changed("runs", to=[{}] * 1001), "has 1001 runs"),
+        (changed("runs", 1, to=3), "run 2 of 'b.json' is JSON, but not a pyxfer run"),
+        (changed("runs", 1, "schema_version", to=99), "run 2 of 'b.json' has schema_version 99"),
+        (changed("runs", 1, "link", to=None), "run 2 of 'b.json' is not a pyxfer run"),
+        (changed("name", to=["x"]), "is not a pyxfer baseline"),
+        (changed("name", to=""), "has 1 to 200 characters"),
+        (changed("name", to="x" * 10_000), "has 1 to 200 characters"),
+        (changed("labels", to={"k": 1}), "is not a pyxfer baseline"),
+        (changed("labels", to={str(n): "" for n in range(65)}), "up to 64 labels"),
+        (changed("made_at", to="yesterday"), "'yesterday' is no moment"),
+        (changed("runs", 0, "environment", "taken_at", to="9" * 400), "is no moment"),
+        (changed("runs", 0, "environment", "host", to="h" * 300), "a name of more than 255 characters"),
+        (changed("runs", 0, "measurements", 0, "nbytes", to=10**400), "has a number beyond all"),
+        (changed("runs", 0, "environment", "memory_bytes", "value", to=10**400), "has a number beyond all"),
+        (changed("runs", 0, "measurements", 0, "batch", to=-1), "a size or batch that no machine has"),
+        (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=1e308), "a bandwidth that no machine has"),
+        (changed("runs", 0, "measurements", 0, "route", to="r" * 3000), "of more than 200 characters"),
+        (changed("fingerprint", "host", to="node-9"), "names another machine than its runs are of"),
+        (changed("fingerprint", "link_now", "value", to="PCIe 6.0 x16"), "names another machine"),
+        (changed("runs", 2, "environment", "host", to="node-9"), "names another machine than its runs are of"),
+        (changed("runs", 2, "device", "uuid", "value", to="GPU-other"), "names another machine"),
+        (without_times(), "has no time of any cell that a copy can take"),
+        (without_times(median_s=-1.0), "has no time of any cell"),
+        (without_times(median_s=1e-320), "has no time of any cell"),
+    ],
+)
+def test_what_was_made_by_hand_is_refused_with_the_reason(data: bytes, sentence: str) -> None:
+    with pytest.raises(DocumentError, match=sentence) as caught:
+        imported(data)
+    assert "'b.json'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("labels",), {"'; DROP TABLE pyxfer_runs; --": "\0\x1b[31m"}),
+        (("name",), "'; DROP TABLE pyxfer_baselines; --"),
+        (("runs", 0, "measurements", 0, "route"), "raw.x'); --\0"),
+        (("runs", 0, "measurements", 0, "worker"), "\0"),
+        (("runs", 0, "measurements", 0, "memory"), "\\\0"),
+        (("runs", 0, "measurements", 0, "rate", "value", "gbps"), -1e308),
+        (("runs", 0, "measurements", 0, "nbytes"), 2**63 - 1),
+        (("runs", 0, "measurements", 0, "batch"), 2**63 - 1),
+        (("runs", 0, "environment", "taken_at"), "0001-01-01T00:00:00+00:00"),
+        (("runs", 0, "environment", "taken_at"), "9999-12-31T23:59:59+00:00"),
+    ],
+    ids=str,
+)
+def test_what_looks_like_an_attack_is_text_and_numbers(store: Store, place: tuple[str | int, ...], value: Any) -> None:
+    baseline = imported(changed(*place, to=value))
+    added = store.add_baseline(baseline)
+    assert store.baseline_of_id(added) == baseline
+    assert len(store.baselines()) == 1
+    assert all(group.points for group in store.history().groups)
+
+
+@pytest.mark.parametrize("change", [{"name": "\udcff"}, {"labels": {"slot": "\udcff"}}])
+def test_text_that_a_file_could_not_hold_is_not_taken(change: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError, match=r"'b.json' is not what .* is not text"):
+        check_import(replace(make_baseline(), **change), "'b.json'")
+
+
+def test_runs_that_differ_in_what_may_change_are_of_one_machine() -> None:
+    newer = make_environment(taken_at="2026-01-02T00:00:00+00:00", cuda_runtime="13.0")
+    baseline = make_baseline(runs=(run_at(1), run_at(environment=newer), run_at(3)))
+    check_import(baseline, "'b.json'")
+    check_import(replace(baseline, labels={"a": "b"}), "'b.json'")

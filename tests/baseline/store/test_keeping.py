@@ -1,0 +1,223 @@
+"""What is stored comes back exactly as it was given, on either database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from baseline.store.making import make_baseline, run_at
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from samples import FORMULA, MARKUP, SCRIPT, make_environment, make_run
+
+from pyxfer import StoreError, UsageError
+from pyxfer._baseline.cells import identity
+from pyxfer._baseline.store import Store, open_store
+
+HOSTILE = [
+    FORMULA,
+    MARKUP,
+    SCRIPT,
+    "'; DROP TABLE pyxfer_runs; --",
+    'a "quoted" name',
+    "two\nlines\r\n",
+    "null\0inside",
+    "\x1b[31mred\x07",
+    "back\\slash\\0000",
+    "%s %(name)s :name ?",
+    "naïve 名前 🚀",
+]
+many = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+any_character = st.characters(exclude_categories=["Cs"])
+any_text = st.text(any_character, min_size=1, max_size=60)
+
+
+def test_a_run_comes_back_as_it_was_stored(store: Store) -> None:
+    run_id = store.add_run(make_run(), {"slot": "3"})
+    stored = store.run(run_id)
+    assert (stored.id, stored.labels, stored.run) == (run_id, {"slot": "3"}, make_run())
+
+
+def test_a_run_is_seen_by_another_process(store: Store, store_url: str) -> None:
+    run_id = store.add_run(make_run())
+    with open_store(store_url, create=False) as other:
+        assert other.run(run_id).run == make_run()
+
+
+def test_every_run_has_an_id_of_its_own_also_where_it_is_the_same(store: Store) -> None:
+    assert len({store.add_run(make_run()) for _ in range(3)}) == 3
+
+
+def test_a_run_that_is_not_there_is_told(store: Store) -> None:
+    with pytest.raises(StoreError, match="has no run 'r-000000000000'"):
+        store.run("r-000000000000")
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_name_is_text_and_nothing_else(store: Store, text: str) -> None:
+    baseline = make_baseline(name=text, labels={text: text})
+    store.add_baseline(baseline)
+    assert store.baseline(text, identity(baseline.fingerprint)) == baseline
+    assert [(kept.name, kept.labels) for kept in store.baselines()] == [(text, {text: text})]
+
+
+@many
+@given(name=any_text, labels=st.dictionaries(any_text, st.text(any_character), max_size=5))
+def test_names_and_labels_come_back_exactly_as_they_were_given(store: Store, name: str, labels: dict[str, str]) -> None:
+    baseline = make_baseline(name=name, labels=labels)
+    store.add_baseline(baseline)
+    found = store.baseline(name, identity(baseline.fingerprint))
+    assert found is not None
+    assert (found.name, found.labels) == (name, labels)
+
+
+@many
+@given(host=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
+def test_a_host_is_found_by_its_name_whatever_that_is(store: Store, host: str) -> None:
+    run = make_run(environment=make_environment(host=host))
+    store.add_run(run)
+    assert {group.host for group in store.history(host=host).groups} == {host}
+
+
+def test_a_host_whose_name_is_in_a_foreign_encoding_is_kept(store: Store) -> None:
+    run_id = store.add_run(make_run(environment=make_environment(host="n\udcff")))
+    assert store.run(run_id).run.environment.host == "n\\udcff"
+
+
+def test_the_newest_baseline_of_a_name_and_machine_is_the_current_one(store: Store) -> None:
+    first, second = make_baseline(labels={"n": "1"}), make_baseline(labels={"n": "2"})
+    first_id, second_id = store.add_baseline(first), store.add_baseline(second)
+    assert store.baseline("default", identity(first.fingerprint)) == second
+    assert [(kept.id, kept.earlier) for kept in store.baselines()] == [(second_id, 1)]
+    assert store.baseline_of_id(first_id) == first
+
+
+def test_baselines_of_other_machines_and_names_are_others(store: Store) -> None:
+    here, there = make_baseline(), make_baseline(host="node-8")
+    store.add_baseline(here)
+    store.add_baseline(there)
+    store.add_baseline(make_baseline(name="old"))
+    assert store.baseline("default", identity(here.fingerprint)) == here
+    assert store.baseline("other", identity(here.fingerprint)) is None
+    assert [(kept.fingerprint.host, kept.name) for kept in store.baselines()] == [
+        ("node-7", "default"),
+        ("node-7", "old"),
+        ("node-8", "default"),
+    ]
+    assert [kept.fingerprint.host for kept in store.baselines("node-8")] == ["node-8"]
+
+
+def test_a_baseline_without_a_run_is_not_taken(store: Store) -> None:
+    with pytest.raises(UsageError, match="a baseline is of one run or more, and this one has none"):
+        store.add_baseline(msgspec.structs.replace(make_baseline(), runs=()))
+
+
+def test_the_runs_of_a_baseline_are_runs_of_the_store(store: Store) -> None:
+    baseline = make_baseline()
+    store.add_baseline(baseline)
+    (kept,) = store.baselines()
+    assert tuple(store.run(run_id).run for run_id in kept.run_ids) == baseline.runs
+
+
+def test_a_run_that_is_there_is_not_stored_again_with_a_baseline(store: Store) -> None:
+    run = run_at(day=1)
+    run_id = store.add_run(run)
+    store.add_baseline(make_baseline(runs=(run, run_at(day=2), run_at(day=3))))
+    assert store.baselines()[0].run_ids[0] == run_id
+
+
+def test_a_removed_baseline_is_gone_and_its_runs_stay(store: Store) -> None:
+    baseline = make_baseline()
+    for _ in range(2):
+        store.add_baseline(baseline)
+    (kept,) = store.baselines()
+    assert store.remove_baseline(kept.name, kept.identity) == 2
+    assert store.baseline(kept.name, kept.identity) is None
+    assert store.baselines() == []
+    assert store.run(kept.run_ids[0]).run == baseline.runs[0]
+    with pytest.raises(StoreError, match=kept.id):
+        store.baseline_of_id(kept.id)
+
+
+def test_a_baseline_can_be_saved_again_after_it_was_removed(store: Store) -> None:
+    baseline = make_baseline()
+    store.add_baseline(baseline)
+    key = identity(baseline.fingerprint)
+    store.remove_baseline("default", key)
+    assert store.same_baseline(baseline) is None
+    store.add_baseline(baseline)
+    assert store.baseline("default", key) == baseline
+
+
+def test_the_same_baseline_is_recognised(store: Store) -> None:
+    added = store.add_baseline(make_baseline())
+    assert store.same_baseline(make_baseline()) == added
+    assert store.same_baseline(make_baseline(labels={"other": "1"})) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "limit"),
+    [
+        ({"name": ""}, "1 to 200 characters"),
+        ({"name": "n" * 201}, "1 to 200 characters"),
+        ({"labels": {str(n): "" for n in range(65)}}, "up to 64 labels"),
+        ({"labels": {"": "v"}}, "1 to 200 characters"),
+        ({"labels": {"n" * 201: "v"}}, "1 to 200 characters"),
+        ({"labels": {"n": "v" * 2001}}, "up to 2000 characters"),
+        ({"made_at": "yesterday"}, "'yesterday' is no moment"),
+        ({"name": "\udcff\udcfe"}, "the name of a baseline is not text: .*write it in UTF-8"),
+        ({"labels": {"\udcff": ""}}, "the name of a label is not text"),
+        ({"labels": {"slot": "\udcff"}}, "the value of the label 'slot' is not text"),
+        ({"labels": {"slot": 3}}, "the value of the label 'slot' is text, and this is of the type int"),
+        ({"labels": 3}, "labels are names with their values"),
+    ],
+)
+def test_more_than_is_kept_is_refused_with_the_limit(store: Store, change: dict[str, object], limit: str) -> None:
+    with pytest.raises(UsageError, match=limit):
+        store.add_baseline(msgspec.structs.replace(make_baseline(), **change))
+    assert store.baselines() == []
+
+
+def test_the_largest_names_and_labels_are_kept(store: Store) -> None:
+    labels = {f"{n:02}" + "\U0001f680" * 198: "\0" * 2000 for n in range(64)}
+    baseline = make_baseline(name="\U0001f680" * 200, labels=labels)
+    store.add_baseline(baseline)
+    assert store.baseline(baseline.name, identity(baseline.fingerprint)) == baseline
+
+
+def test_a_document_that_is_no_longer_what_was_stored_is_told(store: Store) -> None:
+    run_id = store.add_run(make_run())
+    with store._database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE pyxfer_runs SET sha256 = 'of another'")
+    with pytest.raises(StoreError, match=f"{run_id} in the store is damaged"):
+        store.run(run_id)
+
+
+def test_what_is_no_run_baseline_or_text_is_refused_with_a_sentence(store: Store) -> None:
+    nothing: Any = 3
+    with pytest.raises(UsageError, match=r"takes runs, .* and not what is of the type int"):
+        store.add_run(nothing)
+    with pytest.raises(UsageError, match=r"takes baselines, .* and not what is of the type int"):
+        store.add_baseline(nothing)
+    for asked in ("host", "cell", "since"):
+        with pytest.raises(UsageError, match=f"{asked}= is text, and this is of the type int"):
+            store.history(**{asked: nothing})
+    with pytest.raises(UsageError, match="host= is text"):
+        store.baselines(nothing)
+
+
+def test_a_closed_store_says_that_it_is_closed(store: Store) -> None:
+    store.close()
+    store.close()
+    calls: list[Callable[[], object]] = [
+        lambda: store.add_run(make_run()),
+        lambda: store.add_baseline(make_baseline()),
+        lambda: store.remove_baseline("default", "x"),
+        store.baselines,
+        store.history,
+    ]
+    for call in calls:
+        with pytest.raises(StoreError, match="is closed; open it again"):
+            call()

@@ -1,0 +1,90 @@
+"""Many processes at once, killed ones, and servers that die: what was said to be stored is there, nothing is half."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from baseline.store import contents, postgres, writers
+from baseline.store.earlier import make_version
+from baseline.store.making import run_at
+
+from pyxfer._baseline.store import Store
+
+pytestmark = pytest.mark.unsanitized(reason="it is about processes and databases, and asks nothing of the engine")
+
+
+def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
+    return {ending: [key for ended, key in lines if ended == ending] for ending in ("stored", "refused", "doubt")}
+
+
+@pytest.mark.slow
+def test_fifty_processes_that_write_at_once_lose_nothing(store_url: str) -> None:
+    with writers.started(store_url, processes=50, saves=3) as process:
+        said = keys_by_ending(list(writers.lines_of(process)))
+    assert len(said["stored"]) == 150
+    assert Counter(contents.keys(store_url)) == Counter(said["stored"])
+
+
+def test_processes_that_open_an_earlier_store_at_once_migrate_it_once(store_url: str) -> None:
+    make_version(store_url, 1)
+    with writers.started(store_url, processes=8, saves=2) as process:
+        said = keys_by_ending(list(writers.lines_of(process)))
+    assert len(said["stored"]) == 16
+    assert contents.rows(store_url, "SELECT version FROM pyxfer_schema ORDER BY version") == [(1,), (2,)]
+    assert contents.rows(store_url, "SELECT COUNT(DISTINCT run) FROM pyxfer_measured") == [(19,)]
+
+
+def test_a_forked_child_and_its_parent_store_side_by_side(store: Store, store_url: str) -> None:
+    store.add_run(run_at(1), {"key": "before"})
+    child = os.fork()
+    if child == 0:
+        try:
+            store.add_run(run_at(2), {"key": "child"})
+        finally:
+            os._exit(0)
+    store.add_run(run_at(3), {"key": "parent"})
+    os.waitpid(child, 0)
+    store.add_run(run_at(4), {"key": "after"})
+    assert set(contents.keys(store_url)) == {"before", "child", "parent", "after"}
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_while_saving_loses_nothing_that_was_said_to_be_stored(
+    postgres_server: postgres.Server,
+) -> None:
+    url = postgres_server.new_database()
+    with writers.started(url, processes=6, saves=60) as process:
+        lines = list(writers.lines_of(process, most=20))
+        for end in (postgres_server.kill, postgres_server.stop_at_once) * 2:
+            _die_and_come_back(postgres_server, end)
+            lines += writers.lines_of(process, most=30)
+        lines += writers.lines_of(process)
+    said = keys_by_ending(lines)
+    there = contents.keys(url)
+    assert len(there) == len(set(there)), "none is stored twice"
+    assert set(said["stored"]) <= set(there) <= {*said["stored"], *said["doubt"]}
+    assert len(lines) == 360
+    assert len(said["stored"]) > 180
+    postgres_server.drop(url)
+
+
+def _die_and_come_back(server: postgres.Server, end: Callable[[], None]) -> None:
+    end()
+    server.start()
+
+
+@pytest.mark.slow
+def test_writers_that_are_killed_leave_nothing_half(tmp_path: Path) -> None:
+    url = str(tmp_path / "store.db")
+    stored: list[str] = []
+    for _ in range(4):
+        with writers.started(url, processes=4, saves=1000) as process:
+            stored += keys_by_ending(list(writers.lines_of(process, most=15)))["stored"]
+            writers.kill(process)
+            stored += keys_by_ending(list(writers.lines_of(process)))["stored"]
+    assert contents.rows(url, "PRAGMA integrity_check") == [("ok",)]
+    assert set(stored) <= set(contents.keys(url))

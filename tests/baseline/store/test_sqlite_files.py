@@ -1,0 +1,237 @@
+"""A store in a file: other files are left alone, and trouble with the disk is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from baseline.store import contents
+from command_line import COMMAND, environment
+from samples import make_run
+
+from pyxfer import StoreError
+from pyxfer._baseline import store_database
+from pyxfer._baseline.store import open_store
+
+FILLING = """
+import resource, sys
+from samples import make_run
+from pyxfer import StoreError
+from pyxfer._baseline.store import open_store
+url, most = sys.argv[1], int(sys.argv[2])
+with open_store(url) as store:
+    if most:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    for _ in range(1000):
+        try:
+            print("stored", store.add_run(make_run()))
+        except StoreError as error:
+            print("refused", error)
+            break
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def as_others(*command: str) -> list[str]:
+    """The command without root's leave to write whatever it likes."""
+    if os.geteuid() != 0:
+        return list(command)
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("this is root, who may write everywhere, and there is no setpriv")
+    return [setpriv, "--bounding-set=-dac_override,-dac_read_search", *command]
+
+
+def fill(url: str, most_bytes: int) -> tuple[list[str], str]:
+    """Save until nothing more goes in: the ids of what was stored, and the refusal."""
+    tests = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])
+    said = subprocess.run(
+        [sys.executable, "-c", FILLING, url, str(most_bytes)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    ).stdout.splitlines()
+    return [line.split()[1] for line in said if line.startswith("stored")], said[-1]
+
+
+def test_a_store_is_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("PYXFER_STORE", raising=False)
+    with open_store() as store:
+        store.add_run(make_run())
+        folder = tmp_path / "data" / "pyxfer"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"\x89PNG" * 1000, b"SQLite format 3\0"])
+def test_a_file_of_something_else_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="is no store"):
+        open_store(str(path))
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_database_of_something_else_is_refused_and_left_as_it_is(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("CREATE TABLE pyxfer_schema (version INTEGER)")
+    other.close()
+    content = path.read_bytes()
+    with pytest.raises(StoreError, match="an SQLite database of something else, and is left as it is"):
+        open_store(str(path))
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    with open_store(str(path)) as store:
+        assert store.run(store.add_run(make_run())).run == make_run()
+
+
+@pytest.mark.parametrize("name", [b"\xff?mode=memory#%41 .db", "naïve.db".encode(), b"two\nlines.db"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: bytes) -> None:
+    path = tmp_path / os.fsdecode(name)
+    with open_store(str(path)) as store:
+        store.add_run(make_run())
+    assert path.is_file()
+
+
+def test_a_folder_and_a_pipe_are_no_store(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in (".", "pipe"):
+        with pytest.raises(StoreError, match=r"is no file|cannot be opened"):
+            open_store(str(tmp_path / name))
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="make its folder first"):
+        open_store(str(tmp_path / "nowhere" / "store.db"))
+
+
+def test_a_store_that_is_locked_for_too_long_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_database, "BUSY_S", 0.05)
+    with open_store(str(path)) as store:
+        run_id = store.add_run(make_run())
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"was not stored: .*another program holds it locked"):
+            store.add_run(make_run())
+        assert store.run(run_id).run == make_run(), "reading goes on"
+        other.close()
+        store.add_run(make_run())
+    assert contents.rows(str(path), "SELECT COUNT(*) FROM pyxfer_runs") == [(2,)]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_store_that_is_removed_while_it_is_open_takes_nothing_more(path: Path, replaced: bool) -> None:
+    with open_store(str(path)) as store:
+        store.add_run(make_run())
+        path.rename(path.with_suffix(".old"))
+        if replaced:
+            open_store(str(path)).close()
+        with pytest.raises(StoreError, match="was removed or replaced while it was open"):
+            store.add_run(make_run())
+
+
+def test_a_damaged_store_is_told(path: Path) -> None:
+    with open_store(str(path)) as store:
+        run_id = store.add_run(make_run())
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="it is damaged; copy it"), open_store(str(path)) as store:
+        store.run(run_id)
+
+
+@pytest.mark.slow
+def test_a_disk_that_refuses_more_loses_nothing_that_was_stored(path: Path) -> None:
+    stored, refusal = fill(str(path), most_bytes=300_000)
+    assert "was not stored: " in refusal
+    assert "the disk" in refusal
+    assert len(stored) > 3
+    assert [run_id for (run_id,) in contents.rows(str(path), "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
+    with open_store(str(path)) as store:
+        stored.append(store.add_run(make_run()))
+        assert all(store.run(run_id).run == make_run() for run_id in stored)
+
+
+def test_a_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no disk of its own for this test: {mounted.stderr.strip()}")
+    try:
+        url = str(tmp_path / "store.db")
+        stored, refusal = fill(url, most_bytes=0)
+        assert "was not stored: " in refusal
+        assert "the disk is full; free some space" in refusal
+        assert [run_id for (run_id,) in contents.rows(url, "SELECT id FROM pyxfer_runs ORDER BY seq")] == stored
+        assert len(stored) > 3
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_store_that_may_only_be_read_is_read_and_says_so(path: Path, tmp_path: Path) -> None:
+    with open_store(str(path)) as store:
+        run_id = store.add_run(make_run())
+    exported = tmp_path / "run.json"
+    make_run().save(exported)
+    path.chmod(0o400)
+    tmp_path.chmod(0o500)
+    try:
+        read = _as_others("history", "--store", str(path), "--format", "csv")
+        assert read.returncode == 0, read.stderr
+        assert run_id in read.stdout
+        script = f"from pyxfer import *; open_store({str(path)!r}).add_run(Run.load({str(exported)!r}))"
+        written = subprocess.run(
+            as_others(sys.executable, "-c", script), capture_output=True, text=True, check=False, env=environment()
+        )
+        assert "read-only here; name one that may be written to" in written.stderr
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def _as_others(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        as_others(*COMMAND, *arguments), capture_output=True, text=True, check=False, env=environment()
+    )
+
+
+def test_on_a_disk_of_this_machine_readers_and_the_writer_do_not_wait_for_each_other(path: Path) -> None:
+    if store_database.file_system_of(path) not in store_database._LOCAL:
+        pytest.skip("this folder is on no disk of this machine")
+    open_store(str(path)).close()
+    assert contents.rows(str(path), "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_on_a_network_file_system_there_is_no_write_ahead_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(str(path)).close()
+    monkeypatch.setattr(store_database, "_LOCAL", {"ext4"} - {store_database.file_system_of(path)})
+    with open_store(str(path)) as store:
+        store.add_run(make_run())
+    assert contents.rows(str(path), "PRAGMA journal_mode") == [("delete",)]
+
+
+def test_the_file_system_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/sda / ext4 rw 0 0\nserver:/home /home nfs4 rw 0 0\n/dev/sdb /home/my\\040disk xfs rw 0 0\n")
+    found = [
+        store_database.file_system_of(Path(name), mounts) for name in ("/a", "/home/b", "/home/my disk/c", "/homes")
+    ]
+    assert found == ["ext4", "nfs4", "xfs", "ext4"]
+    assert store_database.file_system_of(Path("/a"), tmp_path / "none") == ""

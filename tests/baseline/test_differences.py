@@ -1,0 +1,66 @@
+"""What differs between two machines or two days, and whether it can cost bandwidth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from samples import make_device, make_environment, make_link, make_parameters, make_run
+
+from pyxfer._baseline.causes import differences
+from pyxfer._document.baselines import Difference
+from pyxfer._document.runs import Fact, LinkState, Run, unknown
+
+
+def found(b: Run, a: Run | None = None) -> tuple[Difference, ...]:
+    return differences([a or make_run()], [b])
+
+
+def test_equal_machines_differ_in_nothing() -> None:
+    assert found(make_run()) == ()
+
+
+def test_when_it_was_measured_and_how_warm_it_was_is_no_difference() -> None:
+    later = make_environment(taken_at="2031-01-01T00:00:00+00:00", temperature_c=Fact(80))
+    assert found(make_run(environment=later)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "what", "a", "b"),
+    [
+        ({"link": make_link(under_load=Fact(LinkState(4, 8)))}, "link", "PCIe 5.0 x16", "PCIe 4.0 x8"),
+        ({"link": make_link(max_payload_bytes=Fact(128))}, "payload, bytes", "256", "128"),
+        ({"device": make_device(pci=Fact("0000:3b:00.0"))}, "slot (PCI address)", "0000:19:00.0", "0000:3b:00.0"),
+        ({"environment": make_environment(kernel="6.9")}, "kernel", "6.8.0", "6.9"),
+        ({"environment": make_environment(memory_bytes=Fact(64 << 30))}, "memory, GiB", "128", "64"),
+        ({"environment": make_environment(other_gpu_processes=Fact((1,)))}, "other processes on the GPU", "none", "1"),
+    ],
+)
+def test_what_may_cost_bandwidth_is_said_with_both_values(changed: dict[str, Any], what: str, a: str, b: str) -> None:
+    assert found(make_run(**changed)) == (Difference(what, a, b, matters=True),)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"environment": make_environment(host="node-8")},
+        {"environment": make_environment(numpy="2.2")},
+        {"parameters": make_parameters(budget_s=5.0)},
+    ],
+)
+def test_what_costs_none_is_said_as_such(changed: dict[str, Any]) -> None:
+    assert [difference.matters for difference in found(make_run(**changed))] == [False]
+
+
+def test_what_matters_comes_first() -> None:
+    both = make_run(environment=make_environment(host="node-8", kernel="6.9"))
+    assert [difference.matters for difference in found(both)] == [True, False]
+
+
+def test_what_one_side_does_not_know_is_not_called_a_difference() -> None:
+    assert found(make_run(link=make_link(max_payload_bytes=unknown("no root")))) == ()
+
+
+def test_several_processes_are_told_by_all_that_they_had() -> None:
+    runs = [make_run(environment=make_environment(kernel=kernel)) for kernel in ("6.8.0", "6.9", "6.9")]
+    assert differences([make_run()], runs) == (Difference("kernel", "6.8.0", "6.8.0, 6.9", matters=True),)

@@ -1,0 +1,84 @@
+"""This machine before anything is measured, and what a store has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from baseline_samples import make_processes, named_host
+from samples import make_device, make_environment, make_run
+
+import pyxfer
+from pyxfer._baseline.cells import fingerprint_of, identity
+from pyxfer._baseline.check import find_baseline, make_baseline, this_machine
+from pyxfer._baseline.store import Store, open_store
+from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer.errors import CudaUnavailableError, UsageError
+from pyxfer.native import choose
+
+HERE = make_run()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store that has the baseline `default` of this machine."""
+    with open_store(str(tmp_path / "store.db")) as opened:
+        keep(opened, HERE)
+        yield opened
+
+
+def keep(store: Store, run: Run, name: str = "default") -> None:
+    store.add_baseline(make_baseline(name, {}, make_processes(run=run), "2025-11-21T08:30:00+00:00"))
+
+
+def refusal(store: Store, run: Run, name: str = "default") -> str:
+    with pytest.raises(UsageError) as caught:
+        find_baseline(store, name, fingerprint_of(run))
+    return str(caught.value)
+
+
+def test_the_baseline_of_this_machine_is_found_whatever_may_change_has_changed(store: Store) -> None:
+    upgraded = make_run(environment=make_environment(driver=Fact("600.1"), kernel="7.0"))
+    assert find_baseline(store, "default", fingerprint_of(upgraded)).name == "default"
+
+
+def test_another_name_of_this_machine_is_offered(store: Store) -> None:
+    assert "no baseline 'summer' of this machine (node-7, GPU-" in refusal(store, HERE, "summer")
+    assert "it has 'default' of it (--name)" in refusal(store, HERE, "summer")
+
+
+def test_the_same_gpu_under_another_hosts_name_is_told(store: Store) -> None:
+    text = refusal(store, make_run(environment=named_host("container-8f2a")))
+    assert "and there the host's name is 'node-7' and not 'container-8f2a'" in text
+
+
+def test_another_gpu_of_the_same_host_is_told(store: Store) -> None:
+    text = refusal(store, make_run(device=make_device(uuid=Fact("GPU-new"))))
+    assert "and there the GPU is 'GPU-6a1f2c3d-0001-0002-0003-000000000004' and not 'GPU-new'" in text
+
+
+def test_two_hosts_of_one_name_have_their_own_baselines(store: Store) -> None:
+    twin = make_run(device=make_device(uuid=Fact("GPU-twin")))
+    keep(store, twin)
+    for run in (HERE, twin):
+        found = find_baseline(store, "default", fingerprint_of(run))
+        assert found.fingerprint.gpu == run.device.uuid
+
+
+def test_a_machine_that_the_store_has_never_seen_is_told_what_to_do(store: Store) -> None:
+    stranger = make_run(environment=named_host("other"), device=make_device(uuid=unknown("none"), name="T4"))
+    assert refusal(store, stranger).endswith("of this machine (other, T4); pyxfer baseline save makes one")
+
+
+@pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answers here")
+def test_without_a_gpu_there_is_no_link_to_have_a_baseline_of() -> None:
+    with pytest.raises(CudaUnavailableError, match="A baseline is of a link; --device host makes one of host memory"):
+        this_machine("0")
+
+
+def test_host_memory_is_this_machine_too_if_asked_for() -> None:
+    found, selector = this_machine("host")
+    run = pyxfer.ceiling("host", sizes="4KiB", directions=("h2d",), memories=("pageable",), budget_s=0.3, trace=False)
+    assert (found.runtime, found.link_kind, selector) == ("host", "none", "host")
+    assert identity(found) == identity(fingerprint_of(run))

@@ -1,0 +1,168 @@
+"""One process that measures, and every way in which it may end."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from baseline_samples import make_copy
+from samples import make_parameters, make_run
+
+from pyxfer._baseline import measure
+from pyxfer._baseline.measure import Order, measure_process
+from pyxfer._ceiling.ways import plan_ways
+from pyxfer.errors import MeasurementError, UsageError
+
+LINK = "link=1e7:2e-6:1e7:2e-6"
+QUICK = Order("host", directions=("h2d",), memories=("pinned",), sizes="65536", budget_s=0.5)
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have the process do something else than to measure."""
+    return lambda code: monkeypatch.setattr(measure, "_BOOT", code)
+
+
+def why() -> str:
+    with pytest.raises(MeasurementError) as caught:
+        measure_process(QUICK)
+    return str(caught.value)
+
+
+def test_a_process_measures_what_was_ordered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYXFER_HOSTRT", LINK)
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    waits: list[float] = []
+    run = measure_process(QUICK, waits.append)
+    assert (run.ended, run.parameters.sizes_bytes, run.parameters.directions) == ("complete", (65536,), ("h2d",))
+    assert 0.005 < (run.measurements[0].gbps or 0) < 0.0101
+    assert waits == sorted(waits)
+    assert waits
+    assert [path.name for path in tmp_path.iterdir()] == ["json.py"], "it left a file behind"
+
+
+def test_what_a_run_was_asked_for_can_be_asked_again() -> None:
+    asked = make_parameters(modes=("async", "streams:2"), precision=0.01, budget_s=2.5, fresh=True)
+    streams = make_copy("h2d", "pinned", "streams:2", 65536)
+    order = Order.again("GPU-1", make_run(parameters=asked, measurements=(streams,)))
+    arguments = order.arguments("/tmp/run.json")
+    assert "--device=GPU-1" in arguments
+    assert "--mode=async,streams:2" in arguments
+    assert "--budget=2.5s" in arguments
+    assert {"--fresh", "--require-gpu", "--no-trace"} <= set(arguments)
+    assert plan_ways(order.directions, order.memories, order.modes, fresh=order.fresh)
+
+
+def test_a_run_of_automatic_modes_is_asked_for_automatic_ones() -> None:
+    """It has the modes that `auto` has become, each for one kind of memory alone."""
+    asked = make_parameters(modes=("memcpy", "async"))
+    rows = (make_copy("h2d", "pinned", "async", 65536), make_copy("h2d", "pageable", "memcpy", 65536))
+    assert Order.again("0", make_run(parameters=asked, measurements=rows)).modes == ("auto",)
+
+
+def test_an_order_for_host_memory_requires_no_gpu() -> None:
+    assert "--require-gpu" not in QUICK.arguments("run.json")
+
+
+def test_what_cannot_be_asked_for_is_refused_in_the_commands_own_words() -> None:
+    with pytest.raises(UsageError, match="Unknown memory 'vram'"):
+        measure_process(Order("host", memories=("vram",), budget_s=0.5))
+
+
+def test_a_crash_is_named_by_its_signal(dying: Callable[[str], None]) -> None:
+    dying("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert why() == "a measuring process crashed (SIGSEGV)"
+
+
+def test_a_process_that_was_killed_says_by_what(dying: Callable[[str], None]) -> None:
+    dying("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert "was killed (SIGKILL), by somebody or for want of memory" in why()
+
+
+def test_a_process_that_fails_hands_on_what_it_said_last(dying: Callable[[str], None]) -> None:
+    dying("import sys; print('first', file=sys.stderr); print('pyxfer: the last words', file=sys.stderr); sys.exit(7)")
+    assert why() == "a measuring process ended with exit code 7; it said last: the last words"
+
+
+def test_a_process_that_says_nothing_and_measures_nothing_is_no_run(dying: Callable[[str], None]) -> None:
+    dying("pass")
+    assert "a measuring process measured nothing: there is no file" in why()
+
+
+def ends_within(seconds: float, pid: int) -> bool:
+    """A killed process that has something to leave is there for a moment more."""
+    until = time.monotonic() + seconds
+    stat = Path(f"/proc/{pid}/stat")
+    while time.monotonic() < until:
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_process_that_hangs_is_ended_with_all_that_it_has_started(
+    dying: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    child = f"import os, pathlib, time; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    dying(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
+    monkeypatch.setattr(measure, "STARTING_S", 1.5)
+    assert "had not ended after" in why()
+    if started.exists():
+        assert ends_within(30.0, int(started.read_text()))
+
+
+def test_a_device_that_is_lost_before_anything_was_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYXFER_HOSTRT", "lose=cudaMalloc:1:999")
+    assert "a measuring process measured nothing: cudaMalloc failed" in why()
+
+
+def test_an_interrupt_brings_back_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYXFER_HOSTRT", LINK)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt(waited_s: float) -> None:
+        if any(tmp_path.glob("pyxfer-*/run.json")):  # it has saved something for the first time
+            raise KeyboardInterrupt
+        assert waited_s < 60
+
+    run = measure_process(Order("host", ("h2d",), ("pinned",), sizes="65536", budget_s=60, precision=1e-8), interrupt)
+    assert run.ended == "interrupted"
+    assert run.measurements[0].trials
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_at_the_very_end_of_a_process_is_one_all_the_same(
+    dying: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The run is complete, and no other may be begun after it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    saved, copied = tmp_path / "saved.json", tmp_path / "copied"
+    make_run().save(saved)
+    dying(
+        "import shutil, sys, time; path = sys.argv[-1 - ('--no-trace' == sys.argv[-1])].partition('=')[2]; "
+        f"shutil.copy({str(saved)!r}, path); open({str(copied)!r}, 'w').close(); time.sleep(600)"
+    )
+
+    def interrupt(waited_s: float) -> None:
+        if copied.exists():
+            raise KeyboardInterrupt
+
+    assert measure_process(QUICK, interrupt).ended == "interrupted"
+
+
+def test_an_interrupt_before_anything_was_measured_is_one(dying: Callable[[str], None]) -> None:
+    def interrupt(waited_s: float) -> None:
+        raise KeyboardInterrupt
+
+    dying("import time; time.sleep(600)")
+    with pytest.raises(KeyboardInterrupt):
+        measure_process(QUICK, interrupt)

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyxfer._ceiling import arena as module
+from pyxfer._ceiling.arena import PLACE_BYTES, SMALL_BYTES, SMALL_SLOTS, Arena, check_room, sent_bytes, stride_bytes
+from pyxfer._ceiling.ways import MEMORIES
+from pyxfer._document.runs import Direction, Fact, Memory
+from pyxfer.errors import CudaError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+CACHE = 3 * MIB
+
+
+@contextmanager
+def held(
+    engine: Engine, largest: int, cache: int = CACHE, memories: tuple[Memory, ...] = ("pageable",)
+) -> Iterator[Arena]:
+    arena = Arena(engine, 0, memories, largest, cache)
+    try:
+        yield arena
+    finally:
+        arena.close()
+
+
+@pytest.mark.parametrize("nbytes", [1, 4095, 4096, 4097, 64 * KIB, MIB - 1, MIB, MIB + 1, 2 * MIB])
+def test_places_do_not_overlap_and_lie_within_their_part(engine: Engine, nbytes: int) -> None:
+    with held(engine, 2 * MIB) as arena:
+        first, total = arena.pages("pageable")
+        h2d, d2h = (arena.lane(direction, "pageable", nbytes) for direction in ("h2d", "d2h"))
+        stride = stride_bytes(nbytes)
+        assert stride >= nbytes
+        sent = sent_bytes(2 * MIB, CACHE)
+        assert h2d.slots * stride <= sent or h2d.slots == 1
+        assert d2h.slots * stride <= total - sent or d2h.slots == 1
+        assert first % PLACE_BYTES == 0
+
+
+@given(largest=st.integers(1, 1 << 40), cache=st.integers(0, 1 << 30), part=st.floats(0, 1))
+def test_every_smaller_size_has_room_for_two_sources(largest: int, cache: int, part: float) -> None:
+    nbytes = max(1, int(largest * part))
+    assert sent_bytes(largest, cache) // stride_bytes(nbytes) >= 2
+
+
+def test_large_sources_together_are_larger_than_the_cache(engine: Engine) -> None:
+    with held(engine, 2 * MIB, cache=20 * MIB) as arena:
+        lane = arena.lane("h2d", "pageable", 2 * MIB)
+        assert lane.slots * lane.nbytes > 20 * MIB
+
+
+def test_small_copies_use_few_places_with_gaps_between(engine: Engine) -> None:
+    with held(engine, 2 * MIB, cache=20 * MIB) as arena:
+        assert arena.lane("h2d", "pageable", 4 * KIB).slots == SMALL_SLOTS
+    assert stride_bytes(4 * KIB) > 4 * KIB
+    assert stride_bytes(SMALL_BYTES) == SMALL_BYTES
+
+
+def test_a_small_run_is_small() -> None:
+    assert sent_bytes(4 * KIB, 300 * MIB) <= MIB
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_what_a_lane_moves_lies_in_its_own_memory(engine: Engine, direction: Direction) -> None:
+    with held(engine, MIB, memories=("pageable", "pinned")) as arena:
+        first, total = arena.pages("pinned")
+        ctypes.memset(first, 0, total)
+        lane = arena.lane(direction, "pinned", 64 * KIB)
+        engine.prepare_check(0, lane, 0, 5, arena.scratch_address)
+        touched = ctypes.string_at(first, total).rstrip(b"\0").lstrip(b"\0")
+        assert 0 < len(touched) <= 64 * KIB
+        other, size = arena.pages("pageable")
+        assert ctypes.string_at(other, size).count(1) == size // PLACE_BYTES  # as allocation left them
+
+
+def test_the_place_of_the_next_copy_from_the_device_is_forgotten(engine: Engine) -> None:
+    with held(engine, 64 * KIB) as arena:
+        lane = arena.lane("d2h", "pageable", 4 * KIB)
+        first, total = arena.pages("pageable")
+        begin = first + sent_bytes(64 * KIB, CACHE)
+        for turn in (0, 1, lane.slots, 3 * lane.slots + 2):
+            ctypes.memset(first, 7, total)
+            arena.forget_received("pageable", lane, turn)
+            place = begin + turn % lane.slots * stride_bytes(4 * KIB)
+            assert ctypes.string_at(place, 4 * KIB) == bytes(4 * KIB)
+            assert ctypes.string_at(first, total).count(0) == 4 * KIB
+
+
+def test_each_kind_of_memory_is_allocated_once(engine: Engine) -> None:
+    with held(engine, MIB, memories=(*MEMORIES, "pinned")):
+        assert sorted(kind for kind, _, _ in testing.allocated()) == [
+            "device",
+            "pinned",
+            "registered",
+            "write-combined",
+        ]
+    assert testing.allocated() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "nth"), [("cudaMalloc", 1), ("cudaHostAlloc", 1), ("cudaHostAlloc", 2), ("cudaHostRegister", 1)]
+)
+def test_when_memory_runs_out_in_the_middle_the_rest_is_given_back(engine: Engine, call: str, nth: int) -> None:
+    testing.fail(call, nth, 2)
+    with pytest.raises(MemoryError, match=f"{call} failed"):
+        Arena(engine, 0, MEMORIES, MIB, CACHE)
+    assert testing.allocated() == []
+
+
+def test_a_release_that_fails_does_not_keep_the_others_from_being_released(engine: Engine) -> None:
+    arena = Arena(engine, 0, MEMORIES, MIB, CACHE)
+    testing.fail("cudaFreeHost", 1, 1)
+    testing.fail("cudaFree", 1, 719)
+    with pytest.raises(CudaError, match="cudaFreeHost failed"):
+        arena.close()
+    assert testing.allocated() == []
+
+
+def test_what_is_abandoned_is_left_to_the_end_of_the_process() -> None:
+    script = (
+        "from pyxfer.native import load\n"
+        "from pyxfer._ceiling.arena import Arena\n"
+        "engine = load('host')\n"
+        "arena = Arena(engine, 0, ['pinned'], 4096, 0)\n"
+        "kept = engine.testing.allocated()\n"
+        "arena.abandon()\n"
+        "arena.close()\n"
+        "del arena\n"
+        "assert engine.testing.allocated() == kept != []\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_what_fits_is_not_refused(engine: Engine) -> None:
+    check_room(engine, 0, MEMORIES, MIB, CACHE)
+
+
+def test_more_than_the_machine_has_is_refused_before_anything_is_allocated(engine: Engine) -> None:
+    with pytest.raises(UsageError, match=r"Copies of 16 TiB need .* of host memory, several buffers .* smaller sizes"):
+        check_room(engine, 0, ["pinned"], 1 << 44, CACHE)
+    assert testing.calls() == {}
+
+
+def test_the_refusal_says_how_much_is_wanted_and_how_much_there_is(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(4 * GIB))
+    with pytest.raises(UsageError) as caught:
+        check_room(engine, 0, ["pageable", "pinned"], GIB, CACHE)
+    # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.
+    assert str(caught.value) == (
+        "Copies of 1 GiB need 10 GiB of host memory, several buffers of that size, and 4 GiB is free. "
+        "Ask for smaller sizes, or for fewer kinds of memory."
+    )
+
+
+def test_fewer_kinds_of_memory_need_less(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(10 * GIB))
+    check_room(engine, 0, ["pinned"], GIB, CACHE)
+    with pytest.raises(UsageError):
+        check_room(engine, 0, ["pageable", "pinned"], GIB, CACHE)
+
+
+def test_where_free_memory_cannot_be_read_the_allocation_decides(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(reason="/proc/meminfo is not there"))
+    check_room(engine, 0, MEMORIES, 1 << 50, CACHE)

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from measure.fakes import Clock, Timed
+from msgspec import structs
+from samples import make_link, make_measurement, make_missing
+from tracing.captures import copy, traced
+
+from pyxfer._ceiling.assemble import NO_TRIAL, Assembler, Collected, ceiling_share, credible_rate, curves
+from pyxfer._ceiling.ways import Way
+from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, unknown
+from pyxfer._measure import stats
+from pyxfer._measure.sampler import Series
+from pyxfer._trace.records import MemoryKind
+
+MIB = 1024**2
+PINNED = Way("h2d", "pinned", "async")
+PAGEABLE = Way("h2d", "pageable", "memcpy")
+STAGED = Way("h2d", "pageable", "staged")
+BOTH = Way("both", "pinned", "async")
+# 16 MiB in 400 us: 41.9 GB/s, below the 58.45 of the link.
+SECONDS = [400e-6] * 10
+
+
+def collected(
+    way: Way, seconds: Sequence[float] = SECONDS, *, sides: Sequence[Side] = ("h2d",), invalid: str | None = None
+) -> Collected:
+    series = Series(Timed(way.key, Clock()))
+    for index, each in enumerate(seconds):
+        series.add({side: Trial(index, each, each / 10, each, invalid=invalid) for side in sides})
+    return Collected(way, 16 * MIB, series=series, verified=Fact(True), first_s=Fact(1e-3))
+
+
+def assembled(*found: Collected, link: Link | None = None, precision: float = 0.005) -> tuple[Measurement, ...]:
+    return Assembler(link or make_link(), precision, 7.0).measurements(found)
+
+
+def test_a_measurement_says_what_was_measured_and_how() -> None:
+    (made,) = assembled(collected(PINNED))
+    assert (made.route, made.direction, made.side, made.memory, made.mode) == (
+        "raw.pinned-async",
+        "h2d",
+        "h2d",
+        "pinned",
+        "async",
+    )
+    assert made.gbps == pytest.approx(16 * MIB / 400e-6 / 1e9)
+    assert made.of_peak == pytest.approx(16 * MIB / 400e-6 / 1e9 / 58.45)
+    assert made.dispatch_s == pytest.approx(40e-6)
+    assert made.wall_s == pytest.approx(400e-6)
+    assert made.first_s == Fact(1e-3)
+    assert len(made.trials) == 10
+
+
+@pytest.mark.parametrize(
+    ("way", "bracket"),
+    [
+        (PINNED, "gated"),
+        (PAGEABLE, "drained"),
+        (Way("h2d", "pinned", "memcpy"), "drained"),
+        (Way("h2d", "pageable", "async"), "stream"),
+        (BOTH, "gated"),
+        (Way("both", "pageable", "async"), "stream"),
+        (Way("d2h", "pageable", "staged"), "drained"),
+    ],
+)
+def test_a_measurement_says_which_bracket_it_had(way: Way, bracket: str) -> None:
+    assert assembled(Collected(way, MIB))[0].bracket == bracket
+
+
+def test_both_ways_at_once_are_three_measurements() -> None:
+    h2d, d2h, both = assembled(collected(BOTH, sides=("h2d", "d2h", "sum")))
+    assert [h2d.side, d2h.side, both.side] == ["h2d", "d2h", "sum"]
+    assert {made.direction for made in (h2d, d2h, both)} == {"both"}
+    assert [h2d.moved_bytes, d2h.moved_bytes, both.moved_bytes] == [16 * MIB, 16 * MIB, 32 * MIB]
+    assert both.of_peak == pytest.approx(32 * MIB / 400e-6 / 1e9 / (58.45 + 57.61))
+
+
+@pytest.mark.parametrize("seconds", [287e-6, 100e-6, 1e-9])
+def test_no_bandwidth_above_the_protocol_peak_is_ever_given(seconds: float) -> None:
+    (made,) = assembled(collected(PINNED, [seconds] * 10))
+    assert made.gbps is None
+    assert made.of_peak is None
+    assert made.of_ceiling is None
+    assert made.rate.reason is not None
+    assert "would be above the link's peak of 58.4" in made.rate.reason
+    assert made.summary is not None
+
+
+def test_where_only_the_raw_peak_is_known_nothing_exceeds_that() -> None:
+    link = make_link(h2d_peak_gbps=unknown("MaxPayload is not readable"))
+    (slow,) = assembled(collected(PINNED, [270e-6] * 10), link=link)
+    assert slow.gbps == pytest.approx(62.1, abs=0.1)
+    assert slow.peak_share.reason == "MaxPayload is not readable"
+    (fast,) = assembled(collected(PINNED, [260e-6] * 10), link=link)
+    assert fast.gbps is None
+
+
+def test_without_any_peak_there_is_a_bandwidth_and_no_share() -> None:
+    none: Fact[float] = unknown("host memory, not a PCIe link")
+    link = make_link(raw_peak_gbps=none, h2d_peak_gbps=none, d2h_peak_gbps=none)
+    (made,) = assembled(collected(PINNED, [1e-6] * 10), link=link)
+    assert made.gbps is not None
+    assert made.peak_share.reason == "host memory, not a PCIe link"
+
+
+def test_time_that_the_clock_could_not_see_is_no_bandwidth() -> None:
+    rate = credible_rate(4096, stats.summarise([0.0] * 10), None)
+    assert rate.reason == "half of the trials took no time that the event clock could see: time a larger size"
+
+
+def test_the_ceiling_is_the_best_of_the_same_direction_and_size() -> None:
+    pinned, pageable = assembled(collected(PINNED), collected(PAGEABLE, [800e-6] * 10))
+    assert (pinned.of_ceiling, pageable.of_ceiling) == (1.0, 0.5)
+
+
+def test_shares_are_taken_within_rounds_so_that_a_drift_is_in_both() -> None:
+    drifting = [400e-6 * (1 + index / 10) for index in range(10)]
+    _, pageable = assembled(collected(PINNED, drifting), collected(PAGEABLE, [2 * each for each in drifting]))
+    assert pageable.ceiling_share.value is not None
+    assert pageable.ceiling_share.value.value == pytest.approx(0.5)
+    assert pageable.ceiling_share.value.low == pytest.approx(0.5)
+
+
+def test_only_rounds_that_both_have_count() -> None:
+    ceiling = [Trial(0, 1.0), Trial(1, 3.0, invalid="late"), Trial(2, 1.0), Trial(3, 0.0)]
+    mine = [Trial(1, 4.0), Trial(2, 2.0), Trial(3, 1.0), Trial(4, 1.0)]
+    rate = Fact(stats.rate(1, stats.summarise([1.0])))
+    share = ceiling_share(mine, ceiling, rate)
+    assert share.value is not None
+    assert (share.value.value, share.value.low) == (0.5, None)
+    assert ceiling_share(mine[:1], ceiling, rate).reason == "no round has a valid trial of this and of the ceiling"
+    assert ceiling_share(mine, None, rate).value is None
+
+
+def test_what_was_not_verified_is_no_ceiling_and_has_no_bandwidth() -> None:
+    wrong = collected(PINNED, [100e-6] * 10)
+    wrong.verified = Fact(False)
+    pinned, pageable = assembled(wrong, collected(PAGEABLE))
+    assert pinned.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
+    assert pageable.of_ceiling == 1.0
+
+
+def test_a_staged_copy_is_no_ceiling_also_where_it_is_the_fastest() -> None:
+    staged, pageable, pinned = assembled(
+        collected(STAGED, [320e-6] * 10), collected(PAGEABLE, [800e-6] * 10), collected(PINNED)
+    )
+    assert (staged.of_ceiling, pageable.of_ceiling, pinned.of_ceiling) == (1.25, 0.5, 1.0)
+
+
+@pytest.mark.parametrize("memory", ["pinned", "registered", "write-combined"])
+def test_a_staged_copy_is_held_against_page_locked_memory_of_any_kind(memory: Any) -> None:
+    staged, _, _ = assembled(
+        collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [300e-6] * 10), collected(Way("h2d", memory, "async"))
+    )
+    assert staged.of_ceiling == pytest.approx(0.8)
+
+
+def test_a_staged_copy_without_page_locked_memory_beside_it_has_a_rate_and_says_what_to_add() -> None:
+    staged, pageable = assembled(collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [800e-6] * 10))
+    assert staged.gbps is not None
+    assert staged.ceiling_share.reason == (
+        "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
+    )
+    assert pageable.of_ceiling == 1.0
+
+
+def test_a_staged_copy_without_a_rate_says_why_and_not_what_to_add() -> None:
+    (staged,) = assembled(Collected(STAGED, 16 * MIB, unavailable="out of page-locked memory"))
+    assert staged.ceiling_share.reason == "out of page-locked memory"
+
+
+@pytest.mark.parametrize(("met", "codes"), [(MemoryKind.PINNED, []), (MemoryKind.PAGEABLE, ["wrong-memory"])])
+def test_a_staged_copy_of_which_the_device_met_the_pageable_memory_itself_is_marked(
+    met: MemoryKind, codes: list[str]
+) -> None:
+    found = collected(STAGED)
+    found.evidence["h2d"].add(traced(copy(10, 390, 16 * MIB, memory=met), elapsed_us=400), 400e-6, 16 * MIB)
+    (staged,) = assembled(found)
+    assert [remark.code for remark in staged.remarks] == codes
+
+
+def test_a_fresh_variant_is_no_ceiling() -> None:
+    fresh = collected(Way("d2h", "pageable", "memcpy", "fresh"), [300e-6] * 10, sides=("d2h",))
+    warm = collected(Way("d2h", "pageable", "memcpy"), sides=("d2h",))
+    assert [made.of_ceiling for made in assembled(fresh, warm)] == [pytest.approx(4 / 3), 1.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"series": None}, NO_TRIAL),
+        ({"series": None, "unavailable": "the driver is too old"}, "the driver is too old"),
+    ],
+)
+def test_what_was_not_measured_has_the_reason_in_every_place(change: dict[str, object], reason: str) -> None:
+    found = collected(PINNED)
+    for name, value in change.items():
+        setattr(found, name, value)
+    (made,) = assembled(found)
+    assert (made.rate.reason, made.peak_share.reason, made.ceiling_share.reason) == (reason, reason, reason)
+    assert (made.summary, made.trials) == (None, ())
+
+
+def test_a_route_that_failed_at_once_has_its_error_as_the_reason() -> None:
+    found = collected(PINNED, [])
+    assert found.series is not None
+    found.series.failure = "cudaMemcpyAsync failed"
+    (made,) = assembled(found)
+    assert made.rate.reason == "cudaMemcpyAsync failed"
+
+
+def test_a_route_that_failed_later_keeps_what_it_had_and_says_so() -> None:
+    found = collected(PINNED)
+    assert found.series is not None
+    found.series.failure = "cudaMemcpyAsync failed"
+    (made,) = assembled(found)
+    assert made.gbps is not None
+    assert [remark.text for remark in made.remarks] == ["it ended early: cudaMemcpyAsync failed"]
+
+
+def test_trials_that_do_not_count_are_kept_and_told() -> None:
+    found = collected(PINNED)
+    assert found.series is not None
+    found.series.add({"h2d": Trial(10, 1e-6, invalid="the gate timed out")})
+    (made,) = assembled(found)
+    assert len(made.trials) == 11
+    assert made.summary is not None
+    assert (made.summary.n, made.summary.min_s) == (10, 400e-6)
+    assert [remark.code for remark in made.remarks] == ["invalid-trials"]
+    assert made.remarks[0].text.endswith("of the trials were not used: the gate timed out")
+
+
+def test_where_no_trial_counts_there_is_the_reason_and_no_bandwidth() -> None:
+    (made,) = assembled(collected(PINNED, invalid="the gate timed out"))
+    assert made.rate.reason == "no trial was valid: the gate timed out"
+
+
+def test_what_is_not_precise_is_marked_with_what_to_do() -> None:
+    (made,) = assembled(collected(PINNED, [400e-6 * (1 + 0.004 * (index * 7 % 10)) for index in range(10)]))
+    assert [remark.code for remark in made.remarks] == ["unstable"]
+    assert made.remarks[0].fix is not None
+    assert "--budget" in made.remarks[0].fix
+
+
+def test_a_curve_finds_the_fixed_cost_and_the_bandwidth_that_are_behind_the_figures() -> None:
+    points = []
+    for nbytes in (4096, 65536, MIB, 16 * MIB):
+        summary = stats.summarise([10e-6 + nbytes / 50e9] * 6)
+        rate = Fact(stats.rate(nbytes, summary))
+        changes = {"nbytes": nbytes, "moved_bytes": nbytes, "summary": summary, "rate": rate}
+        points.append(structs.replace(make_measurement(), **changes))
+    (curve,) = curves(points)
+    assert curve.latency_s.value == pytest.approx(10e-6, rel=1e-6)
+    assert curve.asymptote_gbps.value == pytest.approx(50, rel=1e-6)
+    assert curve.half_bytes.value == pytest.approx(500e3, rel=1e-6)
+
+
+def test_each_route_direction_side_and_variant_has_a_curve_of_its_own() -> None:
+    points = [make_measurement(side=side) for side in ("h2d", "d2h", "sum")] + [make_measurement(variant="fresh")]
+    assert [(curve.direction, curve.side, curve.variant) for curve in curves(points)] == [
+        ("h2d", "h2d", "warm"),
+        ("d2h", "d2h", "warm"),
+        ("both", "sum", "warm"),
+        ("h2d", "h2d", "fresh"),
+    ]
+
+
+def test_a_curve_without_sizes_has_the_reason() -> None:
+    (curve,) = curves([make_missing()])
+    assert curve.asymptote_gbps.value is None
+    assert curve.asymptote_gbps.reason

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+import pytest
+
+from pyxfer import measure
+from pyxfer._ceiling.callables import WARM_CALLS, _clock_remark
+from pyxfer._document.runs import Measurement
+from pyxfer._measure.bracket import Bracket
+from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError, DeviceLostError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB, MIB = 1024, 1024**2
+# Slow enough that what a busy machine adds to a copy is little of it.
+H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
+
+
+def timed(fn: Callable[[], object], **changes: Any) -> Measurement:
+    """On the host runtime, and no longer than a test may take."""
+    return measure(fn, **{"device": "host", "precision": 0.2, "budget_s": 0.5, **changes})
+
+
+def with_a_time(fn: Callable[[], object], **changes: Any) -> Measurement:
+    """The same, of which some trial counts."""
+    found = timed(fn, **changes)
+    assert found.elapsed_s is not None, found.rate.reason
+    return found
+
+
+def nothing() -> None:
+    pass
+
+
+@contextmanager
+def copying(engine: Engine, direction: str, nbytes: int, mode: str = "drained") -> Iterator[Callable[[], object]]:
+    """A callable that copies through the engine, as a framework would."""
+    with ExitStack() as stack:
+        host = stack.enter_context(closing(engine.HostBuffer(nbytes, "pageable")))
+        device = stack.enter_context(closing(engine.DeviceBuffer(nbytes)))
+        copier = stack.enter_context(closing(engine.Copier(0)))
+        lane = engine.Lane(direction, host.address, device.address, nbytes, nbytes, 1)
+        if mode == "drained":
+            yield lambda: copier.drained(lane, 0)
+        else:
+            yield lambda: copier.on_stream("async", lane, 0)
+
+
+def test_a_callable_that_sleeps_takes_as_long_by_both_clocks(engine: Engine) -> None:
+    found = timed(lambda: time.sleep(0.1), precision=0.05, budget_s=0.5)
+    assert found.elapsed_s is not None
+    assert found.wall_s is not None
+    assert 0.099 <= found.elapsed_s < 0.2
+    assert 0.1 <= found.wall_s < 0.2
+    assert found.elapsed_s == pytest.approx(found.wall_s, rel=0.1)
+
+
+def test_dispatch_is_what_the_caller_paid(engine: Engine) -> None:
+    found = with_a_time(nothing, sync=lambda: time.sleep(0.002))
+    assert found.dispatch_s is not None
+    assert found.dispatch_s < 0.002
+    assert found.elapsed_s is not None
+    assert found.elapsed_s >= 0.0019
+
+
+def test_the_framework_is_waited_for_after_every_call(engine: Engine) -> None:
+    calls: list[str] = []
+    found = timed(lambda: calls.append("call"), sync=lambda: calls.append("sync"))
+    assert calls == ["call", "sync"] * (1 + WARM_CALLS + len(found.trials))
+
+
+def test_the_first_calls_are_not_among_the_trials(engine: Engine) -> None:
+    naps = iter([0.05, *[0.0] * 100_000])
+    found = timed(lambda: time.sleep(next(naps)))
+    assert found.first_s.value is not None
+    assert found.first_s.value >= 0.049
+    assert found.summary is not None
+    assert found.summary.max_s < 0.049
+
+
+def test_it_runs_in_the_calling_thread(engine: Engine) -> None:
+    threads: set[int] = set()
+    timed(lambda: threads.add(threading.get_ident()))
+    assert threads == {threading.get_ident()}
+
+
+def test_without_bytes_there_is_a_time_and_the_reason_for_no_bandwidth(engine: Engine) -> None:
+    found = timed(nothing)
+    assert found.elapsed_s is not None
+    assert (found.gbps, found.rate.reason) == (None, "no nbytes were given")
+    assert found.ceiling_share.reason == "no nbytes were given"
+    assert "cudaHostAlloc" not in testing.calls()
+
+
+def test_the_route_is_named_after_the_callable(engine: Engine) -> None:
+    class Upload:
+        def __call__(self) -> None:
+            pass
+
+    assert timed(nothing).route == "user.nothing"
+    assert timed(Upload()).route == "user.Upload"
+
+
+@pytest.mark.parametrize(("direction", "rate"), [("h2d", H2D), ("d2h", D2H)])
+def test_a_copy_over_a_link_of_known_speed_has_that_bandwidth_and_its_share_of_the_ceiling(
+    engine: Engine, direction: str, rate: float
+) -> None:
+    testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
+    least_s = LATENCY_S + MIB / rate
+    with copying(engine, direction, MIB) as copy:
+        found = timed(copy, nbytes=MIB, direction=direction)
+    assert found.gbps is not None
+    assert 0.5 * MIB / least_s / 1e9 < found.gbps <= 1.01 * MIB / least_s / 1e9
+    assert found.of_ceiling is not None
+    assert 0.5 < found.of_ceiling < 1.5
+
+
+def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
+    testing.model_link(H2D, 0, D2H, 0)
+    with copying(engine, "h2d", MIB) as copy:
+
+        def twice() -> None:
+            copy()
+            copy()
+
+        found = with_a_time(twice, nbytes=MIB, direction="h2d", budget_s=1.0)
+    assert found.of_ceiling is not None
+    assert 0.25 < found.of_ceiling < 0.52
+
+
+def test_both_directions_count_the_bytes_each_way(engine: Engine) -> None:
+    testing.model_link(H2D, 0, H2D, 0)
+    found = timed(lambda: time.sleep(0.001), nbytes=MIB, direction="both", budget_s=1.0)
+    assert (found.direction, found.side, found.nbytes, found.moved_bytes) == ("both", "sum", MIB, 2 * MIB)
+    assert found.of_ceiling is not None, found.ceiling_share.reason
+
+
+@pytest.mark.parametrize("given", ["object", "handle"])
+def test_on_a_stream_the_events_lie_there(engine: Engine, given: str) -> None:
+    with closing(engine.Stream()) as stream:
+        found = with_a_time(lambda: time.sleep(0.002), stream=stream if given == "object" else stream.handle)
+    assert found.bracket == "stream"
+    assert found.elapsed_s is not None
+    assert found.elapsed_s >= 0.0019
+    assert timed(nothing).bracket == "drained"
+
+
+@pytest.mark.parametrize(
+    ("error", "good_calls"),
+    [
+        (ValueError("the callable's own"), 0),
+        (ValueError("the callable's own"), 6),
+        (KeyboardInterrupt(), 6),
+        (CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), 0),
+        (CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), 6),
+        (UsageError("the callable's own"), 6),
+    ],
+)
+@pytest.mark.parametrize("bytes_given", [{}, {"nbytes": 4 * KIB, "direction": "h2d"}])
+def test_what_the_callable_raises_passes_unchanged_and_leaves_nothing(
+    engine: Engine, error: BaseException, good_calls: int, bytes_given: dict[str, Any]
+) -> None:
+    calls = iter(range(100_000))
+
+    def fail() -> None:
+        if next(calls) >= good_calls:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        timed(fail, **bytes_given)
+    assert caught.value is error
+    assert testing.allocated() == []
+
+
+def test_what_waiting_for_the_framework_raises_passes_unchanged(engine: Engine) -> None:
+    def fail() -> None:
+        raise ValueError("of the framework")
+
+    with pytest.raises(ValueError, match="of the framework"):
+        timed(nothing, sync=fail)
+
+
+def test_trials_that_must_not_be_used_are_kept_and_do_not_count(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = iter(["late"] * 5 + [""] * 100_000)
+    monkeypatch.setattr(Bracket, "fault", property(lambda _: next(verdicts) or None))
+    found = with_a_time(lambda: time.sleep(0.001))
+    assert found.summary is not None
+    late = [trial for trial in found.trials if trial.invalid == "late"]
+    assert len(late) == 5 - 1 - WARM_CALLS
+    assert found.summary.n == len(found.trials) - len(late)
+    assert [remark.text for remark in found.remarks if remark.code == "invalid-trials"]
+
+
+def test_where_no_trial_may_be_used_there_is_no_time_and_the_reason(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bracket, "fault", "the device stamped the first event late")
+    found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget_s=0.05)
+    assert found.trials
+    assert (found.elapsed_s, found.gbps) == (None, None)
+    assert "the device stamped the first event late" in (found.rate.reason or "")
+
+
+def test_a_budget_too_short_for_one_trial_leaves_one(engine: Engine) -> None:
+    found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget_s=1e-9)
+    assert len(found.trials) == 1
+    assert found.gbps is not None
+
+
+def test_clocks_that_disagree_are_told_and_not_averaged(engine: Engine) -> None:
+    assert _clock_remark(10e-3, 10.1e-3) is None
+    assert _clock_remark(5e-6, 12e-6) is None
+    remark = _clock_remark(10e-3, 11e-3)
+    assert remark is not None
+    assert remark.text == "the GPU's clock says 10.0 ms and the host's 11.0 ms for the same span"
+
+
+def test_a_ceiling_that_fails_on_the_way_leaves_the_time_and_says_why_there_is_no_share(engine: Engine) -> None:
+    calls = iter(range(100_000))
+
+    def order() -> None:
+        if next(calls) == 1 + WARM_CALLS:
+            testing.fail("cudaLaunchHostFunc", 1, 1)
+
+    found = timed(order, nbytes=4 * KIB, direction="h2d")
+    assert found.elapsed_s is not None
+    assert found.gbps is not None
+    assert found.of_ceiling is None
+    assert "cudaLaunchHostFunc failed" in (found.ceiling_share.reason or "")
+
+
+def test_a_device_lost_on_the_way_is_an_error_and_leaves_nothing(engine: Engine) -> None:
+    calls = iter(range(100_000))
+
+    def lose() -> None:
+        if next(calls) == 6:
+            testing.lose_device(719)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CleanupWarning)
+        with pytest.raises(DeviceLostError):
+            timed(lose, nbytes=4 * KIB, direction="h2d")
+    engine.take_cleanup_failures()
+
+
+@pytest.mark.parametrize("call", ["cudaMalloc", "cudaHostAlloc"])
+def test_without_memory_for_the_ceiling_it_is_an_error_that_says_what_to_do(engine: Engine, call: str) -> None:
+    testing.fail(call, 1, 2)
+    with pytest.raises(CudaMemoryError, match="ask for smaller sizes"):
+        timed(nothing, nbytes=4 * KIB, direction="h2d")
+    assert testing.allocated() == []
+
+
+def test_what_could_not_be_released_is_a_warning(engine: Engine) -> None:
+    testing.fail("cudaFreeHost", 1, 1)
+    with pytest.warns(CleanupWarning, match="cudaFreeHost failed with cudaErrorInvalidValue"):
+        timed(nothing, nbytes=4 * KIB, direction="h2d")
+    assert testing.allocated() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"nbytes": 4096}, "nbytes and direction go together"),
+        ({"direction": "h2d"}, "nbytes and direction go together"),
+        ({"nbytes": 0, "direction": "h2d"}, "above zero, the bytes that one call moves; got 0"),
+        ({"nbytes": -1, "direction": "h2d"}, "got -1"),
+        ({"nbytes": 1.5, "direction": "h2d"}, "got 1.5"),
+        ({"nbytes": True, "direction": "h2d"}, "got True"),
+        ({"nbytes": "4KiB", "direction": "h2d"}, "got '4KiB'"),
+        ({"nbytes": 4096, "direction": "sideways"}, "Unknown direction 'sideways'. Known are h2d, d2h, both."),
+        ({"nbytes": 1 << 50, "direction": "h2d"}, "Copies of 1024 TiB need"),
+        ({"precision": 0}, "precision has to be above zero"),
+        ({"precision": -1.0}, "precision has to be above zero"),
+        ({"budget_s": 0}, "budget has to be above zero"),
+        ({"stream": "cuda:0"}, "str is no stream"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_before_the_callable_runs(
+    engine: Engine, arguments: dict[str, Any], sentence: str
+) -> None:
+    calls: list[str] = []
+    with pytest.raises(UsageError) as caught:
+        timed(lambda: calls.append("call"), **arguments)
+    assert sentence in str(caught.value)
+    assert calls == []
+    assert testing.allocated() == []
+
+
+def test_what_cannot_be_called_is_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="times something that can be called; got int"):
+        timed(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.threads
+def test_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
+    running = 0
+    most = 0
+    found: list[Measurement] = []
+
+    def call() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.001)
+        running -= 1
+
+    threads = [threading.Thread(target=lambda: found.append(timed(call, budget_s=0.1))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert len(found) == 4
+    assert most == 1
+
+
+def test_a_callable_may_measure_itself(engine: Engine) -> None:
+    inner: list[Measurement] = []
+
+    def outer() -> None:
+        if not inner:
+            inner.append(timed(nothing, budget_s=0.05))
+
+    assert timed(outer, budget_s=0.05).elapsed_s is not None
+    assert inner[0].elapsed_s is not None

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from pyxfer._ceiling.ways import Request, make_request
+from pyxfer.errors import UsageError
+
+KIB, MIB = 1024, 1024**2
+
+
+def request(**changes: Any) -> Request:
+    asked: dict[str, Any] = {
+        "device": 0,
+        "directions": ["h2d", "d2h"],
+        "memories": ["pageable", "pinned"],
+        "modes": ["auto"],
+        "sizes": "4KiB:1MiB:x16",
+        "fresh": False,
+        "precision": 0.005,
+        "budget_s": 7.0,
+        "seed": 3,
+    }
+    return make_request(**{**asked, **changes})
+
+
+def test_the_parameters_are_enough_to_ask_again() -> None:
+    asked = request().parameters()
+    assert asked.device == "0"
+    assert asked.directions == ("h2d", "d2h")
+    assert asked.memories == ("pageable", "pinned")
+    assert asked.modes == ("memcpy", "async")
+    assert asked.sizes_bytes == (4 * KIB, 64 * KIB, MIB)
+    assert (asked.precision, asked.budget_s, asked.seed, asked.fresh) == (0.005, 7.0, 3, False)
+    again = request(directions=asked.directions, memories=asked.memories, sizes=asked.sizes_bytes, seed=asked.seed)
+    assert again == request()
+
+
+@pytest.mark.parametrize("sizes", [[MIB, 4096, 4096], (4096, MIB), f"4KiB,{MIB}"])
+def test_sizes_come_in_order_and_once(sizes: object) -> None:
+    assert request(sizes=sizes).sizes == (4096, MIB)
+    assert request(sizes=sizes).largest == MIB
+
+
+def test_without_a_seed_one_is_drawn_and_recorded() -> None:
+    seeds = {request(seed=None).parameters().seed for _ in range(8)}
+    assert len(seeds) > 1
+    assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [-4096], [4096, 0], [4096.0], ["4096"], [True], [None]])
+def test_sizes_that_are_no_bytes_are_refused_with_an_example(sizes: list[object]) -> None:
+    with pytest.raises(UsageError, match="whole numbers of bytes above zero, or text such as '4KiB:256MiB:x4'"):
+        request(sizes=sizes)
+
+
+@pytest.mark.parametrize("sizes", ["0", "-1KiB", "lots", "", "4KiB:1KiB:x4", "4KiB:1MiB:x1", "1 furlong"])
+def test_text_that_is_no_size_is_refused(sizes: str) -> None:
+    with pytest.raises(UsageError):
+        request(sizes=sizes)
+
+
+@pytest.mark.parametrize("precision", [0, -0.1, 1.01, math.nan, math.inf, -math.inf])
+def test_a_precision_that_cannot_be_is_refused_with_one_that_can(precision: float) -> None:
+    with pytest.raises(
+        UsageError, match=r"precision has to be above zero and at most 1, for example 0\.005 \(0\.5 %\)"
+    ):
+        request(precision=precision)
+
+
+@pytest.mark.parametrize("budget_s", [0, -1.0, 86401.0, math.nan, math.inf])
+def test_a_budget_that_cannot_be_is_refused_with_one_that_can(budget_s: float) -> None:
+    with pytest.raises(UsageError, match=r"budget has to be above zero and at most 86400, for example 30 \(seconds\)"):
+        request(budget_s=budget_s)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_cannot_be_is_refused(seed: int) -> None:
+    with pytest.raises(UsageError, match="whole number from 0 to"):
+        request(seed=seed)

@@ -1,0 +1,146 @@
+"""How the ring of a run gets its settings: once, in the thread that Ctrl-C reaches, and never without need."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ceiling.test_stager import CHOSEN
+
+from pyxfer import Run, ceiling
+from pyxfer._ceiling import workshop as module
+from pyxfer._ceiling.workshop import Workshop
+from pyxfer._upload.tuning import Chosen
+from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB = 1024
+REFUSED = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "here", "invalid argument", "")
+
+
+class Choosing:
+    """In the place of what looks for settings; raises what is given, and counts."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, made: Chosen | BaseException) -> None:
+        self.made = made
+        self.threads: list[threading.Thread] = []
+        patch.setattr(module, "settings_for", self)
+
+    def __call__(self, engine: Engine, device: int) -> Chosen:
+        self.threads.append(threading.current_thread())
+        if isinstance(self.made, BaseException):
+            raise self.made
+        return self.made
+
+
+def run(**changes: Any) -> Run:
+    asked: dict[str, Any] = {"modes": ("memcpy", "staged"), "memories": ("pageable",), "directions": ("h2d", "d2h")}
+    sizes = (4 * KIB, 64 * KIB)
+    return ceiling("host", **{**asked, **changes}, sizes=sizes, precision=1.0, budget_s=2.0, seed=1, trace=False)
+
+
+@pytest.fixture
+def shop(engine: Engine) -> Iterator[Workshop]:
+    made = Workshop(engine, 0, 30.0)
+    yield made
+    assert made.close() == []
+    assert testing.allocated() == []
+
+
+def test_settings_are_looked_for_once_a_run_and_in_the_thread_that_asked_for_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choosing = Choosing(monkeypatch, Chosen(CHOSEN.settings, "cached", "cached on a day"))
+    ring = run().ring.value
+    assert choosing.threads == [threading.current_thread()]
+    assert ring is not None
+    assert (ring.threads, ring.source, ring.reason) == (2, "cached", "cached on a day")
+
+
+@pytest.mark.parametrize("changes", [{"modes": ("memcpy",)}, {"directions": ("both",)}])
+def test_where_nothing_is_staged_none_are_looked_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    choosing = Choosing(monkeypatch, CHOSEN)
+    run(**changes)
+    assert choosing.threads == []
+
+
+def test_what_was_in_the_way_of_choosing_is_a_remark_of_the_run(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Choosing(monkeypatch, Chosen(CHOSEN.settings, "tuned", "tuned", None, ("the file is read-only",)))
+    assert [(each.code, each.text) for each in run().remarks] == [("ring", "the file is read-only")]
+
+
+def test_ctrl_c_while_settings_are_looked_for_ends_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    Choosing(monkeypatch, KeyboardInterrupt())
+    saved: list[Run] = []
+    ended = run(save_to=saved.append)
+    assert ended.ended == "interrupted"
+    assert saved == [ended]
+    assert testing.allocated() == []
+
+
+def test_an_error_of_the_search_is_on_the_rows_and_the_others_go_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choosing = Choosing(monkeypatch, REFUSED)
+    measured = run()
+    assert measured.ended == "complete"
+    staged = [each for each in measured.measurements if each.mode == "staged"]
+    assert {each.rate.reason for each in staged} == {str(REFUSED)} == {measured.ring.reason}
+    assert all(each.gbps for each in measured.measurements if each.mode == "memcpy")
+    assert len(choosing.threads) == 1
+
+
+@pytest.mark.parametrize("kind", [CudaUnavailableError, DeviceLostError])
+def test_a_device_that_is_lost_in_the_search_is_no_matter_of_the_ring(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[CudaError]
+) -> None:
+    Choosing(monkeypatch, kind(719, "cudaErrorLaunchFailure", "cudaMemcpyAsync", "here", "failed", ""))
+    with pytest.raises(kind):
+        run()
+    assert testing.allocated() == []
+
+
+def test_settings_that_are_none_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    Choosing(monkeypatch, UsageError("no ring has 100 threads"))
+    with pytest.raises(UsageError, match="no ring has 100 threads"):
+        run()
+
+
+def test_a_workshop_makes_one_ring_and_gives_it_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    Choosing(monkeypatch, CHOSEN)
+    assert shop.stager() is shop.stager()
+    assert shop.ring.value == shop.stager().made
+    assert shop.close() == []
+    assert testing.allocated() == []
+
+
+def test_a_ring_that_could_not_be_made_is_not_tried_again(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    Choosing(monkeypatch, CHOSEN)
+    testing.fail("cudaHostAlloc", 1, 2)
+    reasons = []
+    for _ in range(3):
+        with pytest.raises(MeasurementError) as refused:
+            shop.stager()
+        reasons.append(str(refused.value))
+    assert len(set(reasons)) == 1
+    assert reasons[0].startswith("no ring, and PYXFER_RING=slots=16 asks for a smaller one: cudaHostAlloc ")
+    assert testing.calls()["cudaHostAlloc"] == 1
+
+
+def test_of_a_ring_too_what_cannot_be_released_is_told_and_the_rest_is_released(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Choosing(monkeypatch, CHOSEN)
+    shop.allocate(["pageable"], 4 * KIB, 0)
+    shop.copier(1)
+    shop.stager()
+    testing.fail("cudaFreeHost", 1, 1)
+    assert [fault.partition(" ")[0] for fault in shop.close()] == ["cudaFreeHost"]
+    assert testing.allocated() == []

@@ -1,0 +1,167 @@
+"""Staged copies as a subject: what arrives, where it goes, which clocks it has."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from ceiling.test_stager import CHOSEN
+
+from pyxfer._ceiling import subjects
+from pyxfer._ceiling.arena import Arena
+from pyxfer._ceiling.subjects import StagedCopies
+from pyxfer._ceiling.ways import Way
+from pyxfer._ceiling.workshop import Stager
+from pyxfer._document.runs import Direction, Fact
+from pyxfer._measure.bracket import Bracket
+from pyxfer.errors import CudaError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB, MIB = 1024, 1024**2
+DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
+
+
+@dataclass
+class Recorder:
+    """Passes everything on, and keeps where it went and what its bytes were on the host before."""
+
+    stager: Stager
+    place: Callable[[int], tuple[int, int]]
+    places: list[int] = field(default_factory=list)
+    found: list[bytes] = field(default_factory=list)
+
+    @property
+    def made(self) -> object:
+        return self.stager.made
+
+    @property
+    def moved(self) -> int:
+        return self.stager.moved
+
+    def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
+        self.places.append(host)
+        self.found.append(ctypes.string_at(host, nbytes))
+        return self.stager.move(direction, host, device, nbytes)
+
+    def wakes(self, nbytes: int) -> bool:
+        return self.stager.wakes(nbytes)
+
+    def time(self, lane: Any, slot: int) -> Any:
+        host, _ = self.place(slot)
+        self.places.append(host)
+        self.found.append(ctypes.string_at(host, lane.nbytes))
+        return self.stager.time(lane, slot)
+
+
+class Idle:
+    """Says that it has moved something, and has not."""
+
+    def move(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[StagedCopies, Recorder]]:
+    with closing(Arena(engine, 0, ["pageable"], nbytes, 0)) as arena, closing(Stager(engine, 0, CHOSEN, 30.0)) as ring:
+        recorder = Recorder(ring, lambda slot: arena.place(way.direction, way.memory, nbytes, slot))
+        yield StagedCopies(engine, way, nbytes, arena, cast("Any", recorder), 0), recorder
+
+
+def way(direction: Direction, *, fresh: bool = False) -> Way:
+    return Way(direction, "pageable", "staged", "fresh" if fresh else "warm")
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("nbytes", [1, 4 * KIB, 64 * KIB + 3, MIB - 1])
+def test_every_byte_arrives(engine: Engine, direction: Direction, nbytes: int) -> None:
+    with bench(engine, way(direction), nbytes) as (subject, _):
+        assert subject.verify(11) == Fact(True)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_copy_that_was_not_made_is_found(engine: Engine, direction: Direction) -> None:
+    with closing(Arena(engine, 0, ["pageable"], 4 * KIB, 0)) as arena:
+        subject = StagedCopies(engine, way(direction), 4 * KIB, arena, cast("Any", Idle()), 0)
+        assert subject.verify(11) == Fact(False)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_trial_is_one_copy_with_every_clock(engine: Engine, direction: Direction) -> None:
+    with bench(engine, way(direction), 64 * KIB) as (subject, recorder):
+        ((side, trial),) = subject.trial(4).items()
+        assert len(recorder.places) == 1
+    assert (side, trial.round, trial.copies) == (direction, 4, 1)
+    assert trial.dispatch_s is not None
+    assert trial.wall_s is not None
+    assert 0 < trial.dispatch_s <= trial.wall_s
+
+
+@pytest.mark.parametrize(("below_s", "copies"), [(math.inf, [2, 2, 2]), (1e-9, [2, 1, 1])], ids=["short", "long"])
+def test_threads_are_woken_before_a_trial_that_would_otherwise_show_their_sleep(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, below_s: float, copies: list[int]
+) -> None:
+    monkeypatch.setattr(subjects, "WAKE_BELOW_S", below_s)
+    with bench(engine, way("h2d"), MIB) as (subject, recorder):
+        found = []
+        for index in range(3):
+            recorder.places.clear()
+            assert len(subject.trial(index)) == 1
+            found.append(len(recorder.places))
+    assert found == copies
+
+
+def test_no_two_trials_in_a_row_read_the_same_place(engine: Engine) -> None:
+    with bench(engine, way("h2d"), MIB) as (subject, recorder):
+        for index in range(4):
+            subject.trial(index)
+        assert len(set(recorder.places)) == 2
+        assert all(one != other for one, other in zip(recorder.places, recorder.places[1:], strict=False))
+
+
+def test_a_copy_into_fresh_memory_finds_its_place_untouched_and_a_warm_one_does_not(engine: Engine) -> None:
+    nbytes = 64 * KIB
+    for fresh in (True, False):
+        with bench(engine, way("d2h", fresh=fresh), nbytes) as (subject, recorder):
+            assert subject.verify(11) == Fact(True)
+            recorder.found.clear()
+            for index in range(3 * subject._lane.slots):
+                subject.trial(index)
+            again = recorder.found[subject._lane.slots :]  # places that something has been copied to
+            assert all(found == bytes(nbytes) for found in again) is fresh
+
+
+def test_the_making_of_the_ring_is_in_its_first_use_and_in_no_other(engine: Engine) -> None:
+    with bench(engine, way("h2d"), 4 * KIB) as (subject, recorder):
+        made_s = recorder.stager.made.made_s
+        first_s = subject.calibrate()
+        assert first_s > made_s
+        testing.stall("cudaMemcpyAsync", 1, made_s)
+        assert subject.calibrate() > made_s  # of the copy itself
+        assert min(subject.calibrate() for _ in range(20)) < first_s
+
+
+def test_a_copy_that_fails_in_a_trial_is_an_error_and_leaves_nothing(engine: Engine) -> None:
+    with bench(engine, way("h2d"), 4 * KIB) as (subject, _):
+        testing.fail("cudaMemcpyAsync", 1, 1)
+        with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
+            subject.trial(0)
+    assert testing.allocated() == []
+
+
+def test_a_link_that_is_slower_than_memory_sets_the_time(engine: Engine) -> None:
+    testing.model_link(1e9, 0, 0.5e9, 0)
+    for direction, rate in (("h2d", 1e9), ("d2h", 0.5e9)):
+        with bench(engine, way(cast("Direction", direction)), 2 * MIB) as (subject, _):
+            (trial,) = subject.trial(0).values()
+            assert trial.elapsed_s >= 0.99 * 2 * MIB / rate
+
+
+def test_it_is_set_against_queued_pinned_copies_of_its_direction(engine: Engine) -> None:
+    with bench(engine, way("d2h"), 4 * KIB) as (subject, _):
+        assert subject.anchor == "raw.pinned-async d2h warm"

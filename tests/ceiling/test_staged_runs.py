@@ -1,0 +1,346 @@
+"""Runs with staged copies: what their rows say, what they are held against, and every trouble of a ring."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ceiling.test_interrupts import interrupted
+from ceiling.test_session_trouble import BRIEF_S, TIMES, Ended, once_measuring, run_into
+from marks import slow
+
+from pyxfer import Measurement, Run, ceiling
+from pyxfer._ceiling import session
+from pyxfer._ceiling.workshop import Workshop
+from pyxfer.errors import DeviceLostError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB, MIB = 1024, 1024**2
+STAGED = "raw.pageable-staged"
+RING = "threads=2,chunk=128KiB,slots=2,fill=plain"
+
+
+@pytest.fixture(autouse=True)
+def ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring of two threads, whatever this machine has."""
+    monkeypatch.setenv("PYXFER_RING", RING)
+
+
+@pytest.fixture
+def nothing_left(engine: Engine) -> Iterator[Engine]:
+    """Nothing is allocated afterwards, and nothing was left to be collected by chance."""
+    yield engine
+    assert testing.allocated() == []
+    assert engine.take_cleanup_failures() == []
+
+
+def quick(**changes: Any) -> Run:
+    asked: dict[str, Any] = {
+        "directions": ("h2d", "d2h"),
+        "memories": ("pageable", "pinned"),
+        "modes": ("auto", "staged"),
+        "sizes": (MIB,),
+        "precision": 0.1,
+        "budget_s": 1.0,
+        "seed": 1,
+    }
+    return ceiling("host", **{**asked, **changes})
+
+
+def into_trouble(**changes: Any) -> Ended:
+    """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
+    asked: dict[str, Any] = {
+        "memories": ("pageable",),
+        "modes": ("memcpy", "staged"),
+        "directions": ("h2d", "d2h"),
+        "sizes": (64 * KIB,),  # less goes past the ring's slots
+    }
+    return run_into(**{**asked, **changes})
+
+
+def rows(run: Run | None, route: str = STAGED) -> list[Measurement]:
+    assert run is not None
+    return [each for each in run.measurements if each.route == route]
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Run]:
+    """Staged copies both ways, warm and fresh, beside plain and pinned ones, traced; over a link of known speed."""
+    testing.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYXFER_RING", RING)
+        testing.model_link(2e9, 0, 1e9, 0)
+        yield quick(fresh=True, budget_s=3.0)
+    testing.reset()
+
+
+def test_staged_copies_are_measured_each_way_warm_and_fresh(whole: Run) -> None:
+    measured = rows(whole)
+    assert [(each.direction, each.variant) for each in measured] == [("h2d", "warm"), ("d2h", "warm"), ("d2h", "fresh")]
+    assert all(each.gbps is not None and each.verified.value is True for each in measured)
+    assert {each.bracket for each in measured} == {"drained"}
+    assert all(each.dispatch_s and each.wall_s and each.first_s.value for each in measured)
+
+
+def test_the_link_s_speed_is_the_most_that_they_have(whole: Run) -> None:
+    assert {each.direction: (each.gbps or 0) <= {"h2d": 2.02, "d2h": 1.01}[each.direction] for each in rows(whole)} == {
+        "h2d": True,
+        "d2h": True,
+    }
+
+
+def test_the_device_met_the_slots_and_copied_everything_in_several_parts(whole: Run) -> None:
+    for each in rows(whole):
+        dma = each.dma.value
+        assert dma is not None, each.dma.reason
+        assert (dma.nbytes, dma.source) == (MIB, "pinned")
+        assert dma.copies >= MIB / (128 * KIB)
+        assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory", "outside"}
+
+
+def test_the_parts_of_their_breakdowns_are_the_whole_and_the_device_s_waits_are_staging(whole: Run) -> None:
+    for each in rows(whole):
+        breakdown = each.breakdown.value
+        assert breakdown is not None, each.breakdown.reason
+        assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+        assert breakdown.seconds("staging") > 0
+        assert breakdown.seconds("gaps") == 0
+
+
+def test_the_ring_is_in_the_document_with_where_it_is_from(whole: Run) -> None:
+    made = whole.ring.value
+    assert made is not None
+    assert (made.threads, made.chunk_bytes, made.slots, made.fill) == (2, 128 * KIB, 2, "plain")
+    assert made.pinned_bytes == 256 * KIB
+    assert (made.source, made.reason) == ("given", f"given by PYXFER_RING={RING}")
+    assert whole.parameters.modes == ("memcpy", "staged", "async")
+
+
+def test_a_run_with_a_ring_comes_back_from_its_file_as_it_was(whole: Run, tmp_path: Path) -> None:
+    whole.save(tmp_path / "run.json")
+    assert Run.load(tmp_path / "run.json") == whole
+
+
+def test_their_first_use_has_the_making_of_the_ring_in_it(whole: Run) -> None:
+    first, *_ = rows(whole)
+    made = whole.ring.value
+    assert made is not None
+    assert first.first_s.value is not None
+    assert first.first_s.value > made.made_s
+
+
+@pytest.mark.unsanitized(reason="compares modelled times, which a sanitizer makes longer")
+def test_they_are_held_against_page_locked_memory_and_are_no_ceiling(whole: Run) -> None:
+    for each in rows(whole):
+        assert each.of_ceiling is not None
+        assert 0 < each.of_ceiling < 1.1
+    assert {whole.ceiling(direction, MIB).memory for direction in ("h2d", "d2h")} == {"pinned"}
+
+
+def test_without_page_locked_memory_they_have_no_share_and_pageable_memory_keeps_its_own_ceiling(
+    nothing_left: Engine,
+) -> None:
+    run = quick(memories=("pageable",), trace=False)
+    for each in rows(run):
+        assert each.gbps is not None
+        assert each.ceiling_share.reason == (
+            "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
+        )
+    assert {each.of_ceiling for each in rows(run, "raw.pageable-memcpy")} == {1.0}
+    assert run.ceiling("h2d", MIB).route == "raw.pageable-memcpy"
+
+
+def test_without_them_no_ring_is_made(nothing_left: Engine) -> None:
+    run = quick(modes=("auto",), memories=("pageable",), trace=False)
+    assert run.ring.reason == "nothing was staged"
+    assert "cudaHostAlloc" not in testing.calls()
+    assert not rows(run)
+
+
+def test_both_ways_at_once_is_a_row_with_the_reason_and_makes_no_ring(nothing_left: Engine) -> None:
+    run = quick(modes=("staged",), memories=("pageable",), directions=("both",), trace=False)
+    assert {each.rate.reason for each in rows(run)} == {
+        "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
+    }
+    assert run.ring.reason == "nothing was staged"
+
+
+def test_settings_that_are_none_end_the_run_before_it_has_begun(
+    nothing_left: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYXFER_RING", "threads=100000")
+    with pytest.raises(UsageError, match="64"):
+        quick()
+    assert testing.allocated() == []
+
+
+def test_without_page_locked_memory_for_the_ring_its_rows_say_so_and_the_others_go_on(nothing_left: Engine) -> None:
+    testing.fail("cudaHostAlloc", 1, 2)
+    ended = into_trouble(trace=False)
+    assert ended.run is not None
+    assert ended.run.ended == "complete"
+    reasons = {each.rate.reason for each in rows(ended.run)}
+    assert len(reasons) == 1
+    assert "cudaHostAlloc failed with cudaErrorMemoryAllocation" in str(reasons)
+    assert ended.run.ring.reason in reasons
+    assert all(each.gbps for each in rows(ended.run, "raw.pageable-memcpy"))
+    assert testing.calls()["cudaHostAlloc"] == 1  # and was not tried again for each row
+
+
+def test_where_no_thread_can_be_started_the_rows_say_so(nothing_left: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("pyxfer._ceiling.workshop.make_ring", refuse)
+    ended = into_trouble()
+    assert ended.run is not None
+    assert ended.run.ended == "complete"
+    assert all("ulimit -u" in (each.rate.reason or "") for each in rows(ended.run))
+    assert all(each.gbps for each in rows(ended.run, "raw.pageable-memcpy"))
+
+
+CALLS = (
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuEventCreate",
+    "cuEventDestroy",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cudaFreeHost",
+    "cudaHostAlloc",
+    "cudaMemcpyAsync",
+    "cudaStreamCreateWithFlags",
+    "cudaStreamDestroy",
+)
+
+
+@TIMES
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_fails_once_is_told_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+    testing.fail(call, nth, 1)
+    ended = into_trouble(budget_s=BRIEF_S)
+    if nth == 1 or testing.calls()[call] >= nth:
+        assert ended.says(f"{call} failed with "), (ended.run and ended.run.ended, ended.error)
+
+
+@TIMES
+@pytest.mark.parametrize("call", CALLS)
+def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+    testing.fail_sticky(call, nth, 719)
+    ended = into_trouble(budget_s=BRIEF_S)
+    if nth == 1 or testing.calls()[call] >= nth:
+        assert ended.says("LAUNCH_FAILED (719)") or ended.says("cudaErrorLaunchFailure (719)")
+        assert ended.error is None or type(ended.error) is DeviceLostError
+
+
+def test_a_staged_copy_that_fails_in_a_trial_keeps_what_it_had_and_the_others_go_on(nothing_left: Engine) -> None:
+    fail = once_measuring(lambda: testing.fail("cudaMemcpyAsync", 1, 1))
+    ended = into_trouble(directions=("h2d",), precision=1e-9, budget_s=0.5, on_progress=fail)
+    assert ended.run is not None
+    assert ended.run.ended == "complete"
+    (failed,), (other,) = rows(ended.run), rows(ended.run, "raw.pageable-memcpy")
+    assert "failed" in {remark.code for remark in failed.remarks}
+    assert failed.trials
+    assert len(other.trials) > len(failed.trials)
+
+
+def test_a_device_that_stops_answering_ends_the_run_with_what_it_has(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Any] = []
+
+    def abandon(shop: Any) -> None:
+        left.extend(shop._held())
+        shop._forget()
+
+    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(Workshop, "abandon", abandon)
+    stall = once_measuring(lambda: testing.stall("cudaMemcpyAsync", 1, 60))
+    ended = into_trouble(modes=("staged",), directions=("h2d",), precision=1e-9, on_progress=stall)
+    testing.release_stalls()
+    for each in left:
+        each.close()
+    engine.take_cleanup_failures()
+    assert ended.run is not None
+    assert ended.run.ended == "failed"
+    assert "did not finish a staged copy within 0.2 s" in (ended.run.failure or "")
+    assert "stuck" in {remark.code for remark in ended.run.remarks}
+    assert ended.run.measurements[0].trials
+
+
+NEVER_ANSWERED = """
+import os, pyxfer
+from pyxfer.native import load
+from pyxfer._ceiling import session
+session.PATIENCE_S = 0.2
+testing = load("host").testing
+
+def hear(progress):
+    if progress.text.startswith("verifying raw.pageable-staged"):
+        testing.stall("cudaMemcpyAsync", 1, 60)
+
+try:
+    pyxfer.ceiling("host", memories="pageable", modes="staged", directions="h2d", sizes=(65536,), on_progress=hear)
+except pyxfer.PyxferError as error:
+    print(type(error).__name__, "staged copy" in str(error), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_device_that_never_answers_is_an_error() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", NEVER_ANSWERED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ended.stdout == "DeviceTimeoutError True\n", ended.stderr
+
+
+SLOW = "link=1e8:1e-3:1e8:1e-3"
+RUN = """
+import sys, pyxfer, pyxfer.native
+ceiling = pyxfer.ceiling
+from functools import partial
+from pyxfer._ceiling import session
+session.run_interruptible = partial(session.run_interruptible, grace_s=GRACE_S)
+def hear(told):
+    if told.phase == "PHASE":
+        DEED
+        print("started", flush=True)
+
+asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4", on_progress=hear)
+run = ceiling("host", **asked, precision=1e-6, budget_s=60.0, seed=1, save_to=lambda run: run.save(sys.argv[1]))
+print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
+from pyxfer.native import load
+print(load("host").testing.allocated(), flush=True)
+"""
+
+
+HEEDING = RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", "")
+
+
+@pytest.mark.parametrize("after_s", [0.5, slow(0.2), slow(1.0)])
+def test_ctrl_c_ends_a_run_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
+    assert interrupted(
+        RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", ""), after_s, tmp_path, SLOW
+    ) == ["interrupted []", "[]"]
+    assert Run.load(tmp_path / "run.json").ended == "interrupted"
+
+
+HUNG = (
+    RUN.replace("GRACE_S", "0.7")
+    .replace("PHASE", "measuring")
+    .replace("DEED", 'pyxfer.native.load("host").testing.stall("cudaMemcpyAsync", 1, 60)')
+)
+
+
+@pytest.mark.parametrize("times", [2, slow(1)])
+def test_a_ring_on_a_device_that_does_not_answer_does_not_hold_the_program(tmp_path: Path, times: int) -> None:
+    script = HUNG.replace('("auto", "staged")', '("staged",), memories=("pageable",)')
+    ended, left = interrupted(script, 1.0, tmp_path, "", times)
+    assert ended.startswith("interrupted ['")  # and says what is left to the end of the process
+    assert left != "[]"
+    assert Run.load(tmp_path / "run.json").ended == "interrupted"

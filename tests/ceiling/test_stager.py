@@ -1,0 +1,171 @@
+"""A ring in a run: its clocks, its patience, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pyxfer._ceiling import workshop as module
+from pyxfer._ceiling.workshop import Stager
+from pyxfer._upload.settings import RingSettings
+from pyxfer._upload.tuning import Chosen
+from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB = 1024
+NBYTES = 256 * KIB
+CHOSEN = Chosen(RingSettings(threads=2, chunk_bytes=32 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test")
+
+
+@pytest.fixture
+def memory(engine: Engine) -> Iterator[tuple[int, int]]:
+    """Where something lies on the host, and where it could on the device."""
+    with closing(engine.HostBuffer(NBYTES, "pageable")) as host, closing(engine.DeviceBuffer(NBYTES)) as device:
+        engine.fill(host.address, NBYTES, 5)
+        yield host.address, device.address
+
+
+def test_what_is_moved_arrives_and_comes_back_with_every_clock_read(engine: Engine, memory: tuple[int, int]) -> None:
+    host, device = memory
+    with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
+        for direction in ("h2d", "d2h"):
+            bracket = stager.move(direction, host, device, NBYTES)
+            assert 0 < bracket.dispatch_s <= bracket.wall_s
+            assert bracket.elapsed_s > 0
+            assert bracket.word == "drained"
+            ctypes.memset(host, 0, NBYTES if direction == "h2d" else 0)
+    assert engine.first_unlike(host, NBYTES, 5) is None
+    assert stager.moved == 2
+
+
+def test_it_says_what_its_ring_is_and_where_that_is_from(engine: Engine) -> None:
+    with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
+        made = stager.made
+    assert (made.threads, made.chunk_bytes, made.slots, made.fill, made.spin_us) == (2, 32 * KIB, 2, "plain", 0)
+    assert (made.kernel, made.pinned_bytes) == ("plain", 64 * KIB)
+    assert (made.source, made.reason) == ("given", "by a test")
+    assert made.made_s > 0
+
+
+def test_a_device_that_stops_answering_is_not_waited_for_without_end(engine: Engine, memory: tuple[int, int]) -> None:
+    stager = Stager(engine, 0, CHOSEN, 0.2)
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    with pytest.raises(DeviceTimeoutError, match=r"did not finish a staged copy within 0\.2 s.*look at nvidia-smi"):
+        stager.move("h2d", *memory, NBYTES)
+    with pytest.raises(DeviceTimeoutError):
+        stager.close()
+    testing.release_stalls()
+    stager.close()
+    engine.take_cleanup_failures()
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_what_is_under_way_can_be_cancelled(engine: Engine, memory: tuple[int, int], direction: Any) -> None:
+    stager = Stager(engine, 0, CHOSEN, 30.0)
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    timer = threading.Timer(0.05, stager.cancel)
+    timer.start()
+    with pytest.raises(CancelledError):
+        stager.move(direction, *memory, NBYTES)
+    timer.join()
+    testing.release_stalls()
+    stager.close()
+    engine.take_cleanup_failures()
+
+
+def test_what_begins_after_it_was_cancelled_does_not_hang(engine: Engine, memory: tuple[int, int]) -> None:
+    stager = Stager(engine, 0, CHOSEN, 30.0)
+    stager.cancel()
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    with pytest.raises(CancelledError):
+        stager.move("h2d", *memory, NBYTES)
+    testing.release_stalls()
+    stager.close()
+    engine.take_cleanup_failures()
+
+
+def test_a_copy_that_fails_is_an_error_and_the_next_one_is_none(engine: Engine, memory: tuple[int, int]) -> None:
+    with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
+        testing.fail("cudaMemcpyAsync", 2, 1)
+        with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
+            stager.move("h2d", *memory, NBYTES)
+        stager.move("h2d", *memory, NBYTES)
+        assert stager.moved == 1
+
+
+@pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaStreamCreateWithFlags", "cuEventCreate"])
+def test_a_ring_that_cannot_be_made_leaves_nothing(engine: Engine, call: str) -> None:
+    with closing(Stager(engine, 0, CHOSEN, 30.0)):
+        made = testing.calls()[call]
+    for nth in range(1, made + 1):
+        testing.reset()
+        testing.fail(call, nth, 2)
+        with pytest.raises(CudaMemoryError, match=f"{call} failed"):
+            Stager(engine, 0, CHOSEN, 30.0)
+        assert testing.allocated() == []
+
+
+def test_a_thread_of_the_ring_that_cannot_be_started_is_told_with_the_limit_to_raise(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(module, "make_ring", refuse)
+    with pytest.raises(
+        MeasurementError, match=r"no further thread.*temporarily unavailable.*ulimit -u.* has 2 threads"
+    ):
+        Stager(engine, 0, CHOSEN, 30.0)
+
+
+def test_where_the_thread_that_watches_cannot_be_started_the_ring_is_given_back(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(MeasurementError, match="can't start new thread"):
+        Stager(engine, 0, CHOSEN, 30.0)
+    assert testing.allocated() == []
+
+
+FORKED = """
+import os
+from pyxfer.errors import ForkedError
+from pyxfer.native import load
+from pyxfer._ceiling.workshop import Stager
+from pyxfer._upload.settings import default_settings
+from pyxfer._upload.tuning import Chosen
+engine = load("host")
+host, device = engine.HostBuffer(65536, "pageable"), engine.DeviceBuffer(65536)
+stager = Stager(engine, 0, Chosen(default_settings(), "default", ""), 30.0)
+child = os.fork()
+if not child:
+    try:
+        stager.move("h2d", host.address, device.address, 65536)
+    except ForkedError:
+        stager.close()
+        os._exit(7)
+    os._exit(1)
+_, status = os.waitpid(child, 0)
+stager.move("h2d", host.address, device.address, 65536)
+for each in (stager, host, device):
+    each.close()
+print(os.waitstatus_to_exitcode(status), engine.testing.allocated())
+"""
+
+
+def test_a_forked_child_is_refused_and_gives_nothing_back_of_its_parents() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "7 []\n", ended.stderr

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any, cast
+
+import pytest
+from ceiling.copiers import Idle, OneSided, Recorder
+
+from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
+from pyxfer._ceiling.subjects import MOST_COPIES, MOST_QUEUED, WINDOW_S, BothWays, OneWay, make_subject
+from pyxfer._ceiling.ways import MEMORIES, Way
+from pyxfer._document.runs import Fact, Side, Trial
+from pyxfer.errors import CudaError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB, MIB = 1024, 1024**2
+MODES = ("memcpy", "async", "streams:3", "batch")
+ONE_WAY = [Way(direction, memory, mode) for direction in ("h2d", "d2h") for memory in MEMORIES for mode in MODES]
+BOTH_WAYS = [Way("both", memory, "async") for memory in MEMORIES]
+# 1 GB/s: below the memory of any machine, so that the model decides.
+RATE = 1e9
+
+
+@contextmanager
+def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[OneWay | BothWays, Recorder, Arena]]:
+    """A subject over memory of its own, and what it asks of its copier."""
+    arena = Arena(engine, 0, [way.memory], nbytes, 0)
+    with closing(arena), closing(engine.Copier(0, way.streams)) as copier:
+        recorder = Recorder(copier)
+        yield make_subject(engine, way, nbytes, arena, cast("Any", recorder), 0), recorder, arena
+
+
+def label(way: Way) -> str:
+    return way.key
+
+
+@pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
+@pytest.mark.parametrize("nbytes", [1, 4 * KIB, 64 * KIB + 3])
+def test_every_way_brings_every_byte(engine: Engine, way: Way, nbytes: int) -> None:
+    with bench(engine, way, nbytes) as (subject, _, _):
+        assert subject.verify(11) == Fact(True)
+
+
+@pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
+def test_a_copy_that_was_not_made_is_found(engine: Engine, way: Way) -> None:
+    with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena:
+        subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", Idle()), 0)
+        assert subject.verify(11) == Fact(False)
+
+
+@pytest.mark.parametrize("way", BOTH_WAYS, ids=label)
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_copy_both_ways_of_which_one_side_was_not_made_is_found(engine: Engine, way: Way, side: int) -> None:
+    with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena, closing(engine.Copier(0)) as copier:
+        subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", OneSided(copier, side)), 0)
+        assert subject.verify(11) == Fact(False)
+
+
+def test_bytes_of_an_earlier_check_do_not_pass_for_those_of_a_later_one(engine: Engine) -> None:
+    way = Way("h2d", "pinned", "async")
+    with bench(engine, way, 4 * KIB) as (subject, _, arena):
+        assert subject.verify(11) == Fact(True)
+        assert make_subject(engine, way, 4 * KIB, arena, cast("Any", Idle()), 0).verify(12) == Fact(False)
+
+
+@pytest.mark.parametrize(
+    ("way", "mode"),
+    [
+        (Way("h2d", "pageable", "memcpy"), "drained"),
+        (Way("h2d", "pinned", "memcpy"), "drained"),
+        (Way("h2d", "pageable", "async"), "on stream async"),
+        (Way("h2d", "pageable", "streams:2"), "on stream split"),
+        (Way("h2d", "pageable", "batch"), "on stream batch"),
+        (Way("d2h", "pinned", "async"), "gated async"),
+        (Way("d2h", "registered", "streams:2"), "gated split"),
+        (Way("d2h", "write-combined", "batch"), "gated batch"),
+        (Way("both", "pageable", "async"), "both threads"),
+        (Way("both", "pinned", "async"), "both gated"),
+    ],
+    ids=str,
+)
+def test_pageable_memory_is_never_copied_behind_a_gate_and_the_rest_is(engine: Engine, way: Way, mode: str) -> None:
+    with bench(engine, way, 4 * KIB) as (subject, recorder, _):
+        subject.calibrate()
+        subject.trial(0)
+        assert set(recorder.modes) == {mode}
+
+
+@pytest.mark.parametrize(("nbytes", "copies"), [(16 * MIB, 2), (MIB, 3)])
+def test_a_window_lasts_some_milliseconds(engine: Engine, nbytes: int, copies: int) -> None:
+    testing.model_link(RATE, 0, RATE, 0)
+    with bench(engine, Way("h2d", "pinned", "async"), nbytes) as (subject, recorder, _):
+        subject.calibrate()
+        subject.trial(0)
+        chosen = recorder.windows[-1][0]
+        assert 2 <= chosen <= copies
+        assert chosen == copies or copies * nbytes / RATE >= WINDOW_S
+
+
+def test_a_window_of_small_copies_is_not_longer_than_a_queue_may_be(engine: Engine) -> None:
+    with bench(engine, Way("h2d", "pinned", "async"), 4 * KIB) as (subject, recorder, _):
+        subject.calibrate()
+        trial = subject.trial(0)["h2d"]
+        assert trial.copies == recorder.windows[-1][0] == MOST_COPIES
+        assert max(recorder.queued) <= MOST_QUEUED
+
+
+@pytest.mark.parametrize("way", [Way("h2d", "pageable", "memcpy"), Way("d2h", "pageable", "async")], ids=label)
+def test_where_the_host_paces_the_copy_a_trial_is_one_copy_with_every_clock(engine: Engine, way: Way) -> None:
+    with bench(engine, way, 64 * KIB) as (subject, _, _):
+        subject.calibrate()
+        (trial,) = subject.trial(4).values()
+        assert (trial.round, trial.copies) == (4, 1)
+        assert trial.dispatch_s is not None
+        assert trial.wall_s is not None
+        assert 0 < trial.dispatch_s <= trial.wall_s
+
+
+def test_the_time_of_a_window_is_that_of_one_copy(engine: Engine) -> None:
+    testing.model_link(RATE, 20e-6, RATE, 20e-6)
+    once_s = 20e-6 + 64 * KIB / RATE
+    with bench(engine, Way("d2h", "pinned", "async"), 64 * KIB) as (subject, _, _):
+        subject.calibrate()
+        assert subject.trial(0)["d2h"].elapsed_s == pytest.approx(once_s, rel=1e-4)
+
+
+@pytest.mark.parametrize("way", [ONE_WAY[1], ONE_WAY[5], ONE_WAY[0], ONE_WAY[2], *BOTH_WAYS[:1]], ids=label)
+def test_no_two_trials_in_a_row_read_the_same_place_where_there_are_two(engine: Engine, way: Way) -> None:
+    with bench(engine, way, MIB) as (subject, recorder, arena):
+        assert arena.lane("h2d", way.memory, MIB).slots == 2
+        subject.calibrate()
+        recorder.windows.clear()
+        for index in range(4):
+            subject.trial(index)
+        for (copies, warmups, first), (_, _, following) in zip(recorder.windows, recorder.windows[1:], strict=False):
+            last = first + warmups + copies - 1
+            assert following % 2 != last % 2
+
+
+def test_a_copy_from_the_device_into_fresh_memory_finds_its_place_untouched(engine: Engine) -> None:
+    way, nbytes = Way("d2h", "pageable", "memcpy", "fresh"), 64 * KIB
+    with bench(engine, way, nbytes) as (subject, recorder, arena):
+        subject.calibrate()
+        first, total = arena.pages("pageable")
+        received = sent_bytes(nbytes, 0)
+        places = max(1, (total - received) // stride_bytes(nbytes))
+        ctypes.memset(first, 7, total)
+        seen: list[bytes] = []
+
+        def look(lane: object, slot: int) -> object:
+            seen.append(ctypes.string_at(first + received + slot % places * stride_bytes(nbytes), nbytes))
+            return recorder.copier.drained(cast("Any", lane), slot)
+
+        recorder.drained = look  # type: ignore[method-assign, assignment]
+        for index in range(3):
+            subject.trial(index)
+        assert seen == [bytes(nbytes)] * 3
+
+
+def test_the_sum_of_both_ways_is_that_of_the_two_rates(engine: Engine) -> None:
+    testing.model_link(2 * RATE, 0, RATE, 0)
+    with bench(engine, Way("both", "pinned", "async"), MIB) as (subject, _, _):
+        subject.calibrate()
+        trials = subject.trial(3)
+        assert set(trials) == {"h2d", "d2h", "sum"}
+        rate = {side: (2 if side == "sum" else 1) * MIB / trial.elapsed_s for side, trial in trials.items()}
+        assert rate["sum"] == pytest.approx(rate["h2d"] + rate["d2h"])
+        assert {trial.round for trial in trials.values()} == {3}
+
+
+def valid_pair(subject: OneWay | BothWays) -> dict[Side, Trial]:
+    """A trial in which both sides overlapped; on a busy machine not every one does."""
+    for index in range(40):
+        trials = dict(subject.trial(index))
+        if all(trial.invalid is None for trial in trials.values()):
+            return trials
+    pytest.fail(f"no pair overlapped: {trials}")
+
+
+@pytest.mark.parametrize("faster", [1.0, 4.0])
+@pytest.mark.parametrize("memory", ["pinned", "pageable"])
+def test_both_ways_overlap_also_where_one_is_much_faster(engine: Engine, memory: str, faster: float) -> None:
+    testing.model_link(faster * RATE / 2, 0, RATE / 2, 0)
+    way = Way("both", memory, "async")  # type: ignore[arg-type]
+    with bench(engine, way, 256 * KIB) as (subject, _, _):
+        subject.calibrate()
+        trials = valid_pair(subject)
+        assert trials["h2d"].elapsed_s >= 0.95 * 256 * KIB / (faster * RATE / 2)
+        assert trials["d2h"].elapsed_s >= 0.95 * 256 * KIB / (RATE / 2)
+
+
+def test_where_one_side_is_invalid_so_is_the_sum(engine: Engine) -> None:
+    with bench(engine, Way("both", "pinned", "async"), 4 * KIB) as (subject, _, _):
+        testing.stall("cudaLaunchHostFunc", 1, 0.01)
+        for index in range(200):
+            trials = subject.trial(index)
+            if trials["h2d"].invalid or trials["d2h"].invalid:
+                assert trials["sum"].invalid in {trials["h2d"].invalid, trials["d2h"].invalid}
+                return
+            assert trials["sum"].invalid is None
+
+
+@pytest.mark.parametrize("way", [ONE_WAY[1], ONE_WAY[5], *BOTH_WAYS], ids=label)
+def test_a_copy_that_fails_in_a_trial_is_an_error_and_leaves_nothing(engine: Engine, way: Way) -> None:
+    with bench(engine, way, 4 * KIB) as (subject, _, _):
+        subject.calibrate()
+        testing.fail("cudaMemcpyAsync", 1, 1)
+        with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
+            subject.trial(0)
+    assert testing.allocated() == []
+
+
+@pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
+def test_everything_is_set_against_queued_pinned_copies_of_its_direction(engine: Engine, way: Way) -> None:
+    with bench(engine, way, 4 * KIB) as (subject, _, _):
+        assert subject.anchor == f"raw.pinned-async {way.direction} warm"

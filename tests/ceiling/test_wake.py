@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from native.scenarios import lanes
+
+from pyxfer._ceiling.arena import LEAST_S, WAKING_S, wake_link
+from pyxfer._document.runs import Fact, LinkState, unknown
+from pyxfer.errors import CudaError
+from pyxfer.native import Engine
+from pyxfer.native._cuda import Copier, Lane
+from pyxfer.native._host import testing
+
+SLOW, FAST = Fact(LinkState(1, 16)), Fact(LinkState(5, 16))
+
+
+@contextmanager
+def bench(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Copier, Lane]]:
+    with lanes(engine, memory) as (h2d, _, _):
+        copier = engine.Copier(0)
+        try:
+            yield copier, h2d
+        finally:
+            copier.close()
+
+
+def never() -> bool:
+    return False
+
+
+def test_it_copies_until_the_link_has_woken_up_and_stayed_so(engine: Engine) -> None:
+    states = [SLOW] * 3 + [FAST] * 2 + [SLOW] + [FAST] * 10_000
+    readings = iter(states)
+    with bench(engine) as (copier, lane):
+        assert wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
+    assert testing.calls()["cudaMemcpyAsync"] >= 8 * 6
+
+
+@pytest.mark.parametrize(("memory", "gated"), [("pinned", True), ("pageable", False)])
+def test_a_link_whose_state_cannot_be_read_is_woken_for_a_moment(engine: Engine, memory: str, gated: bool) -> None:
+    nothing: Fact[LinkState] = unknown("no PCIe link")
+    begun = time.perf_counter()
+    with bench(engine, memory) as (copier, lane):
+        assert wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
+    assert time.perf_counter() - begun >= LEAST_S
+
+
+def test_a_link_that_never_settles_is_not_waited_for_for_ever(engine: Engine) -> None:
+    readings = iter([SLOW, FAST] * 1_000_000)
+    begun = time.perf_counter()
+    with bench(engine) as (copier, lane):
+        wake_link(copier, lane, lambda: next(readings), never, gated=True)
+    assert time.perf_counter() - begun >= WAKING_S
+
+
+def test_who_asks_for_the_end_gets_it(engine: Engine) -> None:
+    with bench(engine) as (copier, lane):
+        assert wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
+    assert "cudaMemcpyAsync" not in testing.calls()
+
+
+def test_a_copy_that_fails_is_an_error(engine: Engine) -> None:
+    testing.fail("cudaMemcpyAsync", 3, 1)
+    with bench(engine) as (copier, lane), pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
+        wake_link(copier, lane, lambda: SLOW, never, gated=True)

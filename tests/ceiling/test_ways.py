@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, MOST_STREAMS, SHOWN_MODES, Way, list_routes, plan_ways, why_not
+from pyxfer.errors import UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+MODES = ("memcpy", "async", "streams:2", "streams:16", "batch")
+
+
+def test_every_combination_is_a_way_of_its_own() -> None:
+    ways = plan_ways(DIRECTIONS, MEMORIES, MODES, fresh=False)
+    assert {(way.direction, way.memory, way.mode) for way in ways} == set(product(DIRECTIONS, MEMORIES, MODES))
+    assert len({way.key for way in ways}) == len(ways) == 60
+
+
+@pytest.mark.parametrize(
+    ("direction", "memory", "mode"),
+    [
+        ("h2d", "pageable", "memcpy"),
+        ("d2h", "pageable", "memcpy"),
+        ("both", "pageable", "async"),
+        ("h2d", "pinned", "async"),
+        ("d2h", "registered", "async"),
+        ("both", "write-combined", "async"),
+    ],
+)
+def test_auto_is_what_a_program_would_use(direction: str, memory: str, mode: str) -> None:
+    (way,) = plan_ways([direction], [memory], ["auto"], fresh=False)
+    assert way.mode == mode
+
+
+def test_what_is_named_twice_is_done_once() -> None:
+    assert len(plan_ways(["h2d", "h2d"], ["pinned"], ["async", "auto", "async"], fresh=False)) == 1
+    assert len(plan_ways(["h2d"], ["pinned"], ["streams:4", "streams:04"], fresh=False)) == 1
+
+
+def test_the_route_names_its_memory_and_mode() -> None:
+    assert Way("h2d", "write-combined", "streams:4").route == "raw.write-combined-streams:4"
+
+
+@pytest.mark.parametrize(
+    ("way", "streams"),
+    [
+        (Way("h2d", "pinned", "async"), 1),
+        (Way("h2d", "pinned", "batch"), 1),
+        (Way("d2h", "pinned", "streams:7"), 7),
+        (Way("both", "pinned", "async"), 2),
+    ],
+)
+def test_a_way_knows_how_many_streams_it_keeps_busy(way: Way, streams: int) -> None:
+    assert way.streams == streams
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((["sideways"], ["pinned"], ["auto"]), "Unknown direction 'sideways'. Known are h2d, d2h, both."),
+        ((["d2d"], ["pinned"], ["auto"]), "Unknown direction 'd2d'"),
+        (
+            (["h2d"], ["cardboard"], ["auto"]),
+            "Unknown memory 'cardboard'. Known are pageable, pinned, registered, write-",
+        ),
+        (
+            (["h2d"], ["pinned"], ["teleport"]),
+            "Unknown mode 'teleport'. Known are auto, memcpy, async, batch, staged, and streams:N with N from 2 to 16.",
+        ),
+        ((["h2d"], ["pinned"], ["streams:1"]), "Unknown mode 'streams:1'"),
+        ((["h2d"], ["pinned"], [f"streams:{MOST_STREAMS + 1}"]), "streams:N with N from 2 to 16"),
+        ((["h2d"], ["pinned"], ["streams:"]), "Unknown mode 'streams:'"),
+        ((["h2d"], ["pinned"], ["streams:-2"]), "Unknown mode 'streams:-2'"),
+        ((["h2d"], ["pinned"], ["streams:\u0664"]), "Unknown mode"),
+        ((["h2d"], ["pinned"], [""]), "Unknown mode ''"),
+        (([], ["pinned"], ["auto"]), "No direction was named"),
+        ((["h2d"], [], ["auto"]), "No memory was named"),
+        ((["h2d"], ["pinned"], []), "No mode was named"),
+    ],
+)
+def test_a_word_that_is_not_known_is_refused_with_those_that_are(
+    words: tuple[list[str], list[str], list[str]], sentence: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        plan_ways(*words, fresh=False)
+    assert sentence in str(caught.value)
+
+
+def test_fresh_adds_a_variant_to_pageable_d2h_alone() -> None:
+    ways = plan_ways(DIRECTIONS, MEMORIES, ["auto"], fresh=True)
+    assert [way for way in ways if way.variant == "fresh"] == [Way("d2h", "pageable", "memcpy", "fresh")]
+    assert ways[:-1] == plan_ways(DIRECTIONS, MEMORIES, ["auto"], fresh=False)
+
+
+def test_fresh_where_nothing_has_a_first_touch_is_refused_with_what_has() -> None:
+    with pytest.raises(UsageError, match="add --direction d2h --memory pageable"):
+        plan_ways(["h2d", "both"], ["pinned"], ["auto"], fresh=True)
+
+
+def staged(direction: str, *memories: str, modes: tuple[str, ...] = ("staged",), fresh: bool = False) -> list[str]:
+    return [f"{way.route} {way.variant}" for way in plan_ways([direction], memories, modes, fresh=fresh)]
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h", "both"])
+@pytest.mark.parametrize("memories", [("pinned",), ("registered", "write-combined")])
+def test_what_is_page_locked_already_is_not_staged(direction: str, memories: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="is page-locked already: add --memory pageable"):
+        staged(direction, *memories)
+
+
+def test_beside_staged_copies_other_memory_is_copied_as_it_would_be_without_them() -> None:
+    assert staged("h2d", "pageable", "pinned") == ["raw.pageable-staged warm", "raw.pinned-async warm"]
+    assert staged("h2d", "pinned", "pageable", modes=("staged", "batch", "auto")) == [
+        "raw.pinned-batch warm",
+        "raw.pinned-async warm",
+        "raw.pageable-staged warm",
+        "raw.pageable-batch warm",
+        "raw.pageable-memcpy warm",
+    ]
+
+
+def test_nothing_is_staged_that_was_not_asked_to_be() -> None:
+    assert not any(way.staged for way in plan_ways(DIRECTIONS, MEMORIES, ["auto", *MODES], fresh=True))
+
+
+def test_a_staged_copy_from_the_device_has_a_fresh_variant() -> None:
+    assert staged("d2h", "pageable", fresh=True) == ["raw.pageable-staged warm", "raw.pageable-staged fresh"]
+
+
+def test_of_a_staged_copy_the_engine_meets_the_slots() -> None:
+    assert Way("h2d", "pageable", "staged").met == "pinned"
+    assert not Way("h2d", "pageable", "staged").page_locked
+    assert Way("h2d", "pageable", "memcpy").met == "pageable"
+    assert Way("h2d", "registered", "async").met == "pinned"
+
+
+@pytest.mark.parametrize(("memory", "mode"), [*product(MEMORIES, SHOWN_MODES[:-1]), ("pageable", "staged")])
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_one_way_everything_is_to_be_had(engine: Engine, direction: str, memory: str, mode: str) -> None:
+    (way,) = plan_ways([direction], [memory], [mode], fresh=False)
+    assert why_not(engine, way) is None
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("async", None),
+        ("memcpy", "cudaMemcpy uses one stream, so two directions would take turns: use --mode async"),
+        ("streams:2", "both directions already use a stream each: use --mode async"),
+        ("batch", "both directions already use a stream each: use --mode async"),
+    ],
+)
+def test_both_ways_at_once_there_is_async_and_a_reason_for_the_rest(
+    engine: Engine, memory: str, mode: str, reason: str | None
+) -> None:
+    (way,) = plan_ways(["both"], [memory], [mode], fresh=False)
+    assert why_not(engine, way) == reason
+
+
+def test_both_ways_at_once_nothing_is_staged_and_the_reason_is_given(engine: Engine) -> None:
+    (way,) = plan_ways(["both"], ["pageable"], ["staged"], fresh=False)
+    assert why_not(engine, way) == (
+        "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
+    )
+
+
+def test_a_driver_without_batched_copies_says_which_has_them(engine: Engine) -> None:
+    testing.set_missing("cudaMemcpyBatchAsync", True)
+    assert why_not(engine, Way("h2d", "pinned", "batch")) == (
+        "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
+    )
+
+
+def test_the_list_has_every_memory_and_mode_and_what_it_can_do(engine: Engine) -> None:
+    listed = {each.name: each for each in list_routes(engine)}
+    assert len(listed) == len(MEMORIES) * len(SHOWN_MODES) - 3
+    assert [name for name in listed if name.endswith("staged")] == ["raw.pageable-staged"]
+    assert listed["raw.pageable-staged"].direction == ("h2d", "d2h")
+    assert listed["raw.pinned-async"].direction == ("h2d", "d2h", "both")
+    assert listed["raw.pinned-batch"].direction == ("h2d", "d2h")
+    assert all(each.available and each.reason == "" for each in listed.values())
+
+
+def test_the_list_says_of_what_is_not_to_be_had_why(engine: Engine) -> None:
+    testing.set_missing("cudaMemcpyBatchAsync", True)
+    missing = [each for each in list_routes(engine) if not each.available]
+    assert {each.name for each in missing} == {f"raw.{memory}-batch" for memory in MEMORIES}
+    assert {(each.direction, "driver 570" in each.reason) for each in missing} == {((), True)}

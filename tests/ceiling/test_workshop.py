@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pyxfer._ceiling.workshop import Workshop
+from pyxfer.errors import CancelledError, CudaError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+KIB = 1024
+
+
+def test_a_bench_is_made_once_for_each_number_of_streams(engine: Engine) -> None:
+    shop = Workshop(engine, 0, 1.0)
+    assert shop.copier(1) is shop.copier(1)
+    assert shop.copier(2) is not shop.copier(1)
+    assert shop.close() == []
+    assert testing.allocated() == []
+
+
+def test_memory_is_there_once_it_has_been_allocated(engine: Engine) -> None:
+    shop = Workshop(engine, 0, 1.0)
+    with pytest.raises(RuntimeError, match="nothing has been allocated yet"):
+        _ = shop.arena
+    assert shop.allocate(["pinned"], 4 * KIB, 0) is shop.arena
+    shop.close()
+    assert testing.allocated() == []
+
+
+def test_what_cannot_be_released_is_told_and_the_rest_is_released(engine: Engine) -> None:
+    shop = Workshop(engine, 0, 1.0)
+    shop.allocate(["pinned"], 4 * KIB, 0)
+    shop.copier(2)
+    testing.fail("cuEventDestroy", 3, 700)
+    testing.fail("cudaFreeHost", 1, 1)
+    faults = shop.close()
+    assert [fault.partition(" ")[0] for fault in faults] == ["cuEventDestroy", "cudaFreeHost"]
+    assert testing.allocated() == []
+
+
+def test_a_second_close_has_nothing_left_to_tell(engine: Engine) -> None:
+    shop = Workshop(engine, 0, 1.0)
+    shop.copier(1)
+    testing.fail("cudaStreamDestroy", 1, 1)
+    assert len(shop.close()) == 1
+    assert shop.close() == []
+
+
+def test_cancelling_ends_what_runs_and_what_would_run(engine: Engine) -> None:
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    shop = Workshop(engine, 0, 30.0)
+    arena = shop.allocate(["pinned"], 4 * KIB, 0)
+    lane = arena.lane("h2d", "pinned", 4 * KIB)
+    timer = threading.Timer(0.1, shop.cancel)
+    timer.start()
+    with pytest.raises(CancelledError):
+        shop.copier(1).gated("async", lane, 2, 0, 0)
+    assert shop.cancelled()
+    testing.stall("cudaMemcpyAsync", 1, 60)
+    with pytest.raises(CancelledError):  # a bench made later is cancelled from the start
+        shop.copier(2).gated("async", lane, 2, 0, 0)
+    timer.join()
+    testing.release_stalls()
+    shop.close()
+
+
+def test_a_bench_that_cannot_be_made_leaves_nothing(engine: Engine) -> None:
+    shop = Workshop(engine, 0, 1.0)
+    testing.fail("cuEventCreate", 5, 2)
+    with pytest.raises(CudaError, match="cuEventCreate failed"):
+        shop.copier(2)
+    assert testing.allocated() == []
+    assert shop.close() == []

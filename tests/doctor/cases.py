@@ -1,0 +1,179 @@
+"""Hosts to examine: an H200 as one was measured, and what is changed about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from samples import make_device, make_environment, make_link, make_measurement, make_run
+
+from pyxfer._doctor.case import Case, Findings
+from pyxfer._document import runs
+from pyxfer._document.examinations import (
+    Bound,
+    Counters,
+    DeviceMemory,
+    FarRates,
+    Finding,
+    Health,
+    PortControl,
+    PortErrors,
+)
+from pyxfer._document.runs import Fact, LinkState, Measurement, Rate, Run, Side, unknown
+from pyxfer._machine.link import with_load
+from pyxfer._measure import stats
+
+MIB = 1 << 20
+LARGE = 256 * MIB
+GEN5_X16 = LinkState(5, 16)
+NO_CONFIG = "only the first 64 bytes of the configuration space are readable"
+
+H200_PEAK_GBPS = 58.449
+# As measured on one day in November 2026: pinned and pageable copies of 256 MiB, GB/s.
+H200_GBPS: dict[tuple[Side, str], float] = {
+    ("h2d", "pinned"): 55.55,
+    ("d2h", "pinned"): 55.41,
+    ("h2d", "pageable"): 10.2,
+    ("d2h", "pageable"): 18.9,
+}
+
+
+def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = LARGE, **overrides: Any) -> Measurement:
+    """One way at one size, well known; or without a result."""
+    rate: Fact[Rate] = unknown("not one trial was valid")
+    summary = None
+    peak = make_link().peak_gbps(side).value or 1.0
+    if gbps is not None:
+        rate = Fact(Rate(gbps, gbps * 0.9995, gbps * 1.0005))
+        summary = stats.summarise([nbytes / gbps / 1e9 * (1 + step / 1e4) for step in range(9)])
+    made = make_measurement(
+        side=side,
+        route=f"raw.{memory}",
+        memory=memory,
+        mode="memcpy" if memory == "pageable" else "async",
+        rate=rate,
+        summary=summary,
+        peak_share=unknown("no result") if gbps is None else Fact(gbps / peak),
+    )
+    return msgspec.structs.replace(made, **{"nbytes": nbytes, "moved_bytes": nbytes, "trials": (), **overrides})
+
+
+def copies(share: float = 1.0, nbytes: int = LARGE, link: runs.Link | None = None) -> tuple[Measurement, ...]:
+    """All four ways of the H200, pinned ones at a share of what it reaches; pageable ones are no faster."""
+    made = (copy(side, _reached(side, memory, share), memory, nbytes) for side, memory in H200_GBPS)
+    link = link or make_link()
+    return tuple(
+        msgspec.structs.replace(each, peak_share=Fact((each.gbps or 0.0) / (link.peak_gbps(each.side).value or 1.0)))
+        for each in made
+    )
+
+
+def _reached(side: Side, memory: str, share: float) -> float:
+    pinned = H200_GBPS[side, "pinned"] * share
+    return pinned if memory == "pinned" else min(H200_GBPS[side, memory], 0.8 * pinned)
+
+
+def _as_wide(link: runs.Link) -> float:
+    """What a link carries of what the H200's own does."""
+    return (link.h2d_peak_gbps.value or H200_PEAK_GBPS) / H200_PEAK_GBPS
+
+
+def h200_link(loaded: LinkState = GEN5_X16, **overrides: Any) -> runs.Link:
+    """The H200's link in a state under load, with the peaks that the model gives it."""
+    whole = {
+        "max_read_request_bytes": Fact(4096),
+        "relaxed_ordering": Fact(True),
+        "now": Fact(loaded),
+        "hops": (runs.Hop("0000:00:06.0", Fact(loaded), Fact(GEN5_X16)),),
+    }
+    return with_load(make_link(**{**whole, **overrides}), Fact(loaded))
+
+
+def h200(**overrides: Any) -> Run:
+    """One H200 in a virtual machine with one NUMA node, as it was measured; any field of the run can be given."""
+    here = {"host": "vm", "iommu": Fact("no groups"), "virtual_machine": Fact("Firecracker")}
+    environment = make_environment(**{**here, **overrides.pop("environment", {})})
+    link = overrides.pop("link", h200_link())
+    return make_run(
+        **{
+            "device": make_device(pci=Fact("0000:00:06.0")),
+            "link": link,
+            "environment": environment,
+            "environment_after": environment,
+            "placement": one_node(),
+            "measurements": copies(_as_wide(link), link=link),
+            "remarks": (),
+            "curves": (),
+            "locking": (),
+            **overrides,
+        }
+    )
+
+
+def bare_metal(**overrides: Any) -> Run:
+    """The same without a hypervisor in between."""
+    more = {"virtual_machine": Fact("none"), **overrides.pop("environment", {})}
+    return h200(environment=more, **{"environment_after": None, **overrides})
+
+
+def one_node() -> runs.Placement:
+    alone = "not bound: this machine shows one NUMA node with CPUs, so there is nothing to choose"
+    return runs.Placement(Fact(0), unknown(alone), unknown(alone), Fact({"0": 4096}))
+
+
+def counters(replays: int | None = 0, ports: tuple[PortErrors, ...] = (), **counts: int | None) -> Counters:
+    """What is counted; None where it cannot be read."""
+    named = {"replay_rollovers": 0, "correctable": 0, "nonfatal": 0, "fatal": 0, **counts, "replays": replays}
+    return Counters(**{name: _count(number) for name, number in named.items()}, ports=ports)
+
+
+def port_errors(pci: str, correctable: int | None = 0, nonfatal: int | None = 0, fatal: int | None = 0) -> PortErrors:
+    return PortErrors(pci, _count(correctable), _count(nonfatal), _count(fatal))
+
+
+def port(pci: str = "0000:00:06.0", most: int | None = 256, redirects: bool | None = False) -> PortControl:
+    return PortControl(pci, Fact(256), unknown(NO_CONFIG) if most is None else Fact(most), _known(redirects, NO_CONFIG))
+
+
+def far(h2d: float = 45.0, d2h: float = 44.0) -> Fact[FarRates]:
+    return Fact(FarRates(0, 1, LARGE, {"h2d": 55.5, "d2h": 55.4}, {"h2d": h2d, "d2h": d2h}))
+
+
+def health(**overrides: Any) -> Health:
+    """A host on which nothing is wrong; 0.2 TB crossed the link between both readings."""
+    whole = Health(
+        before=counters(),
+        after=counters(),
+        moved_bytes=200 * 10**9,
+        ports=(port(),),
+        iommu=Fact("none"),
+        lock_limit_bytes=Fact(Bound()),
+        memory_limit_bytes=Fact(Bound()),
+        cpu_limit=Fact(Bound()),
+        cpus_near=Fact(16),
+        shared_memory_bytes=Fact(64 << 30),
+        device_memory=DeviceMemory(Fact(0), Fact(False), Fact(False)),
+        devices=1,
+        far=unknown("this machine shows one NUMA node with CPUs, so there is no other to compare with"),
+    )
+    return msgspec.structs.replace(whole, **overrides)
+
+
+def found(rule: Callable[[Case], Findings], run: Run | None = None, **more: Any) -> list[Finding]:
+    """What one rule finds on a host, by default on the H200 on which nothing is wrong."""
+    return list(rule(Case(run or h200(), more.get("health", health()), more.get("nearest"))))
+
+
+def only(rule: Callable[[Case], Findings], run: Run | None = None, **more: Any) -> Finding:
+    """The one finding of a rule."""
+    (finding,) = found(rule, run, **more)
+    return finding
+
+
+def _count(number: int | None) -> Fact[int]:
+    return unknown("Not Supported") if number is None else Fact(number)
+
+
+def _known(flag: bool | None, why_not: str) -> Fact[bool]:
+    return unknown(why_not) if flag is None else Fact(flag)

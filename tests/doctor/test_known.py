@@ -1,0 +1,92 @@
+"""The known hosts that come with the package, and which is nearest."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from doctor.cases import GEN5_X16, h200, h200_link
+
+from pyxfer._doctor.session import nearest_known, references, run_of
+from pyxfer._document.examinations import Reference
+from pyxfer._document.finding_documents import decode_reference
+from pyxfer._document.runs import Fact, LinkState, Run, unknown
+from pyxfer.errors import DocumentError
+
+H200 = next(each for each in references() if each.device == "NVIDIA H200")
+
+
+def known(name: str, device: str, link: LinkState, payload: int = 256) -> Reference:
+    return msgspec.structs.replace(H200, name=name, device=device, link=link, max_payload_bytes=payload)
+
+
+A100 = known("an A100", "NVIDIA A100-SXM4-80GB", LinkState(4, 16))
+SLOW = known("an H200 at Gen4", "NVIDIA H200", LinkState(4, 16))
+SMALL = known("an H200 with small packets", "NVIDIA H200", GEN5_X16, 128)
+
+
+def nearest(run: Run) -> str:
+    found = nearest_known(run, (A100, SLOW, SMALL, H200)).value
+    assert found is not None
+    return found.reference.name
+
+
+def test_a_known_host_has_the_run_that_its_figures_are_of() -> None:
+    for reference in references():
+        run = run_of(reference)
+        assert run.device.name == reference.device
+        best = run.ceiling("h2d", 256 << 20)
+        assert best.gbps == reference.gbps("h2d", "pinned", 256 << 20)
+
+
+def test_the_h200_has_figures_of_every_size_each_way() -> None:
+    sizes = {figure.nbytes for figure in H200.figures}
+    assert len(H200.figures) == 4 * len(sizes)
+    assert all(figure.rate.low_gbps for figure in H200.figures)
+
+
+def test_the_device_counts_before_the_link_and_the_link_before_the_payload() -> None:
+    assert nearest(h200()) == H200.name
+    assert nearest(h200(link=h200_link(LinkState(4, 16)))) == "an H200 at Gen4"
+    assert nearest(h200(link=h200_link(max_payload_bytes=Fact(128)))) == "an H200 with small packets"
+    a100 = msgspec.structs.replace(h200().device, name="NVIDIA A100-SXM4-80GB")
+    assert nearest(h200(device=a100)) == "an A100"
+
+
+def test_an_unknown_device_is_nearest_to_the_link_that_carries_about_as_much() -> None:
+    other = msgspec.structs.replace(h200().device, name="NVIDIA L40S")
+    assert nearest(h200(device=other, link=h200_link(LinkState(4, 16)))) in ("an A100", "an H200 at Gen4")
+
+
+def test_the_same_kind_of_host_is_alike() -> None:
+    found = nearest_known(h200()).value
+    assert found is not None
+    assert found.alike
+    assert found.differs == ()
+
+
+@pytest.mark.parametrize(
+    ("run", "word"),
+    [
+        (h200(link=h200_link(LinkState(5, 8))), "PCIe 5.0 x8 here"),
+        (h200(link=h200_link(max_payload_bytes=unknown("takes root"))), "MaxPayload unknown here"),
+        (h200(device=msgspec.structs.replace(h200().device, mig=Fact(True))), "a part of a GPU here"),
+        (h200(device=msgspec.structs.replace(h200().device, confidential=Fact(True))), "encrypted here"),
+        (h200(device=msgspec.structs.replace(h200().device, name="NVIDIA H100 PCIe")), "NVIDIA H100 PCIe here"),
+    ],
+)
+def test_what_is_not_the_same_is_told(run: Run, word: str) -> None:
+    found = nearest_known(run).value
+    assert found is not None
+    assert not found.alike
+    assert word in found.differs[0]
+
+
+def test_without_a_pcie_link_no_known_host_is_near() -> None:
+    link = msgspec.structs.replace(h200_link(), kind="c2c", raw_peak_gbps=unknown("joined chip to chip"))
+    assert nearest_known(h200(link=link)).reason == "no known host is like this one: joined chip to chip"
+
+
+@pytest.mark.parametrize("data", [b"{}", b"[]", b'{"schema_version": 99}', b'{"schema_version": 1, "name": 3}'])
+def test_a_file_that_is_no_reference_is_refused(data: bytes) -> None:
+    with pytest.raises(DocumentError, match=r"it\.json"):
+        decode_reference(data, "it.json")

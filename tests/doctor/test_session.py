@@ -1,0 +1,125 @@
+"""An examination of this host, and what becomes of a saved run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from doctor.cases import LARGE, copy, h200
+
+from pyxfer._doctor import session
+from pyxfer._document.examinations import Examination, Status
+from pyxfer._document.runs import Fact, Placement, Run, Trial, unknown
+from pyxfer._measure.sampler import Progress
+from pyxfer.errors import CudaUnavailableError, UsageError
+from pyxfer.native import choose
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[tuple[Examination, list[str]]]:
+    """This host, examined once over its own memory."""
+    phases: list[str] = []
+
+    def listen(progress: Progress) -> None:
+        phases.append(progress.phase)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "HOST_BUDGET_S", 3.0)  # a busy machine needs it to come to its first trial
+        yield session.doctor("host", budget_s=3.0, on_progress=listen), phases
+
+
+def test_a_host_without_a_gpu_is_examined_for_the_rest(here: tuple[Examination, list[str]]) -> None:
+    found = {each.code: each.status for each in here[0].findings}
+    assert found["link"] == "unknown"
+    assert found["contents"] == "fine"
+    assert {"lock-limit", "container", "shared-memory", "huge-pages", "virtual-machine"} <= set(found)
+    assert not {"ceiling", "replays", "iommu"} & set(found)
+
+
+def test_its_health_is_read_around_the_measurement(here: tuple[Examination, list[str]]) -> None:
+    health = here[0].health.value
+    assert health is not None
+    assert health.moved_bytes > 0
+    assert health.shared_memory_bytes.value is not None
+    assert health.far.reason == "without a link no memory is far from it"
+    assert health.before.replays.reason == "host memory, not a PCIe link"
+
+
+def test_the_run_is_kept_without_its_trials(here: tuple[Examination, list[str]]) -> None:
+    rows = here[0].run.measurements
+    assert len(rows) == 4
+    assert all(row.trials == () and row.summary is not None for row in rows)
+
+
+def test_it_says_how_far_it_is(here: tuple[Examination, list[str]]) -> None:
+    assert {"preparing", "measuring"} <= set(here[1])
+
+
+def test_a_budget_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="budget has to be above zero"):
+        session.doctor("host", budget_s=0)
+
+
+def test_host_memory_and_a_required_gpu_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="leave one of the two out"):
+        session.doctor("host", require_gpu=True)
+
+
+@pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU is usable here")
+def test_a_required_gpu_that_is_not_there_is_told() -> None:
+    with pytest.raises(CudaUnavailableError):
+        session.doctor(require_gpu=True)
+
+
+def test_bytes_that_crossed_are_those_of_the_timed_copies() -> None:
+    trials = (Trial(0, 1e-3, copies=16), Trial(1, 1e-3, copies=4))
+    run = h200(measurements=(copy("h2d", 55.0, trials=trials), copy("d2h", 55.0)))
+    assert session.moved_bytes(run) == 20 * LARGE
+
+
+def test_a_saved_run_has_no_health_and_says_why() -> None:
+    examination = session.examine_run(h200())
+    assert examination.health.reason == "a saved run was examined, and not the machine"
+    assert examination.nearest.value is not None
+    assert examination.worst == "fine"
+
+
+@pytest.mark.parametrize("status", ["nonsense", "ceiling", None])
+def test_a_status_that_is_none_is_refused_with_those_that_are(status: Status) -> None:
+    examination = session.examine_run(h200())
+    assert examination.of("wrong") == ()
+    with pytest.raises(UsageError, match="there are wrong, suspicious, unknown, fine"):
+        examination.of(status)
+
+
+def far_run(node: Fact[int]) -> Run:
+    placement = Placement(Fact(0), Fact("32-63"), node, Fact({"1": 9}))
+    parameters = msgspec.structs.replace(h200().parameters, sizes_bytes=(LARGE,))
+    return h200(placement=placement, parameters=parameters, measurements=(copy("h2d", 40.0), copy("d2h", 41.0)))
+
+
+def test_figures_of_a_far_node_stand_beside_those_of_the_near() -> None:
+    far = session._far(h200(), Fact(far_run(Fact(1)))).value
+    assert far is not None
+    assert (far.near_node, far.far_node, far.nbytes) == (0, 1, LARGE)
+    assert far.near_gbps == pytest.approx({"h2d": 55.55, "d2h": 55.41}, rel=1e-4)
+    assert far.far_gbps == {"h2d": 40.0, "d2h": 41.0}
+
+
+def test_a_node_that_the_kernel_refuses_gives_no_figures() -> None:
+    assert session._far(h200(), Fact(far_run(unknown("the kernel refuses")))).reason == "the kernel refuses"
+    assert session._far(h200(), unknown("one node")).reason == "one node"
+
+
+def test_a_run_may_take_its_memory_from_another_node() -> None:
+    from pyxfer._ceiling.session import run_ways
+
+    request = session._request("host", (1 << 20,), ("pinned",), 0.1)
+    run = run_ways(request, "host", require_gpu=False, memory_node=0)
+    assert run.placement.device_node.reason == "host memory, not a PCIe link"
+    assert run.placement.memory_node.reason != run.placement.device_node.reason
+
+
+def test_sizes_are_those_for_which_there_is_room() -> None:
+    assert session._sizes(choose("host"), 0) == (16 << 20,)

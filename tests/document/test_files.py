@@ -1,0 +1,286 @@
+"""Files are written whole or not at all, and what goes wrong is a sentence."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyxfer._document import files
+from pyxfer.errors import DocumentError, UsageError
+
+Checks = Callable[[Path], None]
+
+
+def write(path: Path) -> None:
+    files.write_whole(path, b"new\n")
+
+
+# What cannot be written is said before the measurement in the words in which it would be said after it.
+before_and_after = pytest.mark.parametrize("check", [files.check_writable, write])
+
+
+@pytest.fixture
+def _permissions_count(tmp_path_factory: pytest.TempPathFactory) -> None:
+    locked = tmp_path_factory.mktemp("permissions") / "locked"
+    locked.touch(0)
+    if os.access(locked, os.W_OK):
+        pytest.skip("this process may write to any file, whatever its permissions (root)")
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def refused(check: Checks, path: Path) -> str:
+    with pytest.raises(UsageError) as refusal:
+        check(path)
+    return str(refusal.value)
+
+
+def test_a_new_file_holds_the_bytes_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "run.json")
+    assert (tmp_path / "run.json").read_bytes() == b"new\n"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_name_without_a_folder_is_a_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files.write_whole("run.json", b"new\n")
+    assert (tmp_path / "run.json").read_bytes() == b"new\n"
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path: Path, mask: int, mode: int) -> None:
+    with umask(mask):
+        write(tmp_path / "run.json")
+    assert (tmp_path / "run.json").stat().st_mode & 0o777 == mode
+
+
+def test_a_private_file_stays_private_when_it_is_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.touch(0o600)
+    with umask(0o022):
+        write(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == b"new\n"
+
+
+def test_a_symbolic_link_stays_one_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "latest.json").symlink_to("run.json")
+    write(tmp_path / "latest.json")
+    assert (tmp_path / "latest.json").is_symlink()
+    assert (tmp_path / "run.json").read_bytes() == b"new\n"
+
+
+def test_a_reader_sees_the_old_file_or_the_new_one_and_no_mixture(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    old, new = b"o" * 200_000, b"n" * 200_000
+    path.write_bytes(old)
+    seen: set[bytes] = set()
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for data in (new, old) * 10:
+        files.write_whole(path, data)
+    stop.set()
+    reader.join()
+    assert seen <= {old, new}
+
+
+@before_and_after
+def test_a_missing_folder_is_to_be_made_first(check: Checks, tmp_path: Path) -> None:
+    path = tmp_path / "no" / "run.json"
+    assert refused(check, path) == (
+        f"'{path}' cannot be written (No such file or directory); make the folder first, or name a file in another one"
+    )
+
+
+@before_and_after
+def test_a_folder_is_no_file(check: Checks, tmp_path: Path) -> None:
+    assert refused(check, tmp_path).endswith(
+        "cannot be written (Is a directory); it is a folder; name a file inside it"
+    )
+    assert os.listdir(tmp_path) == []
+
+
+@before_and_after
+def test_a_file_is_no_folder(check: Checks, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "what stands for the folder is a file" in refused(check, tmp_path / "file" / "run.json")
+
+
+@before_and_after
+def test_a_name_too_long_is_to_be_shortened(check: Checks, tmp_path: Path) -> None:
+    assert refused(check, tmp_path / ("x" * 300)).endswith("(File name too long); give it a shorter name")
+
+
+@before_and_after
+def test_a_name_with_a_null_byte_is_refused(check: Checks) -> None:
+    sentence = refused(check, Path("a\0b"))
+    assert sentence.startswith(r"'a\x00b' cannot be written (")
+    assert "embedded null" in sentence
+
+
+@before_and_after
+def test_a_place_that_takes_no_files_is_refused(check: Checks) -> None:
+    assert "cannot be written" in refused(check, Path("/proc/run.json"))
+
+
+@before_and_after
+@pytest.mark.usefixtures("_permissions_count")
+def test_a_file_made_read_only_is_not_replaced(check: Checks, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(b"old\n")
+    path.chmod(0o444)
+    assert refused(check, path).endswith("(Permission denied); name a file that you may write to")
+    assert path.read_bytes() == b"old\n"
+
+
+@before_and_after
+@pytest.mark.usefixtures("_permissions_count")
+def test_a_folder_made_read_only_is_respected(check: Checks, tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    assert refused(check, tmp_path / "run.json").endswith("(Permission denied); name a file that you may write to")
+
+
+def test_checking_makes_no_file(tmp_path: Path) -> None:
+    files.check_writable(tmp_path / "run.json")
+    assert os.listdir(tmp_path) == []
+
+
+def test_checking_leaves_a_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(b"old\n")
+    before = path.stat()
+    files.check_writable(path)
+    assert path.read_bytes() == b"old\n"
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_disk_that_is_full_is_named() -> None:
+    assert refused(write, Path("/dev/full")) == (
+        "'/dev/full' cannot be written (No space left on device); free some space, or name a file on another disk"
+    )
+
+
+def test_a_write_that_stops_midway_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(b"old\n")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        sentence = refused(lambda path: files.write_whole(path, b"x" * 5000), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "(File too large); raise the limit (ulimit -f)" in sentence
+    assert path.read_bytes() == b"old\n"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "run.json"
+    path.write_bytes(b"old\n")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(path)
+    assert path.read_bytes() == b"old\n"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    files.check_writable(pipe)
+    write(pipe)
+    reader.join()
+    assert received == [b"new\n"]
+    assert pipe.is_fifo()
+
+
+def test_standard_output_by_its_device_name_is_written_to() -> None:
+    code = "from pyxfer._document import files; files.write_whole('/dev/stdout', b'new\\n')"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"new\n"
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "run.json")
+    assert files.read_whole(tmp_path / "run.json") == b"new\n"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as refusal:
+        files.read_whole(tmp_path / "run.json")
+    assert str(refusal.value) == f"there is no file '{tmp_path / 'run.json'}'; check the name"
+
+
+def test_a_folder_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="is a folder, not a run; name a file inside it"):
+        files.read_whole(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["a\0b", "/dev/null/run.json"])
+def test_a_name_that_no_file_can_have_is_not_read(path: str) -> None:
+    with pytest.raises(DocumentError, match="cannot be read"):
+        files.read_whole(path)
+
+
+@pytest.mark.usefixtures("_permissions_count")
+def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "run.json")
+    (tmp_path / "run.json").chmod(0)
+    with pytest.raises(
+        DocumentError, match=r"cannot be read \(Permission denied\); check the name and who may read it"
+    ):
+        files.read_whole(tmp_path / "run.json")
+
+
+def test_a_file_larger_than_any_run_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    with path.open("wb") as file:
+        file.truncate(files.MAX_READ_BYTES + 1)
+    with pytest.raises(DocumentError, match="is larger than 1 GiB, which no run is; name a file that pyxfer saved"):
+        files.read_whole(path)
+
+
+def test_a_file_written_in_pieces_takes_its_place_at_the_end(tmp_path: Path) -> None:
+    with files.whole_file(tmp_path / "trace.json") as file:
+        file.write(b"one, ")
+        assert not (tmp_path / "trace.json").exists()
+        file.write(b"two")
+    assert (tmp_path / "trace.json").read_bytes() == b"one, two"
+
+
+def test_a_file_whose_pieces_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path / "trace.json")
+    pieces = iter([b"half", None])
+    with pytest.raises(TypeError), files.whole_file(tmp_path / "trace.json") as file:
+        file.writelines(pieces)  # type: ignore[arg-type]
+    assert (tmp_path / "trace.json").read_bytes() == b"new\n"
+    assert os.listdir(tmp_path) == ["trace.json"]

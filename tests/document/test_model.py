@@ -1,0 +1,124 @@
+"""The document's own rules: a value or a reason, nothing changes, units in the names."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from samples import SIZES, make_link, make_measurement, make_missing, make_run
+
+from pyxfer._document import runs
+from pyxfer._document.runs import Fact, unknown
+
+STRUCTS = [
+    struct
+    for _, struct in inspect.getmembers(runs, inspect.isclass)
+    if issubclass(struct, msgspec.Struct) and struct.__module__ == runs.__name__
+]
+UNITS = ("_s", "_gbps", "_bytes", "_s_per_gib", "_gib", "_mhz", "_c")
+UNITLESS = {
+    ("Summary", "confidence"),
+    ("Share", "value"),
+    ("Share", "low"),
+    ("Share", "high"),
+    ("Measurement", "peak_share"),
+    ("Curve", "worst_misfit"),
+    ("Parameters", "precision"),
+    ("Trial", "faults"),
+    ("Nature", "inflation"),
+    *(("Breakdown", name) for name in ("faults", "preemptions", "switches")),
+    ("Dma", "copies"),
+    # Named by its unit, whole.
+    ("Dma", "seconds"),
+    ("Part", "seconds"),
+    ("Published", "mbps"),
+    ("Rate", "gbps"),
+}
+
+
+def holds_float(annotation: Any) -> bool:
+    if annotation is float:
+        return True
+    inner = get_args(annotation)
+    return any(holds_float(part) for part in inner) if inner or get_origin(annotation) else False
+
+
+@pytest.mark.parametrize("value", [0, False, "", (), 0.0])
+def test_a_fact_may_hold_any_value_that_is_not_none(value: object) -> None:
+    assert Fact(value).value == value
+
+
+@pytest.mark.parametrize("arguments", [{}, {"value": 1, "reason": "why"}, {"value": None, "reason": None}])
+def test_a_fact_has_a_value_or_a_reason_and_not_both(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a fact has a value, or a reason why it has none, and not both"):
+        Fact(**arguments)
+
+
+def test_an_unknown_fact_keeps_its_reason() -> None:
+    fact: Fact[int] = unknown("not readable without root")
+    assert (fact.value, fact.reason) == (None, "not readable without root")
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_nothing_in_a_document_can_be_changed(struct: type[msgspec.Struct]) -> None:
+    assert struct.__struct_config__.frozen
+
+
+def test_a_field_of_a_run_cannot_be_set() -> None:
+    with pytest.raises(AttributeError, match="immutable"):
+        make_run().duration_s = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_every_number_with_a_unit_names_it(struct: type[msgspec.Struct]) -> None:
+    hints = get_type_hints(struct)
+    floats = {name for name in struct.__struct_fields__ if holds_float(hints[name])}
+    nameless = {name for name in floats if not name.endswith(UNITS) and (struct.__name__, name) not in UNITLESS}
+    assert nameless == set()
+
+
+def test_a_run_comes_through_json_with_nothing_lost() -> None:
+    data = msgspec.json.encode(make_run())
+    run = msgspec.json.decode(data, type=runs.Run)
+    assert run == make_run()
+    assert msgspec.json.encode(run) == data
+
+
+def test_a_measurement_gives_its_headline_figures() -> None:
+    measurement = make_measurement(SIZES[1])
+    assert measurement.gbps == pytest.approx(55.0, rel=0.001)
+    assert measurement.elapsed_s == pytest.approx(305e-6, rel=0.001)
+    assert measurement.dispatch_s == 1.1e-6
+    assert measurement.of_ceiling == 1.0
+    assert measurement.of_peak == pytest.approx(0.941, abs=0.001)
+    assert measurement.wall_s is None
+
+
+def test_a_measurement_without_a_result_has_none_of_them() -> None:
+    missing = make_missing("out of memory")
+    figures = (missing.gbps, missing.elapsed_s, missing.dispatch_s, missing.wall_s, missing.of_ceiling, missing.of_peak)
+    assert figures == (None,) * 6
+    assert missing.rate.reason == "out of memory"
+
+
+@pytest.mark.parametrize("change", [{"mode": "staged"}, {"variant": "fresh"}])
+def test_a_ceiling_is_neither_staged_nor_of_a_first_touch(change: dict[str, str]) -> None:
+    slow, quick = make_measurement(slower=1.2), make_measurement()
+    run = make_run(measurements=(slow, msgspec.structs.replace(quick, **change)))
+    assert make_run(measurements=(slow, quick)).ceiling("h2d", SIZES[1]) == quick
+    assert run.ceiling("h2d", SIZES[1]) == slow
+
+
+def test_the_peak_of_the_sum_is_that_of_both_sides() -> None:
+    link = make_link(h2d_peak_gbps=Fact(58.0), d2h_peak_gbps=Fact(57.0))
+    assert link.peak_gbps("h2d").value == 58.0
+    assert link.peak_gbps("d2h").value == 57.0
+    assert link.peak_gbps("sum").value == 115.0
+
+
+@pytest.mark.parametrize("side", ["h2d", "d2h"])
+def test_the_peak_of_the_sum_is_missing_for_the_reason_of_the_side_that_is(side: str) -> None:
+    link = make_link(**{f"{side}_peak_gbps": unknown("no PCIe link")})
+    assert link.peak_gbps("sum").reason == "no PCIe link"

@@ -1,0 +1,203 @@
+"""Routes to a device over the host runtime, whose copies are recorded: honest ones, and others."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+import pyxfer
+from pyxfer._frameworks.place import RingDownload
+from pyxfer._upload.device_arrays import DeviceArray
+from pyxfer._upload.targets import Target
+from pyxfer.native import load
+from pyxfer.native._host import testing
+
+
+class Stored(pyxfer.Transfer):
+    """One copy of ordinary memory into memory of the device."""
+
+    kind: Any = "pageable"
+
+    def __init__(self, place: pyxfer.Place) -> None:
+        super().__init__(place)
+        self.buffer = load("host").DeviceBuffer(2 * place.nbytes)
+        self.source = place.source(self.kind)
+
+    def refresh(self) -> None:
+        self.source = self.place.source(self.kind)
+
+    def run(self) -> None:
+        self.send(self.source)
+
+    def send(self, data: Any) -> None:
+        self.place.store(self.buffer.address, data)
+
+    def where(self) -> Any:
+        return "gpu"
+
+    def arrived(self) -> Any:
+        return self.place.fetch(self.buffer.address, self.place.nbytes)
+
+
+class StoredPinned(Stored):
+    kind = "pinned"
+
+
+class Uploaded(pyxfer.Transfer):
+    """Through the worker's uploader, into an array of pyxfer's own."""
+
+    def __init__(self, place: pyxfer.Place) -> None:
+        super().__init__(place)
+        self.uploader, self.target = place.uploader(), Target(load("host"))
+        self.source = place.source()
+
+    def refresh(self) -> None:
+        self.source = self.place.source()
+
+    def run(self) -> None:
+        self.result = self.uploader.upload(self.source, self.target)
+
+    def where(self) -> Any:
+        return "gpu"
+
+    def arrived(self) -> Any:
+        return self.place.fetch(self.result.address, self.place.nbytes)
+
+
+class Downloaded(RingDownload):
+    """Back through it."""
+
+    def __init__(self, place: pyxfer.Place, *, into: bool) -> None:
+        super().__init__(place, into=into)
+        self.array = DeviceArray(load("host"), (place.nbytes,), np.dtype(np.uint8))
+
+    @property
+    def on_device(self) -> Any:
+        return self.array
+
+    def write(self, data: Any) -> None:
+        self.place.store(self.array.address, data)
+
+
+class Halved(Stored):
+    """Sends 16-bit numbers as 8-bit ones, converted on the host."""
+
+    def run(self) -> None:
+        self.send(self.source.view(np.uint16).astype(np.uint8))
+
+    def arrived(self) -> Any:
+        return self.place.fetch(self.buffer.address, self.place.nbytes // 2)
+
+    def expected(self, data: Any) -> Any:
+        return data.view(np.uint16).astype(np.uint8)
+
+
+class Doubled(Stored):
+    """Sends 8-bit numbers as 16-bit ones, converted on the host."""
+
+    def run(self) -> None:
+        self.send(self.source.astype(np.uint16))
+
+    def arrived(self) -> Any:
+        return self.place.fetch(self.buffer.address, 2 * self.place.nbytes).view(np.uint16)
+
+    def expected(self, data: Any) -> Any:
+        return data.astype(np.uint16)
+
+
+class Mirrored(Stored):
+    """Sends what it has not sent before, and else has it already; slowly enough for any stopwatch."""
+
+    sent: Any = None
+
+    def refresh(self) -> None:
+        """One array for all calls, as in a program that forgets to make it new."""
+
+    def write(self, data: Any) -> None:
+        self.source = self.place.source()
+
+    def run(self) -> None:
+        time.sleep(0.002)
+        if self.sent is not self.source:
+            self.sent = self.source
+            self.send(self.source)
+
+
+class Cached(Stored):
+    """Keeps three quarters of what it has sent before."""
+
+    written = True
+
+    def refresh(self) -> None:
+        if not self.written:
+            super().refresh()
+
+    def write(self, data: Any) -> None:
+        self.source, self.written = data, True
+
+    def run(self) -> None:
+        self.send(self.source if self.written else self.source[: self.place.nbytes // 4])
+        self.written = False
+
+
+class Slowly(Stored):
+    """Prepares for ten milliseconds."""
+
+    def run(self) -> None:
+        time.sleep(0.010)
+        super().run()
+
+
+class Losing(Stored):
+    """Makes the tracer's library lose records of every call."""
+
+    def run(self) -> None:
+        testing.lose_records(5)
+        super().run()
+
+
+class Stepping(Stored):
+    """Sets the device's clock a second ahead for as long as its copy takes, so that nobody notices."""
+
+    def run(self) -> None:
+        testing.skew_clock(1_000_000_000, 0.0)
+        super().run()
+        testing.skew_clock(0, 0.0)
+
+
+class FailingTraced(Stored):
+    """Fails once its contents are looked at for the third time, which is when it is traced."""
+
+    looks = 0
+
+    def arrived(self) -> Any:
+        self.looks += 1
+        if self.looks > 2:
+            raise RuntimeError("no more of it")
+        return super().arrived()
+
+
+class WrongTraced(FailingTraced):
+    """Gives something else then."""
+
+    def arrived(self) -> Any:
+        self.looks += 1
+        found = super(FailingTraced, self).arrived()
+        return found if self.looks <= 2 else found ^ 1
+
+
+def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
+    """A route from NumPy to the device."""
+    words: dict[str, Any] = {
+        "call": "store(x)",
+        "direction": "h2d",
+        "memory": "pageable",
+        "host_copies": 0,
+        "dma": "pageable",
+        "returns": "done",
+        "bracket": "drained",
+        "copy": make,
+    }
+    return pyxfer.Route(name=name, **{**words, **overrides})

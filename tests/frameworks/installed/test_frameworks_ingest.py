@@ -1,0 +1,95 @@
+"""The frameworks themselves, without a GPU: each takes in arrays, and what it did is verified and told as it was."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+from frameworks.installed.available import SLOW, TITLES, is_installed, needs
+
+import pyxfer
+from pyxfer._document import runs
+from pyxfer._frameworks.registry import load_framework
+
+pytestmark = SLOW
+SIZES = (1 << 20, 16 << 20, 48 << 20)
+# Those that lend the array's own memory, and those that copy it.
+ALIASED = {
+    "torch": {"torch.ingest"},
+    "tensorflow": {"tf.ingest-rawop", "tf.ingest-dlpack"},
+    "jax": {"jax.ingest-device-put"},
+}
+COPIED = {"torch": {"torch.ingest-copy"}, "tensorflow": {"tf.ingest"}, "jax": {"jax.ingest"}}
+each_framework = pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in ALIASED])
+
+
+def worker_of(run: pyxfer.Run, name: str) -> runs.Worker:
+    (found,) = [worker for worker in run.workers if worker.framework == name]
+    return found
+
+
+def rows_of(run: pyxfer.Run, name: str) -> list[pyxfer.Measurement]:
+    """The framework's own rows."""
+    return [row for row in run.measurements if row.worker == name and row.nature is not None]
+
+
+@each_framework
+def test_its_worker_completes_and_says_what_it_ran(whole_run: pyxfer.Run, name: str) -> None:
+    worker = worker_of(whole_run, name)
+    assert (worker.ended, worker.reason) == ("complete", None)
+    assert worker.version.value in {metadata.version(each) for each in _distributions(name)}
+    assert worker.cuda.reason == "host memory was asked for, and no link"
+    assert 0 < (worker.start_s.value or 0) < worker.duration_s
+
+
+@each_framework
+def test_every_way_to_take_in_an_array_is_timed_and_brings_its_bytes(whole_run: pyxfer.Run, name: str) -> None:
+    rows = rows_of(whole_run, name)
+    routes = [route.name for route in load_framework(name).routes if route.direction == "ingest"]
+    assert [(row.nbytes, row.route) for row in rows] == [(size, route) for size in SIZES for route in routes]
+    assert [row.route for row in rows if row.verified.value is not True] == []
+    assert [row.route for row in rows if not any(trial.invalid is None for trial in row.trials)] == []
+
+
+@each_framework
+def test_what_lends_the_arrays_memory_is_called_so_and_has_no_bandwidth(whole_run: pyxfer.Run, name: str) -> None:
+    lent = {row.route for row in rows_of(whole_run, name) if (row.rate.reason or "").startswith("no bytes were moved")}
+    assert lent == ALIASED[name]
+
+
+@each_framework
+def test_what_copies_has_a_bandwidth_and_a_share_of_one_copy_in_its_own_worker(
+    whole_run: pyxfer.Run, name: str
+) -> None:
+    rows = [row for row in rows_of(whole_run, name) if row.gbps is not None]
+    assert {row.route for row in rows} == COPIED[name]
+    assert all(row.of_ceiling is not None for row in rows)
+    references = [row for row in whole_run.measurements if row.worker == name and row.route == "raw.host-copy"]
+    assert [row.nbytes for row in references if row.of_ceiling == pytest.approx(1.0)] == list(SIZES)
+
+
+@needs("torch")
+def test_from_numpy_takes_the_same_time_for_any_size(whole_run: pyxfer.Run) -> None:
+    small, _, large = [row.elapsed_s for row in rows_of(whole_run, "torch") if row.route == "torch.ingest"]
+    assert small is not None
+    assert large is not None
+    assert large < 10 * small  # 48 times the bytes
+
+
+@needs("torch")
+@pytest.mark.skipif(is_installed("cupy"), reason="CuPy is installed")
+def test_a_framework_that_is_not_installed_is_a_row_that_says_how_to_install_it(whole_run: pyxfer.Run) -> None:
+    worker = worker_of(whole_run, "cupy")
+    assert worker.ended == "unavailable"
+    assert (worker.reason or "").startswith("CuPy is not installed: pip install cupy-cuda12x")
+    assert [row.rate.reason for row in rows_of(whole_run, "cupy")] == [worker.reason] * len(SIZES)
+    assert whole_run.ended == "complete"
+
+
+def _distributions(name: str) -> list[str]:
+    installed = {each.metadata["Name"].lower().replace("_", "-") for each in metadata.distributions()}
+    return [each for each in load_framework(name).distributions if each in installed]
+
+
+def test_these_tests_know_every_framework() -> None:
+    assert {*ALIASED, "cupy"} == set(TITLES)

@@ -1,0 +1,114 @@
+"""What a framework can do to its worker, and somebody else: it is recorded, and the others are measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import COMMAND, environment, interrupt_when, pyxfer
+from frameworks import own_routes
+from frameworks.installed.available import PATIENCE_S, SLOW, needs
+from frameworks.installed.misaligned import Misaligned
+
+import pyxfer as px
+from pyxfer._document import documents
+from pyxfer._frameworks import registry
+
+pytestmark = SLOW
+
+
+@pytest.fixture(scope="module")
+def aborted_run(meeting_place: Path) -> px.Run:
+    """TensorFlow is given unaligned memory in the middle of its trials; JAX comes after it."""
+    del meeting_place
+    px.register_route(own_routes.make_route("tf.misaligned", Misaligned))
+    try:
+        return px.frameworks(
+            ["tensorflow", "jax"],
+            routes=["tf.misaligned", "tf.ingest", "jax.ingest"],
+            device="host",
+            sizes="64KiB",
+            budget_s=1.0,
+            seed=1,
+            patience_s=PATIENCE_S,
+        )
+    finally:
+        registry.unregister_route("tf.misaligned")
+
+
+@needs("tensorflow", "jax")
+def test_unaligned_memory_aborts_tensorflow_and_its_last_words_are_kept(aborted_run: px.Run) -> None:
+    worker = aborted_run.workers[0]
+    assert (worker.framework, worker.ended) == ("tensorflow", "crashed")
+    assert worker.reason == "it crashed (SIGABRT), while tf.misaligned at 64 KiB was being timed"
+    assert any("Check failed: IsAligned()" in line for line in worker.log), worker.log
+
+
+@needs("tensorflow", "jax")
+def test_the_route_that_aborted_has_the_reason_and_the_others_are_measured(aborted_run: px.Run) -> None:
+    rows = {row.route: row for row in aborted_run.measurements if row.nature is not None}
+    assert rows["tf.misaligned"].rate.reason == aborted_run.workers[0].reason
+    assert rows["tf.ingest"].gbps is not None
+    assert rows["jax.ingest"].gbps is not None
+    assert [worker.ended for worker in aborted_run.workers[1:]] == ["complete", "complete"]
+    assert aborted_run.ended == "complete"
+
+
+@needs("torch", "jax")
+def test_a_worker_that_is_killed_from_outside_is_recorded_and_the_next_framework_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    arguments = ("frameworks", "torch", "jax", "--device", "host", "--sizes", "1MiB,64MiB", "--budget", "3s")
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--precision", "0.0001%", "--export-json", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stderr is not None
+    told = ""
+    while "PyTorch: measuring" not in told:
+        line = process.stderr.readline()
+        assert line, told
+        told += line
+    (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(worker), signal.SIGKILL)
+    out, _ = process.communicate(timeout=300)
+    run = documents.load(path)
+    killed = run.workers[0]
+    assert (killed.framework, killed.ended) == ("torch", "crashed")
+    assert (killed.reason or "").startswith("it was killed (SIGKILL), by somebody or for want of memory")
+    assert "it was killed (SIGKILL), by somebody or for want of memory" in out
+    assert run.workers[-1].framework == "jax"
+    assert run.workers[-1].ended == run.ended == "complete"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("name", [pytest.param("torch", marks=needs("torch")), pytest.param("jax", marks=needs("jax"))])
+def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None:
+    result = pyxfer(
+        "frameworks", name, "--direction", "h2d", "--sizes", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
+    )
+    assert result.returncode == 4
+    run = documents.decode(result.stdout.encode())
+    assert [row.route for row in run.measurements if row.direction != "h2d"] == []
+    assert run.measurements
+    reasons = {row.rate.reason for row in run.measurements}
+    assert all((reason or "").startswith("No usable GPU: ") for reason in reasons), reasons
+    assert {worker.ended for worker in run.workers} == {"complete"}
+
+
+@needs("torch", "tensorflow")
+def test_ctrl_c_while_a_framework_is_measured_keeps_what_there_is_and_starts_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    arguments = ("frameworks", "torch", "tensorflow", "--device", "host", "--sizes", "1MiB,64MiB", "--budget", "60s")
+    result = interrupt_when("PyTorch: measuring", *arguments, "--precision", "0.0001%", "--export-json", str(path))
+    assert result.returncode == 130
+    assert "Traceback" not in result.stderr
+    run = documents.load(path)
+    assert run.ended == "interrupted"
+    assert [worker.ended for worker in run.workers] == ["interrupted"]
+    assert "TensorFlow: starting" not in result.stderr

@@ -1,0 +1,220 @@
+"""Uploads into real frameworks on the CPU, and back: contents, dtypes, and whose memory it is."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from route_checks import import_or_skip
+from upload.capsules import Speaking
+
+from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.targets import Jax, Tensorflow, Torch
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import CudaMemoryError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+DTYPES = list("?bBhHiIlLefdFD")
+NARROWED = list("lLdD")
+SHAPES = [(), (0, 3), (1, 1), (3, 4), (7,)]
+BITS = np.array([0x3F80, 0x4000, 0x4040], np.uint16)  # 1.0, 2.0 and 3.0 as bfloat16
+
+
+@pytest.fixture
+def up(engine: Engine) -> Iterator[Uploader]:
+    assert engine.RUNTIME == "host"
+    with Uploader("host", threads=3, chunk_bytes=4096, slots=2, pool=0) as made:
+        yield made
+
+
+@pytest.fixture
+def torch() -> Any:
+    return import_or_skip("torch")
+
+
+@pytest.fixture
+def jax() -> Any:
+    return import_or_skip("jax")
+
+
+@pytest.fixture
+def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    return import_or_skip("tensorflow")
+
+
+def on_device() -> int:
+    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
+
+
+def values(dtype: str, shape: tuple[int, ...] = (3, 5)) -> NDArray[Any]:
+    found = np.random.default_rng(0).integers(0, 2 if dtype == "?" else 100, shape)
+    return np.asarray(found).astype(dtype)
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_an_array_becomes_one_of_the_framework_and_comes_back(up: Uploader, framework: str, block: bool) -> None:
+    array = np.random.default_rng(1).random((64, 300), np.float32)[::2, ::-1]
+    sent = up.upload({"x": array}, framework, block)
+    y = (sent if block else sent.result())["x"]
+    assert type(y).__module__.partition(".")[0] in {framework, "jaxlib"}
+    assert np.array_equal(np.asarray(y), array)
+    assert np.array_equal(up.download(y), array)
+
+
+def test_every_dtype_stays_what_it_is(up: Uploader, framework: str) -> None:
+    for dtype in DTYPES if framework != "jax" else sorted(set(DTYPES) - set(NARROWED)):
+        array = values(dtype)
+        y = up.upload(array, framework)
+        back = up.download(y)
+        assert (back.dtype, np.asarray(y).dtype) == (array.dtype, array.dtype)
+        assert np.array_equal(back, array)
+
+
+def test_any_shape_is_sent(up: Uploader, framework: str) -> None:
+    for shape in SHAPES:
+        array = values("f", shape)
+        y = up.upload(array, framework)
+        assert tuple(y.shape) == shape
+        assert np.array_equal(up.download(y), array)
+
+
+def test_a_bfloat16_is_one_in_every_framework(up: Uploader, framework: str) -> None:
+    y = up.upload(Speaking(BITS, code=4), framework)
+    assert "bfloat16" in str(y.dtype)
+    out = np.zeros(3, np.uint16)
+    up.download(y, Speaking(out, code=4))
+    assert np.array_equal(out, BITS)
+
+
+def test_jax_without_64_bits_refuses_what_it_would_narrow(up: Uploader, jax: Any) -> None:
+    assert not jax.config.jax_enable_x64
+    for dtype in NARROWED:
+        why = rf"^x: JAX does not keep {np.dtype(dtype).name}: as it is set up, without 64 bits, .*astype"
+        with pytest.raises(UsageError, match=why):
+            up.upload(values(dtype), "jax")
+    assert on_device() == 0
+
+
+def test_jax_with_64_bits_takes_them(up: Uploader, jax: Any) -> None:
+    jax.config.update("jax_enable_x64", True)
+    try:
+        y = up.upload(values("d"), "jax")
+        assert y.dtype == np.float64
+        assert np.array_equal(np.asarray(y), values("d"))
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+def test_a_tensor_of_torch_can_be_written_to(up: Uploader, torch: Any) -> None:
+    y = up.upload(VALUES, "torch")
+    y += 1
+    assert torch.equal(y, torch.from_numpy(VALUES + 1))
+
+
+def test_memory_that_was_handed_over_goes_with_the_frameworks_array(up: Uploader, framework: str) -> None:
+    y = up.upload(VALUES, framework)
+    assert on_device() == block_bytes(VALUES.nbytes)
+    other = y[1:] * 2
+    assert np.array_equal(np.asarray(other), VALUES[1:] * 2)
+    del y, other
+    gc.collect()
+    assert on_device() == 0
+
+
+def test_a_tensor_of_tensorflow_can_be_worked_with_on_the_cpu(up: Uploader, tensorflow: Any) -> None:
+    y = up.upload(np.arange(1000, dtype=np.uint8)[::3], "tensorflow")
+    assert float(tensorflow.reduce_sum(tensorflow.cast(y, tensorflow.float32))) == float(
+        np.arange(1000, dtype=np.uint8)[::3].sum()
+    )
+
+
+def test_a_tensor_of_torch_is_downloaded_whatever_its_layout(up: Uploader, torch: Any) -> None:
+    y = up.upload(VALUES, "torch").requires_grad_().permute(2, 0, 1)[::2]
+    assert np.array_equal(up.download(y), VALUES.transpose(2, 0, 1)[::2])
+    assert np.array_equal(up.download(torch.nn.Parameter(up.upload(VALUES, "torch"))), VALUES)
+    turned = torch.from_numpy(np.array([1 + 2j, 3 - 1j])).conj()
+    assert np.array_equal(up.download(turned), np.array([1 - 2j, 3 + 1j]))
+
+
+def test_a_variable_of_tensorflow_is_downloaded_as_it_is_now(up: Uploader, tensorflow: Any) -> None:
+    variable = tensorflow.Variable(up.upload(VALUES, "tensorflow"))
+    variable.assign_add(tensorflow.ones_like(variable))
+    assert np.array_equal(up.download(variable), VALUES + 1)
+
+
+def test_a_download_goes_into_a_tensor(up: Uploader, torch: Any) -> None:
+    out = torch.zeros(4, 3, 2)
+    assert up.download(up.upload(VALUES.T, "torch"), out) is out
+    assert np.array_equal(out.numpy(), VALUES.T)
+
+
+def test_a_type_that_is_not_passed_on_is_not_downloaded(up: Uploader, torch: Any) -> None:
+    with pytest.raises(UsageError, match=r"an array of torch\.float8_e4m3fn is of a type that is not passed on"):
+        up.download(torch.zeros(3, dtype=torch.float8_e4m3fn))
+
+
+def test_a_tensor_of_text_is_not_downloaded(up: Uploader, tensorflow: Any) -> None:
+    with pytest.raises(UsageError, match=r"^a tensor of string holds no numbers: use it as it is$"):
+        up.download(tensorflow.constant(["text"]))
+
+
+def test_an_array_that_the_framework_does_not_give_away_is_named_with_why(up: Uploader, torch: Any) -> None:
+    with pytest.raises(UsageError, match=r"^this torch\.Tensor does not give its memory away by DLPack: \w+"):
+        up.download(torch.eye(3).to_sparse())
+
+
+def test_an_error_of_the_device_leaves_nothing(up: Uploader, framework: str) -> None:
+    before = on_device()
+    testing.fail("cudaMemcpyAsync", 1, 1)
+    with pytest.raises(RuntimeError, match="cudaMemcpyAsync"):
+        up.upload(VALUES, framework)
+    gc.collect()
+    assert on_device() == before
+    assert np.array_equal(np.asarray(up.upload(VALUES, framework)), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("tensorflow", "set_memory_growth"), ("jax", "XLA_PYTHON_CLIENT_PREALLOCATE=false")]
+)
+def test_memory_that_a_framework_took_for_itself_is_told_apart(up: Uploader, name: str, advice: str) -> None:
+    import_or_skip(name)
+    testing.fail("cudaMalloc", 1, 2)
+    with pytest.raises(CudaMemoryError, match=advice):
+        up.upload(VALUES, name)
+
+
+@pytest.mark.threads
+def test_results_may_go_in_other_threads(up: Uploader, framework: str) -> None:
+    def use() -> None:
+        for _ in range(20):
+            right.append(np.array_equal(np.asarray(up.upload(VALUES, framework)), VALUES))
+
+    right: list[bool] = []
+    threads = [threading.Thread(target=use) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    gc.collect()
+    assert right == [True] * 60
+    assert on_device() == 0
+
+
+@pytest.mark.parametrize("kind", [Torch, Tensorflow, Jax])
+def test_a_framework_without_a_gpu_says_so_to_an_uploader_with_one(kind: Any) -> None:
+    import_or_skip(kind.module)
+
+    class Cuda:
+        RUNTIME = "cuda"
+
+    with pytest.raises(UsageError, match=r"(has|sees) no GPU to upload to: "):
+        kind(Cuda())

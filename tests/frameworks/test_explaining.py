@@ -1,0 +1,127 @@
+"""Explaining one route: it, what could take its place, and what refuses to be explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from frameworks import own_routes
+
+import pyxfer
+from pyxfer._document.runs import Measurement
+
+QUICK: dict[str, Any] = {"device": "host", "budget_s": 0.6, "seed": 1}
+
+
+def rows(run: pyxfer.Run) -> dict[str, Measurement]:
+    return {each.route: each for each in run.measurements}
+
+
+def register(*makes: Any, **words: Any) -> None:
+    for make in makes:
+        pyxfer.register_route(own_routes.make_route(f"mine.{make.__name__.lower()}", make, **words))
+
+
+def test_a_route_is_measured_beside_all_that_could_take_its_place() -> None:
+    register(own_routes.Slow, own_routes.Copied)
+    run = pyxfer.explain("mine.slow", "64KiB", **QUICK)
+    assert (run.kind, run.ended, run.parameters.explained) == ("explain", "complete", "mine.slow")
+    assert run.parameters.sizes_bytes == (64 << 10,)
+    found = rows(run)
+    assert set(found) == {"mine.slow", "mine.copied", "raw.host-copy"}
+    slow, copied = ({trial.round for trial in found[name].trials} for name in ("mine.slow", "mine.copied"))
+    assert slow & copied
+    breakdown = found["mine.slow"].breakdown.value
+    assert breakdown is not None
+    assert breakdown.seconds("preparing") >= 0.02
+
+
+def test_what_runs_in_another_worker_is_not_measured() -> None:
+    register(own_routes.Copied)
+    register(own_routes.Aliased, setting="other")
+    run = pyxfer.explain("mine.aliased", "64KiB", **QUICK)
+    assert [worker.setting for worker in run.workers] == ["other"]
+    assert set(rows(run)) == {"mine.aliased", "raw.host-copy"}
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h"])
+def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: str) -> None:
+    run = pyxfer.explain("raw.registered-streams:2", "256KiB", direction=direction, **QUICK)
+    assert (run.kind, run.workers, run.parameters.explained) == ("explain", (), "raw.registered-streams:2")
+    assert {each.direction for each in run.measurements} == {direction}
+    found = rows(run)
+    assert {"raw.pageable-memcpy", "raw.pinned-async", "raw.registered-async"} <= set(found)
+    dma = found["raw.registered-streams:2"].dma.value
+    assert dma is not None
+    assert (dma.nbytes, dma.copies) == (256 << 10, 2)
+
+
+def test_pageable_memory_is_measured_staged_too_and_page_locked_memory_is_not() -> None:
+    pageable = pyxfer.explain("raw.pageable-memcpy", "256KiB", direction="d2h", **QUICK)
+    assert {"raw.pageable-staged", "raw.pinned-async"} <= set(rows(pageable))
+    staged = pyxfer.explain("raw.pageable-staged", "256KiB", **QUICK)
+    assert {"raw.pageable-staged", "raw.pageable-memcpy", "raw.pinned-async"} <= set(rows(staged))
+    assert "raw.pageable-staged" not in rows(pyxfer.explain("raw.pinned-async", "256KiB", **QUICK))
+
+
+def test_a_raw_route_goes_to_the_gpu_if_nothing_is_said() -> None:
+    run = pyxfer.explain("raw.pinned-async", 4096, **QUICK)
+    assert {each.direction for each in run.measurements} == {"h2d"}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("torch.too", "There is no route 'torch.too'. Did you mean torch.to"),
+        ("raw.pinned", "Did you mean raw.pinned-"),
+        ("xxxxxx", "There is no route 'xxxxxx'. See pyxfer list routes."),
+    ],
+)
+def test_a_route_that_is_not_there_is_refused_with_what_may_have_been_meant(name: str, meant: str) -> None:
+    with pytest.raises(pyxfer.UsageError) as refusal:
+        pyxfer.explain(name, **QUICK)
+    assert meant in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"size": "much"}, "'much' is not a size"),
+        ({"size": "0"}, "the size '0' is not above zero"),
+        ({"size": -1}, "Sizes are whole numbers of bytes above zero"),
+        ({"direction": "up"}, "Unknown direction 'up'. Known are h2d, d2h."),
+        ({"direction": "both"}, "Unknown direction 'both'. Known are h2d, d2h."),
+        ({"budget_s": 0}, "The budget has to be above zero"),
+        ({"require_gpu": True}, "a GPU was required: leave one of the two out"),
+        ({"route": 7}, "A route is named by text, such as torch.to; got 7."),
+        (
+            {"route": "raw.host-copy"},
+            "raw.host-copy is the copy in host memory that ingest routes are held against, and cannot be explained "
+            "alone. Explain one of them, such as tf.ingest: it runs beside it.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_measured(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(pyxfer.UsageError) as refusal:
+        pyxfer.explain(**{"route": "raw.pinned-async", **QUICK, **arguments})
+    assert words in str(refusal.value)
+
+
+def test_the_direction_of_a_frameworks_route_is_its_own() -> None:
+    with pytest.raises(pyxfer.UsageError, match=r"torch\.to goes h2d; a direction is for raw routes, which have both"):
+        pyxfer.explain("torch.to", direction="d2h", **QUICK)
+
+
+def test_a_route_of_images_wants_whole_images() -> None:
+    register(own_routes.Copied, direction="h2d", bracket="drained", copy=None, image_batch=own_routes.Copied)
+    with pytest.raises(pyxfer.UsageError, match="64 KiB is no whole number of them; take --size 196608"):
+        pyxfer.explain("mine.copied", "64KiB", **QUICK)
+    run = pyxfer.explain("mine.copied", 2 * 196608, **QUICK)
+    assert (run.parameters.workload, run.parameters.batches) == ("image-batch", (2,))
+
+
+def test_without_a_gpu_a_route_over_the_link_says_why_it_has_no_figure() -> None:
+    register(own_routes.Copied, direction="h2d", bracket="drained")
+    found = rows(pyxfer.explain("mine.copied", "64KiB", **QUICK))["mine.copied"]
+    assert found.rate.reason == "host memory was asked for, and no link"
+    assert found.breakdown.reason == found.dma.reason == found.rate.reason

@@ -1,0 +1,136 @@
+"""Where transfers are set up: sources that rotate, placed as programs place them, and a look past the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pyxfer._frameworks.base import RefusedError
+from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place, SourceKind
+from pyxfer._upload.targets import Target
+from pyxfer.errors import UsageError
+from pyxfer.native._host import testing
+
+if TYPE_CHECKING:
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Copier
+
+NBYTES = 64 << 10
+
+
+@pytest.fixture
+def copier(engine: Engine) -> Iterator[Copier]:
+    copier = engine.Copier(0, 1, 30.0)
+    yield copier
+    copier.close()
+
+
+@pytest.fixture
+def arena(engine: Engine) -> Iterator[HostArena]:
+    arena = HostArena(engine, 0, 4 << 20, 0)
+    yield arena
+    arena.close()
+
+
+@pytest.fixture
+def place(engine: Engine, arena: HostArena, copier: Copier) -> Place:
+    return Place(NBYTES, 0, arena, copier, engine)
+
+
+@pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
+def test_sources_take_turns(place: Place, kind: SourceKind) -> None:
+    first, second = place.source(kind), place.source(kind)
+    assert first.nbytes == second.nbytes == NBYTES
+    assert not np.may_share_memory(first, second)
+
+
+@pytest.mark.parametrize("nbytes", [1, 4096, 4 << 20])
+def test_the_largest_size_has_two_places_too(engine: Engine, arena: HostArena, copier: Copier, nbytes: int) -> None:
+    place = Place(nbytes, 0, arena, copier, engine)
+    assert not np.may_share_memory(place.source(), place.source())
+
+
+def test_large_sources_are_together_larger_than_the_cache(engine: Engine, copier: Copier) -> None:
+    arena = HostArena(engine, 0, 1 << 20, 8 << 20)
+    place = Place(1 << 20, 0, arena, copier, engine)
+    addresses = {place.source().ctypes.data for _ in range(32)}
+    assert len(addresses) * (1 << 20) >= 8 << 20
+    arena.close()
+
+
+def test_a_pageable_source_lies_where_malloc_puts_a_large_array(place: Place) -> None:
+    assert place.source("pageable").ctypes.data % 64 == 16
+
+
+@pytest.mark.parametrize("kind", ["aligned", "pinned"])
+def test_other_sources_are_aligned(place: Place, kind: SourceKind) -> None:
+    assert place.source(kind).ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
+def test_every_source_holds_the_data_that_is_checked(place: Place, kind: SourceKind) -> None:
+    data = np.arange(NBYTES, dtype=np.uint8)
+    with place.holding(data):
+        assert np.array_equal(place.source(kind), data)
+        assert np.array_equal(place.source(kind), data)
+
+
+def test_images_are_whole_batches(engine: Engine, arena: HostArena, copier: Copier) -> None:
+    place = Place(2 * IMAGE_BYTES, 0, arena, copier, engine)
+    assert place.batch == 2
+    assert place.images().shape == (2, 256, 256, 3)
+    with pytest.raises(RefusedError, match=r"are batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are no whole"):
+        Place(NBYTES, 0, arena, copier, engine).images()
+
+
+def test_a_source_that_does_not_rotate_is_the_same_memory_every_time(
+    engine: Engine, arena: HostArena, copier: Copier
+) -> None:
+    place = Place(NBYTES, 0, arena, copier, engine, rotates=False)
+    assert place.source().ctypes.data == place.source().ctypes.data
+
+
+def test_a_source_is_known_again_and_a_copy_of_it_is_not(place: Place) -> None:
+    source = place.source()
+    assert place.lent(source[10:])
+    assert not place.lent(source.copy())
+
+
+def test_device_memory_is_read_and_written_past_the_framework(engine: Engine, place: Place) -> None:
+    buffer = engine.DeviceBuffer(NBYTES, 0)
+    data = np.arange(NBYTES, dtype=np.uint8)[::-1]
+    place.store(buffer.address, data)
+    assert np.array_equal(place.fetch(buffer.address, NBYTES), data)
+    buffer.close()
+
+
+def test_what_is_page_locked_is_given_back(engine: Engine, copier: Copier) -> None:
+    arena = HostArena(engine, 0, NBYTES, 0)
+    Place(NBYTES, 0, arena, copier, engine).source("pinned")
+    arena.close()
+    arena.close()
+
+
+def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine, copier: Copier) -> None:
+    arena = HostArena(engine, 0, 1 << 20, 0)
+    places = [Place(nbytes, 0, arena, copier, engine) for nbytes in (NBYTES, 1 << 20)]
+    uploader = places[0].uploader()
+    assert places[1].uploader() is uploader
+    assert uploader.upload(places[1].source(), Target(engine)).nbytes == 1 << 20
+    arena.close()
+    with pytest.raises(UsageError, match="this Uploader is closed"):
+        uploader.upload(np.zeros(1), Target(engine))
+
+
+def test_nothing_is_page_locked_before_a_route_sends_through_the_uploader(place: Place, engine: Engine) -> None:
+    def locked() -> int:
+        return sum(nbytes for kind, _, nbytes in testing.allocated() if kind != "device")
+
+    before = locked()
+    uploader = place.uploader()
+    assert locked() == before
+    uploader.upload(place.source(), Target(engine))
+    assert locked() > before

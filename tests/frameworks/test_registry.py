@@ -1,0 +1,169 @@
+"""Every route there is, those of users among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from frameworks import own_routes
+
+from pyxfer._document.runs import Direction
+from pyxfer._frameworks import registry
+from pyxfer._frameworks.base import Route
+from pyxfer.errors import UsageError
+
+ROUTES = {
+    "tensorflow": "constant function function-jit cast-eager rawop cpu-op dlpack-pageable dlpack-pinned data-prefetch "
+    "data-prefetch-compatible numpy array-view",
+    "torch": "to to-nonblocking pin-to pinned-nonblocking cast-blocking cast-nonblocking noncontiguous channels-last "
+    "loader-pinned cpu copy-to-pinned to-cpu-nonblocking",
+    "cupy": "asarray asarray-pinned set set-pinned get get-pinned",
+    "jax": "device-put device-put-pinned device-put-nostage pinned-host-to-device asarray to-pinned-host",
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_registered() -> Iterator[None]:
+    yield
+    registry._registered.clear()
+
+
+def mine(name: str = "mine.loader", **overrides: Any) -> Route:
+    return own_routes.make_route(name, own_routes.Copied, **overrides)
+
+
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+def test_every_route_that_is_promised_is_in_its_table(name: str) -> None:
+    framework = registry.load_framework(name)
+    names = {route.name for route in framework.routes}
+    assert {f"{framework.owner}.{word}" for word in ROUTES[name].split()} <= names
+    assert any(route.direction == "ingest" for route in framework.routes)
+
+
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+def test_names_are_unique_and_belong_to_their_framework(name: str) -> None:
+    framework = registry.load_framework(name)
+    names = [route.name for route in framework.routes]
+    assert len(set(names)) == len(names)
+    assert {route.owner for route in framework.routes} == {framework.owner}
+
+
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+@pytest.mark.parametrize("direction", ["h2d", "d2h", "ingest"])
+def test_one_route_of_each_direction_is_the_call_that_most_users_write(name: str, direction: Direction) -> None:
+    routes = [each for each in registry.load_framework(name).routes if each.direction == direction]
+    assert len([route for route in routes if route.usual]) == 1
+
+
+@pytest.mark.parametrize("name", registry.FRAMEWORKS)
+def test_a_route_can_be_set_up_for_a_workload(name: str) -> None:
+    for route in registry.load_framework(name).routes:
+        assert route.copy is not None or route.image_batch is not None, route.name
+
+
+def test_a_registered_route_is_a_framework_of_its_own() -> None:
+    registry.register_route(mine())
+    assert registry.all_names() == (*registry.FRAMEWORKS, "mine")
+    assert [route.name for route in registry.load_framework("mine").routes] == ["mine.loader"]
+
+
+@pytest.mark.parametrize(("name", "framework"), [("tf.own", None), ("mine.own", "tensorflow")])
+def test_a_registered_route_joins_the_framework_it_belongs_to(name: str, framework: str | None) -> None:
+    registry.register_route(mine(name), framework)
+    assert registry.load_framework("tensorflow").routes[-1].name == name
+    assert registry.all_names() == registry.FRAMEWORKS
+
+
+@pytest.mark.parametrize("name", ["mine.loader", "torch.to"])
+def test_a_name_is_given_once(name: str) -> None:
+    registry.register_route(mine())
+    with pytest.raises(UsageError, match=f"A route '{name}' is there already; give yours another name"):
+        registry.register_route(mine(name))
+
+
+@pytest.mark.parametrize("name", ["loader", "raw.mine", "Mine.loader", "mine.", "mine.\x1b[31m", "mine.a b"])
+def test_a_name_is_owner_and_name(name: str) -> None:
+    with pytest.raises(UsageError, match=r"is no name for a route of your own: write owner\.name in small letters"):
+        registry.register_route(mine(name))
+
+
+def test_a_framework_that_is_not_known_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"Unknown framework 'mxnet'\. Known are torch, tensorflow, cupy, jax"):
+        registry.register_route(mine(), "mxnet")
+    with pytest.raises(UsageError, match=r"pyxfer\.register_route\(\) adds one's own"):
+        registry.load_framework("mxnet")
+
+
+def test_something_else_than_a_route_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"takes a pyxfer\.Route; got str"):
+        registry.register_route("mine.loader")  # type: ignore[arg-type]
+
+
+def test_a_route_that_nothing_sets_up_is_refused() -> None:
+    with pytest.raises(UsageError, match="has neither copy nor image_batch to set it up"):
+        registry.register_route(mine(copy=None))
+
+
+def test_a_route_of_a_lambda_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be imported by a worker process"):
+        registry.register_route(mine(copy=lambda place: own_routes.refused(place) or None))
+
+
+def test_what_was_registered_can_be_taken_back() -> None:
+    registry.register_route(mine())
+    registry.unregister_route("mine.loader")
+    assert registry.all_names() == registry.FRAMEWORKS
+    with pytest.raises(UsageError, match=r"No route 'mine\.loader' was registered"):
+        registry.unregister_route("mine.loader")
+
+
+def test_patterns_select_in_the_order_of_the_table() -> None:
+    routes = [mine("mine.b"), mine("mine.a"), mine("other.a")]
+    assert [route.name for route in registry.select_routes(routes, ["mine.*"])] == ["mine.b", "mine.a"]
+    assert [route.name for route in registry.select_routes(routes, ["*.a"])] == ["mine.a", "other.a"]
+    assert registry.select_routes(routes, []) == tuple(routes)
+
+
+def test_a_pattern_that_fits_nothing_is_refused_with_what_may_be_meant() -> None:
+    registry.register_route(mine())
+    with pytest.raises(UsageError, match=r"No route of mine fits 'mine\.lader'\. Did you mean mine\.loader"):
+        registry.check_patterns(["mine.lader"], ["mine"])
+
+
+def test_a_pattern_of_a_framework_that_was_not_named_is_told_so() -> None:
+    with pytest.raises(UsageError, match=r"No route of torch fits 'tf\.\*'\. It belongs to tensorflow, which was not"):
+        registry.check_patterns(["tf.*"], ["torch"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"direction": "both"}, "has the direction 'both'; known are h2d, d2h, ingest"),
+        ({"memory": "swapped"}, "has the memory 'swapped'; known are pageable, pinned"),
+        ({"dma": "some"}, "has the dma 'some'"),
+        ({"returns": "later"}, "has the returns 'later'; known are done, staged, queued"),
+        ({"bracket": "dained"}, "has the bracket 'dained'; known are stream, drained, host"),
+        ({"bracket": "host", "direction": "h2d"}, "crosses the link, so its bracket is stream or drained"),
+        ({"host_copies": 1.5}, r"host_copies of the route 'mine\.loader' is 1\.5, and no int"),
+        ({"host_copies": -1}, "are from 0 on"),
+        ({"usual": "yes"}, "is 'yes', and no bool"),
+        ({"staged": 1}, r"The staged of the route 'mine\.loader' is 1, and no bool"),
+        ({"call": None}, "is None, and no str"),
+        ({"inflation": float("nan")}, "inflation above 0"),
+    ],
+)
+def test_a_word_that_no_document_can_keep_is_refused(overrides: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        registry.register_route(mine(**overrides))
+
+
+def test_a_route_that_a_worker_has_met_already_is_kept_once() -> None:
+    registry.adopt_route(mine(), "mine")
+    registry.adopt_route(mine(), "mine")
+    assert len(registry.load_framework("mine").routes) == 1
+
+
+def test_the_short_name_of_a_framework_will_do() -> None:
+    registry.register_route(mine(), "tf")
+    assert registry.load_framework("tensorflow").routes[-1].name == "mine.loader"

@@ -1,0 +1,350 @@
+"""TensorFlow's table, its ingest routes for real, and the others with TensorFlow's second CPU device as the target."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import types
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from pyxfer._frameworks import tensorflow_tensors as tensors
+from pyxfer._frameworks.base import RefusedError, Route, Transfer
+from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place, as_array
+from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
+from pyxfer.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyxfer.native import Engine
+
+NBYTES = 64 << 10
+ROUTES = {route.name: route for route in FRAMEWORK.routes}
+KDL_CPU = 1
+
+of_copy = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.direction in {"h2d", "d2h"}])
+of_images = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.image_batch])
+of_ingest = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.direction == "ingest"])
+
+
+class OpenPlace(Place):
+    """A place whose device memory is ordinary memory, read and written as such."""
+
+    def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        return np.array(as_array(address, nbytes))
+
+    def store(self, address: int, data: NDArray[Any]) -> None:
+        as_array(address, data.nbytes)[:] = data
+
+
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    """TensorFlow, started without a GPU and with a second CPU device."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = pytest.importorskip("tensorflow")
+        cpus = module.config.list_physical_devices("CPU")
+        try:
+            module.config.set_logical_device_configuration(cpus[0], [module.config.LogicalDeviceConfiguration()] * 2)
+            start(None, "")
+        except (RuntimeError, RefusedError) as error:
+            pytest.skip(f"TensorFlow has been started otherwise in this process: {error}")
+        module.config.list_logical_devices()
+    return module
+
+
+@pytest.fixture
+def arena(engine: Engine) -> Iterator[HostArena]:
+    arena = HostArena(engine, 0, 2 * IMAGE_BYTES, 0)
+    yield arena
+    arena.close()
+
+
+@pytest.fixture
+def place_of(engine: Engine, arena: HostArena) -> Iterator[Any]:
+    """Make a place for a size."""
+    copier = engine.Copier(0, 1, 30.0)
+    yield lambda nbytes=NBYTES: OpenPlace(nbytes, 0, arena, copier, engine)
+    copier.close()
+
+
+@pytest.fixture
+def second_cpu(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second CPU device stands where the GPU would."""
+    del tf
+    monkeypatch.setattr(tensors, "GPU", "/device:CPU:1")
+    monkeypatch.setattr(tensors, "KDL_CUDA", KDL_CPU)
+
+
+def set_up(route: Route, place: Place) -> Transfer:
+    assert route.copy is not None
+    return route.copy(place)
+
+
+def check_twice(transfer: Transfer, place: Place) -> None:
+    """Other bytes the second time: what comes from a cache is wrong."""
+    for seed in (1, 2):
+        data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
+        with place.holding(data):
+            transfer.write(data)
+            transfer.refresh()
+            transfer.run()
+            arrived, expected = transfer.arrived(), transfer.expected(data)
+        assert (arrived.dtype, arrived.size) == (expected.dtype, expected.size)
+        np.testing.assert_array_equal(arrived.reshape(-1), expected.reshape(-1))
+        transfer.release()
+        assert transfer.result is None
+
+
+def test_the_table_has_every_route_under_a_name_of_its_own() -> None:
+    onto = ["constant", "function", "function-jit", "cast-eager", "rawop", "cpu-op", "dlpack-pageable", "dlpack-pinned"]
+    pipelines = ["data-prefetch", "data-prefetch-compatible", "upload", "prefetch"]
+    off = ["numpy", "array-view", "download", "download-into"]
+    ingest = ["ingest", "ingest-rawop", "ingest-dlpack"]
+    assert [route.name for route in FRAMEWORK.routes] == [f"tf.{name}" for name in (*onto, *pipelines, *off, *ingest)]
+
+
+@pytest.mark.parametrize(("direction", "name"), [("h2d", "tf.constant"), ("d2h", "tf.numpy"), ("ingest", "tf.ingest")])
+def test_one_route_of_a_direction_is_the_usual_one(direction: str, name: str) -> None:
+    assert [route.name for route in FRAMEWORK.routes if route.usual and route.direction == direction] == [name]
+
+
+def test_only_what_page_locks_every_host_tensor_asks_for_a_process_of_its_own() -> None:
+    assert {route.name: route.setting for route in FRAMEWORK.routes if route.setting} == {
+        "tf.data-prefetch-compatible": COMPATIBLE
+    }
+
+
+def test_page_locked_sources_and_no_others_are_called_pinned() -> None:
+    assert [route.name for route in FRAMEWORK.routes if route.memory == "pinned"] == ["tf.dlpack-pinned"]
+
+
+def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+    through = [route for route in FRAMEWORK.routes if route.staged]
+    assert [route.name for route in through] == ["tf.upload", "tf.prefetch", "tf.download", "tf.download-into"]
+    assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
+    assert {(route.returns, route.bracket) for route in through} == {("done", "drained")}
+
+
+def test_a_machine_without_tensorflow_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(RefusedError, match=r"^TensorFlow is not installed: pip install tensorflow$"):
+        start(None, "")
+
+
+def test_a_setting_that_it_does_not_have_is_refused_with_the_one_it_has() -> None:
+    with pytest.raises(RefusedError, match="no setting 'nostage' here; known is force-gpu-compatible"):
+        start(None, "nostage")
+
+
+def test_without_a_device_it_starts_and_says_what_is_in_force(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_GPU_ALLOCATOR", "cuda_malloc_async")
+    monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
+    started = start(None, "")
+    assert started.version == tf.__version__
+    assert started.cuda.reason == "no GPU was asked for"
+    assert started.settings["TF_GPU_ALLOCATOR"] == "cuda_malloc_async"
+    assert "TF_XLA_FLAGS" not in started.settings
+    assert started.settings[COMPATIBLE] == "off"
+
+
+@pytest.mark.parametrize(("value", "memory"), [("true", "grows with use"), ("false", "taken whole at the start")])
+@pytest.mark.usefixtures("tf")
+def test_the_variable_that_forbids_growth_is_believed(value: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", value)
+    assert start(None, "").settings["GPU memory"] == memory
+
+
+def test_its_advice_against_tracing_every_size_anew_stays_out_of_the_log(tf: Any) -> None:
+    assert not tf.get_logger().isEnabledFor(logging.WARNING)
+    assert tf.get_logger().isEnabledFor(logging.ERROR)
+
+
+def test_a_build_without_cuda_says_which_one_has_it(tf: Any) -> None:
+    if tf.test.is_built_with_cuda():
+        pytest.skip("this TensorFlow was built with CUDA")
+    reason = f"TensorFlow {tf.__version__} was built without CUDA: pip install 'tensorflow[and-cuda]'"
+    assert start(0, "").cuda.reason == reason
+
+
+def test_the_setting_is_in_force_in_a_process_that_starts_with_it() -> None:
+    pytest.importorskip("tensorflow")
+    script = """
+from pyxfer._frameworks.tensorflow import start
+print(start(None, "force-gpu-compatible").settings["force-gpu-compatible"])
+from tensorflow.python.eager import context
+print(context.context().config.gpu_options.force_gpu_compatible)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **FRAMEWORK.environment}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["on", "True"], done.stderr
+
+
+def test_the_setting_is_refused_where_tensorflow_is_at_work_already(tf: Any) -> None:
+    del tf
+    with pytest.raises(RefusedError, match="force-gpu-compatible comes too late: TensorFlow was at work"):
+        start(None, COMPATIBLE)
+
+
+@of_ingest
+@pytest.mark.usefixtures("tf")
+def test_what_is_ingested_is_what_numpy_held(name: str, place_of: Any) -> None:
+    place = place_of()
+    transfer = set_up(ROUTES[name], place)
+    check_twice(transfer, place)
+    transfer.refresh()
+    transfer.run()
+    assert transfer.where() == "cpu"
+
+
+@of_ingest
+@pytest.mark.usefixtures("tf")
+def test_ingest_lies_in_the_source_where_no_copy_was_promised(name: str, place_of: Any) -> None:
+    transfer: Any = set_up(ROUTES[name], place_of())
+    transfer.refresh()
+    transfer.run()
+    aliased = transfer.arrived().ctypes.data == transfer.array.ctypes.data
+    assert aliased == (ROUTES[name].host_copies == 0)
+
+
+@of_copy
+@pytest.mark.usefixtures("second_cpu")
+def test_a_route_delivers_what_was_written_and_nothing_older(name: str, place_of: Any) -> None:
+    place = place_of()
+    check_twice(set_up(ROUTES[name], place), place)
+
+
+@of_images
+@pytest.mark.usefixtures("second_cpu")
+def test_a_route_for_images_reads_the_first_row_back(name: str, place_of: Any) -> None:
+    place = place_of(2 * IMAGE_BYTES)
+    make = ROUTES[name].image_batch
+    assert make is not None
+    transfer = make(place)
+    check_twice(transfer, place)
+    transfer.refresh()
+    transfer.run()
+    assert transfer.result.shape == (256, 3)
+
+
+@pytest.mark.usefixtures("second_cpu")
+def test_a_result_that_stayed_on_the_cpu_is_told_as_such(place_of: Any) -> None:
+    transfer = set_up(ROUTES["tf.dlpack-pageable"], place_of())
+    transfer.refresh()
+    transfer.run()
+    assert transfer.where() == "cpu"
+
+
+@pytest.mark.usefixtures("tf")
+def test_memory_of_the_cpu_is_never_taken_for_the_gpus(place_of: Any) -> None:
+    transfer = set_up(ROUTES["tf.ingest"], place_of())
+    transfer.refresh()
+    transfer.run()
+    with (
+        pytest.raises(MeasurementError, match=r"device:CPU:0 is not in the GPU's memory \(DLPack device type 1\)"),
+        tensors.device_memory(tensors.import_tensorflow(), transfer.result),
+    ):
+        pass
+
+
+@pytest.mark.usefixtures("second_cpu")
+def test_a_pipeline_has_as_many_elements_as_its_time_is_divided_by(place_of: Any) -> None:
+    transfer: Any = set_up(ROUTES["tf.data-prefetch"], place_of())
+    sizes = [element.shape.num_elements() for element in transfer.dataset]
+    assert sizes == [NBYTES] * transfer.copies
+
+
+@pytest.mark.usefixtures("second_cpu")
+def test_what_is_prefetched_is_as_many_batches_as_its_time_is_divided_by(place_of: Any) -> None:
+    transfer: Any = set_up(ROUTES["tf.prefetch"], place_of())
+    transfer.refresh()
+    drawn: list[int] = []
+
+    def noted(batches: Iterable[NDArray[np.uint8]]) -> Iterator[NDArray[np.uint8]]:
+        for batch in batches:
+            drawn.append(batch.nbytes)
+            yield batch
+
+    transfer.batches = noted(transfer.batches)
+    transfer.run()
+    transfer.release()
+    assert drawn == [NBYTES] * transfer.copies
+
+
+@of_copy
+@pytest.mark.usefixtures("tf")
+def test_without_a_gpu_a_route_over_the_link_is_refused(name: str, place_of: Any) -> None:
+    with pytest.raises(RefusedError, match=r"^TensorFlow has no GPU in this process$"):
+        set_up(ROUTES[name], place_of())
+
+
+@of_images
+def test_a_size_that_is_no_batch_of_images_is_refused(name: str, place_of: Any) -> None:
+    make = ROUTES[name].image_batch
+    assert make is not None
+    with pytest.raises(RefusedError, match=r"batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are no whole"):
+        make(place_of())
+
+
+@pytest.mark.parametrize("nbytes", [1000, 4096 + 8, 4096 + 256])
+def test_a_size_that_does_not_divide_into_aligned_rows_is_refused(nbytes: int, place_of: Any) -> None:
+    with pytest.raises(RefusedError, match=rf"{nbytes} bytes do not divide by 8 x 64 = 512$"):
+        set_up(ROUTES["tf.data-prefetch"], place_of(nbytes))
+
+
+def aligned(shape: tuple[int, ...], offset: int = 0) -> NDArray[np.uint8]:
+    """An array that begins so many bytes behind a multiple of 64."""
+    nbytes = int(np.prod(shape))
+    memory = np.zeros(nbytes + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    return memory[begin : begin + nbytes].reshape(shape)
+
+
+def read_only() -> NDArray[np.uint8]:
+    array = aligned((64,))
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        (aligned((0,)), "the array is empty"),
+        (aligned((128,))[::2], "not contiguous in C order"),
+        (np.asfortranarray(aligned((8, 8))), "not contiguous in C order"),
+        (read_only(), "the array is read-only"),
+        (aligned((64,), 16), "begins 16 bytes behind a multiple of 64, and TensorFlow aborts on unaligned host memory"),
+    ],
+    ids=["empty", "strided", "fortran", "read-only", "unaligned"],
+)
+def test_memory_that_tensorflow_cannot_use_in_place_is_refused_before_it_is_tried(
+    array: NDArray[np.uint8], why: str
+) -> None:
+    with pytest.raises(RefusedError, match=f"^TensorFlow cannot use this memory in place: .*{why}"):
+        tensors.check_alias(array)
+
+
+def test_aligned_memory_is_used_in_place(tf: Any) -> None:
+    array = tensors.check_alias(aligned((4, 64)))
+    tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    assert tensors.view_tensor(tensor).ctypes.data == array.ctypes.data
+
+
+@pytest.mark.parametrize("name", ["tf.rawop", "tf.cpu-op", "tf.dlpack-pageable", "tf.dlpack-pinned"])
+@pytest.mark.usefixtures("second_cpu")
+def test_a_version_without_the_internals_is_named_with_what_it_lacks(
+    name: str, tf: Any, place_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = "tensorflow.python.framework.ops"
+    place = place_of()
+    monkeypatch.setitem(sys.modules, inside, types.ModuleType(inside))
+    with pytest.raises(RefusedError, match=f"^not available in TensorFlow {tf.__version__}: {inside}.EagerTensor is"):
+        set_up(ROUTES[name], place)

@@ -1,0 +1,195 @@
+"""The rows of one worker: each route against the ceiling of its own worker and rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from frameworks import own_routes
+from measure.fakes import Clock, Timed
+from samples import make_link
+
+from pyxfer._ceiling.assemble import Ceilings
+from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, Workload, unknown
+from pyxfer._frameworks.assemble import ALIASED, Found, RouteAssembler, host_ceilings
+from pyxfer._frameworks.base import HOST_COPY, Route
+from pyxfer._frameworks.place import IMAGE_BYTES
+from pyxfer._measure.sampler import Series
+
+MIB = 1024**2
+NBYTES = 16 * MIB
+# 16 MiB in 400 us: 41.9 GB/s, below the 58.45 of the link.
+CEILING_S = 400e-6
+FAITHFUL = {"verified": Fact(True), "first_s": Fact(1e-3)}
+
+
+def make_route(**overrides: Any) -> Route:
+    words: dict[str, Any] = {"direction": "h2d", "dma": "pageable", **overrides}
+    return own_routes.make_route("mine.loader", own_routes.Copied, **words)
+
+
+def trials_of(seconds: Sequence[float], *, first_round: int = 0, invalid: str | None = None) -> list[Trial]:
+    return [
+        Trial(first_round + index, each, each / 10, each, invalid=invalid, faults=0.0)
+        for index, each in enumerate(seconds)
+    ]
+
+
+def found_of(route: Route, trials: Sequence[Trial] | None = None, **overrides: Any) -> Found:
+    series = Series(Timed(route.name, Clock()))
+    side: Side = "ingest" if route.direction == "ingest" else "h2d"
+    for trial in trials_of([800e-6] * 10) if trials is None else trials:
+        series.add({side: trial})
+    return Found(route, overrides.pop("nbytes", NBYTES), series=series, **{**FAITHFUL, **overrides})
+
+
+def ceilings_of(trials: Sequence[Trial], side: Any = "h2d") -> Ceilings:
+    return {(side, side, NBYTES): trials}
+
+
+def assembled(
+    found: Found, ceilings: Ceilings | None = None, *, link: Link | None = None, workload: Workload = "copy"
+) -> Measurement:
+    above = ceilings_of(trials_of([CEILING_S] * 10)) if ceilings is None else ceilings
+    return RouteAssembler("torch", "torch", link or make_link(), 0.005, 7.0, workload).measurement(found, above)
+
+
+def test_a_row_says_what_was_measured_and_in_which_worker() -> None:
+    row = assembled(found_of(make_route(usual=True)))
+    assert (row.route, row.worker, row.mode, row.bracket) == ("mine.loader", "torch", "framework", "host")
+    assert row.nature is not None
+    assert (row.nature.framework, row.nature.call, row.nature.usual) == ("torch", "x.copy()", True)
+    assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
+    assert row.of_peak == pytest.approx(NBYTES / 800e-6 / 1e9 / 58.45)
+    assert row.dispatch_s == pytest.approx(80e-6)
+    assert row.wall_s == pytest.approx(800e-6)
+    assert row.first_s == Fact(1e-3)
+
+
+def test_its_share_of_the_ceiling_is_taken_round_by_round() -> None:
+    # The machine slows down to a third in the middle; the route takes twice the ceiling's time all along.
+    drift = [CEILING_S * (3 if 10 <= index < 20 else 1) for index in range(30)]
+    row = assembled(found_of(make_route(), trials_of([2 * each for each in drift])), ceilings_of(trials_of(drift)))
+    assert row.ceiling_share.value is not None
+    assert row.ceiling_share.value.value == pytest.approx(0.5)
+    assert row.ceiling_share.value.low == pytest.approx(0.5)
+
+
+def test_rounds_without_a_valid_trial_of_the_ceiling_do_not_count_for_the_share() -> None:
+    spoiled = [*trials_of([CEILING_S] * 10), *trials_of([CEILING_S / 100] * 10, first_round=10, invalid="late")]
+    row = assembled(found_of(make_route(), trials_of([800e-6] * 20)), ceilings_of(spoiled))
+    assert row.of_ceiling == pytest.approx(0.5)
+
+
+def test_without_a_round_in_common_there_is_no_share() -> None:
+    row = assembled(found_of(make_route()), ceilings_of(trials_of([CEILING_S] * 10, first_round=50)))
+    assert row.ceiling_share == unknown("no round has a valid trial of this and of the ceiling")
+    assert row.gbps is not None
+
+
+def test_the_ceiling_of_another_size_is_none() -> None:
+    row = assembled(found_of(make_route(), nbytes=MIB))
+    assert row.of_ceiling is None
+
+
+def test_what_stays_on_the_host_is_set_against_one_copy_there() -> None:
+    reference = found_of(HOST_COPY, trials_of([1e-3] * 10))
+    other = found_of(make_route(), trials_of([1e-9] * 10))
+    ceilings = host_ceilings([reference, other])
+    assert list(ceilings) == [("ingest", "ingest", NBYTES)]
+    row = assembled(found_of(make_route(direction="ingest"), trials_of([4e-3] * 10)), ceilings)
+    assert row.of_ceiling == pytest.approx(0.25)
+    assert row.of_peak is None
+    itself = assembled(reference, ceilings)
+    assert itself.of_ceiling == pytest.approx(1.0)
+    assert itself.nature is None
+
+
+def test_a_conversion_on_the_host_is_told_with_how_much_it_inflates() -> None:
+    row = assembled(found_of(make_route(inflation=4.0)))
+    (remark,) = [remark for remark in row.remarks if remark.code == "inflated"]
+    assert remark.text.startswith("it converts on the host first, so 4 times the bytes cross the link")
+    assert remark.fix == "convert on the GPU, after the copy"
+    assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
+
+
+def test_what_is_not_inflated_has_no_such_remark() -> None:
+    assert assembled(found_of(make_route())).remarks == ()
+
+
+def test_wrong_contents_have_a_time_and_no_bandwidth() -> None:
+    row = assembled(found_of(make_route(), verified=Fact(False)))
+    assert row.verified == Fact(False)
+    assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
+    assert (row.of_ceiling, row.of_peak) == (None, None)
+
+
+def test_wrong_contents_are_told_before_that_there_was_no_trial() -> None:
+    row = assembled(found_of(make_route(), [], verified=Fact(False)))
+    assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
+
+
+def test_a_result_in_the_arrays_own_memory_has_a_time_and_no_bandwidth() -> None:
+    row = assembled(found_of(make_route(direction="ingest"), trials_of([1e-6] * 10), aliased=True))
+    assert row.elapsed_s == pytest.approx(1e-6)
+    assert row.rate.reason == row.ceiling_share.reason == ALIASED
+
+
+def test_a_bandwidth_above_the_links_peak_is_none() -> None:
+    row = assembled(found_of(make_route(), trials_of([100e-6] * 10)))
+    assert row.gbps is None
+    assert "would be above the link's peak of 58.4" in (row.rate.reason or "")
+    assert (row.of_ceiling, row.of_peak) == (None, None)
+    assert len(row.trials) == 10
+
+
+def test_what_stays_on_the_host_may_be_faster_than_the_link() -> None:
+    row = assembled(found_of(make_route(direction="ingest"), trials_of([100e-6] * 10)))
+    assert row.gbps == pytest.approx(167.8, rel=1e-3)
+
+
+def test_what_was_not_to_be_had_says_why_in_every_figure() -> None:
+    why = "not available in Mine 2.0: it has moved"
+    row = assembled(Found(make_route(), NBYTES, unavailable=why))
+    assert {row.rate.reason, row.verified.reason, row.first_s.reason, row.ceiling_share.reason} == {why}
+    assert (row.summary, row.trials, row.remarks) == (None, (), ())
+
+
+def test_what_the_run_did_not_come_to_says_so() -> None:
+    row = assembled(Found(make_route(), NBYTES))
+    assert row.rate.reason == "the run ended before its first trial"
+    assert row.verified.reason == "the run ended before it was verified"
+    assert row.first_s.reason == "the run ended before its first call"
+
+
+def test_a_route_that_fails_in_the_middle_keeps_its_figures_and_says_where_it_ended() -> None:
+    found = found_of(make_route())
+    assert found.series is not None
+    found.series.failure = "RuntimeError: CUDA out of memory"
+    row = assembled(found)
+    assert row.gbps is not None
+    assert [remark.text for remark in row.remarks] == ["it ended early: RuntimeError: CUDA out of memory"]
+
+
+def test_a_route_that_fails_before_its_first_trial_says_why() -> None:
+    found = found_of(make_route(), [])
+    assert found.series is not None
+    found.series.failure = "RuntimeError: CUDA out of memory"
+    assert assembled(found).rate.reason == "RuntimeError: CUDA out of memory"
+
+
+def test_trials_that_do_not_count_are_told_and_left_out() -> None:
+    mixed = [*trials_of([800e-6] * 10), *trials_of([1e-9] * 10, first_round=10, invalid="a time too short")]
+    row = assembled(found_of(make_route(), mixed))
+    assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
+    assert [remark.text for remark in row.remarks] == ["50.0 % of the trials were not used: a time too short"]
+
+
+def test_a_row_of_image_batch_says_how_many_images_it_is() -> None:
+    route = make_route(usual=True, usual_for_images=False)
+    row = assembled(found_of(route, nbytes=8 * IMAGE_BYTES), workload="image-batch")
+    assert row.batch == 8
+    assert row.nature is not None
+    assert row.nature.usual is False
+    assert assembled(found_of(route)).batch is None

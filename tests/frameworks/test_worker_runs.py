@@ -1,0 +1,241 @@
+"""A run over worker processes: what is measured, what each trouble makes of its row, and that the others go on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from frameworks import own_routes
+from frameworks.conftest import RunOwn
+from marks import slow
+
+import pyxfer
+from pyxfer._document.runs import Measurement
+
+
+def row(run: pyxfer.Run, route: str, nbytes: int = 64 << 10) -> Measurement:
+    (found,) = [each for each in run.measurements if each.route == route and each.nbytes == nbytes]
+    return found
+
+
+def test_a_route_is_timed_and_verified_beside_one_host_copy_in_the_same_rounds(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied)
+    route, reference = row(run, "mine.copied"), row(run, "raw.host-copy")
+    assert route.verified.value is True
+    assert route.gbps is not None
+    assert route.of_ceiling is not None
+    assert route.worker == reference.worker == "mine"
+    assert {trial.round for trial in route.trials} <= {trial.round for trial in reference.trials}
+
+
+def test_a_run_says_what_was_asked_for_and_how_each_worker_ended(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied, routes="mine.*")
+    assert (run.kind, run.ended) == ("frameworks", "complete")
+    assert run.parameters.frameworks == ("mine",)
+    assert run.parameters.routes == ("mine.*",)
+    assert run.parameters.sizes_bytes == (64 << 10,)
+    (worker,) = run.workers
+    assert (worker.name, worker.ended, worker.reason) == ("mine", "complete", None)
+    assert worker.start_s.value is not None
+
+
+@pytest.mark.parametrize(
+    ("staged", "why"),
+    [
+        (False, "nothing was staged"),
+        slow(True, "each worker had a ring of its own, with the settings that pyxfer info shows"),
+    ],
+)
+def test_a_run_says_where_the_rings_were_that_its_routes_went_through(run_own: RunOwn, staged: bool, why: str) -> None:
+    pyxfer.register_route(own_routes.make_route("mine.threads", own_routes.Copied, staged=staged))
+    run = run_own()
+    assert run.ring.reason == why
+    nature = row(run, "mine.threads").nature
+    assert nature is not None
+    assert nature.staged == staged
+
+
+def test_a_route_without_a_copy_gets_no_bandwidth(run_own: RunOwn) -> None:
+    aliased = row(run_own(own_routes.Aliased), "mine.aliased")
+    assert aliased.gbps is None
+    assert "no bytes were moved" in (aliased.rate.reason or "")
+    assert aliased.elapsed_s is not None
+
+
+def test_a_result_from_a_cache_is_found_out_and_gets_no_bandwidth(run_own: RunOwn) -> None:
+    cached = row(run_own(own_routes.Cached), "mine.cached")
+    assert cached.verified.value is False
+    assert "not what was sent" in (cached.rate.reason or "")
+    assert not cached.trials
+
+
+def test_a_result_in_the_wrong_place_is_an_error_and_no_fast_copy(run_own: RunOwn) -> None:
+    elsewhere = row(run_own(own_routes.Elsewhere), "mine.elsewhere")
+    assert elsewhere.gbps is None
+    assert elsewhere.rate.reason == "the result lies on the gpu and not on the cpu, so nothing was copied"
+
+
+def test_a_route_that_is_not_to_be_had_says_why(run_own: RunOwn) -> None:
+    refused = row(run_own(own_routes.refused), "mine.refused")
+    assert refused.rate.reason == "not available in Mine 2.0 for 65536 bytes: it has moved"
+    assert refused.first_s.reason == refused.rate.reason
+
+
+def test_a_route_that_cannot_be_set_up_says_what_was_raised(run_own: RunOwn) -> None:
+    run = run_own(own_routes.broken, own_routes.Copied)
+    assert row(run, "mine.broken").rate.reason == "ValueError: set up wrongly"
+    assert row(run, "mine.copied").gbps is not None
+
+
+def test_a_route_that_raises_in_the_middle_keeps_what_it_had(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Raising, own_routes.Copied)
+    raising = row(run, "mine.raising")
+    assert raising.trials
+    (failed,) = [remark for remark in raising.remarks if remark.code == "failed"]
+    assert failed.text == "it ended early: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    assert len(row(run, "mine.copied").trials) > len(raising.trials)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (own_routes.LateRefused, "no more of it"),
+        slow(own_routes.LateUsage, "used wrongly"),
+        slow(own_routes.LateExit, "SystemExit: 3"),
+        slow(own_routes.LateInterrupt, "KeyboardInterrupt"),
+        slow(own_routes.LateRelease, "OSError: cannot let go"),
+    ],
+)
+def test_whatever_a_route_raises_ends_it_and_no_other(run_own: RunOwn, make: type[pyxfer.Transfer], why: str) -> None:
+    run = run_own(make, own_routes.Copied)
+    (worker,) = run.workers
+    assert worker.ended == "complete"
+    assert [r.text for r in row(run, f"mine.{make.__name__.lower()}").remarks if r.code == "failed"] == [
+        f"it ended early: {why}"
+    ]
+    assert len(row(run, "mine.copied").trials) > 10
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (own_routes.Fractional, "copies has to be a whole number from 1 on; it is 0.5"),
+        slow(own_routes.NoTransfer, "what sets it up gave a NoTransfer, which is no pyxfer.Transfer"),
+        slow(own_routes.Lists, "arrived() has to give a NumPy array; it gives a list"),
+        slow(own_routes.Cuda, "where() has to say gpu or cpu; it says 'cuda'"),
+    ],
+)
+def test_a_route_that_is_written_wrongly_says_how(run_own: RunOwn, make: type, why: str) -> None:
+    assert row(run_own(make), f"mine.{make.__name__.lower()}").rate.reason == why
+
+
+def test_a_worker_that_ends_while_a_child_of_it_lives_is_no_hang(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Forking, own_routes.Copied)
+    assert (run.workers[0].reason or "").startswith("it ended by itself with exit code 7, while mine.forking")
+
+
+def test_a_file_in_the_current_directory_is_nobodys_module(
+    run_own: RunOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "numpy", "pyxfer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken for a module')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    assert row(run_own(own_routes.Copied), "mine.copied").gbps is not None
+
+
+def test_several_copies_in_one_run_are_divided(run_own: RunOwn) -> None:
+    several = row(run_own(own_routes.Several), "mine.several")
+    trial = several.trials[0]
+    assert trial.copies == 4
+    assert several.dispatch_s is not None
+    assert trial.elapsed_s >= 0.005
+    assert 0.005 <= several.dispatch_s < 0.018
+
+
+@pytest.mark.parametrize(
+    ("make", "how"),
+    [
+        (own_routes.Aborting, "it crashed (SIGABRT)"),
+        slow(own_routes.Killed, "it was killed (SIGKILL), by somebody or for want of memory"),
+        slow(own_routes.Leaving, "it ended by itself with exit code 7"),
+    ],
+)
+def test_a_worker_that_ends_in_the_middle_is_recorded_and_its_other_routes_go_on(
+    run_own: RunOwn, make: type[pyxfer.Transfer], how: str
+) -> None:
+    run = run_own(make, own_routes.Copied)
+    name = f"mine.{make.__name__.lower()}"
+    assert (row(run, name).rate.reason or "").startswith(f"{how}, while {name} at 64 KiB was ")
+    assert row(run, "mine.copied").gbps is not None
+    first, second = run.workers
+    assert (first.ended, second.ended) == ("crashed", "complete")
+    assert run.ended == "complete"
+
+
+def test_a_worker_that_crashes_between_two_trials_is_started_again_with_all_its_routes(run_own: RunOwn) -> None:
+    run = run_own(own_routes.CrashingLater, own_routes.Copied)
+    assert [worker.ended for worker in run.workers][:1] == ["crashed"]
+    assert (run.workers[0].reason or "").startswith("it crashed (SIGABRT)")
+    assert run.workers[1].name == "mine, start 2"
+    assert {"mine.crashinglater", "mine.copied"} <= {each.route for each in run.measurements}
+
+
+@pytest.mark.slow
+def test_no_route_has_two_rows_of_one_size(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Aborting, own_routes.Killed, own_routes.Copied)
+    rows = [(each.route, each.nbytes) for each in run.measurements]
+    assert len(set(rows)) == len(rows)
+
+
+def test_a_crash_shows_the_last_lines_of_its_log_and_where_python_was(run_own: RunOwn) -> None:
+    log = run_own(own_routes.Aborting).workers[0].log
+    assert "F tensor.cc:899] Check failed: IsAligned()" in log
+    assert "Fatal Python error: Aborted" in log
+    assert any("own_routes.py" in line for line in log)
+
+
+def test_a_worker_that_hangs_is_ended_after_its_deadline(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Hanging, own_routes.Copied, patience_s=5.0)
+    assert run.workers[0].ended == "hung"
+    assert row(run, "mine.hanging").rate.reason == (
+        "nothing was heard of it for 5.00 s, while mine.hanging at 64 KiB was being timed"
+    )
+    assert row(run, "mine.copied").gbps is not None
+
+
+@pytest.mark.slow
+def test_a_framework_that_goes_on_crashing_is_left(run_own: RunOwn) -> None:
+    for number in range(6):
+        pyxfer.register_route(own_routes.make_route(f"mine.leaving{number}", own_routes.Leaving))
+    run = run_own(budget_s=0.2)
+    assert [worker.ended for worker in run.workers] == ["crashed"] * 4
+    assert all(row(run, f"mine.leaving{number}").gbps is None for number in range(6))
+
+
+def test_what_a_framework_prints_reaches_no_terminal(run_own: RunOwn, capfd: pytest.CaptureFixture[str]) -> None:
+    run = run_own(own_routes.noisy)
+    assert capfd.readouterr() == ("", "")
+    assert "to standard output" in run.workers[0].log
+
+
+def test_the_run_so_far_is_saved_after_every_worker(run_own: RunOwn) -> None:
+    saved: list[pyxfer.Run] = []
+    run_own(own_routes.Copied, save_to=saved.append)
+    assert saved[0].ended == "interrupted"
+    assert saved[-1].ended == "complete"
+
+
+def test_a_run_comes_back_from_its_file_as_it_was(run_own: RunOwn, tmp_path: Path) -> None:
+    run = run_own(own_routes.Copied, own_routes.refused)
+    run.save(tmp_path / "run.json")
+    assert pyxfer.Run.load(tmp_path / "run.json") == run
+
+
+def test_sizes_that_no_memory_holds_are_refused_in_words(run_own: RunOwn) -> None:
+    run = run_own(own_routes.Copied, sizes=[1 << 45])
+    (worker,) = run.workers
+    assert worker.ended == "failed"
+    assert (worker.reason or "").startswith("Transfers of 32 TiB need some 192 TiB of host memory for sources, and ")
+    assert row(run, "mine.copied", 1 << 45).rate.reason == worker.reason

@@ -1,0 +1,285 @@
+"""What a worker's traced trials find out: everything but the GPU is real, and the host runtime records its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from frameworks import crossing_routes as crossing
+
+from pyxfer._document.runs import Fact, Measurement, Remark
+from pyxfer._frameworks.base import Framework, Make, Started
+from pyxfer._frameworks.bench import Bench
+from pyxfer._frameworks.messages import Doing, FromWorker, Marker, Rows, Task, Tracer
+from pyxfer._machine.devices import find_device
+from pyxfer.native import Choice, Engine
+from pyxfer.native._host import testing
+
+NBYTES = 1 << 20
+Work = Callable[..., "Worked"]
+
+
+class Worked:
+    """What a worker has sent."""
+
+    def __init__(self, sent: list[FromWorker], remarks: Sequence[Remark]) -> None:
+        self.sent = sent
+        self.remarks = remarks
+        self.rows = [each for each in sent if isinstance(each, Rows)]
+        self.tracers = [each.tracing for each in sent if isinstance(each, Tracer)]
+
+    def row(self, route: str = "mine.x", rows: Rows | None = None) -> Measurement:
+        (found,) = [each for each in (rows or self.rows[-1]).measurements if each.route == route]
+        return found
+
+
+@pytest.fixture
+def work(engine: Engine) -> Work:
+    """Measure one route on the host runtime as if that were a GPU."""
+
+    def run(make: Make, *, trace: bool = True, cancelled: bool = False, **words: Any) -> Worked:
+        route = crossing.make_route("mine.x", make, **words)
+        framework = Framework("mine", "mine", "mine", (), lambda _device, _setting: Started("", Fact("x")), (route,))
+        task = Task(
+            *("mine", "mine", "", ("mine.x",), (), "host", "copy"),
+            sizes=(NBYTES,),
+            precision=0.05,
+            budget_s=1.0,
+            seed=1,
+            trace=trace,
+        )
+        bench = Bench(task, framework, (route,), Choice(engine, "host", ""), find_device(engine, 0), None)
+        sent: list[FromWorker] = []
+        marker = Marker()
+
+        def send(message: FromWorker) -> None:
+            sent.append(message)
+            if cancelled and isinstance(message, Doing) and message.phase == "tracing":
+                bench.cancel()
+
+        bench.run(send, marker)
+        assert marker.read() is None
+        marker.close()
+        return Worked(sent, bench.remarks)
+
+    return run
+
+
+def test_what_crossed_is_beside_every_figure(work: Work) -> None:
+    worked = work(crossing.Stored)
+    row = worked.row()
+    dma = row.dma.value
+    assert dma is not None
+    assert (dma.nbytes, dma.copies, dma.source) == (NBYTES, 1, "pageable")
+    assert 2 <= dma.trials <= 3
+    assert row.gbps is not None
+    assert row.elapsed_s is not None
+    assert row.dma_s is not None
+    assert row.dma_s > 0
+    assert not {remark.code for remark in row.remarks} & {"inflated", "wrong-memory"}
+    raw = worked.row("raw.pinned-async")
+    assert raw.dma.value is not None
+    assert (raw.dma.value.nbytes, raw.dma.value.source) == (NBYTES, "pinned")
+
+
+def test_the_parts_of_a_breakdown_are_the_whole(work: Work) -> None:
+    breakdown = work(crossing.Slowly).row().breakdown.value
+    assert breakdown is not None
+    assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
+    assert breakdown.seconds("preparing") >= 0.009
+    assert breakdown.seconds("copying") > 0
+    assert breakdown.switches >= 1  # the sleep
+
+
+THROUGH_RING = {"memory": "pageable", "dma": "pinned", "host_copies": 1, "staged": True}
+
+
+@pytest.mark.parametrize(
+    ("make", "direction"),
+    [
+        (crossing.Uploaded, "h2d"),
+        (partial(crossing.Downloaded, into=False), "d2h"),
+        (partial(crossing.Downloaded, into=True), "d2h"),
+    ],
+    ids=["upload", "download", "download-into"],
+)
+def test_what_goes_through_the_ring_meets_page_locked_memory_and_is_staged_meanwhile(
+    work: Work, make: Make, direction: str
+) -> None:
+    row = work(make, direction=direction, **THROUGH_RING).row()
+    assert (row.verified.value, row.rate.reason) == (True, None)
+    dma, breakdown = row.dma.value, row.breakdown.value
+    assert dma is not None
+    assert (dma.nbytes, dma.source) == (NBYTES, "pinned")
+    assert "wrong-memory" not in {each.code for each in row.remarks}
+    assert breakdown is not None
+    assert breakdown.seconds("staging") > 0
+    assert breakdown.seconds("preparing" if direction == "h2d" else "returning") == 0
+
+
+def test_an_uploader_that_the_device_does_not_let_go_of_is_a_remark(work: Work) -> None:
+    testing.fail("cudaFreeHost", 2, 1)
+    worked = work(crossing.Uploaded, **THROUGH_RING)
+    assert worked.row().gbps is not None
+    assert [each.code for each in worked.remarks] == ["cleanup"]
+
+
+def test_what_nothing_of_is_sent_again_gets_no_bandwidth_however_long_it_takes(work: Work) -> None:
+    row = work(crossing.Mirrored).row()
+    assert row.dma.value is not None
+    traced = row.dma.value.trials
+    assert row.gbps is None
+    assert row.elapsed_s is not None
+    assert row.verified.value is True
+    assert row.rate.reason == (
+        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link, where 1 MiB had to"
+    )
+
+
+def test_what_is_converted_before_the_copy_is_told_apart_from_what_was_not_sent(work: Work) -> None:
+    row = work(crossing.Halved).row()
+    assert row.verified.value is True
+    assert row.rate.reason == (
+        "elided: only 512 KiB of 1 MiB crossed the link: a conversion on the host halved it before the copy"
+    )
+
+
+def test_a_route_that_says_so_may_send_fewer_bytes(work: Work) -> None:
+    assert work(crossing.Halved, inflation=0.5).row().gbps is not None
+
+
+def test_more_bytes_than_asked_for_are_a_remark_with_the_factor_that_was_measured(work: Work) -> None:
+    row = work(crossing.Doubled).row()
+    assert row.gbps is not None
+    (remark,) = [each for each in row.remarks if each.code == "inflated"]
+    assert remark.text.startswith("2 times the bytes cross the link, by the device's records; ")
+
+
+def test_the_factor_that_was_measured_stands_in_the_place_of_the_one_that_is_declared(work: Work) -> None:
+    assert [each.code for each in work(crossing.Stored, inflation=4.0).row().remarks if each.code == "inflated"] == []
+    untraced = work(crossing.Stored, inflation=4.0, trace=False).row()
+    assert [each.text[:50] for each in untraced.remarks if each.code == "inflated"] == [
+        "it converts on the host first, so 4 times the byte"
+    ]
+
+
+def test_another_memory_than_the_route_says_is_a_remark(work: Work) -> None:
+    (remark,) = [each for each in work(crossing.StoredPinned).row().remarks if each.code == "wrong-memory"]
+    assert remark.text == "its copies met pinned memory on the host, by the device's records, and not pageable memory"
+    assert remark.fix is None
+    (remark,) = [each for each in work(crossing.Stored, dma="pinned").row().remarks if each.code == "wrong-memory"]
+    assert remark.fix == "make sure that the memory is page-locked when the copy is made"
+
+
+def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work) -> None:
+    worked = work(crossing.Stored)
+    tracer = next(number for number, each in enumerate(worked.sent) if isinstance(each, Tracer))
+    before = [each for each in worked.sent[:tracer] if isinstance(each, Rows)]
+    timed = worked.row(rows=before[-1])
+    assert timed.gbps is not None
+    assert timed.dma.reason == "the run ended before it was traced"
+    assert timed.trials == worked.row().trials
+    assert {each.phase for each in worked.sent[tracer:] if isinstance(each, Doing)} == {"tracing"}
+
+
+@pytest.mark.parametrize(
+    ("arrange", "why"),
+    [
+        (lambda: testing.other_subscriber(True), "another profiler is at work in this process"),
+        (lambda: testing.refuse_activity(35), "trace: unavailable: "),
+    ],
+)
+def test_without_a_tracer_every_row_says_why_and_all_else_is_there(
+    work: Work, arrange: Callable[[], None], why: str
+) -> None:
+    arrange()
+    worked = work(crossing.Stored)
+    (tracing,) = worked.tracers
+    assert (tracing.reason or "").startswith("trace: unavailable: ")
+    assert why in (tracing.reason or "")
+    for row in worked.rows[-1].measurements:
+        assert row.gbps is not None
+        assert row.dma.reason == row.breakdown.reason == tracing.reason
+
+
+def test_whoever_does_not_want_it_is_not_traced(work: Work) -> None:
+    worked = work(crossing.Stored, trace=False)
+    assert [each.reason for each in worked.tracers] == ["it was not asked for (--no-trace)"]
+    assert worked.row().dma.reason == "it was not asked for (--no-trace)"
+    assert "tracing" not in {each.phase for each in worked.sent if isinstance(each, Doing)}
+
+
+def test_a_route_that_fails_when_it_is_traced_keeps_its_figures(work: Work) -> None:
+    worked = work(crossing.FailingTraced)
+    row = worked.row()
+    assert row.gbps is not None
+    assert row.dma.reason == "its traced trial failed: RuntimeError: no more of it"
+    assert "untraced" not in {each.code for each in row.remarks}
+    assert worked.row("raw.pinned-async").dma.value is not None
+
+
+def test_wrong_contents_when_it_is_traced_take_its_bandwidth_away(work: Work) -> None:
+    row = work(crossing.WrongTraced).row()
+    assert row.verified.value is False
+    assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
+
+
+def test_lost_records_are_no_elision(work: Work) -> None:
+    row = work(crossing.Losing).row()
+    assert row.gbps is not None
+    assert "of the device's records were lost, so what crossed the link is not known whole" in (row.dma.reason or "")
+    assert "so where the time went is not known" in (row.breakdown.reason or "")
+
+
+def test_clocks_that_disagree_leave_the_breakdown_unknown_and_not_the_bytes(work: Work) -> None:
+    row = work(crossing.Stepping).row()
+    assert row.gbps is not None
+    assert row.dma.value is not None
+    assert row.dma.value.nbytes == NBYTES
+    assert "the clocks of host and device disagree" in (row.breakdown.reason or "")
+    assert "outside" in {each.code for each in row.remarks}
+
+
+def test_clocks_that_move_against_each_other_are_not_believed(work: Work) -> None:
+    testing.skew_clock(0, 5e7)
+    row = work(crossing.Slowly).row()
+    assert row.dma.value is not None
+    assert "the clocks of host and device disagree: they moved by" in (row.breakdown.reason or "")
+
+
+def test_a_cache_of_a_part_is_no_conversion(work: Work) -> None:
+    row = work(crossing.Cached).row()
+    assert row.rate.reason is not None
+    assert row.rate.reason.startswith("elided: in ")
+    assert row.rate.reason.endswith("traced trials only 256 KiB of 1 MiB crossed the link")
+
+
+def test_a_budget_is_kept_with_tracing(work: Work) -> None:
+    worked = work(crossing.Slowly)
+    row = worked.row()
+    assert row.dma.value is not None
+    spent = sum(trial.elapsed_s for trial in row.trials)
+    assert spent < 1.0
+
+
+def test_the_marker_tells_a_traced_trial_from_a_timed_one(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    phases: list[str] = []
+    real = Marker.set
+
+    def note(self: Marker, route: str, nbytes: int, phase: str) -> None:
+        phases.append(phase)
+        real(self, route, nbytes, phase)
+
+    monkeypatch.setattr(Marker, "set", note)
+    work(crossing.Stored)
+    assert 2 <= phases.count("traced") <= 3
+    assert phases.index("traced") == len(phases) - phases.count("traced")
+
+
+def test_who_is_asked_to_end_while_tracing_ends_with_all_that_was_timed(work: Work) -> None:
+    worked = work(crossing.Stored, cancelled=True)
+    for row in worked.rows[-1].measurements:
+        assert row.gbps is not None
+        assert row.dma.reason == "the run ended before it was traced"

@@ -1,0 +1,60 @@
+"""A clock that moves when it is told to, and subjects that take the time they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+
+from pyxfer._document.runs import Side, Trial
+
+
+@dataclass
+class Clock:
+    """Seconds that pass only in trials."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Timed:
+    """A subject whose trials take the given seconds, over and over; it writes down when it ran."""
+
+    key: str
+    clock: Clock
+    seconds: Sequence[float] = (1e-3,)
+    anchor: str | None = None
+    log: list[tuple[int, str]] = field(default_factory=list)
+    invalid: str | None = None
+    _next: Iterator[float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._next = cycle(self.seconds)
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        self.log.append((round_index, self.key))
+        seconds = next(self._next)
+        self.clock.now_s += seconds
+        return {"h2d": Trial(round_index, seconds, invalid=self.invalid)}
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds that it ran in."""
+        return [index for index, key in self.log if key == self.key]
+
+
+@dataclass
+class Failing(Timed):
+    """A subject that raises from some trial on."""
+
+    error: BaseException = field(default_factory=RuntimeError)
+    good_trials: int = 0
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        if len(self.rounds) >= self.good_trials:
+            self.log.append((round_index, self.key))
+            raise self.error
+        return super().trial(round_index)

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pyxfer._measure import bracket as module
+from pyxfer._measure.bracket import Bracket, HostClock, Timer
+from pyxfer.errors import CudaError, UsageError
+from pyxfer.native import Choice, Engine
+from pyxfer.native._host import testing
+
+# So long that a moment between two threads, which a busy machine makes longer, is little of it.
+SLEEP_S = 0.1
+
+
+@pytest.fixture(params=["drained", "stream"])
+def bracket(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Bracket]:
+    """Each kind of bracket on the host runtime."""
+    with closing(engine.Stream()) as stream:
+        made = Bracket(engine, 0, stream if request.param == "stream" else None)
+        assert made.word == request.param
+        with closing(made):
+            yield made
+
+
+@pytest.fixture
+def timers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Timers on the host runtime, also on a machine that has a GPU."""
+    monkeypatch.setattr(module, "choose", lambda _device: Choice(engine, "host", ""))
+    return engine
+
+
+def around_a_sleep(bracket: Bracket) -> None:
+    bracket.begin()
+    time.sleep(SLEEP_S)
+    bracket.returned()
+    bracket.end()
+
+
+def elapsed_around_a_sleep(bracket: Bracket) -> float:
+    around_a_sleep(bracket)
+    return bracket.elapsed_s
+
+
+def test_all_clocks_cover_what_happens_between_the_ends(bracket: Bracket) -> None:
+    around_a_sleep(bracket)
+    assert bracket.dispatch_s >= SLEEP_S
+    assert bracket.wall_s >= bracket.dispatch_s
+    assert bracket.elapsed_s >= 0.95 * SLEEP_S
+    assert bracket.elapsed_s < 100 * SLEEP_S
+
+
+def test_both_clocks_agree_about_a_pause(bracket: Bracket) -> None:
+    around_a_sleep(bracket)
+    assert bracket.elapsed_s == pytest.approx(bracket.wall_s, rel=0.3)
+
+
+def test_nothing_takes_next_to_no_time(bracket: Bracket) -> None:
+    def empty_s() -> float:
+        bracket.begin()
+        bracket.returned()
+        bracket.end()
+        return bracket.elapsed_s
+
+    assert 0 <= min(empty_s() for _ in range(100)) < 1e-3
+
+
+def test_it_can_be_used_again_and_forgets_what_was(bracket: Bracket) -> None:
+    around_a_sleep(bracket)
+    bracket.begin()
+    bracket.returned()
+    bracket.end()
+    assert bracket.dispatch_s < SLEEP_S
+
+
+def test_the_framework_is_waited_for_within_the_time(bracket: Bracket) -> None:
+    bracket.begin()
+    bracket.returned()
+    bracket.end(lambda: time.sleep(SLEEP_S))
+    assert bracket.dispatch_s < SLEEP_S
+    assert bracket.wall_s >= SLEEP_S
+    assert (bracket.elapsed_s >= 0.95 * SLEEP_S) == (bracket.word == "drained")
+
+
+def test_work_that_was_only_queued_is_within_the_time(engine: Engine) -> None:
+    testing.model_link(10e6, 0, 10e6, 0)
+    with (
+        closing(engine.HostBuffer(1 << 16, "pinned")) as host,
+        closing(engine.DeviceBuffer(1 << 16)) as device,
+        closing(engine.Copier(0)) as copier,
+        closing(Bracket(engine, 0)) as bracket,
+    ):
+        lane = engine.Lane("h2d", host.address, device.address, 1 << 16, 1 << 16, 1)
+        bracket.begin()
+        copier.on_stream("async", lane, 0)
+        bracket.returned()
+        bracket.end()
+        assert bracket.elapsed_s >= 0.95 * (1 << 16) / 10e6
+
+
+def test_a_drained_trial_whose_first_stamp_came_late_must_not_be_used(engine: Engine) -> None:
+    with closing(Bracket(engine, 0)) as bracket:
+        testing.stall("cuEventRecord", 1, SLEEP_S)
+        around_a_sleep(bracket)
+        assert bracket.elapsed_s < SLEEP_S
+        assert bracket.fault == "the device stamped the first event late"
+
+
+def test_what_is_missing_from_a_long_time_does_not_matter(engine: Engine) -> None:
+    with closing(Bracket(engine, 0)) as bracket:
+        around_a_sleep(bracket)
+        assert bracket.fault is None
+
+
+def test_a_stream_decides_itself_when_its_first_event_is_stamped(engine: Engine) -> None:
+    with closing(engine.Stream()) as stream, closing(Bracket(engine, 0, stream)) as bracket:
+        testing.stall("cuEventRecord", 1, SLEEP_S)
+        around_a_sleep(bracket)
+        assert bracket.fault is None
+
+
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuEventQuery", "cuEventElapsedTime"])
+def test_a_call_that_fails_in_a_bracket_is_an_error(bracket: Bracket, call: str) -> None:
+    testing.fail(call, 1, 1)
+    with pytest.raises(CudaError, match=f"{call} failed"):
+        elapsed_around_a_sleep(bracket)
+
+
+def test_the_hosts_clock_alone_adds_nothing_of_a_device() -> None:
+    clock = HostClock()
+    clock.begin()
+    time.sleep(SLEEP_S)
+    clock.returned()
+    clock.end()
+    assert clock.word == "host"
+    assert SLEEP_S <= clock.dispatch_s == clock.elapsed_s == clock.wall_s
+    assert clock.fault is None
+    clock.close()
+
+
+def test_the_hosts_clock_waits_for_the_framework_within_the_time() -> None:
+    clock = HostClock()
+    clock.begin()
+    clock.returned()
+    clock.end(lambda: time.sleep(SLEEP_S))
+    assert clock.dispatch_s < SLEEP_S <= clock.elapsed_s
+
+
+def test_a_timer_times_its_block(timers: Engine) -> None:
+    with Timer() as timer:
+        time.sleep(SLEEP_S)
+    assert timer.dispatch_s >= SLEEP_S
+    assert timer.wall_s >= timer.dispatch_s
+    assert timer.elapsed_s >= 0.95 * SLEEP_S
+
+
+def test_a_timer_on_a_stream_times_what_was_queued_there(timers: Engine) -> None:
+    with closing(timers.Stream()) as stream, Timer(stream) as timer:
+        pass
+    assert timer.elapsed_s >= 0
+
+
+def test_a_timer_can_be_used_again(timers: Engine) -> None:
+    timer = Timer()
+    with timer:
+        time.sleep(SLEEP_S)
+    with timer:
+        pass
+    assert timer.dispatch_s < SLEEP_S
+
+
+def test_a_timer_within_a_timer_is_a_second_one(timers: Engine) -> None:
+    with Timer() as outer, Timer() as inner:
+        time.sleep(SLEEP_S)
+    assert outer.wall_s >= inner.wall_s >= SLEEP_S
+    with outer, pytest.raises(UsageError, match="use a second one for a block inside the block"), outer:
+        pass
+
+
+@pytest.mark.parametrize("error", [ValueError("of the block's own"), KeyboardInterrupt()])
+def test_an_exception_of_the_block_passes_and_leaves_no_times(timers: Engine, error: BaseException) -> None:
+    timer = Timer()
+    with pytest.raises(type(error)) as caught, timer:
+        raise error
+    assert caught.value is error
+    with pytest.raises(UsageError, match="or ended by an exception"):
+        _ = timer.elapsed_s
+    with timer:
+        pass
+    assert timer.elapsed_s >= 0
+
+
+@pytest.mark.parametrize("clock", ["elapsed_s", "wall_s", "dispatch_s"])
+def test_a_timer_has_no_times_before_its_block_has_ended(timers: Engine, clock: str) -> None:
+    timer = Timer()
+    with pytest.raises(UsageError, match="its block has not ended"):
+        getattr(timer, clock)
+    with timer, pytest.raises(UsageError, match="its block has not ended"):
+        getattr(timer, clock)
+
+
+def test_a_timer_on_what_is_no_stream_says_so_and_holds_nothing(timers: Engine) -> None:
+    with pytest.raises(UsageError, match="str is no stream"), Timer("cuda:0"):
+        pass
+    assert testing.allocated() == []
+
+
+def test_an_event_that_cannot_be_recorded_leaves_nothing_behind(timers: Engine) -> None:
+    timer = Timer()
+    testing.fail("cuEventRecord", 1, 1)
+    with pytest.raises(CudaError, match="cuEventRecord failed"), timer:
+        pass
+    assert testing.allocated() == []
+    with timer:
+        pass
+
+
+def test_its_moments_are_on_the_clock_of_perf_counter_and_in_order(bracket: Bracket) -> None:
+    before = time.perf_counter()
+    around_a_sleep(bracket)
+    after = time.perf_counter()
+    moments = bracket.moments
+    assert before <= moments.called_s <= moments.returned_s - SLEEP_S
+    assert moments.returned_s <= moments.finished_s <= after
+    assert moments.returned_s - moments.called_s == bracket.dispatch_s
+
+
+def test_the_moments_of_the_hosts_clock_are_those_of_its_times() -> None:
+    clock = HostClock()
+    clock.begin()
+    clock.returned()
+    clock.end(lambda: time.sleep(SLEEP_S))
+    moments = clock.moments
+    assert (moments.returned_s - moments.called_s, moments.finished_s - moments.called_s) == (
+        clock.dispatch_s,
+        clock.elapsed_s,
+    )

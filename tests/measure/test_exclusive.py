@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pyxfer._measure.exclusive import Presence, turn
+
+DEVICE = "GPU-6a1f2c3d-0001"
+OTHER = """
+import sys
+from pathlib import Path
+from pyxfer._measure.exclusive import Presence
+with Presence(sys.argv[1], Path(sys.argv[2])):
+    print("here", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(folder: Path, device: str = DEVICE) -> Iterator[subprocess.Popen[str]]:
+    """A process that measures on the device while the block lasts."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OTHER, device, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "here\n"
+        yield process
+    finally:
+        process.communicate(timeout=30)
+
+
+def test_alone_nobody_is_met_and_nothing_is_left(tmp_path: Path) -> None:
+    with Presence(DEVICE, tmp_path) as presence:
+        assert len(list(tmp_path.iterdir())) == 1
+    assert presence.met == set()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_process_on_the_device_is_met(tmp_path: Path) -> None:
+    with another_process(tmp_path) as other, Presence(DEVICE, tmp_path) as presence:
+        assert presence.met == {other.pid}
+
+
+def test_who_comes_later_is_met_as_well(tmp_path: Path) -> None:
+    with Presence(DEVICE, tmp_path) as presence, another_process(tmp_path) as other:
+        presence.look()
+    assert presence.met == {other.pid}
+
+
+def test_a_process_on_another_device_is_not_met(tmp_path: Path) -> None:
+    with another_process(tmp_path, f"{DEVICE}-2"), Presence(DEVICE, tmp_path) as presence:
+        presence.look()
+    assert presence.met == set()
+
+
+def test_another_thread_of_this_process_is_not_another_process(tmp_path: Path) -> None:
+    with Presence(DEVICE, tmp_path) as outer:
+        found: list[set[int]] = []
+
+        def measure() -> None:
+            with Presence(DEVICE, tmp_path) as inner:
+                found.append(inner.met)
+
+        thread = threading.Thread(target=measure)
+        thread.start()
+        thread.join()
+    assert found == [set()]
+    assert outer.met == set()
+
+
+def test_the_file_of_a_killed_process_is_taken_away_and_its_process_not_met(tmp_path: Path) -> None:
+    with another_process(tmp_path) as other:
+        other.kill()
+        other.wait()
+        (stale,) = tmp_path.iterdir()
+        with Presence(DEVICE, tmp_path) as presence:
+            assert not stale.exists()
+    assert presence.met == set()
+
+
+@pytest.mark.parametrize("name", ["GPU-6a1f2c3d-0001.notes.txt", "GPU-6a1f2c3d-0001.", "GPU-6a1f2c3d-0001..", "readme"])
+def test_a_file_that_is_nobodys_presence_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("kept")
+    with Presence(DEVICE, tmp_path) as presence:
+        pass
+    assert presence.met == set()
+    assert (tmp_path / name).read_text() == "kept"
+
+
+def test_a_link_laid_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    mine = folder / f"{DEVICE}.{os.getpid()}.{threading.get_ident()}"
+    mine.symlink_to(victim)
+    (folder / f"{DEVICE}.1.1").symlink_to(victim)
+    with Presence(DEVICE, folder) as presence:
+        pass
+    assert victim.read_text() == "kept"
+    assert presence.met == set()
+
+
+def test_a_folder_that_cannot_be_used_does_not_stop_a_measurement(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    with Presence(DEVICE, blocked) as presence:
+        presence.look()
+    assert presence.met == set()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_leave_to_write_does_not_stop_a_measurement(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    with Presence(DEVICE, tmp_path) as presence:
+        pass
+    tmp_path.chmod(0o755)
+    assert presence.met == set()
+
+
+def test_the_folder_is_made_for_everybody_and_each_takes_away_only_his_own(tmp_path: Path) -> None:
+    folder = tmp_path / "measuring"
+    with Presence(DEVICE, folder):
+        assert folder.stat().st_mode & 0o7777 == 0o1777
+
+
+def test_a_name_that_is_no_file_name_is_made_one(tmp_path: Path) -> None:
+    with Presence("../host memory, not a PCIe link/*", tmp_path):
+        (file,) = tmp_path.iterdir()
+        assert file.name.startswith("---host-memory--not-a-PCIe-link--.")
+
+
+@pytest.mark.threads
+def test_threads_take_turns_on_a_device() -> None:
+    inside = 0
+    most = 0
+
+    def measure() -> None:
+        nonlocal inside, most
+        with turn("turns"):
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.005)
+            inside -= 1
+
+    threads = [threading.Thread(target=measure) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (most, inside) == (1, 0)
+
+
+@pytest.mark.threads
+def test_on_two_devices_nobody_waits() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def measure(device: str) -> None:
+        with turn(device):
+            both.wait()
+
+    thread = threading.Thread(target=measure, args=("one",))
+    thread.start()
+    measure("two")
+    thread.join()
+
+
+def test_the_thread_whose_turn_it_is_may_take_it_again() -> None:
+    with turn("again"), turn("again"):
+        pass
+
+
+@pytest.mark.threads
+def test_an_error_gives_the_turn_to_the_next() -> None:
+    with pytest.raises(ValueError, match="mine"), turn("error"):
+        raise ValueError("mine")
+    got = threading.Event()
+
+    def measure() -> None:
+        with turn("error"):
+            got.set()
+
+    threading.Thread(target=measure).start()
+    assert got.wait(10)

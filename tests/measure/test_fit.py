@@ -1,0 +1,100 @@
+"""Curves as a fixed cost and a bandwidth, where the points bear them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyxfer._measure.stats import Fit, fit_curve
+
+SIZES = [4096 * 4**k for k in range(9)]
+# One H200, PCIe 5.0 x16: bytes and GB/s of gated pinned copies, and of blocking pageable ones.
+PINNED = {2**12: 1.62, 2**16: 17.9, 2**18: 36.3, 2**20: 48.1, 2**22: 53.5, 2**24: 55.0, 2**26: 55.4, 2**28: 55.5}
+PAGEABLE = {2**12: 0.53, 2**16: 3.3, 2**18: 10.5, 2**20: 14.0, 2**22: 16.5, 2**24: 16.5, 2**26: 15.0, 2**28: 11.0}
+
+
+def points(gbps: dict[int, float]) -> list[tuple[int, float]]:
+    return [(nbytes, nbytes / rate / 1e9) for nbytes, rate in gbps.items()]
+
+
+def values(fit: Fit) -> tuple[float | None, ...]:
+    return fit.latency_s.value, fit.asymptote_gbps.value, fit.half_bytes.value
+
+
+@given(st.floats(1e-6, 1e-4), st.floats(2, 500))
+def test_an_exact_line_gives_back_its_figures(latency_s: float, gbps: float) -> None:
+    fit = fit_curve([(nbytes, latency_s + nbytes / (gbps * 1e9)) for nbytes in SIZES])
+    assert values(fit) == pytest.approx((latency_s, gbps, latency_s * gbps * 1e9), rel=1e-6)
+    assert fit.worst_misfit.value == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_noise_of_one_percent_moves_the_figures_by_little_more(seed: int) -> None:
+    noise = 1 + 0.01 * np.random.default_rng(seed).standard_normal(len(SIZES))
+    fit = fit_curve([(n, (2.3e-6 + n / 55.5e9) * factor) for n, factor in zip(SIZES, noise, strict=True)])
+    assert fit.latency_s.value == pytest.approx(2.3e-6, rel=0.04)
+    assert fit.asymptote_gbps.value == pytest.approx(55.5, rel=0.02)
+    assert fit.worst_misfit.value is not None
+    assert 0 < fit.worst_misfit.value < 0.04
+
+
+def test_a_pinned_curve_of_a_real_link_is_fitted_within_two_percent() -> None:
+    fit = fit_curve(points(PINNED))
+    assert values(fit) == pytest.approx((2.46e-6, 55.2, 136e3), rel=0.01)
+    assert fit.worst_misfit.value == pytest.approx(0.016, abs=0.002)
+
+
+def test_a_curve_that_is_no_line_says_how_far_off_it_is_and_where() -> None:
+    fit = fit_curve(points(PAGEABLE))
+    assert values(fit) == (None, None, None)
+    assert fit.latency_s.reason == "one line does not fit these times (35.9 % off at 64 KiB); read each size by itself"
+    assert fit.worst_misfit.value == pytest.approx(0.359, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "counted"), [([], "0 sizes have"), ([4096] * 5, "1 size has"), ([4096, 8192, 4096], "2 sizes have")]
+)
+def test_fewer_than_three_sizes_are_no_curve(sizes: list[int], counted: str) -> None:
+    fit = fit_curve([(nbytes, 1e-6) for nbytes in sizes])
+    assert fit.worst_misfit.reason == f"a curve needs 3 sizes and {counted} a result; ask for more with --sizes"
+    assert values(fit) == (None, None, None)
+
+
+def test_large_sizes_alone_tell_the_bandwidth_and_not_the_fixed_cost() -> None:
+    fit = fit_curve([(n, n / PINNED[n] / 1e9) for n in (2**24, 2**26, 2**28)])
+    assert fit.asymptote_gbps.value == pytest.approx(55.5, rel=0.01)
+    assert "ask for smaller sizes" in (fit.latency_s.reason or "")
+    assert fit.half_bytes.reason == fit.latency_s.reason
+
+
+def test_times_that_grow_faster_than_the_size_have_no_negative_fixed_cost() -> None:
+    fit = fit_curve([(n, n / 10e9 * (1 + n / 2**31)) for n in (2**24, 2**26, 2**28)])
+    assert "ask for smaller sizes" in (fit.latency_s.reason or "")
+    assert fit.asymptote_gbps.value == pytest.approx(9.3, rel=0.1)
+
+
+def test_small_sizes_alone_tell_the_fixed_cost_and_guess_no_bandwidth() -> None:
+    fit = fit_curve([(n, 2.3e-6 + n / 55.5e9) for n in (1024, 4096, 16384)])
+    assert fit.latency_s.value == pytest.approx(2.3e-6)
+    assert "ask for larger sizes" in (fit.asymptote_gbps.reason or "")
+
+
+def test_times_that_do_not_grow_have_no_bandwidth() -> None:
+    fit = fit_curve([(1024, 3e-6), (2048, 2e-6), (4096, 1e-6)])
+    assert "does not grow with the size" in (fit.asymptote_gbps.reason or "")
+
+
+def test_a_size_without_time_is_named() -> None:
+    fit = fit_curve([(1024, 0.0), (2048, 2e-6), (4096, 1e-6)])
+    assert "took no time that the clock could see" in (fit.asymptote_gbps.reason or "")
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**40), st.floats(1e-9, 1e3)), max_size=12))
+def test_whatever_the_points_each_figure_is_sound_or_has_a_reason(measured: list[tuple[int, float]]) -> None:
+    fit = fit_curve(measured)
+    for fact in (fit.latency_s, fit.asymptote_gbps, fit.half_bytes, fit.worst_misfit):
+        assert fact.reason or (fact.value is not None and 0 <= fact.value < float("inf"))
+    if fit.half_bytes.value is not None:
+        assert fit.half_bytes.value <= max(nbytes for nbytes, _ in measured)

@@ -1,0 +1,149 @@
+"""Runs as metrics: read back by prometheus-client, and by promtool where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from doctor.cases import copy, h200
+from samples import FORMULA, SCRIPT
+
+from pyxfer._document.runs import Fact, Run, unknown
+from pyxfer._report.prometheus import Exported, exposition
+from pyxfer.errors import UsageError
+
+parser = pytest.importorskip("prometheus_client.parser", reason="prometheus-client is not installed")
+
+NOT_READ: Fact[int] = unknown("NVML is not here")
+HOSTILE = f'a"b\\c\nd{{e="f"}} {SCRIPT} {FORMULA}'
+
+
+def written(*runs: Run, replays: Fact[int] = NOT_READ) -> bytes:
+    return exposition([Exported(run, replays) for run in runs])
+
+
+def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every series that a reader finds; a series that is there twice fails the test."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for family in parser.text_string_to_metric_families(text.decode()):
+        assert family.documentation
+        assert family.type in ("gauge", "counter")
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in found
+            assert sample.timestamp is None
+            found[key] = sample.value
+    return found
+
+
+def values(text: bytes, name: str, **labels: str) -> list[float]:
+    """The values of the series with these labels, and whatever others."""
+    wanted = set(labels.items())
+    return [value for (found, has), value in samples(text).items() if found == name and wanted <= set(has)]
+
+
+def test_bandwidth_is_in_bytes_a_second_and_has_its_way_as_labels() -> None:
+    way = {"direction": "h2d", "side": "h2d", "memory": "pinned", "mode": "async", "size_bytes": str(256 << 20)}
+    text = written(h200())
+    assert values(text, "pyxfer_copy_bandwidth_bytes_per_second", device="0", **way) == [pytest.approx(55.55e9)]
+    assert values(text, "pyxfer_copy_peak_ratio", **way) == [pytest.approx(0.9504, abs=1e-3)]
+
+
+def test_the_link_is_told_now_and_at_most_with_its_peak() -> None:
+    text = written(h200())
+    for state in ("under_load", "slot_most", "device_most"):
+        assert values(text, "pyxfer_link_generation", state=state) == [5]
+        assert values(text, "pyxfer_link_lanes", state=state) == [16]
+    assert values(text, "pyxfer_link_peak_bytes_per_second", direction="h2d") == [pytest.approx(58.449e9, rel=1e-4)]
+
+
+def test_when_it_was_measured_is_a_metric_and_no_time_of_the_series() -> None:
+    assert values(written(h200()), "pyxfer_run_timestamp_seconds") == [1763713800.0]
+
+
+def test_replays_are_a_counter_where_they_can_be_read() -> None:
+    assert values(written(h200(), replays=Fact(7)), "pyxfer_link_replays_total") == [7]
+    assert b"replays" not in written(h200())
+
+
+def test_names_follow_the_conventions() -> None:
+    names = {name for name, _ in samples(written(h200(), replays=Fact(1)))}
+    assert names == {
+        "pyxfer_build_info",
+        "pyxfer_copy_bandwidth_bytes_per_second",
+        "pyxfer_copy_peak_ratio",
+        "pyxfer_device_info",
+        "pyxfer_link_generation",
+        "pyxfer_link_lanes",
+        "pyxfer_link_peak_bytes_per_second",
+        "pyxfer_link_replays_total",
+        "pyxfer_run_timestamp_seconds",
+    }
+
+
+def test_several_devices_have_series_of_their_own() -> None:
+    other = h200(device=msgspec.structs.replace(h200().device, index=1, uuid=Fact("GPU-2")))
+    assert len(values(written(h200(), other), "pyxfer_run_timestamp_seconds")) == 2
+
+
+def test_two_runs_of_one_device_are_one_series() -> None:
+    older = h200(environment={"taken_at": "2020-01-01T00:00:00+00:00"})
+    assert values(written(h200(), older), "pyxfer_run_timestamp_seconds") == [1763713800.0]
+
+
+def test_one_way_measured_by_several_workers_is_one_series_of_the_fastest() -> None:
+    run = h200(measurements=(copy("h2d", 50.0, worker="torch"), copy("h2d", 55.0, worker="jax"), copy("h2d", 54.0)))
+    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == [55e9]
+
+
+def test_what_has_no_bandwidth_and_first_touches_are_left_out() -> None:
+    run = h200(measurements=(copy("h2d", None), copy("h2d", 20.0, variant="fresh")))
+    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == []
+
+
+def test_what_crosses_no_link_is_left_out() -> None:
+    taken_in = msgspec.structs.replace(copy("h2d", 9.0), direction="ingest", side="ingest")
+    run = h200(measurements=(copy("h2d", 50.0), taken_in))
+    assert values(written(run), "pyxfer_copy_bandwidth_bytes_per_second") == [50e9]
+
+
+def test_what_is_quicker_than_its_link_is_left_out() -> None:
+    stale = copy("h2d", 55.0, nbytes=16 << 20, peak_share=Fact(2.37))
+    text = written(h200(measurements=(copy("h2d", 138.0), copy("h2d", 55.0, worker="torch"), stale, copy("d2h", 55.0))))
+    for name in ("pyxfer_copy_bandwidth_bytes_per_second", "pyxfer_copy_peak_ratio"):
+        assert values(text, name, side="h2d") == []
+        assert len(values(text, name, side="d2h")) == 1
+
+
+@pytest.mark.parametrize("text", ["never", "", "9999999-01-01"])
+def test_a_time_that_is_none_is_left_out(text: str) -> None:
+    assert values(written(h200(environment={"taken_at": text})), "pyxfer_run_timestamp_seconds") == []
+
+
+@pytest.mark.parametrize("name", [HOSTILE, "\x00\x1b[31m", "\udcff", "é漢"])
+def test_names_come_back_as_they_were(name: str) -> None:
+    text = written(h200(environment={"host": name}))
+    told = name.encode(errors="backslashreplace").decode()
+    assert values(text, "pyxfer_device_info", host=told) == [1]
+
+
+def test_promtool_finds_nothing_to_say() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    text = written(h200(environment={"host": HOSTILE}), replays=Fact(3))
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False, timeout=60)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_without_prometheus_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UsageError, match=r"pip install 'pyxfer\[prometheus\]'"):
+        written(h200())
+
+
+def test_a_run_without_measurements_still_tells_its_device() -> None:
+    assert values(written(h200(measurements=())), "pyxfer_device_info") == [1]

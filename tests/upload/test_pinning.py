@@ -1,0 +1,239 @@
+"""Arrays whose memory is page-locked where it lies: what they are, how long, and what cannot be."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from upload.memories import DTYPES
+
+from pyxfer._upload.pinning import empty_pinned, pin
+from pyxfer._upload.targets import Target
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import CleanupWarning, CudaMemoryError, UsageError
+from pyxfer.native import Engine, load
+from pyxfer.native._host import testing
+
+
+def locked() -> list[tuple[int, int]]:
+    return [(address, nbytes) for kind, address, nbytes in testing.allocated() if kind == "registered"]
+
+
+def values() -> NDArray[np.float32]:
+    return np.array(np.arange(24).reshape(4, 6), np.float32)
+
+
+def flags(x: NDArray[Any]) -> tuple[bool, ...]:
+    return (x.flags.c_contiguous, x.flags.f_contiguous, x.flags.writeable, x.flags.aligned)
+
+
+def test_it_is_the_same_memory_locked(engine: Engine) -> None:
+    x = values()
+    y = pin(engine, x)
+    assert locked() == [(x.ctypes.data, x.nbytes)]
+    assert y.ctypes.data == x.ctypes.data
+    y[1, 2] = 77
+    assert x[1, 2] == 77
+
+
+LAYOUTS = {
+    "whole": lambda x: x,
+    "Fortran": lambda x: x.T,
+    "gaps": lambda x: x[::2, 1:5:2],
+    "backwards": lambda x: x[::-1, ::-2],
+    "one": lambda x: x[2, 3, ...],
+    "repeated": lambda x: np.broadcast_to(x[0], (3, 6)),
+    "unaligned": lambda x: x.view(np.uint8).reshape(-1)[3:-5].view(np.uint16),
+}
+
+
+@pytest.mark.parametrize("cut", LAYOUTS.values(), ids=LAYOUTS)
+def test_it_has_the_layout_of_the_array_and_its_whole_span_is_locked(engine: Engine, cut: Any) -> None:
+    whole = values()
+    x = cut(whole)
+    y = pin(engine, x)
+    assert (y.shape, y.strides, y.dtype, flags(y)) == (x.shape, x.strides, x.dtype, flags(x))
+    assert np.array_equal(y, x)
+    addresses = [x[place : place + 1].ctypes.data for place in range(len(x))] if x.ndim else [x.ctypes.data]
+    ((first, nbytes),) = locked()
+    assert all(first <= each < first + nbytes for each in addresses)
+    assert nbytes <= whole.nbytes
+
+
+@given(hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)), st.data())
+def test_any_array_is_the_same_in_it(x: NDArray[Any], data: st.DataObject) -> None:
+    cut = x[data.draw(hnp.basic_indices(x.shape, allow_newaxis=True))] if x.ndim else x
+    x = np.asarray(cut)
+    y = pin(load("host"), x)
+    assert (y.shape, y.dtype, y.tobytes()) == (x.shape, x.dtype, x.tobytes())
+    assert len(locked()) == (x.size > 0)
+    del y
+    assert locked() == []
+
+
+def test_a_read_only_array_stays_so(engine: Engine) -> None:
+    x = values()
+    x.flags.writeable = False
+    y = pin(engine, x)
+    assert not y.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        y[0] = 1
+
+
+def test_memory_that_is_mapped_read_only_is_locked_for_reading(engine: Engine) -> None:
+    x = np.frombuffer(mmap.mmap(-1, 4096, prot=mmap.PROT_READ), np.uint8)
+    y = pin(engine, x)
+    assert locked() == [(x.ctypes.data, 4096)]
+    assert not y.flags.writeable
+    with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up:
+        assert np.array_equal(np.from_dlpack(up.upload(y, Target(engine))), x)
+
+
+def test_it_is_unlocked_with_the_last_view_and_keeps_the_memory_till_then(engine: Engine) -> None:
+    x = values()
+    y = pin(engine, x)
+    view = y[1:, ::2].T
+    del x, y
+    gc.collect()
+    assert len(locked()) == 1
+    assert view[0].tolist() == [6.0, 12.0, 18.0]
+    del view
+    assert locked() == []
+
+
+def test_an_array_is_locked_once_and_as_long_as_anybody_needs_it(engine: Engine) -> None:
+    x = values()
+    first, second = pin(engine, x), pin(engine, x)
+    third = pin(engine, second[1:, 2:])
+    assert testing.calls()["cudaHostRegister"] == 1
+    del first, second
+    assert len(locked()) == 1
+    del third
+    assert locked() == []
+    pin(engine, x)
+    assert testing.calls()["cudaHostRegister"] == 2
+
+
+def test_what_empty_pinned_made_is_locked_already(engine: Engine) -> None:
+    x = empty_pinned(engine, (3, 4), np.float32)
+    y = pin(engine, x[1:])
+    assert locked() == []
+    assert y.ctypes.data == x[1:].ctypes.data
+    del x
+    gc.collect()
+    y[:] = 3
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
+def test_an_array_of_nothing_has_nothing_to_lock(engine: Engine, shape: tuple[int, ...]) -> None:
+    assert pin(engine, np.empty(shape)).shape == shape
+    assert "cudaHostRegister" not in testing.calls()
+
+
+def test_bfloat16_stays_what_it_is(engine: Engine) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    x = np.array([1.0, 2.5], ml_dtypes.bfloat16)
+    y = pin(engine, x)
+    assert y.dtype == x.dtype
+    assert float(y.sum()) == 3.5
+
+
+def test_neighbours_are_locked_each(engine: Engine) -> None:
+    pages = np.zeros(8192, np.uint8)
+    left, right = pin(engine, pages[:100]), pin(engine, pages[100:300])
+    assert len(locked()) == 2
+    del left
+    assert locked() == [(right.ctypes.data, 200)]
+
+
+def test_what_lies_across_locked_memory_is_refused_with_what_to_do(engine: Engine) -> None:
+    x = values()
+    y = pin(engine, x[1:3])
+    why = r"cannot be page-locked where it lies: cudaHostRegister failed .* page-locked already.* pyxfer\.empty_pinned"
+    with pytest.raises(UsageError, match=why):
+        pin(engine, x)
+    assert locked() == [(y.ctypes.data, y.nbytes)]
+
+
+def test_the_memory_of_a_file_is_refused_by_the_driver_with_what_to_do(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes(4096))
+    testing.fail("cudaHostRegister", 1, 1)
+    testing.fail("cudaHostRegister", 2, 1)  # for reading alone
+    with pytest.raises(UsageError, match=r"Memory of a file .* cannot be\. A copy can: y = pyxfer\.empty_pinned"):
+        pin(engine, np.memmap(path, np.uint8, "r"))
+    assert locked() == []
+
+
+@pytest.mark.parametrize(
+    ("x", "why"),
+    [
+        ([1, 2], r"this list is no NumPy array: give np\.asarray\(x\)"),
+        (np.array([object()]), "an array of object holds Python objects"),
+        (np.zeros(3, ">i4"), "in the order of other machines"),
+    ],
+)
+def test_what_is_not_sent_is_not_locked(engine: Engine, x: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        pin(engine, x)
+    assert "cudaHostRegister" not in testing.calls()
+
+
+def test_where_no_more_can_be_locked_cuda_says_so(engine: Engine) -> None:
+    testing.fail("cudaHostRegister", 1, 2)
+    with pytest.raises(CudaMemoryError, match="Page-locked memory is limited by free RAM"):
+        pin(engine, values())
+
+
+def test_memory_that_cannot_be_unlocked_is_warned_of(engine: Engine) -> None:
+    y = pin(engine, values())
+    testing.fail("cudaHostUnregister", 1, 719)
+    with pytest.warns(CleanupWarning, match=r"^Memory was not unlocked: cudaHostUnregister failed"):
+        del y
+
+
+PROGRAM = """
+import os, sys
+import numpy as np
+from pyxfer.errors import ForkedError
+from pyxfer.native import load
+from pyxfer.native._host import testing
+from pyxfer._upload.pinning import pin
+x = np.arange(4000)
+y = pin(load("host"), x)
+"""
+FORKING = """
+if os.fork() == 0:
+    try:
+        pin(load("host"), x)
+    except ForkedError as error:
+        print("spawn" in str(error), int(y[7]), flush=True)
+    del y
+    os._exit(testing.calls().get("cudaHostUnregister", 0))
+print(os.waitstatus_to_exitcode(os.wait()[1]), len(testing.allocated()))
+"""
+
+
+def run(program: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-c", PROGRAM + program]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_a_forked_child_has_the_contents_and_unlocks_nothing() -> None:
+    assert run(FORKING) == (0, "True 7\n0 1\n", "")
+
+
+@pytest.mark.parametrize("ending", ["", "circle = [y]; circle.append(circle); del y", "del x"])
+def test_a_program_may_end_with_arrays_that_it_still_holds(ending: str) -> None:
+    assert run(ending) == (0, "", "")

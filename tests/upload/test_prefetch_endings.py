@@ -1,0 +1,215 @@
+"""Who stops early, and what is left then: no thread, and no batch."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_it_waits
+
+from pyxfer._upload import prefetch as prefetching
+from pyxfer._upload.prefetch import Prefetch, prefetch
+
+pytestmark = pytest.mark.threads
+
+
+def leave_by_break(batches: Prefetch[int, int]) -> None:
+    for _ in batches:
+        break
+
+
+def leave_the_block(batches: Prefetch[int, int]) -> None:
+    with batches:
+        next(batches)
+
+
+def close(batches: Prefetch[int, int]) -> None:
+    next(batches)
+    batches.close()
+
+
+each_way_out = pytest.mark.parametrize("leave", [leave_by_break, leave_the_block, close])
+
+
+@each_way_out
+def test_who_stops_early_ends_the_thread_and_closes_the_generator_there(leave: Callable[..., None]) -> None:
+    source = Blocked()
+    source.released.set()
+    batches = prefetch(iter(source), Started, 1)
+    (thread,) = threads()
+    leave(batches)
+    del batches
+    thread.join(SOON_S)
+    assert not thread.is_alive()
+    assert source.closed_in is thread
+
+
+@each_way_out
+def test_a_source_that_blocks_holds_nobody_up_and_is_closed_when_it_comes_back(
+    leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetching, "GRACE_S", 0.05)
+    source = Blocked()
+    sent: list[int] = []
+
+    def send(batch: int) -> Started[int]:
+        sent.append(batch)
+        return Started(batch)
+
+    batches = prefetch(iter(source), send)
+    (thread,) = threads()
+    assert source.begun.wait(LONG_S)
+    begun = time.perf_counter()
+    leave(batches)
+    del batches
+    assert time.perf_counter() - begun < SOON_S
+    assert thread.is_alive()
+    source.released.set()
+    thread.join(SOON_S)
+    assert source.closed_in is thread
+    assert sent == [0]
+
+
+def test_a_source_that_is_closed_may_fail_and_python_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                yield 0
+        finally:
+            raise OwnError("in closing")
+
+    told: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    with prefetch(source(), Started) as batches:
+        next(batches)
+    assert [str(each.exc_value) for each in told] == ["in closing"]
+
+
+def test_closing_wakes_who_waits_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetching, "GRACE_S", 0.0)
+    source = Blocked()
+    taken: list[int] = []
+    batches = prefetch(iter(source), Started)
+    consumer = threading.Thread(target=lambda: taken.extend(batches))
+    consumer.start()
+    assert source.begun.wait(LONG_S)
+    wait_until_it_waits(consumer)
+    batches.close()
+    consumer.join(SOON_S)
+    assert not consumer.is_alive()
+    assert taken == [0]
+    source.released.set()
+
+
+def test_a_prefetch_that_has_been_closed_has_no_more_and_may_be_closed_again() -> None:
+    batches = prefetch(range(5), Started)
+    batches.close()
+    batches.close()
+    assert list(batches) == []
+
+
+def test_a_source_may_close_its_own_prefetch() -> None:
+    def source() -> Iterator[int]:
+        yield 0
+        batches.close()
+        yield 1
+
+    ready = threading.Event()
+
+    def send(batch: int) -> Started[int]:
+        ready.wait(LONG_S)
+        return Started(batch)
+
+    batches = prefetch(source(), send, 1)
+    ready.set()
+    assert list(batches) in ([], [0])
+
+
+def test_ctrl_c_in_the_wait_for_a_batch_ends_the_thread() -> None:
+    source = Blocked()
+    batches = prefetch(iter(source), Started)
+    (thread,) = threads()
+    assert next(batches) == 0
+
+    def press() -> None:
+        wait_until_it_waits(threading.main_thread())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    presser.join()
+    source.released.set()
+    thread.join(SOON_S)
+    assert not thread.is_alive()
+    assert list(batches) == []
+
+
+class Big:
+    """A batch that can be watched."""
+
+
+def test_nothing_keeps_a_batch_once_it_has_been_taken() -> None:
+    made: list[weakref.ref[Big]] = []
+
+    def make() -> Big:
+        made.append(weakref.ref(big := Big()))
+        return big
+
+    with prefetch(iter(make, None), Started, 1) as batches:
+        for _ in range(100):
+            gone = weakref.ref(next(batches))
+            assert gone() is None
+            assert sum(each() is not None for each in made.copy()) <= 1  # the one that is ahead
+
+
+def test_nothing_keeps_the_batches_of_a_prefetch_that_was_left() -> None:
+    alive: list[weakref.ref[Big]] = []
+
+    def send(batch: Big) -> Started[Big]:
+        alive.append(weakref.ref(batch))
+        return Started(batch)
+
+    with prefetch((Big() for _ in range(9)), send, 4) as batches:
+        next(batches)
+    gc.collect()
+    assert len(alive) >= 1
+    assert [each for each in alive if each() is not None] == []
+
+
+def test_an_error_that_has_been_dealt_with_keeps_nothing() -> None:
+    def send(batch: Big) -> Started[Big]:
+        raise OwnError
+
+    big = Big()
+    gone = weakref.ref(big)
+    source = iter([big])
+    del big
+    gc.disable()
+    try:
+        with pytest.raises(OwnError):
+            next(prefetch(source, send))
+        del source
+        for each in threads():
+            each.join(SOON_S)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_prefetch_in_a_circle_that_is_never_closed_is_found_by_the_collector() -> None:
+    circle: list[Any] = [prefetch(range(100), Started)]
+    circle.append(circle)
+    (thread,) = threads()
+    del circle
+    gc.collect()
+    thread.join(SOON_S)
+    assert not thread.is_alive()

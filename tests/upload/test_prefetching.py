@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import itertools
+import threading
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from upload.feeding import LONG_S, OwnError, Started
+
+from pyxfer._upload import prefetch as feeder
+from pyxfer._upload.prefetch import prefetch
+from pyxfer.errors import UsageError
+
+pytestmark = pytest.mark.threads
+
+
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 5))
+def test_every_batch_comes_once_and_in_order(batches: list[int], depth: int) -> None:
+    assert list(prefetch(batches, Started, depth)) == batches
+
+
+def test_a_batch_is_drawn_and_sent_by_another_thread_and_waited_for_by_who_takes_it() -> None:
+    ran_in: dict[str, threading.Thread] = {}
+
+    class Telling(Started[int]):
+        def result(self) -> int:
+            ran_in["result"] = threading.current_thread()
+            return super().result()
+
+    def source() -> Iterator[int]:
+        ran_in["source"] = threading.current_thread()
+        yield 1
+
+    def send(batch: int) -> Telling:
+        ran_in["send"] = threading.current_thread()
+        return Telling(batch)
+
+    assert list(prefetch(source(), send)) == [1]
+    assert ran_in["source"] is ran_in["send"] is not ran_in["result"] is threading.current_thread()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_so_many_batches_are_sent_ahead_and_no_more(depth: int) -> None:
+    sent = [threading.Event() for _ in range(10)]
+
+    def send(batch: int) -> Started[int]:
+        sent[batch].set()
+        return Started(batch)
+
+    with prefetch(range(10), send, depth) as batches:
+        for taken in range(10 - depth):
+            assert sent[taken + depth - 1].wait(LONG_S)
+            assert not sent[taken + depth].wait(0.01)
+            assert next(batches) == taken
+
+
+@pytest.mark.parametrize(("depth", "at_once"), [(1, True), (2, False)])
+def test_while_another_batch_is_ready_the_loop_goes_first(
+    depth: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder, "LATER_S", LONG_S if at_once else 2.0)
+    sent = [threading.Event() for _ in range(10)]
+
+    def send(batch: int) -> Started[int]:
+        sent[batch].set()
+        return Started(batch)
+
+    with prefetch(range(10), send, depth) as batches:
+        assert sent[depth - 1].wait(LONG_S)
+        assert next(batches) == 0
+        assert sent[depth].wait(LONG_S if at_once else 0.05) == at_once
+        assert sent[depth].wait(LONG_S)
+
+
+@pytest.mark.parametrize("depth", [0, -1, 1.5, "2", None])
+def test_less_than_one_batch_ahead_is_refused(depth: Any) -> None:
+    with pytest.raises(UsageError, match=f"a whole number from 1 on; got {depth!r}"):
+        prefetch([], Started, depth)
+
+
+def test_what_is_no_source_is_refused_where_it_is_given() -> None:
+    with pytest.raises(TypeError, match="'int' object is not iterable"):
+        prefetch(3, Started)  # type: ignore[arg-type]
+
+
+def failing(batches: Iterable[int]) -> Iterator[int]:
+    yield from batches
+    raise OwnError("in the source")
+
+
+def test_an_error_of_the_source_comes_after_the_batches_before_it() -> None:
+    taken: list[int] = []
+    batches = prefetch(failing(range(5)), Started)
+    with pytest.raises(OwnError, match="in the source") as caught:
+        taken.extend(batches)
+    assert taken == [0, 1, 2, 3, 4]
+    assert list(batches) == []
+    assert "failing" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def failing_to_send(_: int) -> Started[int]:
+    raise OwnError("in send")
+
+
+def test_an_error_of_sending_comes_with_its_own_traceback() -> None:
+    with pytest.raises(OwnError, match="in send") as caught:
+        next(prefetch([1], failing_to_send))
+    assert "failing_to_send" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+class Late(Started[int]):
+    """An upload whose error shows when it is waited for."""
+
+    error: BaseException = OwnError("in the copy")
+
+    def result(self) -> int:
+        if self.batch == 1:
+            raise self.error
+        return self.batch
+
+
+def test_an_error_of_an_upload_ends_the_iteration() -> None:
+    batches = prefetch(range(5), Late)
+    assert next(batches) == 0
+    with pytest.raises(OwnError, match="in the copy"):
+        next(batches)
+    assert list(batches) == []
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+def test_what_ends_programs_comes_through_as_well(error: BaseException) -> None:
+    def source() -> Iterator[int]:
+        yield 0
+        raise error
+
+    batches = prefetch(source(), Started)
+    assert next(batches) == 0
+    with pytest.raises(type(error)) as caught:
+        next(batches)
+    assert caught.value is error
+
+
+class Stopping(Late):
+    """An upload that raises what would end a loop."""
+
+    error = StopIteration()
+
+
+def test_a_stop_iteration_that_is_not_the_source_s_does_not_end_the_loop_unseen() -> None:
+    def send(_: int) -> Started[int]:
+        raise StopIteration
+
+    for batches in (prefetch(range(5), send), prefetch([1], Stopping)):
+        with pytest.raises(RuntimeError, match="sending a batch raised StopIteration"):
+            list(batches)
+
+
+def test_several_threads_take_turns_and_no_batch_is_lost_or_taken_twice() -> None:
+    batches = prefetch(range(500), Started, 3)
+    taken: list[list[int]] = [[] for _ in range(4)]
+    consumers = [threading.Thread(target=mine.extend, args=(batches,)) for mine in taken]
+    for each in consumers:
+        each.start()
+    for each in consumers:
+        each.join()
+    assert sorted(itertools.chain(*taken)) == list(range(500))
+    assert all(mine == sorted(mine) for mine in taken)
+
+
+def test_one_prefetch_may_feed_another() -> None:
+    with prefetch(prefetch(range(20), Started), Started) as batches:
+        assert list(batches) == list(range(20))

@@ -1,0 +1,101 @@
+"""Programs that fork, end, or have no GPU, in one call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+HEAD = """
+import os, sys, threading, warnings
+import numpy as np
+import pyxfer
+from pyxfer._upload import api
+from pyxfer._upload.targets import Target
+x = np.ones(1 << 20, np.uint8)
+place = {"device": "host"}
+up = api._uploader("host")
+own = Target(up.engine, up._pool)
+"""
+
+
+def run_program(body: str, **variables: str) -> tuple[int, str, str]:
+    result = subprocess.run(
+        [sys.executable, "-c", HEAD + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **variables},
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_a_forked_child_is_told_why_not_and_the_parent_goes_on() -> None:
+    code, said, trouble = run_program(
+        """
+        y = pyxfer.upload(x, own, **place)
+        kept = pyxfer.prefetch([x] * 3, own, **place)
+        if os.fork() == 0:
+            uses = (
+                lambda: pyxfer.upload(x, own, **place),
+                lambda: pyxfer.download(y),
+                lambda: pyxfer.prefetch([x], own, **place),
+                lambda: next(kept),
+                lambda: pyxfer.empty_pinned(3, **place),
+                lambda: pyxfer.pin(x, **place),
+            )
+            for use in uses:
+                try:
+                    use()
+                except pyxfer.ForkedError as error:
+                    print(error, flush=True)
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        assert np.array_equal(pyxfer.download(y), x)
+        assert len(list(kept)) == 3
+        """
+    )
+    assert (code, trouble) == (0, "")
+    lines = said.splitlines()
+    assert len(lines) == 6
+    assert all("spawn" in line or "make one in this process" in line for line in lines)
+
+
+ENDINGS = {
+    "used": "y = pyxfer.upload(x, own, **place)",
+    "under way": "sent = [pyxfer.upload(x, own, block=False, **place) for _ in range(9)]",
+    "in a loop": "for y in pyxfer.prefetch([x] * 9, own, **place): sys.exit(0)",
+    "before a loop": "batches = pyxfer.prefetch((x for _ in range(10**9)), own, depth=3, **place); next(batches)",
+    "in a circle": "kept = [pyxfer.prefetch([x] * 9, own, **place)]; kept.append(kept)",
+    "page-locked": "a = pyxfer.empty_pinned(9, **place); b = pyxfer.pin(x, **place)",
+    "with blocks kept": "y = [pyxfer.upload(x, own, **place) for _ in range(4)]; del y[1:]",
+}
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(text, id=name, marks=() if name in ("under way", "in a loop") else pytest.mark.slow)
+        for name, text in ENDINGS.items()
+    ],
+)
+def test_a_program_ends_cleanly_whatever_is_left(ending: str) -> None:
+    assert run_program(ending) == (0, "", "")
+
+
+def test_without_a_gpu_the_line_that_asked_for_it_is_warned_once() -> None:
+    program = """
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            y = pyxfer.upload(x, own)
+            for _ in pyxfer.prefetch([x], own): pass
+            assert np.array_equal(pyxfer.download(y), x)
+        for each in caught:
+            print(each.category.__name__, each.filename, each.lineno)
+        """
+    line = (HEAD + textwrap.dedent(program)).splitlines().index("    y = pyxfer.upload(x, own)") + 1
+    assert run_program(program, CUDA_VISIBLE_DEVICES="") == (0, f"FallbackWarning <string> {line}\n", "")

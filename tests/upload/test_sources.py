@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+import math
+import mmap
+import re
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from upload.memories import DTYPES, gathered
+
+from pyxfer._upload.arrays import is_array, name_of, source_of
+from pyxfer.errors import UsageError
+
+
+@st.composite
+def views(draw: st.DrawFn) -> Any:
+    """Arrays as programs make them: turned, cut, backwards, repeated, in either order."""
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    dtype = draw(DTYPES)
+    data = np.random.default_rng(draw(st.integers(0, 99))).bytes(math.prod(shape) * dtype.itemsize)
+    x: Any = np.frombuffer(data, dtype).reshape(shape, order=draw(st.sampled_from("CF")))
+    x = x.transpose(draw(st.permutations(range(x.ndim))))
+    x = np.asarray(x[draw(hnp.basic_indices(x.shape, allow_newaxis=True, max_dims=5))])
+    if draw(st.booleans()):
+        x = np.broadcast_to(x, (draw(st.integers(0, 3)), *x.shape))
+    return x
+
+
+@given(views())
+def test_a_source_describes_the_bytes_of_an_array_and_nothing_else(x: np.ndarray[Any, Any]) -> None:
+    source = source_of(x)
+    assert gathered(source) == x.tobytes()
+    assert (source.dtype, source.shape, source.nbytes) == (x.dtype, x.shape, len(x.tobytes()))
+
+
+@given(views())
+def test_the_source_of_a_view_is_the_memory_of_its_array(x: np.ndarray[Any, Any]) -> None:
+    source = source_of(x)
+    assert (source.address, source.strides) == (x.ctypes.data, x.strides)
+
+
+@pytest.mark.parametrize("scalar", [np.float32(2.5), np.int64(-3), np.complex64(1 - 2j), np.bool_(True)])
+def test_a_scalar_of_numpy_is_an_array_without_dimensions(scalar: np.generic) -> None:
+    source = source_of(scalar)
+    assert (source.shape, source.strides) == ((), ())
+    assert gathered(source) == scalar.tobytes()
+
+
+BUFFERS = {
+    "bytes": (b"abcdef", "uint8", (6,)),
+    "bytearray": (bytearray(b"abc"), "uint8", (3,)),
+    "array": (array.array("d", [1.0, 2.0]), "float64", (2,)),
+    "memoryview": (memoryview(b"abcdef")[::-2], "uint8", (3,)),
+    "shaped memoryview": (memoryview(b"abcdef").cast("H", (3, 1)), "uint16", (3, 1)),
+    "ctypes array": (((ctypes.c_int32 * 2) * 3)(), "int32", (3, 2)),
+    "empty": (b"", "uint8", (0,)),
+}
+
+
+@pytest.mark.parametrize(("buffer", "dtype", "shape"), BUFFERS.values(), ids=BUFFERS)
+def test_a_buffer_is_an_array_of_what_it_says(buffer: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    source = source_of(buffer)
+    assert (name_of(source.dtype), source.shape) == (dtype, shape)
+    assert gathered(source) == memoryview(buffer).tobytes()
+
+
+def test_a_mapped_file_is_read_where_it_is_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        source = source_of(mapped)
+        assert gathered(source) == path.read_bytes()
+        assert source.readonly
+        del source
+    assert gathered(source_of(np.memmap(path, np.int16, "r", shape=(8, 16)))) == path.read_bytes()
+
+
+@pytest.mark.parametrize("x", [b"abc", np.broadcast_to(1, 3), memoryview(b"abc")], ids=lambda x: type(x).__name__)
+def test_what_must_not_be_written_to_says_so(x: Any) -> None:
+    assert source_of(x).readonly
+
+
+@pytest.mark.parametrize("x", [bytearray(b"abc"), np.zeros(3), array.array("i", [1])], ids=lambda x: type(x).__name__)
+def test_what_may_be_written_to_says_so(x: Any) -> None:
+    assert not source_of(x).readonly
+
+
+def test_a_source_keeps_the_memory_alive() -> None:
+    x = np.arange(1000)
+    gone = weakref.ref(x)
+    source = source_of(x[::2])
+    del x
+    gc.collect()
+    assert gone() is not None
+    assert gathered(source) == np.arange(0, 1000, 2).tobytes()
+    del source
+    assert gone() is None
+
+
+def test_a_buffer_cannot_move_while_its_source_is_there() -> None:
+    buffer = bytearray(b"abc")
+    source = source_of(buffer)
+    with pytest.raises(BufferError):
+        buffer.extend(b"d")
+    del source
+    buffer.extend(b"d")
+
+
+def test_a_matrix_is_taken_as_its_array() -> None:
+    matrix = np.arange(6).reshape(2, 3).view(np.matrix)
+    source = source_of(matrix)
+    assert (source.address, source.shape, type(source.keep)) == (matrix.ctypes.data, (2, 3), np.ndarray)
+
+
+def test_a_masked_array_is_taken_if_nothing_is_masked() -> None:
+    x = np.ma.MaskedArray([1, 2, 3], mask=np.zeros(3, bool))
+    assert gathered(source_of(x)) == x.data.tobytes()
+
+
+def test_a_mask_is_not_lost() -> None:
+    with pytest.raises(UsageError, match=r"would lose its mask: send x.filled\(value\), or x.data and x.mask each"):
+        source_of(np.ma.MaskedArray([1, 2, 3], mask=np.array([False, True, False])))
+
+
+REFUSED = {
+    "list": ([1, 2], "this list is no array, no buffer and no tensor on the CPU: np.asarray(x) makes one of numbers"),
+    "tuple": ((1, 2), "this tuple is no array"),
+    "int": (3, "this int is no array"),
+    "None": (None, "this NoneType is no array"),
+    "text": ("abc", "this str is no array"),
+    "objects": (np.array([{}, ()], object), "an array of object holds Python objects"),
+    "numpy's text": (np.array(["a"]), "an array of <U1 holds text"),
+    "a text of numpy": (np.str_("a"), "an array of <U1 holds text"),
+    "characters": (np.array(["a"]).data, "an array of <U1 holds text"),
+    "addresses": (
+        (ctypes.c_void_p * 2)(),
+        "the buffer of this .*cannot be read as an array: '<P' is not a valid PEP 3118",
+    ),
+    "big-endian buffer": ((ctypes.c_int.__ctype_be__ * 2)(), "has its bytes in the order of other machines"),
+}
+
+
+@pytest.mark.parametrize(("x", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_sent_is_refused_with_what_to_do(x: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why.replace("(x)", re.escape("(x)"))):
+        source_of(x)
+
+
+def test_a_buffer_that_has_been_given_back_is_refused() -> None:
+    view = memoryview(b"abc")
+    view.release()
+    with pytest.raises(
+        UsageError, match="the buffer of this memoryview cannot be read as an array: operation forbidden"
+    ):
+        source_of(view)
+
+
+def test_a_map_that_has_been_closed_is_refused() -> None:
+    mapped = mmap.mmap(-1, 4096)
+    mapped.close()
+    with pytest.raises(UsageError, match=r"the buffer of this mmap.mmap cannot be read as an array: mmap closed"):
+        source_of(mapped)
+
+
+class OnAGpu:
+    """As numba's device arrays are."""
+
+    __cuda_array_interface__ = None
+
+
+def test_an_array_on_a_gpu_is_to_be_used_as_it_is() -> None:
+    with pytest.raises(UsageError, match=r"this .*OnAGpu lies on a GPU already: use it as it is"):
+        source_of(OnAGpu())
+
+
+@pytest.mark.parametrize("shape", [(2**60,), (2**59, 2), (0, 2**62)])
+def test_numpy_makes_no_array_of_more_bytes_than_can_be_counted(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="array is too big"):
+        np.lib.stride_tricks.as_strided(np.zeros(1), shape, (0,) * len(shape))
+
+
+def test_the_largest_array_that_numpy_makes_is_counted_right() -> None:
+    x = np.lib.stride_tricks.as_strided(np.zeros(1), (2**60 - 1,), (0,))
+    assert source_of(x).nbytes == 2**63 - 8
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()],
+    ids=lambda x: type(x).__name__,
+)
+def test_arrays_are_told_even_where_they_cannot_be_sent(x: object) -> None:
+    assert is_array(x)
+
+
+@pytest.mark.parametrize("x", [None, 1, 1.5, 2j, True, "a", np.str_("a"), [], (), {}, set(), np.ndarray, np.float32])
+def test_what_is_no_array_is_told(x: object) -> None:
+    assert not is_array(x)

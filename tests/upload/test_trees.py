@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections import OrderedDict, UserDict, defaultdict, deque
+from enum import Flag
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyxfer._upload.arrays import source_of
+from pyxfer._upload.trees import arrays_of, map_arrays
+from pyxfer.errors import UsageError
+
+
+class Pair(NamedTuple):
+    images: Any
+    labels: Any
+
+
+@dataclasses.dataclass
+class Batch:
+    images: Any
+    labels: Any = None
+    count: int = dataclasses.field(default=0, init=False)
+    never: Any = dataclasses.field(init=False, repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    images: Any
+    twice: Any = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "twice", [self.images, self.images])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    images: Any
+
+
+class Named(dict[str, Any]):
+    """A dict with a name."""
+
+    name = ""
+
+
+class Listed(list[Any]):
+    """A list with a name."""
+
+    name = ""
+
+
+class Tupled(tuple[Any, ...]):
+    """A tuple with a name, made of something else than its items."""
+
+    name: str
+
+    def __new__(cls, name: str, *items: Any) -> Tupled:
+        made = super().__new__(cls, items)
+        made.name = name
+        return made
+
+
+class Colour(Flag):
+    RED = 1
+    GREEN = 2
+
+
+def number(x: Any) -> int:
+    """What stands for an array that has been sent."""
+    return int(np.asarray(memoryview(x)).sum())
+
+
+def array(value: int) -> np.ndarray[Any, Any]:
+    return np.array([value])
+
+
+keys = st.text(max_size=3) | st.integers() | st.tuples(st.integers())
+single = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+arrays = st.integers(-(2**40), 2**40).map(array)
+
+
+def containers(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.lists(inside, max_size=4),
+        st.lists(inside, max_size=4).map(tuple),
+        st.dictionaries(keys, inside, max_size=4),
+        st.dictionaries(keys, inside, max_size=4).map(OrderedDict),
+        st.builds(Pair, inside, inside),
+        st.builds(Batch, inside, inside),
+        st.builds(Slotted, inside),
+    )
+
+
+def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(leaves, containers, max_leaves=12)
+
+
+@given(trees(single))
+def test_without_arrays_a_structure_stays_what_it_is(tree: Any) -> None:
+    assert map_arrays(tree, number) == tree
+    assert arrays_of(tree) == []
+
+
+@given(trees(single | arrays))
+def test_sent_and_brought_back_a_structure_is_what_it_was(tree: Any) -> None:
+    held: list[Any] = []
+
+    def send(x: Any) -> Any:
+        held.append(x)
+        return Sent(x)
+
+    sent = map_arrays(tree, send)
+    assert [id(x) for _, x in arrays_of(tree)] == [id(x) for x in held]
+    assert arrays_of(sent) == []
+    assert repr(sent) == repr(tree)
+
+
+class Sent:
+    """An array elsewhere; it is written as what it was."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __repr__(self) -> str:
+        return repr(self.x)
+
+
+@given(trees(single | arrays))
+def test_every_array_has_a_place_that_python_finds_it_at(tree: Any) -> None:
+    for place, x in arrays_of(tree):
+        assert eval(place, {"batch": tree}) is x
+
+
+def test_an_array_alone_is_a_structure() -> None:
+    assert map_arrays(array(3), number) == 3
+    assert [place for place, _ in arrays_of(array(3), "x")] == ["x"]
+
+
+def test_whatever_shows_its_memory_is_an_array_in_a_structure_too() -> None:
+    tree = {"scalar": np.float64(2.0), "bytes": b"\x01\x02", "text": np.str_("a"), "number": 1.5}
+    assert map_arrays(tree, number) == {"scalar": 2, "bytes": 3, "text": "a", "number": 1.5}
+
+
+def test_what_is_given_is_left_as_it_was() -> None:
+    tree = {"a": [array(1)], "b": Batch(array(2))}
+    map_arrays(tree, number)
+    assert isinstance(tree["a"][0], np.ndarray)  # type: ignore[index]
+    assert isinstance(tree["b"].images, np.ndarray)  # type: ignore[attr-defined]
+
+
+def test_a_dict_keeps_its_type_its_order_and_what_else_it_has() -> None:
+    counted: defaultdict[str, Any] = defaultdict(list, b=array(1), a=array(2))
+    made = map_arrays(counted, number)
+    assert (type(made), list(made.items()), made.default_factory) == (defaultdict, [("b", 1), ("a", 2)], list)
+    named = Named(x=array(3))
+    named.name = "own"
+    made = map_arrays(named, number)
+    assert (type(made), made, made.name) == (Named, {"x": 3}, "own")
+
+
+def test_a_list_and_a_tuple_keep_their_types_and_what_else_they_have() -> None:
+    listed = Listed([array(1)])
+    listed.name = "own"
+    made = map_arrays([listed, Tupled("own", array(2), 5)], number)
+    assert [(type(each), each, each.name) for each in made] == [(Listed, [1], "own"), (Tupled, (2, 5), "own")]
+
+
+def test_a_tuple_of_the_system_stays() -> None:
+    now = time.localtime()
+    assert map_arrays((now, array(1)), number) == (now, 1)
+
+
+def test_a_dataclass_keeps_what_its_constructor_does_not_take() -> None:
+    batch = Batch(array(1))
+    batch.count = 7
+    made = map_arrays(batch, number)
+    assert (made.images, made.labels, made.count, hasattr(made, "never")) == (1, None, 7, False)
+
+
+def test_a_frozen_dataclass_is_made_anew_without_its_constructor() -> None:
+    made = map_arrays(Frozen(array(1)), number)
+    assert (type(made), made.images, made.twice) == (Frozen, 1, [1, 1])
+    assert map_arrays(Slotted(array(2)), number) == Slotted(2)
+
+
+def test_an_array_that_is_there_twice_is_sent_twice() -> None:
+    x = array(4)
+    assert map_arrays([x, {"again": x}], number) == [4, {"again": 4}]
+
+
+@pytest.mark.parametrize("leaf", [None, "text", 1, 2.5, 1j, True, Path("a"), Colour.RED, Colour, np.float32, number])
+def test_a_single_object_stays(leaf: Any) -> None:
+    assert map_arrays({"x": leaf}, number) == {"x": leaf}
+
+
+@pytest.mark.parametrize(
+    "unknown", [{1}, deque(), UserDict(), MappingProxyType({}), iter([]), range(3)], ids=lambda x: type(x).__name__
+)
+def test_a_container_that_is_not_looked_into_is_refused(unknown: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r'^batch\["x"\]: this .* may hold arrays and is not looked into: make it a li'
+    ):
+        map_arrays({"x": unknown}, number)
+
+
+def test_an_error_names_the_place_of_its_array() -> None:
+    tree = {"images": [array(1), np.array([{}], object)]}
+    with pytest.raises(UsageError, match=re.escape('batch["images"][1]: an array of object holds Python objects')):
+        map_arrays(tree, source_of)
+
+
+PLACES = {
+    "field": (Batch(array(1)), "batch.images"),
+    "name": (Pair(array(1), None), "batch.images"),
+    "number": ({7: array(1)}, "batch[7]"),
+    "quoted": ({'a"\n': array(1)}, r'batch["a\"\n"]'),
+    "other letters": ({"größe": array(1)}, 'batch["größe"]'),
+    "half a letter": ({"\ud800": array(1)}, r'batch["\ud800"]'),
+    "long": ({("x" * 100,): array(1)}, f"batch[('{'x' * 12}...{'x' * 13}',)]"),
+}
+
+
+@pytest.mark.parametrize(("tree", "place"), PLACES.values(), ids=PLACES)
+def test_a_place_is_written_as_python_has_it(tree: Any, place: str) -> None:
+    assert [each for each, _ in arrays_of(tree)] == [place]
+
+
+def test_what_else_goes_wrong_in_sending_is_raised_as_it_is() -> None:
+    error = MemoryError("no more")
+
+    def send(_: Any) -> None:
+        raise error
+
+    with pytest.raises(MemoryError) as caught:
+        map_arrays([array(1)], send)
+    assert caught.value is error
+
+
+def test_a_structure_that_contains_itself_is_refused() -> None:
+    tree: dict[str, Any] = {"inner": {}}
+    tree["inner"]["outer"] = [tree]
+    with pytest.raises(UsageError, match=re.escape('batch["inner"]["outer"][0] is batch again: a structure that')):
+        map_arrays(tree, number)
+
+
+def nested(depth: int) -> Any:
+    tree: Any = array(1)
+    for _ in range(depth):
+        tree = [tree]
+    return tree
+
+
+def test_a_structure_may_be_nested_a_hundred_deep_and_no_deeper() -> None:
+    assert len(arrays_of(nested(100))) == 1
+    with pytest.raises(UsageError, match="batch is nested more than 100 deep: flatten it"):
+        arrays_of(nested(101))
+    with pytest.raises(UsageError, match="batch is nested more than 100 deep: flatten it"):
+        map_arrays(nested(100_000), number)

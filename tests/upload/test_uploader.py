@@ -1,0 +1,331 @@
+"""Arrays there and back, on the host runtime: the device's memory is ordinary memory that NumPy can look at."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from upload.capsules import Speaking
+
+from pyxfer._upload import uploader
+from pyxfer._upload.targets import Target
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import CudaError, CudaMemoryError, FallbackWarning, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+SMALL: dict[str, Any] = {"threads": 3, "chunk_bytes": 4096, "slots": 2}
+VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+class OnStream(Target):
+    """Arrays of pyxfer's own, ordered on a stream."""
+
+    def __init__(self, engine: Engine, handle: int) -> None:
+        super().__init__(engine)
+        self.handle = handle
+
+    def stream(self, device: int) -> int | None:
+        del device
+        return self.handle
+
+
+@pytest.fixture
+def up(engine: Engine) -> Iterator[Uploader]:
+    assert engine.RUNTIME == "host"
+    with Uploader("host", **SMALL) as made:
+        yield made
+
+
+@pytest.fixture
+def own(engine: Engine) -> Target:
+    return Target(engine)
+
+
+def seen(array: Any) -> NDArray[Any]:
+    """What is on the device."""
+    return np.from_dlpack(array)
+
+
+def held(kind: str) -> int:
+    return sum(nbytes for each, _, nbytes in testing.allocated() if each == kind)
+
+
+@pytest.mark.parametrize("nbytes", [1, 4096, 65535, 65536, 1 << 20])
+def test_any_size_arrives(up: Uploader, own: Target, nbytes: int) -> None:
+    array = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
+    assert np.array_equal(seen(up.upload(array, own)), array)
+
+
+def test_a_download_goes_into_an_array_of_the_callers_own(up: Uploader, own: Target) -> None:
+    out = np.zeros((4, 3, 2), np.float32)[:, ::-1]
+    y = up.upload(VALUES.T, own)
+    assert up.download(y, out) is out
+    assert np.array_equal(out, VALUES.T)
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        (np.empty((2, 3), np.float32), r"out has the shape \(2, 3\) and what comes has \(2, 3, 4\)"),
+        (np.empty((2, 3, 4), np.int32), "out holds int32 and what comes is float32"),
+        (np.broadcast_to(np.float32(0), (2, 3, 4)), "out cannot be written to"),
+    ],
+    ids=["shape", "dtype", "read-only"],
+)
+def test_an_array_that_does_not_fit_is_refused(up: Uploader, own: Target, out: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        up.download(up.upload(VALUES, own), out)
+
+
+def test_what_is_no_array_on_a_device_is_not_downloaded(up: Uploader) -> None:
+    with pytest.raises(UsageError, match=r"^this float is no array on a device: give what upload returned, or a tens"):
+        up.download(3.0)
+
+
+def test_an_array_with_gaps_on_the_device_is_not_downloaded(up: Uploader) -> None:
+    with pytest.raises(UsageError, match="does not lie in C order: make it contiguous on the device first"):
+        up.download(np.zeros((4, 4))[:, ::2])
+
+
+class Batch(NamedTuple):
+    images: Any
+    labels: Any
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_structure_is_sent_whole(up: Uploader, own: Target, block: bool) -> None:
+    x = Batch({"left": VALUES, "right": [VALUES * 2, None]}, (np.arange(3), "name", 7))
+    sent = up.upload(x, own, block)
+    y = sent if block else sent.result()
+    assert isinstance(y, Batch)
+    assert np.array_equal(seen(y.images["left"]), VALUES)
+    assert np.array_equal(seen(y.images["right"][0]), VALUES * 2)
+    assert np.array_equal(seen(y.labels[0]), np.arange(3))
+    assert (y.images["right"][1], y.labels[1:]) == (None, ("name", 7))
+
+
+def test_a_structure_may_be_changed_while_it_is_on_its_way(up: Uploader, own: Target) -> None:
+    x = {"a": VALUES, "b": [VALUES + 1]}
+    sent = up.upload(x, own, block=False)
+    x["b"].clear()  # type: ignore[attr-defined]
+    del x["a"]
+    y = sent.result()
+    assert np.array_equal(seen(y["b"][0]), VALUES + 1)
+    assert np.array_equal(seen(y["a"]), VALUES)
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_an_array_that_is_not_sent_is_named(up: Uploader, own: Target, block: bool) -> None:
+    with pytest.raises(UsageError, match=r'^x\["b"\]\[0\]: an array of object holds Python objects'):
+        up.upload({"a": VALUES, "b": [np.array([object()])]}, own, block)
+
+
+def test_bfloat16_is_sent_by_its_name(up: Uploader, own: Target) -> None:
+    bits = np.array([[0x3F80, 0x4000], [0x4040, 0x4080]], np.uint16)
+    y = up.upload(Speaking(bits, code=4), own)
+    assert (y.dtype, y.shape, y.nbytes) == ("bfloat16", (2, 2), 8)
+    out = np.zeros((2, 2), np.uint16)
+    up.download(y, Speaking(out, code=4))
+    assert np.array_equal(out, bits)
+
+
+def test_bfloat16_comes_back_as_that_of_ml_dtypes(up: Uploader, own: Target) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([1.0, 2.5], ml_dtypes.bfloat16)
+    back = up.download(up.upload(array, own))
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array)
+
+
+def test_a_source_may_be_rewritten_when_an_upload_returns(engine: Engine, up: Uploader) -> None:
+    testing.model_link(2e9, 0, 2e9, 0)
+    array = np.random.default_rng(1).integers(0, 256, 1 << 20, np.uint8)
+    contents = array.copy()
+    with closing(engine.Stream()) as stream:
+        y = up.upload(array, OnStream(engine, stream.handle))
+        array[:] = 0
+        del array
+        engine.synchronize(0)
+    assert np.array_equal(seen(y), contents)
+
+
+def test_later_work_of_the_frameworks_stream_finds_an_array_whole(engine: Engine, up: Uploader) -> None:
+    testing.model_link(2e8, 0, 2e8, 0)
+    array = np.random.default_rng(2).integers(0, 256, 1 << 20, np.uint8)
+    with closing(engine.Stream()) as stream, closing(engine.Bracket(0, stream.handle)) as bracket:
+        y = up.upload(array, OnStream(engine, stream.handle))
+        bracket.begin()
+        bracket.end()
+        assert bracket.ended_within(30.0)
+        assert np.array_equal(seen(y), array)
+
+
+def test_an_upload_waits_for_what_the_stream_was_given_before(engine: Engine, up: Uploader) -> None:
+    with closing(engine.Stream()) as stream, closing(engine.Bracket(0, stream.handle)) as bracket:
+        testing.kernel("before", 0.02, stream.handle)
+        bracket.begin()
+        sent = up.upload(VALUES, OnStream(engine, stream.handle), block=False)
+        bracket.end()
+        sent.result()
+        assert bracket.ended_within(0.0)
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_a_stream_that_is_captured_is_refused_and_its_capture_stays_whole(
+    engine: Engine, up: Uploader, block: bool
+) -> None:
+    with closing(engine.Stream()) as stream:
+        testing.begin_capture(stream.handle, "global")
+        with pytest.raises(UsageError):
+            up.upload(np.zeros(5000, np.uint8), OnStream(engine, stream.handle), block)
+        assert testing.end_capture(stream.handle) == 0
+
+
+def test_uploaders_that_are_left_share_the_patience_of_the_end_of_the_process(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    patience: list[float] = []
+
+    class Stuck:
+        def cancel(self) -> None:
+            assert patience == []  # all are cancelled first
+
+        def end(self, patience_s: float) -> None:
+            patience.append(patience_s)
+            now[0] += patience_s
+
+    left = [Uploader("host") for _ in range(3)]
+    monkeypatch.setattr(uploader, "_open", left)
+    monkeypatch.setattr("pyxfer._upload.uploader.time.monotonic", lambda: now[0])
+    for each in left:
+        monkeypatch.setattr(each, "_mover", Stuck())
+    uploader._at_exit()
+    assert patience == [uploader.AT_EXIT_S, 0, 0]
+
+
+def test_nothing_is_made_before_the_first_use_and_the_budget_is_kept(engine: Engine) -> None:
+    with Uploader("host", threads=8, chunk_bytes=1 << 20, slots=4, budget="2MiB") as up:
+        assert held("pinned") == 0
+        up.upload(np.ones(1 << 22, np.uint8), Target(engine))
+        assert 1 << 20 < held("pinned") <= 2 << 20
+        locked = held("pinned")
+        up.upload([np.ones(1 << 22, np.uint8)] * 3, Target(engine), block=False).result()
+        assert held("pinned") == locked == up.pinned_bytes
+    assert held("pinned") == up.pinned_bytes == 0
+
+
+@pytest.mark.parametrize("name", ["numpy", "", 3])
+def test_what_is_no_framework_is_refused_with_those_that_are(up: Uploader, name: Any) -> None:
+    why = r"is nothing that arrays are uploaded to: give one of 'torch', 'tensorflow', 'jax', 'cupy'$"
+    with pytest.raises(UsageError, match=why):
+        up.upload(VALUES, name)
+
+
+def test_a_framework_that_is_not_installed_is_named(up: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageError, match=r"^PyTorch is not installed: pip install torch$"):
+        up.upload(VALUES, "torch")
+
+
+def test_closing_waits_and_what_was_started_can_be_had_afterwards(engine: Engine) -> None:
+    testing.model_link(2e8, 0, 2e8, 0)
+    array = np.random.default_rng(3).integers(0, 256, 1 << 20, np.uint8)
+    up = Uploader("host", **SMALL)
+    sent = up.upload(array, Target(engine), block=False)
+    up.close()
+    up.close()
+    assert sent.done()
+    assert np.array_equal(seen(sent.result()), array)
+    with pytest.raises(UsageError, match=r"^this Uploader is closed: make another one$"):
+        up.upload(array, Target(engine))
+    with pytest.raises(UsageError, match=r"^this Uploader is closed: make another one$"):
+        up.download(sent.result())
+
+
+def test_a_dropped_uploader_closes_itself_when_its_uploads_are_done(engine: Engine) -> None:
+    sent = Uploader("host", **SMALL).upload(np.ones(1 << 20, np.uint8), Target(engine), block=False)
+    assert seen(sent.result()).all()
+    del sent
+    gc.collect()
+    assert testing.allocated() == []
+
+
+@pytest.mark.threads
+def test_threads_take_turns(engine: Engine, up: Uploader) -> None:
+    right = []
+
+    def use(seed: int) -> None:
+        for turn in range(8):
+            array = np.random.default_rng(seed + turn).integers(0, 256, 1 << 15, np.uint8)
+            sent = up.upload(array, Target(engine), turn % 2 == 0)
+            y = sent if turn % 2 == 0 else sent.result()
+            right.append(np.array_equal(up.download(y), array))
+
+    threads = [threading.Thread(target=use, args=(100 * n,)) for n in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert right == [True] * 32
+
+
+def test_without_page_locked_memory_the_driver_copies_and_that_is_said_once(engine: Engine) -> None:
+    testing.fail("cudaHostAlloc", 1, 2)
+    with Uploader("host", **SMALL) as up:
+        with pytest.warns(FallbackWarning, match=r"^The 8 KiB of page-locked memory .* more slowly: cudaHostAlloc fa"):
+            y = up.upload(VALUES.T, Target(engine))
+        assert np.array_equal(seen(y), VALUES.T)
+        sent = up.upload([VALUES, np.empty((0, 3))], Target(engine), block=False)
+        assert sent.done()
+        assert np.array_equal(up.download(sent.result()[0]), VALUES)
+        out = np.zeros((2, 4, 3), np.float32).transpose(0, 2, 1)
+        assert np.array_equal(up.download(sent.result()[0], out), VALUES)
+        assert held("pinned") == 0
+
+
+def test_device_memory_that_runs_out_is_an_error_and_the_uploader_goes_on(engine: Engine, up: Uploader) -> None:
+    testing.fail("cudaMalloc", 2, 2)
+    first = up.upload(VALUES, Target(engine))
+    with pytest.raises(CudaMemoryError, match="cudaMalloc"):
+        up.upload(VALUES, Target(engine))
+    assert np.array_equal(seen(up.upload(VALUES, Target(engine))), seen(first))
+
+
+def session(engine: Engine) -> None:
+    """What a program does, in the small."""
+    array = np.ones(1 << 15, np.uint8)
+    with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up, closing(engine.Stream()) as stream:
+        y = up.upload(array, OnStream(engine, stream.handle))
+        up.upload([array, array], Target(engine), block=False).result()
+        up.download(y)
+        up.upload(array, Target(engine), block=False)
+
+
+@pytest.mark.filterwarnings("ignore::pyxfer.errors.FallbackWarning", "ignore::pyxfer.errors.CleanupWarning")
+def test_whatever_call_fails_nothing_stays_allocated(engine: Engine) -> None:
+    session(engine)
+    counts = testing.calls()
+    raised = set()
+    for call, count in counts.items():
+        for nth in sorted({1, 2, 3, count // 2, count} - {0}):
+            testing.reset()
+            testing.fail(call, nth, 1)
+            try:
+                session(engine)
+            except CudaError as error:
+                raised.add(error.call)
+                error.__traceback__ = None
+            engine.take_cleanup_failures()
+            if testing.allocated():  # in circles of tracebacks, at most
+                gc.collect()
+            assert testing.allocated() == [], (call, nth)
+    assert raised >= {"cudaMalloc", "cudaHostAlloc", "cudaMemcpyAsync"}

@@ -1,0 +1,167 @@
+"""Batches through an uploader, ahead of a loop: contents, how much is on the device, errors, and early ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from upload.feeding import LONG_S, OwnError, threads
+
+from pyxfer._upload.device_arrays import block_bytes
+from pyxfer._upload.targets import Target
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import CudaError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+pytestmark = pytest.mark.threads
+NBYTES = 1 << 16
+
+
+@pytest.fixture
+def up(engine: Engine) -> Iterator[Uploader]:
+    assert engine.RUNTIME == "host"
+    with Uploader("host", threads=2, chunk_bytes=4096, slots=4) as made:
+        yield made
+
+
+@pytest.fixture
+def own(up: Uploader) -> Target:
+    """Arrays of pyxfer's memory, as those of TensorFlow and JAX are."""
+    return Target(up.engine, up._pool)
+
+
+def filled(seed: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
+
+
+def on_device() -> int:
+    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
+
+
+@dataclass(frozen=True)
+class Batch:
+    images: Any
+    labels: Any
+
+
+def test_batches_arrive_whole_and_in_order(up: Uploader, own: Target) -> None:
+    sent = (Batch(filled(n), [np.int32(n), f"batch {n}"]) for n in range(20))
+    for n, batch in enumerate(up.prefetch(sent, own)):
+        assert np.array_equal(np.from_dlpack(batch.images), filled(n))
+        assert (int(np.from_dlpack(batch.labels[0])), batch.labels[1]) == (n, f"batch {n}")
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_no_more_than_two_batches_beyond_its_depth_are_on_the_device(up: Uploader, own: Target, depth: int) -> None:
+    seen = set()
+    for batch in up.prefetch((filled(n) for n in range(40)), own, depth):
+        assert batch.nbytes == NBYTES
+        seen.add(on_device())
+    assert max(seen) <= (depth + 2) * block_bytes(NBYTES)
+
+
+def test_a_batch_does_not_overwrite_one_that_hidden_work_still_reads(engine: Engine, up: Uploader, own: Target) -> None:
+    ended: list[bool] = []
+    with (
+        closing(engine.Stream()) as hidden,
+        closing(engine.Bracket(0, hidden.handle)) as bracket,
+        up.prefetch((filled(n) for n in range(12)), own, 1) as batches,
+    ):
+        first = next(batches)
+        address = first.address
+        testing.kernel("reads the first batch", 0.05, hidden.handle)
+        bracket.begin()
+        bracket.end()
+        del first
+        for batch in batches:
+            if batch.address == address:
+                ended.append(bracket.ended_within(0.0))
+    assert ended
+    assert all(ended)
+
+
+def test_the_upload_runs_while_the_loop_is_at_work(up: Uploader, own: Target) -> None:
+    drawn = threading.Event()
+
+    def source() -> Iterator[NDArray[np.uint8]]:
+        yield filled(0)
+        yield filled(1)
+        drawn.set()
+
+    with up.prefetch(source(), own) as batches:
+        next(batches)
+        assert drawn.wait(LONG_S)  # the loop's own thread is here, and the second batch has been sent
+
+
+def test_an_array_that_is_not_sent_is_named_where_its_batch_would_have_come(up: Uploader, own: Target) -> None:
+    batches = up.prefetch([{"a": filled(0)}, {"a": np.array([object()])}], own)
+    assert np.array_equal(np.from_dlpack(next(batches)["a"]), filled(0))
+    with pytest.raises(UsageError, match=r'^batch\["a"\]: an array of object holds Python objects'):
+        next(batches)
+    assert list(batches) == []
+
+
+def test_an_error_of_the_source_comes_after_the_batches_before_it(up: Uploader, own: Target) -> None:
+    def source() -> Iterator[NDArray[np.uint8]]:
+        yield filled(0)
+        raise OwnError("in the source")
+
+    taken: list[Any] = []
+    with pytest.raises(OwnError, match="in the source"):
+        taken.extend(up.prefetch(source(), own))
+    assert len(taken) == 1
+
+
+def test_an_error_of_the_device_comes_where_its_batch_would_have_come(up: Uploader, own: Target) -> None:
+    up.upload(filled(0), own)
+    testing.fail("cudaMemcpyAsync", 2, 1)
+    with pytest.raises(CudaError, match="cudaMemcpyAsync"):
+        list(up.prefetch((filled(n) for n in range(9)), own))
+    assert np.array_equal(np.from_dlpack(up.upload(filled(1), own)), filled(1))
+
+
+def test_who_stops_early_leaves_no_batch_on_the_device(engine: Engine) -> None:
+    with Uploader("host", threads=2, chunk_bytes=4096, slots=4, pool=0) as up:
+        for batch in up.prefetch((filled(n) for n in range(100)), Target(engine, up._pool), 3):
+            assert batch.nbytes == NBYTES
+            break
+        for thread in threads():
+            thread.join(LONG_S)  # leaving a loop does not wait for it
+        del batch
+        gc.collect()
+    assert on_device() == 0
+
+
+def test_an_uploader_that_is_closed_meanwhile_ends_the_loop_with_the_reason(up: Uploader, own: Target) -> None:
+    released = threading.Event()
+
+    def source() -> Iterator[NDArray[np.uint8]]:
+        yield filled(0)
+        released.wait(LONG_S)
+        yield filled(1)
+
+    batches = up.prefetch(source(), own)
+    assert np.array_equal(np.from_dlpack(next(batches)), filled(0))
+    up.close()
+    released.set()
+    with pytest.raises(UsageError, match=r"^this Uploader is closed: make another one$"):
+        next(batches)
+
+
+@pytest.mark.parametrize("depth", [0, 1.5, None])
+def test_a_depth_that_is_none_is_refused_at_once(up: Uploader, own: Target, depth: Any) -> None:
+    with pytest.raises(UsageError, match=f"a whole number from 1 on; got {depth!r}"):
+        up.prefetch([], own, depth)
+
+
+def test_what_is_no_framework_is_refused_at_once(up: Uploader) -> None:
+    with pytest.raises(UsageError, match="'numpy' is nothing that arrays are uploaded to"):
+        up.prefetch([], "numpy")

@@ -1,0 +1,64 @@
+"""A program's copies, made by the engine over ordinary memory, whose own records are what a watch sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
+
+from pyxfer._watch.order import Order
+from pyxfer._watch.session import Session
+from pyxfer._watch.window import Window
+from pyxfer.native import load
+
+if TYPE_CHECKING:
+    from pyxfer.native._cuda import Copier, Lane
+
+NBYTES = 64 << 10
+
+
+class Copies:
+    """One copy at a time, each way."""
+
+    def __init__(self, copier: Copier, there: Lane, back: Lane) -> None:
+        self._copier = copier
+        self._there = there
+        self._back = back
+
+    def send(self) -> None:
+        """To the device."""
+        self._copier.drained(self._there, 0)
+
+    def fetch(self) -> None:
+        """From the device."""
+        self._copier.drained(self._back, 0)
+
+
+@contextmanager
+def copies(nbytes: int = NBYTES) -> Iterator[Copies]:
+    """Memory and a stream for as long as the block runs."""
+    engine = load("host")
+    with ExitStack() as stack:
+        host = stack.enter_context(closing(engine.HostBuffer(2 * nbytes, "pinned")))
+        device = stack.enter_context(closing(engine.DeviceBuffer(2 * nbytes)))
+        copier = stack.enter_context(closing(engine.Copier(0)))
+        there = engine.Lane("h2d", host.address, device.address, nbytes, nbytes, 1)
+        back = engine.Lane("d2h", host.address + nbytes, device.address + nbytes, nbytes, nbytes, 1)
+        yield Copies(copier, there, back)
+
+
+@contextmanager
+def session(skip: int = 0, steps: int | None = None, **words: object) -> Iterator[Session]:
+    """A watch that has been started, and is stopped at the end."""
+    made = Session(Order(skip, steps, **{"device": "host", "lines": False, **words}))  # type: ignore[arg-type]
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def window_of(watched: Session) -> Window:
+    """The window that must have closed."""
+    assert watched.window is not None, "the window has not closed"
+    return watched.window

@@ -1,0 +1,197 @@
+"""The Chrome trace, read by Perfetto's own trace processor."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perfetto_engine import Perfetto, Trace
+from watch.windows import LOADER, MAIN, MIB, NO_TRACE, ZERO_NS, Script, make_window, mark, steps_at
+
+from pyxfer._trace.records import CopyWay
+from pyxfer._watch.chrome import write_chrome_trace, write_events
+from pyxfer._watch.window import Window
+from pyxfer.errors import UsageError
+
+ROWS = """
+    select slice.name, slice.ts as begin, slice.dur as length, slice.category as kind, slice.arg_set_id as details,
+           thread.name as row, process.name as part
+    from slice join thread_track on slice.track_id = thread_track.id join thread using (utid) join process using (upid)
+    order by slice.ts
+"""
+ARROWS = """
+    select a.name as from_name, a.ts as from_ts, b.name as to_name, b.ts as to_ts
+    from flow join slice a on flow.slice_out = a.id join slice b on flow.slice_in = b.id order by a.ts, b.ts
+"""
+HOSTILE = 'k<float, "x">\n\x1b[31m\\ </script>'
+
+
+@pytest.fixture(scope="module")
+def perfetto() -> Perfetto:
+    return Perfetto()
+
+
+def text_of(window: Window) -> bytes:
+    file = io.BytesIO()
+    write_events(window, file)
+    return file.getvalue()
+
+
+def read(perfetto: Perfetto, window: Window) -> Trace:
+    trace = perfetto.read(text_of(window))
+    assert trace.complaints() == []
+    return trace
+
+
+def rows(trace: Trace, kind: str) -> list[tuple[Any, ...]]:
+    """Row, name, beginning and length, of one kind."""
+    found = trace.query(ROWS)
+    return [(each["row"], each["name"], each["begin"], each["length"]) for each in found if each["kind"] == kind]
+
+
+def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
+    script = Script()
+    script.kernel(10, 20.5, name="gemm", stream=7)
+    script.copy(CopyWay.H2D, 12, 18, stream=13)
+    script.set(30, 31)
+    trace = read(perfetto, make_window(script, 100))
+    assert rows(trace, "kernel") == [("device 0, context 1, stream 7", "gemm", 10_000, 10_500)]
+    assert ("device 0, context 1, stream 13", "h2d", 12_000, 6_000) in rows(trace, "copy")
+    assert rows(trace, "set") == [("device 0, context 1, stream 7", "set", 30_000, 1_000)]
+
+
+def test_every_direction_of_copies_has_a_row_with_its_bytes(perfetto: Perfetto) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 10, 20, nbytes=500_000, pageable=True)
+    script.copy(CopyWay.D2H, 15, 25, stream=8)
+    trace = read(perfetto, make_window(script, 100))
+    engines = [row for row in rows(trace, "copy") if row[0] in ("h2d", "d2h")]
+    assert engines == [("h2d", "h2d", 10_000, 10_000), ("d2h", "d2h", 15_000, 10_000)]
+    details = trace.query("select key, display_value as value from slice join args using (arg_set_id) where ts = 10000")
+    assert {(each["key"], each["value"]) for each in details} >= {
+        ("args.bytes", "500000"),
+        ("args.GB/s", "50.0"),
+        ("args.from", "pageable"),
+        ("args.to", "device"),
+    }
+
+
+def test_every_thread_has_rows_for_its_steps_ranges_and_calls(perfetto: Perfetto) -> None:
+    script = Script()
+    number = script.call("cudaStreamSynchronize", 40, 60)
+    script.call("cuStreamSynchronize", 41, 59, inside=number)
+    script.call("cudaMalloc", 45, 46, thread=LOADER)
+    script.nvtx("forward", 15, 25)
+    window = make_window(
+        script, 100, steps_at((0, 10, 90)), ranges=(mark("decode", 20, 30),), threads={MAIN: "MainThread"}, skipped=4
+    )
+    trace = read(perfetto, window)
+    assert rows(trace, "step") == [("steps of thread MainThread 4001", "step 5", 10_000, 80_000)]
+    assert [row[1:] for row in rows(trace, "range")] == [("forward", 15_000, 10_000), ("decode", 20_000, 10_000)]
+    assert rows(trace, "call") == [
+        ("thread MainThread 4001", "cudaStreamSynchronize", 40_000, 20_000),
+        ("thread MainThread 4001", "cuStreamSynchronize", 41_000, 18_000),
+        ("thread 4002", "cudaMalloc", 45_000, 1_000),
+    ]
+
+
+def test_arrows_lead_from_calls_to_their_copies(perfetto: Perfetto) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 20, 30, call=("cudaMemcpyAsync", 5, 9))
+    script.copy(CopyWay.D2H, 40, 50)
+    trace = read(perfetto, make_window(script, 100))
+    assert trace.query(ARROWS) == [{"from_name": "cudaMemcpyAsync", "from_ts": 5000, "to_name": "h2d", "to_ts": 20_000}]
+
+
+def test_a_call_of_several_copies_has_an_arrow_to_each(perfetto: Perfetto) -> None:
+    script = Script()
+    batch = script.call("cudaMemcpyBatchAsync", 5, 9)
+    script.copy(CopyWay.H2D, 20, 30, call=batch)
+    script.copy(CopyWay.H2D, 30, 40, call=batch)
+    arrows = read(perfetto, make_window(script, 100)).query(ARROWS)
+    assert [(each["from_ts"], each["to_ts"]) for each in arrows] == [(5_000, 20_000), (5_000, 30_000)]
+
+
+def test_work_that_overlaps_on_one_stream_is_on_rows_of_its_own(perfetto: Perfetto) -> None:
+    script = Script()
+    for begin in range(0, 50, 10):
+        script.kernel(begin, begin + 15, name=f"k{begin}")
+    trace = read(perfetto, make_window(script, 100))
+    assert len(rows(trace, "kernel")) == 5
+    assert {row for row, *_ in rows(trace, "kernel")} == {
+        "device 0, context 1, stream 7",
+        "device 0, context 1, stream 7 (2)",
+    }
+
+
+def test_the_bytes_under_way_are_drawn_over_time(perfetto: Perfetto) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 10, 30, nbytes=MIB)
+    script.copy(CopyWay.H2D, 20, 30, nbytes=MIB, stream=8)
+    values = read(perfetto, make_window(script, 100)).query("select ts, value from counter order by ts")
+    assert [(each["ts"], each["value"]) for each in values] == [(10_000, MIB), (20_000, 2 * MIB), (30_000, 0)]
+
+
+def test_names_are_data(perfetto: Perfetto) -> None:
+    script = Script()
+    script.kernel(10, 20, name=HOSTILE)
+    window = make_window(script, 100, ranges=(mark(HOSTILE, 1, 2),), threads={MAIN: HOSTILE})
+    trace = read(perfetto, window)
+    assert [name for _, name, *_ in rows(trace, "kernel")] == [HOSTILE]
+    assert json.loads(text_of(window))["displayTimeUnit"] == "ns"
+
+
+def test_a_name_in_a_foreign_encoding_is_legible(perfetto: Perfetto) -> None:
+    script = Script()
+    script.kernel(10, 20, name=b"caf\xe9".decode(errors="surrogateescape"))
+    assert [name for _, name, *_ in rows(read(perfetto, make_window(script, 100)), "kernel")] == ["caf?"]
+
+
+def test_copies_without_a_time_are_left_out(perfetto: Perfetto) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 0, call=("cudaMemcpyAsync", 5, 9))
+    assert rows(read(perfetto, make_window(script, 100)), "copy") == []
+
+
+def test_a_copy_that_began_before_its_call_by_the_clocks_has_no_arrow(perfetto: Perfetto) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 4, 8, call=("cudaMemcpyAsync", 5, 9))
+    assert read(perfetto, make_window(script, 100)).query(ARROWS) == []
+
+
+def test_without_records_there_are_steps_and_the_reason(perfetto: Perfetto) -> None:
+    window = make_window(None, 100, steps_at((0, 10, 90)))
+    assert [name for _, name, *_ in rows(read(perfetto, window), "step")] == ["step 1"]
+    assert json.loads(text_of(window))["otherData"]["without_records"] == NO_TRACE
+
+
+def test_an_empty_window_is_a_trace(perfetto: Perfetto) -> None:
+    assert read(perfetto, make_window(Script(), 0)).query("select * from slice") == []
+
+
+def test_a_name_that_ends_in_gz_is_packed(perfetto: Perfetto, tmp_path: Path) -> None:
+    script = Script()
+    script.kernel(10, 20)
+    window = make_window(script, 100)
+    write_chrome_trace(window, tmp_path / "trace.json.gz")
+    packed = (tmp_path / "trace.json.gz").read_bytes()
+    assert gzip.decompress(packed) == text_of(window)
+    assert len(perfetto.read(packed).query("select * from slice")) == 1
+
+
+def test_a_trace_that_cannot_be_written_says_where_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no/trace.json' cannot be written .*; make the folder first"):
+        write_chrome_trace(make_window(Script(), 100), tmp_path / "no" / "trace.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_times_count_from_the_beginning_of_the_window() -> None:
+    script = Script()
+    script.kernel(10, 20)
+    events = json.loads(text_of(make_window(script, 100)))["traceEvents"]
+    assert [event["ts"] for event in events if event["ph"] == "X"] == [10.0]
+    assert str(ZERO_NS // 1000) not in text_of(make_window(script, 100)).decode()

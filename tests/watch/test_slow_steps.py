@@ -1,0 +1,327 @@
+"""Steps that lie far beyond the others are told by themselves, and are in no figure of the usual one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
+
+from pyxfer._document import watch_documents
+from pyxfer._document.watches import Advice, Parts, SlowSteps, Watched
+from pyxfer._trace.records import CopyWay
+from pyxfer._watch.analysis import analyse
+from pyxfer._watch.window import Step
+
+MADE, SENT, COMPUTED = 4_000, 1_000, 15_000
+STEP = MADE + SENT + COMPUTED
+NBYTES = 10_000_000
+
+
+def loop(
+    made: Sequence[float],
+    computed: Mapping[int, float] | None = None,
+    logged: Mapping[int, float] | None = None,
+    recorded: bool = True,
+) -> Watched:
+    """A step for each of these times to make its input, which is sent; the host waits while the device computes."""
+    script, time, spans = Script(), 0.0, []
+    for turn, making in enumerate(made):
+        begin = time + making
+        send = ("cudaMemcpyAsync", begin, begin + SENT)
+        script.copy(CopyWay.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True, call=send)
+        end = begin + SENT + (computed or {}).get(turn, COMPUTED)
+        script.kernel(begin + SENT, end)
+        script.call("cudaStreamSynchronize", begin + SENT, end)
+        spans.append((time, begin, end + (logged or {}).get(turn, 0)))
+        time = spans[-1][-1]
+    return analysed(make_window(script if recorded else None, time, steps_at(*spans)), Flat(50.0))
+
+
+def one_by_one(*lengths: float, **given: int) -> tuple[Step, ...]:
+    """Steps of these lengths, each begun where the one before it ended."""
+    ends = [sum(lengths[: place + 1]) for place in range(len(lengths))]
+    return steps_at(*((end - took, end - took, end) for end, took in zip(ends, lengths, strict=True)), **given)
+
+
+def taking(*lengths: float) -> Watched:
+    """Steps of these lengths, of the host alone."""
+    return analysed(make_window(None, sum(lengths), one_by_one(*lengths)))
+
+
+def taking_in_two(own: Sequence[float], other: Sequence[float]) -> Watched:
+    """Steps of these lengths in two threads, in the order in which they end."""
+    steps = (*one_by_one(*own), *one_by_one(*other, thread=LOADER))
+    return analysed(make_window(None, max(sum(own), sum(other)), sorted(steps, key=lambda step: step.end_ns)))
+
+
+def slow_of(watched: Watched) -> SlowSteps:
+    assert watched.steps.slow is not None
+    return watched.steps.slow
+
+
+def gains(watched: Watched) -> dict[str, Advice]:
+    return {each.code: each for each in watched.advice}
+
+
+def nearly(parts: Parts, others: Parts) -> bool:
+    pairs = zip(parts.named(), others.named(), strict=True)
+    return all(name == other and math.isclose(s, o, abs_tol=1e-12) for (name, s), (other, o) in pairs)
+
+
+# --- which are slow --------------------------------------------------------------------------------------------------
+
+
+def test_steps_that_wait_for_a_loader_now_and_then_are_slow() -> None:
+    usual = [MADE + 100 * (turn % 10) for turn in range(35)]
+    slow = slow_of(loop([*usual, *(making + MADE for making in (6_000, 12_000, 9_000, 53_000, 22_000))]))
+    assert (slow.count, slow.mostly) == (5, "input")
+    assert slow.longest_s == pytest.approx((STEP + 53_000) * 1e-6)
+
+
+def test_what_slow_steps_took_more_is_beyond_as_many_usual_ones() -> None:
+    slow = slow_of(taking(*[1_000] * 18, 5_000, 2_000))
+    assert (slow.count, slow.more_s) == pytest.approx((2, 5e-3))
+    assert slow.share == pytest.approx(5 / 25)
+
+
+@pytest.mark.parametrize("steps", [8, 9, 10, 11, 40, 41])
+def test_modes_that_take_turns_have_no_slow_step(steps: int) -> None:
+    assert taking(*([1_000, 3_000] * 21)[:steps]).steps.slow is None
+
+
+@pytest.mark.parametrize("steps", [8, 13, 40])
+def test_steps_that_take_ever_longer_have_no_slow_one(steps: int) -> None:
+    assert taking(*(1_000 + 100 * turn for turn in range(steps))).steps.slow is None
+
+
+def test_seven_steps_are_too_few_to_call_one_slow() -> None:
+    assert taking(*[1_000] * 6, 100_000).steps.slow is None
+    assert slow_of(taking(*[1_000] * 7, 100_000)).count == 1
+
+
+def test_steps_of_one_length_have_none_until_one_takes_a_twentieth_more() -> None:
+    assert taking(*[1_000] * 20, 1_049).steps.slow is None
+    assert slow_of(taking(*[1_000] * 20, 1_051)).count == 1
+
+
+def test_a_step_up_to_the_far_out_fence_of_the_quartiles_is_usual() -> None:
+    lengths = [1_000, 1_000, 1_000, 1_000, 1_100, 1_100, 1_100, 1_100]
+    assert taking(*lengths, 1_400).steps.slow is None
+    assert slow_of(taking(*lengths, 1_401)).count == 1
+
+
+def test_steps_that_failed_or_did_not_end_are_neither_counted_nor_slow() -> None:
+    steps = steps_at(*((place * 100, place * 100, place * 100 + 100) for place in range(8)), (800, 800, 9_000))
+    for broken in (replace(steps[-1], failed="ValueError: no"), replace(steps[-1], closed=False)):
+        assert analysed(make_window(None, 9_000, (*steps[:-1], broken))).steps.slow is None
+
+
+def test_a_window_without_steps_has_no_slow_one() -> None:
+    assert analysed(make_window(Script(), 1_000)).steps.slow is None
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4, 5, 6])
+@pytest.mark.parametrize("steps", range(8, 61))
+def test_steps_of_which_every_so_many_th_is_long_have_no_slow_one(turns: int, steps: int) -> None:
+    assert taking(*(30_000 if step % turns == 0 else 5_000 for step in range(steps))).steps.slow is None
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_where_the_window_begins_in_four_steps_that_take_turns_makes_none_slow(first: int) -> None:
+    lengths = [30_000 if (first + step) % 4 == 3 else 5_000 for step in range(60)]
+    assert [steps for steps in range(8, 61) if taking(*lengths[:steps]).steps.slow] == []
+
+
+@settings(deadline=None)
+@given(st.permutations(range(40)))
+def test_five_stalls_of_forty_steps_are_slow_wherever_they_lie(order: list[int]) -> None:
+    stalled = sorted(order[:5])
+    watched = taking(*(30_000 if step in stalled else 5_000 + step for step in range(40)))
+    assert [step.number - 1 for step in watched.steps.each if step.slow] == stalled
+
+
+def test_what_comes_about_in_more_than_three_of_twenty_steps_is_how_the_program_is() -> None:
+    assert slow_of(taking(*[1_000] * 17, *[9_000] * 3)).count == 3
+    assert taking(*[1_000] * 16, *[9_000] * 4).steps.slow is None
+
+
+def test_threads_whose_steps_differ_have_no_slow_one() -> None:
+    assert taking_in_two([5_000] * 40, [100_000] * 2).steps.slow is None
+    assert taking_in_two([5_000] * 40, [30_000] * 6).steps.slow is None
+
+
+def test_a_slow_step_is_slow_among_those_of_its_thread() -> None:
+    watched = taking_in_two([1_000] * 19 + [4_000], [10_000] * 20)
+    slow = slow_of(watched)
+    assert (slow.count, slow.longest_s, slow.more_s) == pytest.approx((1, 4e-3, 3e-3))
+    assert slow.share == pytest.approx(3 / 223)
+
+
+def test_the_part_that_slow_steps_are_in_is_told_by_those_of_their_thread() -> None:
+    """The other thread's usual steps make their input for longer than the slow step does."""
+    own = [(1_000 * step, 1_000 * step + 200, 1_000 * step + 1_000) for step in range(19)]
+    other = [(10_000 * step, 10_000 * step + 9_000, 10_000 * step + 10_000) for step in range(20)]
+    steps = (*steps_at(*own, (19_000, 22_200, 23_000)), *steps_at(*other, thread=LOADER))
+    assert slow_of(analysed(make_window(None, 200_000, steps))).mostly == "input"
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.lists(st.integers(1, 10_000), max_size=30))
+def test_whatever_two_threads_take_can_be_saved_and_read(own: list[int], other: list[int]) -> None:
+    watched = taking_in_two([*own, *[50_000] * (len(own) // 8)], other)
+    assert watch_documents.decode(watch_documents.encode(watched)) == watched
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60))
+def test_no_more_than_three_of_twenty_steps_are_slow_and_every_slow_one_is_longer(lengths: list[int]) -> None:
+    watched = taking(*lengths)
+    slow = {step.parts.period_s for step in watched.steps.each if step.slow}
+    usual = {step.parts.period_s for step in watched.steps.each if not step.slow}
+    assert 20 * (watched.steps.watched - watched.steps.usual) <= 3 * len(lengths)
+    assert not slow or min(slow) > max(usual)
+
+
+# --- what they are not in --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [
+        lambda: loop([*[MADE] * 39, MADE + 50_000]),
+        lambda: loop([MADE] * 40, computed={17: COMPUTED + 50_000}),
+        lambda: loop([MADE] * 40, logged={0: 50_000}),
+    ],
+    ids=["input", "kernels", "host"],
+)
+def test_one_slow_step_changes_neither_the_parts_nor_the_predictions(stall: Callable[[], Watched]) -> None:
+    even, stalled = loop([MADE] * 40), stall()
+    assert slow_of(stalled).count == 1
+    assert nearly(stalled.parts, even.parts)
+    assert stalled.verdict == even.verdict
+    assert gains(stalled).keys() == gains(even).keys() >= {"pin-and-prefetch", "pin"}
+    for code, each in gains(even).items():
+        found = gains(stalled)[code]
+        assert found.gain_s == pytest.approx(each.gain_s, rel=1e-9)
+        assert (found.text, found.worked_out) == (each.text, each.worked_out)
+    for name in ("between_s", "inside_s", "waiting_s"):
+        assert getattr(stalled.steps, name) == pytest.approx(getattr(even.steps, name), rel=1e-9)
+
+
+def test_the_statistics_and_the_list_are_of_all_steps() -> None:
+    watched = loop([*[MADE] * 9, 90_000, MADE])
+    steps = watched.steps
+    assert steps.period.value is not None
+    assert (steps.watched, steps.usual, steps.period.value.n) == (11, 10, 11)
+    assert steps.period.value.max_s == pytest.approx(slow_of(watched).longest_s)
+    assert [step.number for step in steps.each if step.slow] == [10]
+
+
+def test_copies_of_a_slow_step_are_in_the_window_and_in_no_prediction() -> None:
+    def training(sent: int) -> Watched:
+        script = Script()
+        for turn in range(20):
+            begin = turn * STEP
+            script.copy(CopyWay.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
+            script.kernel(begin + SENT, begin + 10 * SENT)
+        script.copy(CopyWay.H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
+        spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 28 * STEP)]
+        return analysed(make_window(script, 28 * STEP, steps_at(*spans)), Flat(50.0))
+
+    little, much = training(1_000), training(1_000 * NBYTES)
+    assert little.steps.usual == 20
+    assert little.advice == much.advice != ()
+    (row,) = activity_of(much).pageable
+    assert (row.count, row.nbytes) == (21, 1_020 * NBYTES)
+    assert row.saves_per_step_s == pytest.approx(SENT * 1e-6 - NBYTES / 50e9)
+
+
+def test_who_is_told_not_to_wait_is_a_call_of_the_usual_steps() -> None:
+    script = Script()
+    for turn in range(20):
+        begin = turn * STEP
+        script.kernel(begin + 5_000, begin + 6_000)
+        script.call("cudaStreamSynchronize", begin, begin + 6_000)
+    script.call("cudaDeviceSynchronize", 20 * STEP + 10, 40 * STEP)
+    spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 40 * STEP)]
+    watched = analysed(make_window(script, 40 * STEP, steps_at(*spans)))
+    assert [each.call for each in activity_of(watched).surprises] == ["cudaDeviceSynchronize", "cudaStreamSynchronize"]
+    assert gains(watched)["waits"].text.startswith("Do not wait in every step (cudaStreamSynchronize):")
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 300), min_size=8, max_size=20), st.lists(st.integers(1, 300), max_size=5))
+def test_the_parts_of_the_usual_steps_sum_to_their_mean_period(usual: list[int], more: list[int]) -> None:
+    watched = loop([*usual, *(60_000 * making for making in more)])
+    assert sum(seconds for _, seconds in watched.parts.named()) == pytest.approx(watched.parts.period_s, rel=1e-12)
+    periods = [step.parts.period_s for step in watched.steps.each if not step.slow]
+    assert len(periods) == watched.steps.usual
+    assert watched.parts.period_s == pytest.approx(sum(periods) / len(periods), rel=1e-12)
+    whole = sum(step.parts.period_s for step in watched.steps.each)
+    more_s = 0.0 if watched.steps.slow is None else watched.steps.slow.more_s
+    assert whole == pytest.approx(len(watched.steps.each) * watched.parts.period_s + more_s, rel=1e-12)
+
+
+# --- what they mostly are --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("slow", "mostly"),
+    [
+        (lambda: loop([MADE] * 9 + [50_000]), "input"),
+        (lambda: loop([MADE] * 10, {3: 90_000}), "kernels"),
+        (lambda: loop([MADE] * 9 + [50_000], recorded=False), "input"),
+        (lambda: loop([MADE] * 10, {3: 90_000}, recorded=False), "host"),
+        (lambda: loop([MADE] * 9 + [MADE + 30_000], {9: COMPUTED + 30_000}, {9: 30_000}), None),
+        (lambda: taking(*[1_000] * 9, 5_000), None),
+    ],
+    ids=["input", "kernels", "between", "inside", "thirds", "of one part"],
+)
+def test_a_slow_step_is_named_after_the_part_that_most_of_it_is_in(slow: Callable[[], Watched], mostly: str) -> None:
+    assert slow_of(slow()).mostly == mostly
+
+
+# --- what is said of them --------------------------------------------------------------------------------------------
+
+
+def test_slow_steps_that_take_a_twentieth_of_the_time_are_a_remark_with_what_to_look_at() -> None:
+    (remark,) = [each for each in loop([MADE] * 39 + [MADE + 50_000]).remarks if each.code == "slow-steps"]
+    assert remark.text == (
+        "1 of 40 steps is slow, at the cost of 5.9 % of the time of all steps; the verdict, the parts and the "
+        "predictions are of the 39 usual ones"
+    )
+    assert remark.fix == "look at what making the input does in some steps only, such as opening the next file"
+
+
+def test_slow_steps_of_something_else_than_input_have_no_fix_of_the_input() -> None:
+    (remark,) = [each for each in loop([MADE] * 40, {3: COMPUTED + 90_000}).remarks if each.code == "slow-steps"]
+    assert remark.fix is None
+
+
+@pytest.mark.parametrize(("unchanged", "skip"), [(False, "skip=N"), (True, "--skip N")], ids=["API", "command"])
+def test_a_first_step_that_is_slow_is_left_out_by_skipping(unchanged: bool, skip: str) -> None:
+    window = make_window(None, 28_000, one_by_one(*[9_000, *[1_000] * 19]))
+    told = analyse(window, None, MACHINE, unchanged=unchanged).remarks
+    (remark,) = [each for each in told if each.code == "slow-steps"]
+    assert remark.fix == f"the first step of the window is a slow one: {skip} leaves the first steps out"
+
+
+def test_where_the_first_input_was_not_the_only_slow_one_both_are_said() -> None:
+    (one,) = [each for each in loop([90_000] + [MADE] * 39).remarks if each.code == "slow-steps"]
+    (both,) = [each for each in loop([90_000] + [MADE] * 38 + [90_000]).remarks if each.code == "slow-steps"]
+    first = "the first step of the window is a slow one: skip=N leaves the first steps out"
+    assert (one.fix, both.fix) == (
+        first,
+        f"{first}; look at what making the input does in some steps only, such as opening the next file",
+    )
+
+
+def test_slow_steps_that_take_less_of_the_time_are_no_remark() -> None:
+    watched = loop([MADE] * 39 + [MADE + 30_000])
+    assert slow_of(watched).share < 0.05
+    assert "slow-steps" not in [remark.code for remark in watched.remarks]

@@ -1,0 +1,77 @@
+"""The steps of an unchanged script are those of PyTorch's optimizers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from frameworks.installed.available import needs
+from watch.programs import TIMEOUT_S, environment
+
+from pyxfer._document.watches import Watched
+from pyxfer._watch.launch import OPTIMIZER, count_optimizer_steps
+
+TRAINING = """
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for number in range(12):
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+import sys
+print(type(sys.modules["torch.optim.optimizer"].__spec__.loader).__name__)
+"""
+
+
+def watched(folder: Path, *options: str) -> tuple[str, Watched]:
+    (folder / "train.py").write_text(TRAINING)
+    command = [sys.executable, "-m", "pyxfer", "watch", "--device", "host", *options, "--export-json", "w.json"]
+    result = subprocess.run(
+        [*command, "train.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+        cwd=folder,
+        env=environment(),
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout, Watched.load(folder / "w.json")
+
+
+@needs("torch")
+def test_steps_are_skipped_and_counted_as_in_a_program_that_names_them(tmp_path: Path) -> None:
+    _, told = watched(tmp_path, "--skip", "3", "--steps", "5")
+    assert (told.steps.skipped, told.steps.watched, told.ended) == (3, 5, "complete")
+
+
+@needs("torch")
+def test_without_steps_to_skip_the_first_whole_one_is_the_second(tmp_path: Path) -> None:
+    _, told = watched(tmp_path)
+    assert told.steps.watched == 11
+
+
+@needs("torch")
+def test_the_module_has_the_loader_that_it_would_have_had(tmp_path: Path) -> None:
+    printed, _ = watched(tmp_path, "--skip", "1", "--steps", "1")
+    assert printed == "SourceFileLoader\n"
+
+
+@needs("torch")
+def test_a_window_that_closes_inside_pytorchs_step_does_not_break_it(tmp_path: Path) -> None:
+    _, told = watched(tmp_path, "--steps", "1")
+    assert (told.steps.watched, told.ended) == (1, "complete")
+
+
+def test_what_waits_for_pytorch_finds_no_other_module_and_can_be_ended() -> None:
+    before = list(sys.meta_path)
+    if OPTIMIZER in sys.modules:
+        pytest.skip("PyTorch has been imported by other tests")
+    stop_waiting = count_optimizer_steps(lambda _: None)
+    (waiting,) = [each for each in sys.meta_path if each not in before]
+    assert waiting.find_spec("json", None) is None
+    stop_waiting()
+    stop_waiting()
+    assert sys.meta_path == before

@@ -1,0 +1,212 @@
+"""`pyxfer.watch` as a program uses it: arguments, the block, the report and its exports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+import timeit
+from pathlib import Path
+
+import pytest
+from watch.copying import copies
+
+import pyxfer
+from pyxfer import DocumentError, UsageError, Watch
+from pyxfer._document.watches import Watched
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+MOST_S = 1e-6
+
+
+@pytest.fixture
+def watched(engine: Engine) -> Watch:
+    """Five steps, and in each a copy each way."""
+    with copies() as made, pyxfer.watch(skip=2, steps=5, device="host", ceilings=None) as w:
+        for _ in range(10):
+            with pyxfer.mark("make"):
+                pass
+            with w.step():
+                made.send()
+                made.fetch()
+    return w
+
+
+def test_the_result_is_of_the_steps_of_the_window(watched: Watch) -> None:
+    result = watched.result
+    assert (result.steps.watched, result.steps.skipped, result.ended) == (5, 2, "complete")
+    assert result.activity.value is not None
+    assert {row.way: row.count for row in result.activity.value.copies} == {"h2d": 5, "d2h": 5}
+    assert {row.name: row.count for row in result.ranges} == {"make": 5}
+    assert result.device.runtime == "host"
+
+
+def test_the_result_is_made_once(watched: Watch) -> None:
+    assert watched.result is watched.result
+
+
+def test_the_report_is_the_page_of_the_result(watched: Watch) -> None:
+    text = watched.report()
+    assert "host memory, not a PCIe link" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_every_export_holds_the_result(watched: Watch, tmp_path: Path) -> None:
+    text = watched.to_json(tmp_path / "w.json")
+    assert text == (tmp_path / "w.json").read_text()
+    assert Watched.load(tmp_path / "w.json") == watched.result
+    assert watched.to_csv().count("\n") == 1 + 5
+    assert watched.to_csv("copies").count("\n") == 1 + 2
+    assert watched.to_markdown() == watched.result.to_markdown()
+
+
+def test_the_chrome_trace_is_written_plain_and_packed(watched: Watch, tmp_path: Path) -> None:
+    watched.to_chrome_trace(tmp_path / "t.json")
+    watched.to_chrome_trace(tmp_path / "t.json.gz")
+    plain = json.loads((tmp_path / "t.json").read_text())
+    with gzip.open(tmp_path / "t.json.gz") as packed:
+        assert json.load(packed) == plain
+
+
+def test_a_file_that_cannot_be_written_is_an_error_with_what_to_do(watched: Watch, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="make the folder first"):
+        watched.to_chrome_trace(tmp_path / "none" / "t.json")
+
+
+def test_without_a_with_statement_it_is_started_and_stopped(engine: Engine) -> None:
+    w = pyxfer.watch(device="host", ceilings=None)
+    w.start()
+    with w.step():
+        pass
+    w.stop()
+    w.stop()
+    assert w.result.steps.watched == 1
+
+
+def test_it_can_be_used_again_and_then_tells_of_the_new_window(engine: Engine) -> None:
+    w = pyxfer.watch(device="host", ceilings=None)
+    counts = []
+    for steps in (1, 3):
+        with w:
+            for _ in range(steps):
+                with w.step():
+                    pass
+        counts.append(w.result.steps.watched)
+    assert counts == [1, 3]
+
+
+def test_an_exception_in_the_block_is_raised_and_what_was_watched_is_there(engine: Engine) -> None:
+    w = pyxfer.watch(device="host", ceilings=None)
+
+    def block() -> None:
+        with w:
+            with w.step():
+                pass
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+    assert (w.result.ended, w.result.steps.watched) == ("failed", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ended"), [(BaseException, "failed"), (KeyboardInterrupt, "ended"), (SystemExit, "ended")]
+)
+def test_only_what_ends_a_program_on_purpose_is_no_failure(
+    engine: Engine, kind: type[BaseException], ended: str
+) -> None:
+    w = pyxfer.watch(device="host", ceilings=None)
+    with pytest.raises(kind), w:
+        raise kind
+    assert w.result.ended == ended
+
+
+def test_a_result_that_is_asked_for_too_early_is_an_error_that_says_when(engine: Engine) -> None:
+    w = pyxfer.watch(device="host")
+    with pytest.raises(UsageError, match="never started: use it in a with statement"):
+        w.report()
+    with w, pytest.raises(UsageError, match="still at work: ask when its window has closed"):
+        w.report()
+
+
+def test_the_copies_are_compared_with_ceilings_measured_here_unless_others_are_named(engine: Engine) -> None:
+    testing.model_link(1e8, 20e-6, 1e8, 20e-6)  # 40 ms a copy: a pause of a few milliseconds makes no difference
+    with copies(4 << 20) as made:
+        made.send()  # its pages are touched for the first time
+        with pyxfer.watch(device="host") as w, w.step():
+            made.send()
+    assert w.result.activity.value is not None
+    (row,) = w.result.activity.value.copies
+    assert row.ceiling_share.value == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_saved_run_may_be_named(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    pyxfer.ceiling("host", directions=["h2d"], sizes=[64 << 10], budget_s=0.5).save(path)
+    with copies() as made, pyxfer.watch(device="host", ceilings=path) as w, w.step():
+        made.send()
+    before = testing.calls()["cudaMalloc"]
+    assert w.result.activity.value is not None
+    assert w.result.activity.value.copies[0].ceiling_share.value is not None
+    assert testing.calls()["cudaMalloc"] == before, "nothing was measured anew"
+
+
+def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    if pyxfer.is_available():
+        pytest.skip("there is a GPU here")
+    with pyxfer.watch(ceilings=None) as w:
+        pass
+    assert w.result.remarks[0].code == "no-gpu"
+    assert w.result.runtime_reason.startswith("No usable GPU")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"skip": -1}, "skip is the number of steps to leave out first, 0 or more"),
+        ({"skip": 1.5}, "skip is the number of steps"),
+        ({"steps": 0}, "steps is the number of steps to watch, 1 or more"),
+        ({"steps": True}, "steps is the number of steps"),
+        ({"seconds": 0}, "seconds is how long to watch, above zero"),
+        ({"seconds": float("nan")}, "seconds is how long to watch"),
+        pytest.param({"seconds": 10**400}, "seconds is how long to watch", id="more seconds than a float holds"),
+        ({"seconds": "5s"}, "seconds is how long to watch"),
+        ({"capacity": 100}, "capacity is the memory that records may take, 1 MiB or more"),
+        ({"capacity": 1 << 70}, "this machine has .*; give less"),
+        ({"capacity": "lots"}, "is not a size"),
+        ({"ceilings": 3}, "the path of a saved run, or None"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_asked_for_is_refused_with_a_right_example(words: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        pyxfer.watch(**words)  # type: ignore[arg-type]
+
+
+def test_a_saved_run_that_is_not_there_is_refused_before_anything_is_watched(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="there is no file"):
+        pyxfer.watch(ceilings=tmp_path / "none.json")
+
+
+def quickest_s(statement: str, **names: object) -> float:
+    """Of this thread's own time, which other processes do not lengthen."""
+    timer = timeit.Timer(statement, timer=time.thread_time, globals=names)
+    return min(timer.repeat(number=2000, repeat=50)) / 2000
+
+
+@pytest.mark.unsanitized(reason="this is about time")
+@pytest.mark.parametrize("phase", ["skipped", "after"])
+def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engine, phase: str) -> None:
+    with pyxfer.watch(skip=0 if phase == "after" else 10**9, steps=1, device="host") as w:
+        if phase == "after":
+            with w.step():
+                pass
+        taken = quickest_s("with w.step(): pass", w=w)
+    assert taken < MOST_S
+
+
+@pytest.mark.unsanitized(reason="this is about time")
+def test_a_mark_outside_of_a_window_takes_less_than_a_microsecond() -> None:
+    taken = quickest_s("with mark('x'): pass", mark=pyxfer.mark)
+    assert taken < MOST_S

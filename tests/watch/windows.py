@@ -1,0 +1,169 @@
+"""Windows made by hand: records written down one by one, in microseconds from the window's beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from samples import make_device, make_environment, make_link
+
+from pyxfer._document.runs import Direction, Fact, Memory, Tracing, unknown
+from pyxfer._document.watches import Watched
+from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Flag, Kind, MemoryKind
+from pyxfer._watch.analysis import Machine, analyse
+from pyxfer._watch.window import Range, Seen, Step, Window
+
+# Not near zero, so that nothing passes that takes a time of the window for one of the clock.
+ZERO_NS = 1_000_000_000_000
+US = 1_000
+MAIN, LOADER = 4001, 4002
+MIB = 1 << 20
+NO_TRACE = "trace: unavailable: no CUPTI library was found"
+
+_SIDES = {
+    CopyWay.H2D: (MemoryKind.PINNED, MemoryKind.DEVICE),
+    CopyWay.D2H: (MemoryKind.DEVICE, MemoryKind.PINNED),
+    CopyWay.D2D: (MemoryKind.DEVICE, MemoryKind.DEVICE),
+    CopyWay.P2P: (MemoryKind.DEVICE, MemoryKind.DEVICE),
+}
+
+
+def at(us: float) -> int:
+    """That many microseconds after the window's beginning, on its clock."""
+    return ZERO_NS + round(us * US)
+
+
+class Script:
+    """What happened, in any order."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.names: list[str] = [""]
+        self._last = 0
+
+    def kernel(self, begin: float, end: float, name: str = "gemm", stream: int = 7, device: int = 0) -> None:
+        self._add(Kind.KERNEL, at(begin), at(end), stream=stream, name=name, device=device)
+
+    def set(self, begin: float, end: float, nbytes: int = 4096) -> None:
+        self._add(Kind.SET, at(begin), at(end), nbytes=nbytes)
+
+    def copy(
+        self,
+        way: CopyWay,
+        begin: float,
+        end: float,
+        nbytes: int = MIB,
+        pageable: bool = False,
+        call: tuple[str, float, float] | int | None = None,
+        thread: int = MAIN,
+        stream: int = 7,
+        copies: int = 1,
+        device: int = 0,
+    ) -> None:
+        """A copy, and the call that asked for it: its name, beginning and end, or its number if it is there already."""
+        source, target = (
+            MemoryKind.PAGEABLE if pageable and side is MemoryKind.PINNED else side for side in _SIDES[way]
+        )
+        if isinstance(call, tuple):
+            call = self.call(*call, thread=thread)
+        number = self._number() if call is None else call
+        times = (at(begin), at(end)) if end > begin else (0, 0)
+        self._add(
+            Kind.COPY,
+            *times,
+            nbytes=nbytes,
+            way=way,
+            source=source,
+            target=target,
+            correlation=number,
+            stream=stream,
+            copies=copies,
+            flags=Flag.ASYNCHRONOUS,
+            device=device,
+        )
+
+    def call(self, name: str, begin: float, end: float, thread: int = MAIN, inside: int | None = None) -> int:
+        """A call of the runtime; with `inside`, one of the driver in the runtime's call of that number."""
+        number = self._number() if inside is None else inside
+        flags = Flag.RUNTIME if inside is None else 0
+        self._add(Kind.CALL, at(begin), at(end), thread=thread, name=name, correlation=number, flags=flags)
+        return number
+
+    def nvtx(self, name: str, begin: float, end: float | None, thread: int = MAIN) -> None:
+        number = self._number()
+        self._add(Kind.MARK, at(begin), at(begin), thread=thread, name=name, correlation=number, flags=Flag.BEGIN)
+        if end is not None:
+            self._add(Kind.MARK, at(end), at(end), thread=thread, correlation=number, flags=Flag.END)
+
+    def allocation(self, when: float, nbytes: int, memory: MemoryKind = MemoryKind.DEVICE, freed: bool = False) -> None:
+        flags = Flag.FREED if freed else 0
+        self._add(Kind.ALLOCATION, at(when), at(when), nbytes=nbytes, target=memory, flags=flags)
+
+    def capture(self, dropped: dict[str, int] | None = None, clock: Clock | None = None) -> Capture:
+        return Capture(np.array(self.rows, RECORD), tuple(self.names), dropped or {}, clock or Clock(0, 0))
+
+    def _number(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _add(self, kind: Kind, start_ns: int, end_ns: int, name: str = "", **given: int) -> None:
+        if name not in self.names:
+            self.names.append(name)
+        columns = {"name": self.names.index(name), "context": 1, "stream": 7, **given}
+        columns |= {"kind": kind, "start_ns": start_ns, "end_ns": end_ns}
+        self.rows.append(tuple(columns.get(column, 0) for column in RECORD.names or ()))
+
+
+def steps_at(*spans: tuple[float, float, float], thread: int = MAIN) -> tuple[Step, ...]:
+    """Steps from where the one before ended, their beginning and their end."""
+    return tuple(Step(at(since), at(begin), at(end), thread) for since, begin, end in spans)
+
+
+def mark(name: str, begin: float, end: float, thread: int = MAIN) -> Range:
+    return Range(name, at(begin), at(end), thread)
+
+
+def seen(when: float, line: str, thread: int = MAIN) -> Seen:
+    return Seen(at(when), thread, line)
+
+
+def make_window(script: Script | None, length: float, steps: Sequence[Step] = (), **given: Any) -> Window:
+    """A window of so many microseconds; without a script, one that was not traced."""
+    known: dict[str, Any] = {"dropped": given.pop("dropped", None), "clock": given.pop("clock", None)}
+    capture: Fact[Capture] = unknown(NO_TRACE) if script is None else Fact(script.capture(**known))
+    tracing: Fact[Tracing] = unknown(NO_TRACE) if script is None else Fact(Tracing("libcupti.so.12", 26))
+    return Window(
+        begin_ns=ZERO_NS,
+        end_ns=at(length),
+        ended=given.pop("ended", "complete"),
+        capture=capture,
+        tracing=tracing,
+        steps=tuple(steps),
+        **given,
+    )
+
+
+class Flat:
+    """One ceiling for every size, or none and the reason."""
+
+    def __init__(self, gbps: float | None, reason: str = "it was not measured") -> None:
+        self._gbps, self._reason = gbps, reason
+        self.asked: list[tuple[Direction, Memory, int]] = []
+
+    def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
+        self.asked.append((direction, memory, nbytes))
+        return unknown(self._reason) if self._gbps is None else Fact(self._gbps)
+
+
+MACHINE = Machine("cuda", "a GPU answers", make_device(), make_link(), make_environment())
+
+
+def analysed(window: Window, ceilings: Flat | None = None) -> Watched:
+    return analyse(window, ceilings or Flat(50.0), MACHINE)
+
+
+def activity_of(watched: Watched) -> Any:
+    """What the records say; they are there."""
+    assert watched.activity.value is not None
+    return watched.activity.value
