@@ -61,7 +61,7 @@ CPP_LAYERS = {
 CUPTIS_OWN = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # which the host runtime speaks as it speaks CUDA
 MAY_ORDER_THE_HOST_RUNTIME = {"bind/module_host.cpp"}
 
-PY_LINES, CPP_LINES, HPP_LINES, FUNCTION_LINES = 700, 300, 150, 60
+PY_LINES, CPP_LINES, HPP_LINES, FUNCTION_LINES = 700, 500, 250, 60
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 NAMES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in MODULES}

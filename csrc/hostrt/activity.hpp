@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "trace/cupti.hpp"
@@ -74,5 +77,68 @@ void emit_marker(std::uint32_t id, std::uint32_t flags, char const* name) noexce
 
 /// What a kind's record takes in a buffer, as CUPTI 12.9 has it.
 [[nodiscard]] std::size_t record_bytes(cupti::activity_kind kind) noexcept;
+
+/// The activity clock, which counts from 1970 as CUPTI's does, and does not agree with the steady
+/// clock where a test has it disagree.
+[[nodiscard]] std::uint64_t activity_time(steady::time_point at) noexcept;
+
+/// From now on it is `offset_ns` off, and moves by so much a second.
+void skew_activity_clock(std::int64_t offset_ns, double ns_per_s);
+
+/// Where records are written: the buffers of whoever has registered to read them.
+class activity_buffers {
+ public:
+  void set_reader(cupti::buffer_requested requested, cupti::buffer_completed completed);
+  void append(void const* record, std::size_t bytes) noexcept;
+  /// Hands over what is written.
+  void flush() noexcept;
+
+  void lose(std::size_t records) noexcept { dropped_ += records; }
+  /// How many records found no buffer since this was last asked.
+  [[nodiscard]] std::size_t take_dropped() noexcept { return dropped_.exchange(0); }
+
+ private:
+  void hand_over() noexcept;
+  [[nodiscard]] bool has_room(std::size_t bytes) noexcept;
+
+  // Held during the reader's functions too: a flush has to wait for a buffer on its way.
+  std::mutex mutex_;
+  cupti::buffer_requested requested_ = nullptr;
+  cupti::buffer_completed completed_ = nullptr;
+  std::uint8_t* buffer_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::size_t used_ = 0;
+  std::atomic<std::size_t> dropped_{0};
+};
+
+[[nodiscard]] activity_buffers& buffers();
+
+/// The name of a callback id as CUPTI gives it; null behind the last. The ids of both domains are
+/// those of `all_calls`, from 1: as a driver call that of a runtime call is the one it makes.
+[[nodiscard]] char const* callback_name(cupti::domain of, std::uint32_t callback);
+
+/// Whether calls of that id are recorded, until all are switched on again; without effect while the
+/// domain is off, as in the real library once there is a context.
+void enable_call(cupti::domain of, std::uint32_t callback, bool enabled);
+/// Whether all calls of the domain are recorded.
+void enable_all_calls(cupti::domain of, bool enabled);
+
+/// One call, from before its body to behind it. While it lives this thread's work bears its
+/// correlation.
+class recorded_call {
+ public:
+  explicit recorded_call(std::size_t call) noexcept;
+  ~recorded_call();
+  recorded_call(recorded_call const&) = delete;
+  recorded_call& operator=(recorded_call const&) = delete;
+  recorded_call(recorded_call&&) = delete;
+  recorded_call& operator=(recorded_call&&) = delete;
+
+  void returned(cudaError_t code) const noexcept;
+
+ private:
+  std::size_t call_;
+  steady::time_point begin_;
+};
 
 }  // namespace pyxfer::hostrt

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "thread_state.hpp"
+#include "entry.hpp"
 
 namespace pyxfer::hostrt {
 namespace {

@@ -123,4 +123,11 @@ void lose_records(std::size_t count);
 /// allocated stays.
 void reset();
 
+/// Carries out the orders of one line in the syntax that control.hpp describes. Throws
+/// std::invalid_argument, with nothing carried out, when one cannot be read.
+void configure(std::string const& line);
+
+/// Does it, once, for PYXFER_HOSTRT.
+void configure_from_environment();
+
 }  // namespace pyxfer::hostrt

@@ -1,8 +1,60 @@
 #include "device.hpp"
 
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <limits>
+
+#include "entry.hpp"
 #include "injection.hpp"
+#include "memory.hpp"
+#include "stream_registry.hpp"
+#include "waiting.hpp"
 
 namespace pyxfer::hostrt {
+namespace {
+
+std::atomic<int> lost_with{cudaSuccess};
+std::atomic<std::uint64_t> epoch{0};
+/// A bit for each device.
+std::atomic<std::uint32_t> destroyed_contexts{0};
+static_assert(max_devices <= std::numeric_limits<std::uint32_t>::digits);
+
+std::uint32_t bit_of(int device) noexcept {
+  return std::uint32_t{1} << static_cast<unsigned>(device);
+}
+
+}  // namespace
+
+cudaError_t loss_code() noexcept { return static_cast<cudaError_t>(lost_with.load()); }
+
+std::uint64_t loss_epoch() noexcept { return epoch.load(); }
+
+void lose(cudaError_t code) {
+  lost_with = code;
+  ++epoch;
+  wake_pauses();
+  streams().wake_all();
+}
+
+void restore_device() noexcept {
+  if (!device_lost()) return;
+  ++epoch;
+  lost_with = cudaSuccess;
+}
+
+bool context_destroyed(int device) noexcept { return (destroyed_contexts & bit_of(device)) != 0; }
+
+void set_context_destroyed(int device) noexcept { destroyed_contexts |= bit_of(device); }
+
+void restore_contexts() noexcept { destroyed_contexts = 0; }
+
+std::shared_mutex& memory_in_use() {
+  static auto& mutex = *new std::shared_mutex;
+  return mutex;
+}
+
+void await_last_touch() { std::unique_lock const lock{memory_in_use()}; }
 
 bool is_device(int ordinal) noexcept { return ordinal >= 0 && ordinal < injected().device_count(); }
 
@@ -28,3 +80,76 @@ int driver_version() noexcept {
 }
 
 }  // namespace pyxfer::hostrt
+
+using namespace pyxfer::hostrt;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  if (count != nullptr) *count = 0;
+  return runtime_call<index_of("cudaGetDeviceCount")>([&] {
+    if (count == nullptr) return cudaErrorInvalidValue;
+    *count = injected().device_count();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  return runtime_call<index_of("cudaGetDevice")>([&] {
+    if (device == nullptr) return cudaErrorInvalidValue;
+    *device = this_thread().device;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return runtime_call<index_of("cudaSetDevice")>([&] {
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    this_thread().device = device;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  return runtime_call<index_of("cudaDeviceSynchronize")>(
+      [] { return synchronize_device(this_thread().device); });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
+  return runtime_call<index_of("cudaDeviceGetAttribute")>([&] {
+    if (!is_device(device)) return cudaErrorInvalidDevice;
+    auto const found = attribute(attr);
+    if (value == nullptr || !found) return cudaErrorInvalidValue;
+    *value = *found;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* /*pciBusId*/, int /*len*/, int /*device*/) {
+  // There is no PCI device, and a made-up address could be that of a real one.
+  return runtime_call<index_of("cudaDeviceGetPCIBusId")>([] { return cudaErrorInvalidDevice; });
+}
+
+cudaError_t cudaDriverGetVersion(int* driverVersion) {
+  return runtime_call<index_of("cudaDriverGetVersion")>([&] {
+    if (driverVersion == nullptr) return cudaErrorInvalidValue;
+    *driverVersion = driver_version();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaRuntimeGetVersion(int* runtimeVersion) {
+  return runtime_call<index_of("cudaRuntimeGetVersion")>([&] {
+    if (runtimeVersion == nullptr) return cudaErrorInvalidValue;
+    *runtimeVersion = CUDART_VERSION;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  return runtime_call<index_of("cudaMemGetInfo")>([&] {
+    if (free == nullptr || total == nullptr) return cudaErrorInvalidValue;
+    auto const amounts = memory_of_machine();
+    *free = amounts.free_bytes;
+    *total = amounts.total_bytes;
+    return cudaSuccess;
+  });
+}

@@ -1,4 +1,4 @@
-#include "driver.hpp"
+#include "entry.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,15 +8,9 @@
 
 #include "capture.hpp"
 #include "device.hpp"
-#include "driver_call.hpp"
-#include "driver_events.hpp"
-#include "error_texts.hpp"
-#include "host_memory.hpp"
-#include "loss.hpp"
-#include "memory_registry.hpp"
-#include "stream_calls.hpp"
+#include "event.hpp"
+#include "memory.hpp"
 #include "stream_registry.hpp"
-#include "thread_state.hpp"
 
 namespace pyxfer::hostrt {
 namespace driver {

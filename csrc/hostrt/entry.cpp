@@ -1,7 +1,7 @@
 #include "entry.hpp"
 
 #include "capture.hpp"
-#include "configuration.hpp"
+#include "control.hpp"
 #include "injection.hpp"
 
 namespace pyxfer::hostrt {

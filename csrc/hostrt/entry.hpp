@@ -1,18 +1,36 @@
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 
-#include "activity_calls.hpp"
-#include "calls.hpp"
-#include "delay.hpp"
-#include "thread_state.hpp"
+#include "activity.hpp"
+#include "injection.hpp"
+#include "waiting.hpp"
 
 namespace pyxfer::hostrt {
+
+/// What the runtime keeps for every calling thread.
+struct thread_state {
+  int device = 0;
+  bool has_context = false;
+  bool in_host_function = false;
+  cudaError_t last_error = cudaSuccess;
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+  /// Of the call that is being made, where it is recorded.
+  std::uint32_t correlation = 0;
+};
+
+inline thread_state& this_thread() noexcept {
+  thread_local thread_state state;
+  return state;
+}
 
 /// Whether a call's body may run, and what the call returns if not, or in spite of it.
 struct admission {
@@ -60,5 +78,24 @@ cudaError_t runtime_call(Body const& body) noexcept {
   if (result != cudaSuccess) this_thread().last_error = result;
   return result;
 }
+
+/// `guarded` for a driver call. The codes that both share have the same numbers.
+template <std::size_t Call, typename Body>
+CUresult driver_call(Body const& body) noexcept {
+  return static_cast<CUresult>(guarded<Call>(body));
+}
+
+struct error_text {
+  int code;
+  char const* runtime_name;
+  char const* driver_name;  ///< null when only the runtime has this code
+  char const* text;
+};
+
+/// Null for a code that is not known.
+[[nodiscard]] error_text const* find_error(int code) noexcept;
+
+/// The driver call of that name; null when this library has none.
+[[nodiscard]] void* driver_function(std::string_view symbol) noexcept;
 
 }  // namespace pyxfer::hostrt

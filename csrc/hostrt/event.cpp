@@ -2,7 +2,10 @@
 
 #include <utility>
 
-#include "handles.hpp"
+#include "entry.hpp"
+#include "stream.hpp"
+#include "stream_registry.hpp"
+#include "waiting.hpp"
 
 namespace pyxfer::hostrt {
 
@@ -48,3 +51,122 @@ event_registry& events() {
 }
 
 }  // namespace pyxfer::hostrt
+
+namespace pyxfer::hostrt::driver {
+namespace {
+
+constexpr unsigned int known_flags = unsigned{CU_EVENT_BLOCKING_SYNC} |
+                                     unsigned{CU_EVENT_DISABLE_TIMING} |
+                                     unsigned{CU_EVENT_INTERPROCESS};
+
+bool are_event_flags(unsigned int flags) {
+  if ((flags & ~known_flags) != 0) return false;
+  // An event shared between processes cannot be timed, and says so when it is made.
+  return (flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0;
+}
+
+std::int64_t nanoseconds(steady::time_point at) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+}
+
+/// The places to reach before an event counts as done: none when it was never recorded.
+cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
+  std::shared_ptr<event> found;
+  if (auto const code = find_event(handle, found); code != cudaSuccess) return code;
+  auto const latest = found->latest();
+  if (!latest) return cudaSuccess;
+  places.push_back(latest->at);
+  return captures().admit_event_query(latest->captured_by);
+}
+
+cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_delay const& delay) {
+  auto made = std::make_shared<recording>();
+  made->captured_by = captures().of(*on);
+  if (delay.none() && streams().idle(*on)) {
+    // A device passes an event on an idle stream at once; the worker here would have to be woken.
+    made->clock_ns = nanoseconds(steady::now());
+    made->at = {on, 0};
+  } else {
+    made->at = streams().enqueue(on, [made, delay](work_start const& start) {
+      auto const passed = delay.serve(start.ready);
+      made->clock_ns = nanoseconds(passed);
+      return passed;
+    });
+  }
+  recorded.set_latest(std::move(made));
+  return cudaSuccess;
+}
+
+cudaError_t elapsed(float& milliseconds, event const& start, event const& end) {
+  auto const from = start.latest();
+  auto const to = end.latest();
+  if (!from || !to || !start.timed() || !end.timed()) return cudaErrorInvalidResourceHandle;
+  for (auto const& each : {from, to}) {
+    auto const code = captures().admit_event_query(each->captured_by);
+    if (code != cudaSuccess) return code;
+  }
+  if (!from->at.reached() || !to->at.reached()) return cudaErrorNotReady;
+  constexpr double ns_per_ms = 1e6;
+  milliseconds = static_cast<float>(static_cast<double>(to->clock_ns - from->clock_ns) / ns_per_ms);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+CUresult event_create(CUevent* made, unsigned int flags) {
+  return driver_call<index_of("cuEventCreate")>([&] {
+    if (made == nullptr || !are_event_flags(flags)) return cudaErrorInvalidValue;
+    if (!this_thread().has_context) return cudaErrorDeviceUninitialized;
+    *made = events().create(this_thread().device, (flags & CU_EVENT_DISABLE_TIMING) == 0);
+    return cudaSuccess;
+  });
+}
+
+CUresult event_destroy(CUevent handle) {
+  return driver_call<index_of("cuEventDestroy")>([&] {
+    std::shared_ptr<event> found;
+    auto const code = find_event(handle, found);
+    (void)events().destroy(handle);
+    return code;
+  });
+}
+
+CUresult event_record(CUevent handle, CUstream stream) {
+  return driver_call<index_of("cuEventRecord")>([&](ordered_delay const& delay) {
+    std::shared_ptr<event> recorded;
+    if (auto const code = find_event(handle, recorded); code != cudaSuccess) return code;
+    std::shared_ptr<hostrt::stream> on;
+    if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
+    if (recorded->device() != on->device()) return cudaErrorInvalidResourceHandle;
+    return record(*recorded, on, delay);
+  });
+}
+
+CUresult event_query(CUevent handle) {
+  return driver_call<index_of("cuEventQuery")>([&] {
+    std::vector<stream_point> places;
+    auto const code = find_places(handle, places);
+    return code == cudaSuccess ? query(places) : code;
+  });
+}
+
+CUresult event_synchronize(CUevent handle) {
+  return driver_call<index_of("cuEventSynchronize")>([&] {
+    std::vector<stream_point> places;
+    auto const code = find_places(handle, places);
+    return code == cudaSuccess ? synchronize(places) : code;
+  });
+}
+
+CUresult event_elapsed_time(float* milliseconds, CUevent start, CUevent end) {
+  return driver_call<index_of("cuEventElapsedTime")>([&] {
+    if (milliseconds == nullptr) return cudaErrorInvalidValue;
+    std::shared_ptr<event> from;
+    if (auto const code = find_event(start, from); code != cudaSuccess) return code;
+    std::shared_ptr<event> to;
+    if (auto const code = find_event(end, to); code != cudaSuccess) return code;
+    return elapsed(*milliseconds, *from, *to);
+  });
+}
+
+}  // namespace pyxfer::hostrt::driver

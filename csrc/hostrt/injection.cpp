@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "loss.hpp"
+#include "device.hpp"
 
 namespace pyxfer::hostrt {
 

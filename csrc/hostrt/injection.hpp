@@ -9,13 +9,130 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "calls.hpp"
-#include "delay.hpp"
+#include "waiting.hpp"
 
 namespace pyxfer::hostrt {
+
+/// How a call behaves when there is no driver, or the device is lost.
+enum class call_kind {
+  always,   ///< answers without a driver and after a loss: versions, error texts, the last error
+  query,    ///< needs a driver, makes no context
+  work,     ///< needs a driver, and makes the device's primary context current
+  release,  ///< gives back what it was asked to give back even when it then reports an error
+};
+
+struct call_info {
+  std::string_view name;
+  call_kind kind;
+};
+
+/// Every call of this library, by the name that tests use for it.
+inline constexpr std::array all_calls{
+    call_info{"cudaGetDeviceCount", call_kind::query},
+    call_info{"cudaGetDevice", call_kind::query},
+    call_info{"cudaSetDevice", call_kind::work},
+    call_info{"cudaDeviceSynchronize", call_kind::work},
+    call_info{"cudaDeviceGetAttribute", call_kind::query},
+    call_info{"cudaDeviceGetPCIBusId", call_kind::query},
+    call_info{"cudaDriverGetVersion", call_kind::always},
+    call_info{"cudaRuntimeGetVersion", call_kind::always},
+    call_info{"cudaMemGetInfo", call_kind::work},
+    call_info{"cudaGetLastError", call_kind::always},
+    call_info{"cudaPeekAtLastError", call_kind::always},
+    call_info{"cudaGetErrorName", call_kind::always},
+    call_info{"cudaGetErrorString", call_kind::always},
+    call_info{"cudaMalloc", call_kind::work},
+    call_info{"cudaFree", call_kind::release},
+    call_info{"cudaHostAlloc", call_kind::work},
+    call_info{"cudaFreeHost", call_kind::release},
+    call_info{"cudaHostRegister", call_kind::work},
+    call_info{"cudaHostUnregister", call_kind::release},
+    call_info{"cudaPointerGetAttributes", call_kind::work},
+    call_info{"cudaMemset", call_kind::work},
+    call_info{"cudaMemsetAsync", call_kind::work},
+    call_info{"cudaMemcpy", call_kind::work},
+    call_info{"cudaMemcpyAsync", call_kind::work},
+    call_info{"cudaMemcpyBatchAsync", call_kind::work},
+    call_info{"cudaStreamCreateWithFlags", call_kind::work},
+    call_info{"cudaStreamDestroy", call_kind::release},
+    call_info{"cudaStreamSynchronize", call_kind::work},
+    call_info{"cudaStreamQuery", call_kind::work},
+    call_info{"cudaStreamWaitEvent", call_kind::work},
+    call_info{"cudaStreamBeginCapture", call_kind::work},
+    call_info{"cudaStreamEndCapture", call_kind::work},
+    call_info{"cudaStreamIsCapturing", call_kind::work},
+    call_info{"cudaLaunchHostFunc", call_kind::work},
+    call_info{"cudaGetDriverEntryPointByVersion", call_kind::query},
+    call_info{"cuInit", call_kind::query},
+    call_info{"cuDriverGetVersion", call_kind::always},
+    call_info{"cuCtxGetCurrent", call_kind::query},
+    call_info{"cuCtxSetCurrent", call_kind::query},
+    call_info{"cuDeviceGet", call_kind::query},
+    call_info{"cuDeviceGetName", call_kind::query},
+    call_info{"cuDeviceGetUuid", call_kind::query},
+    call_info{"cuDeviceTotalMem", call_kind::query},
+    call_info{"cuEventCreate", call_kind::query},
+    call_info{"cuEventDestroy", call_kind::release},
+    call_info{"cuEventRecord", call_kind::query},
+    call_info{"cuEventQuery", call_kind::query},
+    call_info{"cuEventSynchronize", call_kind::query},
+    call_info{"cuEventElapsedTime", call_kind::query},
+    call_info{"cuStreamWaitEvent", call_kind::query},
+    call_info{"cuCtxSynchronize", call_kind::query},
+    call_info{"cuStreamSynchronize", call_kind::query},
+    call_info{"cuStreamQuery", call_kind::query},
+    call_info{"cuStreamIsCapturing", call_kind::query},
+    call_info{"cuThreadExchangeStreamCaptureMode", call_kind::query},
+    call_info{"cuPointerGetAttribute", call_kind::query},
+    call_info{"cuPointerGetAttributes", call_kind::query},
+    call_info{"cuGetErrorName", call_kind::always},
+    call_info{"cuGetErrorString", call_kind::always},
+};
+
+/// The place of `name` in `all_calls`; a name that is not there does not compile in a constant
+/// expression, and throws std::invalid_argument elsewhere.
+constexpr std::size_t index_of(std::string_view name) {
+  for (std::size_t i = 0; i < all_calls.size(); ++i) {
+    if (all_calls[i].name == name) return i;
+  }
+  throw std::invalid_argument{"not a call of the host runtime"};
+}
+
+/// Whether a call allocates, frees, or asks how far work has come: the calls that captures forbid
+/// (an H100 with driver 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others by the
+/// documentation of cudaThreadExchangeStreamCaptureMode).
+inline constexpr std::array unsafe_in_capture{
+    index_of("cudaMalloc"),
+    index_of("cudaFree"),
+    index_of("cudaHostAlloc"),
+    index_of("cudaFreeHost"),
+    index_of("cudaHostRegister"),
+    index_of("cudaHostUnregister"),
+    index_of("cudaMemset"),
+    index_of("cudaMemcpy"),
+    index_of("cudaDeviceSynchronize"),
+    index_of("cuCtxSynchronize"),
+    index_of("cudaStreamSynchronize"),
+    index_of("cuStreamSynchronize"),
+    index_of("cudaStreamQuery"),
+    index_of("cuStreamQuery"),
+    index_of("cuEventQuery"),
+    index_of("cuEventSynchronize"),
+    index_of("cuEventElapsedTime"),
+};
+
+constexpr bool is_unsafe_in_capture(std::size_t call) {
+  // std::any_of is constexpr from C++20 on.
+  for (auto const each : unsafe_in_capture) {  // NOLINT(readability-use-anyofallof)
+    if (each == call) return true;
+  }
+  return false;
+}
 
 inline constexpr int max_devices = 16;
 

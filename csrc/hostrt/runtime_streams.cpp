@@ -5,12 +5,10 @@
 #include <string>
 
 #include "capture.hpp"
-#include "driver.hpp"
+#include "device.hpp"
 #include "entry.hpp"
-#include "handles.hpp"
 #include "injection.hpp"
-#include "loss.hpp"
-#include "stream_calls.hpp"
+#include "stream.hpp"
 #include "stream_registry.hpp"
 
 using namespace pyxfer::hostrt;

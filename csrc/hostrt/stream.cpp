@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "loss.hpp"
+#include "device.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {

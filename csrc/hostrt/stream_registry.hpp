@@ -8,7 +8,9 @@
 #include <mutex>
 #include <vector>
 
+#include "event.hpp"
 #include "stream.hpp"
+#include "waiting.hpp"
 
 namespace pyxfer::hostrt {
 
@@ -57,5 +59,31 @@ class stream_registry {
 };
 
 [[nodiscard]] stream_registry& streams();
+
+// What the runtime and the driver call alike.
+
+/// The stream of a handle, or the error of a call that is given it.
+[[nodiscard]] cudaError_t find_stream(cudaStream_t handle, std::shared_ptr<stream>& found);
+
+/// The same for an event.
+[[nodiscard]] cudaError_t find_event(CUevent handle, std::shared_ptr<event>& found);
+
+/// The stream that work is to be queued on, or the error of a call that tries.
+[[nodiscard]] cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found);
+
+[[nodiscard]] cudaError_t synchronize_stream(cudaStream_t stream);
+[[nodiscard]] cudaError_t synchronize_device(int device);
+[[nodiscard]] cudaError_t query_stream(cudaStream_t stream);
+
+/// Makes the stream wait for the latest recording of the event at this time, if there is one.
+[[nodiscard]] cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event,
+                                           unsigned int flags, ordered_delay const& delay);
+
+/// Waits for every point. With the device lost it returns at once with that code, when nothing
+/// touches a caller's memory any more.
+[[nodiscard]] cudaError_t synchronize(std::vector<stream_point> const& points);
+
+/// Success or not ready, without waiting.
+[[nodiscard]] cudaError_t query(std::vector<stream_point> const& points);
 
 }  // namespace pyxfer::hostrt

@@ -7,14 +7,58 @@
 #include <ctime>
 #include <utility>
 
-#include "link.hpp"
-#include "loss.hpp"
-#include "memory_registry.hpp"
+#include "device.hpp"
+#include "entry.hpp"
+#include "memory.hpp"
 #include "stream_registry.hpp"
-#include "thread_state.hpp"
-#include "told_copies.hpp"
 
 namespace pyxfer::hostrt {
+
+void modelled_link::set(direction_model h2d, direction_model d2h) {
+  std::scoped_lock const lock{mutex_};
+  h2d_ = {h2d, {}};
+  d2h_ = {d2h, {}};
+}
+
+std::optional<crossing> modelled_link::occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
+                                              bool first, steady::time_point ready) {
+  if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return std::nullopt;
+  std::scoped_lock const lock{mutex_};
+  auto& used = kind == cudaMemcpyHostToDevice ? h2d_ : d2h_;
+  auto const [bytes_per_s, latency_s] = used.model;
+  auto const crossing_s = bytes_per_s > 0 ? static_cast<double>(bytes) / bytes_per_s : 0.0;
+  auto const busy_s = crossing_s + (first ? latency_s : 0.0);
+  if (busy_s <= 0) return std::nullopt;
+  auto& free_at = used.free_at.at(static_cast<std::size_t>(device));
+  auto const begin = std::max(free_at, ready);
+  free_at = begin + as_duration(busy_s);
+  return crossing{begin, free_at};
+}
+
+modelled_link& link() {
+  static auto& the_link = *new modelled_link;
+  return the_link;
+}
+
+void told_copies::add(transfer const& copy, activity_span const& when) noexcept {
+  if (copies_ != 0 && !(sides_ == copy.sides)) finish();
+  if (copies_ == 0) {
+    sides_ = copy.sides;
+    asynchronous_ = copy.asynchronous;
+    when_.begin = when.begin;
+  }
+  when_.end = when.end;
+  bytes_ += copy.bytes;
+  ++copies_;
+}
+
+void told_copies::finish() noexcept {
+  if (copies_ == 0 || where_.correlation == 0) return;
+  emit_copy(where_, when_, sides_, bytes_, copies_, asynchronous_);
+  copies_ = 0;
+  bytes_ = 0;
+}
+
 namespace {
 
 cudaMemcpyKind kind_between(placement from, placement to) {

@@ -1,8 +1,11 @@
 #include "waiting.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+
+#include "device.hpp"
 
 namespace pyxfer::hostrt {
 namespace {
@@ -41,6 +44,27 @@ steady::duration as_duration(double seconds) noexcept {
   constexpr double longest_s = 1e6;
   std::chrono::duration<double> const wanted{std::clamp(seconds, 0.0, longest_s)};
   return std::chrono::duration_cast<steady::duration>(wanted);
+}
+
+namespace {
+
+std::atomic<std::uint64_t> current_generation{0};
+
+}  // namespace
+
+ordered_delay::ordered_delay(double seconds)
+    : seconds_{seconds}, generation_{current_generation}, epoch_{loss_epoch()} {}
+
+steady::time_point ordered_delay::serve(steady::time_point ready) const {
+  if (seconds_ <= 0) return ready;
+  pause_until(steady::now() + as_duration(seconds_),
+              [this] { return generation_ != current_generation || epoch_ != loss_epoch(); });
+  return steady::now();
+}
+
+void end_delays() {
+  ++current_generation;
+  wake_pauses();
 }
 
 }  // namespace pyxfer::hostrt

@@ -1,6 +1,6 @@
 #include "activity_support.hpp"
-#include "hostrt/activity_clock.hpp"
-#include "hostrt/configuration.hpp"
+#include "hostrt/activity.hpp"
+#include "hostrt/control.hpp"
 
 namespace pyxfer::hostrt::testing {
 namespace {

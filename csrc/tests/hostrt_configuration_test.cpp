@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "hostrt/configuration.hpp"
+#include "hostrt/control.hpp"
 #include "hostrt_support.hpp"
 
 namespace pyxfer::hostrt::testing {

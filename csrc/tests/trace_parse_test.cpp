@@ -1,6 +1,6 @@
 #include "trace/parse.hpp"
 
-#include "hostrt/calls.hpp"
+#include "hostrt/injection.hpp"
 #include "trace_support.hpp"
 
 namespace pyxfer::trace::tests {
