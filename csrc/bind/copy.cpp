@@ -2,7 +2,7 @@
 #include "copy/both.hpp"
 #include "copy/content.hpp"
 #include "copy/timed.hpp"
-#include "ring/timed.hpp"
+#include "ring/ring.hpp"
 
 #include <pybind11/stl.h>
 

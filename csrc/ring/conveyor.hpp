@@ -5,7 +5,6 @@
 #include "cuda/wait.hpp"
 #include "ring/belt.hpp"
 #include "ring/settings.hpp"
-#include "ring/staged.hpp"
 #include "ring/transfer.hpp"
 
 #include <cstdint>

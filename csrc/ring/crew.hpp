@@ -1,10 +1,9 @@
 #pragma once
 
-#include "ring/bell.hpp"
-
 #include <cuda.h>
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -12,6 +11,24 @@
 #include <vector>
 
 namespace pyxfer {
+
+/// Wakes sleeping threads with one system call. The threads of a condition variable would queue for
+/// its mutex. (C++20 has it as std::atomic::wait.)
+///
+/// rings_ is written by `ring` and read by every thread. The kernel compares it before it lets a
+/// thread sleep, so a ring between `rings` and `sleep` is not lost.
+class bell {
+ public:
+  /// Read it before looking whether there is a reason to sleep.
+  [[nodiscard]] std::uint32_t rings() const noexcept { return rings_; }
+  /// Returns when the bell has rung since then, or spuriously.
+  void sleep(std::uint32_t since) noexcept;
+  /// Wakes at most that many sleeping threads.
+  void ring(int most) noexcept;
+
+ private:
+  std::atomic<std::uint32_t> rings_{0};
+};
 
 // clang-format off
 /// Threads that sleep while there is nothing to do.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ring/staged.hpp"
+#include "ring/settings.hpp"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,11 +1,10 @@
 #pragma once
 
+#include "copy/timed.hpp"
 #include "cuda/stream.hpp"
 #include "ring/layout.hpp"
-#include "ring/plan.hpp"
 #include "ring/queue.hpp"
 #include "ring/settings.hpp"
-#include "ring/staged.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -73,5 +72,9 @@ class ring {
   int device_;
   std::unique_ptr<state> state_;
 };
+
+/// One transfer through a ring between two events on an idle stream, the device drained before and
+/// after: as `cudaMemcpy` is timed, which it takes the place of.
+[[nodiscard]] sample time_drained(bench& with, ring& through, lane const& along, std::size_t slot);
 
 }  // namespace pyxfer

@@ -4,7 +4,6 @@
 #include "ring/conveyor.hpp"
 #include "ring/crew.hpp"
 #include "ring/settings.hpp"
-#include "ring/staged.hpp"
 #include "ring/transfer.hpp"
 
 #include <atomic>

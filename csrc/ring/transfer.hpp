@@ -4,8 +4,8 @@
 #include "cuda/event.hpp"
 #include "cuda/wait.hpp"
 #include "ring/layout.hpp"
-#include "ring/plan.hpp"
 #include "ring/queue.hpp"
+#include "ring/settings.hpp"
 
 #include <atomic>
 #include <cstdint>

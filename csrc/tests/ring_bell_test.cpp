@@ -1,4 +1,4 @@
-#include "ring/bell.hpp"
+#include "ring/crew.hpp"
 
 #include "engine_support.hpp"
 

@@ -1,4 +1,4 @@
-#include "ring/items.hpp"
+#include "ring/layout.hpp"
 
 #include "ring_support.hpp"
 

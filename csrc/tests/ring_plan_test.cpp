@@ -1,4 +1,4 @@
-#include "ring/plan.hpp"
+#include "ring/settings.hpp"
 
 #include "engine_support.hpp"
 

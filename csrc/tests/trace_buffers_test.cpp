@@ -1,4 +1,4 @@
-#include "trace/buffers.hpp"
+#include "trace/receiver.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trace/calls.hpp"
+#include "trace/parse.hpp"
 
 #include "trace_support.hpp"
 

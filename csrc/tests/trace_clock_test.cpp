@@ -1,4 +1,4 @@
-#include "trace/clock.hpp"
+#include "trace/gathering.hpp"
 
 #include <gtest/gtest.h>
 

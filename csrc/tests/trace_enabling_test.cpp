@@ -1,4 +1,4 @@
-#include "trace/enabling.hpp"
+#include "trace/collection.hpp"
 
 #include "trace/error.hpp"
 #include "trace_support.hpp"

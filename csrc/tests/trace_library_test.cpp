@@ -1,6 +1,5 @@
 #include "trace/library.hpp"
 
-#include "trace/choice.hpp"
 #include "trace/error.hpp"
 #include "trace_support.hpp"
 

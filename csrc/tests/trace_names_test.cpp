@@ -1,4 +1,4 @@
-#include "trace/names.hpp"
+#include "trace/parse.hpp"
 
 #include <gtest/gtest.h>
 

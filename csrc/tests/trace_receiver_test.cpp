@@ -1,8 +1,6 @@
 #include "trace/receiver.hpp"
 
-#include "trace/buffers.hpp"
 #include "trace/error.hpp"
-#include "trace/subscription.hpp"
 #include "trace_support.hpp"
 
 #include <cstring>

@@ -1,11 +1,100 @@
 #include "trace/collection.hpp"
 
 #include "cuda/cleanup.hpp"
+#include "cuda/process.hpp"
 #include "trace/error.hpp"
 
+#include <optional>
 #include <utility>
 
 namespace pyxfer::trace {
+namespace {
+
+using cupti::activity_kind;
+
+/// The one that is enabled for a kind of ours; calls have two.
+activity_kind cuptis(record_kind kind) {
+  switch (kind) {
+    case record_kind::copy: return activity_kind::copy;
+    case record_kind::set: return activity_kind::set;
+    case record_kind::kernel: return activity_kind::kernel;
+    case record_kind::allocation: return activity_kind::memory;
+    case record_kind::mark: return activity_kind::marker;
+    case record_kind::overhead: return activity_kind::overhead;
+    case record_kind::call: break;
+  }
+  return activity_kind::runtime_call;
+}
+
+}  // namespace
+
+enabling::enabling(cupti::functions const& call, parser const& reader,
+                   std::set<record_kind> const& kinds)
+    : call_{call} {
+  try {
+    std::optional<refusal> last;
+    for (auto const kind : kinds) {
+      try {
+        enable(kind, reader);
+      } catch (refusal const& refused) {
+        if (kind == record_kind::copy) { throw; }
+        refused_.emplace(word_of(kind), refused.what());
+        last = refused;
+      }
+    }
+    if (last && kinds_.empty()) { throw refusal{*last}; }
+  } catch (...) {
+    release_noexcept([this] { close(); });
+    throw;
+  }
+}
+
+enabling::~enabling() {
+  release_noexcept([this] { close(); });
+}
+
+void enabling::enable(record_kind kind, parser const& reader) {
+  if (kind == record_kind::call) {
+    enable_calls(cupti::domain::runtime, reader);
+    enable_calls(cupti::domain::driver, reader);
+    return;
+  }
+  enable(cuptis(kind));
+  if (kind != record_kind::copy) { return; }
+  try {
+    enable(activity_kind::peer_copy);
+  } catch (refusal const& refused) { refused_.emplace("peer copies", refused.what()); }
+}
+
+void enabling::enable(activity_kind kind) {
+  kinds_.reserve(kinds_.size() + 1);
+  check(call_, "cuptiActivityEnable", call_.enable(kind));
+  kinds_.push_back(kind);
+}
+
+/// A call that is switched on by itself once there is a context is not recorded, so that all are
+/// switched on with their kind, and those off again that do not matter.
+void enabling::enable_calls(cupti::domain of, parser const& reader) {
+  auto const runtime = of == cupti::domain::runtime;
+  enable(runtime ? activity_kind::runtime_call : activity_kind::driver_call);
+  auto* const choose = runtime ? call_.enable_runtime_api : call_.enable_driver_api;
+  if (choose == nullptr) { return; }
+  // One that stays on is left out when it is read.
+  for (auto const id : reader.calls_of(of).that_do_not_matter()) {
+    static_cast<void>(choose(id, 0));
+  }
+}
+
+void enabling::close() {
+  auto const kinds = std::exchange(kinds_, {});
+  if (!same_process()) { return; }
+  auto first = cupti::result::success;
+  for (auto const kind : kinds) {
+    auto const code = call_.disable(kind);
+    if (first == cupti::result::success) { first = code; }
+  }
+  check(call_, "cuptiActivityDisable", first);
+}
 
 collection::collection(library const& from, std::set<record_kind> const& kinds,
                        std::shared_ptr<gathering> into)

@@ -1,9 +1,171 @@
 #include "trace/parse.hpp"
 
+#include <cxxabi.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <stdexcept>
 #include <string_view>
 
 namespace pyxfer::trace {
+
+void* map_pages(std::size_t bytes, bool touched) noexcept {
+  auto const flags = MAP_PRIVATE | MAP_ANONYMOUS | (touched ? MAP_POPULATE : MAP_NORESERVE);
+  auto* const found = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  return found == MAP_FAILED ? nullptr : found;
+}
+
+void unmap_pages(void* pages, std::size_t bytes) noexcept { ::munmap(pages, bytes); }
+
+void throw_no_room() { throw std::bad_alloc{}; }
+
+namespace {
+
+record_kind kind_of(std::string const& word) {
+  auto const* const found = std::find(kind_words.begin(), kind_words.end(), word);
+  if (found == kind_words.end()) {
+    std::string known;
+    for (auto const* const each : kind_words) {
+      known += (known.empty() ? "" : ", ") + std::string{each};
+    }
+    throw std::invalid_argument("unknown kind \"" + word + "\"; known are " + known);
+  }
+  return static_cast<record_kind>(found - kind_words.begin() + 1);
+}
+
+}  // namespace
+
+char const* word_of(record_kind kind) noexcept {
+  return kind_words.at(static_cast<std::size_t>(kind) - 1);
+}
+
+std::set<record_kind> kinds_of(std::vector<std::string> const& words) {
+  std::set<record_kind> kinds;
+  for (auto const& word : words) { kinds.insert(kind_of(word)); }
+  if (kinds.empty()) { throw std::invalid_argument("nothing to trace: name at least one kind"); }
+  return kinds;
+}
+
+namespace {
+
+struct c_free {
+  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc): the C++ ABI says so of what it demangles
+  void operator()(char* text) const noexcept { std::free(text); }
+};
+
+/// The name itself where it is no mangled one.
+std::string demangled(char const* name) {
+  int status = 0;
+  std::unique_ptr<char, c_free> const text{abi::__cxa_demangle(name, nullptr, nullptr, &status)};
+  return status == 0 && text ? text.get() : name;
+}
+
+}  // namespace
+
+name_table::name_table() : names_{""} { numbers_.emplace("", 0); }
+
+std::uint32_t name_table::number_of(std::string_view name) {
+  auto const found = numbers_.find(name);
+  return found != numbers_.end() ? found->second : add(name, name);
+}
+
+std::uint32_t name_table::number_of_kernel(char const* mangled) {
+  if (mangled == nullptr) { return 0; }
+  auto const found = numbers_.find(std::string_view{mangled});
+  return found != numbers_.end() ? found->second : add(mangled, demangled(mangled));
+}
+
+std::uint32_t name_table::add(std::string_view key, std::string_view shown) {
+  if (too_many_ != 0) { return too_many_; }
+  auto const added = key.size() + shown.size();
+  auto const full = names_.size() + 1 >= most_names || bytes_ + added > most_bytes;
+  auto const number = static_cast<std::uint32_t>(names_.size());
+  names_.emplace_back(full ? "(too many names)" : shown);
+  if (full) {
+    too_many_ = number;
+    return number;
+  }
+  numbers_.emplace(keys_.emplace_back(key), number);
+  bytes_ += added;
+  return number;
+}
+
+namespace {
+
+/// Ids are without gaps; this only ends a library that would answer for ever.
+constexpr std::uint32_t most_callbacks = 8192;
+
+constexpr std::array<std::string_view, 20> beginnings{
+    "cudaMemcpy",         "cuMemcpy",
+    "cudaMemset",         "cuMemset",
+    "cudaMalloc",         "cuMemAlloc",
+    "cudaFree",           "cuMemFree",
+    "cudaHostAlloc",      "cuMemHostAlloc",
+    "cudaHostRegister",   "cuMemHostRegister",
+    "cudaHostUnregister", "cuMemHostUnregister",
+    "cuMemCreate",        "cuMemRelease",
+    "cudaLaunchHostFunc", "cuLaunchHostFunc",
+    "cudaGraphLaunch",    "cuGraphLaunch",
+};
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+/// Without a last "_v2" or "_v12080".
+std::string_view without_version(std::string_view name) {
+  auto const digits = name.find_last_not_of("0123456789");
+  if (digits == std::string_view::npos || digits + 1 == name.size()) { return name; }
+  auto const head = name.substr(0, digits + 1);
+  return ends_with(head, "_v") ? head.substr(0, head.size() - 2) : name;
+}
+
+std::string_view without_default_stream(std::string_view name) {
+  auto const marked = ends_with(name, "_ptsz") || ends_with(name, "_ptds");
+  return marked ? name.substr(0, name.size() - 5) : name;
+}
+
+}  // namespace
+
+std::string_view plain_name(std::string_view name) noexcept {
+  // The runtime's have their version last, the driver's their stream.
+  return without_version(without_default_stream(without_version(name)));
+}
+
+bool matters(std::string_view plain) noexcept {
+  auto const begins = [&](std::string_view each) { return plain.rfind(each, 0) == 0; };
+  return std::any_of(beginnings.begin(), beginnings.end(), begins) ||
+         plain.find("Synchronize") != std::string_view::npos;
+}
+
+call_names::call_names(cupti::functions const& call, cupti::domain of) {
+  char const* name = nullptr;
+  for (std::uint32_t id = 0; id < most_callbacks; ++id) {
+    if (call.get_callback_name(of, id, &name) != cupti::result::success || name == nullptr) {
+      break;
+    }
+    auto const plain = plain_name(name);
+    names_.emplace_back(matters(plain) ? plain : std::string_view{});
+  }
+}
+
+std::string const& call_names::name_of(std::uint32_t callback) const noexcept {
+  static std::string const none;
+  return callback < names_.size() ? names_[callback] : none;
+}
+
+std::vector<std::uint32_t> call_names::that_do_not_matter() const {
+  std::vector<std::uint32_t> ids;
+  for (std::uint32_t id = 1; id < names_.size(); ++id) {  // 0 is no call
+    if (names_[id].empty()) { ids.push_back(id); }
+  }
+  return ids;
+}
+
 namespace {
 
 /// By CUpti_ActivityMemcpyKind. An array of the device is the device's memory: the record's sides

@@ -1,13 +1,159 @@
 #pragma once
 
-#include "trace/calls.hpp"
+#include "trace/cupti.hpp"
 #include "trace/cupti_records.hpp"
-#include "trace/names.hpp"
-#include "trace/record.hpp"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
 
 namespace pyxfer::trace {
+
+/// Pages of our own, and none of the heap's: a loop whose memory lies there would have it trimmed
+/// and faulted in anew at other times than without a tracer, and keep doing so after it. They are a
+/// promise until they are used, or `touched` at once. Null where there is no room.
+[[nodiscard]] void* map_pages(std::size_t bytes, bool touched) noexcept;
+void unmap_pages(void* pages, std::size_t bytes) noexcept;
+
+[[noreturn]] void throw_no_room();
+
+/// For containers.
+template <typename T>
+struct mapped_allocator {
+  using value_type = T;
+
+  mapped_allocator() noexcept = default;
+  template <typename U>
+  mapped_allocator(mapped_allocator<U> const& /*other*/) noexcept {}  // NOLINT: as allocators are
+
+  [[nodiscard]] T* allocate(std::size_t count) {
+    auto* const found = map_pages(count * sizeof(T), false);
+    if (found == nullptr) { throw_no_room(); }
+    return static_cast<T*>(found);
+  }
+  void deallocate(T* pages, std::size_t count) noexcept { unmap_pages(pages, count * sizeof(T)); }
+
+  friend bool operator==(mapped_allocator const& /*a*/, mapped_allocator const& /*b*/) noexcept {
+    return true;
+  }
+  friend bool operator!=(mapped_allocator const& /*a*/, mapped_allocator const& /*b*/) noexcept {
+    return false;
+  }
+};
+
+template <typename T>
+using mapped_vector = std::vector<T, mapped_allocator<T>>;
+
+// The numbers are those of pyxfer/tracing/records.py.
+
+enum class record_kind : std::uint8_t { copy = 1, set, kernel, call, allocation, mark, overhead };
+
+enum class copy_way : std::uint8_t { other, h2d, d2h, d2d, h2h, p2p };
+
+enum class memory_side : std::uint8_t { unknown, pageable, pinned, device, array, managed };
+
+namespace flag {
+
+inline constexpr std::uint32_t asynchronous = 1;
+inline constexpr std::uint32_t runtime = 2;
+inline constexpr std::uint32_t freed = 4;
+inline constexpr std::uint32_t begin = 8;
+inline constexpr std::uint32_t end = 16;
+
+}  // namespace flag
+
+/// One row of the table that Python gets. Times are the activity clock's until they are converted,
+/// and 0 where the device gave none. A set and an allocation have their memory in `target`.
+struct record {
+  std::int64_t start_ns = 0;
+  std::int64_t end_ns = 0;
+  std::uint64_t nbytes = 0;
+  std::uint32_t correlation = 0;
+  std::uint32_t stream = 0;
+  std::uint32_t context = 0;
+  std::uint32_t device = 0;
+  std::uint32_t thread = 0;
+  std::uint32_t name = 0;
+  std::uint32_t copies = 0;
+  std::int32_t result = 0;
+  record_kind kind = record_kind::copy;
+  copy_way way{};
+  memory_side source{};
+  memory_side target{};
+  std::uint32_t flags = 0;
+};
+
+static_assert(sizeof(record) == 64, "pyxfer/tracing/records.py reads rows of 64 bytes");
+
+using record_table = mapped_vector<record>;
+
+/// The words of what can be recorded, in the order of `record_kind`.
+inline constexpr std::array kind_words{"copies",      "sets",  "kernels", "calls",
+                                       "allocations", "marks", "overhead"};
+
+inline constexpr std::size_t kinds_of_records = kind_words.size();
+
+[[nodiscard]] char const* word_of(record_kind kind) noexcept;
+
+/// Throws std::invalid_argument for a word that is none, and for none at all.
+[[nodiscard]] std::set<record_kind> kinds_of(std::vector<std::string> const& words);
+
+/// Names by number, each kept once, because what CUPTI points to is gone when its module is. Number
+/// 0 is no name; when there is no more room, every new name is "(too many names)".
+class name_table {
+ public:
+  static constexpr std::size_t most_names = std::size_t{1} << 16U;
+  static constexpr std::size_t most_bytes = std::size_t{16} << 20U;
+
+  name_table();
+
+  /// May throw std::bad_alloc.
+  [[nodiscard]] std::uint32_t number_of(std::string_view name);
+  /// The same for a kernel, whose name is shown as its source has it.
+  [[nodiscard]] std::uint32_t number_of_kernel(char const* mangled);
+
+  [[nodiscard]] std::vector<std::string>& names() noexcept { return names_; }
+
+ private:
+  [[nodiscard]] std::uint32_t add(std::string_view key, std::string_view shown);
+
+  std::vector<std::string> names_;
+  std::deque<std::string> keys_;  // which stay where they are
+  std::unordered_map<std::string_view, std::uint32_t> numbers_;
+  std::size_t bytes_ = 0;
+  std::uint32_t too_many_ = 0;
+};
+
+/// "cudaMemcpyAsync" of "cudaMemcpyAsync_ptsz_v7000": without version and default stream.
+[[nodiscard]] std::string_view plain_name(std::string_view name) noexcept;
+
+/// Whether a call moves bytes, waits, or allocates: what a copy's story is told with. A graph's
+/// launch is among them, because the copies of the graph are joined with it.
+[[nodiscard]] bool matters(std::string_view plain) noexcept;
+
+/// The calls of one domain by their callback id, which the versions of CUPTI number alike but do
+/// not all have.
+class call_names {
+ public:
+  /// None where the library does not tell them, as one without a driver may not.
+  call_names(cupti::functions const& call, cupti::domain of);
+
+  /// Empty for a call that does not matter, or is not known.
+  [[nodiscard]] std::string const& name_of(std::uint32_t callback) const noexcept;
+
+  /// The callback ids of the others.
+  [[nodiscard]] std::vector<std::uint32_t> that_do_not_matter() const;
+
+ private:
+  std::vector<std::string> names_;
+};
 
 /// Turns CUPTI's records into ours, times left as they are.
 class parser {

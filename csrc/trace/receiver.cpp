@@ -1,11 +1,65 @@
 #include "trace/receiver.hpp"
 
-#include "trace/buffers.hpp"
+#include "cuda/cleanup.hpp"
+#include "cuda/process.hpp"
+#include "trace/error.hpp"
+#include "trace/parse.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
 namespace pyxfer::trace {
+namespace {
+
+void free_buffer(std::uint8_t* buffer) noexcept { unmap_pages(buffer, buffer_pool::buffer_bytes); }
+
+}  // namespace
+
+buffer_pool::~buffer_pool() {
+  shrink();
+  for (auto* const each : lent_) { free_buffer(each); }
+}
+
+std::uint8_t* buffer_pool::make() noexcept {
+  if (idle_.size() + lent_.size() >= most_buffers) { return nullptr; }
+  return static_cast<std::uint8_t*>(map_pages(buffer_bytes, true));
+}
+
+void buffer_pool::prepare(std::size_t count) {
+  idle_.reserve(most_buffers);
+  lent_.reserve(most_buffers);
+  while (idle_.size() < count) {
+    auto* const made = make();
+    if (made == nullptr) { return; }
+    idle_.push_back(made);
+  }
+}
+
+std::uint8_t* buffer_pool::lend() noexcept {
+  auto* const found = idle_.empty() ? make() : idle_.back();
+  if (found == nullptr) { return nullptr; }
+  if (!idle_.empty()) { idle_.pop_back(); }
+  lent_.push_back(found);  // within what `prepare` reserved
+  return found;
+}
+
+bool buffer_pool::is_lent(std::uint8_t const* buffer) const noexcept {
+  return std::find(lent_.begin(), lent_.end(), buffer) != lent_.end();
+}
+
+void buffer_pool::take_back(std::uint8_t* buffer) noexcept {
+  auto const found = std::find(lent_.begin(), lent_.end(), buffer);
+  if (found == lent_.end()) { return; }
+  lent_.erase(found);
+  idle_.push_back(buffer);
+}
+
+void buffer_pool::shrink() noexcept {
+  for (auto* const each : idle_) { free_buffer(each); }
+  idle_.clear();
+}
+
 namespace {
 
 /// So that no page of a buffer is touched for the first time inside a call that is recorded.
@@ -66,6 +120,51 @@ void receive_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_
   std::scoped_lock const lock{office().mutex};
   office().pool.take_back(buffer);
   if (!office().claimed) { office().pool.shrink(); }
+}
+
+namespace {
+
+void call_nothing(void* /*user*/, cupti::domain /*from*/, std::uint32_t /*callback*/,
+                  void const* /*data*/) {}
+
+}  // namespace
+
+subscription::subscription(cupti::functions const& call) : call_{call} {
+  if (!claim()) {
+    throw trace_unavailable_error(
+        "pyxfer is tracing already in this process, and one trace at a time is all that there can "
+        "be: end the other first");
+  }
+  auto const code = call_.subscribe(&subscriber_, call_nothing, nullptr);
+  if (code != cupti::result::success) {
+    release();
+    throw refusal(call_, "cuptiSubscribe", code);
+  }
+  try {
+    use_native_thread_ids();
+  } catch (...) {
+    release_noexcept([this] { close(); });
+    throw;
+  }
+}
+
+subscription::~subscription() {
+  release_noexcept([this] { close(); });
+}
+
+void subscription::close() {
+  auto* const held = std::exchange(subscriber_, nullptr);
+  if (held == nullptr || !same_process()) { return; }
+  auto const restored = call_.set_thread_id_type(thread_ids_before_);
+  auto const code = call_.unsubscribe(held);
+  release();
+  check(call_, "cuptiUnsubscribe", code);
+  check(call_, "cuptiSetThreadIdType", restored);
+}
+
+void subscription::use_native_thread_ids() {
+  check(call_, "cuptiGetThreadIdType", call_.get_thread_id_type(&thread_ids_before_));
+  check(call_, "cuptiSetThreadIdType", call_.set_thread_id_type(cupti::native_thread_ids));
 }
 
 }  // namespace pyxfer::trace

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "trace/choice.hpp"
 #include "trace/collection.hpp"
+#include "trace/library.hpp"
 
 #include <map>
 #include <memory>
