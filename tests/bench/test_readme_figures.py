@@ -208,6 +208,15 @@ def test_a_filled_page_passes_the_check(tree: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == "Filled README.md.\nAll figures are up to date.\n"
 
 
+def test_a_page_of_docs_is_filled_too(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme_figures.main([], tree)
+    (tree / "docs" / "results.md").write_text("<!-- figures:peers-table -->\n<!-- /figures -->\n")
+    assert readme_figures.main(["--check"], tree) == 1
+    assert "docs/results.md" in capsys.readouterr().err
+    assert readme_figures.main([], tree) == 0
+    assert "| test |" in (tree / "docs" / "results.md").read_text()
+
+
 def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
     readme_figures.main([], tree)
     slower = msgspec.structs.replace(make_run(), measurements=())

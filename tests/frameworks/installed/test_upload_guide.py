@@ -16,7 +16,7 @@ from pyxfer._upload import api, uploader
 from pyxfer._upload.uploader import Uploader
 from pyxfer.native import Choice, Engine
 
-GUIDE = Path(__file__).parents[2] / "docs" / "uploading.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "uploading.md"
 if not GUIDE.exists():
     pytest.skip("the guide is not beside the tests", allow_module_level=True)
 
