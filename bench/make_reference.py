@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Known(NamedTuple):
-    """A host whose figures are shipped: what its files and it are called, and the document it was measured into."""
+    """A host whose figures are shipped: the stem of its files, its name, and its run (bench/results/DOCUMENT.gz)."""
 
     stem: str
     name: str
@@ -41,7 +41,7 @@ KNOWN = (Known("h200_pcie5_x16", "one H200 SXM in a Firecracker VM", "ceiling.js
 
 def made(known: Known, results: Path) -> dict[str, bytes]:
     """The files of one known host, by name."""
-    data = read_whole(results / known.document)
+    data = read_whole(results / f"{known.document}.gz")
     run = documents.decode(data, known.document)
     document = f"{known.stem}.run.json"
     reference = reference_of(run, known.name, document, known.document, hashlib.sha256(data).hexdigest())

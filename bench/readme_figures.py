@@ -60,39 +60,39 @@ Figures = Mapping[str, Callable[[], str]]
 def figures(results: Path) -> Figures:
     """Every table by its name, made from the document it belongs to when it is asked for."""
     return {
-        "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json")),
-        "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
-        "host-card": lambda: page_of(documents.load(results / "host.json"), print_host_card),
-        "doctor-page": lambda: page_of(finding_documents.load(results / "doctor.json"), print_examination),
-        "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json"), print_run),
-        "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json")),
-        "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json")),
-        "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json")),
-        "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json")),
-        "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json")),
-        "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json")),
+        "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json.gz")),
+        "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json.gz")),
+        "host-card": lambda: page_of(documents.load(results / "host.json.gz"), print_host_card),
+        "doctor-page": lambda: page_of(finding_documents.load(results / "doctor.json.gz"), print_examination),
+        "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json.gz"), print_run),
+        "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json.gz")),
+        "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json.gz")),
+        "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json.gz")),
+        "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json.gz")),
+        "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json.gz")),
+        "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json.gz")),
         "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
-        "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json")),
+        "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json.gz")),
         "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
-        "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json")),
-        "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json"))),
-        "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json"))),
-        "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json")),
+        "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json.gz")),
+        "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json.gz"))),
+        "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json.gz"))),
+        "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json.gz")),
         "ring-pauses": lambda: ring_pauses.markdown(
-            load_own(results / "ring_pauses.json", ring_pauses.Pauses, "ring_pauses.py")
+            load_own(results / "ring_pauses.json.gz", ring_pauses.Pauses, "ring_pauses.py")
         ),
         "image-floor": lambda: image_floor.markdown(
-            load_own(results / "image_floor.json", image_floor.Floors, "image_floor.py")
+            load_own(results / "image_floor.json.gz", image_floor.Floors, "image_floor.py")
         ),
         "upload-soak": lambda: upload_soak.markdown(
-            load_own(results / "upload_soak.json", upload_soak.Soak, "upload_soak.py")
+            load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
         ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
-        "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json")),
-        "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),
-        "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json", verdicts.Verdicts, "verdicts.py")),
-        "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
+        "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json.gz")),
+        "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
+        "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")),
+        "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
     }
 
 
@@ -106,8 +106,10 @@ def runs_of(results: Path, pattern: str) -> list[Run]:
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
     """The processes that were started, and the loops that were fed."""
-    loops = [load_own(path, Prefetched, "prefetched_training.py") for path in sorted(results.glob("prefetched_*.json"))]
-    return load_own(results / "first_upload.json", Firsts, "first_upload.py"), loops
+    loops = [
+        load_own(path, Prefetched, "prefetched_training.py") for path in sorted(results.glob("prefetched_*.json.gz"))
+    ]
+    return load_own(results / "first_upload.json.gz", Firsts, "first_upload.py"), loops
 
 
 def fill(text: str, tables: Figures, name: str) -> str:

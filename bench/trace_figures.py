@@ -75,7 +75,7 @@ def explained(path: Path) -> Call:
 
 def calls(results: Path) -> list[Call]:
     """All that are in the table."""
-    return [explained(results / f"explain_{name}.json") for name in CALLS]
+    return [explained(results / f"explain_{name}.json.gz") for name in CALLS]
 
 
 def raw_copies(path: Path) -> Run:
@@ -100,7 +100,7 @@ def training(path: Path) -> Training:
 
 def trainings(results: Path) -> list[Training]:
     """All that are in the tables."""
-    return [training(results / f"watched_{name}.json") for name in FRAMEWORKS]
+    return [training(results / f"watched_{name}.json.gz") for name in FRAMEWORKS]
 
 
 def _is_whole(loop: Trained) -> bool:

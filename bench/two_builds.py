@@ -190,6 +190,7 @@ def main() -> int:
     given = parser.parse_args()
     sys.path[:0] = [given.after]
     from pyxfer._ceiling.ways import checked_sizes
+    from pyxfer._document.files import write_whole
 
     ring = json.loads(given.ring)
     device, rows = run(given, list(checked_sizes(given.sizes)), ring)
@@ -203,7 +204,7 @@ def main() -> int:
     if given.export_json:
         taken_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         about = {"kind": "two-builds", "taken_at": taken_at, "device": device, "ring": ring, "schema_version": 1}
-        Path(given.export_json).write_text(json.dumps({**about, "rows": rows}), encoding="utf-8")
+        write_whole(given.export_json, json.dumps({**about, "rows": rows}).encode())
     return 1 if any(row["least"] > given.tolerance for row in rows) else 0
 
 

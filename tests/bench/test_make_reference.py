@@ -57,7 +57,7 @@ def test_what_is_written_can_be_read_again_and_is_found_stale_when_it_changes(tm
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (tmp_path / "pyxfer").mkdir()
-    h200().save(results / "ceiling.json")
+    h200().save(results / "ceiling.json.gz")
     names = ["h200_pcie5_x16.json", "h200_pcie5_x16.run.json"]
     assert make_reference.main(["--check"], tmp_path) == 1
     assert make_reference.refresh(tmp_path, check=False) == names
@@ -65,11 +65,11 @@ def test_what_is_written_can_be_read_again_and_is_found_stale_when_it_changes(tm
     folder = tmp_path / "pyxfer" / "references"
     reference = decode_reference((folder / names[0]).read_bytes(), names[0])
     assert documents.load(folder / reference.document).measurements[0].trials == ()
-    h200(measurements=()).save(results / "ceiling.json")
+    h200(measurements=()).save(results / "ceiling.json.gz")
     assert make_reference.refresh(tmp_path, check=True) == names
 
 
-@pytest.mark.parametrize("name", ["ceiling.json", "host.json", "modes.json", "frameworks.json"])
+@pytest.mark.parametrize("name", ["ceiling.json.gz", "host.json.gz", "modes.json.gz", "frameworks.json.gz"])
 def test_the_host_of_the_documents_is_as_it_should_be(name: str) -> None:
     path = ROOT / "bench" / "results" / name
     if not path.exists():

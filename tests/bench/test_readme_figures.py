@@ -167,28 +167,28 @@ def tree(tmp_path: Path) -> Path:
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    documents.save(make_run(), results / "ceiling.json")
-    documents.save(make_run(), results / "host.json")
-    finding_documents.save(examine_run(make_run()), results / "doctor.json")
-    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json")
-    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json")
-    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json")
-    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json")
+    documents.save(make_run(), results / "ceiling.json.gz")
+    documents.save(make_run(), results / "host.json.gz")
+    finding_documents.save(examine_run(make_run()), results / "doctor.json.gz")
+    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json.gz")
+    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json.gz")
+    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json.gz")
+    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json.gz")
     for name in trace_figures.CALLS:
-        documents.save(make_explain_run(), results / f"explain_{name}.json")
+        documents.save(make_explain_run(), results / f"explain_{name}.json.gz")
     for name in trace_figures.FRAMEWORKS:
-        shared.write_document(results / f"watched_{name}.json", make_training(name))
+        shared.write_document(results / f"watched_{name}.json.gz", make_training(name))
     for name in ("staged", "uploads", "upload_images"):
-        documents.save(make_run(), results / f"{name}.json")
-    shared.write_document(results / "first_upload.json", make_firsts())
-    shared.write_document(results / "prefetched_torch.json", make_prefetched(0.02))
-    shared.write_document(results / "upload_soak.json", make_soak(make_soaked()))
-    shared.write_document(results / "ring_pauses.json", make_pauses())
-    shared.write_document(results / "image_floor.json", make_floors())
-    xfer_documents.save(session(), results / "pytest_example.json")
-    shared.write_document(results / "peers.json", make_peers())
-    shared.write_document(results / "timers.json", make_timers())
-    shared.write_document(results / "verdicts.json", make_verdicts(make_row(0.05, confirmed=200)))
+        documents.save(make_run(), results / f"{name}.json.gz")
+    shared.write_document(results / "first_upload.json.gz", make_firsts())
+    shared.write_document(results / "prefetched_torch.json.gz", make_prefetched(0.02))
+    shared.write_document(results / "upload_soak.json.gz", make_soak(make_soaked()))
+    shared.write_document(results / "ring_pauses.json.gz", make_pauses())
+    shared.write_document(results / "image_floor.json.gz", make_floors())
+    xfer_documents.save(session(), results / "pytest_example.json.gz")
+    shared.write_document(results / "peers.json.gz", make_peers())
+    shared.write_document(results / "timers.json.gz", make_timers())
+    shared.write_document(results / "verdicts.json.gz", make_verdicts(make_row(0.05, confirmed=200)))
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)
     (tmp_path / "docs" / "plain.md").write_text("no figures\n")
@@ -211,30 +211,30 @@ def test_a_filled_page_passes_the_check(tree: Path, capsys: pytest.CaptureFixtur
 def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
     readme_figures.main([], tree)
     slower = msgspec.structs.replace(make_run(), measurements=())
-    documents.save(slower, tree / "bench" / "results" / "ceiling.json")
+    documents.save(slower, tree / "bench" / "results" / "ceiling.json.gz")
     assert readme_figures.main(["--check"], tree) == 1
 
 
 def test_a_missing_document_is_named(tree: Path) -> None:
-    (tree / "bench" / "results" / "peers.json").unlink()
+    (tree / "bench" / "results" / "peers.json.gz").unlink()
     with pytest.raises(DocumentError, match=r"there is no file .*peers.json"):
         readme_figures.main([], tree)
 
 
 def test_every_run_of_uploads_has_its_table(tree: Path) -> None:
-    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json")
+    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json.gz")
     (tree / "README.md").write_text("<!-- figures:uploads-table -->\n<!-- /figures -->\n")
     assert readme_figures.main([], tree) == 0
     assert (tree / "README.md").read_text().count("| framework |") == 2
-    for path in (tree / "bench" / "results").glob("uploads*.json"):
+    for path in (tree / "bench" / "results").glob("uploads*.json.gz"):
         path.unlink()
-    with pytest.raises(UsageError, match=r"has no uploads\*\.json"):
+    with pytest.raises(UsageError, match=r"has no uploads\*\.json\.gz"):
         readme_figures.main([], tree)
 
 
 def test_a_document_that_no_page_refers_to_is_not_needed(tree: Path) -> None:
     (tree / "README.md").write_text("<!-- figures:peers-table -->\n<!-- /figures -->\n")
-    (tree / "bench" / "results" / "frameworks.json").unlink()
+    (tree / "bench" / "results" / "frameworks.json.gz").unlink()
     assert readme_figures.main([], tree) == 0
 
 

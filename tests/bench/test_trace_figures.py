@@ -277,8 +277,8 @@ def test_a_missing_document_is_named(tmp_path: Path, read: Any) -> None:
 
 def test_all_documents_of_a_table_are_read(tmp_path: Path) -> None:
     for name in figures.CALLS:
-        documents.save(make_explain_run(), tmp_path / f"explain_{name}.json")
+        documents.save(make_explain_run(), tmp_path / f"explain_{name}.json.gz")
     for framework in figures.FRAMEWORKS:
-        shared.write_document(tmp_path / f"watched_{framework}.json", make_training(framework))
+        shared.write_document(tmp_path / f"watched_{framework}.json.gz", make_training(framework))
     assert len(figures.calls(tmp_path)) == 4
     assert [each.framework for each in figures.trainings(tmp_path)] == ["torch", "tensorflow"]
