@@ -1,10 +1,10 @@
-"""Shows in a saved run whether the copy engines' own times agree with the events, size by size.
+"""Compares the durations in the device's activity records with those between CUDA events, for each size of a saved run.
 
     python bench/dma_agreement.py RUN.json [--route pinned-async]
 
-For every raw row of page-locked memory that was traced: the median between two events of one copy, the time of the
-device's records in the traced trial nearest to it, and their difference against the bound of 2 us and 0.5 %. Exit
-status 1 where one is beyond it or none was traced.
+Each line is a traced raw copy from or to page-locked memory: the median time between two events, the time in the
+records of the traced trial nearest to it, and the difference, which may be up to 2 us plus 0.5 % of the events' time.
+The exit status is 1 if a difference is larger or if no row was traced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ APART_S, APART = 2e-6, 0.005
 
 
 def main() -> int:
-    """Print a line a size, and judge."""
+    """Print one line per size; 0 if all times agree."""
     asked = _arguments()
     run = pyxfer.Run.load(asked.run)
     rows = traced_rows(run, asked.route)
@@ -36,28 +36,28 @@ def main() -> int:
 
 
 def traced_rows(run: pyxfer.Run, route: str) -> list[Measurement]:
-    """One way at a time, with both times."""
+    """The measurements of a route in one direction that have both times."""
     found = [row for row in run.measurements if row.route.endswith(route) and row.side == row.direction]
     return [row for row in found if row.dma_s is not None and row.elapsed_s is not None]
 
 
 def apart_s(row: Measurement) -> float:
-    """How far the two are from each other."""
+    """Difference between the two times."""
     return abs((row.elapsed_s or 0.0) - (row.dma_s or 0.0))
 
 
 def bound_s(row: Measurement) -> float:
-    """How far they may be."""
+    """The largest difference that counts as agreement."""
     return APART_S + APART * (row.elapsed_s or 0.0)
 
 
 def agrees(row: Measurement) -> bool:
-    """Whether they are that near."""
+    """Whether the difference is within the bound."""
     return apart_s(row) <= bound_s(row)
 
 
 def cells(row: Measurement) -> list[str]:
-    """The line of a row."""
+    """One table row."""
     times = (row.elapsed_s or 0.0, row.dma_s or 0.0, apart_s(row), bound_s(row))
     verdict = "" if agrees(row) else "WRONG"
     return [f"{row.direction} {row.route}", format_size(row.nbytes), *map(format_seconds, times), verdict]

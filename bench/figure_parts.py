@@ -1,4 +1,4 @@
-"""What the tables of `readme_figures.py` share: where a figure is from, and what a terminal shows as a block."""
+"""Shared by the tables of `readme_figures.py`: captions, terminal output as a code block, reading a document."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 def caption(run: Run, units: str = GB) -> str:
-    """Machine, software and day, and what the units are."""
+    """The machine, software, date and units."""
     return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. {units}")
 
 
 def printed(document: Document, show: Callable[[Document, Page], None]) -> str:
-    """What a terminal of 80 columns shows."""
+    """The output of `show` on a terminal of 80 columns."""
     shown = io.StringIO()
     show(document, Page(shown, columns=NARROWEST))
     return shown.getvalue().strip()
 
 
 def fenced(text: str) -> str:
-    """Text as a block that Markdown leaves alone."""
+    """The text as a fenced code block."""
     return f"```\n{text.strip()}\n```\n"
 
 
 def page_of(document: Document, show: Callable[[Document, Page], None]) -> str:
-    """A whole page as a block."""
+    """The output of `show` as a fenced code block."""
     return fenced(printed(document, show))
 
 
 def load_own(path: Path, kind: type[Document], script: str) -> Document:
-    """Read the document of a script in bench/ that is no run."""
+    """Read a document that is not a run and that `script` in bench/ wrote."""
     try:
         return msgspec.json.decode(read_whole(path), type=kind)
     except msgspec.MsgspecError as error:

@@ -1,12 +1,12 @@
-"""Shows what a process pays for its first upload, with the ring tuned then and with a tuning that is kept.
+"""Measures the first upload of a process, with and without cached ring settings.
 
     python bench/first_upload.py [--device 0] [--processes 3] [--export-json F]
 
-Each process is new: CUDA is started, then 24 MiB are uploaded for the first time. The first process of a pair finds no
-tuning in its cache, the second finds that one's.
+Each new process initialises CUDA and uploads 24 MiB twice. Processes come in pairs with a cache directory of their own:
+the first tunes the ring and writes the settings, the second reads them.
 
-Exit status 1 where the first takes over 2 s, the second over 0.3 s, an idle process uses the processor, or more
-is page-locked than the budget.
+The exit status is 1 if a first upload takes more than 2 s with tuning or 0.3 s without, if an idle process uses the
+CPU, or if more memory is page-locked than the budget allows.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ MOST_TUNED_S, MOST_CACHED_S, MOST_IDLE = 2.0, 0.3, 0.001
 
 
 class First(msgspec.Struct, frozen=True):
-    """What one process has seen."""
+    """The measurements of one process."""
 
     cuda_s: float
-    """CUDA's own start."""
+    """Initialisation of CUDA."""
     upload_s: float
-    """The first upload after that."""
+    """The first upload after the initialisation."""
     again_s: float
     idle_share: float
-    """Of a processor, over some seconds of doing nothing."""
+    """CPU time as a share of the wall time, while the process is idle."""
     pinned_bytes: int
 
 
 class Firsts(msgspec.Struct, frozen=True):
-    """Processes in pairs."""
+    """The measurements of all processes: `tuned` without cached settings, `cached` with them."""
 
     device: Device
     environment: Environment
@@ -59,7 +59,7 @@ class Firsts(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """Start the processes, print, and judge."""
+    """Run the processes and print the table; 1 if a limit is exceeded."""
     asked = _arguments()
     if asked.one:
         print(msgspec.json.encode(first(asked.device)).decode())
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def first(device: int | str) -> First:
-    """In this process, which has not used CUDA yet."""
+    """Measure in this process, which must not have used CUDA before."""
     import numpy as np
 
     import pyxfer
@@ -110,12 +110,12 @@ def _in_new_process(device: int | str, cache: str) -> First:
         command, env={**os.environ, "PYXFER_CACHE": cache}, capture_output=True, text=True, check=False
     )
     if ended.returncode:
-        raise UsageError(f"the process that was to upload ended with {ended.returncode}: {ended.stderr.strip()[-500:]}")
+        raise UsageError(f"the uploading process ended with status {ended.returncode}: {ended.stderr.strip()[-500:]}")
     return msgspec.json.decode(ended.stdout.splitlines()[-1], type=First)
 
 
 def page(result: Firsts) -> str:
-    """A line a kind of process, its medians."""
+    """The table: medians, one row per kind of process."""
     rows = [
         [
             name,
@@ -133,7 +133,7 @@ _TIMES = ("cuda_s", "upload_s", "again_s")
 
 
 def judge(result: Firsts) -> list[str]:
-    """What is not as it should be; of the times the worst."""
+    """The exceeded limits, one sentence each; the slowest process counts."""
     wrong = []
     for name, firsts, most_s in (("tuned", result.tuned, MOST_TUNED_S), ("cached", result.cached, MOST_CACHED_S)):
         worst_s = max(each.upload_s for each in firsts)

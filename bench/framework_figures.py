@@ -1,4 +1,4 @@
-"""The tables of `readme_figures.py` that show frameworks' routes."""
+"""The tables of `readme_figures.py` about the routes of frameworks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pyxfer.errors import UsageError
 from pyxfer.units import format_percent, format_size
 
 LINK: tuple[Direction, ...] = ("h2d", "d2h")
-# Whose block the page shows below the overview of all.
+# The framework that the page shows in full below the overview.
 SHOWN = "tensorflow"
-# The founding question's calls; the fastest route of each framework joins them.
+# The calls compared in the published image benchmark; the fastest route of each framework is added to them.
 IMAGE_ROUTES = ("tf.function", "tf.function-jit", "torch.to")
 IMAGE_FRAMEWORKS = ("tensorflow", "torch")
 MB_PER_GB = 1000.0
@@ -26,7 +26,7 @@ AFTER_NOTES = "\nIn words\n"
 
 
 def overview_page(run: Run) -> str:
-    """What a terminal shows: the overview of all frameworks, and one of them at the largest size with its notes."""
+    """Terminal output: the overview of all frameworks, then one framework at its largest size with notes."""
     overview = restricted(run, LINK)
     groups = groups_of(overview)
     if not groups:
@@ -40,7 +40,7 @@ def overview_page(run: Run) -> str:
 
 
 def restricted(run: Run, directions: Sequence[str], framework: str | None = None, nbytes: int | None = None) -> Run:
-    """A run as if only this had been asked for."""
+    """The run reduced to these directions, this framework and this size."""
     workers = tuple(each for each in run.workers if framework in (None, each.framework))
     names = {each.name for each in workers}
     measurements = tuple(
@@ -52,13 +52,13 @@ def restricted(run: Run, directions: Sequence[str], framework: str | None = None
 
 
 def groups_of(run: Run) -> list[Group]:
-    """Each framework and direction over the link that has a route with a bandwidth."""
+    """The groups (framework and direction) over the link in which at least one route has a bandwidth."""
     found = group_rows(run, gather(run)[0])
     return [group for group in found if group.direction in LINK and group.best is not None]
 
 
 def usual_best(run: Run) -> str:
-    """A line a framework and direction: the call that most people write, and the fastest route."""
+    """The usual call and the fastest route, one row per framework and direction."""
     header = ["framework", "direction", "size", "usual call", "GB/s", "of ceiling"]
     header += ["fastest route", "GB/s", "of ceiling"]
     body = [
@@ -75,7 +75,7 @@ def usual_best(run: Run) -> str:
 
 
 def shares(run: Run) -> str:
-    """Every route over the link at the largest size, from fast to slow in its framework and direction."""
+    """Every route over the link at the largest size, fastest first within its framework and direction."""
     header = ["framework", "direction", "size", "route", "host copies", "GB/s", "of ceiling"]
     body = []
     for group in groups_of(run):
@@ -89,7 +89,7 @@ def shares(run: Run) -> str:
 
 
 def image_batches(run: Run) -> str:
-    """Batches down; this host's routes, the ceiling and what others have published across, in MB/s."""
+    """Rows are batch sizes; columns are this host's routes, the ceiling and published figures, in MB/s."""
     groups = [group for group in groups_of(run) if group.framework in IMAGE_FRAMEWORKS]
     rows = _image_rows(groups)
     names = [row.name for row in rows]
@@ -109,7 +109,7 @@ def image_batches(run: Run) -> str:
 
 
 def _image_rows(groups: Sequence[Group]) -> list[Row]:
-    """The founding question's calls and the fastest routes, each once."""
+    """`IMAGE_ROUTES` and the fastest route of each framework, without duplicates."""
     known = {row.name: row for group in groups for row in group.routes}
     named = [known[name] for name in IMAGE_ROUTES if name in known]
     best = [group.best for group in groups if group.best is not None]
@@ -142,7 +142,7 @@ def _published(figures: Published, batch: int) -> str:
 
 
 def _route_cells(row: Row | None, nbytes: int) -> list[str]:
-    """A route's name, rate and share."""
+    """A route's name, rate and share of the ceiling."""
     if row is None:
         return ["-", "-", "-"]
     found: Measurement | None = row.at.get(nbytes)

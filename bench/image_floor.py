@@ -1,10 +1,10 @@
-"""Shows what a framework takes itself for the image batch that is on the GPU already: the least with any upload.
+"""Measures the work of a framework on an image batch that is already on the GPU: a lower bound for any upload.
 
     python bench/image_floor.py [torch|tensorflow ...] [--device 0] [--trials 200] [--export-json F]
 
 The work is that of `pyxfer frameworks --workload image-batch`: cast the batch, take one row, read it back. A
-page-locked copy of the batch is timed beside it; both together are what no upload can go below, because the framework
-begins when the copy has ended.
+page-locked copy of the batch is timed as well. The sum of both is a lower bound for upload and work, because the
+framework starts when the copy has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WARM = 10
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One framework at one batch: its own work, and a page-locked copy of the batch, trial by trial."""
+    """Trials of one framework and batch size: its work, and a page-locked copy of the batch."""
 
     framework: str
     batch: int
@@ -45,12 +45,12 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def least_s(self) -> float:
-        """The median copy and the median work."""
+        """The sum of the median copy and the median work."""
         return statistics.median(self.work_s) + statistics.median(self.pinned_s)
 
 
 class Floors(msgspec.Struct, frozen=True):
-    """All of them."""
+    """The document."""
 
     device: Device
     environment: Environment
@@ -58,7 +58,7 @@ class Floors(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """Work and print."""
+    """Measure and print the table."""
     asked = _arguments()
     engine, device = shared.open_device(asked)
     rows = []
@@ -81,7 +81,7 @@ def floor(
     batch: int,
     trials: int,
 ) -> Row:
-    """The work on one batch that is there, and a copy of as many bytes, by turns."""
+    """Time the work on a batch on the device and a copy of the same size, in turn."""
     images = np.random.default_rng(batch).integers(0, 256, (batch, *IMAGE_SHAPE), np.uint8)
     there = up.upload(images, framework)
     nbytes = batch * IMAGE_BYTES
@@ -99,7 +99,7 @@ def floor(
             row = work(there)
             taken_s = time.perf_counter() - begun
             if not np.array_equal(row, images[0, 0].astype(np.float32)):
-                raise pyxfer.PyxferError(f"{framework} gave another row than was sent")
+                raise pyxfer.PyxferError(f"{framework} returned other values than were uploaded")
             if trial >= WARM:
                 work_s.append(taken_s)
                 pinned_s.append(copied_s)
@@ -107,7 +107,7 @@ def floor(
 
 
 def torch_work(device: int | str) -> Callable[[Any], Any]:
-    """As `torch.upload` of the workload."""
+    """The work after `torch.upload` in the workload image-batch."""
     import torch
 
     del device
@@ -115,7 +115,7 @@ def torch_work(device: int | str) -> Callable[[Any], Any]:
 
 
 def tensorflow_work(device: int | str) -> Callable[[Any], Any]:
-    """As `tf.upload` of the workload."""
+    """The work after `tf.upload` in the workload image-batch."""
     import tensorflow as tf
 
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -134,7 +134,7 @@ WORKS: dict[str, Callable[[int | str], Callable[[Any], Any]]] = {"torch": torch_
 
 
 def table(result: Floors) -> tuple[list[str], list[list[str]]]:
-    """A line a framework and batch."""
+    """Header and rows, one per framework and batch size."""
     header = ["framework", "batch", "its own work", "page-locked copy", "both"]
     return header, [
         [
@@ -149,7 +149,7 @@ def table(result: Floors) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(result: Floors) -> str:
-    """The same for docs/uploading.md."""
+    """The table for docs/uploading.md."""
     return shared.markdown(result, *table(result))
 
 

@@ -1,10 +1,9 @@
-"""Makes the known hosts that come with the package from the runs under bench/results/.
+"""Generates the known hosts in pyxfer/references/ from the runs in bench/results/.
 
     python bench/make_reference.py [--check]
 
-For each it writes two files to pyxfer/references/: the figures of raw copies with their intervals, and the run that
-they are of, without its single trials. With --check nothing is written, and the exit status is 1 where a file is out of
-date.
+Each known host has two files: the rates of its raw copies with their intervals, and its run without the single trials.
+With --check the script writes nothing; its exit status is 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Known(NamedTuple):
-    """A host whose figures are shipped: what its files and it are called, and the document it was measured into."""
+    """A known host: the stem of its file names, its name, and its run (bench/results/DOCUMENT.gz)."""
 
     stem: str
     name: str
@@ -40,8 +39,8 @@ KNOWN = (Known("h200_pcie5_x16", "one H200 SXM in a Firecracker VM", "ceiling.js
 
 
 def made(known: Known, results: Path) -> dict[str, bytes]:
-    """The files of one known host, by name."""
-    data = read_whole(results / known.document)
+    """Contents of the files of one known host, by file name."""
+    data = read_whole(results / f"{known.document}.gz")
     run = documents.decode(data, known.document)
     document = f"{known.stem}.run.json"
     reference = reference_of(run, known.name, document, known.document, hashlib.sha256(data).hexdigest())
@@ -52,10 +51,10 @@ def made(known: Known, results: Path) -> dict[str, bytes]:
 
 
 def reference_of(run: Run, name: str, document: str, source: str, sha256: str) -> Reference:
-    """The figures of a run of which device, link and payload are known."""
+    """The reference made of a run; `UsageError` if the run is incomplete or its link or MaxPayload is unknown."""
     state, payload = run.link.under_load.value, run.link.max_payload_bytes.value
     if state is None or payload is None or run.ended != "complete":
-        raise UsageError(f"{source} is no complete run with its link and MaxPayload, so nothing can be held against it")
+        raise UsageError(f"{source} cannot be a reference: the run is incomplete, or its link or MaxPayload is unknown")
     return Reference(
         name=name,
         device=run.device.name,
@@ -71,7 +70,7 @@ def reference_of(run: Run, name: str, document: str, source: str, sha256: str) -
 
 
 def figures(measurements: Sequence[Measurement]) -> list[ReferenceFigure]:
-    """The best raw copy each way of pinned and of pageable memory, at every size."""
+    """The fastest raw copy of every direction, size and memory (pinned or pageable)."""
     found: dict[tuple[str, str, int], ReferenceFigure] = {}
     for each in measurements:
         key, rate = (each.direction, each.memory, each.nbytes), each.rate.value
@@ -84,13 +83,13 @@ def figures(measurements: Sequence[Measurement]) -> list[ReferenceFigure]:
 
 
 def without_trials(run: Run) -> Run:
-    """The run with the statistics of its trials and not the trials, which are nine tenths of it."""
+    """The run without its trials, which are nine tenths of the document; the statistics stay."""
     bare = tuple(msgspec.structs.replace(each, trials=()) for each in run.measurements)
     return msgspec.structs.replace(run, measurements=bare)
 
 
 def refresh(root: Path, *, check: bool) -> list[str]:
-    """Write the files that are out of date, or with `check` leave them alone; either way, name them."""
+    """Write the files that are out of date, unless `check` is set; return their names."""
     folder, stale = root / "pyxfer" / "references", []
     for known in KNOWN:
         for name, data in made(known, root / "bench" / "results").items():
@@ -104,9 +103,9 @@ def refresh(root: Path, *, check: bool) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Make the references, or say which are out of date."""
-    parser = argparse.ArgumentParser(description="Make pyxfer/references/ from the runs under bench/results/.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is out of date")
+    """Write the references, or print which are out of date."""
+    parser = argparse.ArgumentParser(description="Generate pyxfer/references/ from the runs in bench/results/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
     options = parser.parse_args(arguments)
     stale = refresh(root, check=options.check)
     if not stale:

@@ -1,8 +1,8 @@
-"""Runs a given nvbandwidth binary and reads what it prints with `-j`.
+"""Runs an nvbandwidth binary and parses its JSON output.
 
-Read from its documented output, versions 0.5 to 0.8: one object under "nvbandwidth", whose "testcases" hold a
-"bandwidth_matrix" of strings ("55.58", or "N/A") with one row for the host and one column a GPU; errors stand under
-"error", of the whole or of a testcase, and plain text may come before.
+The format is that of versions 0.5 to 0.8, as documented: an object "nvbandwidth" with "testcases", each of which has a
+"bandwidth_matrix" of strings ("55.58" or "N/A") with one row for the host and one column per GPU. An "error" belongs to
+the whole output or to a testcase. Plain text may precede the object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from pyxfer._document.runs import Direction, Fact, Side, unknown
 from pyxfer.errors import MeasurementError, UsageError
 
-# What pyxfer calls the testcases: the direction, and the side whose rate is printed.
+# pyxfer's direction of each testcase, and the side whose rate it prints.
 TESTCASES: dict[str, tuple[Direction, Side]] = {
     "host_to_device_memcpy_ce": ("h2d", "h2d"),
     "device_to_host_memcpy_ce": ("d2h", "d2h"),
@@ -33,7 +33,7 @@ TIMEOUT_S = 180.0
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One run of nvbandwidth: its versions, and GB/s by testcase."""
+    """The output of one run of nvbandwidth: versions, and GB/s by testcase."""
 
     version: Fact[str]
     git_version: Fact[str]
@@ -42,20 +42,20 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def check_binary(binary: Path) -> None:
-    """Refuse a path that cannot be run, before anything is measured."""
+    """Raise `UsageError` if the path cannot be run."""
     if shutil.which(binary) is None:
-        raise UsageError(f"{str(binary)!r} is no program that can be run; give the path of a built nvbandwidth.")
+        raise UsageError(f"{str(binary)!r} is not executable; give the path of a built nvbandwidth.")
 
 
 def check_sizes(sizes: Iterable[int]) -> None:
-    """Refuse what the tool cannot be asked for."""
+    """Raise `UsageError` if a size is not a whole number of MiB."""
     for nbytes in sizes:
         if nbytes % MIB:
             raise UsageError(f"nvbandwidth takes whole MiB, and {nbytes} bytes is not; give sizes such as 64MiB.")
 
 
 def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
-    """Run the four testcases at one size, with no device visible but the one of `device_uuid`."""
+    """Run the four testcases at one size; only the device `device_uuid` is visible to nvbandwidth."""
     command = [str(binary), "--json", "--bufferSize", str(nbytes // MIB), "--testcase", *TESTCASES]
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": device_uuid} if device_uuid else {})
     try:
@@ -63,8 +63,8 @@ def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, env=environment, check=False
         )
     except OSError as error:
-        said = f"{str(binary)!r} could not be run ({error.strerror}); give a nvbandwidth built for this machine."
-        raise UsageError(said) from error
+        reason = f"{str(binary)!r} could not be run ({error.strerror}); give an nvbandwidth built for this machine."
+        raise UsageError(reason) from error
     except subprocess.TimeoutExpired as error:
         raise MeasurementError(f"{binary} did not end within {TIMEOUT_S:.0f} s and was stopped.") from error
     if done.returncode < 0:
@@ -73,7 +73,7 @@ def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
 
 
 def read_answer(text: str) -> Answer:
-    """Read what nvbandwidth printed; a testcase without a number carries the reason."""
+    """Parse the output of nvbandwidth; a testcase without a rate has the reason."""
     body = _body(text)
     cases = body.get("testcases")
     found = {case["name"]: case for case in cases or () if isinstance(case, dict) and isinstance(case.get("name"), str)}
@@ -84,7 +84,7 @@ def read_answer(text: str) -> Answer:
 
 
 def _body(text: str) -> dict[str, Any]:
-    """Find the last object that holds "nvbandwidth": after an error the tool prints a second, fuller one."""
+    """The last object with the key "nvbandwidth": after an error the tool prints a second, more complete one."""
     body: dict[str, Any] | None = None
     decoder = json.JSONDecoder()
     start = text.find("{")
@@ -98,9 +98,9 @@ def _body(text: str) -> dict[str, Any]:
                 body = value["nvbandwidth"]
         start = text.find("{", end)
     if body is None:
-        said = _first_line(text) or "nothing"
+        first_line = _first_line(text) or "empty"
         raise MeasurementError(
-            f"nvbandwidth printed no JSON result (its first line: {said}). --json needs version 0.5 or later."
+            f"nvbandwidth printed no JSON result (first line: {first_line}). --json needs version 0.5 or later."
         )
     return body
 
@@ -111,7 +111,7 @@ def _rate(case: dict[str, Any] | None, error: object) -> Fact[float]:
     status = case.get("status", "no status")
     matrix = case.get("bandwidth_matrix")
     if not matrix:
-        return unknown(f"nvbandwidth says {status}{_because(case.get('error') or error)}")
+        return unknown(f"nvbandwidth reported {status}{_because(case.get('error') or error)}")
     try:
         cell = matrix[0][0]
         gbps = float(cell)

@@ -1,10 +1,11 @@
-"""nvbandwidth and pyxfer on the same link in the same minute.
+"""Compares nvbandwidth and pyxfer on the same link.
 
     python bench/peers.py --nvbandwidth PATH [--sizes 64MiB,512MiB] [--rounds 3] [--tolerance 0.5%] [--export-json F]
 
-PATH is a binary of NVIDIA's nvbandwidth that you built; it is run, never fetched. Machines drift, so the two tools take
-turns: each round runs both at each size, in an order that turns round by round, and the difference is the median of
-the rounds' ratios. Exit status 1 where a difference exceeds the tolerance or could not be taken.
+PATH is a binary of NVIDIA's nvbandwidth that you have built; the script does not download it. The speed of a machine
+drifts, so the tools take turns: each round runs both at each size, in the reverse order of the round before, and the
+difference is the median of the ratios of the rounds. The exit status is 1 if a difference exceeds the tolerance or is
+missing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BUDGET_S = 4.0
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What one tool said of one test in one round."""
+    """The result of one tool for one test in one round."""
 
     tool: Tool
     round: int
@@ -44,11 +45,11 @@ class Reading(msgspec.Struct, frozen=True):
     summary: Summary | None = None
 
 
-Read = Callable[[int, int], list[Reading]]  # of a round and a size
+Read = Callable[[int, int], list[Reading]]  # arguments: round and size
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One test at one size: both medians over the rounds, and the median of the rounds' differences."""
+    """One test at one size: the median of each tool, and the median difference of the rounds."""
 
     direction: Direction
     side: Side
@@ -60,7 +61,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Peers(msgspec.Struct, frozen=True):
-    """The document: where, when, which versions, every reading, and the table made of them."""
+    """The document: machine, versions, every reading, and the table."""
 
     device: Device
     environment: Environment
@@ -76,7 +77,7 @@ class Peers(msgspec.Struct, frozen=True):
 
 
 class Bench:
-    """Both tools on one device, with what the document must say of each."""
+    """Runs both tools on one device and keeps their results."""
 
     def __init__(self, binary: Path) -> None:
         self._binary = binary
@@ -84,7 +85,7 @@ class Bench:
         self.answers: list[nvbandwidth_json.Answer] = []
 
     def read_pyxfer(self, number: int, nbytes: int) -> list[Reading]:
-        """One ceiling; it comes first of all, because it says which device the other tool is to use."""
+        """Run `pyxfer.ceiling`. It must run before nvbandwidth, which uses the device of the last run."""
         run = pyxfer.ceiling(
             device=0,
             directions=("h2d", "d2h", "both"),
@@ -103,7 +104,7 @@ class Bench:
         return [from_run(run, number, test, nbytes) for test in TESTS]
 
     def read_nvbandwidth(self, number: int, nbytes: int) -> list[Reading]:
-        """One process of nvbandwidth with its four testcases."""
+        """Run the four testcases of nvbandwidth in one process."""
         answer = nvbandwidth_json.run(self._binary, nbytes, self.runs[-1].device.uuid.value)
         self.answers.append(answer)
         return [
@@ -113,16 +114,16 @@ class Bench:
 
 
 def from_run(run: Run, number: int, test: Test, nbytes: int) -> Reading:
-    """Take the warm measurement of one test, or the reason why there is none."""
+    """The warm measurement of one test, or the reason why it is missing."""
     for found in run.measurements:
         if (found.direction, found.side, found.nbytes, found.variant) == (*test, nbytes, "warm"):
             gbps = Fact(found.gbps) if found.gbps is not None else unknown(found.rate.reason or "no rate")
             return Reading("pyxfer", number, *test, nbytes, gbps, found.summary)
-    return Reading("pyxfer", number, *test, nbytes, unknown("the run holds no such measurement"))
+    return Reading("pyxfer", number, *test, nbytes, unknown("the run has no such measurement"))
 
 
 def interleave(tools: Sequence[Read], sizes: Sequence[int], rounds: int) -> list[Reading]:
-    """Every tool at every size in every round; each round turns the order of the round before."""
+    """Run every tool at every size in every round; each round reverses the order of the round before."""
     readings: list[Reading] = []
     for number in range(rounds):
         step = -1 if number % 2 else 1
@@ -133,7 +134,7 @@ def interleave(tools: Sequence[Read], sizes: Sequence[int], rounds: int) -> list
 
 
 def compare(readings: Iterable[Reading], tolerance: float) -> tuple[Row, ...]:
-    """One row a test and size, in the order of the tests."""
+    """One row per test and size, in the order of the tests."""
     readings = list(readings)
     sizes = sorted({reading.nbytes for reading in readings})
     return tuple(_row(readings, test, nbytes, tolerance) for test in TESTS for nbytes in sizes)
@@ -177,7 +178,7 @@ def label(direction: Direction, side: Side) -> str:
 
 
 def cells(rows: Iterable[Row]) -> list[list[str]]:
-    """Turn the rows into text, without the verdict."""
+    """The cells of the rows, without the verdict."""
     return [
         [
             label(row.direction, row.side),
@@ -195,7 +196,7 @@ def _rate(fact: Fact[float]) -> str:
 
 
 def table(document: Peers) -> str:
-    """Lay out the table for the terminal, with the reasons of what is missing below it."""
+    """The table for a terminal, followed by the reasons for missing rates."""
     within = f"within {format_percent(document.tolerance)}"
     header = ["test", "size", "nvbandwidth GB/s", "pyxfer GB/s", "difference", within]
     verdicts = ["yes" if row.within else "no" for row in document.rows]
@@ -213,20 +214,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare pyxfer with nvbandwidth on the same link, round by round.")
     parser.add_argument("--nvbandwidth", type=Path, required=True, metavar="PATH", help="a built nvbandwidth binary")
     parser.add_argument("--sizes", default="64MiB,512MiB", help="whole MiB (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="how often both tools run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (default: %(default)s)")
     parser.add_argument("--tolerance", default="0.5%", help="largest difference that passes (default: %(default)s)")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write every reading to this file")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run both tools, print the table, write the document; 0 where every difference is within the tolerance."""
+    """Run both tools, print the table, write the document; 0 if every difference is within the tolerance."""
     options = _parse(arguments)
     if options.rounds < 1:
         raise UsageError(f"--rounds must be at least 1, not {options.rounds}.")
     sizes, tolerance = parse_sizes(options.sizes), parse_ratio(options.tolerance)
     nvbandwidth_json.check_sizes(sizes)
-    binary = options.nvbandwidth.absolute()  # a bare name would be looked for on PATH
+    binary = options.nvbandwidth.absolute()  # subprocess would search PATH for a bare name
     nvbandwidth_json.check_binary(binary)
     if options.export_json:
         check_writable(options.export_json)

@@ -1,12 +1,11 @@
-"""Shows on this machine whether a training loop fed by pyxfer.prefetch is as fast as one whose data is on the GPU.
+"""Compares a training loop fed by pyxfer.prefetch with one whose data is already on the GPU.
 
     python bench/prefetched_training.py [torch|tensorflow] [--device 0] [--blocks 30] [--export-json F]
 
-The small convolutional network of training_loops.py takes NumPy batches through pyxfer.prefetch, and the
-same batches from device memory, in short blocks that take turns; what prefetching costs is the median of the blocks,
-each against its neighbour.
+The network of training_loops.py is trained on NumPy batches through pyxfer.prefetch and on the same batches in device
+memory, in short alternating blocks. The cost of prefetching is the median ratio of neighbouring blocks.
 
-Exit status 1 where a step takes more than 3 % longer.
+The exit status is 1 if prefetching makes a step more than 3 % longer.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ STORED = 8
 
 
 class Prefetched(msgspec.Struct, frozen=True):
-    """The seconds of the steps of both loops, block by block."""
+    """Seconds of every step of both loops, by block."""
 
     framework: str
     device: Device
@@ -50,13 +49,13 @@ class Prefetched(msgspec.Struct, frozen=True):
     prefetched_s: list[list[float]]
 
     def cost(self) -> Summary:
-        """How many times as long a step takes as with its data on the GPU."""
+        """Duration of a prefetched step over that of a step with its data on the GPU."""
         pairs = zip(self.prefetched_s, self.resident_s, strict=True)
         return stats.summarise([statistics.median(block) / statistics.median(other) for block, other in pairs])
 
 
 def main() -> int:
-    """Train, print, and judge."""
+    """Train and print the table; 1 if prefetching costs too much."""
     asked = _arguments()
     engine, device = shared.open_device(asked)
     shape = Shape(asked.batch, asked.side, asked.width, 0)
@@ -80,7 +79,7 @@ def main() -> int:
 
 
 def stored_batches(framework: str, shape: Shape) -> list[tuple[Any, Any]]:
-    """Images as the framework wants them, and their labels, in ordinary memory."""
+    """Images in the layout of the framework, with labels, in pageable memory."""
     draw = np.random.default_rng(0)
     side = shape.side
     size = (shape.batch, 3, side, side) if framework == "torch" else (shape.batch, side, side, 3)
@@ -92,7 +91,7 @@ def stored_batches(framework: str, shape: Shape) -> list[tuple[Any, Any]]:
 def train(
     asked: argparse.Namespace, shape: Shape, batches: Sequence[tuple[Any, Any]]
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Blocks of both loops in turn."""
+    """Run alternating blocks of both loops; return the seconds of their steps."""
     step = LOOPS[asked.framework](shape, device_word(asked.framework, asked.device))[1].step
     on_device = itertools.cycle([pyxfer.upload(batch, to=asked.framework, device=asked.device) for batch in batches])
     resident: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""The tests of docs/pytest.md: `pytest bench/pytest_example.py --xfer-json=bench/results/pytest_example.json`."""
+"""The tests of docs/pytest.md: `pytest bench/pytest_example.py --xfer-json=bench/results/pytest_example.json.gz`."""
 
 import pytest
 import torch

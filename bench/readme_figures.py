@@ -1,10 +1,9 @@
-"""Fills the figures in README.md and docs/*.md from the documents under bench/results/.
+"""Fills the figures in README.md and docs/*.md from the documents in bench/results/.
 
     python bench/readme_figures.py [--check]
 
-What stands between `<!-- figures:NAME -->` and `<!-- /figures -->`, each on a line of its own, is replaced by the table
-NAME, so no figure is typed by hand. With --check nothing is written, and the exit status is 1 where a file is out of
-date.
+The script replaces the lines between `<!-- figures:NAME -->` and `<!-- /figures -->` by the table NAME, so that no
+figure is typed by hand. With --check it writes nothing; its exit status is 1 if a file is out of date.
 """
 
 from __future__ import annotations
@@ -58,46 +57,46 @@ Figures = Mapping[str, Callable[[], str]]
 
 
 def figures(results: Path) -> Figures:
-    """Every table by its name, made from the document it belongs to when it is asked for."""
+    """A function for each table, by name; it reads the documents when it is called."""
     return {
-        "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json")),
-        "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json")),
-        "host-card": lambda: page_of(documents.load(results / "host.json"), print_host_card),
-        "doctor-page": lambda: page_of(finding_documents.load(results / "doctor.json"), print_examination),
-        "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json"), print_run),
-        "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json")),
-        "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json")),
-        "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json")),
-        "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json")),
-        "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json")),
-        "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json")),
+        "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json.gz")),
+        "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json.gz")),
+        "host-card": lambda: page_of(documents.load(results / "host.json.gz"), print_host_card),
+        "doctor-page": lambda: page_of(finding_documents.load(results / "doctor.json.gz"), print_examination),
+        "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json.gz"), print_run),
+        "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json.gz")),
+        "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json.gz")),
+        "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json.gz")),
+        "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json.gz")),
+        "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json.gz")),
+        "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json.gz")),
         "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
-        "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json")),
+        "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json.gz")),
         "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
-        "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json")),
-        "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json"))),
-        "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json"))),
-        "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json")),
+        "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json.gz")),
+        "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json.gz"))),
+        "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json.gz"))),
+        "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json.gz")),
         "ring-pauses": lambda: ring_pauses.markdown(
-            load_own(results / "ring_pauses.json", ring_pauses.Pauses, "ring_pauses.py")
+            load_own(results / "ring_pauses.json.gz", ring_pauses.Pauses, "ring_pauses.py")
         ),
         "image-floor": lambda: image_floor.markdown(
-            load_own(results / "image_floor.json", image_floor.Floors, "image_floor.py")
+            load_own(results / "image_floor.json.gz", image_floor.Floors, "image_floor.py")
         ),
         "upload-soak": lambda: upload_soak.markdown(
-            load_own(results / "upload_soak.json", upload_soak.Soak, "upload_soak.py")
+            load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
         ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
-        "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json")),
-        "peers-table": lambda: peers_table(load_own(results / "peers.json", peers.Peers, "peers.py")),
-        "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json", verdicts.Verdicts, "verdicts.py")),
-        "timers-table": lambda: timers_table(load_own(results / "timers.json", timers.Timers, "timers.py")),
+        "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json.gz")),
+        "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
+        "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")),
+        "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
     }
 
 
 def runs_of(results: Path, pattern: str) -> list[Run]:
-    """The runs that have such names; one at least."""
+    """The runs whose file names match; `UsageError` if there are none."""
     paths = sorted(results.glob(pattern))
     if not paths:
         raise UsageError(f"{results} has no {pattern}.")
@@ -105,13 +104,15 @@ def runs_of(results: Path, pattern: str) -> list[Run]:
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
-    """The processes that were started, and the loops that were fed."""
-    loops = [load_own(path, Prefetched, "prefetched_training.py") for path in sorted(results.glob("prefetched_*.json"))]
-    return load_own(results / "first_upload.json", Firsts, "first_upload.py"), loops
+    """The documents of first_upload.py and prefetched_training.py."""
+    loops = [
+        load_own(path, Prefetched, "prefetched_training.py") for path in sorted(results.glob("prefetched_*.json.gz"))
+    ]
+    return load_own(results / "first_upload.json.gz", Firsts, "first_upload.py"), loops
 
 
 def fill(text: str, tables: Figures, name: str) -> str:
-    """Fill every marked place of the text; markers inside a fenced block are an example and stay as they are."""
+    """Replace the lines between all markers, except markers inside a fenced block."""
     out: list[str] = []
     opened: str | None = None
     fenced = False
@@ -143,7 +144,7 @@ def _table(tables: Figures, wanted: str, name: str) -> str:
 
 
 def ceiling_table(run: Run) -> str:
-    """Sizes down; pinned and pageable each way across, each with its share of the protocol peak."""
+    """Rows are sizes; columns are the rate of each direction and memory, and its share of the protocol peak."""
     header = ["size"]
     for side, memory in COLUMNS:
         header += [f"{side} {memory}, GB/s", "of peak"]
@@ -155,7 +156,7 @@ def ceiling_table(run: Run) -> str:
 
 
 def small_sizes(run: Run) -> str:
-    """Up to 1 MiB: the rate of pinned memory each way, and the time of one copy."""
+    """Sizes up to 1 MiB: rate and duration of one copy of pinned memory in each direction."""
     header = ["size", "h2d, GB/s", "h2d, us a copy", "d2h, GB/s", "d2h, us a copy"]
     body = [
         [
@@ -170,7 +171,7 @@ def small_sizes(run: Run) -> str:
 
 
 def peers_table(document: peers.Peers) -> str:
-    """Both tools' medians and their difference."""
+    """The medians of nvbandwidth and pyxfer, and their difference."""
     header = ["test", "size", "nvbandwidth, GB/s", "pyxfer, GB/s", "difference"]
     version = document.nvbandwidth_version.value or "of unknown version"
     where = shared.machine_line(document.device, document.environment)
@@ -179,7 +180,7 @@ def peers_table(document: peers.Peers) -> str:
 
 
 def timers_table(document: timers.Timers) -> str:
-    """Each route under each timer, and whether they agree."""
+    """The figures of each timer for each route, and whether the timers agree."""
     where = shared.machine_line(document.device, document.environment)
     what = escape_markdown(f"{where}; {format_size(document.nbytes)} to the GPU a call.")
     reasons = "".join(f"\n{escape_markdown(line)}.\n" for line in timers.missing_lines(document.rows))
@@ -187,7 +188,7 @@ def timers_table(document: timers.Timers) -> str:
 
 
 def best(run: Run, side: Side, memory: Memory, nbytes: int) -> Measurement | None:
-    """Find the fastest warm measurement of one direction, whatever the mode; that is what a ceiling is."""
+    """The fastest warm measurement of one side, memory and size over all modes, as for a ceiling."""
     found = [
         m
         for m in run.measurements
@@ -224,12 +225,12 @@ def _peaks(link: Link) -> str:
 
 
 def pages(root: Path) -> list[Path]:
-    """List the files that may hold figures."""
+    """README.md and the pages in docs/."""
     return [path for path in (root / "README.md", *sorted((root / "docs").glob("*.md"))) if path.exists()]
 
 
 def refresh(root: Path, *, check: bool) -> list[Path]:
-    """Write the files that are out of date, or with `check` leave them alone; either way, name them."""
+    """Write the files that are out of date, unless `check` is set; return their paths."""
     tables = figures(root / "bench" / "results")
     stale = []
     for path in pages(root):
@@ -243,9 +244,9 @@ def refresh(root: Path, *, check: bool) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Fill the figures, or say which files are out of date."""
+    """Fill the figures, or print which files are out of date."""
     parser = argparse.ArgumentParser(description="Fill the figures of README.md and docs/ from bench/results/.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
     options = parser.parse_args(arguments)
     stale = [path.relative_to(root).as_posix() for path in refresh(root, check=options.check)]
     if not stale:

@@ -1,9 +1,10 @@
-"""Five repeats of the pinned ceiling, and how far their medians lie apart.
+"""Repeats the pinned ceiling and compares the medians.
 
     python bench/repeats.py [--processes] [--repeats 5] [--export-json F]
 
-The repeats run in this process, and with --processes also one in a fresh process each, where memory, context and stream
-are new. The spread is (largest - smallest) / median of the repeats' medians. Exit status 1 where one exceeds 0.3 %.
+The repeats run in this process; with --processes each also runs in a new process, with new memory, context and stream.
+The spread is (largest - smallest) / median over the medians of the repeats. The exit status is 1 if a spread exceeds
+0.3 %.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Where = Literal["one process", "fresh processes"]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """The medians of all repeats of one direction and size."""
+    """The median of each repeat of one direction and size."""
 
     where: Where
     side: Side
@@ -48,7 +49,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Repeats(msgspec.Struct, frozen=True):
-    """The document: where, when, and the median of each repeat."""
+    """The document: machine, and the median of each repeat."""
 
     device: Device
     environment: Environment
@@ -58,7 +59,7 @@ class Repeats(msgspec.Struct, frozen=True):
 
 
 def measure(seed: int) -> Run:
-    """One repeat: pinned, asynchronous, both directions apart from each other."""
+    """One repeat: asynchronous copies of pinned memory, one direction at a time."""
     run = pyxfer.ceiling(
         device=0,
         directions=SIDES,
@@ -77,13 +78,13 @@ def measure(seed: int) -> Run:
 
 
 def measure_afresh(seed: int) -> Run:
-    """One repeat in a process that has never touched the GPU."""
+    """One repeat in a new process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measure, seed).result()
 
 
 def rows(where: Where, runs: Sequence[Run]) -> tuple[Row, ...]:
-    """One row a direction and size; a repeat without a figure makes the whole comparison void."""
+    """One row per direction and size; `MeasurementError` if a repeat has no figure."""
     return tuple(Row(where, side, nbytes, _figures(runs, side, nbytes)) for side in SIDES for nbytes in SIZES)
 
 
@@ -97,7 +98,7 @@ def _figures(runs: Sequence[Run], side: Side, nbytes: int) -> tuple[float, ...]:
 
 
 def table(found: Iterable[Row]) -> str:
-    """One line a row: the medians in the order they were taken, their spread, and whether it passes."""
+    """The table: medians in the order of the repeats, spread, and verdict."""
     within = f"within {format_percent(LARGEST_SPREAD)}"
     header = ["where", "direction", "size", "median of each repeat, GB/s", "spread", within]
     lines = [
@@ -115,10 +116,10 @@ def table(found: Iterable[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Repeat, print, write; 0 where every spread is small enough."""
+    """Measure, print the table, write the document; 0 if every spread is small enough."""
     parser = argparse.ArgumentParser(description="Repeat pyxfer's pinned ceiling and compare the medians.")
-    parser.add_argument("--repeats", type=int, default=5, help="how many (default: %(default)s)")
-    parser.add_argument("--processes", action="store_true", help="repeat in fresh processes too")
+    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default: %(default)s)")
+    parser.add_argument("--processes", action="store_true", help="also repeat in new processes")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write every median to this file")
     options = parser.parse_args(arguments)
     if options.repeats <= 1:

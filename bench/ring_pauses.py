@@ -1,9 +1,10 @@
-"""Shows what the sleep of the ring's threads costs an upload: the pause before it, and how long they look for work.
+"""Measures how a pause before an upload slows it, because the threads of the ring sleep during the pause.
 
     python bench/ring_pauses.py [--device 0] [--uploads 100] [--export-json F]
 
-Each upload is timed after another one and a pause, beside a page-locked copy of the same size; the pauses take turns.
-Then the same with threads that look for work for 20 ms before they sleep (PYXFER_RING="spin=20ms").
+Each timed upload follows another upload and a pause; a page-locked copy of the same size is timed in the same round.
+The order of the pauses is random. A second ring has threads that spin for 20 ms before they sleep
+(PYXFER_RING="spin=20ms").
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ MIB = 1 << 20
 SIZES = (1 * MIB, 4 * MIB, 24 * MIB)
 PAUSES_S = (0.0, 200e-6, 1e-3, 5e-3)
 LONG_SPIN_US = 20_000
-# Uploads come from all over this, so that no cache still holds what is sent.
+# Sources are random parts of a pool larger than the caches, so that they are read from memory.
 POOL_BYTES = 512 * MIB
 PAGE = 4096
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Uploads of one size after one pause, by threads that spin so long; and page-locked copies of the same rounds."""
+    """Uploads of one size after one pause with one spin time, and page-locked copies of the same rounds."""
 
     nbytes: int
     spin_us: int
@@ -53,17 +54,17 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def upload_s(self) -> float:
-        """The median."""
+        """Median duration of an upload."""
         return statistics.median(self.uploads_s)
 
     @property
     def of_pinned(self) -> float:
-        """The median share of the page-locked copy's rate, round by round."""
+        """Median over the rounds of the upload's rate as a share of the page-locked copy's."""
         return statistics.median(pinned / own for own, pinned in zip(self.uploads_s, self.pinned_s, strict=True))
 
 
 class Pauses(msgspec.Struct, frozen=True):
-    """All of them."""
+    """The document."""
 
     device: Device
     environment: Environment
@@ -71,13 +72,13 @@ class Pauses(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """Upload and print."""
+    """Measure and print the table."""
     asked = _arguments()
     engine, device = shared.open_device(asked)
     settings = settings_for(engine, device.index).settings
     pool = np.random.default_rng(0).integers(0, 256, POOL_BYTES, np.uint8)
     rows: list[Row] = []
-    for spin_us in (settings.spin_us, LONG_SPIN_US):  # one ring at a time: threads that spin disturb the other's
+    for spin_us in (settings.spin_us, LONG_SPIN_US):  # one ring at a time: spinning threads would slow the other ring
         rows += with_ring(engine, device.index, replace(settings, spin_us=spin_us), pool, asked.uploads)
     result = Pauses(device, read_environment(engine, device), tuple(rows))
     shared.write_document(asked.export_json, result)
@@ -86,7 +87,7 @@ def main() -> int:
 
 
 def with_ring(engine: Engine, device: int, settings: RingSettings, pool: np.ndarray, uploads: int) -> list[Row]:
-    """All sizes and pauses by one ring."""
+    """Measure all sizes and pauses with one ring."""
     rows = []
     with (
         closing(make_ring(engine, device, settings)) as ring,
@@ -118,7 +119,7 @@ def with_ring(engine: Engine, device: int, settings: RingSettings, pool: np.ndar
 
 
 def table(result: Pauses) -> tuple[list[str], list[list[str]]]:
-    """A line a size and kind of threads: the time of an upload after each pause, and its share."""
+    """Header and rows: per size and spin time, the duration after each pause and the share of the page-locked rate."""
     after = [f"after {format_seconds(pause_s)}" if pause_s else "at once" for pause_s in PAUSES_S]
     header = ["size", "threads spin for", *after]
     lines: dict[tuple[int, int], list[str]] = {}
@@ -131,7 +132,7 @@ def table(result: Pauses) -> tuple[list[str], list[list[str]]]:
 
 
 def markdown(result: Pauses) -> str:
-    """The same for docs/uploading.md."""
+    """The table for docs/uploading.md."""
     return shared.markdown(result, *table(result))
 
 

@@ -1,4 +1,4 @@
-"""What pytest prints of a session that is saved, for `readme_figures.py`."""
+"""The pytest summary of a saved session, for `readme_figures.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyxfer._report.session import place_lines, title
 
 
 def session_page(session: XferSession) -> str:
-    """The summary in a terminal of 80 columns."""
+    """The summary on a terminal of 80 columns, as a fenced code block."""
     lines = []
     for number, place in enumerate(session.places):
         lines.append(f" {title(place)} ".center(NARROWEST, "-"))

@@ -1,4 +1,4 @@
-"""What the scripts here share: plain tables, result files, and how a script ends."""
+"""Shared by the scripts in bench/: tables as text, documents, devices, exit statuses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pyxfer.native import HOST, Engine, choose
 
 
 class Measured(Protocol):
-    """A document that says where it was measured."""
+    """A document with the device and environment of its measurements."""
 
     @property
     def device(self) -> Device:
-        """The one that was copied to and from."""
+        """The measured device."""
         ...
 
     @property
     def environment(self) -> Environment:
-        """All else that the figures depend on."""
+        """The rest of the machine and software."""
         ...
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell: the first to the left, the others to the right."""
+    """A table as text; the first column is left-aligned, the others are right-aligned."""
     widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
     lines = [
         "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))])
@@ -43,7 +43,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine_line(device: Device, environment: Environment) -> str:
-    """Which machine, which software and which day: what a figure needs beside it."""
+    """The machine, software versions and date of a measurement."""
     cpu = environment.cpu_model.value or "CPU unknown"
     driver = environment.driver.value or "unknown"
     day = environment.taken_at[:10]
@@ -51,29 +51,29 @@ def machine_line(device: Device, environment: Environment) -> str:
 
 
 def page(result: Measured, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table under its machine, for a terminal."""
+    """The machine line and a table, for a terminal."""
     return f"{machine_line(result.device, result.environment)}\n\n{aligned(header, rows)}"
 
 
 def markdown(result: Measured, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same for the documentation."""
+    """The machine line and a table, in Markdown."""
     return f"{escape_markdown(machine_line(result.device, result.environment))}.\n\n{to_markdown(header, rows)}"
 
 
 def write_document(path: Path | None, document: msgspec.Struct) -> None:
-    """Write the document, if it was asked for, as JSON that a person can read too, whole or not at all."""
+    """Write the document as indented JSON, unless `path` is None."""
     if path is not None:
         write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
 
 
 def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
-    """On which device it is measured, and where the document goes."""
+    """Add --device and --export-json."""
     parser.add_argument("--device", type=lambda word: word if word == HOST else int(word), default=0)
     parser.add_argument("--export-json", type=Path)
 
 
 def open_device(asked: argparse.Namespace) -> tuple[Engine, Device]:
-    """The device of these arguments; the document could be written, as far as that can be told."""
+    """Open the device of the arguments, after checking that the document can be written."""
     if asked.export_json:
         check_writable(asked.export_json)
     choice = choose(asked.device, require_gpu=asked.device != HOST)
@@ -81,7 +81,7 @@ def open_device(asked: argparse.Namespace) -> tuple[Engine, Device]:
 
 
 def run_script(main: Callable[[], int]) -> None:
-    """Run `main` and end the process with its status; an error becomes one sentence and the status of its kind."""
+    """Exit with the status of `main`; a `PyxferError` is printed and has its own exit status."""
     try:
         status = main()
     except KeyboardInterrupt:

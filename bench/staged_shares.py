@@ -1,10 +1,10 @@
-"""Shows in a saved run what the ring makes of pageable memory, beside the pinned ceiling and the driver's copies.
+"""Compares staged copies of a saved run with page-locked copies and with the driver's copies of pageable memory.
 
     pyxfer ceiling --memory pinned,pageable --mode auto,staged --direction h2d,d2h --fresh --export-json RUN.json
     python bench/staged_shares.py RUN.json
 
-Every ratio is the median of those of the same rounds. Exit status 1 where a share is below the promised one of a host
-with 16 processors, or a copy through the ring takes over 3 % longer than the driver's.
+Every ratio is the median of the ratios within each round. The exit status is 1 if a share is below its limit
+(`PROMISED`, for a host with 16 processors), or if a staged copy is more than 3 % slower than the driver's.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from pyxfer.units import format_percent, format_size
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PROMISED = {4 * MIB: 0.5, 24 * MIB: 0.75, 96 * MIB: 0.88, GIB: 0.95}
-"""Of an upload; a download into memory that was used before may have 0.05 less, of the ceiling and of the driver's."""
+"""Least share of the pinned ceiling for an upload, by size."""
 DOWNLOAD_LESS = 0.05
+"""A download may be lower by this, as a share of the pinned ceiling and of the driver's copy."""
 MOST_SLOWER = 0.03
 LEAST_ROUNDS = 20
-"""Of both; the small sizes of a run are in few rounds together, and those are the first."""
+"""Rounds with both copies. Small sizes may have fewer, and those are the first rounds of the run."""
 STAGED, DRIVERS, CEILING = "raw.pageable-staged", "raw.pageable-memcpy", "raw.pinned-async"
 
 
 def main() -> int:
-    """Print a line a size and direction, and judge."""
+    """Print one line per size and direction; 1 if a row misses a limit."""
     asked = _arguments()
     run = pyxfer.Run.load(asked.run)
     rows = [row for row in run.measurements if row.route == STAGED and row.summary is not None]
@@ -45,7 +46,7 @@ def main() -> int:
 
 
 def share(run: pyxfer.Run, row: Measurement, other: str) -> Share | None:
-    """How many times as fast as the other route's copy of the same rounds and size; a warm one where no fresh is."""
+    """Rate relative to the copy of route `other` in the same rounds; the warm one if it has no fresh copy."""
     for variant in (row.variant, "warm"):
         for each in run.measurements:
             same = (each.direction, each.nbytes, each.side) == (row.direction, row.nbytes, row.side)
@@ -55,7 +56,7 @@ def share(run: pyxfer.Run, row: Measurement, other: str) -> Share | None:
 
 
 def promised(row: Measurement) -> float | None:
-    """The least share of the pinned ceiling; of a first touch none is promised."""
+    """The least share of the pinned ceiling, or None for other sizes and for first touches."""
     least = PROMISED.get(row.nbytes)
     if least is None or row.variant == "fresh":
         return None
@@ -63,11 +64,11 @@ def promised(row: Measurement) -> float | None:
 
 
 def faults(run: pyxfer.Run, row: Measurement) -> list[str]:
-    """What is not as it should be."""
+    """The missed limits of a row."""
     found = []
     of_pinned, of_driver, least = share(run, row, CEILING), share(run, row, DRIVERS), promised(row)
     if least is not None and (of_pinned is None or of_pinned.value < least):
-        found.append("WRONG: below what is promised")
+        found.append("WRONG: below the least share")
     slower = MOST_SLOWER if row.direction == "h2d" else MOST_SLOWER + DOWNLOAD_LESS
     if of_driver is not None and row.variant == "warm" and of_driver.value < 1 - slower:
         found.append("WRONG: slower than memcpy")
@@ -75,7 +76,7 @@ def faults(run: pyxfer.Run, row: Measurement) -> list[str]:
 
 
 def cells(run: pyxfer.Run, row: Measurement) -> list[str]:
-    """The line of a row."""
+    """One table row."""
     of_pinned, of_driver, least = share(run, row, CEILING), share(run, row, DRIVERS), promised(row)
     return [
         row.direction if row.variant == "warm" else f"{row.direction} {row.variant}",
@@ -89,7 +90,7 @@ def cells(run: pyxfer.Run, row: Measurement) -> list[str]:
 
 
 def _by_rounds(reference: Measurement, row: Measurement) -> Share | None:
-    """Both of each round in which both were valid."""
+    """The share over the rounds in which both copies are valid."""
     seconds = {trial.round: trial.elapsed_s for trial in reference.trials if trial.invalid is None}
     own = [trial for trial in row.trials if trial.invalid is None and trial.round in seconds]
     if len(own) < LEAST_ROUNDS:

@@ -1,12 +1,12 @@
-"""PyTorch's usual call in a bare loop, without pyxfer: what a machine's cache gives the published benchmark.
+"""Times PyTorch's usual call in a loop without pyxfer, to show the effect of the CPU cache on the published benchmark.
 
     python bench/tight_loop.py [--batches 8:512:x4] [--export-json F]
 
-`torch.from_numpy(x).to("cuda")` is repeated, once with one array and once with arrays that are together larger than the
-last-level cache, and only a host clock is read, before the first call and after the last one has ended. The published
-benchmark sends one array again and again; where that fits into the share of the cache that this machine leaves to one
-process, pageable memory is read at the cache's speed, else at the memory's. Set the figures beside `torch.to` of
-`pyxfer frameworks torch --workload image-batch`, which does the same with a cast and a row read back.
+`torch.from_numpy(x).to("cuda")` is repeated, once with a single array and once with arrays that together exceed the
+last-level cache. Only a host clock is read, before the first call and after the last one has ended. The published
+benchmark sends the same array repeatedly. If the array fits into the part of the cache that one process can use,
+pageable memory is read at the speed of the cache. Compare the figures with `torch.to` in
+`pyxfer frameworks torch --workload image-batch`, which adds a cast and the read-back of one row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUNDS = 5
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One size: GB/s of each loop, in the order they ran."""
+    """One batch size: GB/s of both loops in each round."""
 
     batch: int
     one_array_gbps: tuple[float, ...]
@@ -56,7 +56,7 @@ class TightLoop(msgspec.Struct, frozen=True):
 
 
 def loop_gbps(torch: Any, arrays: Sequence[Any]) -> float:
-    """Repeat the call for a while, taking the arrays in turn."""
+    """Repeat the call for about `LOOP_S`, cycling through the arrays."""
     nbytes = arrays[0].nbytes
     torch.from_numpy(arrays[0]).to("cuda")
     calls = max(4, int(LOOP_S * 10e9 / nbytes))
@@ -69,7 +69,7 @@ def loop_gbps(torch: Any, arrays: Sequence[Any]) -> float:
 
 
 def measure(torch: Any, batch: int, cache_bytes: int) -> Row:
-    """Both loops in turns."""
+    """Run both loops alternately."""
     nbytes = batch * IMAGE_BYTES
     count = max(2, -(-2 * cache_bytes // nbytes))
     random = np.random.default_rng(1)
@@ -79,7 +79,7 @@ def measure(torch: Any, batch: int, cache_bytes: int) -> Row:
 
 
 def table(document: TightLoop) -> str:
-    """Medians, and from where to where the rounds went."""
+    """The table: medians and ranges of the rounds."""
     lines = [[str(row.batch), *_figures(row.one_array_gbps), *_figures(row.many_arrays_gbps)] for row in document.rows]
     return shared.aligned(["batch", "one array, GB/s", "from to", "many arrays, GB/s", "from to"], lines)
 
@@ -89,9 +89,9 @@ def _figures(gbps: Sequence[float]) -> tuple[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Time, print, write."""
-    parser = argparse.ArgumentParser(description="PyTorch's usual call in a bare loop.")
-    parser.add_argument("--batches", default="8:512:x4", help="images a call (default: %(default)s)")
+    """Measure, print the table, write the document."""
+    parser = argparse.ArgumentParser(description="Time PyTorch's usual call in a loop.")
+    parser.add_argument("--batches", default="8:512:x4", help="images per call (default: %(default)s)")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write every figure to this file")
     options = parser.parse_args(arguments)
     if options.export_json:

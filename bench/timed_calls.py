@@ -1,7 +1,7 @@
-"""Some of pyxfer's routes as plain calls, and the three timers that `timers.py` puts them under.
+"""Routes of pyxfer as callables, and the three timers that `timers.py` compares.
 
-A call is what `pyxfer frameworks` times: the route's own transfer, set up through its table and verified. A library is
-imported when its route is set up or its timer runs, so that one that is missing costs only its own rows.
+A call runs the transfer that `pyxfer frameworks` times, set up through the table of routes and verified. Libraries are
+imported when a route is set up or a timer runs, so that a missing library affects only its own rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Samples = list[float]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """Something that all timers can time, and the stream it works on."""
+    """A callable that all timers can time, and its stream."""
 
     name: str
     run: Callable[[], object]
@@ -57,7 +57,7 @@ def cupy_stream() -> Any:
 
 
 STREAMS: dict[str, Callable[[], Any]] = {"torch": torch_stream, "cupy": cupy_stream}
-# Each route, with the framework that has it.
+# The framework of each route.
 ROUTES = {
     "torch.to": "torch",
     "torch.pinned-nonblocking": "torch",
@@ -68,7 +68,7 @@ NAMES = (*ROUTES, EMPTY)
 
 
 class Calls:
-    """Makes calls; they share host memory and a copier, which are released at the end of the `with` block."""
+    """Makes calls. They share host memory and a copier, which the end of the `with` block releases."""
 
     def __init__(self, engine: Engine, device: int, nbytes: int = NBYTES) -> None:
         self._engine = engine
@@ -90,7 +90,7 @@ class Calls:
         """The call of one of `NAMES`.
 
         Raises:
-            RefusedError: its framework is not here, or sees no GPU.
+            RefusedError: the framework is not installed, or finds no GPU.
 
         """
         if name == EMPTY:
@@ -101,9 +101,9 @@ class Calls:
         return self.of_route(route, STREAMS[framework]())
 
     def of_route(self, route: Route, stream: Any) -> Call:
-        """One run of the route, and then the wait for its stream; what it takes from stays the same memory."""
+        """A call that runs the route and synchronises the stream; the source is the same memory every time."""
         if route.copy is None:
-            raise RefusedError(f"{route.name} has no part in the workload copy")
+            raise RefusedError(f"{route.name} is not in the workload copy")
         place = Place(self._nbytes, self._device, self._arena, self._copier, self._engine, rotates=False)
         transfer = route.copy(place)
         self._verify(route, transfer, place)
@@ -121,7 +121,7 @@ class Calls:
             raise RefusedError(started.cuda.reason or f"{framework} has no GPU")
 
     def _any_stream(self) -> Any:
-        """The stream of the first framework that is here."""
+        """The stream of the first available framework."""
         reasons = []
         for framework, stream in STREAMS.items():
             try:
@@ -133,36 +133,36 @@ class Calls:
         raise RefusedError("; ".join(reasons))
 
     def _verify(self, route: Route, transfer: Transfer, place: Place) -> None:
-        """Three timers that agree on a call that copies nothing would agree on nothing."""
+        """Raise `MeasurementError` unless the route copies: all timers would agree on a call that does nothing."""
         with (
             closing(Marker()) as marker,
             closing(RouteSubject(route, transfer, place, self._engine, marker)) as subject,
         ):
             right, aliased = subject.verify(SEED)
         if not right.value or aliased:
-            raise MeasurementError(f"{route.name} did not copy what it was given, so there is nothing to time.")
+            raise MeasurementError(f"{route.name} did not copy its input, so there is no transfer to time.")
 
 
 # --- the timers ------------------------------------------------------------------------------------------------------
 
 
 def time_torch(call: Call) -> Samples:
-    """Seconds a call of each block that torch's timer ran."""
+    """Seconds per call in each block of torch's timer."""
     torch_timer = import_module("torch.utils.benchmark").Timer
     found = torch_timer("run()", globals={"run": call.run}).blocked_autorange(min_run_time=0.5)
     return [float(sample) for sample in found.times]
 
 
 def time_cupyx(call: Call) -> Samples:
-    """Seconds between cupyx's two events, one a repeat."""
+    """Seconds between cupyx's two events, for each repeat."""
     found = import_module("cupyx.profiler").benchmark(call.run, n_repeat=REPEATS, n_warmup=WARM_UPS)
     return [float(sample) for sample in found.gpu_times[0]]
 
 
 def time_pyxfer(call: Call) -> Samples:
-    """Seconds between pyxfer's two events, one a trial.
+    """Seconds between pyxfer's two events, for each trial.
 
-    Without `nbytes`, so that no ceiling runs between the calls: the other timers leave the caches to the call too.
+    `nbytes` is left out so that no raw copies run between the calls and change the caches; the other timers run none.
     """
     found = pyxfer.measure(call.run, stream=call.stream, budget_s=0.5)
     samples = [trial.elapsed_s for trial in found.trials if trial.invalid is None]

@@ -1,28 +1,29 @@
-"""The same routes under three timers: torch.utils.benchmark, cupyx.profiler.benchmark, pyxfer.measure.
+"""Times the same routes with torch.utils.benchmark, cupyx.profiler.benchmark and pyxfer.measure.
 
     python bench/timers.py [--rounds 5] [--export-json F]
 
-The calls are routes of `pyxfer frameworks`, the same code that it times, at 64 MiB from the host to the GPU:
-`torch.to`, `torch.pinned-nonblocking`, `cupy.asarray`, `cupy.asarray-pinned`. Each is set up and verified once, takes
-from the same memory every time, and is followed by synchronising its framework's current stream, so that all three
-timers see the whole transfer and the same waiting.
+The calls are routes of `pyxfer frameworks` (the code that it times) with 64 MiB from the host to the GPU: `torch.to`,
+`torch.pinned-nonblocking`, `cupy.asarray`, `cupy.asarray-pinned`. Each is set up and verified once and uses the same
+source memory every time. Each call ends with a synchronisation of the framework's current stream, so that every timer
+includes the whole transfer and the same wait.
 
-What each timer's figure includes:
+The figures of the timers include:
 
-- torch (`Timer.blocked_autorange`): host clock over a block of calls with a device synchronisation at the block's end,
-  divided by the calls; so the call, its wait, and its share of that synchronisation;
-- cupyx (`benchmark(...).gpu_times`): between two events on CuPy's current stream around one call;
-- pyxfer (`measure(..., stream=...).elapsed_s`): between two events on the library's current stream around one call.
+- torch (`Timer.blocked_autorange`): a host clock around a block of calls that ends with a device synchronisation,
+  divided by the number of calls: the call, its wait, and its share of that synchronisation;
+- cupyx (`benchmark(...).gpu_times`): the time between two events on CuPy's current stream around one call;
+- pyxfer (`measure(..., stream=...).elapsed_s`): the time between two events on the library's current stream around one
+  call.
 
-An empty callable is timed likewise, because a timer reads something for nothing, and that is in each of its figures.
+An empty callable is timed as well: its time is the overhead that is part of every figure of a timer.
 
-Every round runs the three timers on every call once, in an order that turns round by round. A timer's figure is the
-median of its samples of all rounds together. Its *noise* reaches as far as the 95 % interval of that median or the
-medians of its single rounds do, whichever is further, and from there down by what it reads for the empty callable.
-Timers agree on a call when each pair of their noises overlaps.
+Every round runs each timer on each call once, in the reverse order of the round before. A timer's figure is the median
+of its samples of all rounds. Its *noise* is a range: it covers the 95 % interval of that median and the medians of the
+single rounds, and its lower end is then reduced by the timer's figure for the empty callable. Timers agree on a call if
+the noises of each pair overlap.
 
-Below stands what pyxfer says of the empty callable in both its brackets. Exit status 1 where timers disagree or that is
-above 5 us.
+The last lines give pyxfer's times for the empty callable in both brackets. The exit status is 1 if timers disagree or
+if one of these times exceeds 5 us.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ Time = Callable[[Call], Samples]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What one timer said of one call, in seconds."""
+    """The samples of one timer for one call, in seconds."""
 
     call: str
     timer: Timer
@@ -64,14 +65,14 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Empty(msgspec.Struct, frozen=True):
-    """What pyxfer said of an empty callable."""
+    """pyxfer's time for an empty callable in one bracket."""
 
     bracket: str
     elapsed_s: Fact[float]
 
 
 class Timers(msgspec.Struct, frozen=True):
-    """The document: where, when, which versions, and every sample."""
+    """The document: machine, versions, and every sample."""
 
     device: Device
     environment: Environment
@@ -84,7 +85,7 @@ class Timers(msgspec.Struct, frozen=True):
 
 
 def measure(calls: Sequence[Call], timers: dict[Timer, Time], rounds: int) -> tuple[Row, ...]:
-    """Every timer on every call in every round; a timer that cannot run leaves its reason in its rows."""
+    """Run every timer on every call in every round; the row of a timer that fails has the reason."""
     samples: dict[tuple[str, Timer], list[Samples]] = {(call.name, timer): [] for call in calls for timer in timers}
     reasons: dict[tuple[str, Timer], str] = {}
     for number in range(rounds):
@@ -112,7 +113,7 @@ def _why(error: Exception) -> str:
 
 
 def noise(row: Row, rows: Sequence[Row]) -> tuple[float, float] | None:
-    """How far a timer's figure may be off, as the module says; `rows` hold what it reads for the empty callable."""
+    """The noise of a row, as defined above; `rows` include the empty callable."""
     if row.summary.value is None:
         return None
     medians = [median(samples) for samples in row.rounds]
@@ -126,7 +127,7 @@ def _own_s(row: Row, rows: Sequence[Row]) -> float:
 
 
 def agree(call: str, rows: Sequence[Row]) -> bool | None:
-    """Whether each pair of noises overlaps on a call; None with fewer than two timers to compare."""
+    """Whether all noises of a call overlap; None with fewer than two timers."""
     noises = [span for row in rows if row.call == call and (span := noise(row, rows)) is not None]
     if len(noises) <= 1:
         return None
@@ -137,13 +138,13 @@ def agree(call: str, rows: Sequence[Row]) -> bool | None:
 
 
 def table(document: Timers) -> str:
-    """One line a call and timer, then what is missing, then the empty callable."""
+    """The table, followed by the reasons for missing figures and the lines of the empty callable."""
     lines = [*missing_lines(document.rows), *(_empty_line(empty) for empty in document.empty)]
     return "\n".join([shared.aligned(HEADER, cells(document.rows)), *lines])
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """Turn the rows into text, under `HEADER`."""
+    """The cells of the rows, in the columns of `HEADER`."""
     return [
         [row.call, row.timer, *_figures(row, rows), VERDICTS[None if row.call == EMPTY else agree(row.call, rows)]]
         for row in rows
@@ -151,7 +152,7 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def missing_lines(rows: Sequence[Row]) -> list[str]:
-    """Why a timer has no figure for a call."""
+    """A line for each missing figure, with the reason."""
     return [f"{row.call}, {row.timer}: {row.summary.reason}" for row in rows if row.summary.reason is not None]
 
 
@@ -183,7 +184,7 @@ def _empty_line(empty: Empty) -> str:
 
 
 def measure_empty(rows: Sequence[Row]) -> tuple[Empty, Empty]:
-    """Take what pyxfer says of the empty callable: between events on a stream, from its rows, and between drains."""
+    """Time of the empty callable in the bracket `stream` (from its row of pyxfer) and in the bracket `drained`."""
     row = next(row for row in rows if (row.call, row.timer) == (EMPTY, "pyxfer"))
     summary = row.summary.value
     on_stream: Fact[float] = unknown(row.summary.reason or "") if summary is None else Fact(summary.median_s)
@@ -195,7 +196,7 @@ def measure_empty(rows: Sequence[Row]) -> tuple[Empty, Empty]:
 
 
 def prepare(calls: Calls) -> tuple[list[Call], tuple[Row, ...]]:
-    """Make the calls that can be made here, and a row for each timer of a call that cannot."""
+    """The available calls, and a row with the reason for each timer of an unavailable call."""
     made: list[Call] = []
     missing: list[Row] = []
     for name in NAMES:
@@ -207,7 +208,7 @@ def prepare(calls: Calls) -> tuple[list[Call], tuple[Row, ...]]:
 
 
 def versions() -> dict[str, Fact[str]]:
-    """Name the versions of the libraries whose timers ran."""
+    """Versions of the libraries whose timers are used."""
     found: dict[str, Fact[str]] = {}
     for name in ("torch", "cupy"):
         owners = metadata.packages_distributions().get(name)
@@ -216,9 +217,9 @@ def versions() -> dict[str, Fact[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Time, print, write; 1 where timers disagree or the empty callable takes too long, 4 where nothing compared."""
-    parser = argparse.ArgumentParser(description="The same routes under three timers, side by side.")
-    parser.add_argument("--rounds", type=int, default=5, help="how often every timer runs (default: %(default)s)")
+    """Measure, print the table, write the document; see `status` for the exit status."""
+    parser = argparse.ArgumentParser(description="Time the same routes with three timers.")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (default: %(default)s)")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write every sample to this file")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
@@ -239,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def status(document: Timers) -> int:
-    """0 where all that ran agrees and the empty callable is short enough, 1 where not, 4 where nothing compared."""
+    """0 if timers agree and the empty callable is short enough, 1 if not, 4 if no two timers ran on a call."""
     verdicts = [agree(name, document.rows) for name in NAMES if name != EMPTY]
     compared = [verdict for verdict in verdicts if verdict is not None]
     short = all(empty.elapsed_s.value is None or empty.elapsed_s.value <= EMPTY_TARGET_S for empty in document.empty)

@@ -1,4 +1,4 @@
-"""The tables of `readme_figures.py` that show what the device has recorded: of routes, of raw copies, of training."""
+"""The tables of `readme_figures.py` made from activity records: explained routes, raw copies, watched training."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pyxfer._report.watch import watch_text
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent, format_seconds, format_size
 
-# Of each framework a call that most people write.
+# A usual call of each framework.
 CALLS = ("tf_function", "torch_to", "cupy_asarray", "jax_asarray")
-# Sections of its page that a reader in a hurry can do without.
+# Sections of the page that the excerpt leaves out.
 LEFT_OUT = ("Clocks", "Mind")
-# In the order of the waterfall; `staging` is the table's word for both of what the page calls it.
+# In the order of a transfer. The page calls `staging` either "staging" or "copying slower".
 PARTS: Mapping[PartName, str] = {
     "copying": "the copy, at the ceiling's speed",
     "preparing": "preparing",
@@ -48,7 +48,7 @@ LOOPS = 2
 
 @dataclass(frozen=True)
 class Call:
-    """An explained route that was timed, traced and broken down."""
+    """An explained route with its median, breakdown and records."""
 
     run: Run
     row: Measurement
@@ -61,50 +61,50 @@ class Call:
 
 
 def explained(path: Path) -> Call:
-    """The explained route of a saved run."""
+    """The explained route of a saved run; `UsageError` if the run has none or it was not traced."""
     run = documents.load(path)
     found = find_explained(run) if run.kind == "explain" else None
     if found is None:
-        raise UsageError(f"{path} explains no route; it has to be a run that pyxfer explain --export-json has saved.")
+        raise UsageError(f"{path} explains no route; make it with pyxfer explain --export-json.")
     row = found.row
     if not row.elapsed_s or row.breakdown.value is None or row.dma.value is None:
         why = row.breakdown.reason or row.dma.reason or row.rate.reason
-        raise UsageError(f"{path} has no parts of {row.route}: {why}; explain it again where copies are traced.")
+        raise UsageError(f"{path} has no breakdown of {row.route}: {why}; make it again where records are available.")
     return Call(run, row, row.elapsed_s, row.breakdown.value, row.dma.value)
 
 
 def calls(results: Path) -> list[Call]:
-    """All that are in the table."""
-    return [explained(results / f"explain_{name}.json") for name in CALLS]
+    """The explained routes of the table."""
+    return [explained(results / f"explain_{name}.json.gz") for name in CALLS]
 
 
 def raw_copies(path: Path) -> Run:
-    """A ceiling run with nothing in it but the raw copies whose records stand beside their events."""
+    """A ceiling run reduced to the raw copies that have records."""
     run = documents.load(path)
     rows = tuple(row for row in dma_agreement.traced_rows(run, RAW_ROUTE) if row.variant == "warm")
     if run.kind != "ceiling" or not rows:
         raise UsageError(
-            f"{path} holds no traced copy of {RAW_ROUTE}; it has to be a run that pyxfer ceiling --export-json has "
-            "saved where copies are traced."
+            f"{path} holds no traced copy of {RAW_ROUTE}; make it with pyxfer ceiling --export-json where records are "
+            "available."
         )
     return msgspec.structs.replace(run, measurements=rows)
 
 
 def training(path: Path) -> Training:
-    """Both loops of a framework."""
+    """The watched training of a framework; `UsageError` if the document is incomplete."""
     document = load_own(path, Training, "watched_training.py")
     if len(document.loops) != LOOPS or not all(map(_is_whole, document.loops)):
-        raise UsageError(f"{path} does not hold {LOOPS} whole loops; make it again with bench/watched_training.py.")
+        raise UsageError(f"{path} does not hold {LOOPS} complete loops; make it again with bench/watched_training.py.")
     return document
 
 
 def trainings(results: Path) -> list[Training]:
-    """All that are in the tables."""
-    return [training(results / f"watched_{name}.json") for name in FRAMEWORKS]
+    """The watched training of every framework in the tables."""
+    return [training(results / f"watched_{name}.json.gz") for name in FRAMEWORKS]
 
 
 def _is_whole(loop: Trained) -> bool:
-    """Whether each phase has a block for each of the others, and every block steps that took some time."""
+    """Whether all phases have the same number of blocks, and every block has steps with a duration."""
     phases = [loop.steps_s.get(phase, []) for phase in PHASES]
     blocks = [block for phase in phases for block in phase]
     return bool(blocks) and len(set(map(len, phases))) == 1 and all(min(block, default=0) > 0 for block in blocks)
@@ -114,12 +114,12 @@ def _is_whole(loop: Trained) -> bool:
 
 
 def explain_page(call: Call) -> str:
-    """The whole page, as a terminal shows it."""
+    """The page of an explained route on a terminal."""
     return fenced(printed(call.run, print_run))
 
 
 def explain_excerpt(call: Call) -> str:
-    """Of that page where the time goes, what crossed, and what is faster."""
+    """The page without the sections in `LEFT_OUT`."""
     sections = printed(call.run, print_explained).split("\n\n")
     kept = [each for each in sections if each.partition("\n")[0] not in LEFT_OUT]
     whole = "\n\n".join(kept)
@@ -127,7 +127,7 @@ def explain_excerpt(call: Call) -> str:
 
 
 def explained_calls(found: Sequence[Call]) -> str:
-    """A line a call: how fast, what its traced trial is made of, what crossed, and how far that is from the median."""
+    """Rows are calls; columns are the median, the parts of the traced trial, its records, and its deviation."""
     names = [name for name in PARTS if any(call.breakdown.seconds(name) > 0 for call in found)]
     header = ["route", "direction", "size", "median", "of ceiling", *(PARTS[name] for name in names)]
     header += ["crossed", "memory", "GB/s", "traced trial against the median"]
@@ -150,7 +150,7 @@ def explained_calls(found: Sequence[Call]) -> str:
 
 
 def _share(part_s: float, whole_s: float) -> str:
-    """One decimal, as the page has it, but for a part that there was not."""
+    """A percentage with one decimal, or "0 %" if the part is absent."""
     return f"{100 * part_s / whole_s:.1f} %" if part_s > 0 else "0 %"
 
 
@@ -158,7 +158,7 @@ def _share(part_s: float, whole_s: float) -> str:
 
 
 def dma_table(run: Run) -> str:
-    """Sizes down; each way across, what the events say, what the records say, and how far apart that is and may be."""
+    """Rows are sizes; columns are, for each direction, the times of events and records, their difference, the bound."""
     header = ["size"]
     for way in WAYS:
         header += [f"{way} events, us", "records, us", "apart, us", "bound, us"]
@@ -184,7 +184,7 @@ def _agreement(row: Measurement | None) -> list[str]:
 
 
 def watched_gains(found: Sequence[Training]) -> str:
-    """A line a loop: its step, what that is bound by, and what the watch predicts that the other loop really gains."""
+    """Rows are loops: the step, what it is bound by, the predicted gain, the measured gain."""
     header = ["framework", "loop", "step", "bound by", "predicted gain", "real gain"]
     body = [
         [title(each.framework), loop.loop, _median(loop, "unwatched"), _bound_by(loop), *_gains(each, loop)[:2]]
@@ -195,7 +195,7 @@ def watched_gains(found: Sequence[Training]) -> str:
 
 
 def watched_table(found: Sequence[Training]) -> str:
-    """The same with what watching costs a step, and with how far the prediction is from what is gained."""
+    """As `watched_gains`, with the cost of watching and the error of the prediction."""
     header = ["framework", "loop", "unwatched", "watched", "cost", "after the window", "cost"]
     header += ["bound by", "predicted gain", "real gain", "apart"]
     body = []
@@ -208,7 +208,7 @@ def watched_table(found: Sequence[Training]) -> str:
 
 
 def watch_page(document: Training) -> str:
-    """What a terminal shows of the usual loop's watch."""
+    """The page of the usual loop's watch on a terminal."""
     return fenced(watch_text(document.loops[0].watched, NARROWEST))
 
 
@@ -222,7 +222,7 @@ def _bound_by(loop: Trained) -> str:
 
 
 def _gains(document: Training, loop: Trained) -> list[str]:
-    """Predicted, real, and how far apart as a share of the real one: of the loop that has something to gain."""
+    """Predicted gain, measured gain and relative error; dashes for the second loop, which gains nothing."""
     if loop is not document.loops[0]:
         return ["-"] * 3
     predicted, real = document.predicted_gain_s, document.real_gain_s
@@ -238,6 +238,6 @@ def _training_caption(found: Sequence[Training]) -> str:
 
 
 def _caption(found: Sequence[Run | Training], words: str) -> str:
-    """Every machine, software and day that the figures are from, and then what they are of."""
+    """The machines, software and dates of the figures, followed by `words`."""
     where = dict.fromkeys(shared.machine_line(each.device, each.environment) for each in found)
     return escape_markdown(f"{'; '.join(where)}. {words}")

@@ -1,6 +1,7 @@
-"""A small convolutional network trained in PyTorch or TensorFlow, on batches that are made as usual or ahead of time.
+"""A small convolutional network trained in PyTorch or TensorFlow, with two ways to make the batches.
 
-Both loaders of a framework make the same images; the network and its step are the same as well.
+The loop "usual" makes each batch between two steps; the loop "ahead" makes batches ahead of time. Images, network and
+step of both are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ STORED = 1024
 
 @dataclass(frozen=True)
 class Shape:
-    """How much work a step is."""
+    """Sizes that determine the work of a step."""
 
     batch: int
     side: int
@@ -26,13 +27,13 @@ class Shape:
 
     @property
     def stored(self) -> int:
-        """The side of an image before a part is cut out of it."""
+        """Side of a stored image, before it is cropped."""
         return self.side + self.side // 8
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One way to feed the network: batches without end, and what is done with one."""
+    """A training loop: an endless source of batches, and the step."""
 
     name: str
     batches: Callable[[], Iterator[Any]]
@@ -40,7 +41,7 @@ class Loop:
 
 
 def torch_loops(shape: Shape, device: str) -> list[Loop]:
-    """Pageable batches made between the steps; and page-locked ones, made ahead by worker processes."""
+    """Usual: pageable batches made between the steps. Ahead: page-locked batches made by worker processes."""
     import torch
 
     net = _torch_network(shape).to(device)
@@ -53,7 +54,7 @@ def torch_loops(shape: Shape, device: str) -> list[Loop]:
         loss = loss_of(net(images.float() / 255), labels)
         loss.backward()
         optimizer.step()
-        loss.item()  # as most loops do, to show it
+        loss.item()  # most loops read the loss to show it
 
     usual = {"num_workers": 0}
     ahead = {
@@ -81,7 +82,7 @@ def _torch_network(shape: Shape) -> Any:
 
 
 class Images:
-    """Random images in host memory; each is cut and turned anew, as a training set usually is."""
+    """A data set of random images in host memory; each access crops and flips one."""
 
     def __init__(self, shape: Shape) -> None:
         import torch
@@ -108,11 +109,11 @@ def _torch_batches(shape: Shape, options: dict[str, Any]) -> Iterator[Any]:
 
 
 def tensorflow_loops(shape: Shape, device: str) -> list[Loop]:
-    """Batches made between the steps; and made ahead by threads, and sent ahead to the device."""
+    """Usual: batches made between the steps. Ahead: batches made by threads and sent to the device in advance."""
     import tensorflow as tf
 
     variables, step = _tensorflow_step(tf, shape, device)
-    del variables  # held by the step
+    del variables  # the step keeps them alive
     stored = np.random.default_rng(0).integers(0, 256, (STORED, shape.stored, shape.stored, 3), np.uint8)
 
     def made(calls: int | None) -> Any:
@@ -132,7 +133,8 @@ def tensorflow_loops(shape: Shape, device: str) -> list[Loop]:
     def usual() -> Iterator[Any]:
         options = tf.data.Options()
         options.autotune.enabled = False
-        options.experimental_optimization.apply_default_optimizations = False  # one makes the next batch in a thread
+        # One of the default optimizations makes the next batch in a thread.
+        options.experimental_optimization.apply_default_optimizations = False
         return iter(made(None).with_options(options))
 
     return [Loop("usual", usual, step), Loop("ahead", ahead, step)]
@@ -167,4 +169,4 @@ def _tensorflow_step(tf: Any, shape: Shape, device: str) -> tuple[list[Any], Cal
 
 
 LOOPS: dict[str, Callable[[Shape, str], list[Loop]]] = {"torch": torch_loops, "tensorflow": tensorflow_loops}
-"""By framework; the device is written as the framework writes it."""
+"""The loops of each framework; the device is given in the framework's notation."""

@@ -1,15 +1,15 @@
-"""Two builds of pyxfer in turns on one GPU, to see whether one of them is slower to upload or download.
+"""Compares two builds of pyxfer on one GPU and reports whether the second is slower.
 
     python bench/two_builds.py BEFORE AFTER [--sizes 4KiB:1GiB:x4] [--rounds 8] [--processes 6] [--export-json F]
 
-BEFORE and AFTER are folders that each hold an installed pyxfer (`pip install --target`). Each build runs in a process
-of its own; both keep a ring of the same settings, and one of them moves bytes while the other sleeps. A round moves a
-burst with the one build and then with the other, so that a change of the machine meets both. Where a process has its
-memory makes more difference than the build, so every pair of processes is replaced several times.
+BEFORE and AFTER are folders with an installed pyxfer (`pip install --target`). Each build runs in its own process, with
+a ring of the same settings; one process copies while the other sleeps. A round is a burst of copies with one build and
+then with the other, so that a change of the machine's speed affects both. The placement of a process in memory matters
+more than the build, so the script starts several pairs of processes.
 
-The ratio is time after / time before: of each pair of processes the median over rounds, and of these the median, the
-least and the greatest. With six pairs the true median lies between the last two in 97 % of cases. A row is slower
-where even the least ratio is above `--tolerance`.
+The ratio is time after / time before. Each pair of processes gives the median over its rounds; the table has the
+median, the least and the greatest of these. With six pairs the true median is between the least and the greatest in
+97 % of cases. A row is slower if its least ratio is above `--tolerance`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ KINDS = ("upload", "upload-pinned", "download", "download-pinned")
 BURST_S = 4e-3
 MOST_IN_BURST = 200
 SPREAD_BYTES = 256 << 20
-"""Arrays of one size together, so that a cache does not hold them; at least two arrays."""
+"""Total size of the arrays of one size, so that they exceed the caches; at least two arrays."""
 
 
 def serve() -> None:
-    """Be the process of one build: answer each line of JSON (kind, size, count) with the seconds of each call."""
+    """The process of one build: for each line of JSON (kind, size, count), print the seconds of each call."""
     sys.path[:0] = [os.environ["TWO_BUILDS_SITE"]]
     import importlib
     import time
@@ -57,7 +57,7 @@ def serve() -> None:
 
     def arrays(kind: str, nbytes: int) -> list[tuple[int, Any]]:
         if (kind, nbytes) not in made:
-            made.clear()  # those of the size before
+            made.clear()  # arrays of the previous size
             count = max(2, min(8, SPREAD_BYTES // nbytes))
             made[kind, nbytes] = [fresh(kind, nbytes) for _ in range(count)]
         return made[kind, nbytes]
@@ -85,7 +85,7 @@ def serve() -> None:
 
 
 class Build:
-    """One build's process."""
+    """The process of one build."""
 
     def __init__(self, folder: str, ring: list[Any], most: int, device: str) -> None:
         variables = {
@@ -108,11 +108,11 @@ class Build:
     def _read(self) -> str:
         line = self._from.readline()
         if not line:
-            raise SystemExit(f"a build's process ended with {self._process.wait()}")
+            raise SystemExit(f"the process of a build ended with status {self._process.wait()}")
         return line.strip()
 
     def median_s(self, kind: str, nbytes: int, count: int) -> float:
-        """Of that many calls."""
+        """Median duration of `count` calls."""
         print(json.dumps([kind, nbytes, count]), file=self._to, flush=True)
         return float(statistics.median(json.loads(self._read())))
 
@@ -123,7 +123,7 @@ class Build:
 
 
 def compare(before: Build, after: Build, kind: str, nbytes: int, rounds: int) -> list[tuple[float, float]]:
-    """The medians of each round's two bursts."""
+    """The medians of both bursts, for each round."""
     warm = min(build.median_s(kind, nbytes, 6) for build in (before, after))
     count = max(3, min(MOST_IN_BURST, int(BURST_S / warm)))
     pairs = []
@@ -135,7 +135,7 @@ def compare(before: Build, after: Build, kind: str, nbytes: int, rounds: int) ->
 
 
 def row_of(kind: str, nbytes: int, processes: list[list[tuple[float, float]]]) -> dict[str, Any]:
-    """What all pairs of processes say of one kind and size."""
+    """The table row of one kind and size over all pairs of processes."""
     ratios = [statistics.median(after / before for before, after in pairs) for pairs in processes]
     every = [pair for pairs in processes for pair in pairs]
     return {
@@ -151,7 +151,7 @@ def row_of(kind: str, nbytes: int, processes: list[list[tuple[float, float]]]) -
 
 
 def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> tuple[str, list[dict[str, Any]]]:
-    """The device, and all rows from several pairs of processes."""
+    """Measure with several pairs of processes; return the name of the device and all rows."""
     device = ""
     kinds = given.kinds.split(",")
     found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {
@@ -175,7 +175,7 @@ def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> tuple[s
 
 
 def main() -> int:
-    """Compare the two builds and print a table; 1 where a row is slower."""
+    """Compare the builds and print the table; 1 if a row is slower."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("after")
@@ -190,6 +190,7 @@ def main() -> int:
     given = parser.parse_args()
     sys.path[:0] = [given.after]
     from pyxfer._ceiling.ways import checked_sizes
+    from pyxfer._document.files import write_whole
 
     ring = json.loads(given.ring)
     device, rows = run(given, list(checked_sizes(given.sizes)), ring)
@@ -203,7 +204,7 @@ def main() -> int:
     if given.export_json:
         taken_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         about = {"kind": "two-builds", "taken_at": taken_at, "device": device, "ring": ring, "schema_version": 1}
-        Path(given.export_json).write_text(json.dumps({**about, "rows": rows}), encoding="utf-8")
+        write_whole(given.export_json, json.dumps({**about, "rows": rows}).encode())
     return 1 if any(row["least"] > given.tolerance for row in rows) else 0
 
 

@@ -1,4 +1,4 @@
-"""What the ring gets back, for the pages: raw copies, frameworks' calls, images, and what a first use costs."""
+"""The tables of `readme_figures.py` about the ring: raw copies, frameworks, images, first use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RING = ("upload", "download", "download-into")
 
 
 def staged_table(run: Run) -> str:
-    """Sizes down; of both ways the driver's copy, the ring's, and its share of the pinned one."""
+    """Rows are sizes; columns are, for each direction, the driver's copy, the staged copy, and its shares."""
     header = ["size"]
     for way in WAYS:
         header += [f"{way}: cudaMemcpy, GB/s", "ring, GB/s", "of pinned", "times as fast"]
@@ -38,7 +38,7 @@ def staged_table(run: Run) -> str:
 
 
 def uploads_table(run: Run) -> str:
-    """A line a framework, way and size: through the ring, and each other call with how many times as long it takes."""
+    """Rows are pairs of a route through the ring and another route of the same framework, direction and size."""
     header = ["framework", "direction", "size", "through the ring", "takes", "of ceiling"]
     header += ["instead of", "which takes", "times as long"]
     body = []
@@ -51,7 +51,7 @@ def uploads_table(run: Run) -> str:
 
 
 def first_use(result: Firsts, loops: list[Prefetched]) -> str:
-    """What a process pays once, and what a loop pays for each step."""
+    """The cost of the first upload of a process, and the cost of prefetching for each step of a loop."""
     header = ["settings", "CUDA's start", "first upload", "the next", "idle", "page-locked"]
     body = [_first(name, firsts) for name, firsts in (("tuned then", result.tuned), ("kept", result.cached))]
     text = shared.markdown(result, header, body)

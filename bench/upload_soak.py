@@ -1,12 +1,12 @@
-"""Uploads for a long time, and shows that contents are right and that no memory grows.
+"""Uploads for a long time and checks that contents are correct and memory does not grow.
 
     python bench/upload_soak.py [--to own|torch|jax|cupy] [--small 1000000] [--large 10000] [--export-json F]
 
-Small arrays have 1 B to 16 KiB, large ones 4 to 96 MiB, of random bytes, size and place; one in many is brought back
-and compared. What the process, the device and page-locked memory hold is read after a tenth of the uploads and at the
-end.
+Small arrays have 1 B to 16 KiB, large ones 4 to 96 MiB; contents, sizes and addresses are random. Some are downloaded
+again and compared. The memory of the process, memory in use on the device and page-locked memory are read after a tenth
+of the uploads and at the end.
 
-Exit status 1 where a byte was wrong or any of them has grown by more than the largest array.
+The exit status is 1 if a byte is wrong or if one of these has grown by more than the largest array.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HELD = ("process", "device", "page-locked")
 
 
 class Soaked(msgspec.Struct, frozen=True):
-    """One kind of arrays: how many, how long it took, and what was held early and at the end."""
+    """The uploads of one kind of array, and the memory in use after a tenth of them and at the end."""
 
     kind: str
     uploads: int
@@ -51,12 +51,12 @@ class Soaked(msgspec.Struct, frozen=True):
     late_bytes: dict[str, int]
 
     def grown_bytes(self, what: str) -> int:
-        """Since a tenth of the uploads."""
+        """Growth between a tenth of the uploads and the end."""
         return self.late_bytes[what] - self.early_bytes[what]
 
 
 class Soak(msgspec.Struct, frozen=True):
-    """Both kinds."""
+    """The document."""
 
     to: str
     device: Device
@@ -65,7 +65,7 @@ class Soak(msgspec.Struct, frozen=True):
 
 
 def main() -> int:
-    """Upload, print, and judge."""
+    """Upload and print the table; 1 if a check fails."""
     asked = _arguments()
     engine, device = shared.open_device(asked)
     to = Target(engine) if asked.to == "own" else asked.to
@@ -93,8 +93,8 @@ def soak(
     count: int,
     sizes: tuple[int, int],
 ) -> Soaked:
-    """So many arrays of one kind."""
-    draw = random.Random(kind)  # noqa: S311 - sizes and places, no secret
+    """Upload `count` arrays with sizes in the range `sizes`."""
+    draw = random.Random(kind)  # noqa: S311 - sizes and addresses, not secrets
     nbytes = compared = wrong = 0
     early: dict[str, int] = {}
     begun = time.perf_counter()
@@ -115,9 +115,9 @@ def soak(
 
 
 def held(engine: Engine, device: int, up: pyxfer.Uploader) -> dict[str, int]:
-    """Bytes of the process in memory, in use on the device, and page-locked by the uploader.
+    """Resident bytes of the process, bytes in use on the device, and bytes page-locked by the uploader.
 
-    The memory of the host runtime's device is that of all programs on this machine, and counts as 0.
+    The device counts as 0 on the host runtime, whose memory is shared with all other programs.
     """
     free, total = (0, 0) if is_host(engine) else engine.memory_info(device)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -125,19 +125,19 @@ def held(engine: Engine, device: int, up: pyxfer.Uploader) -> dict[str, int]:
 
 
 def page(result: Soak) -> str:
-    """A line a kind."""
+    """The table for a terminal."""
     machine = shared.machine_line(result.device, result.environment)
     return f"to {result.to}, {machine}\n\n{shared.aligned(*table(result))}"
 
 
 def markdown(result: Soak) -> str:
-    """The same for docs/uploading.md."""
+    """The table for docs/uploading.md."""
     machine = escape_markdown(shared.machine_line(result.device, result.environment))
     return f"To {result.to}; {machine}.\n\n{to_markdown(*table(result))}"
 
 
 def table(result: Soak) -> tuple[list[str], list[list[str]]]:
-    """A line a kind."""
+    """Header and rows, one per kind of array."""
     rows = [
         [
             each.kind,
@@ -153,9 +153,11 @@ def table(result: Soak) -> tuple[list[str], list[list[str]]]:
 
 
 def judge(result: Soak) -> list[str]:
-    """What is not as it should be."""
+    """The failed checks, one sentence each."""
     wrong = [
-        f"WRONG: {each.wrong} {each.kind} arrays came back with other bytes" for each in result.soaked if each.wrong
+        f"WRONG: {each.wrong} {each.kind} arrays were downloaded with wrong bytes"
+        for each in result.soaked
+        if each.wrong
     ]
     for each in result.soaked:
         wrong += [

@@ -1,14 +1,14 @@
-"""How often a check is right: links of the host runtime, of which one has lost a known share of its speed.
+"""Counts how often `pyxfer baseline check` is right about a modelled link that has lost a known share of its rate.
 
     python bench/verdicts.py [--pairs 200] [--between 50] [--export-json F]
 
-A pair is a baseline of three runs on a modelled link, and a check of it with retries on one that has lost nothing, 1,
+A pair is a baseline of three runs on a link of the host runtime, and a check with retries on a link that has lost 0, 1,
 2, 3, 4 or 5 % of its rate. Measuring, comparing and confirming are those of `pyxfer baseline check`, but the runs are
-made in this process, one after the other: thousands of interpreters would take hours to start. Each turn has a new
-baseline, against which every loss is checked once, so that whatever else the machine does meets all of them.
+made one after the other in this process: starting thousands of interpreters would take hours. Each turn makes a new
+baseline and checks every loss once against it, so that other load on the machine affects all losses alike.
 
-Exit status 1 where more than 1 % of the equal pairs are confirmed SLOW, or fewer than 99 % of those that have lost 5 %,
-or where anything between is called with certainty what it is not.
+The exit status is 1 if more than 1 % of the equal pairs are confirmed SLOW, if fewer than 99 % of the pairs with a loss
+of 5 % are, or if a loss up to the tolerance is confirmed SLOW or a loss from the tolerance on is called SAME.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ HEADINGS = ("SAME", "FAST", "AMBIGUOUS", "SLOW, not confirmed", "SLOW, confirmed
 
 
 class Row(msgspec.Struct, frozen=True):
-    """All pairs whose second link has lost one share of its rate; `runs` is how many the checks took."""
+    """All pairs with the same loss; `runs` is the number of runs that the checks made."""
 
     lost: float
     pairs: int
@@ -58,12 +58,12 @@ class Row(msgspec.Struct, frozen=True):
     runs: int
 
     def share(self, outcome: Outcome) -> float:
-        """Of the pairs."""
+        """The share of the pairs with this outcome."""
         return self.outcomes.get(outcome, 0) / self.pairs
 
 
 class Verdicts(msgspec.Struct, frozen=True):
-    """The document: where, under which tolerance, and what was found."""
+    """The document: machine, parameters, and counts."""
 
     device: Device
     environment: Environment
@@ -78,7 +78,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
 
 def measure(lost: float) -> Run:
-    """One run on a link that has lost a share of its rate; one that came to no trial is made again, with more time."""
+    """One run on a link that has lost a share of its rate; a run without trials is repeated with twice the budget."""
     from pyxfer.native._host import testing
 
     rate = GBPS * 1e9 * (1 - lost)
@@ -102,23 +102,23 @@ def measure(lost: float) -> Run:
 
 
 def make_pair(baseline: Baseline, lost: float) -> Checked:
-    """Check a link that has lost so much."""
+    """Check a link that has lost a share of its rate."""
     return check(baseline, lambda: measure(lost), tolerance=DEFAULT_TOLERANCE, retries=RETRIES)
 
 
 def new_baseline() -> Baseline:
-    """A baseline of the whole link."""
+    """A baseline of the link without a loss."""
     runs = [measure(0.0) for _ in range(LEAST_PROCESSES)]
     return make_baseline("verdicts", {}, runs, runs[0].environment.taken_at)
 
 
 def outcome_of(checked: Checked) -> Outcome:
-    """What the command would have said."""
+    """The outcome as the command would report it."""
     return "confirmed" if checked.confirmed else checked.comparison.verdict
 
 
 def collect(pairs: int, between: int, losses: Sequence[float] = LOSSES) -> Verdicts:
-    """All pairs. The fewer ones between are spread evenly over all turns."""
+    """Check all pairs. Losses with fewer pairs are spread evenly over the turns."""
     wanted = {lost: pairs if lost in ENDS else between for lost in losses}
     turns = max(wanted.values())
     outcomes: dict[float, Counter[Outcome]] = {lost: Counter() for lost in losses}
@@ -133,14 +133,14 @@ def collect(pairs: int, between: int, losses: Sequence[float] = LOSSES) -> Verdi
                 runs[lost] += len(checked.runs)
         print(f"{turn + 1} of {turns} turns", file=sys.stderr)
     if baseline is None:
-        raise UsageError("There are no pairs to check: --pairs and --between are both nought.")
+        raise UsageError("There are no pairs to check: --pairs and --between are both 0.")
     rows = tuple(Row(lost, count, dict(outcomes[lost]), runs[lost]) for lost, count in wanted.items() if count)
     where = baseline.runs[0].device, baseline.runs[0].environment, GBPS, NBYTES
     return Verdicts(*where, LEAST_PROCESSES, RETRIES, DEFAULT_TOLERANCE, rows)
 
 
 def misses(document: Verdicts) -> list[str]:
-    """What was called with certainty what it is not, or was not found; nothing where all is well."""
+    """The limits that the counts miss, one sentence each."""
     found = []
     for row in document.rows:
         name = f"of {row.pairs} pairs that have lost {format_percent(row.lost)}"
@@ -157,7 +157,7 @@ def misses(document: Verdicts) -> list[str]:
 
 
 def table(document: Verdicts) -> str:
-    """One line a loss, for docs/baselines.md."""
+    """The table for docs/baselines.md, one row per loss."""
     header = ["lost", "pairs", *HEADINGS, "runs a check"]
     body: list[list[Cell]] = [
         [
@@ -172,7 +172,7 @@ def table(document: Verdicts) -> str:
 
 
 def caption(document: Verdicts) -> str:
-    """Where and how."""
+    """Machine and parameters, for the documentation."""
     cpu = document.environment.cpu_model.value or "CPU unknown"
     return (
         f"Host runtime with a link modelled at {document.gbps:g} GB/s, {format_size(document.nbytes)} each way, on "
@@ -183,14 +183,16 @@ def caption(document: Verdicts) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check, print, write; 0 where it is as often right as it should be."""
-    parser = argparse.ArgumentParser(description="How often pyxfer baseline check is right, on modelled links.")
-    parser.add_argument("--pairs", type=int, default=200, help="equal ones, and as many of 5 %% (default: %(default)s)")
-    parser.add_argument("--between", type=int, default=50, help="of each loss between (default: %(default)s)")
+    """Check all pairs, print the table, write the document; 0 if every limit is met."""
+    parser = argparse.ArgumentParser(description="Count how often pyxfer baseline check is right about modelled links.")
+    parser.add_argument(
+        "--pairs", type=int, default=200, help="pairs for a loss of 0 and of 5 %% (default: %(default)s)"
+    )
+    parser.add_argument("--between", type=int, default=50, help="pairs of each other loss (default: %(default)s)")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write the counts to this file")
     options = parser.parse_args(arguments)
     if options.pairs < 0 or options.between < 0:
-        raise UsageError("--pairs and --between are numbers of pairs, from 0 on.")
+        raise UsageError("--pairs and --between must be 0 or more.")
     if options.export_json:
         check_writable(options.export_json)
     document = collect(options.pairs, options.between)

@@ -1,14 +1,15 @@
-"""Shows on this machine what a watch says of a real training loop, whether its prediction holds, and what it costs.
+"""Watches a training loop, compares the predicted gain with the measured one, and measures the cost of watching.
 
     python bench/watched_training.py [torch|tensorflow] [--device 0] [--steps 40] [--blocks 25] [--export-json F]
 
-A small convolutional network is trained twice: on batches made between the steps, in pageable memory, and on batches
-made ahead and sent from page-locked memory. A watch of each says what it is bound by. Then short blocks of steps
-without a watch, in its window, and after its window take turns, those without first and last by turns, so that all
-three see the same machine; what a watch costs is the median of the blocks, each against its own without one.
+A small convolutional network is trained in two loops: on batches made between the steps, in pageable memory, and on
+batches made ahead and sent from page-locked memory. A watch of each loop reports what it is bound by. Short blocks of
+steps without a watch, in its window and after its window alternate, so that the machine is in the same state for all
+three; the unwatched block is first in one turn and last in the next. The cost of watching is the median ratio of a
+block to the unwatched block of the same turn.
 
-Exit status 1 where the first loop is not bound by its input or the second is, where the predicted gain is off by more
-than a fifth of the real one, or where watching costs more than 2 %.
+The exit status is 1 if the first loop is not bound by its input or the second is, if the predicted gain differs from
+the measured one by more than a fifth, or if watching costs more than 2 %.
 """
 
 from __future__ import annotations
@@ -44,31 +45,31 @@ PHASES: tuple[Phase, ...] = ("unwatched", "watched", "after")
 
 
 class Trained(msgspec.Struct, frozen=True):
-    """One loop: what a watch said of it, and the seconds of its steps in each phase, block by block."""
+    """One loop: its watch, and the seconds of its steps by phase and block."""
 
     loop: str
     steps_s: dict[str, list[list[float]]]
     watched: Watched
     faults: dict[str, list[float]] = {}
-    """Page faults a step, block by block: the memory of batches is trimmed and taken anew as the heap has it."""
+    """Page faults per step, by block; they depend on whether the heap returns the memory of batches."""
 
     def summary(self, phase: Phase) -> Summary:
-        """All steps of a phase."""
+        """Statistics of all steps of a phase."""
         return stats.summarise([second for block in self.steps_s[phase] for second in block])
 
     def cost(self, phase: Phase) -> Summary:
-        """How many times as long a step takes as without a watch: of the blocks, each against its own."""
+        """Duration of a step over that of an unwatched one, for each pair of blocks of the same turn."""
         pairs = zip(self.steps_s[phase], self.steps_s["unwatched"], strict=True)
         return stats.summarise([statistics.median(block) / statistics.median(plain) for block, plain in pairs])
 
     @property
     def input_bound(self) -> bool:
-        """Whether the watch says so."""
+        """Whether the watch reports that the input or the link limits the loop."""
         return self.watched.verdict.bound_by in ("input", "link")
 
 
 class Training(msgspec.Struct, frozen=True):
-    """Both loops of one framework."""
+    """The document: both loops of one framework."""
 
     framework: str
     device: Device
@@ -78,13 +79,13 @@ class Training(msgspec.Struct, frozen=True):
 
     @property
     def real_gain_s(self) -> float:
-        """What the second loop saves in a step, unwatched."""
+        """Difference between the unwatched steps of the two loops."""
         usual, ahead = (loop.summary("unwatched").median_s for loop in self.loops)
         return usual - ahead
 
     @property
     def predicted_gain_s(self) -> float | None:
-        """What the watch of the first predicts for the best change to its input."""
+        """The largest gain that the watch of the first loop predicts for a change to its input."""
         gains = [advice.gain_s for advice in self.loops[0].watched.advice if advice.code in INPUT_ADVICE]
         return max(gains, default=None)
 
@@ -93,7 +94,7 @@ INPUT_ADVICE = ("pin-and-prefetch", "prefetch", "pin")
 
 
 def main() -> int:
-    """Train, print, and judge."""
+    """Train and print the table; 1 if a check fails."""
     asked = _arguments()
     engine, device = shared.open_device(asked)
     shape = Shape(asked.batch, asked.side, asked.width, asked.workers)
@@ -114,7 +115,7 @@ def main() -> int:
 
 
 def train(loop: Loop, asked: argparse.Namespace) -> Trained:
-    """One watch, and blocks of the three phases in turn, over one stream of batches."""
+    """Run alternating blocks of the three phases, then one longer watch for the report."""
     batches = loop.batches()
     _steps(loop, batches, SKIPPED)
     seconds: dict[str, list[list[float]]] = {phase: [] for phase in PHASES}
@@ -134,7 +135,8 @@ def train(loop: Loop, asked: argparse.Namespace) -> Trained:
             block("after", watch)
         if not plain_first:
             block("unwatched")
-    with pyxfer.watch(steps=asked.steps, device=asked.device) as reported:  # last: workers have long been started
+    # The reported watch is last, when the workers of the loader have started.
+    with pyxfer.watch(steps=asked.steps, device=asked.device) as reported:
         _steps(loop, batches, asked.steps, reported)
     return Trained(loop.name, seconds, reported.result, faults)
 
@@ -144,7 +146,7 @@ def _page_faults() -> int:
 
 
 def _steps(loop: Loop, batches: Iterator[Any], count: int, watch: Any = None) -> list[float]:
-    """Seconds of each, with the making of its batch."""
+    """Seconds of each step, including the making of its batch."""
     seconds = []
     for _ in range(count):
         begun = time.perf_counter()
@@ -159,7 +161,7 @@ def _steps(loop: Loop, batches: Iterator[Any], count: int, watch: Any = None) ->
 
 
 def page(result: Training) -> str:
-    """A table of the phases, what the watch says of each loop, and the gain."""
+    """The table of the phases, the verdict on each loop, and the gain."""
     rows = []
     for loop in result.loops:
         medians = [format_seconds(loop.summary(phase).median_s) for phase in PHASES]
@@ -175,13 +177,13 @@ def page(result: Training) -> str:
 
 
 def faults_text(loop: Trained) -> str:
-    """The medians of a phase's blocks."""
+    """Median page faults per step in each phase."""
     medians = [f"{statistics.median(found):.0f} {phase}" for phase, found in loop.faults.items()]
     return f"page faults a step: {', '.join(medians) or 'not counted'}"
 
 
 def cost_text(times: Summary) -> str:
-    """A cost as a share of the step, with its interval where there are blocks enough for one."""
+    """A cost in percent of the step, with its interval if there are enough blocks."""
     cost = f"{_more(times.median_s)} %"
     if times.low_s is None or times.high_s is None:
         return cost
@@ -193,16 +195,16 @@ def _more(times: float) -> str:
 
 
 def judge(result: Training) -> list[str]:
-    """What is not as it should be."""
+    """The failed checks, one sentence each."""
     usual, ahead = result.loops
     wrong = []
     if not usual.input_bound:
-        wrong.append("WRONG: the usual loop is not said to be bound by its input")
+        wrong.append("WRONG: the watch does not report that the usual loop is bound by its input")
     if ahead.input_bound:
-        wrong.append("WRONG: the loop with batches made ahead is said to be bound by its input")
+        wrong.append("WRONG: the watch reports that the loop with batches made ahead is bound by its input")
     real, predicted = result.real_gain_s, result.predicted_gain_s
     if predicted is None or abs(predicted - real) > PREDICTED_WITHIN * abs(real):
-        wrong.append("WRONG: the predicted gain is off by more than a fifth of the real one")
+        wrong.append("WRONG: the predicted gain differs from the measured one by more than a fifth")
     for loop in result.loops:
         for phase in PHASES[1:]:
             if loop.cost(phase).median_s - 1 > MOST_COST:
@@ -211,7 +213,7 @@ def judge(result: Training) -> list[str]:
 
 
 def device_word(framework: str, device: int | str) -> str:
-    """A device as the framework writes it."""
+    """The device in the framework's notation."""
     if framework == "torch":
         return "cpu" if device == HOST else f"cuda:{device}"
     return "/CPU:0" if device == HOST else f"/GPU:{device}"

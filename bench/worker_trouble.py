@@ -1,17 +1,17 @@
-"""Shows on this machine that a run survives its workers: one that its framework aborts, one that is killed.
+"""Checks that a run survives the loss of workers: one aborts, one is killed.
 
     python bench/worker_trouble.py [--device 0] [--export-json F]
 
-Two frameworks are timed, TensorFlow and PyTorch, and trouble is made in the middle of the trials of each:
+The script times TensorFlow and PyTorch and ends the worker of each during its trials:
 
-- A route of this script's own runs in TensorFlow's worker and imports an array by DLPack that begins 16 bytes behind a
-  multiple of 64. pyxfer's routes refuse such an array, because TensorFlow does not: its kernels on the CPU end the
+- A route of this script runs in the TensorFlow worker and imports, by DLPack, an array whose address is 16 bytes after
+  a multiple of 64. pyxfer's own routes refuse such an array because TensorFlow does not: its CPU kernels abort the
   process with `Check failed: IsAligned()`. The first seven imports are aligned, so that the route is verified and timed
   before it aborts.
-- PyTorch's worker gets a SIGKILL from this process three seconds into its trials.
+- This process sends SIGKILL to the PyTorch worker three seconds after its trials have started.
 
-Below the workers' ends stands whether the run recorded both and measured everything else; exit status 1 where it did
-not, or where the trouble could not be made. Without a GPU the routes that stay in host memory are timed.
+The last lines report whether the run recorded both losses and measured everything else. The exit status is 1 if it did
+not, or if a worker could not be ended. Without a GPU the routes within host memory are timed.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 
 FRAMEWORKS = ("tensorflow", "torch")
 OTHERS = ("tf.constant", "tf.ingest*", "torch.to", "torch.pinned-nonblocking", "torch.ingest*")
-# Calls of 64 MiB take so long that three seconds are not enough for all the trials that anything gets.
+# At 64 MiB the trials of a worker take longer than three seconds.
 SIZES = "1MiB,64MiB"
 ALIGNED_RUNS = 7
-# The phase of the worker that is killed, as a run's progress names it.
+# The phase in a run's progress at which the timer for the SIGKILL starts.
 KILLED_PHASE = "PyTorch: measuring"
-# Long enough for a worker to have told of its first results, and half of what it is given.
+# Long enough for the worker's first results, and half of its budget.
 KILL_AFTER_S = 3.0
 BUDGET_S = 6.0
-# So fine that nothing is settled, and a worker still at work, when it is killed.
+# So fine that the worker is still measuring when it is killed.
 PRECISION = 1e-4
 WORKER_MODULE = b"pyxfer._frameworks.process"
 
 
 class MisalignedDlpack(Transfer):
-    """A DLPack import and an addition on the CPU, which an unaligned array turns into the end of the process."""
+    """A DLPack import and an addition on the CPU, which aborts the process if the array is misaligned."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -73,22 +73,22 @@ class MisalignedDlpack(Transfer):
         self.runs = 0
 
     def refresh(self) -> None:
-        """Aligned memory at first, then memory where malloc would put it."""
+        """Use aligned memory for the first runs, then memory with the alignment of malloc."""
         self.source = self.place.source("aligned" if self.runs < ALIGNED_RUNS else "pageable")
 
     def run(self) -> None:
-        """No copy on the way in; the addition makes one."""
+        """The import does not copy; the addition does."""
         self.runs += 1
         with self.tf.device(CPU):
             tensor = self.tf.experimental.dlpack.from_dlpack(self.source.__dlpack__())
             self.result = self.tf.add(tensor, self.tf.zeros((), self.tf.uint8))
 
     def where(self) -> Where:
-        """As TensorFlow says."""
+        """Where TensorFlow reports the result to be."""
         return where_is(self.result)
 
     def arrived(self) -> NDArray[Any]:
-        """The sum's memory."""
+        """The memory of the result."""
         return view_tensor(self.result)
 
 
@@ -106,7 +106,7 @@ ABORTING = Route(
 
 
 class Killer:
-    """Hears a run's progress, and kills the worker once, a while after it has begun to measure."""
+    """A progress callback that kills the worker `after_s` after the start of a phase."""
 
     def __init__(self, phase: str = KILLED_PHASE, after_s: float = KILL_AFTER_S) -> None:
         self.killed: list[int] = []
@@ -114,12 +114,12 @@ class Killer:
         self._timer = threading.Timer(after_s, self._kill)
 
     def __call__(self, progress: Progress) -> None:
-        """Start the clock at the first sign of the phase."""
+        """Start the timer at the first progress of the phase."""
         if progress.phase == self._phase and self._timer.ident is None:
             self._timer.start()
 
     def close(self) -> None:
-        """Kill nobody any more."""
+        """Cancel the timer."""
         self._timer.cancel()
         if self._timer.ident is not None:
             self._timer.join()
@@ -131,13 +131,13 @@ class Killer:
 
 
 def worker_processes(parent: int) -> list[int]:
-    """The children of a process that are workers of pyxfer."""
+    """Process ids of the pyxfer workers that are children of `parent`."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             after_name = (folder / "stat").read_bytes().rpartition(b")")[2].split()  # state, parent, and so on
             command = (folder / "cmdline").read_bytes()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         if int(after_name[1]) == parent and WORKER_MODULE in command:
             found.append(int(folder.name))
@@ -145,14 +145,15 @@ def worker_processes(parent: int) -> list[int]:
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is to be shown, and whether it was."""
+    """A statement about the run, and whether it is true."""
 
+    code: str
     what: str
     shown: bool
 
 
 def make_trouble(device: str, killer: Killer) -> Run:
-    """The run with its two accidents."""
+    """Run the benchmark with the aborting route and the killer."""
     pyxfer.register_route(ABORTING, framework="tensorflow")
     try:
         return pyxfer.frameworks(
@@ -170,28 +171,28 @@ def make_trouble(device: str, killer: Killer) -> Run:
 
 
 def judge(run: Run, killed: Sequence[int]) -> list[Finding]:
-    """What the run had to record of both accidents, and what it had to measure all the same."""
+    """Check that the run recorded both losses and measured everything else."""
     own = [row for row in run.measurements if row.route == ABORTING.name]
     spared = [row for row in run.measurements if is_lost(row) and row.route != ABORTING.name]
     only_the_killed = len({row.route for row in spared}) <= 1 and all("SIGKILL" in why(row) for row in spared)
     return [
-        Finding("the run went on to its end", run.ended == "complete"),
-        Finding("TensorFlow's abort is recorded with its worker", _crashed_by(run, "tensorflow", "SIGABRT")),
-        Finding(f"{ABORTING.name} has it as its reason", bool(own) and all(map(_tells_of_the_abort, own))),
-        Finding("PyTorch's worker was sent a SIGKILL while it measured", len(killed) == 1),
-        Finding("the SIGKILL is recorded with that worker", _crashed_by(run, "torch", "SIGKILL")),
-        Finding("beside these two no route is without a result", only_the_killed),
-        Finding("both frameworks have results", _measured(run) == set(FRAMEWORKS)),
+        Finding("complete", "the run is complete", run.ended == "complete"),
+        Finding("abort", "the abort of the TensorFlow worker is recorded", _crashed_by(run, "tensorflow", "SIGABRT")),
+        Finding("reason", f"the abort is the reason of {ABORTING.name}", bool(own) and all(map(_names_the_abort, own))),
+        Finding("killed", "the PyTorch worker was killed while it measured", len(killed) == 1),
+        Finding("kill", "the SIGKILL of the PyTorch worker is recorded", _crashed_by(run, "torch", "SIGKILL")),
+        Finding("others", "every other route has a result", only_the_killed),
+        Finding("frameworks", "both frameworks have results", _measured(run) == set(FRAMEWORKS)),
     ]
 
 
 def is_lost(row: Measurement) -> bool:
-    """Whether a framework's route was never timed."""
+    """Whether the row is a framework's route without a result."""
     return row.nature is not None and row.summary is None
 
 
 def why(row: Measurement) -> str:
-    """Why a row has no rate."""
+    """The reason why a row has no rate."""
     return row.rate.reason or "no reason given"
 
 
@@ -200,7 +201,7 @@ def _crashed_by(run: Run, framework: str, name: str) -> bool:
     return any(name in (worker.reason or "") for worker in crashed)
 
 
-def _tells_of_the_abort(row: Measurement) -> bool:
+def _names_the_abort(row: Measurement) -> bool:
     return is_lost(row) and "SIGABRT" in why(row) and f"while {ABORTING.name} at" in why(row)
 
 
@@ -209,7 +210,7 @@ def _measured(run: Run) -> set[str]:
 
 
 def table(run: Run) -> str:
-    """Every route at every size: its trials, or why there are none."""
+    """The table: trials and rate of every route at every size."""
     rows = [row for row in run.measurements if row.nature is not None]
     lines = [[row.route, format_size(row.nbytes), str(len(row.trials)), _outcome(row)] for row in rows]
     return shared.aligned(["route", "size", "trials", "GB/s"], lines)
@@ -222,7 +223,7 @@ def _outcome(row: Measurement) -> str:
 
 
 def show(run: Run, findings: Sequence[Finding]) -> None:
-    """Print how each worker ended, what was measured, and what that shows."""
+    """Print how each worker ended, the table, and the findings."""
     print(shared.machine_line(run.device, run.environment))
     if run.runtime_reason:
         print(clean(run.runtime_reason))
@@ -235,8 +236,8 @@ def show(run: Run, findings: Sequence[Finding]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the trouble, print what became of it, write the document; 0 where all of it is shown."""
-    parser = argparse.ArgumentParser(description="Abort one worker and kill another, and see that the run survives.")
+    """Run the benchmark, print the findings, write the document; 0 if all findings are true."""
+    parser = argparse.ArgumentParser(description="Abort one worker, kill another, and check that the run survives.")
     parser.add_argument("--device", default="0", help="a GPU's number, or host (default: %(default)s)")
     parser.add_argument("--export-json", type=Path, metavar="F", help="write the run to this file")
     options = parser.parse_args(arguments)

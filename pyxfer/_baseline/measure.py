@@ -27,7 +27,7 @@ from pyxfer.units import format_seconds
 
 DEFAULT_DIRECTIONS = ("h2d", "d2h")
 # Pageable copies are the host's memory's as well, whose speed drifts: on a shared host by more than any useful
-# tolerance within minutes (bench/results/compare_one_three.json).
+# tolerance within minutes (bench/results/compare_one_three.json.gz).
 DEFAULT_MEMORIES = ("pinned",)
 DEFAULT_MODES = ("auto",)
 DEFAULT_SIZES = "1MiB,16MiB,256MiB"

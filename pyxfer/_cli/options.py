@@ -41,7 +41,11 @@ Patience = Annotated[
 RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail (exit code 3) where no GPU is usable.")]
 ExportJson = Annotated[
     str | None,
-    typer.Option("--export-json", metavar="FILE", help="The whole run, for pyxfer show; - is standard output."),
+    typer.Option(
+        "--export-json",
+        metavar="FILE",
+        help="The whole run, for pyxfer show; compressed if FILE ends in .gz; - is standard output.",
+    ),
 ]
 ExportCsv = Annotated[
     str | None,

@@ -180,7 +180,10 @@ CeilingsFrom = Annotated[
 ]
 Capacity = Annotated[str, typer.Option("--capacity", metavar="SIZE", help="Memory that the records may take.")]
 
-ExportJson = Annotated[str | None, typer.Option("--export-json", metavar="FILE", help="The whole document.")]
+ExportJson = Annotated[
+    str | None,
+    typer.Option("--export-json", metavar="FILE", help="The whole document; compressed if FILE ends in .gz."),
+]
 ExportCsv = Annotated[str | None, typer.Option("--export-csv", metavar="FILE", help="One row a step, all figures.")]
 ExportMd = Annotated[str | None, typer.Option("--export-md", metavar="FILE", help="Tables for a page.")]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import io
 import os
 import secrets
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
@@ -16,6 +19,12 @@ from pyxfer.units import format_size
 Path = str | os.PathLike[str]
 
 MAX_READ_BYTES = 1024**3
+MAX_DECOMPRESSED_BYTES = 256 * 1024**2
+"""A run of every framework with all its trials has 6 MB, and a baseline holds a few dozen runs."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WBITS = 31
+"""zlib then writes a gzip header without time or name, so that the same document gives the same bytes."""
 
 _REMEDIES = {
     errno.ENOENT: "make the folder first, or name a file in another one",
@@ -32,7 +41,10 @@ _REMEDIES = {
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all; a file that was there stays as it was if anything fails."""
+    """Write a file, compressed if its name ends in .gz, whole or not at all; an old file stays if anything fails."""
+    if os.fspath(path).endswith(".gz"):
+        packer = zlib.compressobj(wbits=_GZIP_WBITS)
+        data = packer.compress(data) + packer.flush()
     with whole_file(path) as file:
         file.write(data)
 
@@ -68,7 +80,7 @@ def check_writable(path: Path) -> None:
 
 
 def read_whole(path: Path) -> bytes:
-    """What a saved file holds; `DocumentError` says why it cannot be had."""
+    """The contents of a saved file, decompressed if they are gzip; `DocumentError` says why they cannot be read."""
     shown = repr(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -83,6 +95,20 @@ def read_whole(path: Path) -> bytes:
     if max(size_bytes, len(data)) > MAX_READ_BYTES:
         limit = format_size(MAX_READ_BYTES)
         raise DocumentError(f"{shown} is larger than {limit}, which no run is; name a file that pyxfer saved")
+    return _decompressed(data, shown) if data.startswith(_GZIP_MAGIC) else data
+
+
+def _decompressed(packed: bytes, shown: str) -> bytes:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
+            data = file.read(MAX_DECOMPRESSED_BYTES + 1)
+    except EOFError as error:
+        raise DocumentError(f"{shown} is cut short (gzip); fetch it again from where it came") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DocumentError(f"{shown} is damaged (gzip: {error}); fetch it again from where it came") from error
+    if len(data) > MAX_DECOMPRESSED_BYTES:
+        limit = format_size(MAX_DECOMPRESSED_BYTES)
+        raise DocumentError(f"{shown} is larger than {limit} once decompressed; if pyxfer saved it, run gunzip first")
     return data
 
 

@@ -305,7 +305,7 @@ def _check_together(settings: Settings) -> None:
 
 
 def _is_file(text: str) -> bool:
-    return "/" in text or text.endswith(".json")
+    return "/" in text or text.endswith((".json", ".json.gz"))
 
 
 def _is_test(text: str) -> bool:

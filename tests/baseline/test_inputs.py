@@ -101,14 +101,14 @@ def test_two_sides_of_one_name_are_told_apart() -> None:
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="the documents of real hosts are not beside the tests")
 def test_two_runs_of_a_real_host_in_one_minute_are_not_called_slow() -> None:
-    found = pyxfer.compare(MEASURED / "host.json", MEASURED / "ceiling.json")
+    found = pyxfer.compare(MEASURED / "host.json.gz", MEASURED / "ceiling.json.gz")
     assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
     assert all(row.verdict == "SAME" for row in found.cells if row.text in ("h2d:pinned:64MiB", "d2h:pinned:64MiB"))
 
 
 @pytest.mark.skipif(not MEASURED.is_dir(), reason="the documents of real hosts are not beside the tests")
 def test_a_real_host_on_half_a_link_is_slow_by_the_links_state_and_by_its_rate_alone() -> None:
-    run = pyxfer.Run.load(MEASURED / "ceiling.json")
+    run = pyxfer.Run.load(MEASURED / "ceiling.json.gz")
     for link, code in ((halved(run.link), "link-narrow"), (halved(run.link, "no NVML"), "link-lesser")):
         rows = tuple(half_as_fast(row) for row in run.measurements)
         found = pyxfer.compare(run, msgspec.structs.replace(run, measurements=rows, link=link))

@@ -1,4 +1,4 @@
-"""Records against events: which rows are looked at, and when the script says that they disagree."""
+"""Comparison of activity records with events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._document.runs import Fact, Measurement
 
 
 def traced_rows(apart_s: float) -> tuple[Measurement, ...]:
-    """Raw copies whose records say so much less than their events."""
+    """Raw copies whose records are shorter than their events by `apart_s`."""
     rows = []
     for row in make_raw_rows("torch", "h2d", 4 * MIB):
         seconds = (row.elapsed_s or 0.0) - apart_s
@@ -33,15 +33,12 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: tuple[Measureme
 
 
 @pytest.mark.parametrize(("apart_s", "status"), [(1e-6, 0), (2e-5, 1), (-1e-3, 1)])
-def test_both_have_to_agree_within_the_bound(
+def test_the_status_is_1_if_times_differ_by_more_than_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, apart_s: float, status: int
 ) -> None:
     assert judge(tmp_path, monkeypatch, traced_rows(apart_s)) == status
     assert ("WRONG" in capsys.readouterr().out) is bool(status)
 
 
-def test_a_run_without_a_tracer_shows_nothing_and_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_the_status_is_1_if_no_row_was_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(tmp_path, monkeypatch, tuple(make_raw_rows("torch", "h2d", 4 * MIB))) == 1
-    assert "No row was traced." in capsys.readouterr().out

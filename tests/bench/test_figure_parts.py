@@ -1,4 +1,4 @@
-"""What every table begins with, and which documents are refused."""
+"""Captions, code blocks, and documents of the wrong kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_caption_names_the_machine_and_the_unit() -> None:
     assert text.endswith("GB = 1e9 bytes.")
 
 
-def test_a_page_is_a_block_of_eighty_columns() -> None:
+def test_a_page_is_a_code_block_of_eighty_columns() -> None:
     def show(run: Run, page: Page) -> None:
         page.line(f"{run.kind} {'word ' * 20}")
 
@@ -31,9 +31,9 @@ def test_a_page_is_a_block_of_eighty_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_file_that_is_no_document_of_the_script_is_refused(tmp_path: Path) -> None:
+def test_a_document_of_another_script_is_refused(tmp_path: Path) -> None:
     (tmp_path / "peers.json").write_text("{}")
-    with pytest.raises(DocumentError, match=r"peers.json is not a document of bench/peers.py"):
+    with pytest.raises(DocumentError, match=r"peers\.json.*peers\.py"):
         figure_parts.load_own(tmp_path / "peers.json", peers.Peers, "peers.py")
-    with pytest.raises(DocumentError, match=r"peers.json is not a document of bench/timers.py"):
+    with pytest.raises(DocumentError, match=r"peers\.json.*timers\.py"):
         figure_parts.load_own(tmp_path / "peers.json", timers.Timers, "timers.py")

@@ -1,4 +1,4 @@
-"""What of a frameworks run gets into the pages."""
+"""The tables made from a frameworks run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHES = (1, 512)
 
 
 def cells(text: str, *beginning: str) -> list[str]:
-    """The only line of a Markdown table that begins so, as its cells."""
+    """Cells of the only row of a Markdown table that starts with these cells."""
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     (found,) = [line for line in lines if line[: len(beginning)] == list(beginning)]
     return found
@@ -28,7 +28,7 @@ def cells(text: str, *beginning: str) -> list[str]:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_has_the_overview_of_every_framework_both_ways() -> None:
+def test_the_page_has_the_overview_of_every_framework_in_both_directions() -> None:
     text = figures.overview_page(make_frameworks_run(SIZES))
     above = text.partition("marks the usual call")[0]
     for name in ("torch.to", "torch.cpu", "tf.constant", "tf.numpy", "jax.device-put", "jax.asarray"):
@@ -52,14 +52,14 @@ def test_the_page_explains_the_letters_that_it_shows() -> None:
     assert "\na  tf.rawop-unaligned, tf.rawop at 16 MiB: not available in TensorFlow 2.21" in text
 
 
-def test_the_page_leaves_out_what_stays_on_the_host_and_how_the_workers_ended() -> None:
+def test_the_page_omits_ingest_routes_and_the_ends_of_workers() -> None:
     text = figures.overview_page(make_frameworks_run(SIZES))
     assert "ingest" not in text
     assert "In words" not in text
     assert "Workers" not in text
 
 
-def test_the_page_is_a_block_that_fits_eighty_columns_and_a_screen_or_two() -> None:
+def test_the_page_is_a_code_block_of_eighty_columns_and_limited_length() -> None:
     lines = figures.overview_page(make_frameworks_run(SIZES)).splitlines()
     assert (lines[0], lines[-1]) == ("```", "```")
     assert max(map(len, lines)) <= 80
@@ -72,8 +72,8 @@ def test_without_tensorflow_the_page_shows_the_first_framework() -> None:
     assert "JAX 0.11.2: h2d, to the GPU\nat 16 MiB" in figures.overview_page(run)
 
 
-def test_a_run_without_a_route_over_the_link_has_no_page() -> None:
-    with pytest.raises(UsageError, match="this document holds no route over the link"):
+def test_a_run_without_a_route_over_the_link_is_refused() -> None:
+    with pytest.raises(UsageError, match="no route over the link"):
         figures.overview_page(make_frameworks_run(SIZES, measurements=()))
 
 
@@ -86,7 +86,7 @@ def rate_of(run: Run, route: str, nbytes: int, direction: str = "h2d") -> str:
     return f"{found.gbps:.2f}"
 
 
-def test_a_framework_and_direction_is_a_line_with_its_usual_call_and_its_fastest_route() -> None:
+def test_each_framework_and_direction_is_a_row_with_the_usual_call_and_the_fastest_route() -> None:
     run = make_frameworks_run(SIZES)
     line = cells(figures.usual_best(run), "PyTorch", "h2d")
     usual, best = rate_of(run, "torch.to", 16 * MIB), rate_of(run, "torch.pinned-nonblocking", 16 * MIB)
@@ -96,11 +96,11 @@ def test_a_framework_and_direction_is_a_line_with_its_usual_call_and_its_fastest
     assert line[8].endswith(" %")
 
 
-def test_what_stays_on_the_host_has_no_line() -> None:
+def test_ingest_routes_have_no_row() -> None:
     assert "ingest" not in figures.usual_best(make_frameworks_run(SIZES))
 
 
-def test_a_framework_without_a_usual_call_has_dashes_for_it() -> None:
+def test_a_missing_usual_call_is_shown_as_dashes() -> None:
     run = make_frameworks_run(SIZES)
     kept = tuple(m for m in run.measurements if m.route != "torch.to")
     line = cells(figures.usual_best(msgspec.structs.replace(run, measurements=kept)), "PyTorch", "h2d")
@@ -110,7 +110,7 @@ def test_a_framework_without_a_usual_call_has_dashes_for_it() -> None:
 # --- shares ----------------------------------------------------------------------------------------------------------
 
 
-def test_shares_list_every_route_from_fast_to_slow() -> None:
+def test_shares_list_every_route_fastest_first() -> None:
     text = figures.shares(make_frameworks_run((96 * MIB,)))
     names = [line.split(" | ")[3] for line in text.splitlines() if line.startswith("| PyTorch | h2d")]
     assert names[0] == "torch.pinned-nonblocking"
@@ -118,14 +118,14 @@ def test_shares_list_every_route_from_fast_to_slow() -> None:
     assert len(names) == 9
 
 
-def test_a_share_stands_beside_its_route_with_its_host_copies_and_rate() -> None:
+def test_each_share_has_its_route_host_copies_and_rate() -> None:
     run = make_frameworks_run((96 * MIB,))
     line = cells(figures.shares(run), "TensorFlow", "h2d", "96 MiB", "tf.constant")
     assert line[4:6] == ["2", rate_of(run, "tf.constant", 96 * MIB)]
     assert line[6].endswith(" %")
 
 
-def test_a_route_that_was_refused_has_dashes() -> None:
+def test_a_refused_route_is_shown_as_dashes() -> None:
     line = cells(figures.shares(make_frameworks_run((96 * MIB,))), "TensorFlow", "h2d", "96 MiB", "tf.rawop-unaligned")
     assert line[5:] == ["-", "-"]
 
@@ -133,14 +133,14 @@ def test_a_route_that_was_refused_has_dashes() -> None:
 # --- image batches ---------------------------------------------------------------------------------------------------
 
 
-def test_image_batches_have_the_known_calls_the_fastest_routes_and_the_ceiling() -> None:
+def test_image_batches_have_the_chosen_calls_the_fastest_routes_and_the_ceiling() -> None:
     header = cells(figures.image_batches(make_image_batch_run(BATCHES)), "batch")
     assert header[:4] == ["batch", "tf.function", "tf.function-jit", "torch.to"]
     assert set(header[4:6]) == {"torch.pinned-nonblocking (fastest)", "tf.dlpack-pinned (fastest)"}
     assert header[6] == "ceiling"
 
 
-def test_image_batches_are_megabytes_a_second() -> None:
+def test_image_batches_are_in_megabytes_per_second() -> None:
     run = make_image_batch_run(BATCHES)
     line = cells(figures.image_batches(run), "512")
     found = next(m for m in run.measurements if m.route == "tf.function" and m.batch == 512)
@@ -149,7 +149,7 @@ def test_image_batches_are_megabytes_a_second() -> None:
     assert line[6] == f"{(run.ceiling('h2d', found.nbytes).gbps or 0) * 1000:.0f}"
 
 
-def test_published_figures_stand_beside_the_hosts_own_with_their_source() -> None:
+def test_published_figures_are_shown_with_their_source() -> None:
     text = figures.image_batches(make_image_batch_run(BATCHES))
     header, line = cells(text, "batch"), cells(text, "512")
     at = header.index("published: PyTorch, RTX 2080 Ti")
@@ -158,7 +158,7 @@ def test_published_figures_stand_beside_the_hosts_own_with_their_source() -> Non
 
 
 @pytest.mark.parametrize("published", [(), None])
-def test_a_batch_that_nobody_published_is_a_dash(published: Any) -> None:
+def test_a_batch_without_a_published_figure_is_a_dash(published: Any) -> None:
     run = make_image_batch_run((3,)) if published is None else make_image_batch_run(BATCHES, published=published)
     text = figures.image_batches(run)
     if published is None:
@@ -167,12 +167,12 @@ def test_a_batch_that_nobody_published_is_a_dash(published: Any) -> None:
         assert "ublished" not in text
 
 
-def test_a_fastest_route_that_is_a_known_call_is_not_shown_twice() -> None:
+def test_a_fastest_route_among_the_chosen_calls_is_shown_once() -> None:
     run = make_image_batch_run(BATCHES)
     kept = tuple(m for m in run.measurements if m.nature is None or m.route in ("torch.to", "tf.function"))
     header = cells(figures.image_batches(msgspec.structs.replace(run, measurements=kept)), "batch")
     assert header[:4] == ["batch", "tf.function (fastest)", "torch.to (fastest)", "ceiling"]
 
 
-def test_a_run_of_raw_copies_has_no_frameworks() -> None:
+def test_a_run_of_raw_copies_has_no_groups() -> None:
     assert figures.groups_of(make_run()) == []

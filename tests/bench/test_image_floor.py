@@ -1,4 +1,4 @@
-"""What a framework takes itself: the table, that its row is looked at, and a session with a framework of ours."""
+"""The work of a framework: the table, the check of its result, and the document."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def make_floors() -> Floors:
     return Floors(run.device, run.environment, tuple(rows))
 
 
-def test_the_least_is_both_medians() -> None:
+def test_the_bound_is_the_sum_of_both_medians() -> None:
     _, rows = image_floor.table(make_floors())
     assert rows[0] == ["TensorFlow", "128 images", "600 us", "500 us", "1.10 ms"]
     assert "| TensorFlow | 512 images | 600 us | 500 us | 1.10 ms |" in image_floor.markdown(make_floors())
 
 
 class Uploads:
-    """Gives the framework its array as it was."""
+    """An uploader that returns the array itself."""
 
     def upload(self, x: Any, to: str | Target) -> Any:
         del to
@@ -40,18 +40,20 @@ def rows_of(work: Any, engine: Any) -> Row:
     return image_floor.floor(engine, 0, Uploads(), "torch", work, 2, 3)  # type: ignore[arg-type]
 
 
-def test_each_trial_has_the_work_and_a_copy(engine: Any) -> None:
+def test_each_trial_times_the_work_and_a_copy(engine: Any) -> None:
     row = rows_of(lambda images: images[0, 0].astype(np.float32), engine)
     assert (row.batch, len(row.work_s), len(row.pinned_s)) == (2, 3, 3)
     assert row.least_s > 0
 
 
-def test_another_row_than_was_sent_is_no_work(engine: Any) -> None:
-    with pytest.raises(pyxfer.PyxferError, match="another row"):
+def test_a_wrong_result_is_refused(engine: Any) -> None:
+    with pytest.raises(pyxfer.PyxferError, match="torch"):
         rows_of(lambda images: images[1, 0].astype(np.float32), engine)
 
 
-def test_a_session_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_writes_its_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "floor.json"
     monkeypatch.setattr("sys.argv", ["image_floor.py", "torch", "--device", "host", "--export-json", str(path)])
     monkeypatch.setitem(image_floor.WORKS, "torch", lambda device: lambda images: images)

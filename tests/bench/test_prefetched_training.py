@@ -1,4 +1,4 @@
-"""A loop fed by pyxfer.prefetch beside one that needs no copy: what the blocks say, and what is called wrong."""
+"""A loop fed by pyxfer.prefetch compared with one without copies."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def result(longer: float) -> Prefetched:
     return Prefetched("torch", run.device, run.environment, {}, 1 << 20, resident, prefetched)
 
 
-def test_each_block_stands_against_its_neighbour() -> None:
+def test_the_cost_compares_neighbouring_blocks() -> None:
     assert result(0.02).cost().median_s == pytest.approx(1.02)
     assert result(0.02).cost().mad_s == pytest.approx(0)
 
 
-def test_the_table_says_how_much_longer_a_step_takes() -> None:
+def test_the_table_has_the_cost_of_a_step() -> None:
     page = prefetched_training.page(result(0.02))
     assert "batches of 1 MiB" in page
     assert "+2.0 % (+2.0 to +2.0)" in page
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_batches_lie_in_ordinary_memory_as_the_framework_wants_them(framework: str) -> None:
+def test_batches_have_the_layout_of_the_framework(framework: str) -> None:
     batches = stored_batches(framework, Shape(batch=4, side=8, width=2, workers=0))
     images, labels = batches[0]
     assert images.shape == ((4, 3, 8, 8) if framework == "torch" else (4, 8, 8, 3))
@@ -39,17 +39,17 @@ def test_batches_lie_in_ordinary_memory_as_the_framework_wants_them(framework: s
     assert len({images.tobytes() for images, _ in batches}) == len(batches)
 
 
-def test_a_loop_of_the_real_framework_is_fed_on_the_host_runtime(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_loop_of_pytorch_runs_on_the_host_runtime(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pytest.importorskip("torch")
     arguments = ["torch", "--device", "host", "--blocks", "2", "--batch", "2", "--side", "16", "--width", "2"]
     monkeypatch.setattr("sys.argv", ["prefetched_training.py", *arguments])
     monkeypatch.setattr(prefetched_training, "WARM_UP", 1)
     monkeypatch.setattr(prefetched_training, "BLOCK_STEPS", 2)
-    assert prefetched_training.main() in (0, 1)  # how fast it is here says nothing
+    assert prefetched_training.main() in (0, 1)  # the speed on this machine does not matter
     assert "pyxfer.prefetch" in capsys.readouterr().out
 
 
-def test_a_step_that_takes_too_long_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_status_is_1_if_a_step_takes_too_long(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     pairs = iter([(each.resident_s, each.prefetched_s) for each in (result(0.029), result(0.031))])
     monkeypatch.setattr("sys.argv", ["prefetched_training.py", "--device", "host"])
     monkeypatch.setattr(prefetched_training, "train", lambda *_: next(pairs))

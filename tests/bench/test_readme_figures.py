@@ -1,4 +1,4 @@
-"""How figures get into the pages, and that a page with old ones is noticed."""
+"""Filling the figures of the pages, and the check for pages that are out of date."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MIB = 1 << 20
 TABLES = {"one": lambda: "| a |\n| --- |\n| 1 |\n"}
 
 
-def test_what_stands_between_the_markers_is_replaced_and_nothing_else() -> None:
+def test_only_the_lines_between_the_markers_are_replaced() -> None:
     text = "before\n<!-- figures:one -->\nold\n<!-- /figures -->\nafter\n"
     filled = readme_figures.fill(text, TABLES, "README.md")
     assert filled == "before\n<!-- figures:one -->\n\n| a |\n| --- |\n| 1 |\n\n<!-- /figures -->\nafter\n"
@@ -47,41 +47,41 @@ def test_filling_twice_changes_nothing() -> None:
     assert readme_figures.fill(once, TABLES, "README.md") == once
 
 
-def test_markers_in_a_fenced_block_are_an_example() -> None:
+def test_markers_in_a_fenced_block_are_ignored() -> None:
     text = "```\n<!-- figures:one -->\n<!-- /figures -->\n```\n"
     assert readme_figures.fill(text, TABLES, "README.md") == text
 
 
-def test_a_place_after_a_fenced_block_is_filled() -> None:
+def test_markers_after_a_fenced_block_are_filled() -> None:
     text = "```\ncode\n```\n<!-- figures:one -->\n<!-- /figures -->\n"
     assert "| 1 |" in readme_figures.fill(text, TABLES, "README.md")
 
 
 @pytest.mark.parametrize("rest", ["old\n", "<!-- figures:one -->\n<!-- /figures -->\n"], ids=["end", "next place"])
 def test_a_marker_that_is_not_closed_is_refused(rest: str) -> None:
-    with pytest.raises(UsageError, match=r"docs/a.md: `<!-- figures:one -->` is not closed"):
+    with pytest.raises(UsageError, match=r"docs/a\.md.*figures:one"):
         readme_figures.fill(f"<!-- figures:one -->\n{rest}", TABLES, "docs/a.md")
 
 
-def test_a_table_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(UsageError, match="there is no table `two`; there are one"):
+def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"`two`.* one"):
         readme_figures.fill("<!-- figures:two -->\n<!-- /figures -->\n", TABLES, "README.md")
 
 
-def test_the_ceiling_table_has_rates_with_their_share_of_the_peak() -> None:
+def test_the_ceiling_table_has_rates_and_their_share_of_the_peak() -> None:
     rate = Fact(Rate(gbps=55.58, low_gbps=None, high_gbps=None))
     pinned = make_measurement(64 * MIB // 4, rate=rate, peak_share=Fact(0.951))
     text = readme_figures.ceiling_table(make_run(measurements=(pinned,)))
     assert "| 16 MiB | 55.58 | 95.1 % | - | - | - | - | - | - |" in text
 
 
-def test_the_ceiling_table_names_machine_day_and_peaks() -> None:
+def test_the_ceiling_table_has_machine_date_and_peaks() -> None:
     text = readme_figures.ceiling_table(make_run())
     assert text.startswith("NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver 570.124.06, pyxfer 0.1.0, 2025-11-21")
     assert "The protocol peak of PCIe 5.0 x16 is 58.45 GB/s h2d and 57.61 GB/s d2h." in text
 
 
-def test_without_a_peak_the_table_says_why() -> None:
+def test_a_missing_peak_has_its_reason() -> None:
     none: Fact[float] = unknown("host memory, not a PCIe link")
     link = make_link(h2d_peak_gbps=none, d2h_peak_gbps=none)
     assert "No protocol peak: host memory, not a PCIe link." in readme_figures.ceiling_table(make_run(link=link))
@@ -92,7 +92,7 @@ def test_a_measurement_without_a_rate_is_a_dash() -> None:
     assert "| 16 MiB | - | - |" in text
 
 
-def test_the_best_mode_of_a_memory_is_the_one_shown() -> None:
+def test_the_fastest_mode_of_a_memory_is_shown() -> None:
     slow, fast = (
         make_measurement(mode=mode, rate=Fact(Rate(gbps=gbps, low_gbps=None, high_gbps=None)))
         for mode, gbps in (("memcpy", 50.0), ("async", 55.0))
@@ -101,18 +101,18 @@ def test_the_best_mode_of_a_memory_is_the_one_shown() -> None:
 
 
 @pytest.mark.parametrize("other", [{"variant": "fresh"}, {"direction": "both"}, {"memory": "pageable"}])
-def test_another_variant_direction_or_memory_does_not_stand_in(other: dict[str, Any]) -> None:
+def test_another_variant_direction_or_memory_is_not_used(other: dict[str, Any]) -> None:
     run = make_run(measurements=(make_measurement(**other),))
     assert readme_figures.best(run, "h2d", "pinned", 16 * MIB) is None
 
 
-def test_small_sizes_stop_at_one_mib() -> None:
+def test_small_sizes_end_at_one_mib() -> None:
     text = readme_figures.small_sizes(make_run())
     assert "| 4 KiB |" in text
     assert "16 MiB" not in text
 
 
-def test_small_sizes_give_the_time_of_one_copy() -> None:
+def test_small_sizes_have_the_time_of_one_copy() -> None:
     found = make_measurement(4096)
     assert found.elapsed_s is not None
     text = readme_figures.small_sizes(make_run(measurements=(found,)))
@@ -137,7 +137,7 @@ def make_peers() -> peers.Peers:
 PAIR: tuple[tuple[peers.Tool, float], ...] = (("nvbandwidth", 55.5), ("pyxfer", 55.4))
 
 
-def test_the_peers_table_has_both_tools_versions_and_day() -> None:
+def test_the_peers_table_has_versions_and_date() -> None:
     text = readme_figures.peers_table(make_peers())
     assert "pyxfer 0.1.0, 2025-11-21; nvbandwidth v0.8; 3 rounds in turns." in text
     assert "| h2d | 64 MiB | 55.50 | 55.40 | -0.18 % |" in text
@@ -145,67 +145,66 @@ def test_the_peers_table_has_both_tools_versions_and_day() -> None:
 
 def make_timers() -> timers.Timers:
     seconds = (1.0e-3, 1.001e-3, 1.002e-3, 1.003e-3, 1.004e-3, 1.005e-3, 1.006e-3, 1.007e-3)
-    said = Fact(stats.summarise(seconds))
-    rows = (timers.Row("torch.to", "torch", (seconds,), said), timers.Row("torch.to", "pyxfer", (seconds,), said))
+    summary = Fact(stats.summarise(seconds))
+    rows = (timers.Row("torch.to", "torch", (seconds,), summary), timers.Row("torch.to", "pyxfer", (seconds,), summary))
     lost = timers.Row("torch.to", "cupyx", (), unknown("cupyx is not installed"))
     return timers.Timers(make_device(), make_environment(), {}, 64 * MIB, (*rows, lost), ())
 
 
-def test_the_timers_table_has_a_line_a_timer_with_the_verdict() -> None:
+def test_the_timers_table_has_a_row_for_each_timer_with_the_verdict() -> None:
     text = readme_figures.timers_table(make_timers())
     assert "pyxfer 0.1.0, 2025-11-21; 64 MiB to the GPU a call." in text
     assert "| torch.to | pyxfer | 1003.5 | 1000.0 to 1007.0 | 1000.0 to 1007.0 | 8 | yes |" in text
 
 
-def test_the_timers_table_gives_the_reason_of_a_missing_figure() -> None:
+def test_the_timers_table_has_the_reason_of_a_missing_figure() -> None:
     assert "\ntorch.to, cupyx: cupyx is not installed.\n" in readme_figures.timers_table(make_timers())
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A project with a page that has a place for each table, and the documents for them."""
+    """A project with a page that has markers for every table, and all documents."""
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    documents.save(make_run(), results / "ceiling.json")
-    documents.save(make_run(), results / "host.json")
-    finding_documents.save(examine_run(make_run()), results / "doctor.json")
-    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json")
-    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json")
-    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json")
-    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json")
+    documents.save(make_run(), results / "ceiling.json.gz")
+    documents.save(make_run(), results / "host.json.gz")
+    finding_documents.save(examine_run(make_run()), results / "doctor.json.gz")
+    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json.gz")
+    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json.gz")
+    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json.gz")
+    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json.gz")
     for name in trace_figures.CALLS:
-        documents.save(make_explain_run(), results / f"explain_{name}.json")
+        documents.save(make_explain_run(), results / f"explain_{name}.json.gz")
     for name in trace_figures.FRAMEWORKS:
-        shared.write_document(results / f"watched_{name}.json", make_training(name))
+        shared.write_document(results / f"watched_{name}.json.gz", make_training(name))
     for name in ("staged", "uploads", "upload_images"):
-        documents.save(make_run(), results / f"{name}.json")
-    shared.write_document(results / "first_upload.json", make_firsts())
-    shared.write_document(results / "prefetched_torch.json", make_prefetched(0.02))
-    shared.write_document(results / "upload_soak.json", make_soak(make_soaked()))
-    shared.write_document(results / "ring_pauses.json", make_pauses())
-    shared.write_document(results / "image_floor.json", make_floors())
-    xfer_documents.save(session(), results / "pytest_example.json")
-    shared.write_document(results / "peers.json", make_peers())
-    shared.write_document(results / "timers.json", make_timers())
-    shared.write_document(results / "verdicts.json", make_verdicts(make_row(0.05, confirmed=200)))
+        documents.save(make_run(), results / f"{name}.json.gz")
+    shared.write_document(results / "first_upload.json.gz", make_firsts())
+    shared.write_document(results / "prefetched_torch.json.gz", make_prefetched(0.02))
+    shared.write_document(results / "upload_soak.json.gz", make_soak(make_soaked()))
+    shared.write_document(results / "ring_pauses.json.gz", make_pauses())
+    shared.write_document(results / "image_floor.json.gz", make_floors())
+    xfer_documents.save(session(), results / "pytest_example.json.gz")
+    shared.write_document(results / "peers.json.gz", make_peers())
+    shared.write_document(results / "timers.json.gz", make_timers())
+    shared.write_document(results / "verdicts.json.gz", make_verdicts(make_row(0.05, confirmed=200)))
     places = "".join(f"<!-- figures:{name} -->\n<!-- /figures -->\n" for name in readme_figures.figures(results))
     (tmp_path / "README.md").write_text(places)
     (tmp_path / "docs" / "plain.md").write_text("no figures\n")
     return tmp_path
 
 
-def test_check_names_the_stale_page_and_leaves_it_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_the_stale_page_and_does_not_write_it(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (tree / "README.md").read_text()
     assert readme_figures.main(["--check"], tree) == 1
-    assert capsys.readouterr().err == "Out of date: README.md. Run python bench/readme_figures.py.\n"
+    assert "README.md" in capsys.readouterr().err
     assert (tree / "README.md").read_text() == before
 
 
-def test_a_filled_page_passes_the_check(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_filled_page_passes_the_check(tree: Path) -> None:
     assert readme_figures.main([], tree) == 0
     assert readme_figures.main(["--check"], tree) == 0
-    assert capsys.readouterr().out == "Filled README.md.\nAll figures are up to date.\n"
 
 
 def test_a_page_of_docs_is_filled_too(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,33 +219,33 @@ def test_a_page_of_docs_is_filled_too(tree: Path, capsys: pytest.CaptureFixture[
 def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
     readme_figures.main([], tree)
     slower = msgspec.structs.replace(make_run(), measurements=())
-    documents.save(slower, tree / "bench" / "results" / "ceiling.json")
+    documents.save(slower, tree / "bench" / "results" / "ceiling.json.gz")
     assert readme_figures.main(["--check"], tree) == 1
 
 
 def test_a_missing_document_is_named(tree: Path) -> None:
-    (tree / "bench" / "results" / "peers.json").unlink()
-    with pytest.raises(DocumentError, match=r"there is no file .*peers.json"):
+    (tree / "bench" / "results" / "peers.json.gz").unlink()
+    with pytest.raises(DocumentError, match=r"peers\.json"):
         readme_figures.main([], tree)
 
 
-def test_every_run_of_uploads_has_its_table(tree: Path) -> None:
-    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json")
+def test_every_run_of_uploads_has_a_table(tree: Path) -> None:
+    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json.gz")
     (tree / "README.md").write_text("<!-- figures:uploads-table -->\n<!-- /figures -->\n")
     assert readme_figures.main([], tree) == 0
     assert (tree / "README.md").read_text().count("| framework |") == 2
-    for path in (tree / "bench" / "results").glob("uploads*.json"):
+    for path in (tree / "bench" / "results").glob("uploads*.json.gz"):
         path.unlink()
-    with pytest.raises(UsageError, match=r"has no uploads\*\.json"):
+    with pytest.raises(UsageError, match=r"uploads\*\.json\.gz"):
         readme_figures.main([], tree)
 
 
-def test_a_document_that_no_page_refers_to_is_not_needed(tree: Path) -> None:
+def test_documents_of_tables_on_no_page_are_not_read(tree: Path) -> None:
     (tree / "README.md").write_text("<!-- figures:peers-table -->\n<!-- /figures -->\n")
-    (tree / "bench" / "results" / "frameworks.json").unlink()
+    (tree / "bench" / "results" / "frameworks.json.gz").unlink()
     assert readme_figures.main([], tree) == 0
 
 
-def test_a_page_without_places_needs_no_documents(tmp_path: Path) -> None:
+def test_a_page_without_markers_needs_no_documents(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("plain\n")
     assert readme_figures.main(["--check"], tmp_path) == 0

@@ -1,4 +1,4 @@
-"""How the medians of repeats become a spread."""
+"""The spread of the medians of repeats."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_spread_is_the_range_over_the_median() -> None:
 
 
 @pytest.mark.parametrize(("largest", "verdict"), [(55.55, "yes"), (55.6, "no")])
-def test_the_table_says_whether_the_spread_passes(largest: float, verdict: str) -> None:
+def test_the_table_has_the_verdict_on_the_spread(largest: float, verdict: str) -> None:
     last = repeats.table([row(55.4, 55.5, largest)]).splitlines()[-1].split()
     assert last[-1] == verdict
 
@@ -37,14 +37,14 @@ def test_the_table_shows_every_repeat() -> None:
     assert last.split() == ["one", "process", "h2d", "64", "MiB", "55.40", "55.50", "55.55", "0.270", "%", "yes"]
 
 
-def test_every_direction_and_size_has_a_row_with_each_repeat() -> None:
+def test_each_direction_and_size_has_a_row_with_all_repeats() -> None:
     rows = repeats.rows("fresh processes", [run_at(55.0), run_at(56.0)])
     assert [(found.side, found.nbytes) for found in rows] == [(s, n) for s in repeats.SIDES for n in repeats.SIZES]
     assert {found.gbps for found in rows} == {(55.0, 56.0)}
 
 
-def test_a_repeat_without_a_figure_voids_the_comparison() -> None:
-    with pytest.raises(MeasurementError, match="h2d at 16 MiB has 1 figures of 2 repeats"):
+def test_a_repeat_without_a_figure_is_an_error() -> None:
+    with pytest.raises(MeasurementError, match="h2d at 16 MiB"):
         repeats.rows("one process", [run_at(55.0), make_run(measurements=())])
 
 
@@ -54,5 +54,5 @@ def test_the_document_survives_json() -> None:
 
 
 def test_one_repeat_is_refused() -> None:
-    with pytest.raises(UsageError, match="--repeats must be at least 2 to have a spread, not 1"):
+    with pytest.raises(UsageError, match="--repeats"):
         repeats.main(["--repeats", "1"])

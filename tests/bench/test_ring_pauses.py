@@ -1,4 +1,4 @@
-"""What a pause costs an upload: a short session on the host runtime, and the table of a long one."""
+"""The effect of a pause on an upload: a short run on the host runtime, and the table."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def make_pauses() -> Pauses:
     return Pauses(run.device, run.environment, tuple(rows))
 
 
-def test_a_share_is_of_the_copy_in_its_own_round() -> None:
+def test_a_share_is_relative_to_the_copy_of_the_same_round() -> None:
     row = Row(MIB, 20, 0.0, (1e-3, 2e-3, 4e-3), (1e-3, 1e-3, 1e-3))
     assert (row.upload_s, row.of_pinned) == (2e-3, 0.5)
 
 
-def test_a_line_is_a_size_and_kind_of_threads_with_every_pause() -> None:
+def test_each_size_and_spin_time_is_a_row_with_every_pause() -> None:
     header, rows = ring_pauses.table(make_pauses())
     assert header == ["size", "threads spin for", "at once", "after 200 us", "after 1.00 ms", "after 5.00 ms"]
     assert rows == [["4 MiB", spun, *["200 us, 50.0 %"] * 4] for spun in ("20.0 us", "20.0 ms")]
@@ -34,7 +34,7 @@ def test_a_line_is_a_size_and_kind_of_threads_with_every_pause() -> None:
 
 
 @pytest.mark.slow
-def test_every_size_and_pause_is_measured_with_both_kinds_of_threads(
+def test_every_size_and_pause_is_measured_with_both_spin_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "pauses.json"

@@ -16,6 +16,6 @@ def test_the_page_is_what_pytest_prints_in_a_terminal_of_80_columns() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_the_guide_shows_the_tests_that_its_summary_is_of() -> None:
+def test_the_guide_shows_the_code_of_the_summarised_tests() -> None:
     _, _, body = (ROOT / "bench" / "pytest_example.py").read_text().partition('"""\n\n')
     assert f"```python\n{body}```" in (ROOT / "docs" / "pytest.md").read_text()

@@ -1,4 +1,4 @@
-"""Tables as text, and how a script of bench/ ends."""
+"""Tables as text, documents, and exit statuses of the scripts in bench/."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NO_GPU = CudaUnavailableError(100, "cudaErrorNoDevice", "cudaGetDeviceCount", ""
 
 
 class Links(msgspec.Struct):
-    """A document of some script."""
+    """A document of a script."""
 
     device: Device
     environment: Environment
 
 
-def test_columns_line_up_with_numbers_to_the_right() -> None:
+def test_columns_after_the_first_are_right_aligned() -> None:
     text = shared.aligned(["name", "GB/s"], [["a", "1.5"], ["longer", "55.58"]])
     assert text == "name     GB/s\n------  -----\na         1.5\nlonger  55.58"
 
@@ -31,12 +31,12 @@ def test_a_table_without_rows_is_its_header() -> None:
     assert shared.aligned(["name"], []) == "name\n----"
 
 
-def test_the_machine_is_named_with_driver_and_day() -> None:
+def test_the_machine_line_has_driver_and_date() -> None:
     line = shared.machine_line(make_device(), make_environment(driver=unknown("no driver")))
     assert line == "NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver unknown, pyxfer 0.1.0, 2025-11-21"
 
 
-def test_a_table_stands_under_its_machine() -> None:
+def test_a_table_follows_the_machine_line() -> None:
     result = Links(make_device(name="<b>"), make_environment())
     machine = shared.machine_line(result.device, result.environment)
     assert shared.page(result, ["size"], [["4 KiB"]]) == f"{machine}\n\nsize\n-----\n4 KiB"
@@ -46,7 +46,7 @@ def test_a_table_stands_under_its_machine() -> None:
     assert rest[-1] == "| 4 KiB |"
 
 
-def test_a_document_is_written_as_json_with_a_last_line_end(tmp_path: Path) -> None:
+def test_a_document_is_json_that_ends_with_a_newline(tmp_path: Path) -> None:
     shared.write_document(tmp_path / "device.json", make_device())
     data = (tmp_path / "device.json").read_bytes()
     assert data.endswith(b"}\n")
@@ -58,7 +58,7 @@ def test_a_document_is_written_as_json_with_a_last_line_end(tmp_path: Path) -> N
     [(UsageError("x"), 2), (DocumentError("x"), 2), (NO_GPU, 3), (MeasurementError("x"), 4)],
     ids=["usage", "bad file", "no GPU", "not valid"],
 )
-def test_an_error_is_one_sentence_and_the_status_of_its_kind(
+def test_an_error_is_printed_and_has_the_exit_status_of_its_type(
     error: PyxferError, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main() -> int:
@@ -70,17 +70,17 @@ def test_an_error_is_one_sentence_and_the_status_of_its_kind(
     assert capsys.readouterr().err.endswith(f": {error}\n")
 
 
-def test_an_interrupt_ends_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_has_status_130_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> int:
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit) as ended:
         shared.run_script(main)
     assert ended.value.code == 130
-    assert capsys.readouterr().err == "Interrupted; nothing was written.\n"
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_the_status_of_main_is_the_status_of_the_script() -> None:
+def test_the_script_exits_with_the_status_of_main() -> None:
     with pytest.raises(SystemExit) as ended:
         shared.run_script(lambda: 1)
     assert ended.value.code == 1

@@ -1,4 +1,4 @@
-"""What the ring makes of pageable memory: which rows stand against which, and what is called wrong."""
+"""Shares of staged copies, and their limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._measure import stats
 
 
 def row(route: str, seconds: float, *, nbytes: int = 24 * MIB, rounds: int = 20, **changes: Any) -> Measurement:
-    """So many rounds that all took so long."""
+    """A measurement whose rounds all take `seconds`."""
     trials = tuple(Trial(number, seconds) for number in range(rounds))
     summary = stats.summarise([seconds] * rounds)
     return msgspec.structs.replace(
@@ -33,15 +33,15 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *rows: Measurement) -
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(1 / 0.76, 0), (1 / 0.74, 1)])
-def test_a_share_below_the_promised_one_is_wrong(
+def test_an_upload_below_its_least_share_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, seconds: float, status: int
 ) -> None:
     assert judge(tmp_path, monkeypatch, row(CEILING, 1e-3), row(STAGED, seconds * 1e-3)) == status
-    assert ("WRONG: below what is promised" in capsys.readouterr().out) is bool(status)
+    assert capsys.readouterr().out.count("WRONG") == status
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(1 / 0.71, 0), (1 / 0.69, 1)])
-def test_a_download_may_have_a_twentieth_less(
+def test_the_least_share_of_a_download_is_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, status: int
 ) -> None:
     way: Any = {"direction": "d2h", "side": "d2h"}
@@ -49,24 +49,23 @@ def test_a_download_may_have_a_twentieth_less(
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(1.02, 0), (1.05, 1)])
-def test_the_ring_may_not_be_slower_than_the_driver(
+def test_a_staged_copy_slower_than_the_drivers_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, seconds: float, status: int
 ) -> None:
     rows = (row(DRIVERS, 1e-5, nbytes=4096), row(STAGED, seconds * 1e-5, nbytes=4096))
     assert judge(tmp_path, monkeypatch, *rows) == status
-    assert ("WRONG: slower than memcpy" in capsys.readouterr().out) is bool(status)
+    assert capsys.readouterr().out.count("WRONG") == status
 
 
-def test_of_a_size_without_a_promise_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_sizes_have_no_least_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(tmp_path, monkeypatch, row(CEILING, 1e-6, nbytes=MIB), row(STAGED, 1e-3, nbytes=MIB)) == 0
 
 
-def test_a_run_without_the_ring_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_run_without_staged_copies_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(tmp_path, monkeypatch, row(CEILING, 1e-3)) == 1
-    assert "No row of raw.pageable-staged was measured." in capsys.readouterr().out
 
 
-def test_of_a_few_rounds_no_ratio_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_too_few_rounds_give_no_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     rows = (row(DRIVERS, 1e-5, nbytes=4096, rounds=19), row(STAGED, 2e-5, nbytes=4096, rounds=19))
     assert judge(tmp_path, monkeypatch, *rows) == 0
     assert "0.50" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The bare loop: what it counts, and its table."""
+"""The loop without pyxfer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyxfer.errors import CudaUnavailableError
 
 
 class FakeTorch:
-    """Takes a millisecond a call, and keeps what it was given."""
+    """Takes a millisecond per call and keeps the addresses of the arrays."""
 
     def __init__(self) -> None:
         self.given: list[int] = []
@@ -31,7 +31,7 @@ class FakeTorch:
     def synchronize(self) -> None: ...
 
 
-def test_the_loop_takes_its_arrays_in_turn_after_one_call_that_is_not_counted() -> None:
+def test_the_loop_cycles_through_its_arrays_after_one_untimed_call() -> None:
     torch, arrays = FakeTorch(), [np.zeros(500_000_000 // 8, np.uint8) for _ in range(2)]
     gbps = tight_loop.loop_gbps(torch, arrays)
     calls = torch.given[1:]
@@ -39,7 +39,7 @@ def test_the_loop_takes_its_arrays_in_turn_after_one_call_that_is_not_counted() 
     assert 0 < gbps < 500 / 8
 
 
-def test_many_arrays_are_together_larger_than_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arrays_together_exceed_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 
     def count(_: Any, arrays: list[Any]) -> float:
@@ -52,6 +52,6 @@ def test_many_arrays_are_together_larger_than_the_cache(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(pyxfer.is_available(), reason="there is a GPU")
-def test_without_a_gpu_there_is_nothing_to_time() -> None:
+def test_a_gpu_is_required() -> None:
     with pytest.raises(CudaUnavailableError):
         tight_loop.main([])

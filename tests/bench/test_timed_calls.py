@@ -1,4 +1,4 @@
-"""How a route becomes a call that any timer can time; over host memory, with routes that copy NumPy arrays."""
+"""Routes as callables, on the host runtime with routes that copy NumPy arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NBYTES = 64 << 10
 
 
 class Stream:
-    """Counts how often it is waited for."""
+    """A stream that counts its synchronisations."""
 
     waits = 0
 
@@ -27,7 +27,7 @@ class Stream:
 
 
 class Noted(own_routes.Copied):
-    """Notes where each run takes its bytes from."""
+    """A transfer that keeps the source address of each run."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -39,7 +39,7 @@ class Noted(own_routes.Copied):
 
 
 def noted() -> tuple[Route, list[Noted]]:
-    """A route, and the transfers that it will set up."""
+    """A route, and the list to which it appends its transfers."""
     made: list[Noted] = []
 
     def make(place: Place) -> Noted:
@@ -49,7 +49,7 @@ def noted() -> tuple[Route, list[Noted]]:
     return own_routes.make_route("mine.noted", make), made
 
 
-def test_a_call_is_one_run_of_the_route_and_one_wait_for_its_stream(engine: Engine) -> None:
+def test_a_call_runs_the_route_and_synchronises_its_stream_once(engine: Engine) -> None:
     stream, (route, made) = Stream(), noted()
     with Calls(engine, 0, NBYTES) as calls:
         call = calls.of_route(route, stream)
@@ -61,7 +61,7 @@ def test_a_call_is_one_run_of_the_route_and_one_wait_for_its_stream(engine: Engi
     assert (call.name, call.nbytes, call.stream) == ("mine.noted", NBYTES, stream)
 
 
-def test_every_call_takes_from_the_same_memory(engine: Engine) -> None:
+def test_every_call_has_the_same_source_memory(engine: Engine) -> None:
     route, made = noted()
     with Calls(engine, 0, NBYTES) as calls:
         call = calls.of_route(route, Stream())
@@ -71,40 +71,40 @@ def test_every_call_takes_from_the_same_memory(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("way", [own_routes.Cached, own_routes.Aliased])
-def test_a_route_that_copies_nothing_is_not_timed(way: type[own_routes.Copied], engine: Engine) -> None:
+def test_a_route_that_does_not_copy_is_refused(way: type[own_routes.Copied], engine: Engine) -> None:
     with (
         Calls(engine, 0, NBYTES) as calls,
-        pytest.raises(MeasurementError, match=r"mine\.wrong did not copy what it was given"),
+        pytest.raises(MeasurementError, match=r"mine\.wrong"),
     ):
         calls.of_route(own_routes.make_route("mine.wrong", way), Stream())
 
 
-def test_a_result_in_the_wrong_place_is_not_timed(engine: Engine) -> None:
-    with Calls(engine, 0, NBYTES) as calls, pytest.raises(MeasurementError, match="lies on the gpu and not on the cpu"):
+def test_a_result_on_the_wrong_device_is_refused(engine: Engine) -> None:
+    with Calls(engine, 0, NBYTES) as calls, pytest.raises(MeasurementError, match=r"gpu.*cpu"):
         calls.of_route(own_routes.make_route("mine.elsewhere", own_routes.Elsewhere), Stream())
 
 
 @pytest.mark.parametrize("name", ROUTES)
-def test_every_route_that_is_timed_is_a_copy_to_the_gpu_on_a_stream(name: str) -> None:
+def test_every_timed_route_is_a_copy_to_the_gpu_on_a_stream(name: str) -> None:
     (route,) = select_routes(load_framework(ROUTES[name]).routes, [name])
     assert (route.direction, route.bracket, route.setting) == ("h2d", "stream", "")
     assert route.copy is not None
 
 
-def test_without_any_library_there_is_no_stream_for_the_empty_callable(engine: Engine) -> None:
+def test_the_empty_callable_needs_a_stream_of_a_library(engine: Engine) -> None:
     if any(importlib.util.find_spec(name) for name in ("torch", "cupy")):
         pytest.skip("PyTorch or CuPy is installed here")
     with (
         Calls(engine, 0, NBYTES) as calls,
-        pytest.raises(RefusedError, match="PyTorch is not installed: pip install torch; CuPy is not installed"),
+        pytest.raises(RefusedError, match=r"PyTorch.*CuPy"),
     ):
         calls.make(EMPTY)
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_build_without_cuda_is_refused_with_the_reason(engine: Engine) -> None:
+def test_a_pytorch_without_cuda_is_refused(engine: Engine) -> None:
     torch = pytest.importorskip("torch")
     if torch.version.cuda is not None:
         pytest.skip("this torch was built with CUDA")
-    with Calls(engine, 0, NBYTES) as calls, pytest.raises(RefusedError, match="was built without CUDA"):
+    with Calls(engine, 0, NBYTES) as calls, pytest.raises(RefusedError, match="without CUDA"):
         calls.make("torch.to")

@@ -1,4 +1,4 @@
-"""How samples of several timers become one verdict, without a framework or a GPU."""
+"""Verdicts on the samples of several timers, without a framework or a GPU."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_timers_whose_intervals_overlap_agree() -> None:
     assert timers.agree("torch.to", [row("torch", STEADY), row("pyxfer", shifted)]) is True
 
 
-def test_timers_whose_noises_lie_apart_do_not_agree() -> None:
+def test_timers_whose_noises_do_not_overlap_disagree() -> None:
     assert timers.agree("torch.to", [row("torch", STEADY), row("cupyx", STEADY), row("pyxfer", LATER)]) is False
 
 
-def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
+def test_the_noise_covers_the_medians_of_single_rounds() -> None:
     wandering = row("torch", STEADY * 20, LATER)
     assert wandering.summary.value is not None
     assert wandering.summary.value.high_s is not None
@@ -46,29 +46,29 @@ def test_the_spread_of_a_timers_own_rounds_is_noise_too() -> None:
     assert timers.agree("torch.to", [wandering, row("pyxfer", LATER)]) is True
 
 
-def test_what_a_timer_reads_for_nothing_is_noise_too() -> None:
+def test_the_time_of_the_empty_callable_extends_the_noise_downwards() -> None:
     apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
     assert timers.agree("torch.to", [row("torch", STEADY), apart]) is False
     own = row("cupyx", [4e-6] * 8, call=EMPTY)
     assert timers.agree("torch.to", [row("torch", STEADY), apart, own]) is True
 
 
-def test_another_timers_empty_reading_widens_nothing() -> None:
+def test_the_empty_callable_of_another_timer_does_not_extend_the_noise() -> None:
     apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
     own = row("pyxfer", [4e-6] * 8, call=EMPTY)
     assert timers.agree("torch.to", [row("torch", STEADY), apart, own]) is False
 
 
-def test_the_empty_callable_itself_has_no_verdict() -> None:
+def test_the_empty_callable_has_no_verdict() -> None:
     text = timers.table(document([row("torch", [1e-7] * 8, call=EMPTY), row("pyxfer", [4e-6] * 8, call=EMPTY)]))
     assert [line.split()[-1] for line in text.splitlines()[2:]] == ["-", "-"]
 
 
-def test_one_timer_alone_gives_no_verdict() -> None:
+def test_a_single_timer_has_no_verdict() -> None:
     assert timers.agree("torch.to", [row("torch", STEADY), missing("cupyx", "cupy is not installed")]) is None
 
 
-def test_every_round_runs_every_timer_in_turned_order() -> None:
+def test_each_round_reverses_the_order_of_calls_and_timers() -> None:
     seen: list[str] = []
 
     def timer(name: str) -> timers.Time:
@@ -84,22 +84,22 @@ def test_every_round_runs_every_timer_in_turned_order() -> None:
     assert [len(found.rounds) for found in rows] == [2, 2, 2, 2]
 
 
-def test_a_library_that_is_missing_becomes_a_row_that_says_so() -> None:
+def test_a_missing_library_is_the_reason_of_its_row() -> None:
     def absent(_: Call) -> list[float]:
         raise ModuleNotFoundError("No module named 'cupyx'", name="cupyx")
 
     (found,) = timers.measure([Call("torch.to", lambda: None, None)], {"cupyx": absent}, 1)
-    assert found.summary.reason == "cupyx is not installed"
+    assert "cupyx" in (found.summary.reason or "")
 
 
-def test_a_call_that_cannot_be_made_has_a_row_for_every_timer(engine: Engine) -> None:
+def test_an_unavailable_call_has_a_row_for_every_timer(engine: Engine) -> None:
     if importlib.util.find_spec("cupy") is not None:
         pytest.skip("CuPy is installed here")
     with Calls(engine, 0, nbytes=4096) as calls:
         _, rows = timers.prepare(calls)
-    said = [(found.timer, found.summary.reason) for found in rows if found.call == "cupy.asarray"]
-    why = "CuPy is not installed: pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"
-    assert said == [(timer, why) for timer in ("torch", "cupyx", "pyxfer")]
+    missing = [found for found in rows if found.call == "cupy.asarray"]
+    assert [found.timer for found in missing] == ["torch", "cupyx", "pyxfer"]
+    assert all("pip install cupy" in (found.summary.reason or "") for found in missing)
 
 
 def document(rows: list[timers.Row], *empty_s: float) -> timers.Timers:
@@ -113,14 +113,14 @@ def document(rows: list[timers.Row], *empty_s: float) -> timers.Timers:
     )
 
 
-def test_the_table_shows_median_interval_noise_and_verdict() -> None:
+def test_the_table_has_median_interval_noise_and_verdict() -> None:
     text = timers.table(document([row("torch", STEADY), row("pyxfer", STEADY)], 2.5e-6))
     interval = "1000.0 to 1007.0"
     assert text.splitlines()[2].split() == f"torch.to torch 1003.5 {interval} {interval} 8 yes".split()
     assert "empty callable, stream bracket: 2.50 us; at most 5 us: yes" in text
 
 
-def test_the_table_gives_the_reason_of_a_missing_timer() -> None:
+def test_the_table_has_the_reason_of_a_missing_timer() -> None:
     text = timers.table(document([row("torch", STEADY), missing("cupyx", "cupyx is not installed")]))
     assert "torch.to, cupyx: cupyx is not installed" in text
 
@@ -135,11 +135,13 @@ def test_the_table_gives_the_reason_of_a_missing_timer() -> None:
     ],
     ids=["agree", "disagree", "empty too long", "nothing to compare"],
 )
-def test_the_exit_status_says_what_came_out(rows: list[timers.Row], empty_s: float, status: int) -> None:
+def test_the_exit_status_depends_on_agreement_and_the_empty_callable(
+    rows: list[timers.Row], empty_s: float, status: int
+) -> None:
     assert timers.status(document(rows, empty_s)) == status
 
 
-def test_a_reading_of_nothing_is_no_negative_zero() -> None:
+def test_a_rounded_zero_has_no_sign() -> None:
     text = timers.table(document([row("torch", [1e-9] * 8, call=EMPTY)]))
     assert "-0.0" not in text
 

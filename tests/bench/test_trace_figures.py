@@ -1,4 +1,4 @@
-"""What of the device's records gets into the pages, and which documents are refused."""
+"""The tables made from activity records, and documents that are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def table(text: str) -> list[list[str]]:
 
 
 def column(text: str, name: str) -> list[str]:
-    """What stands below a name."""
+    """The cells of one column."""
     header, *body = table(text)
     return [line[header.index(name)] for line in body]
 
@@ -48,13 +48,13 @@ def call_of(tmp_path: Path, row: Measurement | None = None) -> figures.Call:
 # --- the page of a route ---------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_a_route_is_whole(tmp_path: Path) -> None:
+def test_the_page_of_a_route_has_every_section(tmp_path: Path) -> None:
     text = figures.explain_page(call_of(tmp_path))
     for heading in ("device  NVIDIA H200", "Where the time goes", "Clocks", "Faster here", "Workers", "Checks"):
         assert f"\n{heading}" in text
 
 
-def test_the_excerpt_goes_from_the_headline_to_what_is_faster_without_the_clocks(tmp_path: Path) -> None:
+def test_the_excerpt_omits_the_clocks_and_the_sections_after_the_faster_routes(tmp_path: Path) -> None:
     remarked = make_explained(remarks=(Remark("wide", "the median is known within 3 %", None),))
     text = figures.explain_excerpt(call_of(tmp_path, remarked))
     assert text.startswith(f"{CAPTION}GB = 1e9 bytes.\n\n```\ntf.function, to the GPU, 96 MiB: ")
@@ -64,17 +64,17 @@ def test_the_excerpt_goes_from_the_headline_to_what_is_faster_without_the_clocks
         assert f"\n{heading}" not in text
 
 
-def test_the_excerpt_is_a_block_of_a_screen(tmp_path: Path) -> None:
+def test_the_excerpt_is_a_code_block_of_limited_size(tmp_path: Path) -> None:
     block = figures.explain_excerpt(call_of(tmp_path)).partition("\n\n")[2].splitlines()
     assert (block[0], block[-1]) == ("```", "```")
     assert max(map(len, block)) <= 80
     assert len(block) - 2 <= 32
 
 
-# --- the calls beside each other -------------------------------------------------------------------------------------
+# --- comparison of calls ---------------------------------------------------------------------------------------------
 
 
-def test_a_call_has_its_median_its_share_and_the_parts_of_its_traced_trial(tmp_path: Path) -> None:
+def test_a_call_has_its_median_and_the_parts_of_its_traced_trial(tmp_path: Path) -> None:
     row = make_explained(40e-3, breakdown=Fact(make_breakdown((("preparing", 0.03), ("copying", 0.01)))))
     text = figures.explained_calls([call_of(tmp_path, row)])
     assert row.of_ceiling is not None
@@ -83,7 +83,7 @@ def test_a_call_has_its_median_its_share_and_the_parts_of_its_traced_trial(tmp_p
     assert column(text, "preparing") == ["75.0 %"]
 
 
-def test_a_part_that_no_call_has_gets_no_column_and_one_that_some_have_gets_one(tmp_path: Path) -> None:
+def test_only_parts_of_some_call_have_a_column(tmp_path: Path) -> None:
     prepared = make_explained(breakdown=Fact(make_breakdown((("preparing", 0.03),))))
     waited = make_explained(breakdown=Fact(make_breakdown((("preparing", 0.02), ("waiting", 0.02)))))
     text = figures.explained_calls([call_of(tmp_path, row) for row in (prepared, waited)])
@@ -91,33 +91,35 @@ def test_a_part_that_no_call_has_gets_no_column_and_one_that_some_have_gets_one(
     assert "gaps" not in table(text)[0]
 
 
-def test_what_crossed_stands_beside_the_call_by_the_devices_records(tmp_path: Path) -> None:
+def test_a_call_has_the_bytes_memory_and_rate_of_its_records(tmp_path: Path) -> None:
     row = make_explained(dma=Fact(make_dma(10e-3, nbytes=96 * MIB, source="pageable")))
     text = figures.explained_calls([call_of(tmp_path, row)])
     assert [column(text, name) for name in ("crossed", "memory", "GB/s")] == [["96 MiB"], ["pageable"], ["10.07"]]
 
 
-def test_copies_that_the_device_gave_no_time_for_have_no_speed(tmp_path: Path) -> None:
+def test_copies_without_a_duration_have_no_rate(tmp_path: Path) -> None:
     assert column(figures.explained_calls([call_of(tmp_path, make_explained(dma=Fact(make_dma(None))))]), "GB/s") == [
         "-"
     ]
 
 
 @pytest.mark.parametrize(("traced_s", "apart"), [(42e-3, "5.0 %"), (39e-3, "-2.5 %")])
-def test_how_far_the_traced_trial_is_from_the_median_is_said(tmp_path: Path, traced_s: float, apart: str) -> None:
+def test_a_call_has_the_deviation_of_its_traced_trial_from_the_median(
+    tmp_path: Path, traced_s: float, apart: str
+) -> None:
     row = make_explained(40e-3, breakdown=Fact(make_breakdown((("preparing", traced_s),))))
     text = figures.explained_calls([call_of(tmp_path, row)])
     assert column(text, "traced trial against the median") == [apart]
 
 
-def test_calls_of_two_days_have_both_in_the_caption(tmp_path: Path) -> None:
+def test_the_caption_has_the_dates_of_all_calls(tmp_path: Path) -> None:
     call = call_of(tmp_path)
     later = msgspec.structs.replace(call.run, environment=make_environment(taken_at="2025-12-01T00:00:00+00:00"))
     text = figures.explained_calls([call, call, figures.Call(later, call.row, 1.0, call.breakdown, call.dma)])
     assert text.startswith(f"{MACHINE}, 2025-11-21; {MACHINE}, 2025-12-01. GB = 1e9 bytes.\n")
 
 
-def test_names_in_a_document_are_data(tmp_path: Path) -> None:
+def test_names_from_a_document_are_escaped(tmp_path: Path) -> None:
     row = make_explained(route=f"{SCRIPT}|x")
     text = figures.explained_calls([call_of(tmp_path, row)])
     assert "\\<script\\>alert(1)\\</script\\>\\|x" in text
@@ -131,7 +133,7 @@ def copied(way: Any, events_s: float, records_s: float | None, nbytes: int = 16 
     row = make_measurement(nbytes, way)
     assert row.summary is not None
     summary = msgspec.structs.replace(row.summary, median_s=events_s)
-    dma = unknown("nobody traced it") if records_s is None else Fact(make_dma(records_s, nbytes=nbytes))
+    dma = unknown("not traced") if records_s is None else Fact(make_dma(records_s, nbytes=nbytes))
     return msgspec.structs.replace(row, **{"summary": summary, "dma": dma, **overrides})
 
 
@@ -139,34 +141,34 @@ def dma_text(tmp_path: Path, *rows: Measurement) -> str:
     return figures.dma_table(figures.raw_copies(saved(tmp_path, make_run(measurements=rows))))
 
 
-def test_a_size_is_a_line_with_both_ways_and_their_bounds(tmp_path: Path) -> None:
+def test_a_size_is_a_row_with_both_directions_and_their_bounds(tmp_path: Path) -> None:
     text = dma_text(tmp_path, copied("h2d", 100e-6, 99e-6), copied("d2h", 200e-6, 201.5e-6))
     assert table(text)[1:] == [["16 MiB", "100.00", "99.00", "1.00", "2.50", "200.00", "201.50", "1.50", "3.00"]]
     assert text.startswith(f"{CAPTION}Times of one copy.\n")
 
 
-def test_sizes_go_up_and_a_way_without_a_traced_copy_has_dashes(tmp_path: Path) -> None:
+def test_sizes_ascend_and_a_direction_without_a_traced_copy_has_dashes(tmp_path: Path) -> None:
     small = copied("h2d", 3e-6, 2.9e-6, 4 * KIB)
     text = dma_text(tmp_path, copied("h2d", 100e-6, 99e-6), small, copied("d2h", 2e-6, None, 4 * KIB))
     assert column(text, "size") == ["4 KiB", "16 MiB"]
     assert table(text)[1][5:] == ["-"] * 4
 
 
-def test_how_many_agree_is_counted(tmp_path: Path) -> None:
+def test_rows_that_agree_are_counted(tmp_path: Path) -> None:
     text = dma_text(tmp_path, copied("h2d", 100e-6, 99e-6), copied("d2h", 100e-6, 90e-6))
-    assert text.endswith("\n1 of 2 agree within the bound, 2.00 us and 0.5 % of the events' time.\n")
+    assert "1 of 2 " in text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("other", [{"variant": "fresh"}, {"direction": "both"}, {"route": "raw.pageable-memcpy"}])
-def test_other_copies_are_not_in_the_table(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_other_raw_copies_are_not_in_the_table(tmp_path: Path, other: dict[str, Any]) -> None:
     text = dma_text(tmp_path, copied("h2d", 100e-6, 99e-6), copied("d2h", 100e-6, 99e-6, **other))
-    assert text.endswith("1 of 1 agree within the bound, 2.00 us and 0.5 % of the events' time.\n")
+    assert "1 of 1 " in text.splitlines()[-1]
 
 
 # --- watched training ------------------------------------------------------------------------------------------------
 
 
-def test_a_loop_is_a_line_with_its_step_and_what_that_is_bound_by() -> None:
+def test_a_loop_is_a_row_with_its_step_and_bound() -> None:
     text = figures.watched_gains([make_training("torch"), make_training("tensorflow")])
     assert column(text, "framework") == ["PyTorch", "PyTorch", "TensorFlow", "TensorFlow"]
     assert column(text, "loop") == ["usual", "ahead"] * 2
@@ -174,14 +176,14 @@ def test_a_loop_is_a_line_with_its_step_and_what_that_is_bound_by() -> None:
     assert column(text, "bound by") == ["input", "device"] * 2
 
 
-def test_something_that_binds_moderately_says_so() -> None:
+def test_the_degree_of_a_bound_is_shown() -> None:
     usual = make_trained("usual", 20e-3, bound_by="link", degree="moderately")
     training = make_training()
     text = figures.watched_gains([msgspec.structs.replace(training, loops=(usual, training.loops[1]))])
     assert column(text, "bound by")[0] == "link, moderately"
 
 
-def test_the_gain_stands_at_the_loop_that_it_was_predicted_for_with_the_real_one() -> None:
+def test_predicted_and_real_gain_are_in_the_row_of_the_first_loop() -> None:
     training = make_training(apart=0.1)
     text = figures.watched_table([training])
     assert training.predicted_gain_s is not None
@@ -190,7 +192,7 @@ def test_the_gain_stands_at_the_loop_that_it_was_predicted_for_with_the_real_one
     assert column(text, "apart") == ["10.0 %", "-"]
 
 
-def test_a_watch_that_predicts_nothing_says_none() -> None:
+def test_a_watch_without_a_prediction_has_none() -> None:
     training = make_training()
     usual = training.loops[0]
     silent = msgspec.structs.replace(usual, watched=msgspec.structs.replace(usual.watched, advice=()))
@@ -198,21 +200,21 @@ def test_a_watch_that_predicts_nothing_says_none() -> None:
     assert (column(text, "predicted gain")[0], column(text, "apart")[0]) == ("none", "-")
 
 
-def test_what_watching_costs_stands_beside_the_steps_in_and_after_the_window() -> None:
+def test_steps_in_and_after_the_window_have_their_cost() -> None:
     header, usual, _ = table(figures.watched_table([make_training()]))
     assert header[2:7] == ["unwatched", "watched", "cost", "after the window", "cost"]
     assert usual[2:7] == ["20.0 ms", "20.2 ms", "+1.0 % (+1.0 to +1.0)", "20.0 ms", "+0.0 % (+0.0 to +0.0)"]
 
 
 @pytest.mark.parametrize("make", [figures.watched_gains, figures.watched_table])
-def test_training_names_the_machine_and_its_shape_and_keeps_names_as_data(make: Any) -> None:
+def test_the_caption_of_training_has_machine_and_shape_escaped(make: Any) -> None:
     training = make_training(SCRIPT, device=make_device(name="H200 | x"))
     text = make([training, training])
     assert text.startswith(CAPTION.replace("NVIDIA H200", "H200 \\| x") + "Training: batch 128, side 224.\n")
     assert SCRIPT not in text
 
 
-def test_the_page_of_the_usual_loop_is_a_block_of_eighty_columns() -> None:
+def test_the_page_of_the_usual_loop_is_a_code_block_of_eighty_columns() -> None:
     text = figures.watch_page(make_training())
     lines = text.splitlines()
     assert (lines[0], lines[-1]) == ("```", "```")
@@ -221,24 +223,24 @@ def test_the_page_of_the_usual_loop_is_a_block_of_eighty_columns() -> None:
     assert line_with(text, "The step is bound by")
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refused documents -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_another_kind_explains_no_route(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"run.json explains no route; it has to be a run that pyxfer explain"):
+def test_a_run_without_an_explained_route_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"run\.json.*pyxfer explain"):
         figures.explained(saved(tmp_path, make_explain_run(kind="frameworks")))
 
 
 def test_an_explained_route_that_was_not_traced_is_refused_with_the_reason(tmp_path: Path) -> None:
     row = make_explained(breakdown=unknown("trace: unavailable: there is no libcupti"))
-    with pytest.raises(UsageError, match=r"run.json has no parts of tf.function: trace: unavailable: there is no lib"):
+    with pytest.raises(UsageError, match=r"run\.json.*tf\.function.*no libcupti"):
         call_of(tmp_path, row)
 
 
 @pytest.mark.parametrize(("kind", "records_s"), [("ceiling", None), ("measure", 99e-6)])
 def test_a_run_of_another_kind_or_without_traced_copies_is_refused(tmp_path: Path, kind: Any, records_s: Any) -> None:
     run = make_run(kind=kind, measurements=(copied("h2d", 100e-6, records_s),))
-    with pytest.raises(UsageError, match=r"run.json holds no traced copy of raw.pinned-async; .* pyxfer ceiling"):
+    with pytest.raises(UsageError, match=r"run\.json.*raw\.pinned-async.*pyxfer ceiling"):
         figures.raw_copies(saved(tmp_path, run))
 
 
@@ -257,28 +259,28 @@ def without_blocks(training: Training, **phases: Any) -> Training:
     ],
     ids=["no loop", "no phase", "a block fewer", "an empty block"],
 )
-def test_training_that_is_not_whole_is_refused(tmp_path: Path, training: Training) -> None:
+def test_incomplete_training_is_refused(tmp_path: Path, training: Training) -> None:
     path = tmp_path / "watched_torch.json"
     shared.write_document(path, training)
-    with pytest.raises(UsageError, match=r"watched_torch.json does not hold 2 whole loops; make it again with bench/"):
+    with pytest.raises(UsageError, match=r"watched_torch\.json.*watched_training\.py"):
         figures.training(path)
 
 
-def test_a_run_is_no_watched_training(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError, match=r"run.json is not a document of bench/watched_training.py"):
+def test_a_run_is_refused_as_watched_training(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"run\.json.*watched_training\.py"):
         figures.training(saved(tmp_path, make_run()))
 
 
 @pytest.mark.parametrize("read", [figures.explained, figures.raw_copies, figures.training])
 def test_a_missing_document_is_named(tmp_path: Path, read: Any) -> None:
-    with pytest.raises(DocumentError, match=r"there is no file .*lost.json"):
+    with pytest.raises(DocumentError, match=r"lost\.json"):
         read(tmp_path / "lost.json")
 
 
-def test_all_documents_of_a_table_are_read(tmp_path: Path) -> None:
+def test_the_documents_of_all_calls_and_frameworks_are_read(tmp_path: Path) -> None:
     for name in figures.CALLS:
-        documents.save(make_explain_run(), tmp_path / f"explain_{name}.json")
+        documents.save(make_explain_run(), tmp_path / f"explain_{name}.json.gz")
     for framework in figures.FRAMEWORKS:
-        shared.write_document(tmp_path / f"watched_{framework}.json", make_training(framework))
+        shared.write_document(tmp_path / f"watched_{framework}.json.gz", make_training(framework))
     assert len(figures.calls(tmp_path)) == 4
     assert [each.framework for each in figures.trainings(tmp_path)] == ["torch", "tensorflow"]

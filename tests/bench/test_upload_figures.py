@@ -1,4 +1,4 @@
-"""What the ring gets back, in the pages: which rows stand beside which, and what is left out."""
+"""The tables about the ring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def raw(route: str, seconds: float) -> Measurement:
     return msgspec.structs.replace(make_measurement(route=route), trials=trials, summary=summary)
 
 
-def test_the_ring_stands_beside_the_driver_and_the_ceiling() -> None:
+def test_staged_copies_are_compared_with_the_driver_and_the_ceiling() -> None:
     run = make_run(measurements=(raw(CEILING, 1e-3), raw(DRIVERS, 6e-3), raw(STAGED, 2e-3)))
     (line,) = table(figures.staged_table(run))
     assert line[0] == "16 MiB"
@@ -34,7 +34,7 @@ def test_the_ring_stands_beside_the_driver_and_the_ceiling() -> None:
     assert line[5:] == ["-"] * 4
 
 
-def test_each_usual_call_stands_against_the_one_through_the_ring() -> None:
+def test_usual_calls_are_compared_with_the_route_through_the_ring() -> None:
     def row(route: str, slower: float) -> Measurement:
         made = make_route_row("torch", "torch.to", "h2d", MIB, (0.0, 1.0))
         summary = stats.summarise([slower * 1e-3] * 7)
@@ -46,7 +46,7 @@ def test_each_usual_call_stands_against_the_one_through_the_ring() -> None:
     assert line[6:] == ["torch.to", "10.0 ms", "5.0"]
 
 
-def test_a_first_use_and_a_loop_have_a_line_each() -> None:
+def test_first_uploads_and_loops_have_a_row_each() -> None:
     text = figures.first_use(firsts(), [prefetched(0.02)])
     assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")][2:4] == [
         "| tuned then",

@@ -1,4 +1,4 @@
-"""What counts as a run that survived its workers, and that real workers can be aborted and killed."""
+"""The checks of a run that lost workers, and real workers that abort or are killed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from pyxfer._measure.sampler import Progress
 
 KIB = 1024
 ABORTED = f"it crashed (SIGABRT), while {worker_trouble.ABORTING.name} at 64 KiB was being timed"
-KILLED = "it was killed (SIGKILL), by somebody or for want of memory, while torch.to at 64 KiB was being timed"
+KILLED = "it was killed (SIGKILL; possibly out of memory), while torch.to at 64 KiB was being timed"
 Start = Callable[[str], "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts processes that sleep, with a word in their command line."""
+    """Start sleeping processes with a given word in their command line."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(word: str) -> subprocess.Popen[bytes]:
@@ -49,7 +49,7 @@ WORKER = worker_trouble.WORKER_MODULE.decode()
 
 
 def is_seen(process: subprocess.Popen[bytes], word: bytes) -> bool:
-    """Whether it has become the program that was asked for."""
+    """Wait until the command line of the process contains the word."""
     until = time.monotonic() + 10
     while time.monotonic() < until:
         if word in Path(f"/proc/{process.pid}/cmdline").read_bytes():
@@ -58,23 +58,23 @@ def is_seen(process: subprocess.Popen[bytes], word: bytes) -> bool:
     return False
 
 
-# --- the killing -----------------------------------------------------------------------------------------------------
+# --- killing a worker ------------------------------------------------------------------------------------------------
 
 
-def test_workers_are_found_among_the_children_by_their_command(start: Start) -> None:
+def test_workers_are_the_children_with_the_worker_module_in_their_command(start: Start) -> None:
     worker, other = start(WORKER), start("something.else")
     assert is_seen(worker, WORKER.encode())
     assert is_seen(other, b"something.else")
     assert worker_trouble.worker_processes(os.getpid()) == [worker.pid]
 
 
-def test_another_processs_workers_are_left_alone(start: Start) -> None:
+def test_workers_of_another_process_are_not_found(start: Start) -> None:
     worker = start(WORKER)
     assert is_seen(worker, WORKER.encode())
     assert worker_trouble.worker_processes(worker.pid) == []
 
 
-def test_a_worker_is_killed_a_while_after_it_has_begun_to_measure(start: Start) -> None:
+def test_a_worker_is_killed_some_time_after_it_starts_to_measure(start: Start) -> None:
     worker = start(WORKER)
     assert is_seen(worker, WORKER.encode())
     with closing(worker_trouble.Killer("X: measuring", 0.05)) as killer:
@@ -84,7 +84,7 @@ def test_a_worker_is_killed_a_while_after_it_has_begun_to_measure(start: Start) 
     assert killer.killed == [worker.pid]
 
 
-def test_a_worker_that_only_prepares_is_not_killed(start: Start) -> None:
+def test_a_worker_is_not_killed_while_it_prepares(start: Start) -> None:
     worker = start(WORKER)
     assert is_seen(worker, WORKER.encode())
     with closing(worker_trouble.Killer("X: measuring", 0.0)) as killer:
@@ -94,7 +94,7 @@ def test_a_worker_that_only_prepares_is_not_killed(start: Start) -> None:
     assert killer.killed == []
 
 
-def test_a_run_that_has_ended_in_time_is_followed_by_no_kill(start: Start) -> None:
+def test_closing_the_killer_cancels_the_kill(start: Start) -> None:
     worker = start(WORKER)
     assert is_seen(worker, WORKER.encode())
     with closing(worker_trouble.Killer("X: measuring", 60.0)) as killer:
@@ -103,7 +103,7 @@ def test_a_run_that_has_ended_in_time_is_followed_by_no_kill(start: Start) -> No
     assert killer.killed == []
 
 
-# --- the judgement ---------------------------------------------------------------------------------------------------
+# --- checking the run ------------------------------------------------------------------------------------------------
 
 
 def lost(worker: str, route: str, reason: str) -> Measurement:
@@ -120,7 +120,7 @@ def crashed(name: str, reason: str) -> Worker:
 
 
 def make_survived(**overrides: Any) -> Run:
-    """A run as it is to be: both accidents recorded, the rest measured."""
+    """A run that recorded both losses and measured everything else."""
     fields: dict[str, Any] = {
         "kind": "frameworks",
         "workers": (
@@ -139,61 +139,57 @@ def make_survived(**overrides: Any) -> Run:
     return make_run(**{**fields, **overrides})
 
 
-def not_shown(run: Run, killed: tuple[int, ...] = (1,)) -> list[str]:
-    return [finding.what for finding in worker_trouble.judge(run, killed) if not finding.shown]
+def failed_checks(run: Run, killed: tuple[int, ...] = (1,)) -> list[str]:
+    return [finding.code for finding in worker_trouble.judge(run, killed) if not finding.shown]
 
 
-def test_a_run_that_recorded_both_and_measured_the_rest_has_survived() -> None:
-    assert not_shown(make_survived()) == []
+def test_a_run_that_recorded_both_losses_and_measured_the_rest_passes() -> None:
+    assert failed_checks(make_survived()) == []
 
 
-def test_a_worker_that_nobody_killed_is_not_enough() -> None:
-    assert not_shown(make_survived(), ()) == ["PyTorch's worker was sent a SIGKILL while it measured"]
+def test_a_worker_that_was_not_killed_fails() -> None:
+    assert failed_checks(make_survived(), ()) == ["killed"]
 
 
 @pytest.mark.parametrize(
-    ("framework", "what"),
+    ("framework", "code"),
     [
-        ("tensorflow", "TensorFlow's abort is recorded with its worker"),
-        ("torch", "the SIGKILL is recorded with that worker"),
+        ("tensorflow", "abort"),
+        ("torch", "kill"),
     ],
 )
-def test_a_crash_without_a_record_is_found(framework: str, what: str) -> None:
+def test_a_loss_that_is_not_recorded_fails(framework: str, code: str) -> None:
     run = make_survived()
     kept = tuple(worker for worker in run.workers if (worker.framework, worker.ended) != (framework, "crashed"))
-    assert not_shown(msgspec.structs.replace(run, workers=kept)) == [what]
+    assert failed_checks(msgspec.structs.replace(run, workers=kept)) == [code]
 
 
-def test_an_abort_that_its_row_does_not_tell_of_is_found() -> None:
+def test_an_abort_that_is_not_the_reason_of_its_row_fails() -> None:
     run = make_survived()
     rows = tuple(each for each in run.measurements if each.route != worker_trouble.ABORTING.name)
-    assert not_shown(msgspec.structs.replace(run, measurements=rows)) == [
-        f"{worker_trouble.ABORTING.name} has it as its reason"
-    ]
+    assert failed_checks(msgspec.structs.replace(run, measurements=rows)) == ["reason"]
 
 
-def test_another_route_that_was_lost_is_found() -> None:
+def test_another_route_without_a_result_fails() -> None:
     run = make_survived()
     rows = (*run.measurements, lost("tensorflow", "tf.function", ABORTED))
-    assert not_shown(msgspec.structs.replace(run, measurements=rows)) == [
-        "beside these two no route is without a result"
-    ]
+    assert failed_checks(msgspec.structs.replace(run, measurements=rows)) == ["others"]
 
 
-def test_a_framework_without_any_result_is_found() -> None:
+def test_a_framework_without_results_fails() -> None:
     run = make_survived()
     rows = tuple(each for each in run.measurements if each.summary is None or each.worker != "torch")
-    assert not_shown(msgspec.structs.replace(run, measurements=rows)) == ["both frameworks have results"]
+    assert failed_checks(msgspec.structs.replace(run, measurements=rows)) == ["frameworks"]
 
 
-def test_a_run_that_was_broken_off_is_found() -> None:
-    assert not_shown(make_survived(ended="interrupted")) == ["the run went on to its end"]
+def test_an_interrupted_run_fails() -> None:
+    assert failed_checks(make_survived(ended="interrupted")) == ["complete"]
 
 
 # --- the printing ----------------------------------------------------------------------------------------------------
 
 
-def test_the_workers_ends_are_printed_with_reason_and_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_each_worker_is_printed_with_reason_and_log(capsys: pytest.CaptureFixture[str]) -> None:
     run = make_survived()
     worker_trouble.show(run, worker_trouble.judge(run, (1,)))
     shown = capsys.readouterr().out
@@ -204,25 +200,25 @@ def test_the_workers_ends_are_printed_with_reason_and_log(capsys: pytest.Capture
     assert shown.endswith("both frameworks have results: yes\n")
 
 
-def test_every_route_has_a_line_with_its_trials() -> None:
+def test_every_route_has_a_row_with_its_trials() -> None:
     lines = worker_trouble.table(make_survived()).splitlines()
     assert lines[2].split()[:4] == ["tf.constant", "64", "KiB", "8"]
     assert lines[-1].split() == ["torch.to", "64", "KiB", "0", "-"]
 
 
-# --- for real --------------------------------------------------------------------------------------------------------
+# --- real workers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other measuring process meets these."""
+    """Do not wait for other measuring processes on this machine."""
     monkeypatch.setattr(exclusive, "_shared_folder", lambda: tmp_path)
 
 
 @pytest.mark.skipif(
     find_spec("tensorflow") is not None or find_spec("torch") is not None, reason="a framework is installed here"
 )
-def test_without_the_frameworks_nothing_is_shown_and_the_status_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_frameworks_the_status_is_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert worker_trouble.main(["--device", "host"]) == 1
     shown = capsys.readouterr().out
     assert "not available: TensorFlow is not installed: pip install tensorflow" in shown
@@ -232,9 +228,7 @@ def test_without_the_frameworks_nothing_is_shown_and_the_status_says_so(capsys: 
 @pytest.mark.skipif(
     find_spec("tensorflow") is None or find_spec("torch") is None, reason="needs TensorFlow and PyTorch"
 )
-def test_a_run_survives_an_abort_of_tensorflow_and_a_kill_of_pytorch(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_survives_an_aborted_and_a_killed_worker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "worker_trouble.json"
     assert worker_trouble.main(["--device", "host", "--export-json", str(file)]) == 0, capsys.readouterr().out
     run = pyxfer.Run.load(file)

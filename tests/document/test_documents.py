@@ -20,6 +20,7 @@ from samples import (
 )
 
 from pyxfer._document import documents, json_text, runs
+from pyxfer._document.files import read_whole
 from pyxfer._document.runs import SCHEMA_VERSION, Run
 from pyxfer.errors import DocumentError, UsageError
 
@@ -195,11 +196,11 @@ def test_there_is_a_step_from_every_older_version() -> None:
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
-@pytest.mark.parametrize("name", ["ceiling.json", "frameworks.json", "image_batch.json", "shares.json"])
+@pytest.mark.parametrize("name", ["ceiling.json.gz", "frameworks.json.gz", "image_batch.json.gz", "shares.json.gz"])
 def test_what_was_measured_before_records_were_kept_is_loaded_unchanged(name: str) -> None:
     if not RESULTS.is_dir():
         pytest.skip("the results are not beside the tests")
-    document = json.loads((RESULTS / name).read_text())
+    document = json.loads(read_whole(RESULTS / name))
     assert document["schema_version"] < SCHEMA_VERSION
     run = documents.load(RESULTS / name)
     assert run.schema_version == SCHEMA_VERSION

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import resource
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -267,6 +269,70 @@ def test_a_file_larger_than_any_run_is_refused_unread(tmp_path: Path) -> None:
         file.truncate(files.MAX_READ_BYTES + 1)
     with pytest.raises(DocumentError, match="is larger than 1 GiB, which no run is; name a file that pyxfer saved"):
         files.read_whole(path)
+
+
+def test_a_name_that_ends_in_gz_is_written_compressed_and_the_same_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "run.json.gz"
+    write(path)
+    packed = path.read_bytes()
+    os.utime(path, (0, 0))
+    write(path)
+    assert path.read_bytes() == packed
+    assert packed[3:8] == bytes(5), "no flags, so no name; no time"
+    assert gzip.decompress(packed) == b"new\n"
+
+
+def test_gzip_is_recognised_by_its_contents_and_not_by_the_name(tmp_path: Path) -> None:
+    write(tmp_path / "run.json.gz")
+    (tmp_path / "run.json.gz").rename(tmp_path / "packed.json")
+    (tmp_path / "plain.gz").write_bytes(b"new\n")
+    assert files.read_whole(tmp_path / "packed.json") == files.read_whole(tmp_path / "plain.gz") == b"new\n"
+
+
+def test_gzip_of_several_members_is_read_to_the_end(tmp_path: Path) -> None:
+    (tmp_path / "run.gz").write_bytes(gzip.compress(b"one, ") + gzip.compress(b"two"))
+    assert files.read_whole(tmp_path / "run.gz") == b"one, two"
+
+
+@pytest.mark.parametrize("kept", [2, 10, 30, -1])
+def test_gzip_that_is_cut_short_says_so(kept: int, tmp_path: Path) -> None:
+    (tmp_path / "run.gz").write_bytes(gzip.compress(os.urandom(100))[:kept])
+    with pytest.raises(DocumentError, match=r"run\.gz' is cut short \(gzip\)"):
+        files.read_whole(tmp_path / "run.gz")
+
+
+@pytest.mark.parametrize("place", [2, 3, 20, -8], ids=["method", "flags", "data", "checksum"])
+def test_gzip_with_a_wrong_byte_is_damaged_or_cut_short(place: int, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b"some text, some text, and more text"))
+    packed[place] ^= 0xFF
+    (tmp_path / "run.gz").write_bytes(packed)
+    with pytest.raises(DocumentError, match=r"run\.gz' is (damaged|cut short) \(gzip"):
+        files.read_whole(tmp_path / "run.gz")
+
+
+def test_gzip_is_decompressed_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_DECOMPRESSED_BYTES", 1 << 20)
+    files.write_whole(tmp_path / "most.gz", bytes(1 << 20))
+    assert len(files.read_whole(tmp_path / "most.gz")) == 1 << 20
+    files.write_whole(tmp_path / "more.gz", bytes((1 << 20) + 1))
+    with pytest.raises(DocumentError, match=r"more\.gz' is larger than 1 MiB once decompressed"):
+        files.read_whole(tmp_path / "more.gz")
+
+
+def test_what_a_small_file_decompresses_to_is_not_held_beyond_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MAX_READ_BYTES", "MAX_DECOMPRESSED_BYTES"):
+        monkeypatch.setattr(files, name, 8 << 20)
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)) * 256)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DocumentError, match="is larger than 8 MiB once decompressed"):
+            files.read_whole(tmp_path / "bomb.gz")
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 32 << 20
 
 
 def test_a_file_written_in_pieces_takes_its_place_at_the_end(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Machines in a folder: sysfs and procfs trees, an engine and an NVML binding that answer what a test says."""
+"""Fakes of a machine: sysfs and procfs trees in a folder, an engine, and an NVML binding with chosen answers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pyxfer._machine.nvml import Nvml
 
 GPU = "0000:3b:00.0"
 UUID = "GPU-8d1f2c3a-0000-1111-2222-333344445555"
+NO_NVML = "NVML Shared Library Not Found"
+"""NVML's own words where there is no driver; part of every reason on such a machine."""
 
 GT = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 GT[6] = "64.0 GT/s PCIe"
@@ -32,7 +34,7 @@ class Properties:
 
 @dataclass
 class FakeEngine:
-    """An engine whose kernel calls are written down, and fail where told to."""
+    """An engine that records `prefer_node` calls; with `refusal` its NUMA calls fail."""
 
     devices: list[Properties] = field(default_factory=lambda: [Properties()])
     RUNTIME: str = "cuda"
@@ -81,7 +83,7 @@ def gpu(pci: str | None = GPU, uuid: str | None = UUID, name: str = "NVIDIA H200
 
 @dataclass(frozen=True)
 class Port:
-    """One PCI function: what its link does now and at most, as (generation, width)."""
+    """One PCI function; `now` and `most` are its link's current and largest state, as (generation, width)."""
 
     address: str
     now: tuple[int, int] | None = (5, 16)
@@ -91,7 +93,7 @@ class Port:
 
 
 def make_path(root: Path, *ports: Port) -> Path:
-    """The ports from the root port down to the device, the last of them; its folder."""
+    """Create the sysfs folders of the ports, from the root port down to the device; return that of the device."""
     folder = root / "sys/devices/pci0000:3a"
     for port in ports:
         folder = folder / port.address
@@ -111,7 +113,7 @@ def make_path(root: Path, *ports: Port) -> Path:
 def config_space(
     max_payload_bytes: int = 256, max_read_request_bytes: int = 4096, relaxed_ordering: bool = True
 ) -> bytes:
-    """256 bytes with a power management capability at 0x40 that leads to PCI Express at 0x60."""
+    """256 bytes of configuration space: power management at 0x40, then PCI Express at 0x60."""
     config = bytearray(256)
     config[0:2] = (0x10DE).to_bytes(2, "little")
     config[0x06] = 0x10
@@ -124,11 +126,11 @@ def config_space(
 
 
 class NVMLError(Exception):
-    """Named as the binding names its own."""
+    """The error class of the fake binding; the binding uses this name."""
 
 
 class FakeBinding:
-    """The binding's module. A call answers what it was given, raises what it was given, or is "Not Supported"."""
+    """A fake of the module pynvml. Calls return or raise the given answers; others raise "Not Supported"."""
 
     def __init__(self, **answers: object) -> None:
         self.answers: dict[str, object] = {
@@ -159,7 +161,7 @@ class FakeBinding:
 
 
 class ConfidentialSettings(ctypes.Structure):
-    """As c_nvmlSystemConfComputeSettings_v1_t."""
+    """The layout of c_nvmlSystemConfComputeSettings_v1_t."""
 
     _fields_ = (
         ("version", ctypes.c_uint),
@@ -171,12 +173,12 @@ class ConfidentialSettings(ctypes.Structure):
 
 
 def nvml(**answers: object) -> Nvml:
-    """NVML with a GPU of UUID `UUID` in it that answers this."""
+    """NVML with one GPU, of UUID `UUID`, and these answers."""
     return Nvml(lambda: FakeBinding(**answers))
 
 
 def nvml_link(now: tuple[int, int], most: tuple[int, int] = (5, 16), **answers: object) -> Nvml:
-    """NVML that sees the GPU's link as (generation, width)."""
+    """NVML with these states of the GPU's link, as (generation, width)."""
     return nvml(
         nvmlDeviceGetCurrPcieLinkGeneration=now[0],
         nvmlDeviceGetCurrPcieLinkWidth=now[1],
@@ -188,8 +190,8 @@ def nvml_link(now: tuple[int, int], most: tuple[int, int] = (5, 16), **answers: 
 
 
 def without_nvml() -> Nvml:
-    """A machine without a driver."""
-    return nvml(nvmlInit=NVMLError("NVML Shared Library Not Found"))
+    """NVML on a machine without a driver."""
+    return nvml(nvmlInit=NVMLError(NO_NVML))
 
 
 def processes(*pids: int) -> list[SimpleNamespace]:
@@ -197,7 +199,7 @@ def processes(*pids: int) -> list[SimpleNamespace]:
 
 
 def write(root: Path, **files: str) -> None:
-    """Write files named by their path, `__` for the slashes."""
+    """Write files; names are paths, in which `__` stands for a slash."""
     for name, text in files.items():
         path = root / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ BARE_CPU = "processor : 0\nflags\t\t: fpu vme\n"
         ("0::/user.slice/user-1000.slice\n", "none"),
     ],
 )
-def test_container_is_told_by_its_control_group(tmp_path: Path, groups: str, name: str) -> None:
+def test_container_is_recognised_by_its_control_group(tmp_path: Path, groups: str, name: str) -> None:
     write(tmp_path, proc__self__cgroup=groups)
     assert read_container(tmp_path, {}).value == name
 
@@ -39,7 +39,7 @@ def test_container_is_told_by_its_control_group(tmp_path: Path, groups: str, nam
         ("proc/version", "Linux version 4.19.0-gvisor #1 SMP\n", "gVisor"),
     ],
 )
-def test_container_is_told_by_the_files_it_leaves(tmp_path: Path, file: str, text: str, name: str) -> None:
+def test_container_is_recognised_by_its_files(tmp_path: Path, file: str, text: str, name: str) -> None:
     write(tmp_path, **{file: text})
     assert read_container(tmp_path, {}).value == name
 
@@ -47,11 +47,11 @@ def test_container_is_told_by_the_files_it_leaves(tmp_path: Path, file: str, tex
 @pytest.mark.parametrize(
     ("variable", "name"), [({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"), ({"container": "oci"}, "oci")]
 )
-def test_container_is_told_by_its_variables(tmp_path: Path, variable: dict[str, str], name: str) -> None:
+def test_container_is_recognised_by_environment_variables(tmp_path: Path, variable: dict[str, str], name: str) -> None:
     assert read_container(tmp_path, variable).value == name
 
 
-def test_several_signs_are_all_told_once_each(tmp_path: Path) -> None:
+def test_several_containers_are_each_listed_once(tmp_path: Path) -> None:
     write(tmp_path, **{".dockerenv": "", "proc/self/cgroup": "0::/kubepods/docker/1", "proc/version": "gVisor"})
     assert read_container(tmp_path, {}).value == "kubernetes, docker, gVisor"
 
@@ -69,14 +69,14 @@ def test_several_signs_are_all_told_once_each(tmp_path: Path) -> None:
         ("Dell Inc.", "PowerEdge XE9680", "none"),
     ],
 )
-def test_virtual_machine_is_told_by_its_firmware(tmp_path: Path, maker: str, product: str, name: str) -> None:
+def test_virtual_machine_is_recognised_by_its_firmware(tmp_path: Path, maker: str, product: str, name: str) -> None:
     cpu = BARE_CPU if name == "none" else VIRTUAL_CPU
     write(tmp_path, **{f"{DMI}/sys_vendor": maker, f"{DMI}/product_name": product, "proc/cpuinfo": cpu})
     assert read_virtual_machine(tmp_path).value == name
     assert read_system(tmp_path).value == f"{maker} {product}"
 
 
-def test_firecracker_is_told_by_its_acpi_tables(tmp_path: Path) -> None:
+def test_firecracker_is_recognised_by_its_acpi_tables(tmp_path: Path) -> None:
     write(tmp_path, proc__cpuinfo=VIRTUAL_CPU, sys__firmware__acpi__tables__FACP="FACP....\6fFIRECKFCVMDSDT")
     assert read_virtual_machine(tmp_path).value == "Firecracker"
 
@@ -85,29 +85,27 @@ def test_firecracker_is_told_by_its_acpi_tables(tmp_path: Path) -> None:
     ("clocks", "name"),
     [("tsc kvm-clock", "KVM"), ("hyperv_clocksource_tsc_page acpi_pm", "Hyper-V"), ("xen tsc", "Xen")],
 )
-def test_virtual_machine_without_firmware_is_told_by_its_clocks(tmp_path: Path, clocks: str, name: str) -> None:
+def test_virtual_machine_without_firmware_is_recognised_by_its_clocks(tmp_path: Path, clocks: str, name: str) -> None:
     write(tmp_path, **{CLOCKS: clocks, "proc/cpuinfo": VIRTUAL_CPU})
     assert read_virtual_machine(tmp_path).value == name
 
 
-def test_virtual_processor_without_other_signs_is_a_nameless_hypervisor(tmp_path: Path) -> None:
+def test_unknown_hypervisor_is_recognised_by_the_processor(tmp_path: Path) -> None:
     write(tmp_path, proc__cpuinfo=VIRTUAL_CPU)
-    assert read_virtual_machine(tmp_path).value == "a hypervisor that gives no name"
+    assert "hypervisor" in (read_virtual_machine(tmp_path).value or "")
 
 
-def test_processor_that_does_not_say_leaves_it_open(tmp_path: Path) -> None:
+def test_virtual_machine_is_unknown_if_the_processor_has_no_flags(tmp_path: Path) -> None:
     write(tmp_path, proc__cpuinfo="processor : 0\nCPU part : 0xd4f\n")
-    assert read_virtual_machine(tmp_path).reason == (
-        "this processor does not say whether it is virtual, and the firmware names no hypervisor"
-    )
+    assert read_virtual_machine(tmp_path).value is None
 
 
-def test_model_of_an_arm_board_comes_from_its_device_tree(tmp_path: Path) -> None:
+def test_system_of_an_arm_board_is_read_from_the_device_tree(tmp_path: Path) -> None:
     write(tmp_path, **{"proc/device-tree/model": "NVIDIA Jetson AGX Orin\0"})
     assert read_system(tmp_path).value == "NVIDIA Jetson AGX Orin"
 
 
-def test_machine_that_gives_no_model_says_where_it_was_sought(tmp_path: Path) -> None:
+def test_missing_system_names_the_files_that_were_read(tmp_path: Path) -> None:
     reason = read_system(tmp_path).reason or ""
-    assert f"{tmp_path}/{DMI}/product_name cannot be read" in reason
-    assert f"{tmp_path}/proc/device-tree/model cannot be read" in reason
+    assert f"{tmp_path}/{DMI}/product_name" in reason
+    assert f"{tmp_path}/proc/device-tree/model" in reason

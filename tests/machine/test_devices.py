@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from machine.fake_host import GPU, UUID, FakeEngine, Properties, nvml, without_nvml
+from machine.fake_host import GPU, NO_NVML, UUID, FakeEngine, Properties, nvml, without_nvml
 
 from pyxfer._machine.devices import could_be_device, find_device, list_devices
 from pyxfer.errors import UsageError
@@ -20,7 +20,7 @@ def refusal(selector: str | int) -> str:
     return str(caught.value)
 
 
-def test_devices_are_listed_in_cudas_order() -> None:
+def test_devices_are_listed_in_the_order_of_cuda() -> None:
     devices = list_devices(TWO, nvml=nvml())
     assert [(device.index, device.name, device.pci.value) for device in devices] == [
         (0, "NVIDIA H200", GPU),
@@ -36,7 +36,7 @@ def test_device_is_found_by_index(selector: str | int) -> None:
 @pytest.mark.parametrize(
     "selector", [SECOND_UUID, SECOND_UUID.upper(), SECOND_UUID[4:], "GPU-8d1f9", "8d1f9", "MIG-8d1f9"]
 )
-def test_device_is_found_by_uuid_or_the_beginning_of_it(selector: str) -> None:
+def test_device_is_found_by_uuid_or_its_beginning(selector: str) -> None:
     assert find(selector) == 1
 
 
@@ -46,11 +46,9 @@ def test_device_is_found_by_pci_address(selector: str) -> None:
 
 
 @pytest.mark.parametrize("selector", [2, -1, "8d1", "", "gpu", "GPU-", "0000:01:00.0", "cuda:0", "host", "GPU-ffff"])
-def test_unknown_device_is_refused_with_what_there_is(selector: str | int) -> None:
-    assert refusal(selector) == (
-        f"{str(selector)!r} is none of the devices that CUDA shows: 0 NVIDIA H200 {UUID} {GPU}; "
-        f"1 NVIDIA L4 {SECOND_UUID} 0000:af:00.0. Name one by index, UUID or PCI address."
-    )
+def test_unknown_device_is_refused_with_the_known_ones(selector: str | int) -> None:
+    for words in (repr(str(selector)), f"0 NVIDIA H200 {UUID} {GPU}", f"1 NVIDIA L4 {SECOND_UUID} 0000:af:00.0"):
+        assert words in refusal(selector)
 
 
 @pytest.mark.parametrize(
@@ -62,20 +60,21 @@ def test_unknown_device_is_refused_with_what_there_is(selector: str | int) -> No
         *((other, False) for other in (-1, True, 1.0, None)),
     ],
 )
-def test_what_is_mistyped_is_told_without_any_device(selector: object, could_be: bool) -> None:
+def test_selectors_are_checked_without_a_device(selector: object, could_be: bool) -> None:
     assert could_be_device(selector) == could_be
 
 
-def test_beginning_of_two_uuids_is_refused_with_both() -> None:
-    assert refusal("GPU-8d1f").startswith(f"'GPU-8d1f' is more than one device: 0 NVIDIA H200 {UUID}")
+def test_ambiguous_uuid_is_refused_with_its_matches() -> None:
+    for words in ("'GPU-8d1f'", f"0 NVIDIA H200 {UUID}", f"1 NVIDIA L4 {SECOND_UUID}"):
+        assert words in refusal("GPU-8d1f")
 
 
-def test_machine_without_devices_says_none() -> None:
-    with pytest.raises(UsageError, match="CUDA shows: none"):
+def test_any_device_is_refused_on_a_machine_without_devices() -> None:
+    with pytest.raises(UsageError, match="none"):
         find_device(FakeEngine([]), 0, nvml=nvml())
 
 
-def test_what_nvml_adds_is_joined_by_uuid() -> None:
+def test_facts_of_nvml_are_matched_by_uuid() -> None:
     first, second = list_devices(
         TWO,
         nvml=nvml(
@@ -86,22 +85,21 @@ def test_what_nvml_adds_is_joined_by_uuid() -> None:
     assert (first.mig.value, second.mig.value) == (False, True)
 
 
-def test_without_nvml_labels_are_missing_with_the_reason() -> None:
+def test_facts_of_nvml_have_its_reason_if_it_is_missing() -> None:
     (device,) = list_devices(FakeEngine(), nvml=without_nvml())
-    reason = "NVML cannot be opened: NVML Shared Library Not Found"
-    assert (device.mig.reason, device.vgpu.reason, device.confidential.reason) == (reason,) * 3
+    for fact in (device.mig, device.vgpu, device.confidential):
+        assert NO_NVML in (fact.reason or "")
 
 
-def test_device_off_the_pci_bus_says_so() -> None:
+def test_missing_pci_address_and_uuid_have_reasons() -> None:
     (device,) = list_devices(FakeEngine([Properties(pci=None, uuid="")]), nvml=nvml())
-    assert device.pci.reason == "CUDA gives this device no PCI address"
-    assert device.uuid.reason == "CUDA gives this device no UUID"
+    assert "PCI address" in (device.pci.reason or "")
+    assert "UUID" in (device.uuid.reason or "")
 
 
-def test_host_runtime_offers_host_memory_openly_labelled() -> None:
+def test_device_of_the_host_runtime_is_labelled_as_host_memory() -> None:
     engine = FakeEngine([Properties(name="host memory", pci=None, uuid="")], RUNTIME="host")
     device = find_device(engine, "host")
     assert device.runtime == "host"
-    assert {device.uuid.reason, device.pci.reason, device.compute_capability.reason, device.mig.reason} == {
-        "host memory, not a PCIe link"
-    }
+    for fact in (device.uuid, device.pci, device.compute_capability, device.mig):
+        assert "host memory" in (fact.reason or "")

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from machine.fake_host import GPU, FakeEngine, Port, Properties, gpu, make_path, nvml, processes, without_nvml, write
+from machine.fake_host import (
+    GPU,
+    NO_NVML,
+    FakeEngine,
+    Port,
+    Properties,
+    gpu,
+    make_path,
+    nvml,
+    processes,
+    without_nvml,
+    write,
+)
 
 from pyxfer._document.runs import Environment
 from pyxfer._machine.devices import find_device
@@ -29,11 +41,11 @@ def put_namespace(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("number", "text"), [(12090, "12.9"), (13000, "13.0"), (11080, "11.8")])
-def test_cudas_numbers_are_versions(number: int, text: str) -> None:
+def test_version_numbers_of_cuda_are_decoded(number: int, text: str) -> None:
     assert cuda_version(number) == text
 
 
-def test_this_machine_is_described_as_python_sees_it() -> None:
+def test_environment_of_this_machine_matches_python() -> None:
     here = read_environment(FakeEngine(), gpu(), nvml=without_nvml())
     assert here.host == platform.node()
     assert here.kernel == platform.release()
@@ -44,13 +56,13 @@ def test_this_machine_is_described_as_python_sees_it() -> None:
     assert here.memory_bytes.value is not None
 
 
-def test_time_is_universal_and_to_the_second() -> None:
+def test_time_is_in_utc() -> None:
     taken = datetime.datetime.fromisoformat(read_environment(FakeEngine(), gpu(), nvml=nvml()).taken_at)
     assert taken.utcoffset() == datetime.timedelta(0)
     assert abs(taken - datetime.datetime.now(datetime.timezone.utc)) < datetime.timedelta(seconds=10)
 
 
-def test_reading_is_quick_enough_to_do_before_and_after_a_run() -> None:
+def test_reading_takes_little_processor_time() -> None:
     durations_s = []
     for _ in range(5):
         started_s = time.thread_time()
@@ -59,56 +71,55 @@ def test_reading_is_quick_enough_to_do_before_and_after_a_run() -> None:
     assert min(durations_s) < 0.05
 
 
-def test_bare_folder_yields_reasons_and_no_error(tmp_path: Path) -> None:
+def test_missing_files_give_reasons(tmp_path: Path) -> None:
     bare = read(tmp_path, without_nvml())
-    no_file = "cannot be read: No such file or directory"
-    assert bare.cpu_model.reason == f"{tmp_path}/proc/cpuinfo {no_file}"
-    assert bare.memory_bytes.reason == f"{tmp_path}/proc/meminfo {no_file}"
-    thp = f"{tmp_path}/sys/kernel/mm/transparent_hugepage/enabled {no_file}"
-    assert bare.transparent_huge_pages.reason == thp
-    assert (bare.cpu_governor.reason or "").endswith(f"scaling_governor {no_file}")
-    assert bare.driver.reason == "NVML cannot be opened: NVML Shared Library Not Found"
+    for fact, name in (
+        (bare.cpu_model, f"{tmp_path}/proc/cpuinfo"),
+        (bare.memory_bytes, f"{tmp_path}/proc/meminfo"),
+        (bare.transparent_huge_pages, f"{tmp_path}/sys/kernel/mm/transparent_hugepage/enabled"),
+        (bare.cpu_governor, "scaling_governor"),
+    ):
+        assert name in (fact.reason or "")
+        assert "No such file or directory" in (fact.reason or "")
+    assert NO_NVML in (bare.driver.reason or "")
 
 
-def test_driver_is_read_from_the_kernels_module_where_nvml_is_not(tmp_path: Path) -> None:
+def test_driver_is_read_from_the_kernel_module_if_nvml_is_missing(tmp_path: Path) -> None:
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build\n"
     write(tmp_path, proc__driver__nvidia__version=line)
     assert read(tmp_path, without_nvml()).driver.value == "580.159.03"
 
 
-def test_driver_of_nvml_is_preferred(tmp_path: Path) -> None:
+def test_driver_is_read_from_nvml_first(tmp_path: Path) -> None:
     assert read(tmp_path, nvml(nvmlSystemGetDriverVersion="580.159")).driver.value == "580.159"
 
 
-def test_newest_cuda_of_the_driver_is_told(tmp_path: Path) -> None:
+def test_newest_cuda_version_of_the_driver_is_read(tmp_path: Path) -> None:
     assert read(tmp_path).driver_cuda.value == "13.0"
     bare = read_environment(FakeEngine(driver=0), gpu(), root=tmp_path, nvml=nvml())
-    assert bare.driver_cuda.reason == "no CUDA driver is installed here"
+    assert bare.driver_cuda.value is None
 
 
-def test_visible_devices_are_kept_as_they_were_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_devices_are_the_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert read(tmp_path).visible_devices.value == "1,0"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert read(tmp_path).visible_devices.reason == "CUDA_VISIBLE_DEVICES is not set"
+    assert read(tmp_path).visible_devices.value is None
 
 
-def test_own_process_is_not_another(tmp_path: Path) -> None:
+def test_other_gpu_processes_exclude_this_one(tmp_path: Path) -> None:
     put_namespace(tmp_path, FIRST_NAMESPACE)
     library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(os.getpid(), 77))
     assert read(tmp_path, library).other_gpu_processes.value == (77,)
 
 
-def test_container_cannot_tell_its_own_process_from_others(tmp_path: Path) -> None:
+def test_other_gpu_processes_are_unknown_in_a_container_with_processes(tmp_path: Path) -> None:
     put_namespace(tmp_path, "pid:[4026532999]")
     library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(5, 77))
-    assert read(tmp_path, library).other_gpu_processes.reason == (
-        "the driver counts 2 processes on the device by the machine's numbers; "
-        "from inside this container none can be told to be this one"
-    )
+    assert "2 processes" in (read(tmp_path, library).other_gpu_processes.reason or "")
 
 
-def test_container_without_processes_on_the_device_knows_there_are_none(tmp_path: Path) -> None:
+def test_other_gpu_processes_are_none_in_a_container_if_the_device_is_unused(tmp_path: Path) -> None:
     put_namespace(tmp_path, "pid:[4026532999]")
     assert read(tmp_path, nvml(nvmlDeviceGetComputeRunningProcesses=[])).other_gpu_processes.value == ()
 
@@ -123,46 +134,46 @@ def test_container_without_processes_on_the_device_knows_there_are_none(tmp_path
         ),
     ],
 )
-def test_processor_is_named_or_told_by_its_numbers(tmp_path: Path, text: str, model: str) -> None:
+def test_processor_has_its_name_or_its_numbers(tmp_path: Path, text: str, model: str) -> None:
     write(tmp_path, proc__cpuinfo=text)
     assert read(tmp_path).cpu_model.value == model
 
 
-def test_processor_without_a_name_is_a_reason(tmp_path: Path) -> None:
+def test_processor_without_a_name_has_a_reason(tmp_path: Path) -> None:
     write(tmp_path, proc__cpuinfo="processor : 0\n")
-    assert read(tmp_path).cpu_model.reason == f"{tmp_path}/proc/cpuinfo names no processor"
+    assert f"{tmp_path}/proc/cpuinfo" in (read(tmp_path).cpu_model.reason or "")
 
 
-def test_governors_of_the_usable_cpus_are_told_once_each(tmp_path: Path) -> None:
+def test_equal_governors_of_the_usable_cpus_are_listed_once(tmp_path: Path) -> None:
     for cpu in os.sched_getaffinity(0):
         write(tmp_path, **{f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": "performance\n"})
     assert read(tmp_path).cpu_governor.value == "performance"
 
 
-def test_chosen_huge_page_mode_is_told(tmp_path: Path) -> None:
+def test_selected_huge_page_mode_is_read(tmp_path: Path) -> None:
     write(tmp_path, sys__kernel__mm__transparent_hugepage__enabled="always [madvise] never\n")
     assert read(tmp_path).transparent_huge_pages.value == "madvise"
 
 
-def test_iommu_group_of_the_device_is_told_with_the_kernels_options(tmp_path: Path) -> None:
+def test_iommu_has_the_group_of_the_device_and_kernel_options(tmp_path: Path) -> None:
     folder = make_path(tmp_path, Port(GPU))
     write(tmp_path, sys__kernel__iommu_groups__12__type="identity\n", proc__cmdline="quiet iommu=pt intel_iommu=on\n")
     (folder / "iommu_group").symlink_to(tmp_path / "sys/kernel/iommu_groups/12")
     assert read(tmp_path).iommu.value == "group 12, identity; iommu=pt; intel_iommu=on"
 
 
-def test_iommu_that_leaves_the_device_out_is_told(tmp_path: Path) -> None:
+def test_iommu_without_a_group_for_the_device_is_on(tmp_path: Path) -> None:
     write(tmp_path, sys__kernel__iommu_groups__0__type="DMA\n")
-    assert read(tmp_path).iommu.value == "on, and none of its groups holds this device"
+    assert (read(tmp_path).iommu.value or "").startswith("on, ")
 
 
-def test_machine_without_iommu_groups_is_told(tmp_path: Path) -> None:
+def test_iommu_without_groups_has_none(tmp_path: Path) -> None:
     assert read(tmp_path).iommu.value == "no groups"
 
 
-def test_host_runtime_is_labelled_and_has_no_gpu_facts() -> None:
+def test_environment_of_the_host_runtime_has_no_gpu_facts() -> None:
     engine = FakeEngine([Properties(name="host memory", pci=None, uuid="")], RUNTIME="host")
     here = read_environment(engine, find_device(engine, 0))
     assert here.cuda_runtime == "12.9, host runtime"
-    assert here.gpu_clocks.reason == "host memory, not a PCIe link"
-    assert here.other_gpu_processes.reason == "host memory, not a PCIe link"
+    assert "host memory" in (here.gpu_clocks.reason or "")
+    assert "host memory" in (here.other_gpu_processes.reason or "")

@@ -9,7 +9,7 @@ from pyxfer._machine.environment import read_translation
 
 
 @pytest.mark.parametrize("kind", ["identity", "DMA", "DMA-FQ"])
-def test_the_kind_is_that_of_the_devices_group(kind: str, tmp_path: Path) -> None:
+def test_the_type_is_that_of_the_group_of_the_device(kind: str, tmp_path: Path) -> None:
     folder = make_path(tmp_path, Port("0000:3a:00.0"), Port(GPU))
     group = tmp_path / "sys/kernel/iommu_groups/17"
     write(tmp_path, sys__kernel__iommu_groups__17__type=f"{kind}\n")
@@ -17,16 +17,17 @@ def test_the_kind_is_that_of_the_devices_group(kind: str, tmp_path: Path) -> Non
     assert read_translation(gpu(), tmp_path).value == kind
 
 
-def test_without_groups_nothing_is_translated(tmp_path: Path) -> None:
+def test_without_groups_there_is_no_translation(tmp_path: Path) -> None:
     make_path(tmp_path, Port(GPU))
     assert read_translation(gpu(), tmp_path).value == "none"
 
 
-def test_a_device_outside_of_all_groups_is_unknown(tmp_path: Path) -> None:
+def test_a_device_without_a_group_is_unknown(tmp_path: Path) -> None:
     make_path(tmp_path, Port(GPU))
     write(tmp_path, sys__kernel__iommu_groups__3__type="DMA\n")
-    assert "holds 0000:3b:00.0" in (read_translation(gpu(), tmp_path).reason or "")
+    assert GPU in (read_translation(gpu(), tmp_path).reason or "")
 
 
-def test_a_device_off_the_bus_gives_its_reason(tmp_path: Path) -> None:
-    assert read_translation(gpu(pci=None), tmp_path).reason == "CUDA gives this device no PCI address"
+def test_a_device_without_a_pci_address_has_a_reason(tmp_path: Path) -> None:
+    device = gpu(pci=None)
+    assert read_translation(device, tmp_path).reason == device.pci.reason

@@ -16,13 +16,13 @@ def machine(root: Path, groups: str, **files: str) -> Path:
     return root
 
 
-def test_machine_without_limits_has_what_the_kernel_says(tmp_path: Path) -> None:
+def test_machine_without_limits_has_the_figures_of_the_kernel(tmp_path: Path) -> None:
     machine(tmp_path, "0::/\n")
     assert host_bytes(tmp_path).value == 1_000_000 * 1024
     assert available_host_bytes(tmp_path).value == 800_000 * 1024
 
 
-def test_group_of_version_2_limits_less_what_it_uses(tmp_path: Path) -> None:
+def test_available_is_the_limit_of_a_version_2_group_less_its_use(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "0::/box\n",
@@ -32,7 +32,7 @@ def test_group_of_version_2_limits_less_what_it_uses(tmp_path: Path) -> None:
     assert available_host_bytes(tmp_path).value == 2_000_000
 
 
-def test_file_pages_that_can_be_given_up_are_available(tmp_path: Path) -> None:
+def test_inactive_file_pages_are_available(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "0::/\n",
@@ -45,7 +45,7 @@ def test_file_pages_that_can_be_given_up_are_available(tmp_path: Path) -> None:
     assert available_host_bytes(tmp_path).value == 2_500_000
 
 
-def test_limit_of_a_group_above_counts(tmp_path: Path) -> None:
+def test_limit_of_a_parent_group_applies(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "0::/outer/inner\n",
@@ -59,7 +59,7 @@ def test_limit_of_a_group_above_counts(tmp_path: Path) -> None:
     assert available_host_bytes(tmp_path).value == 3_000_000
 
 
-def test_group_of_version_1_limits(tmp_path: Path) -> None:
+def test_limit_of_a_version_1_group_applies(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "5:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n",
@@ -72,7 +72,7 @@ def test_group_of_version_1_limits(tmp_path: Path) -> None:
     assert available_host_bytes(tmp_path).value == 5_000_000
 
 
-def test_group_named_as_the_machine_outside_sees_it_is_read_at_its_mount(tmp_path: Path) -> None:
+def test_group_with_a_path_of_the_host_is_read_at_the_mount_point(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "4:memory:/docker/abc\n",
@@ -81,7 +81,7 @@ def test_group_named_as_the_machine_outside_sees_it_is_read_at_its_mount(tmp_pat
     assert available_host_bytes(tmp_path).value == 5_999_999
 
 
-def test_the_number_that_stands_for_no_limit_is_none(tmp_path: Path) -> None:
+def test_the_largest_version_1_limit_means_no_limit(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "4:memory:/\n",
@@ -90,24 +90,24 @@ def test_the_number_that_stands_for_no_limit_is_none(tmp_path: Path) -> None:
     assert host_bytes(tmp_path).value == 1_000_000 * 1024
 
 
-def test_group_over_its_limit_has_nothing_left(tmp_path: Path) -> None:
+def test_group_over_its_limit_has_nothing_available(tmp_path: Path) -> None:
     machine(tmp_path, "0::/\n", **{f"{V2}/memory.max": "10", f"{V2}/memory.current": "12"})
     assert available_host_bytes(tmp_path).value == 0
 
 
-def test_limit_above_the_machine_changes_nothing(tmp_path: Path) -> None:
+def test_limit_above_the_memory_of_the_machine_is_ignored(tmp_path: Path) -> None:
     machine(tmp_path, "0::/\n", **{f"{V2}/memory.max": "9000000000000", f"{V2}/memory.current": "0"})
     assert available_host_bytes(tmp_path).value == 800_000 * 1024
 
 
-def test_missing_meminfo_is_a_reason(tmp_path: Path) -> None:
-    reason = f"{tmp_path}/proc/meminfo cannot be read: No such file or directory"
-    assert available_host_bytes(tmp_path).reason == reason
+def test_missing_meminfo_gives_a_reason(tmp_path: Path) -> None:
+    reason = available_host_bytes(tmp_path).reason or ""
+    assert all(words in reason for words in (f"{tmp_path}/proc/meminfo", "No such file or directory"))
 
 
-def test_meminfo_without_the_line_is_a_reason(tmp_path: Path) -> None:
+def test_meminfo_without_memavailable_gives_a_reason(tmp_path: Path) -> None:
     write(tmp_path, proc__meminfo="MemFree: 1 kB\n")
-    assert available_host_bytes(tmp_path).reason == f"{tmp_path}/proc/meminfo has no line MemAvailable"
+    assert "MemAvailable" in (available_host_bytes(tmp_path).reason or "")
 
 
 def test_this_machine_has_memory() -> None:

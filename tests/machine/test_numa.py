@@ -14,7 +14,7 @@ from pyxfer._machine.devices import find_device
 from pyxfer._machine.numa import bind, device_node, farthest_node, read_nodes, verify_pages
 
 MINE = sorted(os.sched_getaffinity(0))
-needs_two_cpus = pytest.mark.skipif(len(MINE) < 2, reason="takes two CPUs")
+needs_two_cpus = pytest.mark.skipif(len(MINE) < 2, reason="needs two CPUs")
 
 
 def nodes(root: Path, **cpulists: str) -> None:
@@ -30,7 +30,7 @@ def two_nodes(tmp_path: Path) -> Path:
 
 
 @needs_two_cpus
-def test_thread_runs_on_the_node_and_comes_back(two_nodes: Path) -> None:
+def test_thread_is_bound_to_the_node_inside_the_block(two_nodes: Path) -> None:
     engine = FakeEngine()
     with bind(engine, Fact(1), root=two_nodes) as placement:
         assert os.sched_getaffinity(0) == {MINE[-1]}
@@ -41,7 +41,7 @@ def test_thread_runs_on_the_node_and_comes_back(two_nodes: Path) -> None:
 
 
 @needs_two_cpus
-def test_failure_inside_still_puts_everything_back(two_nodes: Path) -> None:
+def test_an_exception_restores_cpus_and_memory_policy(two_nodes: Path) -> None:
     engine = FakeEngine()
     with pytest.raises(RuntimeError, match="inside"), bind(engine, Fact(0), root=two_nodes):
         raise RuntimeError("inside")
@@ -50,60 +50,54 @@ def test_failure_inside_still_puts_everything_back(two_nodes: Path) -> None:
 
 
 @needs_two_cpus
-def test_memory_that_the_kernel_refuses_is_told_and_the_thread_is_bound(two_nodes: Path) -> None:
+def test_a_refused_memory_policy_has_a_reason_and_the_thread_is_bound(two_nodes: Path) -> None:
     engine = FakeEngine(refusal=OSError(errno.EPERM, "Operation not permitted"))
     with bind(engine, Fact(1), root=two_nodes) as placement:
         assert os.sched_getaffinity(0) == {MINE[-1]}
-    reason = "the kernel refuses to prefer memory of NUMA node 1: Operation not permitted"
-    assert placement.memory_node.reason == reason
+    assert "Operation not permitted" in (placement.memory_node.reason or "")
     assert os.sched_getaffinity(0) == set(MINE)
 
 
 @needs_two_cpus
-def test_cpus_are_only_those_allowed(tmp_path: Path) -> None:
+def test_only_allowed_cpus_of_the_node_are_used(tmp_path: Path) -> None:
     nodes(tmp_path, node0="4000", node1=f"{MINE[0]},4001-4002")
     with bind(FakeEngine(), Fact(1), root=tmp_path) as placement:
         assert placement.cpus.value == str(MINE[0])
 
 
-def unbound_reason(root: Path, node: Fact[int]) -> str | None:
+def unbound_reason(root: Path, node: Fact[int]) -> str:
     engine = FakeEngine()
     with bind(engine, node, root=root) as placement:
         assert os.sched_getaffinity(0) == set(MINE)
     assert engine.preferred == []
     assert placement.cpus.reason == placement.memory_node.reason
-    return placement.cpus.reason
+    return placement.cpus.reason or ""
 
 
 def test_node_without_an_allowed_cpu_is_not_bound(tmp_path: Path) -> None:
     nodes(tmp_path, node0=str(MINE[0]), node1="4000-4003")
-    allowed = unbound_reason(tmp_path, Fact(1))
-    assert allowed is not None
-    assert allowed.startswith("not bound: none of the CPUs of NUMA node 1 (4000-4003) is among those allowed here (")
+    assert "NUMA node 1 (4000-4003)" in unbound_reason(tmp_path, Fact(1))
 
 
-def test_node_of_memory_alone_is_not_bound(tmp_path: Path) -> None:
+def test_node_without_cpus_is_not_bound(tmp_path: Path) -> None:
     nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[-1]), node2="")
-    assert unbound_reason(tmp_path, Fact(2)) == "not bound: NUMA node 2 has no CPUs"
+    assert "NUMA node 2 has no CPUs" in unbound_reason(tmp_path, Fact(2))
 
 
-def test_one_node_beside_memory_alone_leaves_nothing_to_choose(tmp_path: Path) -> None:
+def test_the_only_node_with_cpus_is_not_bound(tmp_path: Path) -> None:
     nodes(tmp_path, node0=str(MINE[0]), node1="")
-    reason = "not bound: this machine shows one NUMA node with CPUs, so there is nothing to choose"
-    assert unbound_reason(tmp_path, Fact(0)) == reason
+    assert "one NUMA node" in unbound_reason(tmp_path, Fact(0))
 
 
 def test_unknown_node_is_not_bound(two_nodes: Path) -> None:
-    assert unbound_reason(two_nodes, Fact(reason="the firmware names none")) == "not bound: the firmware names none"
+    assert "no firmware" in unbound_reason(two_nodes, Fact(reason="no firmware"))
 
 
 def test_kernel_without_numa_is_not_bound(tmp_path: Path) -> None:
-    reason = unbound_reason(tmp_path, Fact(0)) or ""
-    assert reason.startswith("not bound: ")
-    assert reason.endswith("node/online cannot be read: No such file or directory")
+    assert "node/online" in unbound_reason(tmp_path, Fact(0))
 
 
-def test_nodes_of_this_machine_hold_its_cpus() -> None:
+def test_nodes_of_this_machine_have_its_cpus() -> None:
     found = read_nodes()
     if found.value is None:
         pytest.skip(f"no NUMA nodes shown here: {found.reason}")
@@ -116,21 +110,15 @@ def test_pages_are_counted_by_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (
-            errno.EPERM,
-            "the kernel refuses move_pages here, as a container's seccomp profile does without CAP_SYS_NICE",
-        ),
-        (errno.ENOSYS, "this kernel has no move_pages, as one built without NUMA"),
-        (errno.EINVAL, "the kernel does not tell where the pages lie: Invalid argument"),
-    ],
+    ("code", "words"),
+    [(errno.EPERM, "CAP_SYS_NICE"), (errno.ENOSYS, "built without NUMA"), (errno.EINVAL, "Invalid argument")],
 )
-def test_refused_page_query_says_why(code: int, reason: str) -> None:
-    assert verify_pages(FakeEngine(refusal=OSError(code, os.strerror(code))), 4096, 4096).reason == reason
+def test_a_refused_page_query_has_a_reason(code: int, words: str) -> None:
+    pages = verify_pages(FakeEngine(refusal=OSError(code, os.strerror(code))), 4096, 4096)
+    assert words in (pages.reason or "")
 
 
-def test_pages_of_a_real_array_lie_on_nodes_of_this_machine() -> None:
+def test_pages_of_an_array_are_on_nodes_of_this_machine() -> None:
     try:
         engine = native.load("host")
     except ImportError as error:
@@ -143,31 +131,30 @@ def test_pages_of_a_real_array_lie_on_nodes_of_this_machine() -> None:
     assert all(name.isdecimal() for name in pages.value)
 
 
-def test_node_of_the_device_comes_from_the_firmware(tmp_path: Path) -> None:
+def test_node_of_the_device_is_read_from_sysfs(tmp_path: Path) -> None:
     (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("1\n")
     assert device_node(gpu(), root=tmp_path, nvml=without_nvml()).value == 1
 
 
-def test_node_of_the_device_comes_from_nvml_where_the_firmware_names_none(tmp_path: Path) -> None:
+def test_node_of_the_device_is_read_from_nvml_if_sysfs_has_none(tmp_path: Path) -> None:
     (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("-1\n")
     assert device_node(gpu(), root=tmp_path, nvml=nvml(nvmlDeviceGetMemoryAffinity=[0b10])).value == 1
 
 
-def test_node_that_nobody_names_has_both_reasons(tmp_path: Path) -> None:
+def test_unknown_node_of_the_device_has_both_reasons(tmp_path: Path) -> None:
     (make_path(tmp_path, Port(GPU)) / "numa_node").write_text("-1\n")
-    assert device_node(gpu(), root=tmp_path, nvml=nvml()).reason == (
-        f"the firmware names no NUMA node for {GPU}; nvmlDeviceGetMemoryAffinity: Not Supported"
-    )
+    reason = device_node(gpu(), root=tmp_path, nvml=nvml()).reason or ""
+    assert all(words in reason for words in (GPU, "nvmlDeviceGetMemoryAffinity", "Not Supported"))
 
 
-def test_the_farthest_node_is_the_one_that_the_firmware_puts_farthest(tmp_path: Path) -> None:
+def test_the_farthest_node_has_the_largest_distance(tmp_path: Path) -> None:
     cpu = str(MINE[0])
     nodes(tmp_path, node0=cpu, node1=cpu, node2=cpu)
     (tmp_path / "sys/devices/system/node/node0/distance").write_text("10 32 12\n")
     assert farthest_node(Fact(0), tmp_path).value == 1
 
 
-def test_without_distances_any_other_node_is_far(tmp_path: Path) -> None:
+def test_without_distances_another_node_is_chosen(tmp_path: Path) -> None:
     nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[0]))
     assert farthest_node(Fact(0), tmp_path).value == 1
 
@@ -175,15 +162,15 @@ def test_without_distances_any_other_node_is_far(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cpulists", "word"), [({"node0": "0"}, "one NUMA node"), ({"node0": "0", "node1": "4095"}, "no CPU of another")]
 )
-def test_where_no_other_node_can_be_used_none_is_far(cpulists: dict[str, str], word: str, tmp_path: Path) -> None:
+def test_without_another_usable_node_there_is_a_reason(cpulists: dict[str, str], word: str, tmp_path: Path) -> None:
     nodes(tmp_path, **cpulists)
     assert word in (farthest_node(Fact(0), tmp_path).reason or "")
 
 
-def test_a_device_without_a_node_has_no_far_one(two_nodes: Path) -> None:
+def test_a_device_without_a_node_has_no_farthest_node(two_nodes: Path) -> None:
     assert farthest_node(Fact(reason="no node is named"), two_nodes).reason == "no node is named"
 
 
-def test_host_memory_hangs_on_no_node() -> None:
+def test_host_memory_has_no_node() -> None:
     engine = FakeEngine(RUNTIME="host")
-    assert device_node(find_device(engine, 0)).reason == "host memory, not a PCIe link"
+    assert "host memory" in (device_node(find_device(engine, 0)).reason or "")

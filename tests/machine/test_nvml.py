@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from machine.fake_host import GPU, FakeBinding, NVMLError, gpu, nvml, nvml_link, processes, without_nvml
+from machine.fake_host import GPU, NO_NVML, FakeBinding, NVMLError, gpu, nvml, nvml_link, processes, without_nvml
 
 from pyxfer._document.runs import Clocks, LinkState
 from pyxfer._machine import nvml as management
@@ -24,13 +24,13 @@ def test_every_call_exists_in_the_binding() -> None:
 
 
 @pytest.mark.skipif(Nvml().ask("nvmlSystemGetDriverVersion").value is not None, reason="NVML answers here")
-def test_machine_without_a_driver_says_so_in_nvmls_words() -> None:
+def test_without_a_driver_the_reason_is_that_of_nvml() -> None:
     reason = management.driver_version(Nvml()).reason or ""
-    assert reason.startswith("NVML cannot be opened: ")
+    assert "NVML" in reason
     assert "Not" in reason
 
 
-def test_every_fact_of_a_machine_without_a_driver_carries_the_reason() -> None:
+def test_without_a_driver_every_fact_has_the_same_reason() -> None:
     absent, device = without_nvml(), gpu()
     reads: tuple[Any, ...] = (
         *(management.link_now, management.link_device_most, management.link_system_most),
@@ -38,31 +38,29 @@ def test_every_fact_of_a_machine_without_a_driver_carries_the_reason() -> None:
         *(management.clocks, management.throttle_reasons, management.performance_state),
         *(management.temperature_c, management.persistence, management.process_ids, management.memory_node),
     )
-    reasons = {read(absent, device).reason for read in reads}
-    assert reasons == {"NVML cannot be opened: NVML Shared Library Not Found"}
+    (reason,) = {read(absent, device).reason for read in reads}
+    assert NO_NVML in reason
 
 
-def test_missing_binding_says_what_to_install() -> None:
+def test_missing_binding_names_the_package() -> None:
     def fail() -> object:
         raise ModuleNotFoundError("No module named 'pynvml'")
 
-    assert Nvml(fail).ask("nvmlSystemGetDriverVersion").reason == (
-        "nvidia-ml-py is not installed (pip install nvidia-ml-py)"
-    )
+    assert "pip install nvidia-ml-py" in (Nvml(fail).ask("nvmlSystemGetDriverVersion").reason or "")
 
 
-def test_binding_older_than_a_call_says_so() -> None:
+def test_a_call_missing_in_the_binding_is_named() -> None:
     old = nvml(nvmlDeviceGetC2cModeInfoV1=None)
-    reason = management.is_c2c(old, gpu()).reason
-    assert reason == "the installed nvidia-ml-py has no nvmlDeviceGetC2cModeInfoV1"
+    reason = management.is_c2c(old, gpu()).reason or ""
+    assert all(words in reason for words in ("nvidia-ml-py", "nvmlDeviceGetC2cModeInfoV1"))
 
 
-def test_failed_call_gives_nvmls_own_reason() -> None:
+def test_a_failed_call_has_the_reason_of_nvml() -> None:
     lost = nvml(nvmlDeviceGetTemperature=NVMLError("GPU is lost"))
     assert management.temperature_c(lost, gpu()).reason == "nvmlDeviceGetTemperature: GPU is lost"
 
 
-def test_library_is_opened_once_by_many_threads() -> None:
+def test_threads_open_the_library_once() -> None:
     binding = FakeBinding(nvmlSystemGetDriverVersion="580.159")
     library = Nvml(lambda: binding)
     answers: list[str | None] = []
@@ -77,8 +75,8 @@ def test_library_is_opened_once_by_many_threads() -> None:
     assert binding.calls.count("nvmlInit") == 1
 
 
-def test_forked_child_opens_the_library_anew() -> None:
-    # In a process of its own, for the threads of this one make fork warn.
+def test_a_forked_child_opens_the_library_again() -> None:
+    # In a separate process, because fork warns in a process with threads.
     program = """
 import os
 from pyxfer._machine import nvml
@@ -91,7 +89,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 
-def test_device_is_found_by_pci_address_where_its_uuid_is_unknown() -> None:
+def test_device_is_found_by_pci_address_if_its_uuid_is_unknown() -> None:
     library = nvml(
         nvmlDeviceGetHandleByUUID=NVMLError("Not Found"),
         nvmlDeviceGetHandleByPciBusId={GPU: "by address"},
@@ -100,17 +98,17 @@ def test_device_is_found_by_pci_address_where_its_uuid_is_unknown() -> None:
     assert management.temperature_c(library, gpu()).value == 31
 
 
-def test_device_that_nvml_does_not_know_gives_the_last_reason() -> None:
+def test_unknown_device_has_the_last_reason() -> None:
     library = nvml(nvmlDeviceGetHandleByUUID={}, nvmlDeviceGetHandleByPciBusId={})
     assert management.clocks(library, gpu()).reason == "nvmlDeviceGetHandleByPciBusId: Not Found"
 
 
-def test_device_without_uuid_and_address_cannot_be_found() -> None:
-    reason = nvml().handle(gpu(pci=None, uuid=None)).reason
-    assert reason == "CUDA gives no UUID and no PCI address for device 0"
+def test_device_without_uuid_and_address_is_not_found() -> None:
+    reason = nvml().handle(gpu(pci=None, uuid=None)).reason or ""
+    assert all(words in reason for words in ("UUID", "PCI address", "device 0"))
 
 
-def test_instance_is_read_through_the_gpu_that_it_is_part_of() -> None:
+def test_mig_instance_is_read_from_its_gpu() -> None:
     library = nvml(
         nvmlDeviceGetHandleByUUID={"MIG-1234": "instance"},
         nvmlDeviceIsMigDeviceHandle=lambda handle: handle == "instance",
@@ -120,22 +118,22 @@ def test_instance_is_read_through_the_gpu_that_it_is_part_of() -> None:
     assert management.is_mig(library, gpu(uuid="GPU-1234")).value is True
 
 
-def test_gpu_that_cannot_be_split_is_no_instance() -> None:
+def test_gpu_without_mig_is_not_in_mig_mode() -> None:
     assert management.is_mig(nvml(), gpu()).value is False
 
 
 @pytest.mark.parametrize(("mode", "is_vgpu"), [(0, False), (1, False), (2, True), (3, False)])
-def test_vgpu_is_the_mode_of_a_guest(mode: int, is_vgpu: bool) -> None:
+def test_vgpu_is_virtualization_mode_2(mode: int, is_vgpu: bool) -> None:
     assert management.is_vgpu(nvml(nvmlDeviceGetVirtualizationMode=mode), gpu()).value is is_vgpu
 
 
-def test_confidential_computing_is_seen() -> None:
+def test_confidential_computing_is_recognised() -> None:
     library = nvml(nvmlSystemGetConfComputeState=SimpleNamespace(ccFeature=1))
     assert management.is_confidential(library, gpu()).value is True
 
 
 @pytest.mark.parametrize(("mode", "confidential"), [(0, False), (1, True)])
-def test_protected_pcie_counts_as_confidential(mode: int, confidential: bool) -> None:
+def test_protected_pcie_is_confidential(mode: int, confidential: bool) -> None:
     def fill(settings: Any) -> int:
         ctypes.cast(settings, ctypes.POINTER(ctypes.c_uint))[4] = mode
         return 0
@@ -151,24 +149,24 @@ def test_system_without_confidential_computing_is_not_confidential() -> None:
     assert management.is_confidential(nvml(), gpu()).value is False
 
 
-def test_driver_that_does_not_know_confidential_computing_leaves_it_open() -> None:
+def test_confidential_computing_is_unknown_with_an_old_driver() -> None:
     library = nvml(nvmlSystemGetConfComputeState=NVMLError("Function Not Found"))
     assert management.is_confidential(library, gpu()).reason == "nvmlSystemGetConfComputeState: Function Not Found"
 
 
-def test_link_is_read_now_and_at_most() -> None:
+def test_current_and_largest_link_states_are_read() -> None:
     library = nvml_link(now=(1, 16), most=(4, 16))
     assert management.link_now(library, gpu()).value == LinkState(1, 16)
     assert management.link_system_most(library, gpu()).value == LinkState(4, 16)
     assert management.link_device_most(library, gpu()).value == LinkState(5, 16)
 
 
-def test_link_of_generation_zero_is_no_link() -> None:
-    reason = management.link_now(nvml_link(now=(0, 0)), gpu()).reason
-    assert reason == "NVML gives generation 0 and width 0, which no link has"
+def test_link_of_generation_zero_is_unknown() -> None:
+    reason = management.link_now(nvml_link(now=(0, 0)), gpu()).reason or ""
+    assert all(words in reason for words in ("generation 0", "width 0"))
 
 
-def test_clocks_are_read_now_and_at_most() -> None:
+def test_current_and_largest_clocks_are_read() -> None:
     library = nvml(nvmlDeviceGetClockInfo={1: 1980, 2: 3201}, nvmlDeviceGetMaxClockInfo={1: 2000, 2: 3202})
     assert management.clocks(library, gpu()).value == Clocks(1980, 3201, 2000, 3202)
 
@@ -182,11 +180,11 @@ def test_clocks_are_read_now_and_at_most() -> None:
         (0x1000, ("unnamed reason 0x1000",)),
     ],
 )
-def test_throttle_reasons_are_words(bits: int, words: tuple[str, ...]) -> None:
+def test_throttle_reasons_have_names(bits: int, words: tuple[str, ...]) -> None:
     assert management.throttle_reasons(nvml(nvmlDeviceGetCurrentClocksEventReasons=bits), gpu()).value == words
 
 
-def test_older_drivers_are_asked_for_throttle_reasons_by_the_older_name() -> None:
+def test_throttle_reasons_of_older_drivers_are_read_by_the_older_call() -> None:
     library = nvml(
         nvmlDeviceGetCurrentClocksEventReasons=NVMLError("Function Not Found"),
         nvmlDeviceGetCurrentClocksThrottleReasons=0x4,
@@ -195,35 +193,31 @@ def test_older_drivers_are_asked_for_throttle_reasons_by_the_older_name() -> Non
 
 
 @pytest.mark.parametrize(("state", "text"), [(0, "P0"), (8, "P8"), (32, None)])
-def test_performance_state_is_named(state: int, text: str | None) -> None:
+def test_performance_state_has_a_name(state: int, text: str | None) -> None:
     assert management.performance_state(nvml(nvmlDeviceGetPerformanceState=state), gpu()).value == text
 
 
-def test_persistence_off_is_known_and_not_missing() -> None:
+def test_disabled_persistence_is_known() -> None:
     assert management.persistence(nvml(nvmlDeviceGetPersistenceMode=0), gpu()).value is False
     assert management.persistence(nvml(), gpu()).reason == "nvmlDeviceGetPersistenceMode: Not Supported"
 
 
-def test_processes_are_listed_once_each() -> None:
+def test_each_process_is_listed_once() -> None:
     library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(7, 5, 7))
     assert management.process_ids(library, gpu()).value == (5, 7)
 
 
 @pytest.mark.parametrize(
     ("words", "node", "reason"),
-    [
-        ([0b10], 1, None),
-        ([0, 1], 64, None),
-        ([0b11], None, "NVML names 2 NUMA nodes as nearest"),
-        ([0], None, "NVML names 0 NUMA nodes as nearest"),
-    ],
+    [([0b10], 1, ""), ([0, 1], 64, ""), ([0b11], None, "2 NUMA nodes"), ([0], None, "0 NUMA nodes")],
 )
-def test_nearest_memory_is_one_node_or_none(words: list[int], node: int | None, reason: str | None) -> None:
+def test_memory_node_is_known_if_nvml_names_one(words: list[int], node: int | None, reason: str) -> None:
     fact = management.memory_node(nvml(nvmlDeviceGetMemoryAffinity=words), gpu())
-    assert (fact.value, fact.reason) == (node, reason)
+    assert fact.value == node
+    assert reason in (fact.reason or "")
 
 
 @pytest.mark.parametrize(("kind", "is_cpu"), [(0, False), (1, True), (2, False)])
-def test_nvlink_to_a_cpu_is_seen(kind: int, is_cpu: bool) -> None:
+def test_nvlink_to_a_cpu_is_recognised(kind: int, is_cpu: bool) -> None:
     library = nvml(nvmlDeviceGetNvLinkRemoteDeviceType={3: kind})
     assert management.has_cpu_nvlink(library, gpu()) is is_cpu

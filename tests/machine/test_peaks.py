@@ -11,11 +11,11 @@ def x16(generation: int) -> Fact[LinkState]:
 
 
 @pytest.mark.parametrize(("generation", "gbps"), [(1, 4.0), (2, 8.0), (3, 15.75), (4, 31.51), (5, 63.02), (6, 118.0)])
-def test_raw_peak_is_transfers_times_lanes_times_encoding(generation: int, gbps: float) -> None:
+def test_raw_peak_of_each_generation(generation: int, gbps: float) -> None:
     assert raw_peak_gbps(x16(generation)).value == pytest.approx(gbps, abs=0.005)
 
 
-def test_raw_peak_goes_with_the_width() -> None:
+def test_raw_peak_is_proportional_to_the_width() -> None:
     assert raw_peak_gbps(Fact(LinkState(5, 8))).value == pytest.approx(31.51, abs=0.005)
 
 
@@ -27,7 +27,7 @@ def test_raw_peak_goes_with_the_width() -> None:
         *[(5, 64, 48.01), (5, 128, 54.50), (5, 256, 58.45), (5, 512, 60.65)],
     ],
 )
-def test_host_to_device_pays_for_completions(generation: int, payload: int, gbps: float) -> None:
+def test_h2d_peak_includes_the_overhead_of_completions(generation: int, payload: int, gbps: float) -> None:
     peak = protocol_peak_gbps(x16(generation), Fact(payload), COMPLETION_OVERHEAD_BYTES)
     assert peak.value == pytest.approx(gbps, abs=0.006)
 
@@ -40,25 +40,25 @@ def test_host_to_device_pays_for_completions(generation: int, payload: int, gbps
         *[(5, 128, 53.07), (5, 256, 57.61), (5, 512, 60.19)],
     ],
 )
-def test_device_to_host_pays_for_writes(generation: int, payload: int, gbps: float) -> None:
+def test_d2h_peak_includes_the_overhead_of_writes(generation: int, payload: int, gbps: float) -> None:
     peak = protocol_peak_gbps(x16(generation), Fact(payload), WRITE_OVERHEAD_BYTES)
     assert peak.value == pytest.approx(gbps, abs=0.006)
 
 
-def test_generation_6_has_a_raw_peak_and_says_why_it_has_no_protocol_peak() -> None:
+def test_generation_6_has_no_protocol_peak() -> None:
     peak = protocol_peak_gbps(x16(6), Fact(256), WRITE_OVERHEAD_BYTES)
-    assert peak.reason == "the protocol overhead of PCIe generation 6 (flit mode) is not modelled"
+    assert "PCIe generation 6" in (peak.reason or "")
 
 
-def test_generation_of_the_future_has_no_peak() -> None:
-    assert raw_peak_gbps(x16(9)).reason == "PCIe generation 9 is not modelled"
-    assert protocol_peak_gbps(x16(9), Fact(256), WRITE_OVERHEAD_BYTES).reason == "PCIe generation 9 is not modelled"
+def test_unknown_generation_has_no_peak() -> None:
+    assert "PCIe generation 9" in (raw_peak_gbps(x16(9)).reason or "")
+    assert "PCIe generation 9" in (protocol_peak_gbps(x16(9), Fact(256), WRITE_OVERHEAD_BYTES).reason or "")
 
 
-def test_unread_max_payload_leaves_no_protocol_peak_and_says_why() -> None:
-    peak = protocol_peak_gbps(x16(5), Fact(reason="it takes root"), WRITE_OVERHEAD_BYTES)
-    assert peak.reason == "MaxPayload is not known: it takes root"
+def test_unknown_max_payload_gives_no_protocol_peak() -> None:
+    peak = protocol_peak_gbps(x16(5), Fact(reason="root is required"), WRITE_OVERHEAD_BYTES)
+    assert all(words in (peak.reason or "") for words in ("MaxPayload", "root is required"))
 
 
-def test_unknown_state_hands_its_reason_on() -> None:
+def test_unknown_state_keeps_its_reason() -> None:
     assert raw_peak_gbps(Fact(reason="no driver")).reason == "no driver"

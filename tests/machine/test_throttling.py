@@ -1,4 +1,4 @@
-"""What counts as holding a GPU's clocks down."""
+"""The reasons that lower a GPU's clocks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pyxfer._document.runs import Fact, unknown
 from pyxfer._machine.nvml import IDLE, held_down_by
 
 
-def test_an_idle_gpu_is_not_held_down() -> None:
+def test_an_idle_gpu_is_not_throttled() -> None:
     assert held_down_by(make_environment(throttle_reasons=Fact((IDLE,)))) == ()
 
 
-def test_what_holds_it_down_is_named_in_the_drivers_order() -> None:
+def test_throttle_reasons_are_in_the_order_of_the_driver() -> None:
     hot = make_environment(throttle_reasons=Fact((IDLE, "sync boost", "hardware thermal slowdown")))
     assert held_down_by(hot) == ("sync boost", "hardware thermal slowdown")
 
 
-def test_where_nothing_is_known_nothing_is_named() -> None:
+def test_unknown_throttle_reasons_are_empty() -> None:
     assert held_down_by(make_environment(throttle_reasons=unknown("no NVML"))) == ()
     assert held_down_by(None) == ()

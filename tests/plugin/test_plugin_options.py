@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -180,6 +181,13 @@ def test_the_same_again_does_not_fail(suite: Any, link: Any) -> None:
     result = suite.run("--xfer-compare=a", "--xfer-compare=b", "--xfer-compare-fail=median:60%", budget="200ms")
     result.stdout.fnmatch_lines(["Compared with a, b."])
     assert result.ret == 0
+
+
+def test_a_session_is_saved_compressed_where_the_name_ends_in_gz(suite: Any) -> None:
+    suite.write(NOTHING)
+    suite.run("--xfer-save=main.json.gz")
+    assert gzip.decompress((suite.path / "main.json.gz").read_bytes()).startswith(b"{")
+    assert suite.run("--xfer-compare=main.json.gz").ret == 0
 
 
 def test_tests_that_came_and_went_are_told_and_fail_nothing(suite: Any, link: Any) -> None:
