@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 import msgspec
 
+from pyxfer._document.codec import to_json
 from pyxfer._document.files import write_whole
-from pyxfer._document.json_text import to_json
 from pyxfer._document.machines import Fact
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,

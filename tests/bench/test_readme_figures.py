@@ -27,7 +27,6 @@ from training_samples import make_training
 from xfer_samples import session
 
 from pyxfer._doctor.session import examine_run
-from pyxfer._document import documents, finding_documents, xfer_documents
 from pyxfer._document.runs import Fact, Rate, unknown
 from pyxfer._measure import stats
 from pyxfer.errors import DocumentError, UsageError
@@ -167,25 +166,25 @@ def tree(tmp_path: Path) -> Path:
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    documents.save(make_run(), results / "ceiling.json")
-    documents.save(make_run(), results / "host.json")
-    finding_documents.save(examine_run(make_run()), results / "doctor.json")
-    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json")
-    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json")
-    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json")
-    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json")
+    make_run().save(results / "ceiling.json")
+    make_run().save(results / "host.json")
+    examine_run(make_run()).save(results / "doctor.json")
+    make_frameworks_run((64 * 1024, 16 * MIB)).save(results / "frameworks.json")
+    make_frameworks_run((96 * MIB,)).save(results / "shares.json")
+    make_image_batch_run((1, 512)).save(results / "image_batch.json")
+    make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)).save(results / "dma.json")
     for name in trace_figures.CALLS:
-        documents.save(make_explain_run(), results / f"explain_{name}.json")
+        make_explain_run().save(results / f"explain_{name}.json")
     for name in trace_figures.FRAMEWORKS:
         shared.write_document(results / f"watched_{name}.json", make_training(name))
     for name in ("staged", "uploads", "upload_images"):
-        documents.save(make_run(), results / f"{name}.json")
+        make_run().save(results / f"{name}.json")
     shared.write_document(results / "first_upload.json", make_firsts())
     shared.write_document(results / "prefetched_torch.json", make_prefetched(0.02))
     shared.write_document(results / "upload_soak.json", make_soak(make_soaked()))
     shared.write_document(results / "ring_pauses.json", make_pauses())
     shared.write_document(results / "image_floor.json", make_floors())
-    xfer_documents.save(session(), results / "pytest_example.json")
+    session().save(results / "pytest_example.json")
     shared.write_document(results / "peers.json", make_peers())
     shared.write_document(results / "timers.json", make_timers())
     shared.write_document(results / "verdicts.json", make_verdicts(make_row(0.05, confirmed=200)))
@@ -211,7 +210,7 @@ def test_a_filled_page_passes_the_check(tree: Path, capsys: pytest.CaptureFixtur
 def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
     readme_figures.main([], tree)
     slower = msgspec.structs.replace(make_run(), measurements=())
-    documents.save(slower, tree / "bench" / "results" / "ceiling.json")
+    slower.save(tree / "bench" / "results" / "ceiling.json")
     assert readme_figures.main(["--check"], tree) == 1
 
 
@@ -222,7 +221,7 @@ def test_a_missing_document_is_named(tree: Path) -> None:
 
 
 def test_every_run_of_uploads_has_its_table(tree: Path) -> None:
-    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json")
+    make_run().save(tree / "bench" / "results" / "uploads_jax.json")
     (tree / "README.md").write_text("<!-- figures:uploads-table -->\n<!-- /figures -->\n")
     assert readme_figures.main([], tree) == 0
     assert (tree / "README.md").read_text().count("| framework |") == 2
