@@ -111,7 +111,6 @@ def show(
     from pyxfer._report.run import print_run
     from pyxfer._report.session import print_session
     from pyxfer._report.watch import print_watch
-    from pyxfer.errors import UsageError
 
     page = Page(sys.stdout)
     document: Run | Watched | Examination | Baseline | XferSession = codec.load_any(

@@ -1,7 +1,7 @@
 """The structs of every document, and their JSON, CSV, Markdown, schemas and files.
 
-A module imports only modules above it in this list. The one exception are the methods `save`, `load`, `to_csv` and
-`to_markdown` of structs, which import the codec or the exports when they are called.
+A module imports only modules above it in this list. The one exception: the structs' methods `save`, `load`, `to_csv`
+and `to_markdown` import the codec or the exports when they are called.
 
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them

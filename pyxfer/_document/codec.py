@@ -46,7 +46,7 @@ def _accept(document: object, source: str) -> None:
     pass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind(Generic[T]):
     """One kind of document.
 
