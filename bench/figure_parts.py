@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 import shared
 
+from pyxfer._document.exports import escape_markdown
 from pyxfer._document.files import read_whole
 from pyxfer._document.runs import Run
-from pyxfer._document.table import escape_markdown
 from pyxfer._report.layout import NARROWEST, Page
 from pyxfer.errors import DocumentError
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 from figure_parts import caption, fenced, printed
 
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Direction, Measurement, Published, Run
-from pyxfer._document.table import escape_markdown, to_markdown
 from pyxfer._report.notes import gather
 from pyxfer._report.route_tables import Group, Row, batch_of, group_rows, group_title, title
 from pyxfer._report.run import print_run
@@ -71,7 +71,7 @@ def usual_best(run: Run) -> str:
         ]
         for group in groups_of(run)
     ]
-    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+    return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
 
 def shares(run: Run) -> str:
@@ -85,7 +85,7 @@ def shares(run: Run) -> str:
             copies = "-" if nature is None else str(nature.host_copies)
             place = [title(group.framework), group.direction, format_size(group.largest)]
             body.append([*place, name, copies, *rates])
-    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+    return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
 
 def image_batches(run: Run) -> str:
@@ -105,7 +105,7 @@ def image_batches(run: Run) -> str:
         body.append([str(batch), *rates, _mbps(_ceiling_gbps(run, nbytes)), *others])
     sources = ", ".join(dict.fromkeys(each.source for each in published))
     below = f"\nPublished figures: {escape_markdown(sources)}.\n" if sources else ""
-    return f"{caption(run, 'MB/s, MB = 1e6 bytes.')}\n\n{to_markdown(header, body)}{below}"
+    return f"{caption(run, 'MB/s, MB = 1e6 bytes.')}\n\n{markdown_table(header, body)}{below}"
 
 
 def _image_rows(groups: Sequence[Group]) -> list[Row]:

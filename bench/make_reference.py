@@ -18,7 +18,7 @@ import msgspec
 import shared
 
 from pyxfer._doctor.case import is_raw
-from pyxfer._document import documents, json_text
+from pyxfer._document import codec
 from pyxfer._document.examinations import Reference, ReferenceFigure
 from pyxfer._document.files import read_whole, write_whole
 from pyxfer._document.runs import Measurement, Run
@@ -41,11 +41,11 @@ KNOWN = (Known("h200_pcie5_x16", "one H200 SXM in a Firecracker VM", "ceiling.js
 def made(known: Known, results: Path) -> dict[str, bytes]:
     """Contents of the files of one known host, by file name."""
     data = read_whole(results / f"{known.document}.gz")
-    run = documents.decode(data, known.document)
+    run = codec.decode(Run, data, known.document)
     document = f"{known.stem}.run.json"
     reference = reference_of(run, known.name, document, known.document, hashlib.sha256(data).hexdigest())
     return {
-        f"{known.stem}.json": json_text.to_json(reference) + b"\n",
+        f"{known.stem}.json": codec.to_json(reference) + b"\n",
         document: msgspec.json.encode(without_trials(run)) + b"\n",
     }
 

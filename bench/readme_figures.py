@@ -30,10 +30,11 @@ from first_upload import Firsts
 from prefetched_training import Prefetched
 from session_figures import session_page
 
-from pyxfer._document import documents, finding_documents, xfer_documents
+from pyxfer._document.examinations import Examination
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import write_whole
 from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
-from pyxfer._document.table import escape_markdown, to_markdown
+from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.host import print_host_card
 from pyxfer._report.run import print_run
@@ -59,15 +60,15 @@ Figures = Mapping[str, Callable[[], str]]
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
     return {
-        "ceiling-table": lambda: ceiling_table(documents.load(results / "ceiling.json.gz")),
-        "small-sizes": lambda: small_sizes(documents.load(results / "ceiling.json.gz")),
-        "host-card": lambda: page_of(documents.load(results / "host.json.gz"), print_host_card),
-        "doctor-page": lambda: page_of(finding_documents.load(results / "doctor.json.gz"), print_examination),
-        "ceiling-page": lambda: page_of(documents.load(results / "ceiling.json.gz"), print_run),
-        "frameworks-page": lambda: frameworks.overview_page(documents.load(results / "frameworks.json.gz")),
-        "frameworks-usual-best": lambda: frameworks.usual_best(documents.load(results / "frameworks.json.gz")),
-        "image-batch-table": lambda: frameworks.image_batches(documents.load(results / "image_batch.json.gz")),
-        "shares-table": lambda: frameworks.shares(documents.load(results / "shares.json.gz")),
+        "ceiling-table": lambda: ceiling_table(Run.load(results / "ceiling.json.gz")),
+        "small-sizes": lambda: small_sizes(Run.load(results / "ceiling.json.gz")),
+        "host-card": lambda: page_of(Run.load(results / "host.json.gz"), print_host_card),
+        "doctor-page": lambda: page_of(Examination.load(results / "doctor.json.gz"), print_examination),
+        "ceiling-page": lambda: page_of(Run.load(results / "ceiling.json.gz"), print_run),
+        "frameworks-page": lambda: frameworks.overview_page(Run.load(results / "frameworks.json.gz")),
+        "frameworks-usual-best": lambda: frameworks.usual_best(Run.load(results / "frameworks.json.gz")),
+        "image-batch-table": lambda: frameworks.image_batches(Run.load(results / "image_batch.json.gz")),
+        "shares-table": lambda: frameworks.shares(Run.load(results / "shares.json.gz")),
         "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json.gz")),
         "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json.gz")),
         "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
@@ -77,7 +78,7 @@ def figures(results: Path) -> Figures:
         "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json.gz")),
         "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json.gz"))),
         "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json.gz"))),
-        "upload-images-table": lambda: uploads.uploads_table(documents.load(results / "upload_images.json.gz")),
+        "upload-images-table": lambda: uploads.uploads_table(Run.load(results / "upload_images.json.gz")),
         "ring-pauses": lambda: ring_pauses.markdown(
             load_own(results / "ring_pauses.json.gz", ring_pauses.Pauses, "ring_pauses.py")
         ),
@@ -88,7 +89,7 @@ def figures(results: Path) -> Figures:
             load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
         ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
-        "pytest-page": lambda: session_page(xfer_documents.load(results / "pytest_example.json.gz")),
+        "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
         "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
         "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")),
         "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
@@ -100,7 +101,7 @@ def runs_of(results: Path, pattern: str) -> list[Run]:
     paths = sorted(results.glob(pattern))
     if not paths:
         raise UsageError(f"{results} has no {pattern}.")
-    return [documents.load(path) for path in paths]
+    return [Run.load(path) for path in paths]
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
@@ -152,7 +153,7 @@ def ceiling_table(run: Run) -> str:
     for nbytes in _sizes(run):
         cells = [_rate_cells(best(run, side, memory, nbytes)) for side, memory in COLUMNS]
         body.append([format_size(nbytes), *chain.from_iterable(cells)])
-    return f"{caption(run)}\n\n{to_markdown(header, body)}\n{_peaks(run.link)}"
+    return f"{caption(run)}\n\n{markdown_table(header, body)}\n{_peaks(run.link)}"
 
 
 def small_sizes(run: Run) -> str:
@@ -167,7 +168,7 @@ def small_sizes(run: Run) -> str:
         for nbytes in _sizes(run)
         if nbytes <= SMALL_BYTES
     ]
-    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+    return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
 
 def peers_table(document: peers.Peers) -> str:
@@ -176,7 +177,7 @@ def peers_table(document: peers.Peers) -> str:
     version = document.nvbandwidth_version.value or "of unknown version"
     where = shared.machine_line(document.device, document.environment)
     caption = escape_markdown(f"{where}; nvbandwidth {version}; {document.rounds} rounds in turns. GB = 1e9 bytes.")
-    return f"{caption}\n\n{to_markdown(header, peers.cells(document.rows))}"
+    return f"{caption}\n\n{markdown_table(header, peers.cells(document.rows))}"
 
 
 def timers_table(document: timers.Timers) -> str:
@@ -184,7 +185,7 @@ def timers_table(document: timers.Timers) -> str:
     where = shared.machine_line(document.device, document.environment)
     what = escape_markdown(f"{where}; {format_size(document.nbytes)} to the GPU a call.")
     reasons = "".join(f"\n{escape_markdown(line)}.\n" for line in timers.missing_lines(document.rows))
-    return f"{what}\n\n{to_markdown(timers.HEADER, timers.cells(document.rows))}{reasons}"
+    return f"{what}\n\n{markdown_table(timers.HEADER, timers.cells(document.rows))}{reasons}"
 
 
 def best(run: Run, side: Side, memory: Memory, nbytes: int) -> Measurement | None:

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import msgspec
 
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import check_writable, write_whole
 from pyxfer._document.runs import Device, Environment
-from pyxfer._document.table import escape_markdown, to_markdown
 from pyxfer._machine.devices import find_device
 from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, UsageError
 from pyxfer.native import HOST, Engine, choose
@@ -57,7 +57,7 @@ def page(result: Measured, header: Sequence[str], rows: Sequence[Sequence[str]])
 
 def markdown(result: Measured, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """The machine line and a table, in Markdown."""
-    return f"{escape_markdown(machine_line(result.device, result.environment))}.\n\n{to_markdown(header, rows)}"
+    return f"{escape_markdown(machine_line(result.device, result.environment))}.\n\n{markdown_table(header, rows)}"
 
 
 def write_document(path: Path | None, document: msgspec.Struct) -> None:

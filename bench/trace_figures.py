@@ -12,9 +12,8 @@ import shared
 from figure_parts import GB, fenced, load_own, printed
 from watched_training import PHASES, Phase, Trained, Training, cost_text
 
-from pyxfer._document import documents
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
-from pyxfer._document.table import escape_markdown, to_markdown
 from pyxfer._report.explain import print_explained
 from pyxfer._report.explain_words import find_explained
 from pyxfer._report.layout import NARROWEST
@@ -62,7 +61,7 @@ class Call:
 
 def explained(path: Path) -> Call:
     """The explained route of a saved run; `UsageError` if the run has none or it was not traced."""
-    run = documents.load(path)
+    run = Run.load(path)
     found = find_explained(run) if run.kind == "explain" else None
     if found is None:
         raise UsageError(f"{path} explains no route; make it with pyxfer explain --export-json.")
@@ -80,7 +79,7 @@ def calls(results: Path) -> list[Call]:
 
 def raw_copies(path: Path) -> Run:
     """A ceiling run reduced to the raw copies that have records."""
-    run = documents.load(path)
+    run = Run.load(path)
     rows = tuple(row for row in dma_agreement.traced_rows(run, RAW_ROUTE) if row.variant == "warm")
     if run.kind != "ceiling" or not rows:
         raise UsageError(
@@ -146,7 +145,7 @@ def explained_calls(found: Sequence[Call]) -> str:
         ]
         for call in found
     ]
-    return f"{_caption([call.run for call in found], GB)}\n\n{to_markdown(header, body)}"
+    return f"{_caption([call.run for call in found], GB)}\n\n{markdown_table(header, body)}"
 
 
 def _share(part_s: float, whole_s: float) -> str:
@@ -170,7 +169,7 @@ def dma_table(run: Run) -> str:
     agreeing = sum(map(dma_agreement.agrees, run.measurements))
     bound = f"{format_seconds(dma_agreement.APART_S)} and {format_percent(dma_agreement.APART)} of the events' time"
     below = f"{agreeing} of {len(run.measurements)} agree within the bound, {bound}."
-    return f"{_caption([run], 'Times of one copy.')}\n\n{to_markdown(header, body)}\n{escape_markdown(below)}\n"
+    return f"{_caption([run], 'Times of one copy.')}\n\n{markdown_table(header, body)}\n{escape_markdown(below)}\n"
 
 
 def _agreement(row: Measurement | None) -> list[str]:
@@ -191,7 +190,7 @@ def watched_gains(found: Sequence[Training]) -> str:
         for each in found
         for loop in each.loops
     ]
-    return f"{_training_caption(found)}\n\n{to_markdown(header, body)}"
+    return f"{_training_caption(found)}\n\n{markdown_table(header, body)}"
 
 
 def watched_table(found: Sequence[Training]) -> str:
@@ -204,7 +203,7 @@ def watched_table(found: Sequence[Training]) -> str:
             phases = [cell for phase in PHASES[1:] for cell in (_median(loop, phase), cost_text(loop.cost(phase)))]
             line = [title(each.framework), loop.loop, _median(loop, "unwatched"), *phases]
             body.append([*line, _bound_by(loop), *_gains(each, loop)])
-    return f"{_training_caption(found)}\n\n{to_markdown(header, body)}"
+    return f"{_training_caption(found)}\n\n{markdown_table(header, body)}"
 
 
 def watch_page(document: Training) -> str:

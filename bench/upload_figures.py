@@ -13,8 +13,8 @@ from first_upload import First, Firsts
 from prefetched_training import Prefetched
 from watched_training import cost_text
 
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Direction, Measurement, Run
-from pyxfer._document.table import escape_markdown, to_markdown
 from pyxfer._report.route_tables import title
 from pyxfer.units import format_percent, format_seconds, format_size
 
@@ -34,7 +34,7 @@ def staged_table(run: Run) -> str:
         made = run.ring.value
         ring = f"{made.threads} threads, {made.slots} slots of {format_size(made.chunk_bytes)}, {made.fill}"
         below = f"\nThe ring: {escape_markdown(f'{ring}; {made.reason}.')}\n"
-    return f"{caption(run)}\n\n{to_markdown(header, body)}{below}"
+    return f"{caption(run)}\n\n{markdown_table(header, body)}{below}"
 
 
 def uploads_table(run: Run) -> str:
@@ -47,7 +47,7 @@ def uploads_table(run: Run) -> str:
             same = (other.worker, other.direction, other.nbytes) == (own.worker, own.direction, own.nbytes)
             if same and other.nature is not None and not _is_ring(other) and other.summary is not None:
                 body.append([*_place(own), *_call(own), other.route, *_against(other, own)])
-    return f"{caption(run)}\n\n{to_markdown(header, body)}"
+    return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
 
 def first_use(result: Firsts, loops: list[Prefetched]) -> str:
@@ -66,7 +66,7 @@ def first_use(result: Firsts, loops: list[Prefetched]) -> str:
         for loop in loops
     ]
     loop_header = ["loop", "batch", "a step, data on the GPU", "through pyxfer.prefetch", "longer"]
-    return f"{text}\n{to_markdown(loop_header, steps)}"
+    return f"{text}\n{markdown_table(loop_header, steps)}"
 
 
 def _staged(run: Run, way: Direction, nbytes: int) -> list[str]:

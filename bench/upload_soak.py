@@ -24,8 +24,8 @@ import numpy as np
 import shared
 
 import pyxfer
+from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Device, Environment
-from pyxfer._document.table import escape_markdown, to_markdown
 from pyxfer._machine.engine import is_host
 from pyxfer._machine.environment import read_environment
 from pyxfer._upload.targets import Target
@@ -133,7 +133,7 @@ def page(result: Soak) -> str:
 def markdown(result: Soak) -> str:
     """The table for docs/uploading.md."""
     machine = escape_markdown(shared.machine_line(result.device, result.environment))
-    return f"To {result.to}; {machine}.\n\n{to_markdown(*table(result))}"
+    return f"To {result.to}; {machine}.\n\n{markdown_table(*table(result))}"
 
 
 def table(result: Soak) -> tuple[list[str], list[list[str]]]:

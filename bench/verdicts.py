@@ -27,9 +27,9 @@ import pyxfer
 from pyxfer._baseline.check import LEAST_PROCESSES, Checked, check, make_baseline
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE
 from pyxfer._document.baselines import Baseline
+from pyxfer._document.exports import Cell, markdown_table
 from pyxfer._document.files import check_writable
 from pyxfer._document.runs import Device, Environment, Run
-from pyxfer._document.table import Cell, to_markdown
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent, format_size
 
@@ -168,7 +168,7 @@ def table(document: Verdicts) -> str:
         ]
         for row in document.rows
     ]
-    return f"{caption(document)}\n\n{to_markdown(header, body)}"
+    return f"{caption(document)}\n\n{markdown_table(header, body)}"
 
 
 def caption(document: Verdicts) -> str:

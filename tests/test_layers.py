@@ -45,6 +45,13 @@ PYTHON_LAYERS = {
 FRAMEWORKS = {"torch", "tensorflow", "jax", "cupy"}
 KEPT_FOR_LATER = {*FRAMEWORKS, "pynvml"}  # imported inside functions only
 MESSAGES = PACKAGE / "_frameworks" / "messages.py"  # between processes, and never in a file
+DOCUMENTS = PACKAGE / "_document"
+SAVE_AND_LOAD = {
+    "save",
+    "load",
+    "to_csv",
+    "to_markdown",
+}  # methods of structs, which use modules that import the structs
 PAGES = {"rich", "typer"}
 MAY_DRAW = {"_cli", "_report"}
 
@@ -141,6 +148,21 @@ def test_modules_do_not_import_each_other() -> None:
         for name in free:
             del waiting[name]
     assert not waiting
+
+
+def test_modules_of_documents_import_only_those_before_them() -> None:
+    listed = re.findall(r"^- `(\w+)`:", ast.get_docstring(_tree(DOCUMENTS / "__init__.py")) or "", re.MULTILINE)
+    modules = {path.stem: path for path in DOCUMENTS.glob("*.py") if path.stem != "__init__"}
+    assert sorted(listed) == sorted(modules)
+
+    def not_before(path: Path) -> set[str]:
+        functions = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef))
+        exempt = {id(each) for node in functions if node.name in SAVE_AND_LOAD for each in ast.walk(node)}
+        found = _imported(node for node in ast.walk(_tree(path)) if id(node) not in exempt)
+        parts = {name.split(".")[2] for name in found if name.startswith("pyxfer._document.")}
+        return parts - set(listed[: listed.index(path.stem)])
+
+    assert not _offenders(modules.values(), not_before)
 
 
 def test_a_python_function_does_one_thing() -> None:

@@ -12,8 +12,8 @@ from pyxfer._baseline.causes import LOCKED, differences, with_causes
 from pyxfer._baseline.cells import cell_text
 from pyxfer._baseline.samples import Sample, Series, check_comparable, collect, common, same_run, why_nothing_common
 from pyxfer._document.baselines import Cell, CellComparison, Comparison, Spread, Verdict
-from pyxfer._document.comparison_documents import change_text
 from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document.wording import change_text
 from pyxfer._measure.stats import quantile
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._baseline.store import Store, choose, open_store
-from pyxfer._document import baseline_documents, documents, json_text
+from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline, Comparison
 from pyxfer._document.files import read_whole
 from pyxfer._document.runs import Run
@@ -74,14 +74,12 @@ def _named(text: str, store_url: str | None) -> Sample:
 
 def _of_file(path: str) -> Sample:
     data, source = read_whole(path), repr(path)
-    kind = json_text.kind_of(data)
-    if kind == "baseline":
-        return Sample(os.path.basename(path), baseline_documents.decode(data, source).runs)
-    if kind in json_text.KINDS:
-        raise UsageError(
-            f"{source} is {json_text.KINDS[kind]}, and not a run or a baseline; name files that hold one of these"
-        )
-    return Sample(os.path.basename(path), (documents.decode(data, source),))
+    kind = codec.kind_of(data)
+    if kind is codec.BASELINE:
+        return Sample(os.path.basename(path), codec.decode(Baseline, data, source).runs)
+    if kind is not codec.RUN:
+        raise UsageError(f"{source} is {kind.phrase}, and not a run or a baseline; name files that hold one of these")
+    return Sample(os.path.basename(path), (codec.decode(Run, data, source),))
 
 
 def _of_baseline(baseline: Baseline) -> Sample:

@@ -20,7 +20,6 @@ from typing import BinaryIO
 import msgspec
 
 from pyxfer._baseline.cells import cell_of, is_automatic
-from pyxfer._document import documents
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.units import format_seconds
@@ -156,7 +155,7 @@ def _interrupted(process: subprocess.Popen[bytes], path: Path) -> Run:
         process.wait(STOPPING_S)
     _end(process)
     try:
-        run = documents.load(path)
+        run = Run.load(path)
     except DocumentError:
         raise KeyboardInterrupt from None
     # It may have come to its end in that moment; whoever pressed Ctrl-C wants no other after it.
@@ -176,7 +175,7 @@ def _result(code: int, path: Path, said: str) -> Run:
     if code not in _EXIT_CODES:
         raise MeasurementError(f"a measuring process {_how(code)}{f'; it said last: {said}' if said else ''}")
     try:
-        run = documents.load(path)
+        run = Run.load(path)
     except DocumentError as error:
         raise MeasurementError(f"a measuring process measured nothing: {said or error}") from error
     if run.ended == "failed":

@@ -38,7 +38,7 @@ from pyxfer._baseline.store_schema import (
     packed_run,
     unpack,
 )
-from pyxfer._document import table
+from pyxfer._document import exports
 from pyxfer._document.baselines import (
     Baseline,
     Cell,
@@ -49,7 +49,7 @@ from pyxfer._document.baselines import (
     HistoryPoint,
     KeptBaseline,
 )
-from pyxfer._document.json_text import to_bare_json
+from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Fact, Remark, Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
@@ -393,7 +393,7 @@ _HEADER = (
 
 def to_csv(history: History) -> str:
     """One row a point, numbers unrounded."""
-    rows: list[tuple[table.Cell, ...]] = [
+    rows: list[tuple[exports.Cell, ...]] = [
         (
             *(
                 group.host,
@@ -410,7 +410,7 @@ def to_csv(history: History) -> str:
         for group in history.groups
         for point in group.points
     ]
-    return table.to_csv(_HEADER, rows)
+    return exports.csv_table(_HEADER, rows)
 
 
 _KEPT = BASELINES.c.removed_at.is_(None)

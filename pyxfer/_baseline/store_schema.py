@@ -31,10 +31,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
 from pyxfer._baseline.cells import cell_of
-from pyxfer._document import documents
 from pyxfer._document.baselines import Baseline, Cell
+from pyxfer._document.codec import decode, to_bare_json
 from pyxfer._document.files import MAX_READ_BYTES
-from pyxfer._document.json_text import to_bare_json
 from pyxfer._document.runs import Measurement, Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
@@ -311,7 +310,7 @@ def unpack_run(run_id: str, sha256: str, packed: bytes) -> Run:
 def decode_run(run_id: str, data: bytes) -> Run:
     """The run in a document that is as it was stored."""
     try:
-        return documents.decode(data, f"the run {run_id} in the store")
+        return decode(Run, data, f"the run {run_id} in the store")
     except DocumentError as error:
         raise StoreError(str(error)) from error
 

@@ -117,14 +117,14 @@ class Outlet:
 
 
 def _encoded(comparison: Comparison, form: str) -> str:
-    from pyxfer._document import comparison_documents
+    from pyxfer._document import codec, exports
     from pyxfer._report.baseline import print_comparison, to_junit
     from pyxfer._report.layout import Page
 
     if form == "json":
-        return comparison_documents.encode(comparison).decode()
+        return codec.encode(comparison).decode()
     if form == "md":
-        return comparison_documents.to_markdown(comparison)
+        return exports.comparison_markdown(comparison)
     if form == "junit":
         return to_junit(comparison).decode()
     text = io.StringIO()
@@ -262,7 +262,7 @@ def export(
     Another store can import it, and pyxfer compare and pyxfer show read it.
     """
     from pyxfer._baseline.store import choose
-    from pyxfer._document import baseline_documents
+    from pyxfer._document import codec
     from pyxfer._document.files import check_writable
 
     if file != "-":
@@ -271,9 +271,9 @@ def export(
         kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
     if file == "-":
-        sys.stdout.write(baseline_documents.encode(baseline).decode())
+        sys.stdout.write(codec.encode(baseline).decode())
     else:
-        baseline_documents.save(baseline, file)
+        baseline.save(file)
         say(f"wrote {kept.id}, {len(baseline.runs)} runs, to {file!r}")
 
 
@@ -288,9 +288,9 @@ def import_file(
     """
     from pyxfer._baseline.store import open_store
     from pyxfer._baseline.store_queries import check_import
-    from pyxfer._document import baseline_documents
+    from pyxfer._document.baselines import Baseline
 
-    baseline = baseline_documents.load(file)
+    baseline = Baseline.load(file)
     check_import(baseline, repr(file))
     with open_store(store) as opened:
         there = opened.same_baseline(baseline)
@@ -303,7 +303,7 @@ def import_file(
 
 def write_json(value: object) -> None:
     """For a program; what no encoding has is escaped."""
-    from pyxfer._document.json_text import to_json
+    from pyxfer._document.codec import to_json
 
     sys.stdout.write(to_json(value).decode() + "\n")
 
@@ -520,12 +520,10 @@ def _check_required(device: str, require_gpu: bool) -> None:
 
 def _rescued(baseline: Baseline) -> str:
     """A file that has what the store would not take."""
-    from pyxfer._document import baseline_documents
-
     handle, path = tempfile.mkstemp(prefix="pyxfer-baseline-", suffix=".json")
     os.close(handle)
     try:
-        baseline_documents.save(baseline, path)
+        baseline.save(path)
     except PyxferError:
         os.unlink(path)
         return "what was measured could not be written to a file either"

@@ -78,9 +78,9 @@ def prometheus(
 
 
 def _saved(file: str) -> Run:
-    from pyxfer._document import documents
+    from pyxfer._document.runs import Run
 
-    run = documents.load(file)
+    run = Run.load(file)
     if run.runtime == "host":
         raise UsageError(f"{file!r} was measured over host memory and not over a link; name a run of a GPU.")
     return run

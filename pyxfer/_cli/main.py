@@ -99,39 +99,35 @@ def show(
     ] = None,
 ) -> None:
     """Print a saved run, watch, examination or session of pytest as it was printed when it was made."""
-    from pyxfer._document import (
-        baseline_documents,
-        documents,
-        finding_documents,
-        json_text,
-        watch_documents,
-        xfer_documents,
-    )
-    from pyxfer._document.files import read_whole
+    from pyxfer._document import codec
+    from pyxfer._document.baselines import Baseline
+    from pyxfer._document.examinations import Examination
+    from pyxfer._document.runs import Run
+    from pyxfer._document.sessions import XferSession
+    from pyxfer._document.watches import Watched
     from pyxfer._report.baseline import print_baseline
     from pyxfer._report.doctor import print_examination
     from pyxfer._report.layout import Page
     from pyxfer._report.run import print_run
     from pyxfer._report.session import print_session
     from pyxfer._report.watch import print_watch
-    from pyxfer.errors import UsageError
 
-    data, source, page = read_whole(file), repr(file), Page(sys.stdout)
-    kind = json_text.kind_of(data)
-    shown = ("watch", "examination", "pytest", "baseline")
-    if kind not in shown:
-        print_run(documents.decode(data, source), page, sort)
+    page = Page(sys.stdout)
+    document: Run | Watched | Examination | Baseline | XferSession = codec.load_any(
+        file, (Run, Watched, Examination, Baseline, XferSession)
+    )
+    if isinstance(document, Run):
+        print_run(document, page, sort)
     elif sort is not None:
-        raise UsageError(f"--sort is for the measurements of a run, and this is {json_text.KINDS[kind]}: leave it out.")
-    elif kind == "examination":
-        print_examination(finding_documents.decode(data, source), page)
-    elif kind == "baseline":
-        baseline = baseline_documents.decode(data, source)
-        print_baseline(baseline, lines_of(baseline), page)
-    elif kind == "pytest":
-        print_session(xfer_documents.decode(data, source), page)
+        raise UsageError(f"--sort is for the measurements of a run, which {file!r} is not: leave it out.")
+    elif isinstance(document, Examination):
+        print_examination(document, page)
+    elif isinstance(document, Baseline):
+        print_baseline(document, lines_of(document), page)
+    elif isinstance(document, XferSession):
+        print_session(document, page)
     else:
-        print_watch(watch_documents.decode(data, source), page)
+        print_watch(document, page)
 
 
 What = Annotated[str | None, typer.Argument(metavar="[routes]", help="routes: those of the frameworks too.")]

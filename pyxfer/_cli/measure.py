@@ -222,7 +222,7 @@ def doctor(
     do on paper and what hosts of its kind reach; no baseline is needed. Whatever is found, the exit code is 0: --json
     has the status of each finding, and pyxfer baseline check fails where a host has become slower.
     """
-    from pyxfer._document import finding_documents
+    from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
     from pyxfer._report.layout import Page
 
@@ -230,7 +230,7 @@ def doctor(
         raise UsageError("A saved run is not measured again: leave out the file, or --device, --budget, --require-gpu.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
     if json:
-        sys.stdout.write(finding_documents.encode(examination).decode(errors="backslashreplace"))
+        sys.stdout.write(codec.encode(examination).decode(errors="backslashreplace"))
     else:
         print_examination(examination, Page(sys.stdout))
     if file is None:
@@ -254,13 +254,12 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
 
 def _saved(file: str) -> Examination:
     from pyxfer._doctor.session import examine_run
-    from pyxfer._document import documents, finding_documents, json_text
-    from pyxfer._document.files import read_whole
+    from pyxfer._document import codec
+    from pyxfer._document.examinations import Examination
+    from pyxfer._document.runs import Run
 
-    data, source = read_whole(file), repr(file)
-    if json_text.kind_of(data) == "examination":
-        return finding_documents.decode(data, source)
-    return examine_run(documents.decode(data, source))
+    document: Run | Examination = codec.load_any(file, (Run, Examination))
+    return examine_run(document) if isinstance(document, Run) else document
 
 
 def ceiling(

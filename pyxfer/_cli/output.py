@@ -26,12 +26,12 @@ class Exports:
     """Where a run is saved; a file that fails while measuring is tried again at the end, not given the run's life."""
 
     def __init__(self, json: str | None, csv: str | None, md: str | None) -> None:
-        from pyxfer._document import documents
+        from pyxfer._document import codec, exports
 
         encoders: dict[str, Callable[[Run], str]] = {
-            "--export-json": lambda run: documents.encode(run).decode(),
-            "--export-csv": documents.to_csv,
-            "--export-md": documents.to_markdown,
+            "--export-json": lambda run: codec.encode(run).decode(),
+            "--export-csv": exports.run_csv,
+            "--export-md": exports.run_markdown,
         }
         given = dict(zip(encoders, (json, csv, md), strict=True))
         self._targets = [(path, encoders[option]) for option, path in given.items() if path is not None]

@@ -15,9 +15,8 @@ from pyxfer._ceiling.session import run_ways
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, Request, make_request
 from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Findings, untold
-from pyxfer._document import documents
+from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, FarRates, Finding, Health, Nearest, Reference, Status
-from pyxfer._document.finding_documents import decode_reference
 from pyxfer._document.runs import Fact, LinkState, Memory, Run
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device
@@ -40,7 +39,7 @@ def references() -> tuple[Reference, ...]:
     """All that come with the package, by name."""
     files = (resources.files("pyxfer") / _FOLDER).iterdir()
     named = {file.name: file for file in files if file.name.endswith(".json") and not file.name.endswith(_RUNS)}
-    return tuple(decode_reference(named[name].read_bytes(), f"the reference {name}") for name in sorted(named))
+    return tuple(codec.decode_reference(named[name].read_bytes(), f"the reference {name}") for name in sorted(named))
 
 
 def run_of(reference: Reference) -> Run:
@@ -52,7 +51,7 @@ def run_of(reference: Reference) -> Run:
         raise DocumentError(
             f"the run {reference.document} of a known host cannot be read ({error.strerror}); install pyxfer again"
         ) from error
-    return documents.decode(data, reference.document)
+    return codec.decode(Run, data, reference.document)
 
 
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:

@@ -67,16 +67,16 @@ class Baseline(msgspec.Struct, frozen=True):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it with its runs as JSON, whole or not at all."""
-        from pyxfer._document import baseline_documents
+        from pyxfer._document import codec
 
-        baseline_documents.save(self, path)
+        codec.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Baseline:
         """Read a saved baseline, of this or an earlier version."""
-        from pyxfer._document import baseline_documents
+        from pyxfer._document import codec
 
-        return baseline_documents.load(path)
+        return codec.load(cls, path)
 
 
 class CellComparison(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
@@ -194,13 +193,13 @@ class Examination(msgspec.Struct, frozen=True):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, whole or not at all."""
-        from pyxfer._document import finding_documents
+        from pyxfer._document import codec
 
-        finding_documents.save(self, Path(path))
+        codec.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Examination:
         """Read a saved examination."""
-        from pyxfer._document import finding_documents
+        from pyxfer._document import codec
 
-        return finding_documents.load(Path(path))
+        return codec.load(cls, path)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
@@ -473,25 +472,25 @@ class Run(msgspec.Struct, frozen=True):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, whole or not at all."""
-        from pyxfer._document import documents
+        from pyxfer._document import codec
 
-        documents.save(self, Path(path))
+        codec.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Run:
         """Read a saved run, of this or an earlier version."""
-        from pyxfer._document import documents
+        from pyxfer._document import codec
 
-        return documents.load(Path(path))
+        return codec.load(cls, path)
 
     def to_csv(self) -> str:
         """One row a measurement, numbers unrounded."""
-        from pyxfer._document import documents
+        from pyxfer._document import exports
 
-        return documents.to_csv(self)
+        return exports.run_csv(self)
 
     def to_markdown(self) -> str:
         """A table for people."""
-        from pyxfer._document import documents
+        from pyxfer._document import exports
 
-        return documents.to_markdown(self)
+        return exports.run_markdown(self)

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from pyxfer._document.runs import Device, Environment, Fact, Link, Measurement, Rate, Runtime
+from pyxfer._document.runs import (
+    Device,
+    Ending,
+    Environment,
+    Fact,
+    Link,
+    Measurement,
+    Parameters,
+    Placement,
+    Rate,
+    Run,
+    Runtime,
+    unknown,
+)
 
 XFER_SCHEMA_VERSION = 1
 
@@ -70,16 +82,16 @@ class XferSession(msgspec.Struct, frozen=True):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, whole or not at all."""
-        from pyxfer._document import xfer_documents
+        from pyxfer._document import codec
 
-        xfer_documents.save(self, Path(path))
+        codec.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> XferSession:
         """Read a saved one."""
-        from pyxfer._document import xfer_documents
+        from pyxfer._document import codec
 
-        return xfer_documents.load(Path(path))
+        return codec.load(cls, path)
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -87,3 +99,45 @@ class Measured(msgspec.Struct, frozen=True):
 
     place: Place
     result: Tested
+
+
+_NOT_TAKEN = "a test runs where pytest runs it"
+
+
+def runs_of(session: XferSession) -> tuple[Run, ...]:
+    """One run per place, for comparisons; its routes are the node ids of the tests."""
+    return tuple(_run(session, number) for number in range(len(session.places)))
+
+
+def _run(session: XferSession, number: int) -> Run:
+    place = session.places[number]
+    results = [result for result in session.tests if result.place == number]
+    ended: Ending = session.ended
+    return Run(
+        kind="measure",
+        ended=ended,
+        runtime=place.runtime,
+        runtime_reason=place.runtime_reason,
+        parameters=_parameters(str(place.device.index), results),
+        device=place.device,
+        link=place.link,
+        placement=Placement(unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN)),
+        environment=place.environment,
+        measurements=tuple(result.measurement for result in results),
+    )
+
+
+def _parameters(device: str, results: list[Tested]) -> Parameters:
+    rows = [result.measurement for result in results]
+    return Parameters(
+        device=device,
+        directions=tuple(dict.fromkeys(row.direction for row in rows)),
+        memories=(),
+        modes=tuple(dict.fromkeys(row.mode for row in rows)),
+        sizes_bytes=tuple(sorted({row.nbytes for row in rows})),
+        fresh=False,
+        precision=max((result.precision for result in results), default=0.0),
+        budget_s=max((result.budget_s for result in results), default=0.0),
+        seed=0,
+        min_rounds=1,
+    )

@@ -402,25 +402,25 @@ class Watched(msgspec.Struct, frozen=True):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, whole or not at all."""
-        from pyxfer._document import watch_documents
+        from pyxfer._document import codec
 
-        watch_documents.save(self, path)
+        codec.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Watched:
         """Read a saved watch, of this or an earlier version."""
-        from pyxfer._document import watch_documents
+        from pyxfer._document import codec
 
-        return watch_documents.load(path)
+        return codec.load(cls, path)
 
     def to_csv(self, table: str = "steps") -> str:
         """One table of it: `steps`, `copies`, `calls` or `ranges`; numbers unrounded."""
-        from pyxfer._document import watch_documents
+        from pyxfer._document import exports
 
-        return watch_documents.to_csv(self, table)
+        return exports.watch_csv(self, table)
 
     def to_markdown(self) -> str:
         """Its tables for people."""
-        from pyxfer._document import watch_documents
+        from pyxfer._document import exports
 
-        return watch_documents.to_markdown(self)
+        return exports.watch_markdown(self)

@@ -13,11 +13,10 @@ import msgspec
 from pyxfer._baseline.cells import cell_of, fingerprint_of, identity
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, certainly_slower, compare_samples
 from pyxfer._baseline.samples import Sample
-from pyxfer._document import xfer_documents
 from pyxfer._document.baselines import Cell, CellComparison, Comparison
-from pyxfer._document.comparison_documents import change_text
 from pyxfer._document.runs import Measurement, Rate, Run, Summary
-from pyxfer._document.sessions import XferSession
+from pyxfer._document.sessions import XferSession, runs_of
+from pyxfer._document.wording import change_text
 from pyxfer._pytest.settings import Limit
 from pyxfer.errors import UsageError
 from pyxfer.units import format_seconds
@@ -46,7 +45,7 @@ class Against:
 
         """
         self.name = ", ".join(path.stem for path in paths)
-        self._saved = [run for path in paths for run in xfer_documents.runs(xfer_documents.load(path))]
+        self._saved = [run for path in paths for run in runs_of(XferSession.load(path))]
         self._limits = tuple(limits)
         for path, run in ((path, run) for path in paths for run in self._saved if not run.measurements):
             raise UsageError(f"{os.fspath(path)!r} holds no test on {run.device.name}")
@@ -54,7 +53,7 @@ class Against:
     def compare(self, session: XferSession) -> Compared:
         """Every test that both have."""
         found = Compared()
-        for run in xfer_documents.runs(session):
+        for run in runs_of(session):
             try:
                 self._compare_place(run, found)
             except (UsageError, ArithmeticError) as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 import pytest
 
-from pyxfer._document import json_text
+from pyxfer._document import codec
 from pyxfer._document.sessions import Expected, Judged, Measured, Place, Tested, XferSession
 from pyxfer._pytest.fixture import How, Timing, Xfer
 from pyxfer._pytest.settings import MARKER, read_wish
@@ -182,7 +182,7 @@ class Bench:
             precision=timing.how.precision,
             budget_s=timing.how.budget_s,
         )
-        return json_text.to_bare_json(Measured(timing.place, result)).decode()
+        return codec.to_bare_json(Measured(timing.place, result)).decode()
 
     @property
     def _expected(self) -> Expected:

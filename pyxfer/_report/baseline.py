@@ -9,7 +9,7 @@ from typing import Protocol
 from xml.etree import ElementTree
 
 from pyxfer import units
-from pyxfer._document import comparison_documents
+from pyxfer._document import wording
 from pyxfer._document.baselines import (
     Baseline,
     CellComparison,
@@ -20,7 +20,8 @@ from pyxfer._document.baselines import (
     HistoryPoint,
     KeptBaseline,
 )
-from pyxfer._document.comparison_documents import (
+from pyxfer._document.runs import Fact
+from pyxfer._document.wording import (
     cause_text,
     compared,
     doubts,
@@ -30,7 +31,6 @@ from pyxfer._document.comparison_documents import (
     overall_text,
     signed_change,
 )
-from pyxfer._document.runs import Fact
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
 from pyxfer._report.text import HOST_MEMORY, clean, escaped, fact_text, remark_text, sentence, yes_no
 
@@ -123,7 +123,7 @@ def _notes(comparison: Comparison, page: Page) -> None:
         _list([f"{_some(cells)}: {why}" for why, cells in missing.items()], page)
     if comparison.remarks:
         page.heading("To know")
-        _list([comparison_documents.remark_text(remark) for remark in comparison.remarks], page)
+        _list([wording.remark_text(remark) for remark in comparison.remarks], page)
 
 
 def _some(cells: Sequence[str]) -> str:
@@ -170,7 +170,7 @@ def to_junit(comparison: Comparison) -> bytes:
 
 def _properties(comparison: Comparison) -> list[tuple[str, str]]:
     differences = [(f"differs: {each.what}", f"{each.a} -> {each.b}") for each in comparison.differences]
-    remarks = [(f"remark: {remark.code}", comparison_documents.remark_text(remark)) for remark in comparison.remarks]
+    remarks = [(f"remark: {remark.code}", wording.remark_text(remark)) for remark in comparison.remarks]
     sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
     return [*sides, *((_legal(name), value) for name, value in (*differences, *remarks))]
 

@@ -11,7 +11,6 @@ from rich.table import Table
 from pyxfer import units
 from pyxfer._document import watches
 from pyxfer._document.runs import Fact, Summary
-from pyxfer._document.watch_documents import part_words, size_text, slow_text, sum_text, unseen_reason
 from pyxfer._document.watches import (
     CopyClass,
     NamedRange,
@@ -23,6 +22,7 @@ from pyxfer._document.watches import (
     SurpriseKind,
     Watched,
 )
+from pyxfer._document.wording import part_words, size_text, slow_text, sum_text, unseen_reason
 from pyxfer._report.layout import (
     NARROWEST,
     Column,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 import msgspec
 
 from pyxfer._document.files import write_whole
-from pyxfer._document.json_text import to_json
 from pyxfer._document.machines import Fact
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,
@@ -234,6 +233,8 @@ class TuningCache:
 
     def store(self, key: TuningKey, tuning: Tuned) -> str:
         """Add it, in place of one for the same key; why that could not be done, or nothing."""
+        from pyxfer._document.codec import to_json  # it imports every struct, which `pyxfer.upload` does not need
+
         # Read as late as can be: what another process has stored meanwhile stays, but for a moment's race.
         others = [each for each in self._read().value or () if each.key != key]
         kept = (*others[1 - _MOST_TUNINGS :], KeptTuning(key, tuning))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
-from pyxfer._document.json_text import to_bare_json
+from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Fact
 from pyxfer.errors import DocumentError
 

@@ -140,11 +140,11 @@ class Watch:
 
     def to_json(self, path: Path | None = None) -> str:
         """The result as JSON; with a path, written there as well, whole or not at all."""
-        from pyxfer._document import watch_documents
+        from pyxfer._document import codec
 
         if path is not None:
             self.result.save(path)
-        return watch_documents.encode(self.result).decode()
+        return codec.encode(self.result).decode()
 
     def to_csv(self, table: str = "steps") -> str:
         """One table of the result: `steps`, `copies`, `calls` or `ranges`."""

@@ -27,8 +27,8 @@ from samples import MARKUP, MIB, make_device, make_link, make_missing, make_run
 from pyxfer._baseline.compare import compare_samples, slow_limit
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Comparison
-from pyxfer._document.comparison_documents import change_text, overall_text
 from pyxfer._document.runs import Fact, Rate, Run
+from pyxfer._document.wording import change_text, overall_text
 from pyxfer.errors import UsageError
 
 OTHER_WAY = {"SLOW": "FAST", "FAST": "SLOW", "SAME": "SAME", "AMBIGUOUS": "AMBIGUOUS"}

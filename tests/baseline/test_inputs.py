@@ -14,7 +14,7 @@ from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.inputs import sample_of
 from pyxfer._baseline.store import open_store
-from pyxfer._document import baseline_documents, comparison_documents
+from pyxfer._document import codec
 from pyxfer._document.runs import Fact, Link, LinkState, Measurement, unknown
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
@@ -35,7 +35,7 @@ def test_a_single_run_is_held_against_a_baseline() -> None:
 
 
 def test_files_are_compared_by_their_names(tmp_path: Path) -> None:
-    baseline_documents.save(BASELINE, tmp_path / "monday.json")
+    BASELINE.save(tmp_path / "monday.json")
     B[0].save(tmp_path / "today.json")
     found = pyxfer.compare(tmp_path / "monday.json", str(tmp_path / "today.json"))
     assert (found.a, found.b, found.verdict) == ("monday.json", "today.json", "SLOW")
@@ -73,7 +73,7 @@ def test_an_id_that_the_store_does_not_have_is_told(tmp_path: Path) -> None:
 
 def test_a_comparison_is_not_compared_again(tmp_path: Path) -> None:
     path = tmp_path / "compared.json"
-    path.write_bytes(comparison_documents.encode(compare_samples(make_sample("A"), make_sample("B"))))
+    path.write_bytes(codec.encode(compare_samples(make_sample("A"), make_sample("B"))))
     with pytest.raises(UsageError, match="is a comparison, and not a run or a baseline"):
         pyxfer.compare(path, A)
 

@@ -10,9 +10,8 @@ import pytest
 from doctor.cases import copy, h200, h200_link
 
 from pyxfer._doctor.session import examine_run
-from pyxfer._document import documents
-from pyxfer._document.finding_documents import decode_reference
-from pyxfer._document.runs import unknown
+from pyxfer._document.codec import decode_reference
+from pyxfer._document.runs import Run, unknown
 from pyxfer.errors import UsageError
 
 ROOT = Path(make_reference.__file__).resolve().parent.parent
@@ -64,7 +63,7 @@ def test_references_are_written_read_and_stale_after_a_change_of_the_run(tmp_pat
     assert make_reference.main([], tmp_path) == 0
     folder = tmp_path / "pyxfer" / "references"
     reference = decode_reference((folder / names[0]).read_bytes(), names[0])
-    assert documents.load(folder / reference.document).measurements[0].trials == ()
+    assert Run.load(folder / reference.document).measurements[0].trials == ()
     h200(measurements=()).save(results / "ceiling.json.gz")
     assert make_reference.refresh(tmp_path, check=True) == names
 
@@ -74,7 +73,7 @@ def test_the_doctor_finds_nothing_wrong_in_the_documents(name: str) -> None:
     path = ROOT / "bench" / "results" / name
     if not path.exists():
         pytest.skip("the documents are not in a source distribution")
-    examination = examine_run(documents.load(path))
+    examination = examine_run(Run.load(path))
     assert examination.worst == "fine"
     assert {finding.subject for finding in examination.of("unknown")} == {"health"}
     assert {"ceiling h2d", "ceiling d2h", "link", "payload", "NUMA memory"} <= {

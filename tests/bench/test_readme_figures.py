@@ -27,7 +27,6 @@ from training_samples import make_training
 from xfer_samples import session
 
 from pyxfer._doctor.session import examine_run
-from pyxfer._document import documents, finding_documents, xfer_documents
 from pyxfer._document.runs import Fact, Rate, unknown
 from pyxfer._measure import stats
 from pyxfer.errors import DocumentError, UsageError
@@ -167,25 +166,25 @@ def tree(tmp_path: Path) -> Path:
     results = tmp_path / "bench" / "results"
     results.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    documents.save(make_run(), results / "ceiling.json.gz")
-    documents.save(make_run(), results / "host.json.gz")
-    finding_documents.save(examine_run(make_run()), results / "doctor.json.gz")
-    documents.save(make_frameworks_run((64 * 1024, 16 * MIB)), results / "frameworks.json.gz")
-    documents.save(make_frameworks_run((96 * MIB,)), results / "shares.json.gz")
-    documents.save(make_image_batch_run((1, 512)), results / "image_batch.json.gz")
-    documents.save(make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)), results / "dma.json.gz")
+    make_run().save(results / "ceiling.json.gz")
+    make_run().save(results / "host.json.gz")
+    examine_run(make_run()).save(results / "doctor.json.gz")
+    make_frameworks_run((64 * 1024, 16 * MIB)).save(results / "frameworks.json.gz")
+    make_frameworks_run((96 * MIB,)).save(results / "shares.json.gz")
+    make_image_batch_run((1, 512)).save(results / "image_batch.json.gz")
+    make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)).save(results / "dma.json.gz")
     for name in trace_figures.CALLS:
-        documents.save(make_explain_run(), results / f"explain_{name}.json.gz")
+        make_explain_run().save(results / f"explain_{name}.json.gz")
     for name in trace_figures.FRAMEWORKS:
         shared.write_document(results / f"watched_{name}.json.gz", make_training(name))
     for name in ("staged", "uploads", "upload_images"):
-        documents.save(make_run(), results / f"{name}.json.gz")
+        make_run().save(results / f"{name}.json.gz")
     shared.write_document(results / "first_upload.json.gz", make_firsts())
     shared.write_document(results / "prefetched_torch.json.gz", make_prefetched(0.02))
     shared.write_document(results / "upload_soak.json.gz", make_soak(make_soaked()))
     shared.write_document(results / "ring_pauses.json.gz", make_pauses())
     shared.write_document(results / "image_floor.json.gz", make_floors())
-    xfer_documents.save(session(), results / "pytest_example.json.gz")
+    session().save(results / "pytest_example.json.gz")
     shared.write_document(results / "peers.json.gz", make_peers())
     shared.write_document(results / "timers.json.gz", make_timers())
     shared.write_document(results / "verdicts.json.gz", make_verdicts(make_row(0.05, confirmed=200)))
@@ -219,7 +218,7 @@ def test_a_page_of_docs_is_filled_too(tree: Path, capsys: pytest.CaptureFixture[
 def test_a_new_document_makes_the_page_stale(tree: Path) -> None:
     readme_figures.main([], tree)
     slower = msgspec.structs.replace(make_run(), measurements=())
-    documents.save(slower, tree / "bench" / "results" / "ceiling.json.gz")
+    slower.save(tree / "bench" / "results" / "ceiling.json.gz")
     assert readme_figures.main(["--check"], tree) == 1
 
 
@@ -230,7 +229,7 @@ def test_a_missing_document_is_named(tree: Path) -> None:
 
 
 def test_every_run_of_uploads_has_a_table(tree: Path) -> None:
-    documents.save(make_run(), tree / "bench" / "results" / "uploads_jax.json.gz")
+    make_run().save(tree / "bench" / "results" / "uploads_jax.json.gz")
     (tree / "README.md").write_text("<!-- figures:uploads-table -->\n<!-- /figures -->\n")
     assert readme_figures.main([], tree) == 0
     assert (tree / "README.md").read_text().count("| framework |") == 2

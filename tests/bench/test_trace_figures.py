@@ -15,7 +15,6 @@ from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measur
 from training_samples import make_trained, make_training
 from watched_training import Training
 
-from pyxfer._document import documents
 from pyxfer._document.runs import Fact, Measurement, Remark, Run, unknown
 from pyxfer.errors import DocumentError, UsageError
 
@@ -37,7 +36,7 @@ def column(text: str, name: str) -> list[str]:
 
 def saved(tmp_path: Path, run: Run) -> Path:
     path = tmp_path / "run.json"
-    documents.save(run, path)
+    run.save(path)
     return path
 
 
@@ -279,7 +278,7 @@ def test_a_missing_document_is_named(tmp_path: Path, read: Any) -> None:
 
 def test_the_documents_of_all_calls_and_frameworks_are_read(tmp_path: Path) -> None:
     for name in figures.CALLS:
-        documents.save(make_explain_run(), tmp_path / f"explain_{name}.json.gz")
+        make_explain_run().save(tmp_path / f"explain_{name}.json.gz")
     for framework in figures.FRAMEWORKS:
         shared.write_document(tmp_path / f"watched_{framework}.json.gz", make_training(framework))
     assert len(figures.calls(tmp_path)) == 4

@@ -6,16 +6,17 @@ import pytest
 from samples import make_run
 
 from pyxfer._cli.output import Exports
-from pyxfer._document import documents
+from pyxfer._document import codec, exports
+from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError
 
 
 def test_every_export_is_written_in_its_own_form(tmp_path: Path) -> None:
     run = make_run()
     Exports(str(tmp_path / "r.json"), str(tmp_path / "r.csv"), str(tmp_path / "r.md")).finish(run)
-    assert documents.load(tmp_path / "r.json") == run
-    assert (tmp_path / "r.csv").read_text() == documents.to_csv(run)
-    assert (tmp_path / "r.md").read_text() == documents.to_markdown(run)
+    assert Run.load(tmp_path / "r.json") == run
+    assert (tmp_path / "r.csv").read_text() == exports.run_csv(run)
+    assert (tmp_path / "r.md").read_text() == exports.run_markdown(run)
 
 
 def test_a_dash_is_standard_output_at_the_end_and_no_file(
@@ -26,7 +27,7 @@ def test_a_dash_is_standard_output_at_the_end_and_no_file(
     exports.save(make_run())
     assert capsys.readouterr().out == ""
     exports.finish(make_run())
-    assert documents.decode(capsys.readouterr().out.encode()) == make_run()
+    assert codec.decode(Run, capsys.readouterr().out.encode()) == make_run()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -62,7 +63,7 @@ def test_a_file_that_fails_while_measuring_is_told_once_and_tried_again(
     assert capsys.readouterr().err.count("tried again at the end") == 1
     (tmp_path / "away").rename(folder)
     exports.finish(make_run())
-    assert documents.load(folder / "r.json") == make_run()
+    assert Run.load(folder / "r.json") == make_run()
 
 
 def test_a_file_that_still_fails_at_the_end_is_an_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from samples import make_run
 from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.measure import Order
 from pyxfer._cli import baseline as verb
-from pyxfer._document import baseline_documents
+from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError
 
@@ -87,4 +87,4 @@ def test_an_interrupted_save_counts_what_it_has_kept(
 def test_a_baseline_that_the_store_did_not_take_is_rescued_into_a_file() -> None:
     baseline = make_baseline("default", {}, make_processes(), "2025-11-21T08:30:00+00:00")
     path = verb._rescued(baseline).rpartition(" ")[2]
-    assert baseline_documents.load(path) == baseline
+    assert Baseline.load(path) == baseline

@@ -8,13 +8,11 @@ from command_line import pyxfer, shell
 from marks import slow
 from samples import make_run
 
-from pyxfer._document import documents
-
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "run.json"
-    documents.save(make_run(), path)
+    make_run().save(path)
     return path
 
 
@@ -58,7 +56,7 @@ def test_streams_that_are_not_there_are_done_without(saved: Path, closed: str) -
 
 def test_a_name_that_the_terminal_cannot_spell_is_spelled_out(tmp_path: Path) -> None:
     run = make_run(failure="caf\u00e9", ended="failed")
-    documents.save(run, tmp_path / "run.json")
+    run.save(tmp_path / "run.json")
     result = pyxfer("show", str(tmp_path / "run.json"), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 0
     assert "Failed: caf\\xe9" in result.stdout

@@ -10,7 +10,8 @@ from command_line import in_terminal, interrupt_when, pyxfer, shell
 from in_process import Command
 from marks import slow
 
-from pyxfer._document import documents
+from pyxfer._document import exports
+from pyxfer._document.runs import Run
 
 # A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
 LINK = "link=2e9:20e-6:1e9:20e-6"
@@ -33,9 +34,7 @@ def test_the_table_holds_what_was_measured_and_that_is_no_more_than_the_link_doe
     result = pyxfer("ceiling", *QUICK, "--export-json", str(path), PYXFER_HOSTRT=LINK)
     row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
     shown = float(row.replace(" a", "").replace(" b", "").split()[-1])
-    (pinned,) = (
-        each for each in documents.load(path).measurements if (each.memory, each.nbytes) == ("pinned", 4 << 20)
-    )
+    (pinned,) = (each for each in Run.load(path).measurements if (each.memory, each.nbytes) == ("pinned", 4 << 20))
     assert shown == pytest.approx(pinned.gbps, rel=0.01)
     assert shown <= 2.01
 
@@ -71,9 +70,9 @@ def test_every_export_is_written(tmp_path: Path) -> None:
     result = pyxfer("ceiling", *QUICK, *(part for pair in names.items() for part in pair), cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names.values())
-    run = documents.load(tmp_path / "run.json")
-    assert (tmp_path / "run.csv").read_text() == documents.to_csv(run)
-    assert (tmp_path / "run.md").read_text() == documents.to_markdown(run)
+    run = Run.load(tmp_path / "run.json")
+    assert (tmp_path / "run.csv").read_text() == exports.run_csv(run)
+    assert (tmp_path / "run.md").read_text() == exports.run_markdown(run)
 
 
 @pytest.mark.slow
@@ -151,7 +150,7 @@ def test_a_device_that_is_lost_in_the_middle_ends_with_4_and_what_was_measured_i
     assert result.returncode == 4
     assert "pyxfer: the run failed: " in result.stderr
     assert "Failed: " in result.stdout
-    run = documents.load(path)
+    run = Run.load(path)
     assert run.ended == "failed"
     assert any(measurement.trials for measurement in run.measurements)
 
@@ -168,7 +167,7 @@ def test_ctrl_c_shows_and_saves_what_was_measured_and_ends_with_130(tmp_path: Pa
     result = interrupt_when("measuring", "ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=SLOW)
     assert result.returncode == 130
     assert "Interrupted: what follows is what was measured until then." in result.stdout
-    assert documents.load(path).ended == "interrupted"
+    assert Run.load(path).ended == "interrupted"
     assert "Traceback" not in result.stderr
 
 
@@ -184,7 +183,7 @@ def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
     result = shell(f"pyxfer ceiling {' '.join(QUICK)} --export-json {path} | true")
     assert "Traceback" not in result.stderr
     assert result.returncode == 141
-    assert documents.load(path).ended == "complete"
+    assert Run.load(path).ended == "complete"
 
 
 @pytest.mark.slow
@@ -210,4 +209,4 @@ def test_what_tracing_costs_can_be_left_out(tmp_path: Path) -> None:
     result = pyxfer("ceiling", *QUICK, "--no-trace", "--export-json", str(path))
     assert result.returncode == 0
     assert "tracing" not in result.stderr
-    assert {each.dma.reason for each in documents.load(path).measurements} == {"it was not asked for (--no-trace)"}
+    assert {each.dma.reason for each in Run.load(path).measurements} == {"it was not asked for (--no-trace)"}

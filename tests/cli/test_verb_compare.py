@@ -13,7 +13,6 @@ from in_process import Command
 
 from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.store import open_store
-from pyxfer._document import baseline_documents
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
 
@@ -38,8 +37,8 @@ def run(seed: int, slower: Slower = as_usual) -> Run:
 def files(tmp_path: Path) -> dict[str, str]:
     """Two baselines and two runs, the second of each a tenth slower, and one of host memory."""
     paths = {name: str(tmp_path / f"{name}.json") for name in ("fast", "slow", "run", "slow_run", "host")}
-    baseline_documents.save(baseline(1), paths["fast"])
-    baseline_documents.save(baseline(2, all_slow(1.1)), paths["slow"])
+    baseline(1).save(paths["fast"])
+    baseline(2, all_slow(1.1)).save(paths["slow"])
     run(3).save(paths["run"])
     run(4, all_slow(1.1)).save(paths["slow_run"])
     on_host(run(5)).save(paths["host"])

@@ -10,7 +10,7 @@ from command_line import in_terminal, interrupt_when, pyxfer, shell
 from in_process import Command
 from pages import line_with
 
-from pyxfer._document import documents
+from pyxfer._document.runs import Run
 
 # A modelled link makes figures that repeat.
 LINK = "link=2e9:20e-6:1e9:20e-6"
@@ -42,7 +42,7 @@ def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
     shown = pyxfer("show", str(paths[0]))
     assert shown.returncode == 0
     assert shown.stdout == measured.stdout
-    run = documents.load(paths[0])
+    run = Run.load(paths[0])
     assert (run.kind, run.parameters.explained) == ("explain", "raw.pageable-memcpy")
     rows = {row["route"]: row for row in csv.DictReader(paths[1].read_text().splitlines())}
     assert rows["raw.pageable-memcpy"]["dma_bytes"] == str(1 << 20)
@@ -106,4 +106,4 @@ def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) 
     result = interrupt_when("measuring", *asked)
     assert result.returncode == 130
     assert "Interrupted: " in result.stdout
-    assert documents.load(path).ended == "interrupted"
+    assert Run.load(path).ended == "interrupted"

@@ -13,7 +13,8 @@ from in_process import Command
 from marks import slow
 from pages import line_with
 
-from pyxfer._document import documents
+from pyxfer._document import codec, exports
+from pyxfer._document.runs import Run
 
 FRAMEWORKS = ("torch", "tensorflow", "cupy", "jax")
 QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", "0.3s")
@@ -49,7 +50,7 @@ def test_where_none_is_installed_every_one_has_its_rows_and_nothing_is_valid() -
     result = pyxfer(*QUICK, "--export-json", "-")
     assert result.returncode == 4
     assert result.stderr.splitlines()[-1] == "pyxfer: nothing was measured, for the reasons above"
-    run = documents.decode(result.stdout.encode())
+    run = codec.decode(Run, result.stdout.encode())
     assert [(worker.framework, worker.ended) for worker in run.workers] == [
         (name, "unavailable") for name in FRAMEWORKS
     ]
@@ -89,7 +90,7 @@ def test_the_options_become_the_parameters_of_the_run() -> None:
         "-",
         CUDA_VISIBLE_DEVICES="",
     )
-    run = documents.decode(result.stdout.encode())
+    run = codec.decode(Run, result.stdout.encode())
     parameters = run.parameters
     assert parameters.frameworks == ("torch",)
     assert parameters.routes == ("torch.to", "torch.c*")
@@ -105,7 +106,7 @@ def test_the_options_become_the_parameters_of_the_run() -> None:
 def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_published() -> None:
     asked = ("--workload", "image-batch", "--batches", "8,512", "--direction", "h2d")
     result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
-    run = documents.decode(result.stdout.encode())
+    run = codec.decode(Run, result.stdout.encode())
     assert run.parameters.batches == (8, 512)
     assert {row.batch for row in run.measurements} == {8, 512}
     assert {published.route.partition(".")[0] for published in run.published} == {"torch", "tf"}
@@ -162,9 +163,9 @@ def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
 def test_every_export_is_written_and_the_run_is_shown_again_as_it_was_printed(tmp_path: Path) -> None:
     names = {"--export-json": "run.json", "--export-csv": "run.csv", "--export-md": "run.md"}
     result = pyxfer(*QUICK, "torch", *(part for pair in names.items() for part in pair), cwd=tmp_path)
-    run = documents.load(tmp_path / "run.json")
-    assert (tmp_path / "run.csv").read_text() == documents.to_csv(run)
-    assert (tmp_path / "run.md").read_text() == documents.to_markdown(run)
+    run = Run.load(tmp_path / "run.json")
+    assert (tmp_path / "run.csv").read_text() == exports.run_csv(run)
+    assert (tmp_path / "run.md").read_text() == exports.run_markdown(run)
     shown = pyxfer("show", "run.json", cwd=tmp_path)
     assert shown.stdout == result.stdout
 
@@ -183,7 +184,7 @@ def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) 
     result = interrupt_when("PyTorch: starting", *QUICK, "--export-json", str(path))
     assert result.returncode == 130
     assert "Interrupted: " in result.stdout
-    assert documents.load(path).ended == "interrupted"
+    assert Run.load(path).ended == "interrupted"
     assert "JAX: starting" not in result.stderr
     assert "Traceback" not in result.stderr
 

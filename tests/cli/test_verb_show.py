@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from watch_samples import make_watched
 
 from pyxfer._cli.main import app
-from pyxfer._document import documents
 from pyxfer._report.run import print_run
 from pyxfer._report.watch import print_watch
 
@@ -19,7 +18,7 @@ from pyxfer._report.watch import print_watch
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "run.json"
-    documents.save(full_run(), path)
+    full_run().save(path)
     return path
 
 
@@ -97,7 +96,7 @@ def test_with_no_color_a_terminal_is_sent_no_escape(saved: Path) -> None:
 
 def test_a_hostile_file_sends_a_terminal_nothing_but_colour(tmp_path: Path) -> None:
     bell = "\x1b]0;owned\x07\x1b[2Jname"
-    documents.save(make_run(ended="failed", failure=bell), tmp_path / "run.json")
+    make_run(ended="failed", failure=bell).save(tmp_path / "run.json")
     _, text = in_terminal("show", str(tmp_path / "run.json"))
     assert "owned" not in text
     assert "\x1b[2J" not in text

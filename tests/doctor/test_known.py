@@ -7,8 +7,8 @@ import pytest
 from doctor.cases import GEN5_X16, h200, h200_link
 
 from pyxfer._doctor.session import nearest_known, references, run_of
+from pyxfer._document.codec import decode_reference
 from pyxfer._document.examinations import Reference
-from pyxfer._document.finding_documents import decode_reference
 from pyxfer._document.runs import Fact, LinkState, Run, unknown
 from pyxfer.errors import DocumentError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer._document import xfer_documents
+from pyxfer._document.sessions import XferSession
 
 pytestmark = pytest.mark.gpu
 
@@ -24,7 +24,7 @@ def test_the_guides_tests_have_figures_of_the_link(pytester: pytest.Pytester) ->
     result = pytester.runpytest_subprocess(*load, "--xfer-json=out.json", "--xfer-budget=1s", timeout=100)
     result.assert_outcomes(passed=8)
     result.stdout.re_match_lines([r"pyxfer: .*GPU 0.*", r"-+ pyxfer: .*GPU 0.* -+"])
-    session = xfer_documents.load(pytester.path / "out.json")
+    session = XferSession.load(pytester.path / "out.json")
     found = {test.test.partition("::")[2]: test for test in session.tests}
     assert session.places[0].runtime == "cuda"
     kept, pageable, nothing = (found[f"test_{name}[64MiB]"] for name in ("kept_pinned", "to", "already_there"))

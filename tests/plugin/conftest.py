@@ -10,7 +10,6 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from pyxfer._document import xfer_documents
 from pyxfer._document.sessions import Tested, XferSession
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -82,7 +81,7 @@ class Suite:
 
     def session(self, name: str = "out.json") -> XferSession:
         """What it has written."""
-        return xfer_documents.load(self.path / name)
+        return XferSession.load(self.path / name)
 
     def only(self, name: str = "out.json") -> Tested:
         """The one test of it."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyxfer._document import xfer_documents
+from pyxfer._document.sessions import runs_of
 from pyxfer._pytest.settings import Limit, parse_limit
 from pyxfer.errors import UsageError
 
@@ -118,7 +118,7 @@ def test_what_is_written_can_be_read_and_holds_the_environment(suite: Any, link:
         1 << 20,
     )
     assert found.measurement.trials
-    (run,) = xfer_documents.runs(session)
+    (run,) = runs_of(session)
     assert run.measurements == (found.measurement,)
 
 
@@ -240,7 +240,10 @@ def test_figures_that_somebody_made_up_end_nothing(suite: Any, link: Any) -> Non
         ("{", "is cut short"),
         ("[]", "is JSON, but not a pyxfer pytest session"),
         ('{"schema_version": 99}', "has schema_version 99, *upgrade pyxfer"),
-        ('{"schema_version": 1, "kind": "ceiling"}', "is not what pytest --xfer-save or --xfer-json has written"),
+        (
+            '{"schema_version": 1, "kind": "ceiling"}',
+            "is not a session of pytest; name a file that pytest --xfer-save or --xfer-json wrote",
+        ),
         ('{"schema_version": 1, "kind": "pytest"}', "is not a pyxfer pytest session: Object missing required field"),
     ],
 )

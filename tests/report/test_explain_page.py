@@ -22,12 +22,12 @@ from numbers_in import numbers, with_number
 from pages import host_run, line_with, printed
 from samples import MARKUP, make_parameters
 
-from pyxfer._document import documents
-from pyxfer._document.runs import Fact, Remark, unknown
+from pyxfer._document import codec
+from pyxfer._document.runs import Fact, Remark, Run, unknown
 from pyxfer._report.run import print_run
 from pyxfer.errors import DocumentError
 
-SAVED = json.loads(documents.encode(make_explain_run()))
+SAVED = json.loads(codec.encode(make_explain_run()))
 NUMBERS = list(numbers(SAVED))
 ESCAPE = "\x1b[31m\x07tf.function\x1b]0;t\x07"
 
@@ -103,7 +103,7 @@ def test_why_the_parts_of_contents_that_were_wrong_are_missing_is_said_once() ->
 def test_a_run_with_any_other_number_is_refused_or_is_a_page(place: str, number: float) -> None:
     data = with_number(SAVED, place, number)
     try:
-        run = documents.decode(data)
+        run = codec.decode(Run, data)
     except DocumentError:
         return
     assert printed(lambda page: print_run(run, page))
@@ -137,4 +137,4 @@ def test_sorted_it_is_one_row_a_measurement() -> None:
 
 def test_a_saved_run_is_printed_as_when_it_was_measured() -> None:
     run = make_explain_run()
-    assert printed(lambda page: print_run(documents.decode(documents.encode(run)), page)) == page_of()
+    assert printed(lambda page: print_run(codec.decode(Run, codec.encode(run)), page)) == page_of()

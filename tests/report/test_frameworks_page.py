@@ -24,8 +24,8 @@ from framework_samples import (
 from pages import host_run, line_with, printed, with_remark
 from samples import KIB, MARKUP, MIB
 
-from pyxfer._document import documents, runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document import codec, runs
+from pyxfer._document.runs import Fact, Run, unknown
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
 
@@ -261,8 +261,8 @@ def test_a_name_as_long_as_they_come_leaves_the_page_within_its_width() -> None:
 
 def test_a_saved_frameworks_run_prints_as_it_was_printed(tmp_path: Any) -> None:
     run = make_frameworks_run()
-    documents.save(run, tmp_path / "run.json")
-    assert page_of(documents.load(tmp_path / "run.json")) == page_of(run)
+    run.save(tmp_path / "run.json")
+    assert page_of(Run.load(tmp_path / "run.json")) == page_of(run)
 
 
 @pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
@@ -275,8 +275,8 @@ def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float, make: Any)
             return [absurd(item) for item in value]
         return figure if isinstance(value, float) else value
 
-    document = absurd(msgspec.json.decode(documents.encode(make())))
-    run = documents.decode(msgspec.json.encode(document))
+    document = absurd(msgspec.json.decode(codec.encode(make())))
+    run = codec.decode(Run, msgspec.json.encode(document))
     assert "Checks" in page_of(run)
     assert "Checks" in page_of(run, "gbps")
 

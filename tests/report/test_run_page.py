@@ -8,8 +8,8 @@ import pytest
 from pages import Terminal, full_run, host_run, line_with, printed, with_remark
 from samples import FORMULA, MARKUP, MIB, make_link, make_run
 
-from pyxfer._document import documents, runs
-from pyxfer._document.runs import Fact, unknown
+from pyxfer._document import codec, runs
+from pyxfer._document.runs import Fact, Run, unknown
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
 
@@ -47,8 +47,8 @@ def test_on_a_terminal_of_80_columns_no_table_is_wrapped() -> None:
 def test_a_saved_run_prints_as_it_was_printed(tmp_path: object) -> None:
     run = make_run()
     path = f"{tmp_path}/run.json"
-    documents.save(run, path)
-    assert page_of(documents.load(path)) == page_of(run)
+    run.save(path)
+    assert page_of(Run.load(path)) == page_of(run)
 
 
 def test_the_page_says_once_what_a_gb_is() -> None:
@@ -206,5 +206,5 @@ def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float) -> None:
             return [absurd(item) for item in value]
         return figure if isinstance(value, float) else value
 
-    document = absurd(msgspec.json.decode(documents.encode(make_run())))
-    assert "Checks" in page_of(documents.decode(msgspec.json.encode(document)))
+    document = absurd(msgspec.json.decode(codec.encode(make_run())))
+    assert "Checks" in page_of(codec.decode(Run, msgspec.json.encode(document)))

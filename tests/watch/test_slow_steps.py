@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
 
-from pyxfer._document import watch_documents
+from pyxfer._document import codec
 from pyxfer._document.watches import Advice, Parts, SlowSteps, Watched
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import analyse
@@ -174,7 +174,7 @@ def test_the_part_that_slow_steps_are_in_is_told_by_those_of_their_thread() -> N
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.lists(st.integers(1, 10_000), max_size=30))
 def test_whatever_two_threads_take_can_be_saved_and_read(own: list[int], other: list[int]) -> None:
     watched = taking_in_two([*own, *[50_000] * (len(own) // 8)], other)
-    assert watch_documents.decode(watch_documents.encode(watched)) == watched
+    assert codec.decode(Watched, codec.encode(watched)) == watched
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ from pyxfer._baseline import store_database
 from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.store_database import APPLICATION_ID
 from pyxfer._baseline.store_schema import packed_run
-from pyxfer._document.json_text import to_bare_json
+from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Run
 
 

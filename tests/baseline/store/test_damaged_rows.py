@@ -16,7 +16,7 @@ from pyxfer._baseline import store_queries, store_schema
 from pyxfer._baseline.cells import identity
 from pyxfer._baseline.store import open_store
 from pyxfer._cli.main import app
-from pyxfer._document.json_text import to_bare_json
+from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Run
 
 

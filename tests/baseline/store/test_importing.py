@@ -14,13 +14,13 @@ from samples import make_environment
 from pyxfer import DocumentError
 from pyxfer._baseline.store import Store
 from pyxfer._baseline.store_queries import check_import
-from pyxfer._document import baseline_documents
+from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline
 
 
 def changed(*place: str | int, to: Any) -> bytes:
     """An export in which one value is another."""
-    document = json.loads(baseline_documents.encode(make_baseline()))
+    document = json.loads(codec.encode(make_baseline()))
     inside = document
     for step in place[:-1]:
         inside = inside[step]
@@ -30,7 +30,7 @@ def changed(*place: str | int, to: Any) -> bytes:
 
 def without_times(**changes: Any) -> bytes:
     """An export in which each measurement has this instead."""
-    document = json.loads(baseline_documents.encode(make_baseline()))
+    document = json.loads(codec.encode(make_baseline()))
     for run in document["runs"]:
         for measurement in run["measurements"]:
             measurement["summary"].update(changes)
@@ -39,15 +39,15 @@ def without_times(**changes: Any) -> bytes:
 
 
 def imported(data: bytes) -> Baseline:
-    baseline = baseline_documents.decode(data, "'b.json'")
+    baseline = codec.decode(Baseline, data, "'b.json'")
     check_import(baseline, "'b.json'")
     return baseline
 
 
 def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> None:
     baseline = make_baseline(name="two\nlines", labels={"\0": "<b>"})
-    baseline_documents.save(baseline, tmp_path / "b.json")
-    read = baseline_documents.load(tmp_path / "b.json")
+    baseline.save(tmp_path / "b.json")
+    read = Baseline.load(tmp_path / "b.json")
     check_import(read, "'b.json'")
     assert read == baseline
     added = store.add_baseline(read)
@@ -67,7 +67,7 @@ def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> N
         (b"{}", "has no schema_version"),
         (changed("schema_version", to=99), "schema_version 99"),
         (changed("schema_version", to=True), "that no pyxfer writes"),
-        (changed("kind", to="watch"), "not a pyxfer baseline"),
+        (changed("kind", to="watch"), "is a watch, and not a baseline"),
         (changed("runs", to={}), "not a pyxfer baseline"),
         (changed("runs", to=[]), "has 0 runs, and a baseline has 1 to 1000"),
         (changed("runs", to=[{}] * 1001), "has 1001 runs"),

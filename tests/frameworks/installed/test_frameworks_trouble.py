@@ -14,7 +14,8 @@ from frameworks.installed.available import PATIENCE_S, SLOW, needs
 from frameworks.installed.misaligned import Misaligned
 
 import pyxfer as px
-from pyxfer._document import documents
+from pyxfer._document import codec
+from pyxfer._document.runs import Run
 from pyxfer._frameworks import registry
 
 pytestmark = SLOW
@@ -77,7 +78,7 @@ def test_a_worker_that_is_killed_from_outside_is_recorded_and_the_next_framework
     (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(worker), signal.SIGKILL)
     out, _ = process.communicate(timeout=300)
-    run = documents.load(path)
+    run = Run.load(path)
     killed = run.workers[0]
     assert (killed.framework, killed.ended) == ("torch", "crashed")
     assert (killed.reason or "").startswith("it was killed (SIGKILL), by somebody or for want of memory")
@@ -93,7 +94,7 @@ def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None
         "frameworks", name, "--direction", "h2d", "--sizes", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
     )
     assert result.returncode == 4
-    run = documents.decode(result.stdout.encode())
+    run = codec.decode(Run, result.stdout.encode())
     assert [row.route for row in run.measurements if row.direction != "h2d"] == []
     assert run.measurements
     reasons = {row.rate.reason for row in run.measurements}
@@ -108,7 +109,7 @@ def test_ctrl_c_while_a_framework_is_measured_keeps_what_there_is_and_starts_no_
     result = interrupt_when("PyTorch: measuring", *arguments, "--precision", "0.0001%", "--export-json", str(path))
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
-    run = documents.load(path)
+    run = Run.load(path)
     assert run.ended == "interrupted"
     assert [worker.ended for worker in run.workers] == ["interrupted"]
     assert "TensorFlow: starting" not in result.stderr

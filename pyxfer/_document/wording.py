@@ -1,38 +1,22 @@
-"""Comparisons in words, as JSON, and as Markdown."""
+"""Sentences about documents that exports and terminal pages share."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from pyxfer._document import table
 from pyxfer._document.baselines import Cause, CellComparison, Comparison
-from pyxfer._document.json_text import described, to_json
 from pyxfer._document.runs import Remark
-from pyxfer.units import format_gbps, format_percent
+from pyxfer._document.watches import NO_GPU_WATCHED, CopyClass, Parts, StepPartName, Watched
+from pyxfer.units import format_percent, format_seconds, format_size
+
+# --- comparisons -----------------------------------------------------------------------------------------------------
 
 _FAR_FASTER = -math.log(100)
-_HEADER = ("cell", "A", "B", "change", "95 % interval", "verdict")
-
-
-def encode(comparison: Comparison) -> bytes:
-    """The document as JSON that a person can read too."""
-    return to_json(comparison) + b"\n"
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a comparison, which `docs/comparison.schema.json` holds."""
-    return described(Comparison, "pyxfer comparison", "docs/comparison.schema.json")
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
 
 
 def change_text(log_ratio: float) -> str:
-    """How much of the bandwidth is gone or was won: `4.8 % slower`."""
+    """The bandwidth lost or won, e.g. `4.8 % slower`."""
     if log_ratio < _FAR_FASTER:
         return "many times faster"
     share = math.expm1(-log_ratio)
@@ -40,7 +24,7 @@ def change_text(log_ratio: float) -> str:
 
 
 def signed_change(ratio: float | None) -> str:
-    """The change of bandwidth: `-4.8 %`, `+0.2 %`."""
+    """The change of bandwidth that a ratio of times means, e.g. `-4.8 %`; empty for None."""
     if not ratio:
         return ""
     share = 1 / ratio - 1
@@ -48,14 +32,14 @@ def signed_change(ratio: float | None) -> str:
 
 
 def interval_text(row: CellComparison) -> str:
-    """The interval of the change of bandwidth: `-5.1 to -4.4 %`."""
+    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty where it is not known."""
     if not row.low.value or not row.high.value:
         return ""
     return f"{signed_change(row.high.value).removesuffix(' %')} to {signed_change(row.low.value)}"
 
 
 def overall_text(comparison: Comparison) -> str:
-    """The whole, with its error."""
+    """The geometric mean of the changes of all cells with its interval, or why it is not known."""
     mean, low, high = comparison.overall.value, comparison.overall_low.value, comparison.overall_high.value
     if not mean or not low or not high:
         return f"not known: {comparison.overall.reason or 'no reason given'}"
@@ -66,12 +50,12 @@ def overall_text(comparison: Comparison) -> str:
 
 
 def compared(comparison: Comparison) -> list[CellComparison]:
-    """The cells that both sides have a time of."""
+    """The cells for which both sides have a time."""
     return [row for row in comparison.cells if row.ratio.value is not None]
 
 
 def left_out(comparison: Comparison) -> dict[str, list[str]]:
-    """Why cells were not compared, and which each time."""
+    """The cells that were not compared, by the reason."""
     reasons: dict[str, list[str]] = {}
     for row in comparison.cells:
         if row.ratio.value is None:
@@ -80,12 +64,12 @@ def left_out(comparison: Comparison) -> dict[str, list[str]]:
 
 
 def doubts(comparison: Comparison) -> list[str]:
-    """Of the cells that cannot be told, why, one line a cell."""
+    """One line for each AMBIGUOUS cell: why it has no other verdict."""
     return [f"{row.text}: {row.why}" for row in compared(comparison) if row.verdict == "AMBIGUOUS"]
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict of the whole and how it comes about."""
+    """The overall verdict and the cells that it rests on."""
     missing = len(comparison.cells) - len(compared(comparison))
     return f"{_verdict(comparison)}{f' {missing} more could not be compared.' if missing else ''}"
 
@@ -114,13 +98,13 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def cause_text(cause: Cause) -> str:
-    """What is likely, by what was seen, and what to do."""
+    """A likely cause, its evidence, and what to do."""
     fix = f" To do: {cause.fix}." if cause.fix else ""
     return f"{cause.text} Seen: {cause.evidence}.{fix}"
 
 
 def remark_text(remark: Remark) -> str:
-    """What a remark says, and what would change it."""
+    """A remark and its fix."""
     return f"{remark.text.rstrip('.')}. To do: {remark.fix}." if remark.fix else remark.text
 
 
@@ -141,34 +125,64 @@ def _processes(rows: Sequence[CellComparison]) -> str:
     return "1 process confirms" if most == 1 else f"Each of {most} processes confirms"
 
 
-# --- Markdown --------------------------------------------------------------------------------------------------------
+# --- watches ---------------------------------------------------------------------------------------------------------
+
+_WORDS: dict[StepPartName, str] = {
+    "kernels": "kernels and sets",
+    "h2d": "copies to the device",
+    "d2h": "copies to the host",
+    "other copies": "other copies",
+    "input": "input being made",
+    "idle": "waiting, device idle",
+    "host": "host, device idle",
+}
+# Without records what the device did is not known.
+_BY_THE_CLOCK: dict[StepPartName, str] = {**_WORDS, "input": "between steps", "host": "inside steps"}
 
 
-def to_markdown(comparison: Comparison) -> str:
-    """The comparison for a page or a pull request."""
-    lines = [f"**{table.escape_markdown(headline(comparison))}**", ""]
-    lines += [f"A is {_bare(comparison.a)}, B is {_bare(comparison.b)}. Overall {_bare(overall_text(comparison))}.", ""]
-    lines += _listed("Differences", [f"{each.what}: {each.a}, now {each.b}" for each in comparison.differences])
-    lines += [table.to_markdown(_HEADER, [_row(row) for row in compared(comparison)])]
-    lines += _listed("Likely causes", [cause_text(cause) for cause in comparison.causes])
-    lines += _listed("Not told", doubts(comparison))
-    lines += _listed("Not compared", [f"{', '.join(cells)}: {why}" for why, cells in left_out(comparison).items()])
-    lines += _listed("To know", [remark_text(remark) for remark in comparison.remarks])
-    return "\n".join(lines).rstrip("\n") + "\n"
+def part_words(parts: Parts) -> Mapping[StepPartName, str]:
+    """The name of each part for a reader; it depends on what is known of the device and of the steps."""
+    if parts.kernels_s is not None:
+        return _WORDS
+    return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
 
 
-def _row(row: CellComparison) -> tuple[table.Cell, ...]:
-    rates = (None if fact.value is None else format_gbps(fact.value) for fact in (row.a_gbps, row.b_gbps))
-    return row.text, *rates, signed_change(row.ratio.value), interval_text(row), row.verdict
+def unseen_reason(watched: Watched) -> str:
+    """Why there are no records; empty if there are some, or if a remark already says so."""
+    reason = watched.activity.reason or ""
+    no_gpu = reason == NO_GPU_WATCHED
+    said = any(remark.text == reason or (no_gpu and remark.code == "no-gpu") for remark in watched.remarks)
+    return "" if said else reason
 
 
-def _listed(name: str, items: Sequence[str]) -> list[str]:
-    return [f"{name}:", "", *(f"- {_bare(item)}" for item in items), ""] if items else []
+def slow_text(watched: Watched) -> str:
+    """How many steps are slow and what they cost; empty if none is."""
+    steps, slow = watched.steps, watched.steps.slow
+    if slow is None:
+        return ""
+    are, usual = ("is", "a usual one") if slow.count == 1 else ("are", "as many usual ones")
+    text = (
+        f"{slow.count} of {steps.watched} steps {are} slow: {format_seconds(slow.more_s)} more than {usual}, "
+        f"{format_percent(slow.share)} of the time of all steps"
+    )
+    mostly = "" if slow.mostly is None else f", most of it {part_words(watched.parts)[slow.mostly]}"
+    return f"{text}{mostly}; the longest took {format_seconds(slow.longest_s)}"
 
 
-def _bare(text: str) -> str:
-    return table.escape_markdown(text)
+def size_text(row: CopyClass) -> str:
+    """The range of sizes of a class of copies, e.g. `16 to 64 MiB`."""
+    if row.below_bytes is None:
+        return f"from {format_size(row.least_bytes)}"
+    if row.least_bytes == 0:
+        return f"below {format_size(row.below_bytes)}"
+    least, below = format_size(row.least_bytes), format_size(row.below_bytes)
+    return f"{least.split()[0] if least.split()[1] == below.split()[1] else least} to {below}"
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(schema(), indent=1) + "\n")
+def sum_text(nbytes: int) -> str:
+    """Three digits in decimal units: a sum of sizes is rarely a multiple of a binary unit."""
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        text = f"{nbytes / factor:.3g}"
+        if float(text) >= 1:
+            return f"{text} {unit}"
+    return f"{nbytes} B"

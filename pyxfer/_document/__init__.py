@@ -1,0 +1,18 @@
+"""The structs of every document, and their JSON, CSV, Markdown, schemas and files.
+
+A module imports only modules above it in this list. The one exception: the structs' methods `save`, `load`, `to_csv`
+and `to_markdown` import the codec or the exports when they are called.
+
+- `machines`: a device, its link and its environment
+- `runs`: measurements and the run that contains them
+- `tunings`: the settings of a ring and the trials behind them
+- `watches`: what a user's program did with its time
+- `baselines`: baselines, comparisons and histories
+- `examinations`: what the doctor found on a host
+- `sessions`: what the tests of a pytest session measured
+- `files`: writing a file completely or not at all
+- `wording`: sentences that exports and terminal pages share
+- `exports`: CSV and Markdown
+- `codec`: encoding, decoding, saving, loading and schemas of every kind
+- `__main__`: prints the schema of a kind
+"""

@@ -1,0 +1,420 @@
+"""Documents as JSON: every kind is encoded, decoded, saved, loaded and described by a schema here.
+
+What a document contains is data: none of it is executed, opened or used as a format string.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import cleandoc
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from pyxfer._document.baselines import BASELINE_SCHEMA_VERSION, COMPARISON_SCHEMA_VERSION, Baseline, Comparison
+from pyxfer._document.examinations import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
+from pyxfer._document.files import Path, read_whole, write_whole
+from pyxfer._document.runs import SCHEMA_VERSION, Run
+from pyxfer._document.sessions import XFER_SCHEMA_VERSION, XferSession
+from pyxfer._document.watches import WATCH_SCHEMA_VERSION, Watched
+from pyxfer.errors import DocumentError, UsageError
+
+T = TypeVar("T")
+Json = dict[str, Any]
+Step = Callable[[Json], Json]
+
+MOST_RUNS = 1000
+"""In one baseline."""
+SCHEMA_PYTHON = (3, 11)
+"""Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
+_TOO_LARGE = "a number beyond all that pyxfer writes"
+_LARGEST_INTEGER = 2**63 - 1
+# pyxfer writes no integer with 19 digits, so hardly any document is searched for one that is too large.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_LINE_END = re.compile(rb"\n\s*")
+
+
+def _unchanged(document: Json, source: str) -> Json:
+    return document
+
+
+def _accept(document: object, source: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Kind(Generic[T]):
+    """One kind of document.
+
+    Attributes:
+        name: Value of its `kind` field; "run" for runs, whose field has several values.
+        struct: Type that it is decoded into.
+        version: Newest `schema_version`.
+        title: Its name in the schema and in errors, after "pyxfer".
+        phrase: The title with an article, for errors about a file of another kind.
+        writer: What writes such a file.
+        schema_file: The published schema.
+        upgrades: By version n, the function that turns a document of version n into one of version n + 1.
+        decode_runs: Replaces the runs inside a document, each of its own version, by structs.
+        check: Raises `DocumentError` for what the types of the struct allow and pyxfer does not write.
+        one_line: Matches the objects that the file has on one line each, because it has thousands of them.
+
+    """
+
+    name: str
+    struct: type[T]
+    version: int
+    title: str
+    phrase: str
+    writer: str
+    schema_file: str
+    upgrades: Mapping[int, Step] = field(default_factory=dict)
+    decode_runs: Callable[[Json, str], Json] = _unchanged
+    check: Callable[[T, str], None] = _accept
+    one_line: re.Pattern[bytes] | None = None
+
+
+# --- the kinds -------------------------------------------------------------------------------------------------------
+
+
+def _check_explained(run: Run, source: str) -> None:
+    name = run.parameters.explained
+    ended_early = run.ended != "complete" and not run.measurements
+    if run.kind == "explain" and not ended_early and all(row.route != name for row in run.measurements):
+        raise DocumentError(f"{source} explains {name!r} and holds no measurement of it; explain it again")
+
+
+def _decode_runs_of_baseline(document: Json, source: str) -> Json:
+    runs = document.get("runs")
+    if not isinstance(runs, list):
+        return document
+    if not 1 <= len(runs) <= MOST_RUNS:
+        raise DocumentError(f"{source} has {len(runs)} runs, and a baseline has 1 to {MOST_RUNS}; export it again")
+    decoded = [_decode_json(RUN, run, f"run {number} of {source}") for number, run in enumerate(runs, start=1)]
+    return {**document, "runs": decoded}
+
+
+def _decode_run_of_examination(document: Json, source: str) -> Json:
+    run = document.get("run")
+    if not isinstance(run, dict):
+        return document
+    return {**document, "run": _decode_json(RUN, run, f"the run of {source}")}
+
+
+def _check_places(session: XferSession, source: str) -> None:
+    if any(not 0 <= result.place < len(session.places) for result in session.tests):
+        raise DocumentError(f"{source} has a test whose place it does not have, so it was not written by pyxfer")
+
+
+_TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
+_TRIAL_OR_PART = re.compile(rb'\{\s*("round":|"name": "[a-z ]*",\s*"seconds":)[^{}]*\}')
+_WATCHED_STEP = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}')
+
+RUN = Kind(
+    name="run",
+    struct=Run,
+    version=SCHEMA_VERSION,
+    title="run",
+    phrase="a run",
+    writer="--export-json",
+    schema_file="docs/run.schema.json",
+    # Version 2 added workers, natures and page faults, version 3 what the device recorded: all of it optional.
+    upgrades={1: dict, 2: dict},
+    check=_check_explained,
+    one_line=_TRIAL_OR_PART,
+)
+WATCH = Kind(
+    name="watch",
+    struct=Watched,
+    version=WATCH_SCHEMA_VERSION,
+    title="watch",
+    phrase="a watch",
+    writer="pyxfer watch --export-json",
+    schema_file="docs/watch.schema.json",
+    one_line=_WATCHED_STEP,
+)
+BASELINE = Kind(
+    name="baseline",
+    struct=Baseline,
+    version=BASELINE_SCHEMA_VERSION,
+    title="baseline",
+    phrase="a baseline",
+    writer="pyxfer baseline export",
+    schema_file="docs/baseline.schema.json",
+    decode_runs=_decode_runs_of_baseline,
+    one_line=_TRIAL_OR_PART,
+)
+COMPARISON = Kind(
+    name="comparison",
+    struct=Comparison,
+    version=COMPARISON_SCHEMA_VERSION,
+    title="comparison",
+    phrase="a comparison",
+    writer="pyxfer compare --format json",
+    schema_file="docs/comparison.schema.json",
+)
+EXAMINATION = Kind(
+    name="examination",
+    struct=Examination,
+    version=EXAMINATION_SCHEMA_VERSION,
+    title="examination",
+    phrase="an examination",
+    writer="pyxfer doctor --json",
+    schema_file="docs/doctor.schema.json",
+    decode_runs=_decode_run_of_examination,
+)
+SESSION = Kind(
+    name="pytest",
+    struct=XferSession,
+    version=XFER_SCHEMA_VERSION,
+    title="pytest session",
+    phrase="a session of pytest",
+    writer="pytest --xfer-save or --xfer-json",
+    schema_file="docs/xfer.schema.json",
+    check=_check_places,
+    one_line=_TRIAL,
+)
+KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION)
+_BY_STRUCT = {kind.struct: kind for kind in KINDS}
+
+
+# --- encode and decode -----------------------------------------------------------------------------------------------
+
+
+def encode(document: object) -> bytes:
+    """The bytes of a document's file: indented JSON that ends in a newline."""
+    kind = _BY_STRUCT[type(document)]
+    data = to_json(document)
+    return (on_one_line(data, kind.one_line) if kind.one_line else data) + b"\n"
+
+
+def decode(struct: type[T], data: bytes, source: str = "this document") -> T:
+    """Decode a document of any version up to the newest.
+
+    Raises:
+        DocumentError: the data is not such a document. The text begins with `source` and says why.
+
+    """
+    kind: Kind[T] = _BY_STRUCT[struct]
+    return _decode_json(kind, _parse(data, source, kind.title), source)
+
+
+def decode_reference(data: bytes, source: str) -> Reference:
+    """Decode a known host's figures, which come with the package and have no `kind` field.
+
+    Raises:
+        DocumentError: as `decode`.
+
+    """
+    document = _parse(data, source, "reference")
+    _check_version(document, source, "reference", REFERENCE_SCHEMA_VERSION)
+    return convert(document, Reference, source, "reference")
+
+
+def kind_of(data: bytes) -> Kind[Any]:
+    """The kind that the `kind` field names; `RUN` where it names no other, also in what is not a document."""
+    try:
+        return _kind_named(msgspec.json.decode(data, type=_Head).kind) or RUN
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return RUN
+
+
+class _Head(msgspec.Struct):
+    kind: str = ""
+
+
+def _kind_named(name: object) -> Kind[Any] | None:
+    return next((kind for kind in KINDS if kind.name == name), None)
+
+
+def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
+    _check_version(document, source, kind.title, kind.version)
+    named = _kind_named(document.get("kind"))
+    # The types of a run refuse any other value of its `kind` field.
+    if named is not kind and (named is not None or kind is not RUN):
+        is_what = f"is {named.phrase}, and not {kind.phrase}" if named else f"is not {kind.phrase}"
+        raise DocumentError(f"{source} {is_what}; name a file that {kind.writer} wrote")
+    newest = upgrade(document, kind.upgrades, kind.version)
+    decoded = convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
+    kind.check(decoded, source)
+    return decoded
+
+
+def upgrade(document: Json, steps: Mapping[int, Step], newest: int) -> Json:
+    """Turn a document of an older version into one of the newest, one version at a time."""
+    for version in range(document["schema_version"], newest):
+        document = {**steps[version](document), "schema_version": version + 1}
+    return document
+
+
+def convert(document: Any, struct: type[T], source: str, title: str) -> T:
+    """Convert parsed JSON to a struct.
+
+    Raises:
+        DocumentError: a field is missing or has a value of another type; the text has its path.
+
+    """
+    try:
+        return msgspec.convert(document, struct, str_keys=True)  # some keys are integers, which JSON has as strings
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DocumentError(f"{source} is not a pyxfer {title}: {error}") from error
+
+
+def _check_version(document: Any, source: str, title: str, newest: int) -> None:
+    if not isinstance(document, dict):
+        raise DocumentError(f"{source} is JSON, but not a pyxfer {title}; name a file that pyxfer saved")
+    version = document.get("schema_version")
+    if version is None:
+        raise DocumentError(
+            f"{source} has no schema_version, so it is not a pyxfer {title}; name a file that pyxfer saved"
+        )
+    if type(version) is not int or version < 1:
+        raise DocumentError(f"{source} has a schema_version that no pyxfer writes; name a file that pyxfer saved")
+    if version > newest:
+        raise DocumentError(
+            f"{source} has schema_version {version}, and this pyxfer reads up to {newest}; "
+            "upgrade pyxfer (pip install --upgrade pyxfer)"
+        )
+
+
+def _parse(data: bytes, source: str, title: str) -> Any:
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if not data.strip():
+            raise DocumentError(f"{source} is empty; the {title} was never written to it") from error
+        if "truncated" in str(error) and data.lstrip()[:1] == b"{":
+            raise DocumentError(
+                f"{source} is cut short; fetch it again from where it came, or measure again"
+            ) from error
+        raise DocumentError(f"{source} {_parse_failure(error)}; name a file that pyxfer saved") from error
+    if _LONG_NUMBER.search(data) and _has_huge_integer(document):
+        raise DocumentError(f"{source} has {_TOO_LARGE}; name a file that pyxfer saved")
+    return document
+
+
+def _parse_failure(error: Exception) -> str:
+    """Why the parser failed: three cases are valid JSON that msgspec or Python cannot represent."""
+    if isinstance(error, RecursionError):
+        return "is nested deeper than anything that pyxfer writes"
+    if "surrogate" in str(error):
+        return "has half of a character, which is no text"
+    return f"has {_TOO_LARGE}" if "out of range" in str(error) else "is not JSON"
+
+
+def _has_huge_integer(document: Any) -> bool:
+    """Whether any integer exceeds 64 bits: converting it to a float may fail."""
+    rest = [document]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            rest.extend(value.values())
+        elif isinstance(value, list):
+            rest.extend(value)
+        elif isinstance(value, int) and not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+            return True
+    return False
+
+
+# --- JSON text -------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: object) -> bytes:
+    """Indented JSON without a newline at its end."""
+    return msgspec.json.format(to_bare_json(value), indent=1)
+
+
+def to_bare_json(value: object) -> bytes:
+    """JSON without spaces and line ends."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a host or file name in a foreign encoding, which should not cost the document
+        return msgspec.json.encode(_escape_surrogates(msgspec.to_builtins(value)))
+
+
+def on_one_line(data: bytes, pattern: re.Pattern[bytes]) -> bytes:
+    """Indented JSON with each match of the pattern on one line."""
+    return pattern.sub(lambda found: _LINE_END.sub(b" ", found.group()), data)
+
+
+def _escape_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escape_surrogates(key): _escape_surrogates(item) for key, item in value.items()}
+    return [_escape_surrogates(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def save(document: object, path: Path) -> None:
+    """Write a document's file completely or not at all: if it fails, an existing file stays as it was.
+
+    Raises:
+        UsageError: the file cannot be written; the text says why.
+
+    """
+    if not os.fspath(path):
+        raise UsageError(_empty_path(_BY_STRUCT[type(document)]))
+    write_whole(path, encode(document))
+
+
+def load(struct: type[T], path: Path) -> T:
+    """Load a document of a known kind.
+
+    Raises:
+        DocumentError: the file cannot be read, or is not such a document; the text says why.
+
+    """
+    return decode(struct, _read(path, _BY_STRUCT[struct]), repr(os.fspath(path)))
+
+
+def load_any(path: Path, structs: Sequence[type[Any]]) -> Any:
+    """Load a document as the one of these structs that its `kind` field names.
+
+    Raises:
+        DocumentError: as `load` of the first struct for a file of any other kind.
+
+    """
+    data = _read(path, _BY_STRUCT[structs[0]])
+    struct = kind_of(data).struct
+    return decode(struct if struct in structs else structs[0], data, repr(os.fspath(path)))
+
+
+def _read(path: Path, kind: Kind[Any]) -> bytes:
+    if not os.fspath(path):
+        raise DocumentError(_empty_path(kind))
+    return read_whole(path)
+
+
+def _empty_path(kind: Kind[Any]) -> str:
+    return f"the path is empty; name a file, such as {kind.name}.json"
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def schema(struct: type[Any]) -> Json:
+    """The JSON Schema (2020-12) of a kind of document.
+
+    Raises:
+        UsageError: Python is older than 3.11; the text names the published schema.
+
+    """
+    kind = _BY_STRUCT[struct]
+    if sys.version_info < SCHEMA_PYTHON:
+        raise UsageError(f"the JSON Schema is made with Python 3.11 or later; {kind.schema_file} holds it ready made")
+    made: Json = _dedented(msgspec.json.schema(kind.struct))
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"pyxfer {kind.title}", **made}
+
+
+def _dedented(value: Any) -> Any:
+    """Descriptions without the indentation of the source, which Python removes only from 3.13 on."""
+    if isinstance(value, dict):
+        return {key: cleandoc(item) if key == "description" else _dedented(item) for key, item in value.items()}
+    return [_dedented(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,358 @@
+"""CSV and Markdown: any rows as a table, and the tables of runs, watches and comparisons.
+
+Cells are data: text is escaped, so that no spreadsheet runs it and no renderer formats it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pyxfer._document.baselines import CellComparison, Comparison
+from pyxfer._document.runs import Fact, Link, Measurement, Remark, Run, Worker
+from pyxfer._document.watches import STEP_PARTS, CopyClass, Parts, Watched
+from pyxfer._document.wording import (
+    cause_text,
+    compared,
+    doubts,
+    headline,
+    interval_text,
+    left_out,
+    overall_text,
+    part_words,
+    remark_text,
+    signed_change,
+    size_text,
+    slow_text,
+    sum_text,
+    unseen_reason,
+)
+from pyxfer.errors import UsageError
+from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
+
+Cell = str | int | float | bool | None
+Rows = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
+
+
+# --- rows as text ----------------------------------------------------------------------------------------------------
+
+# A spreadsheet runs a cell that begins with one of these as a formula; the wide forms with East Asian input.
+_FORMULA = re.compile(r"[=+\-@\t\n\uff0b\uff0d\uff1d\uff20]")
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+# A line break ends a table row, and other control characters change the state of a terminal.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_NUMBER = re.compile(r"(-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?( [A-Za-z/%]{1,4})?)?")
+
+
+def csv_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """Comma-separated values with one header line; None is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_inert(cell) for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A pipe table; columns of numbers, with or without a unit, are aligned right."""
+    body = [[escape_markdown(cell) for cell in row] for row in rows]
+    columns = [[row[place] for row in body] for place in range(len(header))]
+    rule = ["---:" if any(column) and all(map(_NUMBER.fullmatch, column)) else "---" for column in columns]
+    lines = [[escape_markdown(name) for name in header], rule, *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def escape_markdown(cell: Cell) -> str:
+    """One line of text that a Markdown renderer shows literally."""
+    if cell is None:
+        return ""
+    return _MARKUP.sub(r"\\\1", _CONTROL.sub(" ", str(cell)))
+
+
+def _inert(cell: Cell) -> Cell:
+    if not isinstance(cell, str):
+        return cell
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")  # csv leaves a bare return unquoted up to Python 3.12
+    return "'" + text if _FORMULA.match(text) else text
+
+
+def _remark(remark: Remark) -> str:
+    return f"{remark.text} ({remark.fix})" if remark.fix else remark.text
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+_RUN_COLUMNS = (
+    *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+    *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
+    *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+    *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
+    *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
+    *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
+)
+_READABLE_RUN_COLUMNS = (
+    *("route", "direction", "side", "memory", "mode", "variant", "size"),
+    *("bandwidth", "95 % interval", "of ceiling", "of peak", "notes"),
+)
+_READABLE_FRAMEWORK_COLUMNS = (
+    *("worker", "framework", "call", "host copies", "dma", "returns", "batch", "overhead", "faults"),
+)
+
+
+def run_csv(run: Run) -> str:
+    """One row per measurement, with all its values unrounded."""
+    return csv_table(_RUN_COLUMNS, [_row(measurement) for measurement in run.measurements])
+
+
+def run_markdown(run: Run) -> str:
+    """One row per measurement, with its rounded headline values; before them what a reader has to know of the run."""
+    made = f"{run.environment.taken_at}, pyxfer {run.environment.pyxfer}"
+    heading = f"## {escape_markdown(f'{run.device.name}, {_link_words(run.link)}, {made}')}\n"
+    notes = "".join(f"- {escape_markdown(note)}\n" for note in _notes(run))
+    readable = [_readable_row(measurement) for measurement in run.measurements]
+    header: tuple[str, ...] = _READABLE_RUN_COLUMNS
+    if run.kind == "frameworks" or run.workers:
+        header = (*header, *_READABLE_FRAMEWORK_COLUMNS)
+        readable = [
+            (*row, *_framework_cells(m, format_seconds)) for row, m in zip(readable, run.measurements, strict=True)
+        ]
+    return "\n".join(filter(None, (heading, notes, markdown_table(header, readable), _parts_markdown(run))))
+
+
+def _parts_markdown(run: Run) -> str:
+    """The parts of an explained route's time, or why they are not known; empty for any other run."""
+    row = next((m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"), None)
+    if run.kind != "explain" or row is None:
+        return ""
+    heading = f"### Where the time of {escape_markdown(row.route)} goes\n\n"
+    breakdown = row.breakdown.value
+    if row.verified.value is False:
+        return f"{heading}Its contents were wrong, so none of its time says anything.\n"
+    if breakdown is None:
+        return f"{heading}Not known: {escape_markdown(row.breakdown.reason or 'no reason given')}\n"
+    timed = "" if row.elapsed_s is None else f"; only timed, it takes {format_seconds(row.elapsed_s)}"
+    whole_s = breakdown.elapsed_s
+    lines = [*((part.name, part.seconds) for part in breakdown.parts), ("one traced transfer", whole_s)]
+    cells = [(name, format_seconds(seconds), format_percent(seconds / (whole_s or 1.0))) for name, seconds in lines]
+    return f"{heading}One traced transfer{timed}.\n\n{markdown_table(('part', 'time', 'of it'), cells)}"
+
+
+def _labels(measurement: Measurement) -> tuple[str, ...]:
+    m = measurement
+    return m.route, m.direction, m.side, m.memory, m.mode, m.variant
+
+
+def _row(measurement: Measurement) -> tuple[Cell, ...]:
+    m, rate, summary = measurement, measurement.rate.value, measurement.summary
+    rates = (rate.gbps, rate.low_gbps, rate.high_gbps) if rate else (None,) * 3
+    times = (
+        (summary.median_s, summary.low_s, summary.high_s, summary.iqr_s, summary.mad_s, summary.min_s, summary.n)
+        if summary
+        else (None,) * 7
+    )
+    costs = (m.dispatch_s, m.wall_s, m.first_s.value)
+    remarks = "; ".join(_remark(remark) for remark in m.remarks)
+    shares = (m.of_ceiling, m.of_peak)
+    texts = (m.verified.value, m.rate.reason, remarks)
+    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, *texts, *_framework_cells(m, float), *_dma_cells(m)
+
+
+def _framework_cells(measurement: Measurement, format_overhead: Callable[[float], Cell]) -> tuple[Cell, ...]:
+    """Cells of the framework columns; a raw row that was measured in a framework's worker has only the worker."""
+    m, nature = measurement, measurement.nature
+    natures: tuple[Cell, ...] = (None,) * 5
+    overhead = None
+    if nature is not None:
+        natures = (nature.framework, nature.call, nature.host_copies, nature.dma, nature.returns)
+        overhead = None if m.overhead_s is None else format_overhead(m.overhead_s)
+    return m.worker, *natures, m.batch, overhead, m.faults
+
+
+def _dma_cells(measurement: Measurement) -> tuple[Cell, ...]:
+    dma = measurement.dma.value
+    if dma is None:
+        return (None,) * 5 + (measurement.dma.reason,)
+    return dma.seconds.value, dma.nbytes, dma.copies, dma.source, dma.gbps, dma.seconds.reason
+
+
+def _readable_row(measurement: Measurement) -> tuple[Cell, ...]:
+    m, rate = measurement, measurement.rate.value
+    interval = None
+    if rate and rate.low_gbps is not None and rate.high_gbps is not None:
+        interval = f"{format_gbps(rate.low_gbps).removesuffix(' GB/s')} to {format_gbps(rate.high_gbps)}"
+    shares = (None if share is None else format_percent(share) for share in (m.of_ceiling, m.of_peak))
+    notes = "; ".join([*([m.rate.reason] if m.rate.reason else []), *map(_remark, m.remarks)])
+    bandwidth = format_gbps(rate.gbps) if rate else None
+    return *_labels(m), format_size(m.nbytes), bandwidth, interval, *shares, notes
+
+
+def _notes(run: Run) -> list[str]:
+    ended = {
+        "complete": [],
+        "interrupted": ["This run was interrupted before its end."],
+        "failed": ["This run has failed before its end."],
+    }[run.ended]
+    failure = [run.failure] if run.failure else []
+    host = [run.runtime_reason] if run.runtime == "host" else []
+    workers = [_worker_note(worker) for worker in run.workers if worker.ended != "complete"]
+    return [*ended, *failure, *host, *workers, *map(_remark, (*run.link.remarks, *run.remarks))]
+
+
+def _worker_note(worker: Worker) -> str:
+    ended = "was not available" if worker.ended == "unavailable" else f"ended as {worker.ended}"
+    return f"The worker {worker.name} {ended}: {worker.reason or 'no reason given'}"
+
+
+def _link_words(link: Link) -> str:
+    if link.kind == "none":
+        return "no link"
+    name = {"pcie": "PCIe", "c2c": "NVLink-C2C", "nvlink": "NVLink", "unknown": "link unknown"}[link.kind]
+    state = link.under_load.value or link.now.value
+    return f"{name} {state.generation}.0 x{state.width}" if state and link.kind == "pcie" else name
+
+
+# --- watches ---------------------------------------------------------------------------------------------------------
+
+_PART_COLUMNS = tuple(f"{name.replace(' ', '_')}_s" for name in STEP_PARTS)
+_CALL_COLUMNS = ("what", "call", "line", "range", "count", "seconds", "nbytes", "per_step")
+_RANGE_COLUMNS = ("name", "source", "count", "seconds", "share", "busy_s", "h2d_bytes", "d2h_bytes")
+_COPY_COLUMNS = (
+    *("way", "memory", "least_bytes", "below_bytes", "count", "nbytes", "timed_bytes", "seconds"),
+    *("gbps", "ceiling_share", "hidden_share"),
+)
+
+
+def watch_csv(watched: Watched, table: str = "steps") -> str:
+    """The table `steps`, `copies`, `calls` or `ranges`, with unrounded values."""
+    if table not in _WATCH_TABLES:
+        raise UsageError(f"a watch has no table {table!r}; choose one of {', '.join(_WATCH_TABLES)}")
+    return _escape_surrogates(csv_table(*_WATCH_TABLES[table](watched)))
+
+
+def watch_markdown(watched: Watched) -> str:
+    """The verdict, the parts of the period, copies, calls, ranges and advice, with rounded values."""
+    environment, device = watched.environment, watched.device
+    made = f"{environment.taken_at}, pyxfer {environment.pyxfer}"
+    heading = f"## {escape_markdown(f'{device.name}, {made}')}\n"
+    beside = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
+    texts = [watched.verdict.text, *watched.verdict.evidence, *beside, *map(_remark, watched.remarks)]
+    sections = [heading, "".join(f"- {escape_markdown(text)}\n" for text in texts)]
+    for name, header, readable in _readable(watched):
+        if readable:
+            sections.append(f"### {name}\n\n{markdown_table(header, readable)}")
+    return _escape_surrogates("\n".join(sections))
+
+
+def _steps(watched: Watched) -> Rows:
+    header = ("number", "at_s", "thread", "period_s", *_PART_COLUMNS, "hidden_h2d_s", "hidden_d2h_s", "slow")
+    each = watched.steps.each
+    return header, [(step.number, step.at_s, step.thread, *_cells(step.parts), step.slow) for step in each]
+
+
+def _cells(parts: Parts) -> tuple[Cell, ...]:
+    known = dict(parts.named())
+    return parts.period_s, *(known.get(name) for name in STEP_PARTS), parts.hidden_h2d_s, parts.hidden_d2h_s
+
+
+def _copies(watched: Watched) -> Rows:
+    activity = watched.activity.value
+    return _COPY_COLUMNS, _struct_rows(activity.copies if activity is not None else (), _COPY_COLUMNS)
+
+
+def _calls(watched: Watched) -> Rows:
+    activity = watched.activity.value
+    return _CALL_COLUMNS, _struct_rows(activity.surprises if activity is not None else (), _CALL_COLUMNS)
+
+
+def _ranges(watched: Watched) -> Rows:
+    return _RANGE_COLUMNS, _struct_rows(watched.ranges, _RANGE_COLUMNS)
+
+
+_WATCH_TABLES: Mapping[str, Callable[[Watched], Rows]] = {
+    "steps": _steps,
+    "copies": _copies,
+    "calls": _calls,
+    "ranges": _ranges,
+}
+
+
+def _struct_rows(each: Sequence[msgspec.Struct], names: Sequence[str]) -> list[tuple[Cell, ...]]:
+    return [tuple(_cell(getattr(row, name)) for name in names) for row in each]
+
+
+def _cell(value: Cell | Fact[Any]) -> Cell:
+    """An unknown fact is an empty cell; its reason is left out."""
+    if isinstance(value, Fact):
+        known: Cell = value.value
+        return known
+    return value
+
+
+def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:
+    parts, activity = watched.parts, watched.activity.value
+    shares: list[tuple[Cell, ...]] = [
+        (part_words(parts)[name], format_seconds(seconds), format_percent(parts.share(name)))
+        for name, seconds in parts.named()
+    ]
+    copies = [_readable_copies(row) for row in activity.copies] if activity is not None else []
+    calls: list[tuple[Cell, ...]] = [
+        (each.call, each.line.value or each.line.reason, each.range, each.count, format_seconds(each.seconds))
+        for each in (activity.surprises if activity is not None else ())
+    ]
+    gains: list[tuple[Cell, ...]] = [
+        (each.text, format_seconds(each.gain_s), format_percent(each.gain_share), each.worked_out)
+        for each in watched.advice
+    ]
+    ranges: list[tuple[Cell, ...]] = [
+        (each.name, each.count, format_seconds(each.seconds), format_percent(each.share)) for each in watched.ranges
+    ]
+    return [
+        ("Parts of the period", ("part", "time", "share"), shares),
+        ("Copies", ("way", "memory", "size", "count", "bytes", "bandwidth", "of ceiling", "hidden"), copies),
+        ("Calls inside steps", ("call", "line", "range", "count", "time"), calls),
+        ("Ranges", ("name", "count", "time", "of the window"), ranges),
+        ("Next steps (predicted)", ("what", "gain a period", "share", "worked out"), gains),
+    ]
+
+
+def _readable_copies(row: CopyClass) -> tuple[Cell, ...]:
+    shares = (None if share is None else format_percent(share) for share in (row.of_ceiling, row.hidden_share.value))
+    bandwidth = None if row.gbps.value is None else format_gbps(row.gbps.value)
+    return row.way, row.memory, size_text(row), row.count, sum_text(row.nbytes), bandwidth, *shares
+
+
+def _escape_surrogates(text: str) -> str:
+    """Names in a foreign encoding as they are in the JSON; no file could contain them otherwise."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+# --- comparisons -----------------------------------------------------------------------------------------------------
+
+_COMPARISON_COLUMNS = ("cell", "A", "B", "change", "95 % interval", "verdict")
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """The verdict, the differences, a row per compared cell, and the likely causes."""
+    a, b, overall = map(escape_markdown, (comparison.a, comparison.b, overall_text(comparison)))
+    lines = [f"**{escape_markdown(headline(comparison))}**", "", f"A is {a}, B is {b}. Overall {overall}.", ""]
+    lines += _listed("Differences", [f"{each.what}: {each.a}, now {each.b}" for each in comparison.differences])
+    lines += [markdown_table(_COMPARISON_COLUMNS, [_comparison_row(row) for row in compared(comparison)])]
+    lines += _listed("Likely causes", [cause_text(cause) for cause in comparison.causes])
+    lines += _listed("Not told", doubts(comparison))
+    lines += _listed("Not compared", [f"{', '.join(cells)}: {why}" for why, cells in left_out(comparison).items()])
+    lines += _listed("To know", [remark_text(remark) for remark in comparison.remarks])
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _comparison_row(row: CellComparison) -> tuple[Cell, ...]:
+    rates = (None if fact.value is None else format_gbps(fact.value) for fact in (row.a_gbps, row.b_gbps))
+    return row.text, *rates, signed_change(row.ratio.value), interval_text(row), row.verdict
+
+
+def _listed(name: str, items: Sequence[str]) -> list[str]:
+    return [f"{name}:", "", *(f"- {escape_markdown(item)}" for item in items), ""] if items else []

@@ -1,0 +1,453 @@
+"""Every kind of document: round trips, versions, schemas, and the errors for files of other content."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
+from baseline.store.making import make_baseline, run_at
+from baseline_samples import make_processes, make_sample, slow_pinned
+from doctor.cases import h200, health
+from explain_samples import make_explain_run
+from framework_samples import make_image_batch_run
+from samples import make_environment, make_run
+from watch_samples import TURNS, make_stalled, make_unseen, make_watched
+from xfer_samples import row_of, session
+
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.samples import Sample
+from pyxfer._doctor.session import examine, examine_run, nearest_known, without_trials
+from pyxfer._document import codec
+from pyxfer._document.baselines import Baseline
+from pyxfer._document.codec import KINDS, Kind
+from pyxfer._document.examinations import Examination
+from pyxfer._document.runs import SCHEMA_VERSION, Fact, Run
+from pyxfer._document.sessions import XferSession
+from pyxfer._document.watches import Watched
+from pyxfer.errors import DocumentError, UsageError
+
+ROOT = Path(__file__).parents[2]
+HOST = h200()
+NEAREST = nearest_known(HOST)
+SAMPLES: dict[str, list[Any]] = {
+    "run": [make_run(), make_explain_run(), make_image_batch_run()],
+    "watch": [make_watched(), make_unseen(), make_stalled()],
+    "baseline": [make_baseline(name="\u0000 <b>", labels={"a\nb": "c"}), make_baseline(runs=(run_at(),))],
+    "comparison": [
+        compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3))),
+        compare_samples(make_sample("A"), Sample("B", make_processes(3, 2, memories=("pinned",)))),
+    ],
+    "examination": [
+        Examination(without_trials(HOST), Fact(health()), NEAREST, examine(HOST, health(), NEAREST.value)),
+        examine_run(HOST),
+    ],
+    "pytest": [session(row_of(), row_of("tests/test_b.py::test_other", None))],
+}
+TEXTS = {name: codec.encode(documents[0]) for name, documents in SAMPLES.items()}
+LACKING = {
+    "run": "device",
+    "watch": "verdict",
+    "baseline": "fingerprint",
+    "comparison": "cells",
+    "examination": "findings",
+    "pytest": "places",
+}
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+each_sample = pytest.mark.parametrize(
+    "document", [document for documents in SAMPLES.values() for document in documents], ids=lambda it: type(it).__name__
+)
+makes_schema = pytest.mark.skipif(
+    sys.version_info < codec.SCHEMA_PYTHON, reason="msgspec cannot make this schema with Python 3.10"
+)
+
+
+def altered(name: str, **fields: Any) -> bytes:
+    return json.dumps({**json.loads(TEXTS[name]), **fields}).encode()
+
+
+def refused(kind: Kind[Any], data: bytes) -> str:
+    with pytest.raises(DocumentError) as refusal:
+        codec.decode(kind.struct, data, "'it.json'")
+    return str(refusal.value)
+
+
+def published(kind: Kind[Any]) -> Any:
+    return json.loads((ROOT / kind.schema_file).read_text(encoding="utf-8"))
+
+
+# --- round trips -----------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_has_a_sample() -> None:
+    assert {kind.name for kind in KINDS} == set(SAMPLES)
+    assert all(type(document) is kind.struct for kind in KINDS for document in SAMPLES[kind.name])
+
+
+@each_sample
+def test_a_saved_document_is_loaded_as_it_was(document: Any, tmp_path: Path) -> None:
+    codec.save(document, tmp_path / "it.json")
+    assert codec.load(type(document), tmp_path / "it.json") == document
+    assert codec.load(type(document), str(tmp_path / "it.json")) == document
+    assert os.listdir(tmp_path) == ["it.json"]
+
+
+@pytest.mark.parametrize("struct", [Run, Watched, Baseline, Examination, XferSession])
+def test_structs_save_and_load_themselves(struct: Any, tmp_path: Path) -> None:
+    (document,) = (documents[0] for documents in SAMPLES.values() if type(documents[0]) is struct)
+    document.save(tmp_path / "it.json")
+    assert struct.load(tmp_path / "it.json") == document
+    assert (tmp_path / "it.json").read_bytes() == codec.encode(document)
+
+
+@each_sample
+def test_a_document_comes_through_json_byte_for_byte(document: Any) -> None:
+    data = codec.encode(document)
+    assert codec.encode(codec.decode(type(document), data)) == data
+
+
+@each_sample
+def test_a_file_is_indented_json_with_every_field_that_ends_in_a_newline(document: Any) -> None:
+    data = codec.encode(document)
+    assert data.startswith(b'{\n "')
+    assert data.endswith(b"}\n")
+    assert list(json.loads(data)) == [field.name for field in msgspec.structs.fields(document)]
+
+
+@each_kind
+def test_fields_of_a_later_release_of_the_same_version_are_passed_over(kind: Kind[Any]) -> None:
+    assert codec.decode(kind.struct, altered(kind.name, mood="good")) == SAMPLES[kind.name][0]
+
+
+@each_kind
+def test_kind_and_version_can_be_read_by_any_program(kind: Kind[Any]) -> None:
+    document = json.loads(TEXTS[kind.name])
+    assert document["kind"] == ("ceiling" if kind is codec.RUN else kind.name)
+    assert document["schema_version"] == kind.version
+
+
+@pytest.mark.parametrize(
+    ("document", "start", "count"),
+    [
+        (make_run(), b'{ "round":', sum(len(row.trials) for row in make_run().measurements)),
+        (make_explain_run(), b'{ "name": "preparing", "seconds": 0.0248 }', 1),
+        (make_baseline(runs=(run_at(),)), b'{ "round":', 8),
+        (SAMPLES["pytest"][0], b'{ "round": 0', 2),
+        (make_watched(), b'{ "number":', TURNS),
+    ],
+    ids=["trials", "parts", "trials of a baseline", "trials of a test", "steps"],
+)
+def test_what_there_are_thousands_of_is_on_one_line_each(document: Any, start: bytes, count: int) -> None:
+    lines = [line.strip() for line in codec.encode(document).splitlines()]
+    assert sum(line.startswith(start) and line.rstrip(b",").endswith(b"}") for line in lines) == count
+
+
+def test_a_name_in_a_foreign_encoding_is_saved_legibly() -> None:
+    run = make_run(environment=make_environment(host=b"caf\xe9".decode(errors="surrogateescape")))
+    assert codec.decode(Run, codec.encode(run)).environment.host == r"caf\udce9"
+    foreign = session(row_of("tests/test_b.py::test_\udc80[<b>&]"))
+    assert codec.decode(XferSession, codec.encode(foreign)).tests[0].test == "tests/test_b.py::test_\\udc80[<b>&]"
+    assert b"udce9" in codec.encode(make_watched(decode="caf\udce9"))
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_a_file_that_is_not_there_is_named(kind: Kind[Any], tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"there is no file .*it.json'; check the name"):
+        codec.load(kind.struct, tmp_path / "it.json")
+
+
+@each_kind
+def test_a_document_that_cannot_be_saved_says_which_file_and_what_to_do(kind: Kind[Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no/it.json' cannot be written .*; make the folder first"):
+        codec.save(SAMPLES[kind.name][0], tmp_path / "no" / "it.json")
+
+
+@each_kind
+def test_an_empty_path_is_called_so(kind: Kind[Any]) -> None:
+    with pytest.raises(UsageError, match=rf"^the path is empty; name a file, such as {kind.name}.json$"):
+        codec.save(SAMPLES[kind.name][0], "")
+    with pytest.raises(DocumentError, match=rf"^the path is empty; name a file, such as {kind.name}.json$"):
+        codec.load(kind.struct, "")
+
+
+@each_kind
+def test_a_document_of_any_kind_is_loaded_by_its_kind(kind: Kind[Any], tmp_path: Path) -> None:
+    (tmp_path / "it.json").write_bytes(TEXTS[kind.name])
+    structs = tuple(each.struct for each in KINDS)
+    assert codec.load_any(tmp_path / "it.json", structs) == SAMPLES[kind.name][0]
+
+
+def test_a_document_of_none_of_several_kinds_is_refused_as_one_of_the_first(tmp_path: Path) -> None:
+    (tmp_path / "it.json").write_bytes(TEXTS["watch"])
+    with pytest.raises(DocumentError, match=r"it\.json' is a watch, and not a run; name a file"):
+        codec.load_any(tmp_path / "it.json", (Run, Examination))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b"{}", b'{"kind": 3}', b'{"kind": "x"}', b'{"kind": "ceiling"}'])
+def test_what_names_no_other_kind_is_taken_for_a_run(data: bytes) -> None:
+    assert codec.kind_of(data) is codec.RUN
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "'it.json' is empty; the {} was never written to it"),
+        (b" \n", "'it.json' is empty"),
+        (b"{", "'it.json' is cut short; fetch it again from where it came, or measure again"),
+        (b"hello", "'it.json' is not JSON; name a file that pyxfer saved"),
+        (b"\x89PNG\r\n\x1a\n", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b'{"a": "\xff"}', "is not JSON"),
+        (b'{"a": NaN}', "is not JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "has a number beyond all that pyxfer writes"),
+        (b'{"a": [{"b": -' + b"9" * 400 + b"}]}", "has a number beyond all that pyxfer writes"),
+        (b'{"schema_version": 9223372036854775808}', "has a number beyond all that pyxfer writes"),
+        (b'{"schema_version": 9223372036854775807}', "upgrade pyxfer"),
+        (b'{"a": 1e999}', "has a number beyond all that pyxfer writes"),
+        (b"[" * 100_000, "is nested deeper than anything that pyxfer writes"),
+        (b"[1, 2]", "'it.json' is JSON, but not a pyxfer {}"),
+        (b"null", "is JSON, but not a pyxfer {}"),
+        (b"{}", "'it.json' has no schema_version, so it is not a pyxfer {}; name a file that pyxfer saved"),
+        (b'{"schema_version": "1"}', "has a schema_version that no pyxfer writes"),
+        (b'{"schema_version": true}', "has a schema_version that no pyxfer writes"),
+        (b'{"schema_version": 0}', "has a schema_version that no pyxfer writes"),
+    ],
+)
+def test_what_is_no_document_is_refused_by_its_source_with_the_reason(kind: Kind[Any], data: bytes, words: str) -> None:
+    text = refused(kind, data)
+    assert text.startswith("'it.json' ")
+    assert words.format(kind.title) in text
+
+
+@each_kind
+def test_a_document_cut_short_is_told_from_one_that_never_was(kind: Kind[Any]) -> None:
+    whole = TEXTS[kind.name]
+    for length in (1, 100, len(whole) // 2, len(whole) - 2):
+        assert "is cut short" in refused(kind, whole[:length])
+
+
+@each_kind
+def test_a_later_document_names_both_versions_and_the_upgrade(kind: Kind[Any]) -> None:
+    assert refused(kind, altered(kind.name, schema_version=kind.version + 1)) == (
+        f"'it.json' has schema_version {kind.version + 1}, and this pyxfer reads up to {kind.version}; "
+        "upgrade pyxfer (pip install --upgrade pyxfer)"
+    )
+
+
+@each_kind
+def test_a_document_of_another_kind_is_called_by_its_name(kind: Kind[Any]) -> None:
+    for other in KINDS:
+        if other is not kind:
+            data = altered(other.name, schema_version=1)
+            is_what = f"is not {kind.phrase}" if other is codec.RUN else f"is {other.phrase}, and not {kind.phrase}"
+            assert refused(kind, data) == f"'it.json' {is_what}; name a file that {kind.writer} wrote"
+
+
+@each_kind
+@pytest.mark.parametrize("value", ["x", 3, [], None])
+def test_a_document_of_an_unknown_kind_is_refused(kind: Kind[Any], value: object) -> None:
+    why = "is not a pyxfer run: " if kind is codec.RUN else f"is not {kind.phrase}; name a file"
+    assert why in refused(kind, altered(kind.name, kind=value))
+
+
+@each_kind
+def test_a_document_without_a_part_names_the_part(kind: Kind[Any]) -> None:
+    document = json.loads(TEXTS[kind.name])
+    del document[LACKING[kind.name]]
+    assert refused(kind, json.dumps(document).encode()) == (
+        f"'it.json' is not a pyxfer {kind.title}: Object missing required field `{LACKING[kind.name]}`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "words"),
+    [
+        ("run", {"duration_s": "long"}, "is not a pyxfer run: Expected `float`, got `str` - at `$.duration_s`"),
+        ("run", {"ended": "badly"}, "Invalid enum value 'badly' - at `$.ended`"),
+        ("run", {"placement": {"device_node": {}}}, "a fact has a value, or a reason"),
+        ("run", {"measurements": 5}, "Expected `array`, got `int` - at `$.measurements`"),
+        ("watch", {"window_s": "long"}, "is not a pyxfer watch: Expected `float`"),
+        ("baseline", {"runs": None}, "is not a pyxfer baseline: Expected `array`, got `null` - at `$.runs`"),
+        ("baseline", {"runs": []}, "has 0 runs, and a baseline has 1 to 1000"),
+        ("baseline", {"runs": [3]}, "run 1 of 'it.json' is JSON, but not a pyxfer run"),
+        ("baseline", {"runs": [{}]}, "run 1 of 'it.json' has no schema_version"),
+        ("baseline", {"runs": [{"schema_version": 1, "kind": "watch"}]}, "run 1 of 'it.json' is a watch, and not a"),
+        ("baseline", {"runs": [3] * 1001}, "has 1001 runs, and a baseline has 1 to 1000"),
+        ("comparison", {"cells": [1]}, "is not a pyxfer comparison: Expected `object`"),
+        ("examination", {"findings": [{"code": 1}]}, "is not a pyxfer examination"),
+        ("examination", {"run": 3}, "is not a pyxfer examination: Expected `object`, got `int` - at `$.run`"),
+        ("examination", {"run": {"schema_version": SCHEMA_VERSION + 1}}, f"schema_version {SCHEMA_VERSION + 1}, and"),
+        ("examination", {"run": {"schema_version": "3"}}, "the run of 'it.json' has a schema_version that no pyxfer"),
+        ("pytest", {"tests": [1]}, "is not a pyxfer pytest session: Expected `object`"),
+        ("pytest", {"places": []}, "has a test whose place it does not have"),
+    ],
+)
+def test_a_document_with_a_wrong_part_says_which(name: str, fields: dict[str, Any], words: str) -> None:
+    (kind,) = (kind for kind in KINDS if kind.name == name)
+    text = refused(kind, altered(name, **fields))
+    assert words in text
+    assert "'it.json'" in text
+
+
+# --- older versions --------------------------------------------------------------------------------------------------
+
+
+def test_an_older_document_is_upgraded_step_by_step() -> None:
+    steps = {
+        1: lambda document: {"seconds": document["s"]},
+        2: lambda document: {"seconds": [document["seconds"]]},
+    }
+    upgraded = codec.upgrade({"schema_version": 1, "s": 5}, steps, newest=3)
+    assert upgraded == {"schema_version": 3, "seconds": [5]}
+
+
+@each_kind
+def test_a_document_of_the_newest_version_is_left_alone(kind: Kind[Any]) -> None:
+    document = {"schema_version": kind.version, "any": "thing"}
+    assert codec.upgrade(document, kind.upgrades, kind.version) == document
+
+
+@each_kind
+def test_there_is_a_step_from_every_older_version(kind: Kind[Any]) -> None:
+    assert set(kind.upgrades) == set(range(1, kind.version))
+
+
+@each_kind
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+def test_a_document_of_each_version_is_read(kind: Kind[Any], version: int) -> None:
+    if version <= kind.version:
+        assert codec.decode(kind.struct, altered(kind.name, schema_version=version)) == SAMPLES[kind.name][0]
+
+
+def test_runs_of_earlier_versions_in_a_document_are_read() -> None:
+    runs = json.loads(TEXTS["baseline"])["runs"]
+    runs[0]["schema_version"] = 1
+    assert codec.decode(Baseline, altered("baseline", runs=runs)) == SAMPLES["baseline"][0]
+    run = {**json.loads(TEXTS["examination"])["run"], "schema_version": 1}
+    assert codec.decode(Examination, altered("examination", run=run)) == SAMPLES["examination"][0]
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+@makes_schema
+@each_kind
+def test_the_published_schema_is_current(kind: Kind[Any]) -> None:
+    current = json.loads(json.dumps(codec.schema(kind.struct)))
+    assert published(kind) == current, f"python -m pyxfer._document {kind.name} > {kind.schema_file}"
+
+
+@makes_schema
+def test_the_command_prints_the_published_schema_to_the_last_byte() -> None:
+    command = [sys.executable, "-m", "pyxfer._document", "comparison"]
+    printed = subprocess.run(command, capture_output=True, check=True).stdout
+    assert printed == (ROOT / codec.COMPARISON.schema_file).read_bytes()
+
+
+def test_every_published_schema_is_of_a_kind() -> None:
+    assert {path.name for path in (ROOT / "docs").glob("*.schema.json")} == {
+        Path(kind.schema_file).name for kind in KINDS
+    }
+
+
+@each_sample
+def test_a_saved_document_is_valid_by_the_published_schema(document: Any) -> None:
+    (kind,) = (kind for kind in KINDS if kind.struct is type(document))
+    jsonschema.validate(json.loads(codec.encode(document)), published(kind))
+
+
+@each_kind
+def test_a_document_without_a_part_is_not_valid_by_the_published_schema(kind: Kind[Any]) -> None:
+    document = json.loads(TEXTS[kind.name])
+    del document[LACKING[kind.name]]
+    with pytest.raises(jsonschema.ValidationError, match=f"'{LACKING[kind.name]}' is a required property"):
+        jsonschema.validate(document, published(kind))
+
+
+@makes_schema
+@each_kind
+def test_the_schema_names_every_field_of_a_saved_document(kind: Kind[Any]) -> None:
+    schema = codec.schema(kind.struct)
+    assert schema["$ref"] == f"#/$defs/{kind.struct.__name__}"
+    assert set(schema["$defs"][kind.struct.__name__]["properties"]) == set(json.loads(TEXTS[kind.name]))
+
+
+@makes_schema
+@each_kind
+def test_descriptions_in_the_schema_are_free_of_source_indentation(kind: Kind[Any]) -> None:
+    assert "\\n    " not in json.dumps(codec.schema(kind.struct))
+
+
+@pytest.mark.skipif(sys.version_info >= codec.SCHEMA_PYTHON, reason="this Python makes the schema")
+@each_kind
+def test_where_the_schema_cannot_be_made_its_place_is_named(kind: Kind[Any]) -> None:
+    with pytest.raises(UsageError, match=rf"{re.escape(kind.schema_file)} holds it ready made"):
+        codec.schema(kind.struct)
+
+
+# --- JSON text -------------------------------------------------------------------------------------------------------
+
+TRIAL = re.compile(rb'\{\s*"round":[^{}]*\}')
+
+
+class Shelf(msgspec.Struct):
+    books: dict[int, str]
+    below: Shelf | None = None
+
+
+def test_what_a_pattern_finds_stands_on_one_line_and_the_rest_as_it_was() -> None:
+    document = {"trials": [{"round": 0, "seconds": 1.5}, {"round": 1, "seconds": 2.5}], "device": {"name": "a b"}}
+    written = codec.on_one_line(json.dumps(document, indent=1).encode(), TRIAL)
+    assert written.decode().splitlines() == [
+        "{",
+        ' "trials": [',
+        '  { "round": 0, "seconds": 1.5 },',
+        '  { "round": 1, "seconds": 2.5 }',
+        " ],",
+        ' "device": {',
+        '  "name": "a b"',
+        " }",
+        "}",
+    ]
+    assert json.loads(written) == document
+
+
+def test_parsed_json_becomes_a_struct_whose_keys_may_be_numbers() -> None:
+    assert codec.convert({"books": {"3": "c"}}, Shelf, "'shelf.json'", "shelf") == Shelf({3: "c"})
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({}, "Object missing required field `books`"),
+        ({"books": {"c": "c"}}, "Expected `int`, got `str` - at `key` in `$.books`"),
+        ([], "Expected `object`, got `array`"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_source_and_what_it_should_be(document: Any, why: str) -> None:
+    with pytest.raises(DocumentError) as refusal:
+        codec.convert(document, Shelf, "'shelf.json'", "shelf")
+    assert str(refusal.value) == f"'shelf.json' is not a pyxfer shelf: {why}"
+
+
+def test_what_is_nested_too_deep_to_be_converted_is_refused_too() -> None:
+    document: dict[str, Any] = {"books": {}}
+    for _ in range(100_000):
+        document = {"books": {}, "below": document}
+    with pytest.raises(DocumentError, match=r"^'shelf\.json' is not a pyxfer shelf: maximum recursion"):
+        codec.convert(document, Shelf, "'shelf.json'", "shelf")
