@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from pyxfer._ceiling.arena import WAKE_BYTES, check_room, wake_link
-from pyxfer._ceiling.assemble import ceiling_share, credible_rate, peak_share, summary_of, unused_remark, why_no_trial
+from pyxfer._ceiling.rows import Assembler, Head, Item, credible_rate, summary_of, why_no_trial
 from pyxfer._ceiling.subjects import RawSubject, make_subject
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, between, known_word
 from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import (
+    NOT_TRACED,
     Device,
     Direction,
     Fact,
@@ -22,7 +25,6 @@ from pyxfer._document.runs import (
     Measurement,
     Rate,
     Remark,
-    Share,
     Side,
     Summary,
     Trial,
@@ -32,7 +34,6 @@ from pyxfer._machine.devices import find_device
 from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import link_under_load, read_link, with_load
 from pyxfer._machine.numa import bind, device_node
-from pyxfer._measure import stats
 from pyxfer._measure.bracket import Bracket, StreamLike
 from pyxfer._measure.exclusive import turn
 from pyxfer._measure.interruptible import GRACE_S, Ending, run_at_most, run_interruptible
@@ -144,6 +145,8 @@ def release(shop: Workshop) -> None:
         warnings.warn(fault, CleanupWarning, stacklevel=2)
 
 
+NO_BYTES = "no nbytes were given"
+NOT_VERIFIED = "pyxfer does not know what the callable moves"
 # The event clock ticks in half microseconds, and an event is recorded a few after it was asked for.
 CLOCK_TOLERANCE_S = 10e-6
 CLOCK_TOLERANCE = 0.02
@@ -306,57 +309,30 @@ def _result(
 ) -> Measurement:
     direction: Direction = way.direction if way else "h2d"
     side = _side_of(direction)
-    trials = tuple(series.trials.get(side, ()))
-    valid = [trial for trial in trials if trial.invalid is None]
-    summary = summary_of([trial.elapsed_s for trial in valid])
-    wall = summary_of([trial.wall_s for trial in valid])
-    moved = (nbytes or 0) * (2 if side == "sum" else 1)
-    rate = _rate(moved, summary, trials, link.most_gbps(side))
-    remarks = [unused_remark(trials)]
-    if summary is not None:
-        remarks.append(stats.instability([trial.elapsed_s for trial in valid], precision, budget_s))
-    if bracket.word == "drained" and summary is not None and wall is not None:
-        remarks.append(_clock_remark(summary.median_s, wall.median_s))
-    return Measurement(
-        route=call.route,
-        direction=direction,
-        side=side,
-        memory="unknown",
-        mode="callable",
-        variant="warm",
-        bracket=bracket.word,
-        nbytes=nbytes or 0,
-        moved_bytes=moved,
-        rate=rate,
-        peak_share=peak_share(link, side, rate),
-        ceiling_share=_share(valid, ceiling, side, rate),
-        verified=unknown("pyxfer does not know what the callable moves"),
-        first_s=Fact(trials[0].elapsed_s if first_s is None else first_s),
-        summary=summary,
-        dispatch=summary_of([trial.dispatch_s for trial in valid]),
-        wall=wall,
-        trials=trials,
-        remarks=tuple(remark for remark in remarks if remark is not None),
-    )
+    head = Head(call, call.route, direction, "unknown", "callable", bracket.word)
+    item = Item(head, nbytes or 0, no_rate=None if nbytes else NO_BYTES, series=series, verified=unknown(NOT_VERIFIED))
+    item.first_s = Fact(item.trials(side)[0].elapsed_s if first_s is None else first_s)
+    item.untraced(NOT_TRACED, failed=False)
+    above = ceiling.trials.get(side, ()) if ceiling else None
+    no_ceiling = f"the ceiling could not be measured: {ceiling.failure}" if ceiling and ceiling.failure else None
+    row = Assembler(link, precision, budget_s).row(item, side, above, no_ceiling)
+    if bracket.word == "drained" and row.summary is not None and row.wall is not None:
+        doubt = _clock_remark(row.summary.median_s, row.wall.median_s)
+        if doubt is not None:
+            return msgspec.structs.replace(row, remarks=(*row.remarks, doubt))
+    return row
 
 
 def _rate(moved: int, summary: Summary | None, trials: Sequence[Trial], most_gbps: float | None) -> Fact[Rate]:
     if summary is None:
         return unknown(why_no_trial(trials))
-    return credible_rate(moved, summary, most_gbps) if moved else unknown("no nbytes were given")
-
-
-def _share(valid: Sequence[Trial], ceiling: Series | None, side: Side, rate: Fact[Rate]) -> Fact[Share]:
-    share = ceiling_share(valid, ceiling.trials.get(side) if ceiling else None, rate)
-    if share.value is None and rate.value is not None and ceiling is not None and ceiling.failure is not None:
-        return unknown(f"the ceiling could not be measured: {ceiling.failure}")
-    return share
+    return credible_rate(moved, summary, most_gbps) if moved else unknown(NO_BYTES)
 
 
 def _ceiling_rate(found: Measurement, ceiling: Series | None, link: Link) -> Fact[Rate]:
     """What the raw copies beside it reached."""
     if ceiling is None:
-        return unknown("no nbytes were given")
+        return unknown(NO_BYTES)
     trials = ceiling.trials.get(found.side, ())
     summary = summary_of([trial.elapsed_s for trial in trials if trial.invalid is None])
     if summary is None and ceiling.failure is not None:

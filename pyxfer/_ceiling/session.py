@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pyxfer._ceiling.arena import LOCKED_KINDS, WAKE_BYTES, check_room, locking_cost, measure_locking, wake_link
-from pyxfer._ceiling.assemble import (
-    ENDED_EARLY,
-    NO_TRIAL,
-    STUCK,
-    Assembler,
-    Collected,
-    after_timing,
-    circumstances,
-    curves,
-    late,
-    prepare,
-    trace_ways,
-)
+from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, best_trials, curves, way_head
+from pyxfer._ceiling.stages import STUCK, after_timing, circumstances, late, prepare, trace_items
 from pyxfer._ceiling.ways import (
     AUTO,
     DEFAULT_BUDGET_S,
@@ -55,6 +44,7 @@ from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, SaveTo, silent, unsaved
+from pyxfer._trace import phase
 from pyxfer._trace.phase import NOT_COME_TO
 from pyxfer.errors import (
     CancelledError,
@@ -167,7 +157,7 @@ class Session:
         node = device_node(device)
         self._bound_to = node if memory_node is None else Fact(memory_node)
         self._placement = Placement(node, unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN))
-        self._collected = [Collected(way, nbytes) for nbytes in request.sizes for way in request.ways]
+        self._items = [Item(way_head(way), nbytes) for nbytes in request.sizes for way in request.ways]
         self._locking: dict[Memory, list[float]] = {}
         self._presence = Presence(device.uuid.value or device.name)
         self._workshop = Workshop(choice.engine, device.index, PATIENCE_S)
@@ -188,7 +178,7 @@ class Session:
         except KeyboardInterrupt:
             ended = "interrupted"
         except (PyxferError, MemoryError) as error:
-            if not any(found.series and found.series.trials for found in self._collected):
+            if not any(item.series and item.series.trials for item in self._items):
                 raise
             ended, failure = "failed", str(error)
         try:
@@ -198,7 +188,7 @@ class Session:
 
     def _choose_ring(self) -> None:
         """In this thread, which Ctrl-C reaches."""
-        if any(found.way.staged and why_not(self._choice.engine, found.way) is None for found in self._collected):
+        if any(way.staged and why_not(self._choice.engine, way) is None for way in self._request.ways):
             self._on_progress(Progress("preparing", 0.0, "choosing the settings of the ring"))
             self._remarks += [Remark("ring", text) for text in self._workshop.choose_ring()]
 
@@ -256,9 +246,15 @@ class Session:
         if self._request.trace:
             self._save_to(self._document("interrupted", None))
             self._on_progress(Progress("tracing", 1.0, ""))
-        trace_ways(
-            *(self._choice.engine, self._device.index, self._collected, self._request),
-            *(deadline, self._workshop.cancelled, self._note_tracing),
+        request = self._request
+        trace_items(
+            *(self._choice.engine, self._device.index, self._items, best_trials(self._items)),
+            trace=request.trace,
+            explained=request.explained,
+            seed=request.seed,
+            seconds=phase.seconds_for(request.budget_s, deadline),
+            cancelled=self._workshop.cancelled,
+            on_start=self._note_tracing,
         )
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:
@@ -296,22 +292,23 @@ class Session:
 
     def _prepare(self) -> None:
         """First copies, windows and verification of every way at every size, outside the trials."""
-        for done, found in enumerate(self._collected):
+        for done, item in enumerate(self._items):
+            way = item.head.source
             if self._workshop.cancelled():
                 raise CancelledError("the measurement was asked to end")
-            found.unavailable = why_not(self._choice.engine, found.way)
-            if found.unavailable is not None:
+            item.unavailable = why_not(self._choice.engine, way)
+            if item.unavailable is not None:
                 continue
-            text = f"verifying {found.way.route} {found.way.direction} {format_size(found.nbytes)}"
-            self._on_progress(Progress("preparing", done / len(self._collected), text))
-            prepare(found, self._workshop, self._request.seed + done)
+            text = f"verifying {way.route} {way.direction} {format_size(item.nbytes)}"
+            self._on_progress(Progress("preparing", done / len(self._items), text))
+            prepare(item, self._workshop, self._request.seed + done)
 
     def _group(self, nbytes: int) -> Group:
-        members = [found for found in self._collected if found.nbytes == nbytes and found.subject is not None]
-        subjects: list[Subject] = [found.subject for found in members if found.subject is not None]
+        members = [item for item in self._items if item.nbytes == nbytes and item.subject is not None]
+        subjects: list[Subject] = [item.subject for item in members]
         group = Group.of(format_size(nbytes), subjects)
-        for found, series in zip(members, group.series, strict=True):
-            found.series = series
+        for item, series in zip(members, group.series, strict=True):
+            item.series = series
         return group
 
     def _late(self) -> bool:
@@ -330,7 +327,7 @@ class Session:
         request = self._request
         no_trial = ENDED_EARLY.get(ended, NO_TRIAL)
         assembler = Assembler(self._link, request.precision, request.budget_s, no_trial)
-        measurements = assembler.measurements(self._collected)
+        measurements = assembler.measurements(self._items)
         locking: list[LockingCost] = [
             locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()
         ]

@@ -6,23 +6,25 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from pyxfer._ceiling.arena import WAKE_BYTES, check_room, wake_link
-from pyxfer._ceiling.assemble import Assembler, Collected, after_timing, ceiling_trials, prepare
+from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, way_head
+from pyxfer._ceiling.stages import after_timing, prepare, trace_items
 from pyxfer._ceiling.ways import Way
 from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark
-from pyxfer._frameworks.assemble import MOST_ROUNDS, Found, RouteAssembler, host_ceilings, trace_worker
 from pyxfer._frameworks.base import HOST_COPY, Framework, Route
-from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task
+from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
 from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place
 from pyxfer._frameworks.subjects import RouteSubject, in_words, side_of
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import link_under_load, read_link, with_load
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.sampler import Group, Progress, Sampler, Subject
+from pyxfer._trace import phase
 from pyxfer.errors import (
     CancelledError,
     CudaError,
@@ -42,7 +44,37 @@ MEMORIES: tuple[Memory, ...] = ("pageable", "pinned")
 # As a program would use each: cudaMemcpy for ordinary memory, queued copies for page-locked memory.
 RAW_MODES: tuple[tuple[Memory, str], ...] = (("pinned", "async"), ("pageable", "memcpy"))
 
+# Many routes share the budget and a document: fast routes leave room for slow ones.
+MOST_ROUNDS = 200
+ALIASED = "no bytes were moved: the result uses the memory of the array that it was made from"
+
 Send = Callable[[FromWorker], None]
+
+
+def route_head(route: Route, task: Task) -> Head[Route]:
+    """The head of a framework's route in a worker."""
+    return Head(
+        source=route,
+        route=route.name,
+        direction=route.direction,
+        memory=route.memory,
+        mode="framework",
+        bracket=route.bracket,
+        crossed="" if route.dma == "none" else route.dma,
+        inflation=route.inflation,
+        worker=task.worker,
+        nature=None if route is HOST_COPY else route.nature(task.framework, task.workload),
+        image_bytes=IMAGE_BYTES if task.workload == "image-batch" else None,
+    )
+
+
+def host_ceilings(items: Sequence[Item[Route]]) -> Ceilings:
+    """The trials of one NumPy copy, by size: the ceiling of what stays on the host."""
+    return {
+        item.place("ingest"): item.trials("ingest")
+        for item in items
+        if item.head.source is HOST_COPY and item.series is not None
+    }
 
 
 class Bench:
@@ -66,19 +98,19 @@ class Bench:
         self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
         crossing = {route.direction for route in routes if route.direction != "ingest" and lack_of_gpu is None}
         self._directions: list[Direction] = [each for each in ("h2d", "d2h") if each in crossing]
+        images = IMAGE_BYTES if task.workload == "image-batch" else None
         self._raw = [
-            Collected(Way(direction, memory, mode), nbytes)
+            Item(way_head(Way(direction, memory, mode), task.worker, images), nbytes)
             for nbytes in task.sizes
             for direction in self._directions
             for memory, mode in RAW_MODES
         ]
         reference = [HOST_COPY] if any(route.direction == "ingest" for route in routes) else []
-        self._found = [
-            Found(route, nbytes, None if route.direction == "ingest" else lack_of_gpu)
+        self._routes = [
+            Item(route_head(route, task), nbytes, None if route.direction == "ingest" else lack_of_gpu)
             for nbytes in task.sizes
             for route in (*reference, *routes)
         ]
-        self._subjects: dict[int, RouteSubject] = {}
         self._arena: HostArena | None = None
         self._saved = 0.0
         self.cancelled = threading.Event()
@@ -109,16 +141,9 @@ class Bench:
     def measurements(self) -> tuple[Measurement, ...]:
         """The rows as they stand: raw ones first."""
         task = self._task
-        raw = Assembler(self._link, task.precision, task.budget_s).measurements(self._raw)
-        batches = task.workload == "image-batch"
-        routes = RouteAssembler(
-            self._name, self._framework.name, self._link, task.precision, task.budget_s, task.workload
-        )
-        ceilings = {**ceiling_trials(self._raw), **host_ceilings(self._found)}
-        return (
-            *(_of_worker(each, self._name, batches=batches) for each in raw),
-            *(routes.measurement(found, ceilings) for found in self._found),
-        )
+        assembler = Assembler(self._link, task.precision, task.budget_s, most_trials=MOST_ROUNDS)
+        ceilings = {**best_trials(self._raw), **host_ceilings(self._routes)}
+        return assembler.measurements([*self._raw, *self._routes], ceilings)
 
     def _prepare_link(self, send: Send, placement: Placement) -> None:
         """Memory for the raw copies, and an awake link."""
@@ -151,61 +176,52 @@ class Bench:
 
     def _prepare(self, send: Send, marker: Marker) -> None:
         """Set up, first calls and verification of everything, outside the trials."""
-        everything = len(self._raw) + len(self._found)
+        everything = len(self._raw) + len(self._routes)
         for number, raw in enumerate(self._raw):
-            self._step(send, number / everything, raw.way.route, raw.nbytes)
+            self._step(send, number / everything, raw.head.route, raw.nbytes)
             prepare(raw, self._shop, self._task.seed + number)
-        for number, found in enumerate(self._found, start=len(self._raw)):
-            self._step(send, number / everything, found.route.name, found.nbytes)
-            if found.unavailable is None:
-                self._prepare_route(found, number, marker)
+        for number, item in enumerate(self._routes, start=len(self._raw)):
+            self._step(send, number / everything, item.head.route, item.nbytes)
+            if item.unavailable is None:
+                self._prepare_route(item, number, marker)
 
     def _step(self, send: Send, done: float, route: str, nbytes: int) -> None:
         if self.cancelled.is_set():
             raise CancelledError("the measurement was asked to end")
         send(Doing("preparing", done, f"verifying {route} {format_size(nbytes)}"))
 
-    def _prepare_route(self, found: Found, number: int, marker: Marker) -> None:
-        """A route that cannot be had, or fails, says so in its row; the others go on."""
-        make = found.route.make(self._task.workload)
+    def _prepare_route(self, item: Item[Route], number: int, marker: Marker) -> None:
+        """A route that is unavailable or fails has the reason in its row; the others go on."""
+        task, route, engine = self._task, item.head.source, self._choice.engine
+        make = route.make(task.workload)
         if make is None or self._arena is None:
-            found.unavailable = f"it has no part in the workload {self._task.workload}"
+            item.unavailable = f"it has no part in the workload {task.workload}"
             return
-        engine = self._choice.engine
-        marker.set(found.route.name, found.nbytes, "set up")
+        marker.set(route.name, item.nbytes, "set up")
         try:
             # The published benchmark sends one array again and again, which a large cache may hold.
-            repeats = self._task.workload == "image-batch"
+            repeats = task.workload == "image-batch"
             place = Place(
-                found.nbytes, self._device.index, self._arena, self._shop.copier(1), engine, rotates=not repeats
+                item.nbytes, self._device.index, self._arena, self._shop.copier(1), engine, rotates=not repeats
             )
-            subject = RouteSubject(
-                *(found.route, make(place), place, engine, marker), repeats=repeats, least_s=self._least_s(found)
+            subject = item.subject = RouteSubject(
+                *(route, make(place), place, engine, marker), repeats=repeats, least_s=self._least_s(item)
             )
-            self._subjects[id(found)] = subject
-            found.first_s = Fact(subject.warm())
-            found.verified, found.aliased = subject.verify(self._task.seed + 2 * number)
-            if found.verified.value is False:  # how long it takes to be wrong is nobody's figure
-                self._drop(found)
+            item.first_s = Fact(subject.warm())
+            item.verified, aliased = subject.verify(task.seed + 2 * number)
+            item.no_rate = ALIASED if aliased else None
+            if item.verified.value is False:  # how long it takes to be wrong is nobody's figure
+                _drop(item)
         except (CancelledError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, ForkedError):
             raise
         except BaseException as error:  # noqa: BLE001 - it may raise anything, and the row says what
-            self._give_up(found, in_words(error))
+            item.unavailable = in_words(error)
+            _drop(item)
         marker.clear()
 
-    def _least_s(self, found: Found) -> float:
-        most_gbps = self._link.most_gbps(side_of(found.route))
-        return 0.0 if most_gbps is None else found.nbytes / most_gbps / 1e9
-
-    def _give_up(self, found: Found, why: str) -> None:
-        found.unavailable = why
-        self._drop(found)
-
-    def _drop(self, found: Found) -> None:
-        """It takes no part in the rounds, and holds no events."""
-        subject = self._subjects.pop(id(found), None)
-        if subject is not None:
-            subject.close()
+    def _least_s(self, item: Item[Route]) -> float:
+        most_gbps = self._link.most_gbps(side_of(item.head.source))
+        return 0.0 if most_gbps is None else item.nbytes / most_gbps / 1e9
 
     def _sample(self, send: Send, deadline_s: float) -> None:
         task = self._task
@@ -235,30 +251,33 @@ class Bench:
     def _trace(self, send: Send, deadline_s: float) -> None:
         """What is known is sent before: a tracer is one thing more that may crash."""
         send(Rows(self.measurements()))
-        routes = [(found, self._subjects.get(id(found))) for found in self._found]
-        trace_worker(
-            *(self._choice.engine, self._device.index, self._task, self._raw, routes),
-            *(deadline_s, self.cancelled.is_set, send),
+        task = self._task
+        items: list[Item[Any]] = [*self._raw, *self._routes]
+        if task.trace:
+            send(Doing("tracing", 1.0, ""))
+        trace_items(
+            *(self._choice.engine, self._device.index, items, best_trials(self._raw)),
+            trace=task.trace,
+            explained=task.explained,
+            seed=task.seed,
+            seconds=phase.seconds_for(task.budget_s, deadline_s),
+            cancelled=self.cancelled.is_set,
+            on_start=lambda tracing: send(Tracer(tracing)),
+            on_round=lambda number: send(Doing("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
         )
 
     def _group(self, nbytes: int, direction: str) -> Group:
         """The routes of one direction at one size, and what they are compared with."""
-        raw = [
-            each
-            for each in self._raw
-            if each.nbytes == nbytes and each.way.direction == direction and each.subject is not None
+        everything: list[Item[Any]] = [*self._raw, *self._routes]
+        members = [
+            item
+            for item in everything
+            if (item.nbytes, item.head.direction) == (nbytes, direction) and item.subject is not None
         ]
-        found = [
-            each
-            for each in self._found
-            if each.nbytes == nbytes and each.route.direction == direction and id(each) in self._subjects
-        ]
-        subjects: list[Subject] = [each.subject for each in raw if each.subject is not None]
-        subjects += [self._subjects[id(each)] for each in found]
+        subjects: list[Subject] = [item.subject for item in members]
         group = Group.of(f"{direction} {format_size(nbytes)}", subjects, MOST_ROUNDS)
-        collected: list[Collected | Found] = [*raw, *found]
-        for each, series in zip(collected, group.series, strict=True):
-            each.series = series
+        for item, series in zip(members, group.series, strict=True):
+            item.series = series
         return group
 
     def _keep(self, send: Send) -> None:
@@ -270,9 +289,8 @@ class Bench:
         self._saved = time.perf_counter()
 
     def _release(self) -> None:
-        for subject in self._subjects.values():
-            subject.close()
-        self._subjects.clear()
+        for item in self._routes:
+            _drop(item)
         faults = self._shop.close()
         try:
             if self._arena is not None:
@@ -282,5 +300,8 @@ class Bench:
         self.remarks += [Remark("cleanup", f"Something could not be released: {fault}") for fault in faults]
 
 
-def _of_worker(raw: Measurement, name: str, *, batches: bool) -> Measurement:
-    return msgspec.structs.replace(raw, worker=name, batch=raw.nbytes // IMAGE_BYTES if batches else None)
+def _drop(item: Item[Route]) -> None:
+    """It takes no part in the rounds, and holds no events."""
+    subject, item.subject = item.subject, None
+    if subject is not None:
+        subject.close()

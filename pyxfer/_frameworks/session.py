@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 
 import msgspec
 
-from pyxfer._ceiling.assemble import NO_TRIAL, circumstances
+from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
+from pyxfer._ceiling.stages import circumstances
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, between, checked_seed, checked_sizes, known_word
 from pyxfer._document.machines import NOT_STAGED
 from pyxfer._document.runs import (
@@ -30,8 +31,8 @@ from pyxfer._document.runs import (
     unknown,
 )
 from pyxfer._document.runs import Ending as RunEnding
-from pyxfer._frameworks.assemble import Found, RouteAssembler
 from pyxfer._frameworks.base import Framework, Make, Route
+from pyxfer._frameworks.bench import route_head
 from pyxfer._frameworks.messages import Doing, OwnRoute, Task
 from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Patience, Supervisor
@@ -447,11 +448,9 @@ class Session:
     def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
         """A row for everything that a worker did not come to tell of."""
         why = _why_missing(outcome)
-        assembler = RouteAssembler(
-            task.worker, framework.name, self._link, task.precision, task.budget_s, task.workload
-        )
         routes = [route for route in framework.routes if route.name in names]
-        return [assembler.measurement(Found(route, nbytes, why), {}) for nbytes in task.sizes for route in routes]
+        items = [Item(route_head(route, task), nbytes, why) for nbytes in task.sizes for route in routes]
+        return list(Assembler(self._link, task.precision, task.budget_s).measurements(items, {}))
 
     def _document(self, ended: RunEnding, under_way: Sequence[Measurement] = ()) -> Run:
         measurements = (*self._measurements, *under_way)

@@ -82,7 +82,7 @@ class RouteSubject:
         self._last_s = trial.elapsed_s * trial.copies
         return {side_of(self.route): trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Traced, bool]:
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """One call, with everything that the device does in it; with a seed of fresh content, and whether that arrived.
 
         A row of calls would hide what lies between two of them, so it is one in every workload.
@@ -92,10 +92,11 @@ class RouteSubject:
             if data is not None or self._last_s < WAKE_BELOW_S:
                 self._untimed()  # also because the fresh content has taken memory that results had before
             if data is None:
-                return self._recorded(taking), True
+                return {side_of(self.route): self._recorded(taking)}, True
             with self._place.holding(data):
                 self._transfer.write(data)
-                return self._recorded(taking), _same(self._transfer.arrived(), self._transfer.expected(data))
+                recorded = {side_of(self.route): self._recorded(taking)}
+                return recorded, _same(self._transfer.arrived(), self._transfer.expected(data))
 
     @contextlib.contextmanager
     def _step(self, phase: str) -> Iterator[None]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import msgspec
 import pytest
 
-from pyxfer._ceiling.assemble import circumstances
 from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_beside
 from pyxfer._ceiling.session import ceiling
+from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, unknown
 from pyxfer._document.sessions import Place
 from pyxfer._machine.devices import find_device

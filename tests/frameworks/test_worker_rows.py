@@ -10,10 +10,11 @@ from frameworks import own_routes
 from measure.fakes import Clock, Timed
 from samples import make_link
 
-from pyxfer._ceiling.assemble import Ceilings
+from pyxfer._ceiling.rows import Assembler, Ceilings, Item
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, Workload, unknown
-from pyxfer._frameworks.assemble import ALIASED, Found, RouteAssembler, host_ceilings
 from pyxfer._frameworks.base import HOST_COPY, Route
+from pyxfer._frameworks.bench import ALIASED, MOST_ROUNDS, host_ceilings, route_head
+from pyxfer._frameworks.messages import Task
 from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer._measure.sampler import Series
 
@@ -22,6 +23,10 @@ NBYTES = 16 * MIB
 # 16 MiB in 400 us: 41.9 GB/s, below the 58.45 of the link.
 CEILING_S = 400e-6
 FAITHFUL = {"verified": Fact(True), "first_s": Fact(1e-3)}
+
+
+def task(workload: Workload = "copy") -> Task:
+    return Task("torch", "torch", "", (), (), "0", workload, (NBYTES,), 0.005, 7.0, 1)
 
 
 def make_route(**overrides: Any) -> Route:
@@ -36,12 +41,12 @@ def trials_of(seconds: Sequence[float], *, first_round: int = 0, invalid: str | 
     ]
 
 
-def found_of(route: Route, trials: Sequence[Trial] | None = None, **overrides: Any) -> Found:
+def found_of(route: Route, trials: Sequence[Trial] | None = None, **overrides: Any) -> Item[Route]:
     series = Series(Timed(route.name, Clock()))
     side: Side = "ingest" if route.direction == "ingest" else "h2d"
     for trial in trials_of([800e-6] * 10) if trials is None else trials:
         series.add({side: trial})
-    return Found(route, overrides.pop("nbytes", NBYTES), series=series, **{**FAITHFUL, **overrides})
+    return Item(route_head(route, task()), overrides.pop("nbytes", NBYTES), series=series, **{**FAITHFUL, **overrides})
 
 
 def ceilings_of(trials: Sequence[Trial], side: Any = "h2d") -> Ceilings:
@@ -49,10 +54,11 @@ def ceilings_of(trials: Sequence[Trial], side: Any = "h2d") -> Ceilings:
 
 
 def assembled(
-    found: Found, ceilings: Ceilings | None = None, *, link: Link | None = None, workload: Workload = "copy"
+    found: Item[Route], ceilings: Ceilings | None = None, *, link: Link | None = None, workload: Workload = "copy"
 ) -> Measurement:
     above = ceilings_of(trials_of([CEILING_S] * 10)) if ceilings is None else ceilings
-    return RouteAssembler("torch", "torch", link or make_link(), 0.005, 7.0, workload).measurement(found, above)
+    found.head = route_head(found.head.source, task(workload))
+    return Assembler(link or make_link(), 0.005, 7.0, most_trials=MOST_ROUNDS).measurements([found], above)[0]
 
 
 def test_a_row_says_what_was_measured_and_in_which_worker() -> None:
@@ -131,7 +137,7 @@ def test_wrong_contents_are_told_before_that_there_was_no_trial() -> None:
 
 
 def test_a_result_in_the_arrays_own_memory_has_a_time_and_no_bandwidth() -> None:
-    row = assembled(found_of(make_route(direction="ingest"), trials_of([1e-6] * 10), aliased=True))
+    row = assembled(found_of(make_route(direction="ingest"), trials_of([1e-6] * 10), no_rate=ALIASED))
     assert row.elapsed_s == pytest.approx(1e-6)
     assert row.rate.reason == row.ceiling_share.reason == ALIASED
 
@@ -151,13 +157,13 @@ def test_what_stays_on_the_host_may_be_faster_than_the_link() -> None:
 
 def test_what_was_not_to_be_had_says_why_in_every_figure() -> None:
     why = "not available in Mine 2.0: it has moved"
-    row = assembled(Found(make_route(), NBYTES, unavailable=why))
+    row = assembled(Item(route_head(make_route(), task()), NBYTES, unavailable=why))
     assert {row.rate.reason, row.verified.reason, row.first_s.reason, row.ceiling_share.reason} == {why}
     assert (row.summary, row.trials, row.remarks) == (None, (), ())
 
 
 def test_what_the_run_did_not_come_to_says_so() -> None:
-    row = assembled(Found(make_route(), NBYTES))
+    row = assembled(Item(route_head(make_route(), task()), NBYTES))
     assert row.rate.reason == "the run ended before its first trial"
     assert row.verified.reason == "the run ended before it was verified"
     assert row.first_s.reason == "the run ended before its first call"

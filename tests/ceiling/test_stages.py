@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samples import make_environment
 
-from pyxfer._ceiling.assemble import circumstances
+from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.runs import Fact
 
 

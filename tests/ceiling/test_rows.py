@@ -9,7 +9,7 @@ from msgspec import structs
 from samples import make_link, make_measurement, make_missing
 from tracing.captures import copy, traced
 
-from pyxfer._ceiling.assemble import NO_TRIAL, Assembler, Collected, ceiling_share, credible_rate, curves
+from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, way_head
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, unknown
 from pyxfer._measure import stats
@@ -27,14 +27,14 @@ SECONDS = [400e-6] * 10
 
 def collected(
     way: Way, seconds: Sequence[float] = SECONDS, *, sides: Sequence[Side] = ("h2d",), invalid: str | None = None
-) -> Collected:
+) -> Item[Way]:
     series = Series(Timed(way.key, Clock()))
     for index, each in enumerate(seconds):
         series.add({side: Trial(index, each, each / 10, each, invalid=invalid) for side in sides})
-    return Collected(way, 16 * MIB, series=series, verified=Fact(True), first_s=Fact(1e-3))
+    return Item(way_head(way), 16 * MIB, series=series, verified=Fact(True), first_s=Fact(1e-3))
 
 
-def assembled(*found: Collected, link: Link | None = None, precision: float = 0.005) -> tuple[Measurement, ...]:
+def assembled(*found: Item[Way], link: Link | None = None, precision: float = 0.005) -> tuple[Measurement, ...]:
     return Assembler(link or make_link(), precision, 7.0).measurements(found)
 
 
@@ -68,7 +68,7 @@ def test_a_measurement_says_what_was_measured_and_how() -> None:
     ],
 )
 def test_a_measurement_says_which_bracket_it_had(way: Way, bracket: str) -> None:
-    assert assembled(Collected(way, MIB))[0].bracket == bracket
+    assert assembled(Item(way_head(way), MIB))[0].bracket == bracket
 
 
 def test_both_ways_at_once_are_three_measurements() -> None:
@@ -169,7 +169,7 @@ def test_a_staged_copy_without_page_locked_memory_beside_it_has_a_rate_and_says_
 
 
 def test_a_staged_copy_without_a_rate_says_why_and_not_what_to_add() -> None:
-    (staged,) = assembled(Collected(STAGED, 16 * MIB, unavailable="out of page-locked memory"))
+    (staged,) = assembled(Item(way_head(STAGED), 16 * MIB, unavailable="out of page-locked memory"))
     assert staged.ceiling_share.reason == "out of page-locked memory"
 
 

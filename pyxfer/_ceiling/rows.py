@@ -1,0 +1,406 @@
+"""Rows of a run: one item at one size, and the assembler that makes its measurement.
+
+Raw copies, routes of frameworks and callables are all items. A new field of a measurement is written here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from pyxfer._ceiling.ways import Way
+from pyxfer._document.runs import (
+    OF_SIDES,
+    Bracket,
+    Curve,
+    Direction,
+    Ending,
+    Fact,
+    Link,
+    Measurement,
+    Nature,
+    Rate,
+    Remark,
+    Share,
+    Side,
+    Summary,
+    Trial,
+    Variant,
+    unknown,
+)
+from pyxfer._measure import stats
+from pyxfer._measure.sampler import Series
+from pyxfer._trace.breakdown import NOTHING_CROSSES
+from pyxfer._trace.findings import Evidence, Expected, Findings
+from pyxfer._trace.phase import Candidate
+from pyxfer.units import format_gbps, format_percent
+
+if TYPE_CHECKING:
+    from pyxfer._trace.collector import Taking, Traced
+
+NO_TRIAL = "the run ended before its first trial"
+# Where it is known how it ended.
+ENDED_EARLY: Mapping[Ending, str] = {
+    "interrupted": "the run was interrupted before its first trial",
+    "failed": "the run failed before its first trial",
+}
+NO_LOCKED = "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
+WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
+
+Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]
+"""Trials of the ceiling, by direction, side and size."""
+
+Source = TypeVar("Source")
+
+
+class Traceable(Protocol):
+    """A subject whose trials can be traced."""
+
+    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """Run one trial with records; with a seed of fresh content, and whether that arrived."""
+
+
+@dataclass(frozen=True)
+class Head(Generic[Source]):
+    """What an item is: the first fields of its row."""
+
+    source: Source
+    """The way, the route, or the call."""
+    route: str
+    direction: Direction
+    memory: str
+    mode: str
+    bracket: Bracket
+    variant: Variant = "warm"
+    crossed: str = ""
+    """The memory that the device's records should show; empty if any."""
+    inflation: float = 1.0
+    staged: bool = False
+    worker: str | None = None
+    nature: Nature | None = None
+    image_bytes: int | None = None
+    """Of one image, where a batch of images is moved."""
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """A copy both ways has three."""
+        return ("h2d", "d2h", "sum") if self.direction == "both" else (self.direction,)
+
+
+def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None) -> Head[Way]:
+    """The head of a raw copy."""
+    bracket: Bracket = "stream"
+    if way.mode == "memcpy" or way.staged:
+        bracket = "drained"
+    elif way.page_locked:
+        bracket = "gated"
+    return Head(
+        source=way,
+        route=way.route,
+        direction=way.direction,
+        memory=way.memory,
+        mode=way.mode,
+        bracket=bracket,
+        variant=way.variant,
+        crossed=way.met,
+        staged=way.staged,
+        worker=worker,
+        image_bytes=image_bytes,
+    )
+
+
+@dataclass
+class Item(Generic[Source]):
+    """One way, route or call at one size, measured or not."""
+
+    head: Head[Source]
+    nbytes: int
+    unavailable: str | None = None
+    """Why it was not measured."""
+    no_rate: str | None = None
+    """Why its times give no bandwidth."""
+    subject: Any = None
+    series: Series | None = None
+    verified: Fact[bool] = field(default_factory=lambda: unknown("the run ended before it was verified"))
+    first_s: Fact[float] = field(default_factory=lambda: unknown("the run ended before its first call"))
+    evidence: dict[Side, Evidence] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.evidence = {side: Evidence() for side in self.head.sides}
+        if "sum" in self.evidence:
+            self.evidence["sum"].missing = OF_SIDES
+
+    def place(self, side: Side) -> tuple[Direction, Side, int]:
+        """The key of its ceiling."""
+        return self.head.direction, side, self.nbytes
+
+    def moved_bytes(self, side: Side) -> int:
+        """Bytes that one trial moves."""
+        return self.nbytes * (2 if side == "sum" else 1)
+
+    def trials(self, side: Side) -> tuple[Trial, ...]:
+        """All trials, valid or not."""
+        return tuple(self.series.trials.get(side, ())) if self.series else ()
+
+    def untraced(self, why: str, failed: bool) -> None:
+        """Note why there is no traced trial, or no further one."""
+        for side, evidence in self.evidence.items():
+            if side != "sum":
+                evidence.missing, evidence.failed = why, failed
+
+    def findings(self, side: Side, median_s: float | None) -> Findings:
+        """What the traced trials show of a side."""
+        if self.unavailable is not None and side != "sum":
+            return Findings(unknown(self.unavailable), unknown(self.unavailable))
+        expected = Expected(self.nbytes, self.head.inflation, self.head.crossed, self.verified.value is True)
+        return self.evidence[side].findings(expected, median_s)
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Makes measurements of items, in the middle of a run and at its end."""
+
+    link: Link
+    precision: float
+    budget_s: float
+    no_trial: str = NO_TRIAL
+    """The reason in rows without a trial."""
+    most_trials: int | None = None
+    """A row with this many trials gets no more, whatever the budget."""
+
+    def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
+        """The rows of all items in order, each against the best of these items unless `ceilings` are given."""
+        best = best_trials(items) if ceilings is None else ceilings
+        locked = page_locked_trials(items)
+        return tuple(
+            self.row(each, side, (locked if each.head.staged else best).get(each.place(side)))
+            for each in items
+            for side in each.head.sides
+        )
+
+    def row(
+        self, item: Item[Any], side: Side, ceiling: Sequence[Trial] | None, no_ceiling: str | None = None
+    ) -> Measurement:
+        """One row. `no_ceiling` is the reason where there is no share, if more is known than that."""
+        head, trials, moved = item.head, item.trials(side), item.moved_bytes(side)
+        valid = [trial for trial in trials if trial.invalid is None]
+        summary = summary_of([trial.elapsed_s for trial in valid])
+        findings = item.findings(side, summary.median_s if summary else None)
+        rate = self._rate(item, side, summary, findings)
+        why_not = item.unavailable
+        return Measurement(
+            route=head.route,
+            direction=head.direction,
+            side=side,
+            memory=head.memory,
+            mode=head.mode,
+            variant=head.variant,
+            bracket=head.bracket,
+            nbytes=item.nbytes,
+            moved_bytes=moved,
+            rate=rate,
+            peak_share=peak_share(self.link, side, rate),
+            ceiling_share=_share(head, valid, ceiling, rate, no_ceiling),
+            verified=item.verified if why_not is None else unknown(why_not),
+            first_s=item.first_s if why_not is None else unknown(why_not),
+            summary=summary,
+            dispatch=summary_of([trial.dispatch_s for trial in valid]),
+            wall=summary_of([trial.wall_s for trial in valid]),
+            trials=trials,
+            remarks=(*self._remarks(item, valid, trials, findings), *findings.remarks),
+            worker=head.worker,
+            nature=head.nature,
+            batch=item.nbytes // head.image_bytes if head.image_bytes else None,
+            dma=unknown(NOTHING_CROSSES) if head.direction == "ingest" else findings.dma,
+            breakdown=findings.breakdown,
+        )
+
+    def _rate(self, item: Item[Any], side: Side, summary: Summary | None, findings: Findings) -> Fact[Rate]:
+        if item.verified.value is False:
+            return unknown(WRONG_BYTES)
+        if summary is None:
+            failure = item.unavailable or (item.series.failure if item.series else None)
+            return unknown(failure or why_no_trial(item.trials(side), self.no_trial))
+        why_none = item.no_rate or findings.elided
+        if why_none is not None:
+            return unknown(why_none)
+        return credible_rate(item.moved_bytes(side), summary, self.link.most_gbps(side))
+
+    def _remarks(
+        self, item: Item[Any], valid: Sequence[Trial], trials: Sequence[Trial], findings: Findings
+    ) -> Iterable[Remark]:
+        if valid:
+            doubt = stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
+            if doubt is not None:
+                exhausted = self.most_trials is not None and len(trials) >= self.most_trials
+                yield _exhausted(doubt, len(valid)) if exhausted else doubt
+            if item.series is not None and item.series.failure:
+                yield Remark("failed", f"it ended early: {item.series.failure}")
+            if item.head.inflation > 1 and not findings.measured:
+                yield _inflated(item.head.inflation)
+        unused = unused_remark(trials)
+        if unused is not None:
+            yield unused
+
+
+def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) -> Candidate:
+    """How an item is traced, if it has a valid trial; an explained one until a traced trial is near the timed ones."""
+    series, subject = item.series, item.subject
+    if subject is None or series is None or not any(series.valid_times(side) for side in series.trials):
+        return Candidate(None, item.untraced)
+    traceable: Traceable = subject
+
+    def trace(taking: Taking, fresh: bool) -> None:
+        traced, right = traceable.traced(taking, seed if fresh else None)
+        if not right:
+            item.verified = Fact(False)
+        for side, trial in traced.items():
+            item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
+
+    is_near = partial(_is_near, item, series) if item.head.route == explained else None
+    return Candidate(trace, item.untraced, is_near)
+
+
+def _is_near(item: Item[Any], series: Series) -> bool:
+    return all(
+        item.evidence[side].is_near(stats.summarise(times).median_s)
+        for side in series.trials
+        if (times := series.valid_times(side))
+    )
+
+
+def ceiling_seconds(ceilings: Ceilings, place: tuple[Direction, Side, int]) -> float | None:
+    """The median of the ceiling there, per copy."""
+    times = [trial.elapsed_s for trial in ceilings.get(place, ()) if trial.invalid is None]
+    return stats.summarise(times).median_s if times else None
+
+
+def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
+    """The trials of the best verified raw copy of each direction, side and size. Staged copies are not the driver's."""
+    best: dict[tuple[Direction, Side, int], tuple[float, Sequence[Trial]]] = {}
+    for item in items:
+        if item.series is None or item.verified.value is False or item.head.staged or item.head.variant != "warm":
+            continue
+        for side in item.series.trials:
+            times = item.series.valid_times(side)
+            if not times:
+                continue
+            place = item.place(side)
+            median = stats.summarise(times).median_s
+            if place not in best or median < best[place][0]:
+                best[place] = (median, item.series.trials[side])
+    return {place: trials for place, (_, trials) in best.items()}
+
+
+def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
+    """The best trials of page-locked memory: the ceiling of staged copies, which go through such memory."""
+    raw = (item for item in items if isinstance(item.head.source, Way))
+    return best_trials([item for item in raw if item.head.source.page_locked])
+
+
+def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact[Rate]:
+    """The bandwidth, unless it cannot be true."""
+    if summary.median_s <= 0:
+        return unknown("half of the trials took no time that the event clock could see: time a larger size")
+    rate = stats.rate(moved, summary)
+    if most_gbps is not None and rate.gbps > most_gbps:
+        return unknown(
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps)}, so these bytes did "
+            "not all cross it"
+        )
+    return Fact(rate)
+
+
+def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
+    """What part of the link's protocol peak that is."""
+    peak = link.peak_gbps(side)
+    if rate.value is None:
+        return unknown(rate.reason or "")
+    if peak.value is None:
+        return unknown(peak.reason or "")
+    return Fact(rate.value.gbps / peak.value)
+
+
+def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
+    """A fit for every route, direction, side and variant that was measured."""
+    points: dict[tuple[str, str, Side, str], list[Measurement]] = {}
+    for each in measurements:
+        points.setdefault((each.route, each.direction, each.side, each.variant), []).append(each)
+    return tuple(_curve(each) for each in points.values())
+
+
+def _curve(points: Sequence[Measurement]) -> Curve:
+    known = [(each.moved_bytes, each.elapsed_s) for each in points if each.gbps is not None and each.elapsed_s]
+    fit = stats.fit_curve(known)
+    first = points[0]
+    return Curve(
+        route=first.route,
+        direction=first.direction,
+        side=first.side,
+        variant=first.variant,
+        latency_s=fit.latency_s,
+        asymptote_gbps=fit.asymptote_gbps,
+        half_bytes=fit.half_bytes,
+        worst_misfit=fit.worst_misfit,
+    )
+
+
+def _share(
+    head: Head[Any], valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate], no_ceiling: str | None
+) -> Fact[Share]:
+    if head.staged and isinstance(head.source, Way) and ceiling is None and rate.value is not None:
+        return unknown(NO_LOCKED)
+    share = ceiling_share(valid, ceiling, rate)
+    return unknown(no_ceiling) if share.value is None and rate.value is not None and no_ceiling else share
+
+
+def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
+    """The median of the ratios round by round: a machine's drift is in both."""
+    if rate.value is None:
+        return unknown(rate.reason or "")
+    reference = {trial.round: trial.elapsed_s for trial in ceiling or () if trial.invalid is None}
+    shared = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
+    shared = [(above, below) for above, below in shared if above > 0 and below > 0]
+    if not shared:
+        return unknown("no round has a valid trial of this and of the ceiling")
+    return Fact(stats.ratio_share([above for above, _ in shared], [below for _, below in shared]))
+
+
+def summary_of(seconds: Sequence[float | None]) -> Summary | None:
+    """The summary of those that were taken."""
+    known = [each for each in seconds if each is not None]
+    return stats.summarise(known) if known else None
+
+
+def unused_remark(trials: Sequence[Trial]) -> Remark | None:
+    """What became of the trials that do not count, where others do."""
+    reasons = [trial.invalid for trial in trials if trial.invalid is not None]
+    if not reasons or len(reasons) == len(trials):
+        return None
+    return Remark(
+        "invalid-trials", f"{format_percent(len(reasons) / len(trials))} of the trials were not used: {reasons[0]}"
+    )
+
+
+def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
+    """Why there is no time: no trial at all, or none that counts."""
+    invalid = next((trial.invalid for trial in trials if trial.invalid), None)
+    return f"no trial was valid: {invalid}" if invalid else none
+
+
+def _exhausted(doubt: Remark, trials: int) -> Remark:
+    """A longer budget would not help: the row has as many trials as a row can have."""
+    if doubt.code not in ("unstable", "few-trials"):
+        return doubt
+    return Remark("exhausted", f"{doubt.text}, after {trials} trials, which are as many as there may be", stats.QUIETER)
+
+
+def _inflated(inflation: float) -> Remark:
+    return Remark(
+        "inflated",
+        f"it converts on the host first, so {inflation:g} times the bytes cross the link; the bandwidth counts "
+        "those that were asked for",
+        "convert on the GPU, after the copy",
+    )
