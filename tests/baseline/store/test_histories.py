@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from samples import KIB, MIB, PAGEABLE, make_device, make_environment, make_measurement, make_missing, make_run
 
 from pyxfer import UsageError
-from pyxfer._baseline.store import Store
-from pyxfer._baseline.store_queries import to_csv
+from pyxfer._baseline.store import Store, to_csv
 from pyxfer._baseline.store_schema import parse_since
 from pyxfer._document.runs import Fact, unknown
 
@@ -182,3 +181,12 @@ def test_as_rows_it_has_a_line_for_each_point(store: Store) -> None:
     assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
     assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
     assert run_id in row
+
+
+def test_runs_in_which_nothing_was_measured_are_told(store: Store) -> None:
+    store.add_run(run_at(measurements=()))
+    assert "the store has 1 run, with nothing measured in it" in store.history().remarks[0].text
+    store.add_run(run_at(day=2))
+    for day in range(3, 25):
+        store.add_run(run_at(day=day, measurements=()))
+    assert len(store.history().groups) == 1, "however many came after it"
