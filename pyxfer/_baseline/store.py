@@ -18,7 +18,6 @@ from pyxfer._baseline import store_schema
 from pyxfer._baseline.cells import RAW, CellPattern, cell_text, is_raw, parse_cell
 from pyxfer._baseline.store_database import Database, find_place, open_database
 from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
-from pyxfer._document import table
 from pyxfer._document.baselines import (
     Baseline,
     Cell,
@@ -116,6 +115,7 @@ class Store:
 
     def baseline(self, name: str, identity: str) -> Baseline | None:
         """The current baseline of this name on the machine with this identity, or None."""
+        store_schema.check_asked(name=name)
         found = select(BASELINES).where(BASELINES.c.identity == identity, BASELINES.c.name == name, _KEPT)
         with self._database.reading() as connection:
             return _whole_baseline(connection, found.order_by(BASELINES.c.seq.desc()).limit(1))
@@ -401,20 +401,3 @@ def _nothing(connection: Connection, asked: _Asked) -> str:
     words = [f"{what} {value!r:.80}" for what, value in (("the cell", asked.text), ("the host", asked.host)) if value]
     words += [] if asked.since_s is None else ["since then"]
     return "nothing is stored of that" + (f" ({', '.join(words)})" if words else "")
-
-
-_HEADER = (
-    *("host", "runtime", "device", "gpu", "cell", "worker", "taken_at", "run"),
-    *("gbps", "low_gbps", "high_gbps", "median_s", "to_median"),
-)
-
-
-def to_csv(history: History) -> str:
-    """One row for each point, with numbers unrounded."""
-    rows: list[tuple[table.Cell, ...]] = []
-    for group in history.groups:
-        of_group = (group.host, group.runtime, group.device, group.gpu.value, group.cell_text, group.worker)
-        for point in group.points:
-            figures = (point.gbps, point.low_gbps, point.high_gbps, point.median_s, point.change)
-            rows.append((*of_group, point.taken_at, point.run_id, *figures))
-    return table.to_csv(_HEADER, rows)

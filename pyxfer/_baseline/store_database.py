@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import (
     Column,
@@ -132,6 +133,7 @@ def _server(text: str, url: URL, what: str) -> Place:
 
 
 BUSY_S = 30.0
+_READ_ONLY = {"mode": "ro", "immutable": "1", "uri": "true"}
 LOCK_MS = 30_000
 # libpq's names; the URL may set others.
 _CONNECT = {
@@ -157,26 +159,31 @@ def _make_engine(place: Place, create: bool) -> Engine:
 
 
 def _file_engine(place: Place, path: Path, create: bool) -> Engine:
-    if not _is_store(place, path):
+    header = _read_header(place, path)
+    if not header:
         if not create:
             raise _missing(place)
         _create_file(place, path)
+    url = URL.create("sqlite", database=str(path))
+    # Stores of earlier versions have a write-ahead log, for which SQLite makes files even to read.
+    if header[18:19] == b"\2" and not os.access(path.parent, os.W_OK) and not os.path.exists(f"{path}-wal"):
+        url = URL.create("sqlite", database=f"file:{quote(os.fsencode(path))}", query=_READ_ONLY)
     # Without an isolation level Python begins no transactions of its own; `Database.write` begins them.
     connect = {"timeout": BUSY_S, "isolation_level": None}
-    engine = create_engine(URL.create("sqlite", database=str(path)), hide_parameters=True, connect_args=connect)
+    engine = create_engine(url, hide_parameters=True, connect_args=connect)
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys=ON"))
     return engine
 
 
-def _is_store(place: Place, path: Path) -> bool:
-    """False if there is no file or an empty one; a file of something else is refused before SQLite opens it."""
+def _read_header(place: Place, path: Path) -> bytes:
+    """Empty if there is no file or an empty one; a file of something else is refused before SQLite opens it."""
     try:
         if path.exists() and not path.is_file():
             raise StoreError(f"the store {place.shown} is not a file; name another with --store")
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        return False
+        return b""
     except OSError as error:
         raise StoreError(
             f"the store {place.shown} cannot be opened ({error.strerror}); check the path and its permissions"
@@ -187,7 +194,7 @@ def _is_store(place: Place, path: Path) -> bool:
         raise StoreError(
             f"{place.shown} is not a pyxfer store (an SQLite file of another program); name another with --store"
         )
-    return bool(header)
+    return header
 
 
 def _create_file(place: Place, path: Path) -> None:

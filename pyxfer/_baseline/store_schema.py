@@ -319,7 +319,7 @@ def decode_run(run_id: str, data: bytes) -> Run:
         raise StoreError(str(error)) from error
 
 
-_DIGEST_VERSION = 1  # of the digest of a baseline, whatever version its document has
+_DIGEST_VERSION = 1  # of the digest of a baseline; that of its document changes
 
 
 def digest_of(baseline: Baseline) -> str:
@@ -414,10 +414,10 @@ def check_baseline(baseline: Baseline) -> None:
 
 
 def check_asked(**asked: object) -> None:
-    """Refuse an argument that is not text."""
+    """Refuse an argument that is not text, before it is used in a query."""
     for name, value in asked.items():
-        if value is not None and not isinstance(value, str):
-            raise UsageError(f"{name}= must be text, and is a {_kind(value)}")
+        if value is not None:
+            _check_text(value, f"{name}=", 0, LONGEST_VALUE)
 
 
 def seconds_of(moment: str) -> float:
@@ -437,7 +437,7 @@ def parse_since(text: str, now_s: float | None = None) -> float:
     try:
         return seconds_of(text.strip())
     except UsageError:
-        raise UsageError(f"--since {text!r:.60} is no time: write 30d, 12h, 2w, or a date such as 2026-01-31") from None
+        raise UsageError(f"--since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
 
 
 def now_text() -> str:

@@ -20,7 +20,8 @@ from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import Store
-    from pyxfer._document.baselines import Baseline, Comparison
+    from pyxfer._document import table
+    from pyxfer._document.baselines import Baseline, Comparison, History
     from pyxfer._document.runs import Run
     from pyxfer._report.baseline import CellLine
 
@@ -156,7 +157,7 @@ def history(
 
     Without --host: all hosts of the store, one line each where they are many.
     """
-    from pyxfer._baseline.store import open_store, to_csv
+    from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
     from pyxfer._report.layout import Page
 
@@ -167,9 +168,27 @@ def history(
     if json or form == "json":
         write_json(found)
     elif form == "csv":
-        sys.stdout.write(to_csv(found))
+        sys.stdout.write(_to_csv(found))
     else:
         print_history(found, Page(sys.stdout))
+
+
+_HISTORY_HEADER = (
+    *("host", "runtime", "device", "gpu", "cell", "worker", "taken_at", "run"),
+    *("gbps", "low_gbps", "high_gbps", "median_s", "to_median"),
+)
+
+
+def _to_csv(found: History) -> str:
+    from pyxfer._document import table
+
+    rows: list[tuple[table.Cell, ...]] = []
+    for group in found.groups:
+        of_group = (group.host, group.runtime, group.device, group.gpu.value, group.cell_text, group.worker)
+        for point in group.points:
+            figures = (point.gbps, point.low_gbps, point.high_gbps, point.median_s, point.change)
+            rows.append((*of_group, point.taken_at, point.run_id, *figures))
+    return table.to_csv(_HISTORY_HEADER, rows)
 
 
 DEFAULT_NAME = "default"

@@ -226,6 +226,13 @@ def test_what_is_no_run_baseline_or_text_is_refused_with_a_sentence(store: Store
         store.baselines(nothing)
 
 
+def test_a_question_that_is_not_utf_8_is_refused(store: Store) -> None:
+    with pytest.raises(UsageError, match="host= is not text"):
+        store.history(host="n\udcff")
+    with pytest.raises(UsageError, match="name= is not text"):
+        store.baseline("n\udcff", "x")
+
+
 def test_a_closed_store_says_that_it_is_closed(store: Store) -> None:
     store.close()
     store.close()

@@ -186,9 +186,11 @@ def test_a_full_disk_loses_nothing_that_was_stored(tmp_path: Path) -> None:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def test_a_store_that_may_only_be_read_is_read_and_says_so(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_a_store_that_may_only_be_read_is_read_and_says_so(path: Path, tmp_path: Path, journal: str) -> None:
     with open_store(str(path)) as store:
         run_id = store.add_run(make_run())
+    assert contents.rows(str(path), f"PRAGMA journal_mode={journal}") == [(journal,)]
     exported = tmp_path / "run.json"
     make_run().save(exported)
     path.chmod(0o400)
@@ -211,3 +213,12 @@ def _as_others(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         as_others(*COMMAND, *arguments), capture_output=True, text=True, check=False, env=environment()
     )
+
+
+def test_a_store_with_the_write_ahead_log_of_earlier_versions_is_used_as_it_is(path: Path) -> None:
+    with open_store(str(path)) as store:
+        first = store.add_run(make_run())
+    assert contents.rows(str(path), "PRAGMA journal_mode=wal") == [("wal",)]
+    with open_store(str(path)) as store:
+        second = store.add_run(make_run(), {"n": "2"})
+        assert [store.run(run_id).run for run_id in (first, second)] == [make_run()] * 2
