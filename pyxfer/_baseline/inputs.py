@@ -1,4 +1,4 @@
-"""What can be compared, however it is given: runs, baselines, files, and what a store keeps."""
+"""Runs and baselines as a user gives them: objects, files, and names and ids of a store."""
 
 from __future__ import annotations
 

@@ -262,6 +262,10 @@ _PAUSE_S = 0.25
 PATIENCE_S = 8.0  # a server that was killed is back after a second or two
 
 
+# The classes of SQLSTATE after which another attempt may succeed.
+_NO_CONNECTION, _ROLLED_BACK, _STOPPING = "08", "40", "57P"
+
+
 def _state(error: DBAPIError) -> str | None:
     """PostgreSQL's SQLSTATE; None if no server has answered."""
     return getattr(error.orig, "sqlstate", None)
@@ -340,9 +344,10 @@ class Database:
     def _may_pass(self, error: DBAPIError, lost: bool) -> bool:
         """Whether another attempt may succeed: the server restarts, or has rolled the transaction back."""
         if isinstance(error, IntegrityError):
-            return lost  # the commit of the attempt before has arrived after all
-        is_passing = (_state(error) or "08").startswith(("08", "40", "57P"))
-        return self.place.url is not None and isinstance(error, (InterfaceError, OperationalError)) and is_passing
+            return lost  # the attempt before has been committed after all
+        if self.place.url is None or not isinstance(error, (InterfaceError, OperationalError)):
+            return False
+        return (_state(error) or _NO_CONNECTION).startswith((_NO_CONNECTION, _ROLLED_BACK, _STOPPING))
 
     def _explain(self, error: DBAPIError) -> str:
         """The store, what to do, and the database's own words; not SQLAlchemy's, which repeat what was to be stored."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from samples import FORMULA, MARKUP, SCRIPT, make_environment, make_run
 
 from pyxfer import StoreError, UsageError
+from pyxfer._baseline import store_schema
 from pyxfer._baseline.cells import identity
 from pyxfer._baseline.store import Store, open_store
 
@@ -56,6 +57,18 @@ def test_a_baseline_that_is_saved_again_is_not_stored_twice(store: Store) -> Non
     first = store.add_baseline(make_baseline())
     assert store.add_baseline(make_baseline()) == first
     assert [(kept.id, kept.earlier) for kept in store.baselines()] == [(first, 0)]
+
+
+def test_an_attempt_that_is_repeated_finds_its_own_baseline_also_behind_another(store: Store) -> None:
+    row, runs = store_schema.new_baseline(make_baseline())
+
+    def attempt() -> str:
+        return store._database.write("it", lambda connection: store_schema.add_baseline(connection, row, runs))
+
+    first = attempt()
+    other = store.add_baseline(make_baseline(labels={"n": "2"}))
+    assert attempt() == first
+    assert [(kept.id, kept.earlier) for kept in store.baselines()] == [(other, 1)]
 
 
 def test_a_baseline_that_is_saved_again_after_another_is_the_current_one(store: Store) -> None:
