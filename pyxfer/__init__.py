@@ -41,7 +41,6 @@ if TYPE_CHECKING:
         ForkedError,
         MeasurementError,
         PyxferError,
-        StoreDoubtError,
         StoreError,
         UsageError,
     )
@@ -75,7 +74,6 @@ __all__ = [
     "RouteStatus",
     "Run",
     "Store",
-    "StoreDoubtError",
     "StoreError",
     "Timer",
     "Transfer",

@@ -22,10 +22,6 @@ class StoreError(PyxferError):
     """A store that cannot be used, or that has not taken what was to be stored; the text says what to do."""
 
 
-class StoreDoubtError(StoreError):
-    """The store was lost just as it was to commit: whether it has what it was given is not known."""
-
-
 class MeasurementError(PyxferError, RuntimeError):
     """The measurement ran and its result cannot be trusted."""
 

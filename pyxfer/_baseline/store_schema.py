@@ -1,95 +1,49 @@
-"""The tables of a store as they are after the last step."""
+"""The tables of a store, the steps that make them, and what is written into them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import secrets
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Dialect,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    select,
-)
+import sqlalchemy as sa
+from sqlalchemy import Column, Connection, Double, ForeignKey, Index, Integer, MetaData, Table, Text, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeDecorator
 
-from pyxfer._baseline.cells import cell_of
+from pyxfer._baseline.cells import cell_of, fingerprint_of, identity
 from pyxfer._document.baselines import Baseline, Cell
 from pyxfer._document.codec import decode, to_bare_json
 from pyxfer._document.files import MAX_READ_BYTES
 from pyxfer._document.runs import Measurement, Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
-__all__ = ["BASELINES", "BASELINE_RUNS", "CELLS", "DOCUMENTS", "MEASURED", "RUNS"]
+Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only by its own INTEGER
+Row = dict[str, Any]
 
 
-# Twelve of these may stand for one character, and an index of PostgreSQL takes 2,704 bytes.
-_TO_ESCAPE = re.compile("[\\\\\0\ud800-\udfff]")
-_ESCAPED = re.compile(r"\\(\\|[0-9a-f]{4})")
-
-FROM_A_BACKUP = "check the disk, and take the store from a backup"
-
-Number = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only by its own INTEGER
-
-
-def escape(text: str) -> str:
-    """Reversible, and equal for equal texts: a backslash doubled, what no database keeps as its code."""
-    return _TO_ESCAPE.sub(lambda found: "\\\\" if found[0] == "\\" else f"\\{ord(found[0]):04x}", text)
-
-
-def unescape(text: str) -> str:
-    """The text that was escaped."""
-    return _ESCAPED.sub(lambda found: "\\" if found[1] == "\\" else chr(int(found[1], 16)), text)
-
-
-class AnyText(TypeDecorator[str]):
-    """Text that comes back exactly as it was given."""
+class EscapedText(TypeDecorator[str]):
+    """Text with each backslash doubled, as every store has had it since version 1."""
 
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
         """As it is stored."""
-        return None if value is None else escape(value)
+        return None if value is None else value.replace("\\", "\\\\")
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> str | None:
         """As it was given."""
-        if value is not None and not isinstance(value, str):
-            raise StoreError(f"the store is damaged: it has {type(value).__name__} where text is; {FROM_A_BACKUP}")
-        return None if value is None else unescape(value)
-
-
-class NoText(str):
-    """What stands where text was stored and is none: it can be shown, and told from text."""
-
-
-class TextOrNot(AnyText):
-    """The same text, for a reader who has to name the row that has none."""
-
-    cache_ok = True
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
-        """As it was given, or that it is no text."""
-        if isinstance(value, bytes):
-            return NoText(value.decode(errors="backslashreplace"))
-        return super().process_result_value(value, dialect)
+        return None if value is None else value.replace("\\\\", "\\")
 
 
 TABLES_1 = MetaData()
@@ -101,11 +55,11 @@ RUNS = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("stored_at", Text, nullable=False),
     Column("stored_s", Double, nullable=False),
-    Column("taken_at", AnyText, nullable=False),
+    Column("taken_at", EscapedText, nullable=False),
     Column("taken_s", Double, nullable=False),
-    Column("host", AnyText, nullable=False),
-    Column("gpu", AnyText),
-    Column("device", AnyText, nullable=False),
+    Column("host", EscapedText, nullable=False),
+    Column("gpu", EscapedText),
+    Column("device", EscapedText, nullable=False),
     Column("runtime", Text, nullable=False),
     Column("identity", Text, nullable=False),
     Column("labels", Text, nullable=False),
@@ -114,12 +68,12 @@ RUNS = Table(
     sqlite_autoincrement=True,
 )
 
-# Apart, so that a history does not turn the pages of documents that it does not read.
+# In a table of their own, so that a history does not read the pages of documents.
 DOCUMENTS = Table(
     "pyxfer_documents",
     TABLES_1,
     Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True, autoincrement=False),
-    Column("document", LargeBinary, nullable=False),
+    Column("document", sa.LargeBinary, nullable=False),
 )
 
 BASELINES = Table(
@@ -127,11 +81,11 @@ BASELINES = Table(
     TABLES_1,
     Column("seq", Number, primary_key=True, autoincrement=True),
     Column("id", Text, nullable=False, unique=True),
-    Column("name", AnyText, nullable=False),
+    Column("name", EscapedText, nullable=False),
     Column("identity", Text, nullable=False),
-    Column("host", AnyText, nullable=False),
+    Column("host", EscapedText, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    Column("made_at", AnyText, nullable=False),
+    Column("made_at", EscapedText, nullable=False),
     Column("stored_at", Text, nullable=False),
     Column("labels", Text, nullable=False),
     Column("sha256", Text, nullable=False, index=True),
@@ -149,12 +103,6 @@ BASELINE_RUNS = Table(
     Column("run", Number, ForeignKey(RUNS.c.seq), nullable=False),
 )
 
-
-def upgrade_to_1(connection: Connection) -> None:
-    """Make the tables."""
-    TABLES_1.create_all(connection, checkfirst=False)
-
-
 TABLES_2 = MetaData()
 
 CELLS = Table(
@@ -162,11 +110,11 @@ CELLS = Table(
     TABLES_2,
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("key", Text, nullable=False, unique=True),
-    Column("route", AnyText, nullable=False),
+    Column("route", EscapedText, nullable=False),
     Column("direction", Text, nullable=False),
     Column("side", Text, nullable=False),
-    Column("memory", AnyText, nullable=False),
-    Column("mode", AnyText, nullable=False),
+    Column("memory", EscapedText, nullable=False),
+    Column("mode", EscapedText, nullable=False),
     Column("variant", Text, nullable=False),
     Column("nbytes", Number, nullable=False),
     Column("batch", Number),
@@ -178,9 +126,9 @@ MEASURED = Table(
     Column("run", Number, ForeignKey(RUNS.c.seq), primary_key=True),
     Column("place", Integer, primary_key=True),
     Column("cell", Number, ForeignKey(CELLS.c.id), nullable=False),
-    Column("host", AnyText, nullable=False),
+    Column("host", EscapedText, nullable=False),
     Column("taken_s", Double, nullable=False),
-    Column("worker", AnyText),
+    Column("worker", EscapedText),
     Column("gbps", Double, nullable=False),
     Column("low_gbps", Double),
     Column("high_gbps", Double),
@@ -190,146 +138,198 @@ MEASURED = Table(
 )
 
 
+def upgrade_to_1(connection: Connection) -> None:
+    """Make the tables of runs and baselines."""
+    TABLES_1.create_all(connection, checkfirst=False)
+
+
 def upgrade_to_2(connection: Connection) -> None:
-    """Make the tables, and fill them from the documents that are there."""
+    """Make the tables of a history, and fill them from the documents; one that cannot be read is skipped."""
     TABLES_2.create_all(connection, checkfirst=False)
-    fill_from_documents(connection)
+    columns = (RUNS.c.seq, RUNS.c.id, RUNS.c.taken_s, RUNS.c.sha256, DOCUMENTS.c.document)
+    joined = select(*columns).join(DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq).order_by(RUNS.c.seq).limit(100)
+    last = 0
+    while page := connection.execute(joined.where(RUNS.c.seq > last)).all():
+        for row in page:
+            last = row.seq
+            with suppress(StoreError):
+                run = decode_run(row.id, unpack(row.id, row.sha256, row.document))
+                _insert_measured(connection, row.seq, run, row.taken_s)
 
 
-Row = dict[str, Any]
+@dataclass(frozen=True)
+class NewRun:
+    """A run, and the row and the document that are stored of it."""
 
-_PAGE = 100
-_MOST_KEYS = 500  # SQLite before 3.32 takes 999 values in one statement
+    row: Row
+    run: Run
+    document: bytes
 
 
-def fill(connection: Connection, seq: int, run: Run, taken_s: float) -> None:
-    """Write the rows of one run."""
-    known = [(place, row, _figures(row)) for place, row in enumerate(run.measurements) if _says_something(row)]
+def new_run(run: Run, labels: Mapping[str, str]) -> NewRun:
+    """Check a run and its labels, and make its row."""
+    check_run(run)
+    check_labels(labels)
+    sha256, document = packed_run(run)
+    now = now_text()
+    row = {
+        "id": f"r-{secrets.token_hex(6)}",
+        "stored_at": now,
+        "stored_s": seconds_of(now),
+        "taken_at": run.environment.taken_at,
+        "taken_s": seconds_of(run.environment.taken_at),
+        "host": run.environment.host,
+        "gpu": run.device.uuid.value,
+        "device": run.device.name,
+        "runtime": run.runtime,
+        "identity": identity(fingerprint_of(run)),
+        "labels": json.dumps(dict(labels)),
+        "sha256": sha256,
+    }
+    return NewRun(row, run, document)
+
+
+def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
+    """Check a baseline, and make its row and its runs."""
+    check_baseline(baseline)
+    row = {
+        "id": f"b-{secrets.token_hex(6)}",
+        "name": baseline.name,
+        "identity": identity(baseline.fingerprint),
+        "host": baseline.fingerprint.host,
+        "fingerprint": to_bare_json(baseline.fingerprint).decode(),
+        "made_at": baseline.made_at,
+        "stored_at": now_text(),
+        "labels": json.dumps(baseline.labels),
+        "sha256": digest_of(baseline),
+    }
+    return row, [new_run(run, {}) for run in baseline.runs]
+
+
+def add_run(connection: Connection, new: NewRun) -> str:
+    """Store a run, unless the same run with the same labels is stored; its id."""
+    same = (RUNS.c.sha256 == new.row["sha256"], RUNS.c.labels == new.row["labels"])
+    known = connection.execute(select(RUNS.c.id).where(*same).limit(1)).scalar()
+    if known is None:
+        _insert_run(connection, new)
+    return str(known or new.row["id"])
+
+
+def add_baseline(connection: Connection, row: Row, runs: Sequence[NewRun]) -> str:
+    """Store a baseline and those of its runs that are new, unless the same is the current one; its id."""
+    of_name = BASELINES.c.identity == row["identity"], BASELINES.c.name == row["name"], BASELINES.c.removed_at.is_(None)
+    newest = select(func.max(BASELINES.c.seq)).where(*of_name).scalar_subquery()
+    is_current = (BASELINES.c.seq == newest) & (BASELINES.c.sha256 == row["sha256"])
+    known = connection.execute(select(BASELINES.c.id).where(sa.or_(BASELINES.c.id == row["id"], is_current))).scalar()
+    if known is not None:
+        return str(known)
+    seq = _insert(connection, BASELINES, row)
+    for place, run in enumerate(runs):
+        there = connection.execute(select(func.min(RUNS.c.seq)).where(RUNS.c.sha256 == run.row["sha256"])).scalar()
+        number = _insert_run(connection, run) if there is None else there
+        connection.execute(BASELINE_RUNS.insert().values(baseline=seq, place=place, run=number))
+    return str(row["id"])
+
+
+def _insert_run(connection: Connection, new: NewRun) -> int:
+    seq = _insert(connection, RUNS, new.row)
+    connection.execute(DOCUMENTS.insert().values(run=seq, document=new.document))
+    _insert_measured(connection, seq, new.run, new.row["taken_s"])
+    return seq
+
+
+def _insert(connection: Connection, table: Table, row: Row) -> int:
+    key = connection.execute(table.insert().values(row)).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def _insert_measured(connection: Connection, seq: int, run: Run, taken_s: float) -> None:
+    known = [(place, row) for place, row in enumerate(run.measurements) if _has_rate(row)]
     if not known:
         return
-    ids = _cell_ids(connection, {cell_of(row) for _, row, _ in known})
+    cells = _cell_ids(connection, {cell_of(row) for _, row in known})
     of_run = {"run": seq, "host": run.environment.host, "taken_s": taken_s}
-    rows = [
-        {**of_run, "place": place, "cell": ids[cell_of(row)], "worker": row.worker, **figures}
-        for place, row, figures in known
-    ]
+    rows = [{**of_run, "place": place, "cell": cells[cell_of(row)], **_figures(row)} for place, row in known]
     connection.execute(MEASURED.insert(), rows)
+
+
+def _has_rate(row: Measurement) -> bool:
+    return bool(row.summary and row.gbps and row.gbps > 0) and row.verified.value is not False
 
 
 def _figures(row: Measurement) -> Row:
     rate = row.rate.value
-    return {
-        "gbps": row.gbps,
-        "low_gbps": rate.low_gbps if rate else None,
-        "high_gbps": rate.high_gbps if rate else None,
-        "median_s": row.elapsed_s,
-    }
-
-
-def _says_something(row: Measurement) -> bool:
-    """Whether it has a time that counts; wrong contents came in no time at all."""
-    return bool(row.summary and row.gbps and row.gbps > 0) and row.verified.value is not False
-
-
-def fill_from_documents(connection: Connection) -> None:
-    """Write the rows of all runs that are there; a document that is damaged is told of when it is read."""
-    for seq, taken_s, run in _stored(connection):
-        fill(connection, seq, run, taken_s)
-
-
-def _stored(connection: Connection) -> Iterator[tuple[int, float, Run]]:
-    columns = (RUNS.c.seq, RUNS.c.id, RUNS.c.taken_s, RUNS.c.sha256, DOCUMENTS.c.document)
-    joined = select(*columns).join(DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq).order_by(RUNS.c.seq).limit(_PAGE)
-    last = 0
-    while page := connection.execute(joined.where(RUNS.c.seq > last)).all():
-        for seq, run_id, taken_s, sha256, packed in page:
-            last = seq
-            try:
-                yield seq, taken_s, unpack_run(run_id, sha256, packed)
-            except StoreError:
-                continue
+    low, high = (rate.low_gbps, rate.high_gbps) if rate else (None, None)
+    return {"worker": row.worker, "gbps": row.gbps, "low_gbps": low, "high_gbps": high, "median_s": row.elapsed_s}
 
 
 def _cell_ids(connection: Connection, cells: set[Cell]) -> dict[Cell, int]:
-    """The number of each cell; those that are new are added, and another process may add the same at once."""
+    """The number of each cell; another process may add the same cells at the same time."""
     keys = {_key(cell): cell for cell in cells}
-    numbers = _numbers(connection, keys)
-    missing = sorted(keys.keys() - numbers.keys())  # two that add in different orders would wait for each other
+    numbers = _numbers(connection)
+    missing = sorted(keys.keys() - numbers.keys())  # in one order, or two processes would wait for each other
     if missing:
         new = [{"key": key, **msgspec.structs.asdict(keys[key])} for key in missing]
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
         connection.execute(insert(CELLS).on_conflict_do_nothing(), new)
-        numbers |= _numbers(connection, missing)
-    return {keys[key]: number for key, number in numbers.items()}
+        numbers = _numbers(connection)
+    return {cell: numbers[key] for key, cell in keys.items()}
 
 
-def _numbers(connection: Connection, keys: Iterable[str]) -> dict[str, int]:
-    wanted = list(keys)
-    numbers: dict[str, int] = {}
-    for begin in range(0, len(wanted), _MOST_KEYS):
-        some = wanted[begin : begin + _MOST_KEYS]
-        found = connection.execute(select(CELLS.c.key, CELLS.c.id).where(CELLS.c.key.in_(some)))
-        numbers.update((key, number) for key, number in found)
-    return numbers
+def _numbers(connection: Connection) -> dict[str, int]:
+    return {row.key: row.id for row in connection.execute(select(CELLS.c.key, CELLS.c.id))}
 
 
 def _key(cell: Cell) -> str:
     return hashlib.sha256(json.dumps(msgspec.structs.astuple(cell)).encode("ascii")).hexdigest()
 
 
-# Of the digest of a baseline, whatever the documents of later ones have.
-_DIGEST_VERSION = 1
-
-
-def pack(data: bytes) -> tuple[str, bytes]:
-    """The digest of a document, and what is stored of it."""
+def packed_run(run: Run) -> tuple[str, bytes]:
+    """The digest of a run's document, and the document compressed."""
+    data = to_bare_json(run)
     return hashlib.sha256(data).hexdigest(), zlib.compress(data)
 
 
-def packed_run(run: Run) -> tuple[str, bytes]:
-    """The same of a run."""
-    return pack(to_bare_json(run))
-
-
 def unpack(run_id: str, sha256: str, packed: bytes) -> bytes:
-    """The document of a run as it was stored; `StoreError` where the bytes have changed since."""
-    data = _decompressed(packed)
-    if data is None or hashlib.sha256(data).hexdigest() != sha256:
+    """The document of a run as it was stored.
+
+    Raises:
+        StoreError: it has changed since.
+
+    """
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(packed, MAX_READ_BYTES)
+    except zlib.error:
+        data = b""
+    if not unpacker.eof or hashlib.sha256(data).hexdigest() != sha256:
         raise StoreError(
-            f"the document of the run {run_id} in the store is damaged: it is not what was stored. The others can "
-            "still be read; check the disk, and take this one from a backup"
+            f"the document of the run {run_id} in the store is damaged: it differs from what was stored. The "
+            "other runs can be read; check the disk, and take this one from a backup"
         )
     return data
 
 
-def unpack_run(run_id: str, sha256: str, packed: bytes) -> Run:
-    """The run that was stored; `StoreError` where the bytes have changed since."""
-    return decode_run(run_id, unpack(run_id, sha256, packed))
-
-
 def decode_run(run_id: str, data: bytes) -> Run:
-    """The run in a document that is as it was stored."""
+    """The run in a document of the store."""
     try:
         return decode(Run, data, f"the run {run_id} in the store")
     except DocumentError as error:
         raise StoreError(str(error)) from error
 
 
-def _decompressed(packed: bytes) -> bytes | None:
-    """None where they are no such bytes, or more than any document has."""
-    unpacker = zlib.decompressobj()
-    try:
-        data = unpacker.decompress(packed, MAX_READ_BYTES)
-    except zlib.error:
-        return None
-    return data if unpacker.eof else None
+_DIGEST_VERSION = 1  # of the digest of a baseline; that of its document changes
+
+
+def digest_of(baseline: Baseline) -> str:
+    """The digest of a baseline, by which the same is recognised."""
+    fingerprint = to_bare_json(baseline.fingerprint).decode()
+    runs = [to_bare_json(run) for run in baseline.runs]
+    return digest_of_parts(baseline.name, fingerprint, baseline.made_at, baseline.labels, runs)
 
 
 def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str, str], runs: Sequence[bytes]) -> str:
-    """The digest of a baseline, of the very bytes that were stored.
-
-    Made of the runs as they are read today it would be another one as soon as a later pyxfer adds a field to them.
-    """
+    """The same of what is stored: the runs as bytes, because a later pyxfer may encode them with another field."""
     document = {
         "name": msgspec.Raw(to_bare_json(name)),
         "fingerprint": msgspec.Raw(fingerprint.encode()),
@@ -342,26 +342,9 @@ def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str,
     return hashlib.sha256(msgspec.json.encode(document)).hexdigest()
 
 
-def labels_to_text(labels: dict[str, str]) -> str:
-    """ASCII alone: a null character, and half of a surrogate pair, come back as they were."""
-    return json.dumps(labels)
-
-
-def labels_from_text(text: str) -> dict[str, str]:
-    """What was given, or what can be read of it where somebody has changed it."""
-    try:
-        labels: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {}
-
-
-DEFAULT_NAME = "default"
-MOST_LABELS = 64
-LONGEST_NAME, LONGEST_VALUE = 200, 2000
-LONGEST_HOST = 255
-_LONGEST_WORD = 200
-_MOST_MEASUREMENTS = 100_000
+MOST_LABELS, LONGEST_VALUE = 64, 2000
+LONGEST_NAME = 200
+_LONGEST_WORD = 255  # an index of PostgreSQL takes 2,704 bytes
 _MOST_NUMBER = 2**63 - 1
 _MOST_GBPS = 1e6
 _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
@@ -370,120 +353,92 @@ _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a baseline."""
-    _check_text(name, "the name of a baseline")
-    if not 1 <= len(name) <= LONGEST_NAME:
-        raise UsageError(f"the name of a baseline has 1 to {LONGEST_NAME} characters, and this one has {len(name)}")
+    _check_text(name, "the name of a baseline", 1, LONGEST_NAME)
+    if "\0" in name:
+        raise UsageError("the name of a baseline has a null character, which PostgreSQL cannot store")
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuse what are no labels, and more or longer ones than are kept."""
+    """Refuse labels that are not text, too many, or too long."""
     if not isinstance(labels, Mapping):
-        raise UsageError(f"labels are names with their values, such as {{'slot': '3'}}, and not {_kind(labels)}")
+        raise UsageError(f"labels are names with their values, such as {{'slot': '3'}}, and not a {_kind(labels)}")
     if len(labels) > MOST_LABELS:
         raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and these are {len(labels)}")
     for name, value in labels.items():
-        _check_text(name, "the name of a label")
-        _check_text(value, f"the value of the label {name!r:.80}")
-        if not 1 <= len(name) <= LONGEST_NAME:
-            raise UsageError(f"the name of a label has 1 to {LONGEST_NAME} characters, and one has {len(name)}")
-        if len(value) > LONGEST_VALUE:
-            raise UsageError(
-                f"the value of a label has up to {LONGEST_VALUE} characters, and that of {name!r:.80} has {len(value)}"
-            )
+        _check_text(name, "the name of a label", 1, LONGEST_NAME)
+        _check_text(value, f"the value of the label {name!r:.80}", 0, LONGEST_VALUE)
 
 
-def _check_text(value: object, what: str) -> None:
-    """Refuse numbers, and bytes that were no text where they were typed: a file could not hold them."""
+def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
     if not isinstance(value, str):
-        raise UsageError(f"{what} is text, and this is {_kind(value)}")
+        raise UsageError(f"{what} must be text, and is a {_kind(value)}")
+    if not shortest <= len(value) <= longest:
+        raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are no UTF-8; write it in UTF-8") from None
+        raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8") from None
 
 
 def _kind(value: object) -> str:
-    return f"of the type {type(value).__name__}"
-
-
-def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """The labels of `--label k=v`, each name once."""
-    labels: dict[str, str] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise UsageError(f"--label {text!r:.80} is no label; write a name and a value, such as --label slot=3")
-        if name in labels:
-            raise UsageError(f"--label {name!r:.80} is given twice; a label has one value")
-        labels[name] = value
-    check_labels(labels)
-    return labels
-
-
-def seconds_of(moment: str) -> float:
-    """A moment as it stands in a document, in seconds since 1970; `UsageError` where it is none."""
-    try:
-        parsed = datetime.fromisoformat(moment.replace("Z", "+00:00"))
-        aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
-        return aware.timestamp()
-    except (ValueError, OverflowError):
-        raise UsageError(f"{moment!r:.60} is no moment; write one such as 2026-01-31T12:00:00+00:00") from None
-
-
-def parse_since(text: str, now_s: float | None = None) -> float:
-    """The moment that `30d`, `12h`, `90min`, `2w` ago was, or that a date is, in seconds since 1970."""
-    ago = _AGO.fullmatch(text.strip())
-    if ago is None:
-        try:
-            return seconds_of(text.strip())
-        except UsageError:
-            raise UsageError(
-                f"--since {text!r:.60} is no time: write 30d, 12h, 2w, or a date such as 2026-01-31"
-            ) from None
-    return (time.time() if now_s is None else now_s) - int(ago[1]) * _SECONDS[ago[2]]
-
-
-def now_text() -> str:
-    """This moment, as documents write it, to the millisecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return type(value).__name__
 
 
 def check_run(run: Run) -> None:
-    """Refuse what is no run, or one that no pyxfer has measured and that a database could not keep."""
+    """Refuse what a database cannot store."""
     if not isinstance(run, Run):
-        raise UsageError(f"a store takes runs, such as pyxfer.Run.load gives, and not what is {_kind(run)}")
-    if len(run.environment.host) > LONGEST_HOST:
-        raise UsageError(f"the run's host has a name of more than {LONGEST_HOST} characters, which none has")
-    if len(run.measurements) > _MOST_MEASUREMENTS:
-        raise UsageError(f"the run has more than {_MOST_MEASUREMENTS} measurements, which none has")
+        raise UsageError(f"expected a run, such as pyxfer.Run.load returns, and got a {_kind(run)}")
     seconds_of(run.environment.taken_at)
-    for row in run.measurements:
-        words = (row.route, row.memory, row.mode, row.worker or "", run.device.uuid.value or "", run.device.name)
-        if max(map(len, words)) > _LONGEST_WORD:
-            raise UsageError(
-                f"the run has a route, memory, mode, worker or GPU with a name of more than {_LONGEST_WORD} characters"
-            )
-        if not (0 <= row.nbytes <= _MOST_NUMBER and 0 <= (row.batch or 0) <= _MOST_NUMBER):
-            raise UsageError("the run has a size or batch that no machine has")
-        if not (row.gbps or 0.0) <= _MOST_GBPS:
-            raise UsageError("the run has a bandwidth that no machine has")
+    words = {run.environment.host, run.device.name, run.device.uuid.value or ""}
+    words.update(word for row in run.measurements for word in (row.route, row.memory, row.mode, row.worker or ""))
+    for word in words:
+        _check_text(word, "a host, GPU, route, memory, mode or worker of a run", 0, _LONGEST_WORD)
+        if "\0" in word:
+            raise UsageError(f"the run has a null character in the name {word!r:.80}")
+    if not all(0 <= n <= _MOST_NUMBER for row in run.measurements for n in (row.nbytes, row.batch or 0)):
+        raise UsageError("the run has a size or batch that no machine has")
+    if not all((row.gbps or 0.0) <= _MOST_GBPS for row in run.measurements):
+        raise UsageError("the run has a bandwidth that no machine has")
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Refuse what is no baseline, has no run, or has a name, labels or a moment that are not kept; not its runs."""
+    """Refuse a baseline without runs, or with a name, labels or a moment that cannot be stored."""
     if not isinstance(baseline, Baseline):
-        raise UsageError(
-            f"a store takes baselines, such as pyxfer.Baseline.load gives, and not what is {_kind(baseline)}"
-        )
+        raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {_kind(baseline)}")
     check_name(baseline.name)
     check_labels(baseline.labels)
     if not baseline.runs:
-        raise UsageError("a baseline is of one run or more, and this one has none")
+        raise UsageError("a baseline has one run or more, and this one has none")
     seconds_of(baseline.made_at)
 
 
 def check_asked(**asked: object) -> None:
-    """Refuse what is asked for otherwise than in words."""
+    """Refuse an argument that is not text, before it is used in a query."""
     for name, value in asked.items():
-        if value is not None and not isinstance(value, str):
-            raise UsageError(f"{name}= is text, and this is {_kind(value)}")
+        if value is not None:
+            _check_text(value, f"{name}=", 0, LONGEST_VALUE)
+
+
+def seconds_of(moment: str) -> float:
+    """A moment of a document in seconds since 1970."""
+    try:
+        parsed = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(f"{moment!r:.60} is not a moment; write one such as 2026-01-31T12:00:00+00:00") from None
+
+
+def parse_since(text: str, now_s: float | None = None) -> float:
+    """The moment that `30d`, `12h`, `90min` or `2w` ago was, or that a date is, in seconds since 1970."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return (time.time() if now_s is None else now_s) - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        return seconds_of(text.strip())
+    except UsageError:
+        raise UsageError(f"--since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
+
+
+def now_text() -> str:
+    """This moment as documents write it, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

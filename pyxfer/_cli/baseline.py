@@ -20,7 +20,8 @@ from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import Store
-    from pyxfer._document.baselines import Baseline, Comparison
+    from pyxfer._document import exports
+    from pyxfer._document.baselines import Baseline, Comparison, History
     from pyxfer._document.runs import Run
     from pyxfer._report.baseline import CellLine
 
@@ -157,7 +158,6 @@ def history(
     Without --host: all hosts of the store, one line each where they are many.
     """
     from pyxfer._baseline.store import open_store
-    from pyxfer._baseline.store_queries import to_csv
     from pyxfer._report.baseline import print_history
     from pyxfer._report.layout import Page
 
@@ -168,9 +168,27 @@ def history(
     if json or form == "json":
         write_json(found)
     elif form == "csv":
-        sys.stdout.write(to_csv(found))
+        sys.stdout.write(_to_csv(found))
     else:
         print_history(found, Page(sys.stdout))
+
+
+_HISTORY_HEADER = (
+    *("host", "runtime", "device", "gpu", "cell", "worker", "taken_at", "run"),
+    *("gbps", "low_gbps", "high_gbps", "median_s", "to_median"),
+)
+
+
+def _to_csv(found: History) -> str:
+    from pyxfer._document import exports
+
+    rows: list[tuple[exports.Cell, ...]] = []
+    for group in found.groups:
+        of_group = (group.host, group.runtime, group.device, group.gpu.value, group.cell_text, group.worker)
+        for point in group.points:
+            figures = (point.gbps, point.low_gbps, point.high_gbps, point.median_s, point.change)
+            rows.append((*of_group, point.taken_at, point.run_id, *figures))
+    return exports.csv_table(_HISTORY_HEADER, rows)
 
 
 DEFAULT_NAME = "default"
@@ -198,17 +216,14 @@ def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> No
     from pyxfer._report.layout import Page
 
     with _open(store) as opened:
-        kept, damaged = opened.baselines(host), opened.damaged_baselines(host)
+        kept = opened.baselines(host)
         if json:
-            write_json({"baselines": kept, "damaged": damaged})
+            write_json({"baselines": kept})
         elif kept:
             print_baselines(kept, opened.shown, Page(sys.stdout))
-        elif not damaged:
+        else:
             of_host = "" if host is None else f" of the host {host!r}"
             say(f"the store {opened.shown} has no baseline{of_host} yet; pyxfer baseline save makes one")
-        sys.stdout.flush()  # the sentences below are about what is missing above
-        for each in damaged:
-            say(each.why)
 
 
 @app.command()
@@ -217,7 +232,7 @@ def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, 
 
     Of several hosts that have the name this one is meant; or say --host, or the id.
     """
-    from pyxfer._baseline.store import choose
+    from pyxfer._baseline.inputs import choose
     from pyxfer._report.baseline import print_baseline
     from pyxfer._report.layout import Page
 
@@ -234,16 +249,11 @@ def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, 
 def remove(name: Which, host: Host = None, store: Url = None) -> None:
     """Remove a name from a machine.
 
-    The earlier baselines of that name are removed with it; a damaged one goes by its id, and alone. Their runs stay in
-    the history.
+    The earlier baselines of that name are removed with it. Their runs stay in the history.
     """
-    from pyxfer._baseline.store import choose, machine
+    from pyxfer._baseline.inputs import choose, machine
 
     with _open(store) as opened:
-        if opened.is_damaged(name):
-            opened.remove_baseline_of_id(name)
-            say(f"removed the damaged baseline {name}; its runs stay in the history")
-            return
         kept = choose(opened, name, host)
         count = opened.remove_baseline(kept.name, kept.identity)
     earlier = f", and {count - 1} earlier" if count > 1 else ""
@@ -261,7 +271,7 @@ def export(
 
     Another store can import it, and pyxfer compare and pyxfer show read it.
     """
-    from pyxfer._baseline.store import choose
+    from pyxfer._baseline.inputs import choose
     from pyxfer._document import codec
     from pyxfer._document.files import check_writable
 
@@ -286,8 +296,8 @@ def import_file(
 
     One that is there already is not taken twice.
     """
+    from pyxfer._baseline.inputs import check_import
     from pyxfer._baseline.store import open_store
-    from pyxfer._baseline.store_queries import check_import
     from pyxfer._document.baselines import Baseline
 
     baseline = Baseline.load(file)
@@ -371,7 +381,8 @@ def save(
 
     check_processes(processes)
     store_schema.check_name(name)
-    labels = store_schema.parse_labels(label)
+    labels = _parse_labels(label)
+    store_schema.check_labels(labels)
     asked = Order(
         device,
         opt.split_list(direction, "--direction"),
@@ -509,6 +520,18 @@ def _measuring(order: Order, processes: int, at_most: str) -> Callable[[], Run]:
             )
 
     return measure
+
+
+def _parse_labels(texts: list[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for given in texts:
+        name, sign, value = given.partition("=")
+        if not sign or not name:
+            raise UsageError(f"--label {given!r:.80} is not a label; write a name and a value, such as --label slot=3")
+        if name in labels:
+            raise UsageError(f"--label {name!r:.80} is given twice; a label has one value")
+        labels[name] = value
+    return labels
 
 
 def _check_required(device: str, require_gpu: bool) -> None:

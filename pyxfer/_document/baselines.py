@@ -166,15 +166,6 @@ class KeptBaseline(msgspec.Struct, frozen=True):
     earlier: int = 0
 
 
-class DamagedBaseline(msgspec.Struct, frozen=True):
-    """One whose row in the store is no longer what was written; `why` says so, and what to do."""
-
-    id: str
-    name: str
-    host: str
-    why: str
-
-
 class HistoryPoint(msgspec.Struct, frozen=True):
     """One measurement of a cell. `change` is its bandwidth over the median of its group, 1.0 being the same."""
 

@@ -135,7 +135,7 @@ def test_trouble_with_a_store_is_one_sentence_and_exit_code_2(tmp_path: Path) ->
     other.write_text("no store")
     result = pyxfer("baseline", "list", PYXFER_STORE=str(other))
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"pyxfer: '{other}' is no store: it is no SQLite database")
+    assert result.stderr.startswith(f"pyxfer: '{other}' is not a pyxfer store")
     assert result.stderr.count("\n") == 1
 
 

@@ -92,11 +92,21 @@ def test_as_csv_it_has_a_row_for_each_point(store: str) -> None:
     assert (rows[0]["host"], rows[0]["cell"]) == ("node\n8", "h2d:pinned:16MiB")
 
 
+def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    with open_store(path) as opened:
+        run_id = opened.add_run(run_at(host="=1+1"))
+    header, row = said("--store", path, "--format", "csv").splitlines()
+    assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
+    assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
+    assert run_id in row
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--format", "xml"], "--format 'xml' is none of table, json, csv"),
-        (["--since", "soon"], "--since 'soon' is no time: write 30d"),
+        (["--since", "soon"], "--since 'soon' is not a time: write 30d"),
         (["--cell", "up"], "write a cell such as h2d:pinned:256MiB"),
     ],
 )

@@ -9,9 +9,8 @@ from typing import Any
 from baseline.store.making import make_baseline
 from sqlalchemy import Connection, create_engine, text
 
-from pyxfer._baseline import store_database
 from pyxfer._baseline.cells import fingerprint_of, identity
-from pyxfer._baseline.store_database import APPLICATION_ID
+from pyxfer._baseline.store_database import APPLICATION_ID, STEPS, VERSIONS
 from pyxfer._baseline.store_schema import packed_run
 from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Run
@@ -33,8 +32,8 @@ def make_version(url: str, version: int) -> None:
     with database(url) as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-        store_database.VERSIONS.create(connection)
-        for number, step in enumerate(store_database.STEPS[:version], start=1):
+        VERSIONS.create(connection)
+        for number, step in enumerate(STEPS[:version], start=1):
             step(connection)
             connection.execute(text("INSERT INTO pyxfer_schema VALUES (:n, 'then')"), {"n": number})
         _insert(connection, "pyxfer_baselines", _baseline_row())

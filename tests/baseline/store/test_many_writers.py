@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unsanitized(reason="it is about processes and databases
 
 
 def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
-    return {ending: [key for ended, key in lines if ended == ending] for ending in ("stored", "refused", "doubt")}
+    return {ending: [key for ended, key in lines if ended == ending] for ending in ("stored", "refused")}
 
 
 @pytest.mark.slow
@@ -64,11 +64,8 @@ def test_a_server_that_is_killed_while_saving_loses_nothing_that_was_said_to_be_
             lines += writers.lines_of(process, most=30)
         lines += writers.lines_of(process)
     said = keys_by_ending(lines)
-    there = contents.keys(url)
-    assert len(there) == len(set(there)), "none is stored twice"
-    assert set(said["stored"]) <= set(there) <= {*said["stored"], *said["doubt"]}
-    assert len(lines) == 360
-    assert len(said["stored"]) > 180
+    assert len(said["stored"]) == 360
+    assert Counter(contents.keys(url)) == Counter(said["stored"]), "each is there once, also if it was saved again"
     postgres_server.drop(url)
 
 

@@ -54,7 +54,7 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(
 
     steps = (*store_database.STEPS[:version], fails_late)
     monkeypatch.setattr(store_database.migrate, "__defaults__", (steps,))
-    with pytest.raises(StoreError, match=f"which are of version {version}, cannot be made"):
+    with pytest.raises(StoreError, match="was not saved"):
         open_store(store_url)
     monkeypatch.undo()
     assert contents.rows(store_url, "SELECT MAX(version) FROM pyxfer_schema") == [(version,)]
@@ -109,9 +109,7 @@ def test_an_earlier_store_that_may_only_be_read_says_that_it_cannot_be_brought_u
 
     event.listen(Engine, "connect", refuse)
     try:
-        with pytest.raises(
-            StoreError, match=r"read-only here.*; version 2 of its tables, which are of version 1, cannot"
-        ):
+        with pytest.raises(StoreError, match=r"version 2 of the tables \(they have version 1\) was not saved"):
             open_store(url)
     finally:
         event.remove(Engine, "connect", refuse)

@@ -28,7 +28,7 @@ def newest(store: Store, *runs: Run) -> set[int]:
 
 
 def test_of_each_gpu_the_last_that_was_stored_counts(store: Store) -> None:
-    assert newest(store, run(), run("GPU-2"), run()) == {1, 2}
+    assert newest(store, run(), run("GPU-2"), run(taken_at="2026-11-21T11:00:00+00:00")) == {1, 2}
 
 
 def test_a_clock_that_went_back_changes_nothing(store: Store) -> None:

@@ -2,8 +2,8 @@
 
     python writers.py URL PROCESSES SAVES
 
-Every third save is a baseline of three runs, the others are runs. A line is `stored`, `refused` or `doubt`, and the key
-of the save: the label of the run, or the name of the baseline.
+Every third save is a baseline of three runs, the others are runs. A line is `stored` or `refused`, and the key of the
+save: the label of the run, or the name of the baseline. A save that was refused is tried again until it is stored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from baseline.store.making import make_baseline, run_at
 
-from pyxfer import StoreDoubtError, StoreError
+from pyxfer import StoreError
 from pyxfer._baseline.store import Store, open_store
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -64,8 +64,6 @@ def _save(store: Store | None, url: str, key: str, number: int) -> tuple[Store |
             store.add_run(run_at(), {"key": key})
         else:
             store.add_baseline(make_baseline(name=key))
-    except StoreDoubtError:
-        return store, "doubt"
     except StoreError as error:
         sys.stderr.write(f"{key}: {error}\n")
         return store, "refused"
@@ -76,8 +74,10 @@ def _write(url: str, saves: int) -> None:
     store = None
     for number in range(saves):
         key = f"{os.getpid()}-{number}"
-        store, ended = _save(store, url, key, number)
-        os.write(1, f"{ended} {key}\n".encode())
+        ended = ""
+        while ended != "stored":
+            store, ended = _save(store, url, key, number)
+            os.write(1, f"{ended} {key}\n".encode())
 
 
 def _main(url: str, processes: str, saves: str) -> None:
