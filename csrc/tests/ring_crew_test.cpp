@@ -90,7 +90,7 @@ void spin(unsigned int count) {
 /// The caller goes to sleep within the same few hundred nanoseconds in which the other thread ends,
 /// so that in some of the rounds each step of the one comes between any two of the other.
 TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
-  constexpr int rounds = 100'000;
+  constexpr int rounds = 200'000;
   constexpr unsigned int most_spins = 400;
   crew made{context(), 1, 0};
   std::mt19937 random{5};

@@ -215,7 +215,8 @@ TEST_F(ring_ring, goes_on_with_an_upload_that_was_only_started) {
   held_stream after;
   ring made{0, with(3)};
   auto const started = made.start_upload(source.view(), memory.address(), after.own.view());
-  EXPECT_THROW(static_cast<void>(started.result(0.5)), timeout_error);
+  // Long enough for the whole upload on a busy machine, if it did not wait.
+  EXPECT_THROW(static_cast<void>(started.result(3)), timeout_error);
   after.held.open();
   EXPECT_EQ(started.result(60).chunks, most / chunk);
   EXPECT_TRUE(started.done());
