@@ -61,8 +61,9 @@ class Stager:
             self._copier = engine.Copier(device, patience_s=patience_s)
             self._watch = _Watch(self._ring, patience_s)
         except BaseException:
-            # Let go of and not closed: an error of closing must not take the place of the one that is under way.
-            del self._ring
+            # Dropped, not closed: an error of `close` must not replace this one, whose traceback refers to `self`.
+            for name in ("_copier", "_bracket", "_ring"):
+                self.__dict__.pop(name, None)
             raise
 
     def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
