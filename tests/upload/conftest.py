@@ -23,6 +23,15 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def engine(engine: Engine) -> Iterator[Engine]:
+    """The engine, checked for what is left when the threads that prefetch have ended and dropped their batches."""
+    yield engine
+    for each in threads():
+        each.join(SOON_S)
+    gc.collect()
+
+
+@pytest.fixture
 def own_uploaders(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The uploaders that calls share are this test's alone."""
     assert engine.RUNTIME == "host"
