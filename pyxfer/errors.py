@@ -78,4 +78,4 @@ class CleanupWarning(ResourceWarning):
 
 
 class FallbackWarning(RuntimeWarning):
-    """Something goes on in a lesser way than was asked for; the text says why, and what to do about it."""
+    """pyxfer fell back to a slower path; the text says why, and what to do about it."""

@@ -34,20 +34,24 @@ What = "A file that holds a run or a baseline, an id of the store (r-..., b-...)
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=What)],
-    b: Annotated[str, typer.Argument(metavar="B", help="What is held against it.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The measurement to compare with A.")],
     fail_on: Annotated[
         str | None,
-        typer.Option("--fail-on", metavar="slower:SHARE", help="Exit code 1 where a cell has certainly lost more."),
+        typer.Option(
+            "--fail-on", metavar="slower:SHARE", help="Exit with code 1 if a cell has certainly lost more than SHARE."
+        ),
     ] = None,
     tolerance: Tolerance = "3%",
-    form: Annotated[str, typer.Option("--format", metavar="table|md|json", help="How it is told.")] = "table",
+    form: Annotated[str, typer.Option("--format", metavar="table|md|json", help="Output format.")] = "table",
     output: Output = None,
     store: Url = None,
 ) -> None:
-    """Hold one measurement against another, cell by cell: SAME, FAST, SLOW or AMBIGUOUS.
+    """Compare two measurements, cell by cell.
 
-    What differs between the two machines stands above the table, and likely causes of what is slow below it. Exit code
-    1 comes from --fail-on alone.
+    Each cell is SAME, FAST, SLOW or AMBIGUOUS.
+
+    Differences between the two machines are listed above the table, and likely causes of slow cells below it. The exit
+    code is 1 only with --fail-on.
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
     from pyxfer._baseline.inputs import apart, sample_of
@@ -81,11 +85,11 @@ STDOUT = "-"
 TABLE = "table"
 
 Tolerance = Annotated[
-    str, typer.Option("--tolerance", metavar="SHARE", help="How much of its bandwidth a cell may lose, such as 3%.")
+    str, typer.Option("--tolerance", metavar="SHARE", help="Share of its bandwidth that a cell may lose, such as 3%.")
 ]
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Where the format goes; - is standard output, as without it."),
+    typer.Option("--output", "-o", metavar="FILE", help="Write the output to FILE; - is stdout (default)."),
 ]
 
 
@@ -137,10 +141,12 @@ FORMATS = ("table", "json", "csv")
 
 Cell = Annotated[
     str | None,
-    typer.Option("--cell", metavar="CELL", help="Such as h2d:pinned:256MiB; else pinned memory at the largest size."),
+    typer.Option(
+        "--cell", metavar="CELL", help="A cell such as h2d:pinned:256MiB; default: pinned at the largest size."
+    ),
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Not before: 30d, 12h, 2w ago, or a date (UTC).")
+    str | None, typer.Option("--since", metavar="TIME", help="Only since 30d, 12h or 2w ago, or since a date (UTC).")
 ]
 Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"Of {', '.join(FORMATS)}.")]
 
@@ -153,9 +159,11 @@ def history(
     json: opt.Json = False,
     store: Url = None,
 ) -> None:
-    """What was measured over time, each against the median of its own machine.
+    """Show measurements over time.
 
-    Without --host: all hosts of the store, one line each where they are many.
+    Each is compared with the median of its own machine.
+
+    Without --host, all hosts of the store are shown, one line each if there are many.
     """
     from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
@@ -195,23 +203,25 @@ DEFAULT_NAME = "default"
 
 Url = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="A file or a database; else PYXFER_STORE, else this user's own file."),
+    typer.Option(
+        "--store", metavar="URL", help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file."
+    ),
 ]
-Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only of this host.")]
+Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only this host.")]
 Which = Annotated[str, typer.Argument(metavar="NAME", help="A name, or an id that the list shows.")]
 Named = Annotated[str, typer.Argument(metavar="[NAME]", help="A name, or an id that the list shows.")]
 
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Keep what this host reaches, and find out when it no longer does.",
+    help="Save what this host reaches, and check it later.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 @app.command("list")
 def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> None:
-    """What the store keeps, a line for each name and machine."""
+    """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
     from pyxfer._report.layout import Page
 
@@ -228,9 +238,9 @@ def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> No
 
 @app.command()
 def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, store: Url = None) -> None:
-    """One baseline: its machine, its processes, its cells.
+    """Show one baseline: its machine, processes and cells.
 
-    Of several hosts that have the name this one is meant; or say --host, or the id.
+    If several hosts have a baseline of that name, this host's is shown; --host or an id selects another.
     """
     from pyxfer._baseline.inputs import choose
     from pyxfer._report.baseline import print_baseline
@@ -263,7 +273,7 @@ def remove(name: Which, host: Host = None, store: Url = None) -> None:
 @app.command()
 def export(
     name: Which,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is stdout.")],
     host: Host = None,
     store: Url = None,
 ) -> None:
@@ -292,7 +302,7 @@ def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
     store: Url = None,
 ) -> None:
-    """Take a baseline from a file into the store.
+    """Import a baseline from a file into the store.
 
     One that is there already is not taken twice.
     """
@@ -341,9 +351,14 @@ def _open(url: str | None) -> Store:
 
 _CHECK_FORMS = ("table", "json", "junit")
 
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Which baseline of this host, if it has several.")]
-Processes = Annotated[int, typer.Option("--processes", metavar="N", max=100, help="How many measure, one by one.")]
-Labels = Annotated[list[str], typer.Option("--label", metavar="K=V", help="Something to remember; may be repeated.")]
+Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the baseline, if this host has several.")]
+Processes = Annotated[
+    int,
+    typer.Option("--processes", metavar="N", max=100, help="Number of processes that measure, one after the other."),
+]
+Labels = Annotated[
+    list[str], typer.Option("--label", metavar="K=V", help="Label to store with the baseline; repeatable.")
+]
 Retries = Annotated[
     int,
     typer.Option(
@@ -351,7 +366,7 @@ Retries = Annotated[
         metavar="N",
         min=0,
         max=20,
-        help="How often it is measured again before it fails; with 0 one process decides.",
+        help="Number of repeats before a check fails; with 0 one process decides.",
     ),
 ]
 
@@ -369,9 +384,10 @@ def save(
     require_gpu: opt.RequireGpu = False,
     store: Url = None,
 ) -> None:
-    """Measure this host in several processes, and keep that as its baseline.
+    """Measure this host and save it as its baseline.
 
-    Several, because a later check must know how far processes lie apart. The budget is that of each.
+    Several processes measure, one after the other, because a check must know how much processes differ. The budget is
+    for each of them.
     """
     from pyxfer._baseline import store_schema
     from pyxfer._baseline.check import check_processes, make_baseline, this_machine
@@ -408,13 +424,13 @@ def check(
     name: Name = DEFAULT_NAME,
     tolerance: Tolerance = "3%",
     retries: Retries = 2,
-    form: Annotated[str, typer.Option("--format", metavar="table|json|junit", help="How it is told.")] = "table",
+    form: Annotated[str, typer.Option("--format", metavar="table|json|junit", help="Output format.")] = "table",
     output: Output = None,
     device: opt.Device = "0",
     require_gpu: opt.RequireGpu = False,
     store: Url = None,
 ) -> None:
-    """Measure this host again, and hold it against its baseline.
+    """Measure this host and compare it with its baseline.
 
     What comes out slow or doubtful is measured again, in as many processes as --retries says. Exit code 1 means that
     something is slower than the tolerance in all of them together and in each by itself; nothing else ends with it.

@@ -25,38 +25,39 @@ _FOR_ALL_TO_READ = 0o644
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Hand what was measured to other programs.",
+    help="Export measurements to other programs.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 @app.callback()
 def export() -> None:
-    """Hand what was measured to other programs."""
+    """Export measurements to other programs."""
 
 
 @app.command(epilog="\b\nExample:\n  pyxfer export prometheus -o /var/lib/node_exporter/textfile/pyxfer.prom")
 def prometheus(
     file: Annotated[
-        str | None, typer.Argument(metavar="[RUN.json]", help="A saved run in place of the newest in the store.")
+        str | None, typer.Argument(metavar="[RUN.json]", help="A saved run instead of the newest in the store.")
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Written whole or not at all; - is standard output.")
-    ] = STDOUT,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")] = STDOUT,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="0|UUID", help="Only of this GPU; else of each on this host.")
+        str | None, typer.Option("--device", metavar="0|UUID", help="Only this GPU; default: each GPU of this host.")
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            "--store", metavar="URL", help="A file or a database; else PYXFER_STORE, else this user's own file."
+            "--store",
+            metavar="URL",
+            help="Store: a file or a database URL; default $PYXFER_STORE or this user's own file.",
         ),
     ] = None,
 ) -> None:
-    """The newest run of each GPU of this host as metrics, in the text format that node_exporter collects.
+    """Write Prometheus metrics of the newest runs.
 
-    Bandwidth of raw copies and its share of the peak, the link, and when that was measured. Nothing is measured now,
-    but packets that the link had to send again are read where the driver tells.
+    Writes the bandwidth of raw copies and its share of the peak, the link, and the time of measurement, for each GPU of
+    this host, in the text format that node_exporter collects. Measures nothing, but reads the link's counter of
+    retransmitted packets if the driver provides it.
     """
     from pyxfer._document.files import check_writable
     from pyxfer._report import prometheus

@@ -55,7 +55,10 @@ def show_host() -> None:
 
 
 def info(json: opt.Json = False) -> None:
-    """Devices, their links and this machine; nothing is measured."""
+    """Show devices, their links and this machine.
+
+    Nothing is measured.
+    """
     import msgspec
 
     from pyxfer import native
@@ -98,7 +101,10 @@ def show(
         typer.Option(metavar="KEY", help="One row a measurement, by size, gbps, route, direction, memory or mode."),
     ] = None,
 ) -> None:
-    """Print a saved run, watch, examination or session of pytest as it was printed when it was made."""
+    """Print a saved document.
+
+    Prints a run, watch, examination, baseline or pytest session as it was printed when it was saved.
+    """
     from pyxfer._document import codec
     from pyxfer._document.baselines import Baseline
     from pyxfer._document.examinations import Examination
@@ -134,7 +140,10 @@ What = Annotated[str | None, typer.Argument(metavar="[routes]", help="routes: th
 
 
 def list_all(what: What = None, json: opt.Json = False) -> None:
-    """Devices, routes and modes: available, or why not; with routes, every route of every framework."""
+    """List devices, routes and modes.
+
+    Each is available, or shows the reason why not. With "routes": every route of every framework.
+    """
     from pyxfer.native import choose
 
     if what not in (None, "routes"):
@@ -223,9 +232,9 @@ def pyxfer(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """How fast bytes can cross the link between host memory and a GPU, and how fast they do.
+    """Measure and speed up transfers between host memory and a CUDA GPU.
 
-    Without a verb: this host in ten seconds.
+    Without a command, measures this host for about five seconds.
 
     Exit codes: 0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not
     valid, or a fault of pyxfer itself, 130 interrupted.

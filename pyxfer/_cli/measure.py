@@ -18,32 +18,33 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FRAMEWORK", help="Of torch, tensorflow, cupy, jax; all, if none is named."),
+    typer.Argument(metavar="FRAMEWORK", help="torch, tensorflow, cupy or jax; all by default."),
 ]
 Routes = Annotated[
     str | None,
     typer.Option(
-        "--routes", metavar="LIST", help="Names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
+        "--routes", metavar="LIST", help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
     ),
 ]
 Workload = Annotated[
-    str, typer.Option("--workload", metavar="NAME", help="copy: bytes alone; image-batch: copy, cast, read a row back.")
+    str,
+    typer.Option("--workload", metavar="NAME", help="copy (bytes only) or image-batch (copy, cast, read a row back)."),
 ]
 Sizes = Annotated[
     str | None,
-    typer.Option("--sizes", metavar="SIZES", help="Of copy: such as 1MiB,96MiB; 4KiB:256MiB:x16 if not given."),
+    typer.Option("--sizes", metavar="SIZES", help="Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16."),
 ]
 Batches = Annotated[
     str | None,
-    typer.Option("--batches", metavar="COUNTS", help="Of image-batch: such as 8,512; 1:512:x2 if not given."),
+    typer.Option("--batches", metavar="COUNTS", help="Batch sizes for image-batch, such as 8,512; default 1:512:x2."),
 ]
-Directions = Annotated[str | None, typer.Option("--direction", metavar="LIST", help="Of h2d, d2h; both if not given.")]
+Directions = Annotated[
+    str | None, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h; both by default.")
+]
 Ingest = Annotated[
-    bool, typer.Option("--ingest", help="Also how each framework takes in a NumPy array; all that runs without a GPU.")
+    bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
 ]
-Budget = Annotated[
-    str, typer.Option("--budget", metavar="TIME", help="How long each framework may be measured, preparing apart.")
-]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit per framework, without preparation.")]
 
 
 def frameworks(
@@ -66,10 +67,10 @@ def frameworks(
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
 ) -> None:
-    """How fast bytes cross the link when TensorFlow, PyTorch, CuPy or JAX move them.
+    """Time the transfers of TensorFlow, PyTorch, CuPy and JAX.
 
-    Times every route of each framework, in a process of its own, through the same CUDA events and in the same rounds as
-    raw copies, and sets it against the ceiling at its size.
+    Times every route of each framework in a separate process, with the same CUDA events and in the same rounds as raw
+    copies, and compares it with the ceiling at its size.
     """
     import pyxfer
     from pyxfer import native, units
@@ -101,18 +102,18 @@ def frameworks(
     deliver(run, exports)
 
 
-RouteName = Annotated[str, typer.Argument(metavar="ROUTE", help="Such as tf.function; see pyxfer list routes.")]
+RouteName = Annotated[str, typer.Argument(metavar="ROUTE", help="A route such as tf.function; see pyxfer list routes.")]
 Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, such as 96MiB.")]
 Direction = Annotated[
-    str | None, typer.Option("--direction", metavar="WAY", help="Of a raw route: h2d, if not given, or d2h.")
+    str | None, typer.Option("--direction", metavar="WAY", help="Direction of a raw route: h2d (default) or d2h.")
 ]
 ExportCsv = Annotated[
     str | None,
-    typer.Option("--export-csv", metavar="FILE", help="One row a route, without the parts; - is standard output."),
+    typer.Option("--export-csv", metavar="FILE", help="Write one row per route, without the parts; - is stdout."),
 ]
 ExportMd = Annotated[
     str | None,
-    typer.Option("--export-md", metavar="FILE", help="A table of the routes, and one of the parts; - as above."),
+    typer.Option("--export-md", metavar="FILE", help="Write Markdown tables of routes and parts; - is stdout."),
 ]
 
 
@@ -131,11 +132,10 @@ def explain(
     export_csv: ExportCsv = None,
     export_md: ExportMd = None,
 ) -> None:
-    """Where the time of one route goes, and what to use in its place.
+    """Show where the time of one route goes.
 
-    Measures the route beside every other one that could do the same, in one run, and traces a few trials: what the
-    host prepared, what crossed the link and from which memory, and what waited for what. Advice is what this run has
-    measured.
+    Measures the route beside all alternatives in one run, and traces a few trials: what the host prepared, what crossed
+    the link and from which memory, and what waited for what. Advice names faster alternatives measured in this run.
     """
     import pyxfer
     from pyxfer import native, units
@@ -162,15 +162,16 @@ def explain(
     deliver(run, exports)
 
 
-Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="How long it may last, such as 1s or 500ms.")]
+Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="Time limit, such as 1s or 500ms.")]
 
 
 def tune(
     device: opt.Device = "0", limit: Limit = "1s", require_gpu: opt.RequireGpu = False, json: opt.Json = False
 ) -> None:
-    """Find by measuring how pageable memory is staged best on this host, and keep that for later programs.
+    """Find the best upload settings for this host.
 
-    It is done without being asked when a program first stages anything. Do it anew where the machine was busy then.
+    Measures how pageable memory is staged best, and saves the settings for later programs. The first upload of a
+    program does this by itself; run it again if the machine was busy then.
     """
     import msgspec
 
@@ -204,7 +205,7 @@ _DEVICE, _BUDGET = "0", "6s"
 
 File = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN.json]", help="A saved run, or a saved examination, in place of this host."),
+    typer.Argument(metavar="[RUN.json]", help="Examine a saved run or examination instead of this host."),
 ]
 
 
@@ -216,11 +217,11 @@ def doctor(
     require_gpu: opt.RequireGpu = False,
     json: opt.Json = False,
 ) -> None:
-    """What is not as it should be with this host: its link, its settings, its limits.
+    """Find faults in this host's link, settings and limits.
 
-    Measures for a few seconds between two readings of the error counters, and holds it all against what the link could
-    do on paper and what hosts of its kind reach; no baseline is needed. Whatever is found, the exit code is 0: --json
-    has the status of each finding, and pyxfer baseline check fails where a host has become slower.
+    Measures for a few seconds between two readings of the error counters. Compares the results with what the link can
+    do on paper and with what hosts of its kind reach; no baseline is needed. The exit code is 0 whatever is found:
+    --json gives the status of each finding, and pyxfer baseline check fails if a host has become slower.
     """
     from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
@@ -279,10 +280,10 @@ def ceiling(
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
 ) -> None:
-    """How fast bytes can cross the link between host memory and a GPU.
+    """Measure how fast raw copies between host and GPU are.
 
-    Measures raw copies of every size, direction, memory and mode side by side, and sets them against what the link
-    could do on paper. What is not known to the precision is marked, with the reason and what would help.
+    Measures raw copies of every size, direction, memory and mode side by side, and compares them with what the link can
+    do on paper. Results that miss the target precision are marked, with the reason and a remedy.
     """
     import pyxfer
     from pyxfer import native, units

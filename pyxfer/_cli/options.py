@@ -12,49 +12,54 @@ Device = Annotated[
     str,
     typer.Option("--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host for none."),
 ]
-Directions = Annotated[str, typer.Option("--direction", metavar="LIST", help="Of h2d, d2h, both.")]
+Directions = Annotated[str, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h, both.")]
 Memories = Annotated[
-    str, typer.Option("--memory", metavar="LIST", help="Of pageable, pinned, registered, write-combined.")
+    str,
+    typer.Option(
+        "--memory", metavar="LIST", help="Comma-separated list of pageable, pinned, registered, write-combined."
+    ),
 ]
 Modes = Annotated[
     str,
-    typer.Option("--mode", metavar="LIST", help="Of auto, memcpy, async, streams:N, batch, staged; see pyxfer list."),
+    typer.Option(
+        "--mode", metavar="LIST", help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged."
+    ),
 ]
 Sizes = Annotated[
     str, typer.Option("--sizes", metavar="SIZES", help="Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Also with destinations that are touched for the first time.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Also time copies into freshly allocated destinations.")]
 Precision = Annotated[
-    str, typer.Option("--precision", metavar="SHARE", help="How well each median is to be known, such as 0.5%.")
+    str, typer.Option("--precision", metavar="SHARE", help="Target precision of each median, such as 0.5%.")
 ]
-Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="How long the measuring may last, such as 30s.")]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit for measuring, such as 30s.")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Repeat the order of an earlier run; it holds its seed.")
+    int | None, typer.Option("--seed", metavar="N", help="Seed for the order of trials; a run stores its seed.")
 ]
 NoTrace = Annotated[
     bool,
-    typer.Option("--no-trace", help="Without the few trials at the end that are traced for what crossed the link."),
+    typer.Option("--no-trace", help="Skip the traced trials at the end of the run."),
 ]
 Patience = Annotated[
-    str, typer.Option("--patience", metavar="TIME", help="How long a framework may be silent before it is ended.")
+    str, typer.Option("--patience", metavar="TIME", help="Kill a framework process that is silent for this long.")
 ]
-RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail (exit code 3) where no GPU is usable.")]
+RequireGpu = Annotated[bool, typer.Option("--require-gpu", help="Fail with exit code 3 if no GPU is usable.")]
 ExportJson = Annotated[
     str | None,
     typer.Option(
         "--export-json",
         metavar="FILE",
-        help="The whole run, for pyxfer show; compressed if FILE ends in .gz; - is standard output.",
+        help="Write the whole run, for pyxfer show; compressed if FILE ends in .gz; - is stdout.",
     ),
 ]
 ExportCsv = Annotated[
     str | None,
-    typer.Option("--export-csv", metavar="FILE", help="One row a measurement, all figures; - is standard output."),
+    typer.Option("--export-csv", metavar="FILE", help="Write one row per measurement with all figures; - is stdout."),
 ]
 ExportMd = Annotated[
-    str | None, typer.Option("--export-md", metavar="FILE", help="A table for a page; - is standard output.")
+    str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="As JSON, for a program.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def split_list(text: str, option: str) -> tuple[str, ...]:

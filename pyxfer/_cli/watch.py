@@ -165,27 +165,28 @@ Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="A script; with -m
 Arguments = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its own arguments.")]
 IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")]
 Skip = Annotated[
-    str, typer.Option("--skip", metavar="N|TIME", help="Leave out so many steps first, or a time such as 2s.")
+    str, typer.Option("--skip", metavar="N|TIME", help="Skip this many steps first, or a time such as 2s.")
 ]
-For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Watch for so long, such as 5s.")]
-Steps = Annotated[
-    int | None, typer.Option("--steps", metavar="N", help="Watch so many steps: PyTorch's optimizer steps.")
-]
+For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Watch for this long, such as 5s.")]
+Steps = Annotated[int | None, typer.Option("--steps", metavar="N", help="Watch this many optimizer steps (PyTorch).")]
 Trace = Annotated[
-    str | None, typer.Option("--trace", metavar="FILE", help="Everything recorded, for Perfetto; .gz packs it.")
+    str | None,
+    typer.Option("--trace", metavar="FILE", help="Write all records for Perfetto; compressed if FILE ends in .gz."),
 ]
-BySignal = Annotated[bool, typer.Option("--signal", help="SIGUSR1 starts, and the next one stops; again and again.")]
+BySignal = Annotated[bool, typer.Option("--signal", help="SIGUSR1 starts a window, and the next SIGUSR1 ends it.")]
 CeilingsFrom = Annotated[
     str, typer.Option("--ceilings", metavar="RUN.json|none", help="Compare copies with those of a saved run, or none.")
 ]
-Capacity = Annotated[str, typer.Option("--capacity", metavar="SIZE", help="Memory that the records may take.")]
+Capacity = Annotated[str, typer.Option("--capacity", metavar="SIZE", help="Memory limit for the records.")]
 
 ExportJson = Annotated[
     str | None,
-    typer.Option("--export-json", metavar="FILE", help="The whole document; compressed if FILE ends in .gz."),
+    typer.Option("--export-json", metavar="FILE", help="Write the whole document; compressed if FILE ends in .gz."),
 ]
-ExportCsv = Annotated[str | None, typer.Option("--export-csv", metavar="FILE", help="One row a step, all figures.")]
-ExportMd = Annotated[str | None, typer.Option("--export-md", metavar="FILE", help="Tables for a page.")]
+ExportCsv = Annotated[
+    str | None, typer.Option("--export-csv", metavar="FILE", help="Write one row per step with all figures.")
+]
+ExportMd = Annotated[str | None, typer.Option("--export-md", metavar="FILE", help="Write Markdown tables.")]
 
 _MEASURED, _NONE = "measured", "none"
 
@@ -207,11 +208,13 @@ def watch(
     export_csv: ExportCsv = None,
     export_md: ExportMd = None,
 ) -> None:
-    """Where the time of a script goes, and what crosses the link in it; the script is not changed.
+    """Show where the time of a script goes.
 
-    Runs it in a process of its own, and prints the report on stderr when it has ended. Without limits it is watched
-    from its first use of CUDA to its end. Leaves with the script's exit code, or 128 and the number of the signal that
-    ended it.
+    The script is not changed.
+
+    Runs the script in a process of its own, and prints the report on stderr when it has ended. Without limits the watch
+    lasts from the first use of CUDA to the end of the script. Exits with the script's exit code, or with 128 plus the
+    number of the signal that ended it.
     """
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.order import checked_ceilings, find_place, make_order
