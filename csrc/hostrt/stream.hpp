@@ -37,7 +37,7 @@ struct stream_point {
 /// When a piece of work begins.
 struct work_start {
   /// The loss epoch in which the work was queued.
-  std::uint64_t epoch;
+  std::uint64_t epoch = 0;
   /// The time at which a device could begin: the work before it is done by the streams' clocks, and
   /// the call was made. The worker's thread may come here later.
   steady::time_point ready;

@@ -41,6 +41,7 @@ class ordered_delay {
 
   /// Waits, on the thread that executes what is to be delayed. Returns when that was over: `ready`
   /// without a delay.
+  // NOLINTNEXTLINE(modernize-use-nodiscard): some callers only wait
   steady::time_point serve(steady::time_point ready = steady::now()) const;
 
  private:
