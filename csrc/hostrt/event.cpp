@@ -65,10 +65,6 @@ bool are_event_flags(unsigned int flags) {
   return (flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0;
 }
 
-std::int64_t nanoseconds(steady::time_point at) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
-}
-
 /// The places to reach before an event counts as done: none when it was never recorded.
 cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
   std::shared_ptr<event> found;
@@ -84,14 +80,10 @@ cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_d
   made->captured_by = captures().of(*on);
   if (delay.none() && streams().idle(*on)) {
     // A device passes an event on an idle stream at once; the worker here would have to be woken.
-    made->clock_ns = nanoseconds(steady::now());
-    made->at = {on, 0};
+    made->at = stream_point::passed_now(on);
   } else {
-    made->at = streams().enqueue(on, [made, delay](work_start const& start) {
-      auto const passed = delay.serve(start.ready);
-      made->clock_ns = nanoseconds(passed);
-      return passed;
-    });
+    made->at = streams().enqueue(
+        on, [delay](work_start const& start) { return delay.serve(start.ready); });
   }
   recorded.set_latest(std::move(made));
   return cudaSuccess;
@@ -106,8 +98,8 @@ cudaError_t elapsed(float& milliseconds, event const& start, event const& end) {
     if (code != cudaSuccess) return code;
   }
   if (!from->at.reached() || !to->at.reached()) return cudaErrorNotReady;
-  constexpr double ns_per_ms = 1e6;
-  milliseconds = static_cast<float>(static_cast<double>(to->clock_ns - from->clock_ns) / ns_per_ms);
+  using float_milliseconds = std::chrono::duration<float, std::milli>;
+  milliseconds = float_milliseconds{*to->at.ended - *from->at.ended}.count();
   return cudaSuccess;
 }
 

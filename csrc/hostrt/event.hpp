@@ -17,7 +17,6 @@ namespace pyxfer::hostrt {
 /// One recording of an event: its place in a stream, and the stream's clock there.
 struct recording {
   stream_point at;
-  std::atomic<std::int64_t> clock_ns{0};
   /// Null where the stream was not being captured.
   std::shared_ptr<capture> captured_by;
 };

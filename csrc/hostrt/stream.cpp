@@ -8,6 +8,10 @@
 
 namespace pyxfer::hostrt {
 
+stream_point stream_point::passed_now(std::shared_ptr<stream> on) {
+  return {std::move(on), 0, std::make_shared<steady::time_point>(steady::now())};
+}
+
 bool stream_point::reached() const { return on->completed_ >= ticket; }
 
 void stream_point::wait() const {

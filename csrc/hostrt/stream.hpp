@@ -26,8 +26,12 @@ class stream;
 struct stream_point {
   std::shared_ptr<stream> on;
   std::uint64_t ticket = 0;
-  /// When that was done by the clock of `on`; valid once `reached`. Null where nothing was queued.
+  /// When that was done by the clock of `on`; valid once `reached`. Null before a stream's first
+  /// work.
   std::shared_ptr<steady::time_point const> ended = nullptr;
+
+  /// A place that needs no waiting.
+  [[nodiscard]] static stream_point passed_now(std::shared_ptr<stream> on);
 
   [[nodiscard]] bool reached() const;
   /// Returns once the place is reached or the device is lost.

@@ -131,7 +131,7 @@ std::shared_ptr<stream> stream_registry::per_thread(int device) {
 
 stream_point stream_registry::enqueue(std::shared_ptr<stream> const& on, stream_work work,
                                       std::vector<stream_point> after) {
-  if (captures().of(*on)) return {on, 0};
+  if (captures().of(*on)) return stream_point::passed_now(on);
   on->await_room();
   if (on->blocking()) {
     std::scoped_lock const lock{mutex_};
