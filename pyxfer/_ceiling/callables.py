@@ -5,28 +5,26 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from pyxfer._ceiling.arena import WAKE_BYTES, check_room, wake_link
-from pyxfer._ceiling.rows import Assembler, Head, Item, credible_rate, summary_of, why_no_trial
+from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
 from pyxfer._ceiling.subjects import RawSubject, make_subject
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, between, known_word
 from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import (
     NOT_TRACED,
     Device,
-    Direction,
     Fact,
     Link,
     Measurement,
     Rate,
     Remark,
     Side,
-    Summary,
     Trial,
     unknown,
 )
@@ -117,7 +115,7 @@ class ReferenceSubject:
 
     def __init__(self, subject: RawSubject, shop: Workshop) -> None:
         self.key = subject.key
-        self.direction: Direction = subject.way.direction
+        self.side: Side = way_head(subject.way).sides[-1]
         self._subject = subject
         self._shop = shop
 
@@ -225,8 +223,9 @@ def measure_beside(
                 series, ceiling, first_s = _sample(call, bracket, reference, precision, budget_s, seed)
         finally:
             bracket.close()
-    measurement = _result(call, way, nbytes, bracket, series, ceiling, first_s, link, precision, budget_s)
-    return Beside(measurement, _ceiling_rate(measurement, ceiling, link), choice, found, link)
+    assembler = Assembler(link, precision, budget_s)
+    measurement = _result(call, way, nbytes, bracket, series, ceiling, first_s, assembler)
+    return Beside(measurement, _ceiling_rate(measurement, way, ceiling, assembler), choice, found, link)
 
 
 def _checked_way(fn: object, nbytes: int | None, direction: str | None) -> Way | None:
@@ -278,7 +277,7 @@ def _sample(
     budget_s: float,
     seed: int,
 ) -> tuple[Series, Series | None, float | None]:
-    side: Side = "h2d" if reference is None else _side_of(reference.direction)
+    side: Side = "h2d" if reference is None else reference.side
     subject = CallableSubject(call, bracket, side, reference.key if reference else None)
     before = [subject.once(0)[side].elapsed_s for _ in range(call.unrecorded)]
     members: list[Subject] = [subject, *([reference] if reference else [])]
@@ -303,19 +302,16 @@ def _result(
     series: Series,
     ceiling: Series | None,
     first_s: float | None,
-    link: Link,
-    precision: float,
-    budget_s: float,
+    assembler: Assembler,
 ) -> Measurement:
-    direction: Direction = way.direction if way else "h2d"
-    side = _side_of(direction)
-    head = Head(call, call.route, direction, "unknown", "callable", bracket.word)
+    head = Head(call, call.route, way.direction if way else "h2d", "unknown", "callable", bracket.word)
+    side = head.sides[-1]
     item = Item(head, nbytes or 0, no_rate=None if nbytes else NO_BYTES, series=series, verified=unknown(NOT_VERIFIED))
     item.first_s = Fact(item.trials(side)[0].elapsed_s if first_s is None else first_s)
     item.untraced(NOT_TRACED, failed=False)
     above = ceiling.trials.get(side, ()) if ceiling else None
     no_ceiling = f"the ceiling could not be measured: {ceiling.failure}" if ceiling and ceiling.failure else None
-    row = Assembler(link, precision, budget_s).row(item, side, above, no_ceiling)
+    row = assembler.row(item, side, above, no_ceiling)
     if bracket.word == "drained" and row.summary is not None and row.wall is not None:
         doubt = _clock_remark(row.summary.median_s, row.wall.median_s)
         if doubt is not None:
@@ -323,21 +319,11 @@ def _result(
     return row
 
 
-def _rate(moved: int, summary: Summary | None, trials: Sequence[Trial], most_gbps: float | None) -> Fact[Rate]:
-    if summary is None:
-        return unknown(why_no_trial(trials))
-    return credible_rate(moved, summary, most_gbps) if moved else unknown(NO_BYTES)
-
-
-def _ceiling_rate(found: Measurement, ceiling: Series | None, link: Link) -> Fact[Rate]:
-    """What the raw copies beside it reached."""
-    if ceiling is None:
+def _ceiling_rate(found: Measurement, way: Way | None, ceiling: Series | None, assembler: Assembler) -> Fact[Rate]:
+    """The bandwidth of the raw copies in the same rounds."""
+    if way is None or ceiling is None:
         return unknown(NO_BYTES)
-    trials = ceiling.trials.get(found.side, ())
-    summary = summary_of([trial.elapsed_s for trial in trials if trial.invalid is None])
-    if summary is None and ceiling.failure is not None:
-        return unknown(ceiling.failure)
-    return _rate(found.moved_bytes, summary, trials, link.most_gbps(found.side))
+    return assembler.row(Item(way_head(way), found.nbytes, series=ceiling), found.side, None).rate
 
 
 def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:
@@ -349,7 +335,3 @@ def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:
         f"the GPU's clock says {format_seconds(elapsed_s)} and the host's {format_seconds(wall_s)} for the same span",
         "a busy host explains it: measure again with other work stopped",
     )
-
-
-def _side_of(direction: Direction) -> Side:
-    return "sum" if direction == "both" else direction

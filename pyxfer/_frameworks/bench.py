@@ -19,7 +19,7 @@ from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, 
 from pyxfer._frameworks.base import HOST_COPY, Framework, Route
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
 from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place
-from pyxfer._frameworks.subjects import RouteSubject, in_words, side_of
+from pyxfer._frameworks.subjects import RouteSubject, in_words
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import link_under_load, read_link, with_load
 from pyxfer._machine.numa import bind, device_node, verify_pages
@@ -220,7 +220,7 @@ class Bench:
         marker.clear()
 
     def _least_s(self, item: Item[Route]) -> float:
-        most_gbps = self._link.most_gbps(side_of(item.head.source))
+        most_gbps = self._link.most_gbps(item.head.sides[0])
         return 0.0 if most_gbps is None else item.nbytes / most_gbps / 1e9
 
     def _sample(self, send: Send, deadline_s: float) -> None:

@@ -21,7 +21,7 @@ from pyxfer._frameworks.base import (
     ingest_route,
     ring_route,
 )
-from pyxfer._frameworks.place import IMAGE_SHAPE, ImageRow, RingDownload, Slots
+from pyxfer._frameworks.place import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,25 +49,8 @@ class CupyTransfer(Transfer):
         return "gpu" if isinstance(self.result, self.cupy.ndarray) else "cpu"
 
 
-class Upload(CupyTransfer):
-    """From host memory to the GPU; what differs is `upload`."""
-
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place)
-        self.shape = shape
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        """The next piece of ordinary memory."""
-        self.source = self.place.source().reshape(self.shape)
-
-    def run(self) -> None:
-        """The call of the route."""
-        self.result = self.upload()
-
-    def upload(self) -> Any:
-        """The array on the GPU."""
-        raise NotImplementedError
+class Upload(HostUpload, CupyTransfer):
+    """From host memory to the GPU."""
 
     def arrived(self) -> NDArray[Any]:
         """The array's memory."""
@@ -82,32 +65,18 @@ class Asarray(Upload):
         return self.cupy.asarray(self.source)
 
 
-class ThroughRing(Upload):
-    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+class UploadThroughRing(RingUpload, Upload):
+    """`pyxfer.upload`."""
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._uploader = place.uploader()
-
-    def upload(self) -> Any:
-        """One copy on the host, of all threads together; the current stream waits for the last piece."""
-        return self._uploader.upload(self.source, "cupy")
+    framework = "cupy"
 
 
-class FromPinned(Upload):
+class FromPinned(SlotsUpload, Upload):
     """From arrays of `cupyx.empty_pinned`."""
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._slots = pinned_slots(place.nbytes)
-
-    def write(self, data: NDArray[Any]) -> None:
-        """To all arrays, whichever is next."""
-        self._slots.fill(data)
-
-    def refresh(self) -> None:
-        """The next array."""
-        self.source = self._slots.take().reshape(self.shape)
+    def slots(self) -> Slots:
+        """The arrays."""
+        return pinned_slots(self.place.nbytes)
 
 
 class AsarrayPinned(FromPinned):
@@ -339,8 +308,8 @@ _ROUTES = (
         call='pyxfer.upload(x, to="cupy")',
         direction="h2d",
         returns="staged",
-        copy=ThroughRing,
-        image_batch=partial(ImageBatch, way=ThroughRing),
+        copy=UploadThroughRing,
+        image_batch=partial(ImageBatch, way=UploadThroughRing),
     ),
     _off_gpu(
         name="cupy.get",

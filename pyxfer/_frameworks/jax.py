@@ -107,7 +107,7 @@ class DevicePutUnstaged(DevicePut):
             )
 
 
-class RingUpload(Upload):
+class UploadThroughRing(Upload):
     """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
 
     waits = False
@@ -299,7 +299,7 @@ class Asarray(Download):
         return found
 
 
-class RingDownloadToHost(RingDownload, Download):
+class DownloadThroughRing(RingDownload, Download):
     """`pyxfer.download`, into a new NumPy array or one that is there."""
 
     waits = False
@@ -506,7 +506,7 @@ _H2D = (
         name="jax.upload",
         call='pyxfer.upload(x, to="jax")',
         direction="h2d",
-        copy=RingUpload,
+        copy=UploadThroughRing,
         image_batch=ImageBatchThroughRing,
     ),
 )
@@ -535,13 +535,13 @@ _D2H = (
         name="jax.download",
         call="pyxfer.download(x)",
         direction="d2h",
-        copy=RingDownloadToHost,
+        copy=DownloadThroughRing,
     ),
     _through_ring(
         name="jax.download-into",
         call="pyxfer.download(x, out=array)",
         direction="d2h",
-        copy=partial(RingDownloadToHost, into=True),
+        copy=partial(DownloadThroughRing, into=True),
     ),
 )
 

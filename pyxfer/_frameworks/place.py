@@ -67,6 +67,61 @@ class ImageRow(Transfer):
         self.row = None
 
 
+class HostUpload(Transfer):
+    """An array in host memory to the GPU; what differs is `upload`."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place)
+        self.shape = shape
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        """The next piece of ordinary memory."""
+        self.source = self.place.source().reshape(self.shape)
+
+    def run(self) -> None:
+        """The call of the route."""
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The framework's array on the GPU."""
+        raise NotImplementedError
+
+
+class SlotsUpload(HostUpload):
+    """From page-locked arrays of the framework's own, in turn."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._slots = self.slots()
+
+    def slots(self) -> Slots:
+        """The arrays."""
+        raise NotImplementedError
+
+    def write(self, data: NDArray[Any]) -> None:
+        """To all arrays, whichever is next."""
+        self._slots.fill(data)
+
+    def refresh(self) -> None:
+        """The next array."""
+        self.source = self._slots.take().reshape(self.shape)
+
+
+class RingUpload(HostUpload):
+    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+
+    framework: str
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._uploader = place.uploader()
+
+    def upload(self) -> Any:
+        """One copy on the host, of all threads together; the current stream waits for the last piece."""
+        return self._uploader.upload(self.source, self.framework)
+
+
 class RingDownload(Transfer):
     """`pyxfer.download` of what a framework has on the GPU; several threads empty slots that the copy engine fills.
 

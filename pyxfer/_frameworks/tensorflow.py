@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.place import Place, SourceKind
 
 
+class Aliasing(Transfer):
+    """A tensor that uses the array's own memory, which has to be aligned."""
+
+    kind: SourceKind = "aligned"
+
+    def refresh(self) -> None:
+        self.array = tensors.check_alias(self.place.source(self.kind))
+
+
 class OntoGpu(Transfer):
     """What every route to the GPU shares: a source of its kind, and a result that is read past TensorFlow."""
 
@@ -95,17 +104,12 @@ class FunctionJit(OntoGpu):
         return inverted
 
 
-class RawOp(OntoGpu):
+class RawOp(Aliasing, OntoGpu):
     """The tensor's own constructor, which takes an aligned array as it is, and the copy below the operations."""
-
-    kind = "aligned"
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._tensor = tensors.eager_tensor_type(self.tf)
-
-    def refresh(self) -> None:
-        self.array = tensors.check_alias(self.place.source(self.kind))
 
     def run(self) -> None:
         self.result = self._tensor(self.array, tensors.CPU, None)._copy_to_device(tensors.GPU)
@@ -134,7 +138,7 @@ class CpuOp(OntoGpu):
         self._made = None
 
 
-class Dlpack(OntoGpu):
+class Dlpack(Aliasing, OntoGpu):
     """A tensor that lies in the array's memory, new in every trial because a tensor keeps a mirror of its copy."""
 
     def __init__(self, place: Place, kind: SourceKind) -> None:
@@ -143,14 +147,11 @@ class Dlpack(OntoGpu):
         tensors.eager_tensor_type(self.tf)
         self._import = self.tf.experimental.dlpack.from_dlpack
 
-    def refresh(self) -> None:
-        self.array = tensors.check_alias(self.place.source(self.kind))
-
     def run(self) -> None:
         self.result = self._import(self.array.__dlpack__())._copy_to_device(tensors.GPU)
 
 
-class ThroughRing(OntoGpu):
+class UploadThroughRing(OntoGpu):
     """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others.
 
     TensorFlow gets memory in which the bytes have arrived, by DLPack, so that it copies nothing.
@@ -305,29 +306,19 @@ class Ingest(Transfer):
         return tensors.view_tensor(self.result)
 
 
-class IngestRawOp(Ingest):
+class IngestRawOp(Aliasing, Ingest):
     """The tensor's own constructor, which takes an aligned array as it is."""
-
-    kind = "aligned"
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._tensor = tensors.eager_tensor_type(self.tf)
 
-    def refresh(self) -> None:
-        self.array = tensors.check_alias(self.place.source(self.kind))
-
     def run(self) -> None:
         self.result = self._tensor(self.array, tensors.CPU, None)
 
 
-class IngestDlpack(Ingest):
+class IngestDlpack(Aliasing, Ingest):
     """A tensor that lies in the array's memory."""
-
-    kind = "aligned"
-
-    def refresh(self) -> None:
-        self.array = tensors.check_alias(self.place.source(self.kind))
 
     def run(self) -> None:
         self.result = self.tf.experimental.dlpack.from_dlpack(self.array.__dlpack__())
@@ -453,7 +444,7 @@ ROUTES = (
         name="tf.upload",
         call='pyxfer.upload(x, to="tensorflow")',
         direction="h2d",
-        copy=ThroughRing,
+        copy=UploadThroughRing,
         image_batch=tensors.ImagesThroughRing,
     ),
     _through_ring(

@@ -22,7 +22,7 @@ from pyxfer._frameworks.base import (
     ingest_route,
     ring_route,
 )
-from pyxfer._frameworks.place import IMAGE_SHAPE, ImageRow, RingDownload, Slots
+from pyxfer._frameworks.place import IMAGE_SHAPE, HostUpload, ImageRow, RingDownload, RingUpload, Slots, SlotsUpload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,25 +58,8 @@ class TorchTransfer(Transfer):
         return place_of(self.result)
 
 
-class Upload(TorchTransfer):
-    """From host memory to the GPU; what differs is `upload`."""
-
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place)
-        self.shape = shape
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        """The next piece of ordinary memory."""
-        self.source = self.place.source().reshape(self.shape)
-
-    def run(self) -> None:
-        """The call of the route."""
-        self.result = self.upload()
-
-    def upload(self) -> Any:
-        """The tensor on the GPU."""
-        raise NotImplementedError
+class Upload(HostUpload, TorchTransfer):
+    """From host memory to the GPU."""
 
     def arrived(self) -> NDArray[Any]:
         """The tensor's memory in the order in which it lies there."""
@@ -108,36 +91,22 @@ class PinTo(Upload):
         return self.torch.from_numpy(self.source).pin_memory().to(self.device, non_blocking=True)
 
 
-class PinnedNonBlocking(Upload):
+class PinnedNonBlocking(SlotsUpload, Upload):
     """From tensors that were made page-locked."""
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._slots = pinned_slots(self.torch, place.nbytes)
-
-    def write(self, data: NDArray[Any]) -> None:
-        """To all tensors, whichever is next."""
-        self._slots.fill(data)
-
-    def refresh(self) -> None:
-        """The next tensor."""
-        self.source = self._slots.take().view(self.shape)
+    def slots(self) -> Slots:
+        """The tensors."""
+        return pinned_slots(self.torch, self.place.nbytes)
 
     def upload(self) -> Any:
         """No copy on the host."""
         return self.source.to(self.device, non_blocking=True)
 
 
-class RingUpload(Upload):
-    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+class UploadThroughRing(RingUpload, Upload):
+    """`pyxfer.upload`."""
 
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._uploader = place.uploader()
-
-    def upload(self) -> Any:
-        """One copy on the host, of all threads together; the current stream waits for the last piece."""
-        return self._uploader.upload(self.source, "torch")
+    framework = "torch"
 
 
 class Cast(Upload):
@@ -343,7 +312,7 @@ class ToCpuNonBlocking(Download):
         self.result = self.tensor.to("cpu", non_blocking=True)
 
 
-class RingDownloadToHost(RingDownload, Download):
+class DownloadThroughRing(RingDownload, Download):
     """`pyxfer.download`, into a new NumPy array or one that is there."""
 
     @property
@@ -533,8 +502,8 @@ _H2D = (
         call='pyxfer.upload(x, to="torch")',
         direction="h2d",
         returns="staged",
-        copy=RingUpload,
-        image_batch=_images(RingUpload),
+        copy=UploadThroughRing,
+        image_batch=_images(UploadThroughRing),
     ),
 )
 
@@ -572,14 +541,14 @@ _D2H = (
         call="pyxfer.download(x)",
         direction="d2h",
         returns="done",
-        copy=RingDownloadToHost,
+        copy=DownloadThroughRing,
     ),
     _through_ring(
         name="torch.download-into",
         call="pyxfer.download(x, out=array)",
         direction="d2h",
         returns="done",
-        copy=partial(RingDownloadToHost, into=True),
+        copy=partial(DownloadThroughRing, into=True),
     ),
 )
 

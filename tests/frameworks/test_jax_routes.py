@@ -152,7 +152,7 @@ def test_an_ingest_route_copies_as_often_as_it_says(route: Route, engine: Engine
         jax_transfers.DevicePut,
         jax_transfers.DevicePutPinned,
         jax_transfers.PinnedHostToDevice,
-        jax_transfers.RingUpload,
+        jax_transfers.UploadThroughRing,
     ],
 )
 def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
@@ -181,7 +181,7 @@ def test_an_image_batch_gives_the_first_row_of_pixels(way: type[jax_transfers.Im
 
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize(
-    "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.RingDownloadToHost]
+    "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.DownloadThroughRing]
 )
 def test_reading_an_array_that_is_in_host_memory_already_is_refused(way: Any, place: Place) -> None:
     transfer = way(place)

@@ -33,13 +33,13 @@ UPLOADS = (
     torch_transfers.CastNonBlocking,
     torch_transfers.ChannelsLast,
     torch_transfers.LoaderPinned,
-    torch_transfers.RingUpload,
+    torch_transfers.UploadThroughRing,
 )
 UPLOADS_OF_IMAGES = (
     torch_transfers.To,
     torch_transfers.CastBlocking,
     torch_transfers.CastNonBlocking,
-    torch_transfers.RingUpload,
+    torch_transfers.UploadThroughRing,
 )
 each_upload = pytest.mark.parametrize("way", UPLOADS, ids=lambda way: way.__name__)
 

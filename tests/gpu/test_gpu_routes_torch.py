@@ -74,7 +74,7 @@ def test_the_stream_of_a_transfer_is_the_one_it_copies_on(torch: Any, gpu_engine
 def test_a_bracket_on_the_current_stream_holds_an_upload_through_the_ring(torch: Any, gpu_engine: Engine) -> None:
     nbytes = 64 << 20
     with a_place(gpu_engine, nbytes) as place, torch.cuda.stream(torch.cuda.Stream()):
-        transfer = torch_transfers.RingUpload(place)
+        transfer = torch_transfers.UploadThroughRing(place)
         bracket = Bracket(gpu_engine, 0, transfer.stream)
         for _ in range(2):  # the first makes the ring
             transfer.refresh()
