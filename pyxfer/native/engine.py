@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """What `_cuda` and `_host` both offer; `_cuda.pyi` has the signatures."""
 
-    # ruff: noqa: D102 - the stub file says what they do
-
     RUNTIME: str
     RUNTIME_VERSION: int
     trace_kinds: tuple[str, ...]
