@@ -332,8 +332,12 @@ def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
 
 
 def _curve(points: Sequence[Measurement]) -> Curve:
-    known = [(each.moved_bytes, each.elapsed_s) for each in points if each.gbps is not None and each.elapsed_s]
-    fit = stats.fit_curve(known)
+    known = [
+        (each.moved_bytes, each.summary.median_s, each.summary.relative_half_width)
+        for each in points
+        if each.gbps is not None and each.summary is not None
+    ]
+    fit = stats.fit_curve([(nbytes, seconds, half) for nbytes, seconds, half in known if half is not None])
     first = points[0]
     return Curve(
         route=first.route,

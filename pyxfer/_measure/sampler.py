@@ -46,6 +46,7 @@ class Series:
     failure: str | None = None
     spent_s: float = 0.0
     runs: int = 0
+    _summarised: tuple[int, list[Summary]] = field(default=(0, []), repr=False)
 
     @property
     def mean_cost_s(self) -> float:
@@ -62,9 +63,11 @@ class Series:
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
 
     def summaries(self) -> list[Summary]:
-        """One a side that has a valid trial."""
-        times = (self.valid_times(side) for side in self.trials)
-        return [stats.summarise(each) for each in times if each]
+        """One for each side that has a valid trial."""
+        if self._summarised[0] != self.runs:
+            times = (self.valid_times(side) for side in self.trials)
+            self._summarised = (self.runs, [stats.summarise(each) for each in times if each])
+        return self._summarised[1]
 
     def within(self, precision: float) -> bool:
         """Whether every side's interval is as narrow as asked."""
@@ -101,12 +104,11 @@ def silent(_: Progress) -> None:
     """Nobody listens."""
 
 
-# A median has a 95 % interval from six values on; it is then their whole range, so it has to be much narrower than
-# asked.
+# A median has a 95 % interval from six values on.
 FEWEST_ROUNDS = 6
-CLEARLY = 0.25
-# From here on the interval is believed as it is.
-MIN_ROUNDS = 10
+# A host may stay at one level for tens of trials, and a narrow interval of these says nothing of the next level. So
+# nothing is settled with fewer.
+MIN_ROUNDS = 100
 # A document of more trials than this grows large without telling more.
 MAX_ROUNDS = 1000
 # What others are compared with runs in all their rounds, so a group has more; this many times as many at most.
@@ -145,9 +147,7 @@ class Group:
         most = self.most_rounds
         if series.failure is not None or series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
             return False
-        if series.runs < FEWEST_ROUNDS:
-            return True
-        return not series.within(precision if series.runs >= MIN_ROUNDS else precision * CLEARLY)
+        return series.runs < MIN_ROUNDS or not series.within(precision)
 
 
 @dataclass(frozen=True)

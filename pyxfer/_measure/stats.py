@@ -1,6 +1,9 @@
-"""What many trials say together: medians with exact intervals, rates, shares, and what makes a result doubtful.
+"""Statistics of trials: medians with their intervals, rates, shares, fits, and remarks on doubtful results.
 
 Medians throughout: transfer times have a long slow tail, which a mean would follow and a median does not.
+
+Trials are not independent: neighbours resemble each other, and the level of a host shifts slowly. So an interval
+depends on the order of the trials. docs/measuring.md has the rule and how often it covers.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ MIN_SIZES = 3
 MAX_MISFIT = 0.25
 """A line that misses a point by more does not describe the curve."""
 MIN_LATENCY_SHARE = 0.1
+MAX_SLOPE_ERROR = 0.1
 
 Values = NDArray[np.float64]
 
@@ -39,17 +43,17 @@ class Fit:
     worst_misfit: Fact[float]
 
 
-def fit_curve(points: Sequence[tuple[int, float]]) -> Fit:
-    """Fixed cost and asymptote of (bytes, seconds), by least squares of the relative error.
+def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
+    """Fixed cost and asymptote of (bytes, seconds, relative half-width of the seconds), by relative least squares.
 
     Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too.
-    A figure is given only where the points bear it: see `_latency` and `_asymptote`.
+    A figure is given only where the points determine it: see `_latency` and `_asymptote`.
     """
-    distinct = len({nbytes for nbytes, _ in points})
+    distinct = len({nbytes for nbytes, _, _ in points})
     if distinct < MIN_SIZES:
         sizes_have = "1 size has" if distinct == 1 else f"{distinct} sizes have"
         return _no_fit(f"a curve needs {MIN_SIZES} sizes and {sizes_have} a result; ask for more with --sizes")
-    sizes, seconds = np.asarray(points, dtype=np.float64).T
+    sizes, seconds, half_widths = np.asarray(points, dtype=np.float64).T
     if not (seconds > 0).all():
         return _no_fit("a size took no time that the clock could see; leave it out with --sizes")
     latency, per_byte = _relative_least_squares(sizes, seconds)
@@ -61,8 +65,9 @@ def fit_curve(points: Sequence[tuple[int, float]]) -> Fit:
         where = format_size(float(sizes[misfits.argmax()]))
         reason = f"one line does not fit these times ({format_percent(worst)} off at {where}); read each size by itself"
         return replace(_no_fit(reason), worst_misfit=Fact(worst))
-    latency_s = _latency(latency, worst, float(seconds.min()))
-    asymptote_gbps = _asymptote(latency / per_byte, per_byte, float(sizes.max()))
+    latency_error, per_byte_error = _errors(sizes, seconds, half_widths)
+    latency_s = _latency(latency, latency_error, worst, float(seconds.min()))
+    asymptote_gbps = _asymptote(latency / per_byte, per_byte, per_byte_error, float(sizes.max()))
     missing = latency_s.reason or asymptote_gbps.reason
     half_bytes: Fact[float] = unknown(missing) if missing else Fact(latency / per_byte)
     return Fit(latency_s, asymptote_gbps, half_bytes, Fact(worst))
@@ -80,17 +85,31 @@ def _relative_least_squares(sizes: Values, seconds: Values) -> tuple[float, floa
     return float(latency), float(per_byte)
 
 
-def _latency(latency: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
+def _errors(sizes: Values, seconds: Values, half_widths: Values) -> tuple[float, float]:
+    """Half-widths of the fixed cost and of the seconds a byte, from those of the points, which are independent."""
+    latency, per_byte = _relative_least_squares(sizes, seconds)
+    moved = [
+        _relative_least_squares(sizes, np.where(np.arange(sizes.size) == i, seconds * (1 + half_widths[i]), seconds))
+        for i in range(sizes.size)
+    ]
+    return math.hypot(*(each[0] - latency for each in moved)), math.hypot(*(each[1] - per_byte for each in moved))
+
+
+def _latency(latency: float, error: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
     """The fixed cost, unless it is a small part of even the shortest time, where noise tilts the line by as much."""
-    if latency <= max(MIN_LATENCY_SHARE, worst_misfit) * shortest_s:
-        return unknown("too small a part of even the shortest time to be told; ask for smaller sizes with --sizes")
+    if latency <= max(max(MIN_LATENCY_SHARE, worst_misfit) * shortest_s, error):
+        return unknown(
+            "too small a part of even the shortest time to be determined; ask for smaller sizes with --sizes"
+        )
     return Fact(latency)
 
 
-def _asymptote(half_bytes: float, per_byte: float, largest_bytes: float) -> Fact[float]:
+def _asymptote(half_bytes: float, per_byte: float, error: float, largest_bytes: float) -> Fact[float]:
     """The bandwidth of endless copies, unless no size reaches half of it: a guess that far out could beat the link."""
     if largest_bytes < half_bytes:
         return unknown("no size reaches half of it, so it would be a guess; ask for larger sizes with --sizes")
+    if error > MAX_SLOPE_ERROR * per_byte:
+        return unknown("the medians of the large sizes are not precise enough to determine it; use a longer --budget")
     return Fact(1e-9 / per_byte)
 
 
@@ -166,8 +185,18 @@ CONFIDENCE = 0.95
 MIN_TRIALS = 6
 """Below this no interval of the median exists at 95 %: 1 - 2/2^5 is 93.75 %."""
 
-DRIFT_Z = 3.3
-"""One false alarm in a thousand measurements, of which a run has about fifty."""
+BLOCKS = 6
+"""The medians of six independent stretches enclose the true median in 1 - 2/2^6 = 97 % of cases."""
+ALLOWANCE = 1.8
+"""How much wider than what the trials show an interval is, for levels that shift more slowly than they can show.
+
+Chosen so that intervals of parts of the committed series hold the median of the rest (bench/coverage.py).
+"""
+MAX_CORRELATION = 0.9
+ROUNDING = 1e-9
+
+DRIFT_Z = 3.8
+"""At most one false alarm in a thousand, also where neighbours correlate with 0.7; a run has about fifty rows."""
 MODE_TRIALS = 6
 MODE_SHARE = 0.2
 MODE_GAP = 0.7
@@ -180,7 +209,7 @@ QUIETER = "let the machine settle, stop other work on it and measure again"
 
 
 def summarise(seconds: Sequence[float]) -> Summary:
-    """Median with its interval, quartiles, raw MAD and extremes of the valid trials of one measurement."""
+    """Median with its interval, quartiles, raw MAD and extremes of valid trials, given in the order they ran."""
     values = _checked(seconds, "trial")
     median = float(np.median(values))
     low, high = _median_interval(values)
@@ -268,17 +297,21 @@ def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
 
 
 def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """First third against last third by the rank-sum test, which no outlier and no skew can sway."""
+    """First third against last third by the rank-sum test, which outliers and skew do not affect.
+
+    Its variance is that of correlated trials, with the correlation estimated within both thirds, free of their trends.
+    """
     third = seconds.size // 3
     if third == 0:
         return None
     first, last = seconds[:third], seconds[-third:]
-    _, ranks, counts = np.unique(np.concatenate((first, last)), return_inverse=True, return_counts=True)
-    mid_ranks = (np.cumsum(counts) - (counts - 1) / 2)[ranks]
-    spread = math.sqrt(third * third * (2 * third + 1) / 12)
-    z = (mid_ranks[third:].sum() - third * (2 * third + 1) / 2) / spread
     before, after = float(np.median(first)), float(np.median(last))
-    if abs(z) < DRIFT_Z or abs(after - before) <= precision * summary.median_s:
+    if abs(after - before) <= precision * summary.median_s:
+        return None
+    ranks = _mid_ranks(np.concatenate((first, last)))
+    independent = third * third * (2 * third + 1) / 12
+    spread = math.sqrt(independent * variance_inflation(first, last, detrended=True))
+    if abs(ranks[third:].sum() - third * (2 * third + 1) / 2) < DRIFT_Z * spread:
         return None
     return Remark(
         code="drift",
@@ -368,12 +401,54 @@ def _checked(values: Sequence[float], what: str) -> Values:
 
 
 def _median_interval(values: Values) -> tuple[float | None, float | None]:
-    """Two order statistics that hold the median between them whatever the distribution."""
+    """The 95 % interval of the median of values in the order they were taken; None twice below `MIN_TRIALS`.
+
+    The larger of two ranges, on each side of the median:
+    - the order statistics that enclose it if trials are independent, widened for the neighbours' correlation;
+    - the medians of `BLOCKS` stretches, which differ by whatever changes from stretch to stretch.
+    It is then widened by `ALLOWANCE`. All widening is of ratios, so that the interval of a rate is that of its time.
+    """
     rank = _interval_rank(values.size)
     if rank == 0:
         return None, None
     ordered = np.sort(values)
-    return float(ordered[rank - 1]), float(ordered[-rank])
+    low, high = float(ordered[rank - 1]), float(ordered[-rank])
+    median = float(np.median(values))
+    if median <= 0:
+        return low, high
+    stretch = math.sqrt(variance_inflation(values))
+    blocks = [float(np.median(block)) for block in np.array_split(values, BLOCKS)]
+    below = min((low / median) ** stretch, min(blocks) / median)
+    above = max((high / median) ** stretch, max(blocks) / median)
+    return median * below**ALLOWANCE, median * above**ALLOWANCE
+
+
+def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
+    """How many correlated values are worth one independent value: (1 + r)/(1 - r), r being the lag-1 rank correlation.
+
+    Differences between the stretches do not count, nor do trends within them if `detrended`. The estimate of r is
+    corrected for its bias, which is downwards, and raised by its standard error.
+    """
+    products = squares = 0.0
+    for values in stretches:
+        ranks = _mid_ranks(values)
+        ranks -= ranks.mean()
+        if detrended:
+            line = np.arange(ranks.size) - (ranks.size - 1) / 2
+            ranks -= line * (ranks @ line) / max(line @ line, 1.0)
+        products += float(ranks[1:] @ ranks[:-1])
+        squares += float(ranks @ ranks)
+    n = sum(values.size for values in stretches)
+    found = products / squares if squares > ROUNDING * n else 0.0
+    bias = len(stretches) * (2 + 4 * max(found, 0.0) if detrended else 1 + 3 * max(found, 0.0)) / n
+    correlation = found + bias + math.sqrt((1 - found**2) / n)
+    correlation = min(max(correlation, 0.0), MAX_CORRELATION)
+    return (1 + correlation) / (1 - correlation)
+
+
+def _mid_ranks(values: Values) -> Values:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], dtype=np.float64)
 
 
 @lru_cache(maxsize=4096)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyxfer._measure.stats import Fit, fit_curve
+from pyxfer._measure import stats
+from pyxfer._measure.stats import Fit
 
 SIZES = [4096 * 4**k for k in range(9)]
 # One H200, PCIe 5.0 x16: bytes and GB/s of gated pinned copies, and of blocking pageable ones.
 PINNED = {2**12: 1.62, 2**16: 17.9, 2**18: 36.3, 2**20: 48.1, 2**22: 53.5, 2**24: 55.0, 2**26: 55.4, 2**28: 55.5}
 PAGEABLE = {2**12: 0.53, 2**16: 3.3, 2**18: 10.5, 2**20: 14.0, 2**22: 16.5, 2**24: 16.5, 2**26: 15.0, 2**28: 11.0}
+
+
+def fit_curve(points: Sequence[tuple[int, float]], half_width: float = 0.001) -> Fit:
+    return stats.fit_curve([(nbytes, seconds, half_width) for nbytes, seconds in points])
 
 
 def points(gbps: dict[int, float]) -> list[tuple[int, float]]:
@@ -79,6 +86,22 @@ def test_small_sizes_alone_tell_the_fixed_cost_and_guess_no_bandwidth() -> None:
     fit = fit_curve([(n, 2.3e-6 + n / 55.5e9) for n in (1024, 4096, 16384)])
     assert fit.latency_s.value == pytest.approx(2.3e-6)
     assert "ask for larger sizes" in (fit.asymptote_gbps.reason or "")
+
+
+def test_a_fixed_cost_within_the_error_of_the_medians_is_not_given() -> None:
+    line = [(n, 2.3e-6 + n / 55.5e9) for n in SIZES]
+    assert fit_curve(line, half_width=0.01).latency_s.value == pytest.approx(2.3e-6)
+    rough = fit_curve([(n, 2.3e-6 + n / 55.5e9) for n in SIZES[4:]], half_width=0.3)
+    assert rough.latency_s.value is None
+    assert rough.half_bytes.value is None
+
+
+def test_a_bandwidth_of_rough_medians_is_not_given() -> None:
+    line = [(n, 2.3e-6 + n / 55.5e9) for n in SIZES]
+    assert fit_curve(line, half_width=0.05).asymptote_gbps.value == pytest.approx(55.5)
+    rough = fit_curve(line, half_width=0.5)
+    assert rough.asymptote_gbps.value is None
+    assert "--budget" in (rough.asymptote_gbps.reason or "")
 
 
 def test_times_that_do_not_grow_have_no_bandwidth() -> None:

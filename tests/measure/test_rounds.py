@@ -7,15 +7,23 @@ from dataclasses import dataclass, field
 import pytest
 from measure.fakes import Clock, Failing, Timed
 
-from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, MIN_ROUNDS, After, Group, Progress, Sampler, Subject
+from pyxfer._measure.sampler import (
+    FEWEST_ROUNDS,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
+    TURN_ROUNDS,
+    After,
+    Group,
+    Progress,
+    Sampler,
+    Subject,
+)
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError
 
 PRECISION = 0.01
 LONG_S = 1000.0
 # The median of such trials is within no percent of itself, however many there are.
 NOISY = (1e-3, 2e-3)
-# Within 1 %, but not so clearly that six trials would be believed.
-NEARLY = (1.000, 1.008)
 
 
 @dataclass
@@ -82,18 +90,11 @@ def test_the_same_seed_gives_the_same_order() -> None:
     assert logs[0] != logs[2]
 
 
-def test_what_is_precise_at_once_stops_after_the_fewest_rounds_that_bound_a_median() -> None:
+def test_a_precise_subject_stops_after_the_rounds_that_show_slow_changes() -> None:
     bench = Bench()
     subject = bench.timed("a")
     bench.run([subject])
-    assert len(subject.rounds) == FEWEST_ROUNDS
-
-
-def test_what_is_just_precise_is_believed_only_after_more_rounds() -> None:
-    bench = Bench()
-    subject = bench.timed("a", *NEARLY)
-    bench.run([subject])
-    assert len(subject.rounds) == MIN_ROUNDS
+    assert MIN_ROUNDS <= len(subject.rounds) < MIN_ROUNDS + TURN_ROUNDS
 
 
 def test_what_is_noisy_goes_on_until_the_budget_is_spent() -> None:
@@ -115,8 +116,8 @@ def test_what_is_settled_gives_its_time_to_what_is_not() -> None:
     bench = Bench()
     settled, noisy = bench.timed("settled"), bench.timed("noisy", *NOISY)
     bench.run([settled, noisy], budget_s=1.0)
-    assert len(settled.rounds) == FEWEST_ROUNDS
-    assert len(noisy.rounds) > 10 * FEWEST_ROUNDS
+    assert MIN_ROUNDS <= len(settled.rounds) < MIN_ROUNDS + TURN_ROUNDS
+    assert len(noisy.rounds) > 5 * MIN_ROUNDS
 
 
 def test_an_anchor_runs_in_every_round_of_what_is_compared_with_it() -> None:
@@ -132,7 +133,7 @@ def test_groups_take_turns_from_the_first_round_on() -> None:
     bench = Bench()
     first, second = bench.timed("first"), bench.timed("second")
     bench.run([first], [second])
-    assert [key for _, key in bench.log] == ["first", "second"] * FEWEST_ROUNDS
+    assert [key for _, key in bench.log[: 2 * FEWEST_ROUNDS]] == ["first", "second"] * FEWEST_ROUNDS
 
 
 def test_a_budget_that_is_not_enough_leaves_every_group_with_the_fewest_rounds() -> None:
@@ -173,7 +174,7 @@ def test_a_failing_subject_is_left_out_and_the_others_go_on() -> None:
     assert group.series[0].failure == "cudaMemcpyAsync failed with cudaErrorInvalidValue (1): invalid argument."
     assert len(group.series[0].trials["h2d"]) == 2
     assert len(failing.rounds) == 3
-    assert len(other.rounds) == FEWEST_ROUNDS
+    assert len(other.rounds) >= MIN_ROUNDS
 
 
 def test_a_failing_anchor_leaves_what_is_compared_with_it() -> None:
@@ -181,7 +182,7 @@ def test_a_failing_anchor_leaves_what_is_compared_with_it() -> None:
     error = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "", "invalid argument", "")
     other = bench.timed("other", anchor="anchor")
     bench.run([bench.failing("anchor", error), other])
-    assert len(other.rounds) == FEWEST_ROUNDS
+    assert len(other.rounds) >= MIN_ROUNDS
 
 
 @pytest.mark.parametrize(
@@ -218,8 +219,8 @@ def test_rounds_that_are_asked_for_are_run_whatever_they_cost() -> None:
 def test_trials_that_do_not_count_do_not_settle_anything() -> None:
     bench = Bench()
     subject = bench.timed("a", invalid="the gate timed out")
-    bench.run([subject], budget_s=0.1)
-    assert len(subject.rounds) > MIN_ROUNDS
+    bench.run([subject], budget_s=0.5)
+    assert len(subject.rounds) > 2 * MIN_ROUNDS
 
 
 def test_progress_only_grows_and_ends_at_the_whole() -> None:
