@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from pyxfer._document import runs
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._measure import stats
 
@@ -56,9 +57,9 @@ def make_link(**overrides: Any) -> runs.Link:
         relaxed_ordering=unknown("PCI configuration space is readable only in part without root"),
         hops=(hop,),
         narrowest_hop=Fact(hop),
-        raw_peak_gbps=Fact(63.015),
-        h2d_peak_gbps=Fact(58.45),
-        d2h_peak_gbps=Fact(57.61),
+        raw_peak_gbps=Fact(gen5.gbps),
+        h2d_peak_gbps=Fact(gen5.gbps * 256 / (256 + COMPLETION_OVERHEAD_BYTES)),
+        d2h_peak_gbps=Fact(gen5.gbps * 256 / (256 + WRITE_OVERHEAD_BYTES)),
     )
     return msgspec.structs.replace(link, **overrides)
 

@@ -10,11 +10,11 @@ from typing import TypeVar
 import msgspec
 
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference
+from pyxfer._document.machines import GIGATRANSFERS
 from pyxfer._document.runs import Environment, Fact, LinkState, Placement, Run
 from pyxfer._machine.environment import lets_through
 from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE
-from pyxfer._machine.pci import GIGATRANSFERS, carries_gbps
 from pyxfer.units import format_gbps, format_percent
 
 LARGE_BYTES = 4 * 1024**2
@@ -265,10 +265,10 @@ def _trained_lower(case: Case) -> Iterator[Cause]:
     known = before is not None
     if before is None:
         before = case.b.link.system_most.value or case.b.link.device_most.value
-    if now is None or before is None or carries_gbps(now) >= carries_gbps(before):
+    if now is None or before is None or now.gbps >= before.gbps:
         return
     was = f"it was {describe(before)}" if known else f"device and slot can do {describe(before)}"
-    share = format_percent(carries_gbps(now) / carries_gbps(before))
+    share = format_percent(now.gbps / before.gbps)
     code = "link-narrow" if now.width < before.width else "link-slow"
     text = f"The link is trained at {describe(now)}, and {was}: it carries {share} of that."
     seen = "under load" if case.b.link.under_load.value is not None else "idle; a link keeps its width when it idles"
@@ -290,7 +290,7 @@ def _like_a_lesser_link(case: Case) -> Iterator[Cause]:
         return
     large = [cell for cell in case.slow_among(locked=True) if _is_plain_and_large(cell)]
     for lesser in _lesser_states(full):
-        if large and all(_fits_under(cell, carries_gbps(lesser[0])) for cell in large):
+        if large and all(_fits_under(cell, lesser[0].gbps) for cell in large):
             names = " or ".join(map(describe, lesser))
             figures = " and ".join(
                 f"{format_gbps(cell.b_gbps.value or 0.0)} {cell.cell.direction}" for cell in large[:2]
@@ -298,7 +298,7 @@ def _like_a_lesser_link(case: Case) -> Iterator[Cause]:
             yield Cause(
                 "link-lesser",
                 f"The link copies like one that is trained at {names}, where it was {describe(full)}.",
-                f"{figures} is at most what that carries ({format_gbps(carries_gbps(lesser[0]))}), and before it was "
+                f"{figures} is at most what that carries ({format_gbps(lesser[0].gbps)}), and before it was "
                 "more; the state under load could not be read",
                 RESEAT,
             )
@@ -320,7 +320,7 @@ def _lesser_states(full: LinkState) -> list[list[LinkState]]:
     lesser = [s for s in states if s.generation <= full.generation and s.width <= full.width and s != full]
     by_rate: dict[float, list[LinkState]] = {}
     for state in lesser:
-        by_rate.setdefault(round(carries_gbps(state), 3), []).append(state)
+        by_rate.setdefault(round(state.gbps, 3), []).append(state)
     return [by_rate[rate] for rate in sorted(by_rate, reverse=True)]
 
 
@@ -330,7 +330,7 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
     if before is None or now is None or now == own:
         return
     was, has = (hop.now.value or hop.most.value for hop in (before, now))
-    if was is not None and has is not None and carries_gbps(has) < carries_gbps(was):
+    if was is not None and has is not None and has.gbps < was.gbps:
         yield Cause(
             "hop-narrow",
             f"A port above the device, {now.pci}, runs at {describe(has)}; the narrowest was {describe(was)}.",

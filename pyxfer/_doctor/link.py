@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from pyxfer._doctor.case import LEAST_BYTES, Case, Findings, fine, is_raw, state_text, untold
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES
 from pyxfer._document.runs import Fact, Hop, LinkState
-from pyxfer._machine.pci import COMPLETION_OVERHEAD_BYTES
 from pyxfer.units import format_percent, format_size
 
 BIT_ERRORS = 1e-12

@@ -24,7 +24,6 @@ from pyxfer._machine.health import read_counters, read_health
 from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import describe
 from pyxfer._machine.numa import farthest_node
-from pyxfer._machine.pci import carries_gbps
 from pyxfer._measure.sampler import OnProgress, silent
 from pyxfer.errors import DocumentError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
@@ -69,7 +68,7 @@ def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[
 
 
 def _distance(reference: Reference, run: Run, state: LinkState) -> tuple[bool, float, bool]:
-    ours, theirs = carries_gbps(state) or 1.0, carries_gbps(reference.link) or 1.0
+    ours, theirs = state.gbps or 1.0, reference.link.gbps or 1.0
     same_payload = reference.max_payload_bytes == run.link.max_payload_bytes.value
     return reference.device != run.device.name, abs(log(ours / theirs)), not same_payload
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from pyxfer._document.baselines import BASELINE_SCHEMA_VERSION, COMPARISON_SCHEMA_VERSION, Baseline, Comparison
+from pyxfer._document.checks import check_run
 from pyxfer._document.examinations import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
 from pyxfer._document.files import Path, read_whole, write_whole
 from pyxfer._document.runs import SCHEMA_VERSION, Run
@@ -81,7 +82,8 @@ class Kind(Generic[T]):
 # --- the kinds -------------------------------------------------------------------------------------------------------
 
 
-def _check_explained(run: Run, source: str) -> None:
+def _check_run(run: Run, source: str) -> None:
+    check_run(run, source)
     name = run.parameters.explained
     ended_early = run.ended != "complete" and not run.measurements
     if run.kind == "explain" and not ended_early and all(row.route != name for row in run.measurements):
@@ -124,7 +126,7 @@ RUN = Kind(
     schema_file="docs/run.schema.json",
     # Version 2 added workers, natures and page faults, version 3 what the device recorded: all of it optional.
     upgrades={1: dict, 2: dict},
-    check=_check_explained,
+    check=_check_run,
     one_line=_TRIAL_OR_PART,
 )
 WATCH = Kind(

@@ -10,6 +10,13 @@ STAGED = "staged"
 """The mode of raw copies that go through a ring."""
 NOT_STAGED = "nothing was staged"
 
+COMPLETION_OVERHEAD_BYTES = 20
+WRITE_OVERHEAD_BYTES = 24
+"""With 64-bit addresses; a write below 4 GiB has a header that is four bytes shorter."""
+SHORT_WRITE_OVERHEAD_BYTES = 20
+MOST_SHARE = 1.01
+"""Of a peak. Event clocks may be off by up to a per cent; beyond it the figure or the peak is wrong."""
+
 RingSource = Literal["given", "cached", "tuned", "default"]
 
 
@@ -79,11 +86,22 @@ class Device(msgspec.Struct, frozen=True):
     confidential: Fact[bool]
 
 
+GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+# Generation 6 has no line code; every 256-byte flit leaves 236 bytes to packets (PCIe 6.0 base specification, 4.2.3.2).
+_ENCODING = {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 236 / 256}
+
+
 class LinkState(msgspec.Struct, frozen=True):
     """What two ends of a PCI Express link agreed on."""
 
     generation: int
     width: int
+
+    @property
+    def gbps(self) -> float:
+        """Transfers x lanes x encoding; 0.0 for a generation that is not in the table."""
+        transfers = GIGATRANSFERS.get(self.generation, 0.0)
+        return transfers * self.width * _ENCODING.get(self.generation, 0.0) / 8
 
 
 class Hop(msgspec.Struct, frozen=True):
@@ -113,11 +131,20 @@ class Link(msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
 
     def most_gbps(self, side: Side) -> float | None:
-        """What no bandwidth of a side can exceed: its protocol peak, or where that is not known the raw one."""
-        known = self.peak_gbps(side).value
-        if known is not None or side == "ingest" or self.raw_peak_gbps.value is None:
-            return known
-        return self.raw_peak_gbps.value * (2 if side == "sum" else 1)
+        """What no bandwidth of a side can exceed: its protocol peak, or the raw peak if that is unknown.
+
+        With `MOST_SHARE` for the clock, and to the host with short headers: its addresses may be below 4 GiB.
+        """
+        raw, payload = self.raw_peak_gbps.value, self.max_payload_bytes.value
+        if side == "ingest" or raw is None:
+            return None
+        if side == "sum":
+            sides = (self.most_gbps("h2d"), self.most_gbps("d2h"))
+            return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+        if self.peak_gbps(side).value is None or payload is None:
+            return raw * MOST_SHARE
+        overhead = COMPLETION_OVERHEAD_BYTES if side == "h2d" else SHORT_WRITE_OVERHEAD_BYTES
+        return raw * payload / (payload + overhead) * MOST_SHARE
 
     def peak_gbps(self, side: Side) -> Fact[float]:
         """The protocol peak of a side; of `sum`, of both together."""

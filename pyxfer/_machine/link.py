@@ -9,13 +9,12 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
 from pyxfer._document.runs import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, Engine, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import (
-    COMPLETION_OVERHEAD_BYTES,
-    WRITE_OVERHEAD_BYTES,
     DeviceControl,
     hop_gbps,
     lesser,

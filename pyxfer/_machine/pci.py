@@ -6,24 +6,11 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from pyxfer._document.machines import GIGATRANSFERS
 from pyxfer._document.runs import Fact, Hop, LinkState
 from pyxfer._machine.sysfs import read_int, read_text
 
 _FIRST_WITH_FLITS = 6
-
-COMPLETION_OVERHEAD_BYTES = 20
-WRITE_OVERHEAD_BYTES = 24
-
-GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
-
-# Generation 6 has no line code; every 256-byte flit leaves 236 bytes to packets (PCIe 6.0 base specification, 4.2.3.2).
-_ENCODING = {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 236 / 256}
-
-
-def carries_gbps(state: LinkState) -> float:
-    """Transfers x lanes x encoding; 0.0 for a generation that is not in the table."""
-    transfers = GIGATRANSFERS.get(state.generation, 0.0)
-    return transfers * state.width * _ENCODING.get(state.generation, 0.0) / 8
 
 
 def raw_peak_gbps(state: Fact[LinkState]) -> Fact[float]:
@@ -32,7 +19,7 @@ def raw_peak_gbps(state: Fact[LinkState]) -> Fact[float]:
         return Fact(reason=state.reason)
     if state.value.generation not in GIGATRANSFERS:
         return Fact(reason=f"PCIe generation {state.value.generation} is not modelled")
-    return Fact(carries_gbps(state.value))
+    return Fact(state.value.gbps)
 
 
 def protocol_peak_gbps(state: Fact[LinkState], max_payload_bytes: Fact[int], overhead_bytes: int) -> Fact[float]:
@@ -139,7 +126,7 @@ def lesser(one: Fact[LinkState], other: Fact[LinkState]) -> Fact[LinkState]:
 
 def hop_gbps(state: Fact[LinkState]) -> float:
     """What a link in this state carries; infinite where the state is unknown, so that it never is the narrowest."""
-    return float("inf") if state.value is None else carries_gbps(state.value)
+    return float("inf") if state.value is None else state.value.gbps
 
 
 def _is_emulated(port: Path) -> bool:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
 from pyxfer._document.runs import Fact, LinkState
-from pyxfer._machine.pci import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES, protocol_peak_gbps, raw_peak_gbps
+from pyxfer._machine.pci import protocol_peak_gbps, raw_peak_gbps
 
 
 def x16(generation: int) -> Fact[LinkState]:

@@ -1,0 +1,144 @@
+"""Runs whose figures disagree are refused, with the field that disagrees."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from samples import make_link, make_measurement, make_run
+
+from pyxfer import Run
+from pyxfer._document.checks import check_run
+from pyxfer._document.runs import Fact, LinkState, Measurement, Rate, Share, unknown
+from pyxfer.errors import DocumentError
+
+replace = msgspec.structs.replace
+RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
+
+
+def refusal(run: Run) -> str:
+    """The field that a run is refused for."""
+    with pytest.raises(DocumentError) as caught:
+        check_run(run, "run.json")
+    source, _, rest = str(caught.value).partition(": ")
+    assert source == "run.json"
+    return rest.split()[0]
+
+
+def with_row(row: Measurement) -> Run:
+    return make_run(measurements=(row,), curves=(), locking=())
+
+
+def of_summary(**parts: Any) -> Measurement:
+    row = make_measurement()
+    assert row.summary is not None
+    return replace(row, summary=replace(row.summary, **parts))
+
+
+def of_rate(gbps: float) -> Measurement:
+    return make_measurement(rate=Fact(Rate(gbps, None, None)))
+
+
+def of_trial(index: int, **parts: Any) -> Measurement:
+    trials = list(make_measurement().trials)
+    trials[index] = replace(trials[index], **parts)
+    return make_measurement(trials=tuple(trials))
+
+
+def test_a_run_as_pyxfer_writes_it_is_accepted() -> None:
+    check_run(make_run(), "run.json")
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        (of_rate(90.0), "rate.gbps"),
+        (make_measurement(moved_bytes=1 << 30), "rate.gbps"),
+        (make_measurement(moved_bytes=-1), "moved_bytes"),
+        (replace(make_measurement(), nbytes=-4096), "nbytes"),
+        (make_measurement(batch=0), "batch"),
+        (make_measurement(first_s=Fact(-1.0)), "first_s"),
+        (make_measurement(peak_share=Fact(1.54)), "peak_share.value"),
+        (make_measurement(rate=unknown("none")), "peak_share.value"),
+        (make_measurement(ceiling_share=Fact(Share(0.5, 0.4, 0.6))), "ceiling_share.value"),
+        (make_measurement(ceiling_share=Fact(Share(1.0, 1.1, 0.9))), "ceiling_share.low"),
+        (make_measurement(verified=Fact(False)), "rate.value"),
+        (make_measurement(summary=None), "summary"),
+        (of_summary(n=7), "summary.n"),
+        (of_summary(median_s=1e-3), "summary"),
+        (of_summary(mad_s=1e-3), "summary.mad_s"),
+        (of_summary(low_s=1.0, high_s=0.5), "summary.low_s"),
+        (of_summary(low_s=None), "summary.low_s"),
+        (of_trial(2, elapsed_s=-1e-3), "trials[2]"),
+        (of_trial(2, copies=0), "trials[2]"),
+        (of_trial(2, round=1), "trials[2].round"),
+        (of_trial(2, elapsed_s=1.0), "summary.median_s"),
+        (of_trial(2, invalid="the gate timed out"), "summary.n"),
+        (of_trial(2, dispatch_s=1.0), "dispatch.max_s"),
+    ],
+)
+def test_a_row_that_disagrees_is_refused(row: Measurement, field: str) -> None:
+    assert refusal(with_row(row)).startswith(f"measurements[0].{field}")
+
+
+@pytest.mark.parametrize(
+    ("link", "field"),
+    [
+        ({"raw_peak_gbps": Fact(126.0)}, "link.raw_peak_gbps"),
+        ({"h2d_peak_gbps": Fact(63.0)}, "link.h2d_peak_gbps"),
+        ({"d2h_peak_gbps": Fact(63.0)}, "link.d2h_peak_gbps"),
+        ({"max_payload_bytes": Fact(512)}, "link.h2d_peak_gbps"),
+        ({"max_payload_bytes": Fact(-256)}, "link.max_payload_bytes"),
+        ({"now": Fact(LinkState(4, 8)), "under_load": unknown("no")}, ""),
+    ],
+)
+def test_a_link_that_disagrees_is_refused(link: dict[str, Any], field: str) -> None:
+    run = make_run(link=make_link(**link), measurements=(), curves=(), locking=())
+    if field:
+        assert refusal(run) == field
+    else:
+        check_run(run, "run.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda p: {"precision": -0.1}, "parameters.precision"),
+        (lambda p: {"budget_s": 0.0}, "parameters.budget_s"),
+        (lambda p: {"sizes_bytes": (4096, -1)}, "parameters.sizes_bytes[1]"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(change: Callable[[Any], dict[str, Any]], field: str) -> None:
+    run = make_run()
+    assert refusal(replace(run, parameters=replace(run.parameters, **change(run.parameters)))) == field
+
+
+def test_a_download_with_short_headers_is_accepted() -> None:
+    """16-byte headers allow 57.6 GB/s at 256 B; a host whose addresses are below 4 GiB has 12-byte headers."""
+    link = make_link()
+    assert link.d2h_peak_gbps.value == pytest.approx(57.61, abs=0.01)
+    assert link.most_gbps("d2h") == pytest.approx(58.45 * 1.01, abs=0.01)
+
+
+def test_a_changed_file_is_refused_where_it_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    run = make_run()
+    run.save(path)
+    assert Run.load(path) == run
+    text = path.read_text()
+    changed = text.replace(f'"nbytes": {16 << 20}', f'"nbytes": {-(16 << 20)}', 1)
+    assert changed != text
+    path.write_text(changed)
+    with pytest.raises(DocumentError, match=r"run\.json'?: measurements\[\d+\]\.nbytes"):
+        Run.load(path)
+
+
+def test_every_committed_run_agrees_with_itself() -> None:
+    kinds = {"ceiling", "frameworks", "explain"}
+    documents = {path: msgspec.json.decode(gzip.decompress(path.read_bytes())) for path in RESULTS.glob("*.json.gz")}
+    runs = [Run.load(path) for path, document in documents.items() if document["kind"] in kinds]
+    assert len(runs) > 10
