@@ -17,6 +17,7 @@ from pathlib import Path
 
 import framework_figures as frameworks
 import image_floor
+import interval_coverage as intervals
 import peers
 import ring_pauses
 import shared
@@ -92,8 +93,16 @@ def figures(results: Path) -> Figures:
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
         "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
         "verdicts": lambda: verdicts.table(load_own(results / "verdicts.json.gz", verdicts.Verdicts, "verdicts.py")),
+        "coverage-simulated": lambda: intervals.simulated_table(coverage_of(results)),
+        "coverage-committed": lambda: intervals.committed_table(coverage_of(results)),
+        "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),
         "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
     }
+
+
+def coverage_of(results: Path) -> intervals.Coverage:
+    """The document of interval_coverage.py."""
+    return load_own(results / "interval_coverage.json.gz", intervals.Coverage, "interval_coverage.py")
 
 
 def runs_of(results: Path, pattern: str) -> list[Run]:

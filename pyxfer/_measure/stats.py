@@ -190,7 +190,7 @@ BLOCKS = 6
 ALLOWANCE = 1.8
 """How much wider than what the trials show an interval is, for levels that shift more slowly than they can show.
 
-Chosen so that intervals of parts of the committed series hold the median of the rest (bench/coverage.py).
+Chosen so that intervals of parts of the committed series hold the median of the rest (bench/interval_coverage.py).
 """
 MAX_CORRELATION = 0.9
 ROUNDING = 1e-9

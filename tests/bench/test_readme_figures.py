@@ -14,6 +14,7 @@ import timers
 import trace_figures
 from bench.test_first_upload import firsts as make_firsts
 from bench.test_image_floor import make_floors
+from bench.test_interval_coverage import document as make_coverage
 from bench.test_prefetched_training import result as make_prefetched
 from bench.test_ring_pauses import make_pauses
 from bench.test_upload_soak import soak as make_soak
@@ -181,6 +182,7 @@ def tree(tmp_path: Path) -> Path:
         make_run().save(results / f"{name}.json.gz")
     shared.write_document(results / "first_upload.json.gz", make_firsts())
     shared.write_document(results / "prefetched_torch.json.gz", make_prefetched(0.02))
+    shared.write_document(results / "interval_coverage.json.gz", make_coverage())
     shared.write_document(results / "upload_soak.json.gz", make_soak(make_soaked()))
     shared.write_document(results / "ring_pauses.json.gz", make_pauses())
     shared.write_document(results / "image_floor.json.gz", make_floors())

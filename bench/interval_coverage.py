@@ -1,6 +1,6 @@
 """How often pyxfer's intervals cover, and how often its drift test is wrong: in simulation and on committed runs.
 
-    python bench/coverage.py [--seed 1] [--repeats 1000] [--export-json F]
+    python bench/interval_coverage.py [--seed 1] [--repeats 1000] [--export-json F]
 
 Simulated trials go through the sampler, with its stopping rule and a precision of 0.5 %; the budget sets how many there
 can be. The true value is that of the noise; of a drift it is the middle of the trials that ran. Of the committed runs,
