@@ -28,26 +28,26 @@ _DEGREES: dict[bool, Degree] = {True: "", False: "moderately"}
 def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = False) -> Verdict:
     """What the program is bound by: its input, then its output, then the host, otherwise the device."""
     if unseen is not None:
-        return _unseen(parts, unseen, "No GPU was watched" if no_gpu else "What the device did was not recorded")
+        return _unknown(parts, unseen, "No GPU was watched" if no_gpu else "What the device did was not recorded")
     if parts.period_s <= 0:
         text = "The window has no length, so there is nothing to be bound by."
         return Verdict("unknown", "", unknown("the window has no length"), text, ())
     waited = parts.share("input", "h2d")
     if waited > MODERATELY:
-        return _input(parts, waited, stepped)
+        return _input_verdict(parts, waited, stepped)
     if parts.share("d2h") > MODERATELY:
-        return _output(parts, stepped)
+        return _output_verdict(parts, stepped)
     idle = parts.share("idle", "host")
     if idle > BOUND:
-        text = f"The device has nothing to do for {format_percent(idle)} of {_of(stepped)}"
-        text += ", and input is not why." if parts.input_s is not None else "."
-        return Verdict("host", "", Fact(idle), _bound("the host", "", text, stepped), _lines(parts, "host", "idle"))
+        text = f"The device has nothing to do for {format_percent(idle)} of {_span(stepped)}"
+        text += ", and its input is not the cause." if parts.input_s is not None else "."
+        return Verdict("host", "", Fact(idle), _bound("the host", "", text, stepped), _figures(parts, "host", "idle"))
     work = parts.share("kernels", "other copies")
-    text = f"The device computes for {format_percent(work)} of {_of(stepped)}."
-    return Verdict("device", "", Fact(work), _bound("the device", "", text, stepped), _lines(parts, "kernels"))
+    text = f"The device computes for {format_percent(work)} of {_span(stepped)}."
+    return Verdict("device", "", Fact(work), _bound("the device", "", text, stepped), _figures(parts, "kernels"))
 
 
-def _input(parts: Parts, share: float, stepped: bool) -> Verdict:
+def _input_verdict(parts: Parts, share: float, stepped: bool) -> Verdict:
     made, sent = parts.share("input"), parts.share("h2d")
     by: BoundBy = "input" if made >= sent else "link"
     degree = _DEGREES[share > BOUND]
@@ -55,19 +55,19 @@ def _input(parts: Parts, share: float, stepped: bool) -> Verdict:
         mostly = "while it is made" if by == "input" else "while it crosses the link"
         text = f"The device waits for input for {format_percent(share)} of the step, most of it {mostly}."
     else:
-        text = f"The device does nothing but receive input for {format_percent(share)} of {_of(stepped)}."
-    return Verdict(by, degree, Fact(share), _bound("its input", degree, text, stepped), _lines(parts, "input", "h2d"))
+        text = f"The device does nothing but receive input for {format_percent(share)} of {_span(stepped)}."
+    return Verdict(by, degree, Fact(share), _bound("its input", degree, text, stepped), _figures(parts, "input", "h2d"))
 
 
-def _output(parts: Parts, stepped: bool) -> Verdict:
+def _output_verdict(parts: Parts, stepped: bool) -> Verdict:
     share = parts.share("d2h")
     degree = _DEGREES[share > BOUND]
-    text = f"The device does nothing but send results back for {format_percent(share)} of {_of(stepped)}."
-    bound = _bound("what it fetches back", degree, text, stepped)
-    return Verdict("output", degree, Fact(share), bound, _lines(parts, "d2h"))
+    text = f"The device does nothing but send results back for {format_percent(share)} of {_span(stepped)}."
+    bound = _bound("its output", degree, text, stepped)
+    return Verdict("output", degree, Fact(share), bound, _figures(parts, "d2h"))
 
 
-def _unseen(parts: Parts, reason: str, what: str) -> Verdict:
+def _unknown(parts: Parts, reason: str, what: str) -> Verdict:
     text = f"{what}, so what the program is bound by is not known."
     evidence: tuple[str, ...] = ()
     if parts.kernels_s is None and parts.input_s is not None and parts.period_s > 0:  # by the clock alone
@@ -89,7 +89,7 @@ _MEANINGS: dict[StepPartName, str] = {
 }
 
 
-def _lines(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
+def _figures(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
     """The figures of these parts, without those that took no time."""
     whole, known = format_seconds(parts.period_s), dict(parts.named())
     return tuple(
@@ -104,7 +104,7 @@ def _bound(what: str, degree: Degree, text: str, stepped: bool) -> str:
     return f"{subject} is {f'{degree} ' if degree else ''}bound by {what}. {text}"
 
 
-def _of(stepped: bool) -> str:
+def _span(stepped: bool) -> str:
     return "the step" if stepped else "the window"
 
 

@@ -93,8 +93,8 @@ def remarks(
         text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
     if len(ranges.names) > MOST_NAMES:
-        text = f"of {len(ranges.names)} names of ranges the {MOST_NAMES} that lasted longest are here"
-        found.append(Remark("many-ranges", text, "names without numbers in them make one row"))
+        text = f"only the {MOST_NAMES} longest of {len(ranges.names)} range names are listed"
+        found.append(Remark("many-ranges", text, "use names without numbers"))
     return tuple(found)
 
 
@@ -103,10 +103,10 @@ def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool) -> list[Remark]:
     mark_them = _MARK_THEM_IN_IT if unchanged else _MARK_THEM
     found = []
     if failed:
-        text = f"{_count(failed, 'step')} failed and {_are(failed)} in no figure of a step: {steps.failure}"
+        text = f"{_count(failed, 'step')} failed, and {_are(failed)} not in the figures of steps: {steps.failure}"
         found.append(Remark("failed-steps", text))
     if unclosed:
-        text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} in no figure of a step"
+        text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} not in the figures"
         found.append(Remark("unclosed-steps", text))
     if not steps.watched and not failed and not unclosed:
         none = "no step ended in the part that the records cover" if is_cut else "no step was begun"
@@ -118,7 +118,7 @@ def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool) -> list[Remark]:
     if steps.slow is not None and steps.slow.share >= MOST_SLOW_SHARE:
         found.append(_slow_steps_remark(steps, steps.slow, "--skip N" if unchanged else "skip=N"))
     if len(steps.each) < steps.watched:
-        found.append(Remark("many-steps", "only the first steps are listed, and the statistics are of all"))
+        found.append(Remark("many-steps", "only the first steps are listed; the statistics are of all"))
     return found
 
 
@@ -147,7 +147,7 @@ def _record_remarks(activity: Activity, is_cut: bool) -> list[Remark]:
         )
         found.append(Remark("untimed", text))
     if activity.others:
-        text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} in no figure"
+        text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} not in the figures"
         found.append(Remark("other-devices", text, "watch each device separately"))
     return found
 

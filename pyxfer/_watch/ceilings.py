@@ -15,7 +15,6 @@ from pyxfer.units import format_percent, format_size
 
 if TYPE_CHECKING:
     from pyxfer._document.runs import Device, Link
-    from pyxfer._document.watches import CeilingSource
     from pyxfer._watch.options import Target
     from pyxfer._watch.window import Window
 
@@ -30,11 +29,7 @@ MOST_SHARE = 1.1
 """If copies reach a larger share of the ceiling, the ceiling is too low."""
 LEAST_LARGE_BYTES = 256 << 10
 """The ceiling of smaller copies contains the time of issuing them, which the device's records do not contain."""
-_MEASURE_HERE = "run pyxfer ceiling on this machine and compare with that, or leave the ceiling to be measured"
-
-
-def source_of(run: Run, source: Literal["measured", "saved"]) -> CeilingSource:
-    return CeilingSource(source, run.device.name, run.environment.host, run.environment.taken_at)
+_MEASURE_HERE = "run pyxfer ceiling on this machine and compare with that, or let pyxfer measure the ceiling"
 
 
 def remarks_on_saved(
@@ -46,8 +41,8 @@ def remarks_on_saved(
         text = f"the ceiling was measured on another device: {run.device.name}; this one is {device.name}"
         found.append(Remark("other-device", text, _MEASURE_HERE))
     else:
-        found += _of_links(run.link, link)
-    return (*found, *_of_sizes(run, needed))
+        found += _link_remarks(run.link, link)
+    return (*found, *_size_remarks(run, needed))
 
 
 def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
@@ -63,12 +58,12 @@ def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
     return (Remark("above-ceiling", text, _MEASURE_HERE),)
 
 
-def _of_links(measured: Link, here: Link) -> list[Remark]:
+def _link_remarks(measured: Link, here: Link) -> list[Remark]:
     """Compares what the links can do, because their current state changes with the load."""
     then, now = _best_state(measured), _best_state(here)
     if then is None or now is None or then == now:
         return []
-    text = f"the ceiling was measured over another link: {_text(then)}; this one is {_text(now)}"
+    text = f"the ceiling was measured over another link: {_link_text(then)}; this one is {_link_text(now)}"
     return [Remark("other-link", text, _MEASURE_HERE)]
 
 
@@ -80,11 +75,11 @@ def _best_state(link: Link) -> LinkState | None:
     return min(ends, key=lambda end: (end.generation, end.width), default=None)
 
 
-def _text(state: LinkState) -> str:
+def _link_text(state: LinkState) -> str:
     return f"PCIe {state.generation}.0 x{state.width}"
 
 
-def _of_sizes(run: Run, needed: Mapping[Direction, Sequence[int]]) -> list[Remark]:
+def _size_remarks(run: Run, needed: Mapping[Direction, Sequence[int]]) -> list[Remark]:
     found = []
     for direction, sizes in needed.items():
         measured = [row.nbytes for row in run.measurements if row.direction == direction and row.rate.value is not None]
@@ -123,7 +118,8 @@ class RunCeilings:
     """The ceilings of a run. Between two measured sizes, the time is interpolated in both logarithms."""
 
     def __init__(self, run: Run, source: Literal["measured", "saved"] = "saved") -> None:
-        self.source: Fact[CeilingSource] = Fact(source_of(run, source))
+        environment = run.environment
+        self.source = Fact(CeilingSource(source, run.device.name, environment.host, environment.taken_at))
         self._curves: Mapping[tuple[Direction, Memory], Points] = _curves(run)
 
     def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:

@@ -16,7 +16,7 @@ import numpy as np
 from pyxfer._document.files import Path, whole_file
 from pyxfer._trace.records import CopyWay, Kind, no_records
 from pyxfer._watch.copies import MEMORIES, WAYS
-from pyxfer._watch.device_records import issuing, outermost_indices
+from pyxfer._watch.device_records import issuing, outermost_indices, split_stream_key, stream_keys
 from pyxfer._watch.ranges import ranges_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Details = Callable[[NDArray[Any]], list[str]]
 
 # Number of records that are converted to text at once, about ten megabytes.
-PIECE = 1 << 15
+CHUNK = 1 << 15
 
 
 def quoted(text: str) -> str:
@@ -40,10 +40,10 @@ def us(nanoseconds: int) -> str:
     return f"{nanoseconds / 1000:.3f}"
 
 
-def pieces(count: int) -> Iterator[slice]:
-    """Slices of at most `PIECE` elements."""
-    for begin in range(0, count, PIECE):
-        yield slice(begin, min(count, begin + PIECE))
+def chunks(count: int) -> Iterator[slice]:
+    """Slices of at most `CHUNK` elements."""
+    for begin in range(0, count, CHUNK):
+        yield slice(begin, min(count, begin + CHUNK))
 
 
 class Writer:
@@ -106,8 +106,8 @@ class Writer:
     def counter(self, process: int, name: str, at_ns: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         """A value that changes at these times."""
         head = f'{{"ph":"C","pid":{process},"tid":0,"name":{quoted(name)},"ts":'
-        for piece in pieces(len(at_ns)):
-            times, figures = (at_ns[piece] - self._zero_ns).tolist(), values[piece].tolist()
+        for chunk in chunks(len(at_ns)):
+            times, figures = (at_ns[chunk] - self._zero_ns).tolist(), values[chunk].tolist()
             self.write(f'{head}{us(at)},"args":{{"bytes":{v}}}}}' for at, v in zip(times, figures, strict=True))
 
     def write(self, events: Iterator[str]) -> None:
@@ -185,28 +185,28 @@ class _Trace:
         self._window, self._writer = window, writer
         capture = window.capture.value
         self._names = [quoted(name) for name in (capture.names if capture is not None else ("",))]
-        self._of = capture.of if capture is not None else lambda _: no_records()
-        self._calls = self._of(Kind.CALL)
+        self._records_of = capture.of if capture is not None else lambda _: no_records()
+        self._calls = self._records_of(Kind.CALL)
         self._call_rows = np.zeros(len(self._calls), np.int64)
         self._arrows_drawn = 0
 
     def write(self) -> None:
         self._writer.process(HOST, "host")
-        self._steps()
-        self._ranges()
-        self._threads()
-        self._plain(self._of(Kind.OVERHEAD), "tracing overhead", "overhead")
-        self._streams()
-        self._engines()
+        self._write_steps()
+        self._write_ranges()
+        self._write_calls()
+        self._write_overhead()
+        self._write_streams()
+        self._write_engines()
 
-    def _steps(self) -> None:
+    def _write_steps(self) -> None:
         steps, window = self._window.steps, self._window
         for thread in dict.fromkeys(step.thread for step in steps):
             own = [(place, step) for place, step in enumerate(steps, window.skipped + 1) if step.thread == thread]
             ends = [step.end_ns if step.closed else window.end_ns for _, step in own]
             words = [quoted(step.failed) if step.failed else str(step.closed).lower() for _, step in own]
-            self._named(
-                f"steps of {self._thread(thread)}",
+            self._write_intervals(
+                f"steps of {self._thread_label(thread)}",
                 "step",
                 [step.begin_ns for _, step in own],
                 [max(step.begin_ns, end) for (_, step), end in zip(own, ends, strict=True)],
@@ -214,7 +214,7 @@ class _Trace:
                 [f'{{"ended":{word}}}' for word in words],
             )
 
-    def _ranges(self) -> None:
+    def _write_ranges(self) -> None:
         ranges = ranges_of(self._window)
         words = [quoted(name) for name, _ in ranges.names]
         details = [f'{{"by":"{source}"}}' for _, source in ranges.names]
@@ -222,8 +222,8 @@ class _Trace:
             own = np.flatnonzero(ranges.thread == thread)
             own = own[np.argsort(ranges.begin_ns[own], kind="stable")]
             names = ranges.name[own].tolist()
-            self._named(
-                f"ranges of {self._thread(thread)}",
+            self._write_intervals(
+                f"ranges of {self._thread_label(thread)}",
                 "range",
                 ranges.begin_ns[own].tolist(),
                 ranges.end_ns[own].tolist(),
@@ -231,7 +231,7 @@ class _Trace:
                 [details[name] for name in names],
             )
 
-    def _named(
+    def _write_intervals(
         self,
         row: str,
         kind: str,
@@ -241,41 +241,41 @@ class _Trace:
         details: Sequence[str],
     ) -> None:
         """Intervals that do not come from records."""
-        rows = self._rows(HOST, row, np.array(begin_ns, np.int64), np.array(end_ns, np.int64))
+        rows = self._add_rows(HOST, row, np.array(begin_ns, np.int64), np.array(end_ns, np.int64))
         self._writer.slices(HOST, rows.tolist(), kind, begin_ns, end_ns, names, details)
 
-    def _threads(self) -> None:
+    def _write_calls(self) -> None:
         for thread in np.unique(self._calls["thread"]).tolist():
             own = np.flatnonzero(self._calls["thread"] == thread)
             calls = self._calls[own]
-            rows = self._rows(HOST, self._thread(thread), calls["start_ns"], calls["end_ns"])
+            rows = self._add_rows(HOST, self._thread_label(thread), calls["start_ns"], calls["end_ns"])
             self._call_rows[own] = rows
-            self._records(HOST, rows, "call", calls, _call_details)
+            self._write_records(HOST, rows, "call", calls, _call_details)
 
-    def _plain(self, records: NDArray[Any], row: str, kind: str) -> None:
+    def _write_overhead(self) -> None:
+        records = self._records_of(Kind.OVERHEAD)
         if len(records):
-            rows = self._rows(HOST, row, records["start_ns"], records["end_ns"])
-            self._records(HOST, rows, kind, records, _no_details)
+            rows = self._add_rows(HOST, "tracing overhead", records["start_ns"], records["end_ns"])
+            self._write_records(HOST, rows, "overhead", records, _no_details)
 
-    def _streams(self) -> None:
+    def _write_streams(self) -> None:
         """Copies, kernels and sets by stream. They overlap only in graphs."""
-        work = np.concatenate([_timed(self._of(kind)) for kind in _WORK])
+        work = np.concatenate([_timed(self._records_of(kind)) for kind in _WORK])
         work = work[np.argsort(work["start_ns"], kind="stable")]
-        keys = np.stack([work[name].astype(np.uint64) for name in ("device", "context", "stream")], axis=1)
-        packed = keys[:, 0] << np.uint64(48) | keys[:, 1] << np.uint64(32) | keys[:, 2]
+        keys = stream_keys(work)
         requesting = outermost_indices(self._calls)
-        for key in np.unique(packed).tolist():
+        for key in np.unique(keys).tolist():
             self._writer.process(STREAMS, "device: streams")
-            own = work[packed == key]
-            name = f"device {key >> 48}, context {key >> 32 & 0xFFFF}, stream {key & 0xFFFFFFFF}"
-            rows = self._rows(STREAMS, name, own["start_ns"], own["end_ns"])
+            own = work[keys == key]
+            name = "device {}, context {}, stream {}".format(*split_stream_key(key))
+            rows = self._add_rows(STREAMS, name, own["start_ns"], own["end_ns"])
             for kind, (word, details) in _WORK.items():
                 chosen = own["kind"] == kind
-                self._records(STREAMS, rows[chosen], word, own[chosen], details)
+                self._write_records(STREAMS, rows[chosen], word, own[chosen], details)
             copies = own["kind"] == Kind.COPY
-            self._arrows(requesting, own[copies], rows[copies])
+            self._write_arrows(requesting, own[copies], rows[copies])
 
-    def _arrows(self, requesting: NDArray[np.intp], copies: NDArray[Any], rows: NDArray[np.int64]) -> None:
+    def _write_arrows(self, requesting: NDArray[np.intp], copies: NDArray[Any], rows: NDArray[np.int64]) -> None:
         """Arrows from calls to the copies that they requested, without those that would lead back in time."""
         place = issuing(self._calls[requesting], copies)
         known = place >= 0
@@ -283,39 +283,39 @@ class _Trace:
         called, begun = self._calls["start_ns"][calls], copies["start_ns"][known]
         forward = called <= begun
         calls, called, begun, rows = calls[forward], called[forward], begun[forward], rows[known][forward]
-        for piece in pieces(len(begun)):
+        for chunk in chunks(len(begun)):
             # Not the correlation number: a batch is one call with many copies, and a number may be used once.
-            ids = range(self._arrows_drawn, self._arrows_drawn + len(begun[piece]))
+            ids = range(self._arrows_drawn, self._arrows_drawn + len(begun[chunk]))
             self._arrows_drawn += len(ids)
-            self._writer.flows("s", HOST, self._call_rows[calls[piece]].tolist(), called[piece].tolist(), ids)
-            self._writer.flows("f", STREAMS, rows[piece].tolist(), begun[piece].tolist(), ids)
+            self._writer.flows("s", HOST, self._call_rows[calls[chunk]].tolist(), called[chunk].tolist(), ids)
+            self._writer.flows("f", STREAMS, rows[chunk].tolist(), begun[chunk].tolist(), ids)
 
-    def _engines(self) -> None:
+    def _write_engines(self) -> None:
         """A row for each direction of copies, with a counter of the bytes under way."""
-        copies = _timed(self._of(Kind.COPY))
+        copies = _timed(self._records_of(Kind.COPY))
         for way, word in WAYS.items():
             own = copies[copies["way"] == way]
             if not len(own):
                 continue
             self._writer.process(ENGINES, "device: copy engines")
-            rows = self._rows(ENGINES, word, own["start_ns"], own["end_ns"])
-            self._records(ENGINES, rows, "copy", own, _copy_details)
+            rows = self._add_rows(ENGINES, word, own["start_ns"], own["end_ns"])
+            self._write_records(ENGINES, rows, "copy", own, _copy_details)
             if way in _SENDS:
                 self._writer.counter(ENGINES, f"{word} bytes under way", *_under_way(own))
 
-    def _records(
+    def _write_records(
         self, process: int, rows: NDArray[np.int64], kind: str, records: NDArray[Any], details: Details
     ) -> None:
         words = self._names
-        for piece in pieces(len(records)):
-            part = records[piece]
+        for chunk in chunks(len(records)):
+            part = records[chunk]
             names = _copy_names(part) if kind == "copy" else [words[name] for name in part["name"].tolist()]
             if kind == "set":
                 names = ['"set"'] * len(part)
             begin, end = part["start_ns"].tolist(), np.maximum(part["start_ns"], part["end_ns"]).tolist()
-            self._writer.slices(process, rows[piece].tolist(), kind, begin, end, names, details(part))
+            self._writer.slices(process, rows[chunk].tolist(), kind, begin, end, names, details(part))
 
-    def _rows(
+    def _add_rows(
         self, process: int, name: str, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The row of each interval. Overlapping intervals get more rows of the same name."""
@@ -324,7 +324,7 @@ class _Trace:
         numbers = [self._writer.row(process, f"{name} ({lane + 1})" if lane else name) for lane in range(count)]
         return np.array(numbers, np.int64)[found]
 
-    def _thread(self, thread: int) -> str:
+    def _thread_label(self, thread: int) -> str:
         name = self._window.threads.get(thread, "")
         return f"thread {name} {thread}" if name else f"thread {thread}"
 

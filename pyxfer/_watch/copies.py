@@ -10,7 +10,7 @@ import numpy as np
 from pyxfer._document.runs import Direction, Fact, Memory, unknown
 from pyxfer._document.watches import LEAST_OF_CEILING, CopyClass, CopyWayName, Overlap, Pageable, StreamUse
 from pyxfer._trace.records import CopyWay, MemoryKind, clip, intervals, levels, total_ns
-from pyxfer._watch.device_records import Cover
+from pyxfer._watch.device_records import Cover, split_stream_key, stream_keys
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: in
     busy_ns = total_ns(clip(records.busy.united, begin_ns, end_ns))
     return Overlap(
         busy_share=busy_ns / length if length > 0 else 0.0,
-        hidden_share=hidden_share(copied),
+        hidden_share=copied.hidden_share(),
         kernels=len(records.kernels),
         kernels_at_once=_mean_level(kernels, "no kernel ran"),
         kernels_share=_share_from_two(kernels, "no kernel ran"),
@@ -65,30 +65,28 @@ def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
 
 
 def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
-    """Device, context and stream; how many records, bytes and seconds."""
-    device, context, stream = (records[name].astype(np.uint64) for name in ("device", "context", "stream"))
-    keys = device << np.uint64(48) | context << np.uint64(32) | stream
-    found, place = np.unique(keys, return_inverse=True)
+    """For each stream (device, context, stream) the number of records, their bytes and seconds."""
+    found, place = np.unique(stream_keys(records), return_inverse=True)
     seconds = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0) / 1e9
     counts = np.bincount(place, minlength=len(found))
     nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
     took = np.bincount(place, weights=seconds, minlength=len(found))
     return [
-        ((key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF), int(count), int(size), float(time))
+        (split_stream_key(key), int(count), int(size), float(time))
         for key, count, size, time in zip(found.tolist(), counts, nbytes, took, strict=True)
     ]
 
 
-def _mean_level(spans: dict[int, int], why_not: str) -> Fact[float]:
+def _mean_level(spans: dict[int, int], reason: str) -> Fact[float]:
     """Mean number at once, while there are any."""
     time = sum(spans.values())
-    return Fact(sum(level * span for level, span in spans.items()) / time) if time else unknown(why_not)
+    return Fact(sum(level * span for level, span in spans.items()) / time) if time else unknown(reason)
 
 
-def _share_from_two(spans: dict[int, int], why_not: str) -> Fact[float]:
+def _share_from_two(spans: dict[int, int], reason: str) -> Fact[float]:
     """Share of the time with two or more in the time with any."""
     time = sum(spans.values())
-    return Fact(sum(span for level, span in spans.items() if level > 1) / time) if time else unknown(why_not)
+    return Fact(sum(span for level, span in spans.items() if level > 1) / time) if time else unknown(reason)
 
 
 # Powers of 4; a class begins at one and ends below the next.
@@ -105,7 +103,7 @@ MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
 DIRECTIONS: Mapping[int, Direction] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
 # Ceilings are computed for a twelfth of an octave at once. So millions of sizes need a few hundred computations.
 _PER_OCTAVE = 12
-_NOT_THE_LINK = "a ceiling is of copies between host and device"
+_NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
 _TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a command and has no ceiling"
@@ -180,6 +178,11 @@ class CopyTable:
         pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(way))
         return pinned if pinned.value is None else Fact(rest + pinned.value)
 
+    def hidden_share(self) -> Fact[float]:
+        """Share of the time of all copies that kernels hide."""
+        seconds = float(self.seconds.sum())
+        return Fact(float(self.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
+
     def _class(self, chosen: Places, place: int) -> CopyClass:
         way, memory = int(self.way[chosen[0]]), int(self.memory[chosen[0]])
         timed = chosen[self.timed[chosen]]
@@ -228,12 +231,6 @@ class CopyTable:
         self.why_not[way] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
         gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
         self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9
-
-
-def hidden_share(copied: CopyTable) -> Fact[float]:
-    """Share of the time of all copies that kernels hide."""
-    seconds = float(copied.seconds.sum())
-    return Fact(float(copied.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
 
 
 def _bytes_per_copy(records: DeviceRecords) -> Values:

@@ -49,13 +49,11 @@ def calls_named(calls: NDArray[Any], names: Sequence[str], test: Callable[[str],
     return chosen
 
 
-def outermost(calls: NDArray[Any]) -> NDArray[Any]:
-    """The calls without those that were made inside other calls, in the order of their beginning."""
-    return calls.take(outermost_indices(calls))
-
-
 def outermost_indices(calls: NDArray[Any]) -> NDArray[np.intp]:
-    """The indices of `outermost`. Driver calls inside a runtime call have its correlation number, and are left out."""
+    """The calls without those that were made inside other calls, in the order of their beginning.
+
+    Driver calls inside a runtime call have its correlation number.
+    """
     inner = (calls["flags"] & Flag.RUNTIME) == 0
     order = np.lexsort((calls["start_ns"], inner, calls["correlation"]))
     numbers = calls["correlation"][order]
@@ -73,6 +71,18 @@ def issuing(calls: NDArray[Any], of: NDArray[Any]) -> NDArray[np.int64]:
     place = np.minimum(np.searchsorted(numbers, of["correlation"]), len(order) - 1)
     found = (numbers[place] == of["correlation"]) & (of["correlation"] != 0)
     return np.where(found, order[place], -1).astype(np.int64)
+
+
+def stream_keys(records: NDArray[Any]) -> NDArray[np.uint64]:
+    """The device, context and stream of each record as one number."""
+    device, context, stream = (records[name].astype(np.uint64) for name in ("device", "context", "stream"))
+    keys: NDArray[np.uint64] = device << np.uint64(48) | context << np.uint64(32) | stream
+    return keys
+
+
+def split_stream_key(key: int) -> tuple[int, int, int]:
+    """The device, context and stream of a key."""
+    return key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF
 
 
 class Cover:
@@ -176,7 +186,8 @@ def device_records(window: Window, capture: Capture) -> DeviceRecords:
     """The records of the watched device. Those of other devices are only counted."""
     device = {kind: capture.of(kind) for kind in (Kind.COPY, Kind.KERNEL, Kind.SET)}
     own = {kind: records[records["device"] == window.device] for kind, records in device.items()}
-    calls = outermost(capture.of(Kind.CALL))
+    calls = capture.of(Kind.CALL)
+    calls = calls.take(outermost_indices(calls))
     return DeviceRecords(
         names=capture.names,
         copies=own[Kind.COPY],

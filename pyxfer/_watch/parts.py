@@ -30,7 +30,7 @@ ALIKE = 1.05
 coincide."""
 MOST_SHARE = 0.15
 """If more of a thread's steps are beyond the fence, none is slow: it is how the program works. Without this bound, one
-more step in the window could decide whether every fourth step is slow, if it is longer because it applies gradients."""
+more step in the window could decide whether every fourth step is slow, for example where gradients are accumulated."""
 _MOSTLY = 0.5
 
 

@@ -77,7 +77,7 @@ def test_a_share_without_a_ceiling_has_the_reason() -> None:
 def test_copies_that_stay_on_the_device_have_no_ceiling() -> None:
     script = Script()
     script.copy(CopyWay.D2D, 0, 100)
-    assert classes(script)[0].ceiling_share.reason == "a ceiling is of copies between host and device"
+    assert classes(script)[0].ceiling_share.reason == "only copies between host and device have a ceiling"
 
 
 def test_copies_below_4_kib_have_no_ceiling() -> None:
@@ -126,7 +126,7 @@ def test_copies_of_another_device_are_only_counted() -> None:
     script.copy(CopyWay.H2D, 0, 10, device=1)
     watched = analysed(make_window(script, 100))
     assert activity_of(watched).copies == ()
-    assert "1 record of other devices is in no figure" in [remark.text for remark in watched.remarks]
+    assert "1 record of other devices is not in the figures" in [remark.text for remark in watched.remarks]
 
 
 def test_pageable_copies_say_what_pinning_would_save() -> None:
