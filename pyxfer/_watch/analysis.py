@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from pyxfer._trace.records import Capture
     from pyxfer._watch.copies import Chosen
-    from pyxfer._watch.device_records import DeviceRecords
     from pyxfer._watch.window import Step, Window
 
 

@@ -89,10 +89,10 @@ def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
     """For each call the bytes that it copied from the device, or -1 if it copied none."""
     fetched = np.full(len(records.calls), -1.0)
     copies = records.copies_of(CopyWay.D2H) & (records.issued >= 0)
-    places = records.issued[copies]
-    if len(places):
-        total = np.bincount(places, weights=records.copies["nbytes"][copies], minlength=len(fetched))
-        fetched[np.unique(places)] = total[np.unique(places)]
+    indices = records.issued[copies]
+    if len(indices):
+        total = np.bincount(indices, weights=records.copies["nbytes"][copies], minlength=len(fetched))
+        fetched[np.unique(indices)] = total[np.unique(indices)]
     return fetched
 
 
@@ -166,8 +166,8 @@ class Ranges:
         """For each time the index in `names` of the thread's innermost range around it, or -1."""
         found = np.full(len(at_ns), -1, np.int64)
         for number in np.unique(thread):
-            own, at = self.thread == number, thread == number
-            found[at] = self._innermost(np.flatnonzero(own), at_ns[at])
+            at = thread == number
+            found[at] = self._innermost(np.flatnonzero(self.thread == number), at_ns[at])
         return found
 
     def _innermost(self, own: NDArray[np.intp], at_ns: Column) -> Column:
@@ -191,21 +191,21 @@ class Ranges:
 def ranges_of(window: Window) -> Ranges:
     """Marks and NVTX ranges, cut to the window."""
     capture = window.capture.value
-    places: dict[tuple[str, RangeSource], int] = {}
+    indices: dict[tuple[str, RangeSource], int] = {}
     rows = [
-        (places.setdefault((marked.name, "mark"), len(places)), marked.begin_ns, marked.end_ns, marked.thread)
+        (indices.setdefault((marked.name, "mark"), len(indices)), marked.begin_ns, marked.end_ns, marked.thread)
         for marked in window.ranges
     ]
     columns, unpaired = np.array(rows, np.int64).reshape(-1, 4), 0
     if capture is not None:
         nvtx, unpaired = _paired(capture.of(Kind.MARK), window.end_ns)
         used, place = np.unique(nvtx[:, 0], return_inverse=True)
-        known = [places.setdefault((capture.names[int(name)], "nvtx"), len(places)) for name in used]
+        known = [indices.setdefault((capture.names[int(name)], "nvtx"), len(indices)) for name in used]
         nvtx[:, 0] = np.array(known, np.int64)[place.reshape(-1)]
         columns = np.concatenate((columns, nvtx))
     begin, end = np.maximum(columns[:, 1], window.begin_ns), np.minimum(columns[:, 2], window.end_ns)
     kept = end >= begin
-    return Ranges(tuple(places), columns[kept, 0], begin[kept], end[kept], columns[kept, 3], unpaired)
+    return Ranges(tuple(indices), columns[kept, 0], begin[kept], end[kept], columns[kept, 3], unpaired)
 
 
 def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) -> tuple[NamedRange, ...]:
@@ -219,19 +219,19 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
 
 def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> NamedRange:
     chosen = ranges.name == name
-    stretches = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered = Cover(stretches)
+    spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
+    covered = Cover(spans)
     length = window.end_ns - window.begin_ns
     text, source = ranges.names[name]
     return NamedRange(
         name=text,
         source=source,
         count=int(chosen.sum()),
-        seconds=float((stretches[:, 1] - stretches[:, 0]).sum()) / 1e9,
+        seconds=float((spans[:, 1] - spans[:, 0]).sum()) / 1e9,
         share=covered.total_ns / length if length > 0 else 0.0,
         busy_s=None if inside is None else inside.busy_s(covered),
-        h2d_bytes=None if inside is None else inside.nbytes(CopyWay.H2D, stretches, ranges.thread[chosen]),
-        d2h_bytes=None if inside is None else inside.nbytes(CopyWay.D2H, stretches, ranges.thread[chosen]),
+        h2d_bytes=None if inside is None else inside.nbytes(CopyWay.H2D, spans, ranges.thread[chosen]),
+        d2h_bytes=None if inside is None else inside.nbytes(CopyWay.D2H, spans, ranges.thread[chosen]),
     )
 
 
@@ -256,12 +256,12 @@ class _RangeWork:
         """Seconds in which the device did any work."""
         return float(self._busy.within(covered.united[:, 0], covered.united[:, 1]).sum()) / 1e9
 
-    def nbytes(self, way: CopyWay, stretches: NDArray[np.int64], threads: Column) -> int:
+    def nbytes(self, way: CopyWay, spans: NDArray[np.int64], threads: Column) -> int:
         """Bytes of the copies that the threads of the ranges requested in them, counted once."""
         found = 0
         for thread in np.unique(threads):
             at, total = self._requested.get((int(way), int(thread)), (_NONE, _ZERO))
-            own = Cover(stretches[threads == thread]).united
+            own = Cover(spans[threads == thread]).united
             last = total[np.searchsorted(at, own[:, 1], side="right")]
             found += int((last - total[np.searchsorted(at, own[:, 0], side="left")]).sum())
         return found

@@ -55,7 +55,7 @@ def test_every_thread_is_sampled_with_its_native_id_and_name() -> None:
     thread.join()
     assert thread.native_id is not None
     assert sampler.names[thread.native_id] == "loader"
-    seen = {each.line for each in sampler.samples if each.thread == thread.native_id}
+    seen = {sample.line for sample in sampler.samples if sample.thread == thread.native_id}
     assert all("in wait_for_the_end" in line for line in seen)
 
 
@@ -93,11 +93,11 @@ def test_at_the_limit_every_second_sample_is_dropped_and_the_interval_doubles(
     sampler.stop()
     assert sampler._every_s >= 4 * every_s
     assert len(sampler.samples) <= 8 + threading.active_count()
-    moments = [each.at_ns for each in sampler.samples]
+    moments = [sample.at_ns for sample in sampler.samples]
     assert moments == sorted(moments)
 
 
-@pytest.mark.unsanitized(reason="this is about time")
+@pytest.mark.unsanitized(reason="measures time")
 def test_sampling_takes_less_than_one_percent_of_a_processor() -> None:
     sampler = LineSampler()
     begun = time.perf_counter()

@@ -22,7 +22,7 @@ MOST_S = 1e-6
 
 @pytest.fixture
 def watched(engine: Engine) -> Watch:
-    """Five steps, and in each a copy each way."""
+    """A watch of five steps, with a copy in each direction in every step."""
     with copies() as made, pyxfer.watch(skip=2, steps=5, device="host", ceilings=None) as w:
         for _ in range(10):
             with pyxfer.mark("make"):
@@ -190,12 +190,12 @@ def test_a_missing_saved_run_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def quickest_s(statement: str, **names: object) -> float:
-    """Of this thread's own time, which other processes do not lengthen."""
+    """In processor time of this thread, which does not depend on other processes."""
     timer = timeit.Timer(statement, timer=time.thread_time, globals=names)
     return min(timer.repeat(number=2000, repeat=50)) / 2000
 
 
-@pytest.mark.unsanitized(reason="this is about time")
+@pytest.mark.unsanitized(reason="measures time")
 @pytest.mark.parametrize("phase", ["skipped", "after"])
 def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engine, phase: str) -> None:
     with pyxfer.watch(skip=0 if phase == "after" else 10**9, steps=1, device="host") as w:
@@ -206,7 +206,7 @@ def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engi
     assert taken < MOST_S
 
 
-@pytest.mark.unsanitized(reason="this is about time")
+@pytest.mark.unsanitized(reason="measures time")
 def test_a_mark_outside_of_a_window_takes_less_than_a_microsecond() -> None:
     taken = quickest_s("with mark('x'): pass", mark=pyxfer.mark)
     assert taken < MOST_S
