@@ -1,4 +1,4 @@
-"""Arrays of every dtype that is sent, and their memory looked at item by item, past NumPy."""
+"""All dtypes that can be sent, and the items of a source, read without NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = st.sampled_from("?bBhHiIlLqQefdFD").map(np.dtype)
 
 
 def gathered(source: Source) -> bytes:
-    """Every item that a source describes, in C order."""
+    """The bytes of all items of a source, in C order."""
     places = itertools.product(*(range(extent) for extent in source.shape))
     return b"".join(ctypes.string_at(_address(source, place), source.itemsize) for place in places)
 

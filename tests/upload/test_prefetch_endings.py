@@ -1,4 +1,4 @@
-"""Who stops early, and what is left then: no thread, and no batch."""
+"""Stopping early leaves no thread and no batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_it_waits
+from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_waiting
 
 from pyxfer._upload import prefetch as prefetching
 from pyxfer._upload.prefetch import Prefetch, prefetch
@@ -35,11 +35,11 @@ def close(batches: Prefetch[int, int]) -> None:
     batches.close()
 
 
-each_way_out = pytest.mark.parametrize("leave", [leave_by_break, leave_the_block, close])
+all_ways_to_stop = pytest.mark.parametrize("leave", [leave_by_break, leave_the_block, close])
 
 
-@each_way_out
-def test_who_stops_early_ends_the_thread_and_closes_the_generator_there(leave: Callable[..., None]) -> None:
+@all_ways_to_stop
+def test_stopping_early_ends_the_thread_which_closes_the_generator(leave: Callable[..., None]) -> None:
     source = Blocked()
     source.released.set()
     batches = prefetch(iter(source), Started, 1)
@@ -51,8 +51,8 @@ def test_who_stops_early_ends_the_thread_and_closes_the_generator_there(leave: C
     assert source.closed_in is thread
 
 
-@each_way_out
-def test_a_source_that_blocks_holds_nobody_up_and_is_closed_when_it_comes_back(
+@all_ways_to_stop
+def test_stopping_does_not_wait_for_a_blocked_source_which_is_closed_later(
     leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefetching, "GRACE_S", 0.05)
@@ -77,7 +77,7 @@ def test_a_source_that_blocks_holds_nobody_up_and_is_closed_when_it_comes_back(
     assert sent == [0]
 
 
-def test_a_source_that_is_closed_may_fail_and_python_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_closing_a_generator_goes_to_the_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
     def source() -> Iterator[int]:
         try:
             while True:
@@ -85,14 +85,14 @@ def test_a_source_that_is_closed_may_fail_and_python_says_so(monkeypatch: pytest
         finally:
             raise OwnError("in closing")
 
-    told: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", told.append)
+    unraised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", unraised.append)
     with prefetch(source(), Started) as batches:
         next(batches)
-    assert [str(each.exc_value) for each in told] == ["in closing"]
+    assert [str(each.exc_value) for each in unraised] == ["in closing"]
 
 
-def test_closing_wakes_who_waits_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_wakes_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetching, "GRACE_S", 0.0)
     source = Blocked()
     taken: list[int] = []
@@ -100,7 +100,7 @@ def test_closing_wakes_who_waits_in_another_thread(monkeypatch: pytest.MonkeyPat
     consumer = threading.Thread(target=lambda: taken.extend(batches))
     consumer.start()
     assert source.begun.wait(LONG_S)
-    wait_until_it_waits(consumer)
+    wait_until_waiting(consumer)
     batches.close()
     consumer.join(SOON_S)
     assert not consumer.is_alive()
@@ -108,7 +108,7 @@ def test_closing_wakes_who_waits_in_another_thread(monkeypatch: pytest.MonkeyPat
     source.released.set()
 
 
-def test_a_prefetch_that_has_been_closed_has_no_more_and_may_be_closed_again() -> None:
+def test_a_closed_prefetch_is_empty_and_may_be_closed_again() -> None:
     batches = prefetch(range(5), Started)
     batches.close()
     batches.close()
@@ -132,14 +132,14 @@ def test_a_source_may_close_its_own_prefetch() -> None:
     assert list(batches) in ([], [0])
 
 
-def test_ctrl_c_in_the_wait_for_a_batch_ends_the_thread() -> None:
+def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread() -> None:
     source = Blocked()
     batches = prefetch(iter(source), Started)
     (thread,) = threads()
     assert next(batches) == 0
 
     def press() -> None:
-        wait_until_it_waits(threading.main_thread())
+        wait_until_waiting(threading.main_thread())
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -154,10 +154,10 @@ def test_ctrl_c_in_the_wait_for_a_batch_ends_the_thread() -> None:
 
 
 class Big:
-    """A batch that can be watched."""
+    """A batch that can have weak references."""
 
 
-def test_nothing_keeps_a_batch_once_it_has_been_taken() -> None:
+def test_a_taken_batch_is_not_kept() -> None:
     made: list[weakref.ref[Big]] = []
 
     def make() -> Big:
@@ -171,7 +171,7 @@ def test_nothing_keeps_a_batch_once_it_has_been_taken() -> None:
             assert sum(each() is not None for each in made.copy()) <= 1  # the one that is ahead
 
 
-def test_nothing_keeps_the_batches_of_a_prefetch_that_was_left() -> None:
+def test_the_batches_of_a_closed_prefetch_are_not_kept() -> None:
     alive: list[weakref.ref[Big]] = []
 
     def send(batch: Big) -> Started[Big]:
@@ -185,7 +185,7 @@ def test_nothing_keeps_the_batches_of_a_prefetch_that_was_left() -> None:
     assert [each for each in alive if each() is not None] == []
 
 
-def test_an_error_that_has_been_dealt_with_keeps_nothing() -> None:
+def test_a_handled_error_keeps_no_batch() -> None:
     def send(batch: Big) -> Started[Big]:
         raise OwnError
 
@@ -205,7 +205,7 @@ def test_an_error_that_has_been_dealt_with_keeps_nothing() -> None:
         gc.enable()
 
 
-def test_a_prefetch_in_a_circle_that_is_never_closed_is_found_by_the_collector() -> None:
+def test_a_prefetch_in_a_reference_cycle_is_collected() -> None:
     circle: list[Any] = [prefetch(range(100), Started)]
     circle.append(circle)
     (thread,) = threads()
