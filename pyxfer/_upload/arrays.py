@@ -9,16 +9,21 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from pyxfer.errors import UsageError
+from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
+
+    Dtype: TypeAlias = np.dtype[Any] | Literal["bfloat16"]
 
 
 _LEGACY, _VERSIONED = b"dltensor", b"dltensor_versioned"
@@ -91,7 +96,7 @@ def export(x: Any) -> Exported:
     """
     kind = type(x)
     if hasattr(kind, "__dlpack_device__"):
-        _require_host(kind, *_call(x, x.__dlpack_device__))
+        _require_host(kind, *call_exporter(x, x.__dlpack_device__))
     if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
         raise UsageError(f"this {type_name(kind)} of {x.dtype.name} does not hold numbers: leave it on the host")
     if hasattr(kind, "is_neg") and x.is_neg():  # DLPack cannot express it, and PyTorch does not refuse
@@ -124,24 +129,30 @@ def read_capsule(x: Any, capsule: Any) -> Exported:
 
 def _capsule(x: Any) -> Any:
     """A capsule of version 1 if the library has it: only that one says whether the array is read-only."""
+
+    def export() -> Any:
+        try:
+            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))
+        except TypeError:  # the library has only version 0
+            return x.__dlpack__()
+
+    return call_exporter(x, export)
+
+
+def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
+    """Call a function that exports `x` by DLPack.
+
+    Raises:
+        UsageError: in place of any exception of the library.
+
+    """
     try:
-        return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))
-    except TypeError:  # the library has only version 0
-        return _call(x, x.__dlpack__)
+        return export()
+    except PyxferError:
+        raise
     except Exception as error:
-        raise _refused(x, error) from error
-
-
-def _call(x: Any, method: Any) -> Any:
-    try:
-        return method()
-    except Exception as error:
-        raise _refused(x, error) from error
-
-
-def _refused(x: Any, error: Exception) -> UsageError:
-    why = str(error).partition("\n")[0] or type(error).__name__
-    return UsageError(f"this {type_name(type(x))} cannot be exported by DLPack: {why}")
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(f"this {type_name(type(x))} cannot be exported by DLPack: {why}") from error
 
 
 def _require_host(kind: type, device: int, index: int) -> None:
@@ -367,11 +378,6 @@ def _is_disjoint(source: Source) -> bool:
         covered += distance * (extent - 1)
     return True
 
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Dtype: TypeAlias = np.dtype[Any] | Literal["bfloat16"]
 
 BFLOAT16: Final = "bfloat16"
 _BFLOAT16_BYTES = 2

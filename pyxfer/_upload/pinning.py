@@ -81,8 +81,8 @@ class _Lock:
             raise
         except CudaError as error:
             raise UsageError(
-                f"this array cannot be page-locked: {error} The driver does not lock memory of files, and pages that "
-                f"are locked in part already. Lock a copy: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
+                f"this array cannot be page-locked: {error} The driver locks neither memory of files nor pages with "
+                f"locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
             ) from error
 
     def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
@@ -129,12 +129,7 @@ class _LockedBytes:
 
     def __init__(self, lock: _Lock, readonly: bool) -> None:
         self._lock = lock
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (lock.nbytes,),
-            "typestr": "|u1",
-            "data": (lock.first, readonly),
-        }
+        self.__array_interface__ = _bytes_interface(lock.first, lock.nbytes, readonly)
 
 
 def empty_pinned(
@@ -162,12 +157,7 @@ class _Pages:
 
     def __init__(self, buffer: HostBuffer) -> None:
         self._buffer = buffer
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (buffer.nbytes,),
-            "typestr": "|u1",
-            "data": (buffer.address, False),
-        }
+        self.__array_interface__ = _bytes_interface(buffer.address, buffer.nbytes, readonly=False)
 
     def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
         with native_call() as allowed:
@@ -178,6 +168,10 @@ class _Pages:
                 self._buffer.close()
             except CudaError as error:
                 warnings.warn(f"Page-locked memory was not freed: {error}", CleanupWarning, stacklevel=2)
+
+
+def _bytes_interface(address: int, nbytes: int, readonly: bool) -> dict[str, Any]:
+    return {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, readonly)}
 
 
 def _extents(shape: int | Iterable[int]) -> tuple[int, ...]:

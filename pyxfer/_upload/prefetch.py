@@ -18,13 +18,15 @@ from pyxfer._upload.targets import Cupy, Target, Torch
 from pyxfer.errors import ForkedError, UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._upload import targets
     from pyxfer._upload.arrays import Dtype
     from pyxfer._upload.pending import Upload
+    from pyxfer._upload.targets import EmptyArray
 
 
 Batch = TypeVar("Batch")
 Sent = TypeVar("Sent")
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 # The delay before the next batch is drawn, if another one is ready: drawing and sending hold Python's lock, which the
 # loop needs just then to launch its work on the batch that it has taken.
@@ -235,7 +237,7 @@ class _UnusedTorchStream(Torch):
         super().__init__(target.engine, target.pool)
         self._own: Any = self.torch.cuda.Stream(self.torch.device("cuda", device))
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> targets.Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         with self.torch.cuda.stream(self._own):
             address, finish = super().empty(shape, dtype, device)
 
@@ -287,7 +289,7 @@ class _OnLoopStream(Cupy):
             found = self.cupy.cuda.get_current_stream()
         return self.cupy.cuda.Stream.null if int(found.ptr) == _PER_THREAD else found
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> targets.Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         used = self.used
         with self.cupy.cuda.Device(device), used:
             address, finish = super().empty(shape, dtype, device)
@@ -318,9 +320,6 @@ def ahead_of(target: Target, device: int, depth: int) -> Ahead:
             return AheadInCupy(target, device)
     return Ahead(target)
 
-
-Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
 
 # The time that `close` waits for a source that is drawing a batch. The thread ends by itself after that.
 GRACE_S = 0.7

@@ -11,13 +11,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import NO_NUMBERS, dtype_of_dlpack, itemsize_of, name_of, read_capsule, type_name
+from pyxfer._upload.arrays import (
+    NO_NUMBERS,
+    call_exporter,
+    dtype_of_dlpack,
+    itemsize_of,
+    name_of,
+    read_capsule,
+    type_name,
+)
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
-from pyxfer.errors import CudaMemoryError, PyxferError, UsageError
+from pyxfer.errors import CudaMemoryError, UsageError
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from pyxfer._upload.arrays import Dtype
+    from pyxfer._upload.device_arrays import DevicePool
     from pyxfer.native import Engine
+
+    EmptyArray: TypeAlias = tuple[int, Callable[[], Any]]
+    """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
 
 
 _PARTS = {"jaxlib": "jax"}  # packages that define arrays of a framework with another name
@@ -47,7 +61,7 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
         capsule, stream = _export(y, engine)
     else:
         framework = target(name)
-        capsule = _call(y, lambda: framework.export(y, device))
+        capsule = call_exporter(y, lambda: framework.export(y, device))
         stream = framework.stream(device)
     found = read_capsule(y, capsule)
     _require_device(y, found.device, engine, device)
@@ -72,18 +86,8 @@ def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
     if not hasattr(type(y), "__dlpack__"):
         raise UsageError(f"this {type_name(type(y))} is not an array on a device: give a result of upload, or a tensor")
     if isinstance(y, DeviceArray) or is_host(engine):
-        return _call(y, y.__dlpack__), None
-    return _call(y, lambda: y.__dlpack__(stream=_LEGACY_DEFAULT)), 0
-
-
-def _call(y: Any, export: Callable[[], Any]) -> Any:
-    try:
-        return export()
-    except PyxferError:
-        raise
-    except Exception as error:
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise UsageError(f"this {type_name(type(y))} cannot be exported by DLPack: {why}") from error
+        return call_exporter(y, y.__dlpack__), None
+    return call_exporter(y, lambda: y.__dlpack__(stream=_LEGACY_DEFAULT)), 0
 
 
 def _require_device(y: Any, found: tuple[int, int], engine: Engine, device: int) -> None:
@@ -110,17 +114,6 @@ def _is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return True
 
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    from pyxfer._upload.arrays import Dtype
-    from pyxfer._upload.device_arrays import DevicePool
-    from pyxfer.native import Engine
-
-    Empty: TypeAlias = tuple[int, Callable[[], Any]]
-    """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
-
-
 class Target:
     """A framework's arrays on the devices of one engine. Its constructor imports the framework."""
 
@@ -134,7 +127,7 @@ class Target:
         self.engine = engine
         self.pool = pool
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         """Allocate memory for an array.
 
         Raises:
@@ -195,7 +188,7 @@ class Torch(Target):
                 f"https://pytorch.org/get-started/locally"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         kind = getattr(self.torch, name_of(dtype), None)
         if kind is None:
             raise self.no_dtype(dtype, "send it as another dtype, x.astype(...), or its bytes, x.view(np.uint8)")
@@ -230,7 +223,7 @@ class Cupy(Target):
         if is_host(engine):
             raise UsageError("CuPy needs a GPU, and this uploader has none: use another framework")
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         if isinstance(dtype, str):
             raise self.no_dtype(dtype, "send its bits, as uint16")
         with self.cupy.cuda.Device(device):
@@ -267,7 +260,7 @@ class Tensorflow(Target):
                 f"TensorFlow {tensorflow.__version__} sees no GPU: import it with TF_CPP_MIN_LOG_LEVEL=0 to see why"
             )
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         array = self.own_array(shape, dtype, device)
         # TensorFlow takes only capsules of version 0.
         return array.address, lambda: self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
@@ -299,7 +292,7 @@ class Jax(Target):
         if not is_host(engine):
             self._require_gpu()
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         if not self._jax.config.jax_enable_x64 and itemsize_of(dtype) > (8 if _is_complex(dtype) else 4):
             raise self.no_dtype(
                 dtype,

@@ -1,4 +1,4 @@
-"""All dtypes that can be sent, and the items of a source, read without NumPy."""
+"""All dtypes that can be sent, the items of a source, and the memory that the host runtime has allocated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
+from pyxfer.native._host import testing
+
 if TYPE_CHECKING:
     from pyxfer._upload.arrays import Source
 
 DTYPES = st.sampled_from("?bBhHiIlLqQefdFD").map(np.dtype)
+
+
+def held(kind: str) -> int:
+    """Bytes that are allocated on the host runtime: `device`, `pinned` or `registered`."""
+    return sum(nbytes for found, _, nbytes in testing.allocated() if found == kind)
 
 
 def gathered(source: Source) -> bytes:

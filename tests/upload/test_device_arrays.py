@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from upload.memories import held
 
 from pyxfer._upload.device_arrays import DeviceArray
 from pyxfer.errors import CleanupWarning
@@ -16,10 +17,6 @@ from pyxfer.native._host import testing
 
 def made(engine: Engine) -> DeviceArray:
     return DeviceArray(engine, (2, 3), np.dtype("f4"))
-
-
-def on_device() -> list[int]:
-    return [nbytes for kind, _, nbytes in testing.allocated() if kind == "device"]
 
 
 def test_a_device_array_has_its_shape_dtype_and_device(engine: Engine) -> None:
@@ -62,17 +59,17 @@ def test_the_memory_is_freed_with_the_last_array_made_of_it(engine: Engine) -> N
     first[...] = 7
     del y, first
     gc.collect()
-    assert on_device() == [24]
+    assert held("device") == 24
     assert second.tolist() == [[7.0] * 3]
     del second
-    assert on_device() == []
+    assert held("device") == 0
 
 
 def test_an_unused_capsule_frees_the_memory(engine: Engine) -> None:
     capsule = made(engine).__dlpack__()
-    assert on_device() == [24]
+    assert held("device") == 24
     del capsule
-    assert on_device() == []
+    assert held("device") == 0
 
 
 def test_a_failed_free_gives_a_warning(engine: Engine) -> None:

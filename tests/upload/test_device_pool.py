@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from upload.memories import held
 
 from pyxfer._upload.device_arrays import MIN_BLOCK_BYTES, DevicePool, block_bytes
 from pyxfer.errors import CudaMemoryError, DeviceLostError
@@ -27,10 +28,6 @@ def pool(engine: Engine) -> Iterator[DevicePool]:
     made = DevicePool(engine, 0)
     yield made
     made.close()
-
-
-def on_device() -> int:
-    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
 
 
 def calls(name: str) -> int:
@@ -105,7 +102,7 @@ def test_the_pool_keeps_twice_the_largest_block_and_frees_the_oldest(pool: Devic
     pool.give(small)
     for block in large:
         pool.give(block)
-    assert pool.idle_bytes == on_device() == 16 * MIB
+    assert pool.idle_bytes == held("device") == 16 * MIB
 
 
 @pytest.mark.parametrize(("max_bytes", "kept"), [(0, 0), (MIB, MIB), (3 * MIB, 3 * MIB)])
@@ -114,9 +111,9 @@ def test_the_pool_keeps_at_most_max_bytes(engine: Engine, max_bytes: int, kept: 
     for block in [pool.take(MIB) for _ in range(4)]:
         pool.give(block)
     del block
-    assert pool.idle_bytes == on_device() == kept
+    assert pool.idle_bytes == held("device") == kept
     pool.close()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 def test_a_closed_pool_frees_returned_blocks(engine: Engine) -> None:
@@ -124,14 +121,14 @@ def test_a_closed_pool_frees_returned_blocks(engine: Engine) -> None:
     block = pool.take(MIB)
     pool.close()
     pool.give(block)
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 def test_idle_blocks_are_freed_before_memory_runs_out(pool: DevicePool) -> None:
     pool.give(pool.take(MIB))
     testing.fail("cudaMalloc", 1, 2)
     other = pool.take(2 * MIB)
-    assert on_device() == 2 * MIB
+    assert held("device") == 2 * MIB
     testing.fail("cudaMalloc", 1, 2)
     with pytest.raises(CudaMemoryError, match="cudaMalloc"):
         pool.take(MIB)
@@ -169,27 +166,27 @@ def test_a_block_may_be_returned_during_another_call(engine: Engine) -> None:
     pool.give(block)
     pool.close()
     gc.collect()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 @pytest.mark.threads
 def test_threads_never_get_the_same_block(pool: DevicePool) -> None:
-    held: set[int] = set()
+    taken: set[int] = set()
     twice: list[Any] = []
 
     def use() -> None:
         for _ in range(200):
             block = pool.take(4096)
-            if block.address in held:
+            if block.address in taken:
                 twice.append(block.address)
-            held.add(block.address)
-            held.discard(block.address)
+            taken.add(block.address)
+            taken.discard(block.address)
             pool.give(block)
 
     threads = [threading.Thread(target=use) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert twice == []
-    assert on_device() == pool.idle_bytes <= 8192
+    assert held("device") == pool.idle_bytes <= 8192

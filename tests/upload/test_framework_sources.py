@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,41 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_or_skip("tensorflow")
 
 
+@pytest.fixture
+def ml_dtypes() -> Any:
+    return pytest.importorskip("ml_dtypes")
+
+
 def refused(x: Any) -> str:
     with pytest.raises(UsageError) as caught:
         source_of(x)
     return str(caught.value)
+
+
+BFLOAT16_ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "torch": lambda torch: torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16),
+    "jax": lambda jax: jax.numpy.array([1.0, 2.0, 3.0], jax.numpy.bfloat16),
+    "tensorflow": lambda tensorflow: tensorflow.constant([1.0, 2.0, 3.0], tensorflow.bfloat16),
+    "ml_dtypes": lambda ml_dtypes: np.array([1.0, 2.0, 3.0], ml_dtypes.bfloat16),
+}
+
+
+@pytest.mark.parametrize("library", BFLOAT16_ARRAYS)
+def test_a_bfloat16_array_is_sent(library: str, request: pytest.FixtureRequest) -> None:
+    source = source_of(BFLOAT16_ARRAYS[library](request.getfixturevalue(library)))
+    assert (source.dtype, gathered(source)) == ("bfloat16", BFLOAT16)
+
+
+IMMUTABLE: dict[str, Callable[[Any], Any]] = {
+    "jax": lambda jax: jax.numpy.zeros(3),
+    "tensorflow": lambda tensorflow: tensorflow.zeros(3),
+}
+
+
+@pytest.mark.parametrize("library", IMMUTABLE)
+def test_an_immutable_array_is_refused_as_destination(library: str, request: pytest.FixtureRequest) -> None:
+    with pytest.raises(UsageError, match="read-only"):
+        destination_of(IMMUTABLE[library](request.getfixturevalue(library)), (3,), np.dtype(np.float32))
 
 
 def test_a_tensor_of_torch_is_read_in_place(torch: Any) -> None:
@@ -47,11 +79,6 @@ def test_a_tensor_of_torch_is_read_in_place(torch: Any) -> None:
     source = source_of(tensor)
     assert (source.address, name_of(source.dtype), source.readonly) == (tensor.data_ptr(), "float32", False)
     assert gathered(source) == VALUES.transpose(2, 0, 1)[::2].tobytes()
-
-
-def test_a_bfloat16_of_torch_is_sent(torch: Any) -> None:
-    source = source_of(torch.tensor([1.0, 2.0, 3.0], dtype=torch.bfloat16))
-    assert (source.dtype, gathered(source)) == ("bfloat16", BFLOAT16)
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (1, 1)])
@@ -88,25 +115,9 @@ def test_an_array_of_jax_is_complete_when_it_is_read(jax: Any) -> None:
     assert gathered(source_of(many(ones))) == np.ones((400, 400), np.float32).tobytes()
 
 
-def test_a_bfloat16_of_jax_is_sent(jax: Any) -> None:
-    source = source_of(jax.numpy.array([1.0, 2.0, 3.0], jax.numpy.bfloat16))
-    assert (source.dtype, gathered(source)) == ("bfloat16", BFLOAT16)
-
-
-def test_an_array_of_ml_dtypes_is_sent() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    source = source_of(np.array([1.0, 2.0, 3.0], ml_dtypes.bfloat16))
-    assert (source.dtype, gathered(source)) == ("bfloat16", BFLOAT16)
-
-
 def test_arrays_that_jax_cannot_export_are_refused(jax: Any) -> None:
     assert "is not an array" in refused(jax.random.key(0))
     assert "cannot be exported by DLPack" in refused(jax.numpy.zeros(3, jax.numpy.int4))
-
-
-def test_an_array_of_jax_is_refused_as_destination(jax: Any) -> None:
-    with pytest.raises(UsageError, match="out is read-only"):
-        destination_of(jax.numpy.zeros(3), (3,), np.dtype(np.float32))
 
 
 def test_a_tensor_of_tensorflow_is_read_in_place(tensorflow: Any) -> None:
@@ -116,18 +127,8 @@ def test_a_tensor_of_tensorflow_is_read_in_place(tensorflow: Any) -> None:
     assert (name_of(source.dtype), source.shape, gathered(source)) == ("float32", (2, 3, 4), VALUES.tobytes())
 
 
-def test_a_bfloat16_of_tensorflow_is_sent(tensorflow: Any) -> None:
-    source = source_of(tensorflow.constant([1.0, 2.0, 3.0], tensorflow.bfloat16))
-    assert (source.dtype, gathered(source)) == ("bfloat16", BFLOAT16)
-
-
 def test_texts_of_tensorflow_are_refused(tensorflow: Any) -> None:
     assert refused(tensorflow.constant(["a"])).endswith("of string does not hold numbers: leave it on the host")
-
-
-def test_a_tensor_of_tensorflow_is_refused_as_destination(tensorflow: Any) -> None:
-    with pytest.raises(UsageError, match="out is read-only"):
-        destination_of(tensorflow.zeros(3), (3,), np.dtype(np.float32))
 
 
 def test_a_variable_of_tensorflow_is_refused(tensorflow: Any) -> None:

@@ -79,8 +79,8 @@ REFUSED = {
     "text": ("3", None, "'3' is not a shape"),
     "too large": ((2**40, 2**40), None, "an array of float64 of shape .* is larger than any address space"),
     "dtype": (3, "bread", "'bread' is not a dtype of NumPy"),
-    "objects": (3, object, "an array of object holds Python objects"),
-    "big-endian": (3, ">i4", "byte order"),
+    "objects": (3, object, "an array of object"),
+    "big-endian": (3, ">i4", "an array of >i4"),
 }
 
 

@@ -178,8 +178,8 @@ def test_memory_of_a_file_is_refused(engine: Engine, tmp_path: Path) -> None:
     ("x", "why"),
     [
         ([1, 2], "this list is not a NumPy array"),
-        (np.array([object()]), "an array of object holds Python objects"),
-        (np.zeros(3, ">i4"), "byte order"),
+        (np.array([object()]), "an array of object"),
+        (np.zeros(3, ">i4"), "an array of >i4"),
     ],
 )
 def test_arrays_that_cannot_be_sent_are_not_locked(engine: Engine, x: Any, why: str) -> None:

@@ -9,6 +9,7 @@ import math
 import mmap
 import re
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,19 @@ def test_a_mapped_file_is_read(tmp_path: Path) -> None:
     assert gathered(source_of(np.memmap(path, np.int16, "r", shape=(8, 16)))) == path.read_bytes()
 
 
-@pytest.mark.parametrize("x", [b"abc", np.broadcast_to(1, 3), memoryview(b"abc")], ids=lambda x: type(x).__name__)
-def test_read_only_memory_is_a_read_only_source(x: Any) -> None:
-    assert source_of(x).readonly
-
-
-@pytest.mark.parametrize("x", [bytearray(b"abc"), np.zeros(3), array.array("i", [1])], ids=lambda x: type(x).__name__)
-def test_writable_memory_is_a_writable_source(x: Any) -> None:
-    assert not source_of(x).readonly
+@pytest.mark.parametrize(
+    ("x", "readonly"),
+    [
+        (b"abc", True),
+        (np.broadcast_to(1, 3), True),
+        (memoryview(b"abc"), True),
+        (bytearray(b"abc"), False),
+        (np.zeros(3), False),
+        (array.array("i", [1]), False),
+    ],
+)
+def test_a_source_is_read_only_if_its_memory_is(x: Any, readonly: bool) -> None:
+    assert source_of(x).readonly == readonly
 
 
 def test_a_source_keeps_the_memory_alive() -> None:
@@ -139,15 +145,15 @@ REFUSED = {
     "int": (3, "this int is not an array"),
     "None": (None, "this NoneType is not an array"),
     "text": ("abc", "this str is not an array"),
-    "objects": (np.array([{}, ()], object), "an array of object holds Python objects"),
-    "numpy's text": (np.array(["a"]), "an array of <U1 holds text"),
-    "a text of numpy": (np.str_("a"), "an array of <U1 holds text"),
-    "characters": (np.array(["a"]).data, "an array of <U1 holds text"),
+    "objects": (np.array([{}, ()], object), "an array of object"),
+    "numpy's text": (np.array(["a"]), "an array of <U1"),
+    "a text of numpy": (np.str_("a"), "an array of <U1"),
+    "characters": (np.array(["a"]).data, "an array of <U1"),
     "addresses": (
         (ctypes.c_void_p * 2)(),
         "the buffer of this .*cannot be read as an array: '<P' is not a valid PEP 3118",
     ),
-    "big-endian buffer": ((ctypes.c_int.__ctype_be__ * 2)(), "byte order"),
+    "big-endian buffer": ((ctypes.c_int.__ctype_be__ * 2)(), "an array of >i4"),
 }
 
 
@@ -157,20 +163,22 @@ def test_objects_that_cannot_be_sent_are_refused(x: Any, why: str) -> None:
         source_of(x)
 
 
-def test_a_released_memoryview_is_refused() -> None:
+def released_view() -> memoryview:
     view = memoryview(b"abc")
     view.release()
-    with pytest.raises(
-        UsageError, match="the buffer of this memoryview cannot be read as an array: operation forbidden"
-    ):
-        source_of(view)
+    return view
 
 
-def test_a_closed_mmap_is_refused() -> None:
+def closed_map() -> mmap.mmap:
     mapped = mmap.mmap(-1, 4096)
     mapped.close()
-    with pytest.raises(UsageError, match=r"the buffer of this mmap.mmap cannot be read as an array: mmap closed"):
-        source_of(mapped)
+    return mapped
+
+
+@pytest.mark.parametrize("make", [released_view, closed_map])
+def test_a_released_or_closed_buffer_is_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match="cannot be read as an array"):
+        source_of(make())
 
 
 class OnAGpu:
@@ -195,15 +203,10 @@ def test_the_largest_possible_array_has_its_nbytes() -> None:
     assert source_of(x).nbytes == 2**63 - 8
 
 
-@pytest.mark.parametrize(
-    "x",
-    [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()],
-    ids=lambda x: type(x).__name__,
-)
-def test_is_array_is_true_even_if_an_array_cannot_be_sent(x: object) -> None:
-    assert is_array(x)
+ARRAYS = [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()]
+OTHERS = [None, 1, 1.5, 2j, True, "a", np.str_("a"), [], (), {}, set(), np.ndarray, np.float32]
 
 
-@pytest.mark.parametrize("x", [None, 1, 1.5, 2j, True, "a", np.str_("a"), [], (), {}, set(), np.ndarray, np.float32])
-def test_is_array_is_false_for_other_objects(x: object) -> None:
-    assert not is_array(x)
+@pytest.mark.parametrize(("x", "expected"), [*((x, True) for x in ARRAYS), *((x, False) for x in OTHERS)])
+def test_is_array_is_true_even_for_arrays_that_cannot_be_sent(x: object, expected: bool) -> None:
+    assert is_array(x) == expected

@@ -214,7 +214,7 @@ def test_an_unknown_container_is_refused(unknown: Any) -> None:
 
 def test_an_error_names_the_place_of_its_array() -> None:
     tree = {"images": [array(1), np.array([{}], object)]}
-    with pytest.raises(UsageError, match=re.escape('batch["images"][1]: an array of object holds Python objects')):
+    with pytest.raises(UsageError, match=re.escape('batch["images"][1]: ')):
         map_arrays(tree, source_of)
 
 

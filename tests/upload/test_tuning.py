@@ -25,7 +25,6 @@ from pyxfer.errors import UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
-KIB = 1024
 OUT_OF_MEMORY = 2
 
 
@@ -187,14 +186,6 @@ def test_a_tuning_of_a_smaller_budget_is_used_if_there_is_no_memory_for_another(
     assert (chosen.source, chosen.settings) == ("cached", small.settings)
 
 
-def test_a_budget_below_the_smallest_ring_is_refused_before_tuning(
-    engine: Engine, environ: dict[str, str], tunings: list[float]
-) -> None:
-    with pytest.raises(UsageError, match="budget"):
-        settings_for(engine, 0, budget_bytes=1 * KIB, on_host=True, environ=environ)
-    assert tunings == []
-
-
 def test_an_uploader_tunes_within_its_budget(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
 
@@ -216,11 +207,15 @@ def test_no_tuning_is_needed_if_threads_chunk_and_slots_are_given(
     assert tunings == []
 
 
-def test_invalid_settings_are_refused_before_tuning(
-    engine: Engine, environ: dict[str, str], tunings: list[float]
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [({"given": PartialSettings(threads=0)}, "threads"), ({"budget_bytes": 1 << 10}, "budget")],
+)
+def test_invalid_arguments_are_refused_before_tuning(
+    arguments: dict[str, Any], why: str, engine: Engine, environ: dict[str, str], tunings: list[float]
 ) -> None:
-    with pytest.raises(UsageError, match="threads"):
-        settings_for(engine, 0, given=PartialSettings(threads=0), on_host=True, environ=environ)
+    with pytest.raises(UsageError, match=why):
+        settings_for(engine, 0, on_host=True, environ=environ, **arguments)
     assert tunings == []
 
 
@@ -232,12 +227,14 @@ def test_without_memory_for_a_tuning_the_default_is_used(engine: Engine, environ
     assert not Path(environ["PYXFER_CACHE"]).exists()
 
 
-def test_a_tuning_without_trials_is_not_kept(engine: Engine, environ: dict[str, str]) -> None:
-    for choose in (settings_for, tune_and_keep):
-        chosen = choose(engine, 0, limit_s=1e-9, on_host=True, environ=environ)
-        assert chosen.source == "default"
-        assert "left no time for a trial" in chosen.reason
-        assert not Path(environ["PYXFER_CACHE"]).exists()
+@pytest.mark.parametrize("choose", [settings_for, tune_and_keep])
+def test_a_tuning_without_trials_is_not_kept(
+    choose: Callable[..., ChosenSettings], engine: Engine, environ: dict[str, str]
+) -> None:
+    chosen = choose(engine, 0, limit_s=1e-9, on_host=True, environ=environ)
+    assert chosen.source == "default"
+    assert "left no time for a trial" in chosen.reason
+    assert not Path(environ["PYXFER_CACHE"]).exists()
 
 
 def test_tune_and_keep_replaces_the_kept_tuning(engine: Engine, environ: dict[str, str], tunings: list[float]) -> None:

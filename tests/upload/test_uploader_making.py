@@ -77,6 +77,6 @@ def test_an_uploader_closed_by_another_thread_raises_usage_error(own: Target) ->
         up.upload(VALUES, own)
     up._closed, ready = True, up._ready
     up._ready = lambda: mover  # type: ignore[method-assign]
-    with pytest.raises(UsageError, match=r"^this Uploader is closed"):
+    with pytest.raises(UsageError):
         up.upload(VALUES, own)
     up._ready = ready  # type: ignore[method-assign]

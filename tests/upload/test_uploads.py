@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from upload.memories import held
 
 from pyxfer._upload import pending
 from pyxfer._upload.arrays import Source
@@ -39,10 +40,6 @@ def own(engine: Engine) -> Target:
 
 def filled(seed: int) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
-
-
-def on_device() -> int:
-    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
 
 
 def test_done_and_result_with_a_timeout(up: Uploader, own: Target) -> None:
@@ -112,29 +109,29 @@ def test_a_dropped_upload_continues_and_keeps_its_memory(engine: Engine) -> None
     del array
     gc.collect()
     assert gone() is not None
-    assert on_device() == NBYTES
+    assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
     assert gone() is None
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 def test_a_dropped_upload_that_is_done_keeps_nothing(up: Uploader, own: Target) -> None:
     sent = up.upload(filled(5), own, block=False)
     sent.result()
     del sent
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 def test_uploads_started_before_a_refused_array_continue(up: Uploader, own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-    with pytest.raises(UsageError, match=r"^x\[1\]: an array of object"):
+    with pytest.raises(UsageError, match=r"^x\[1\]: "):
         up.upload([filled(6), np.array([object()])], own, block=False)
     gc.collect()
-    assert on_device() == NBYTES
+    assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 def test_an_upload_interrupted_at_its_start_is_kept_until_close(engine: Engine) -> None:
@@ -149,10 +146,10 @@ def test_an_upload_interrupted_at_its_start_is_kept_until_close(engine: Engine) 
     with pytest.raises(KeyboardInterrupt):
         up.upload(filled(11), Target(engine), block=False)
     gc.collect()
-    assert on_device() == NBYTES
+    assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
 def test_result_raises_an_error_of_the_device_and_the_uploader_continues(up: Uploader, own: Target) -> None:
