@@ -52,9 +52,9 @@ def test_a_mapping_made_without_numpy_is_checked_too(path: Path) -> None:
     found = source_of(np.frombuffer(mapped, np.int32))
     assert found.nbytes == PAGES
     os.truncate(path, 100)
-    for each in (np.frombuffer(mapped, np.int32), mapped, memoryview(mapped)[8:]):
+    for x in (np.frombuffer(mapped, np.int32), mapped, memoryview(mapped)[8:]):
         with pytest.raises(UsageError, match=f"was cut to 100 B, and needs {format_size(PAGES)}"):
-            source_of(each)
+            source_of(x)
 
 
 def test_a_download_into_a_truncated_file_is_refused(engine: Engine, path: Path) -> None:

@@ -89,7 +89,7 @@ def test_an_error_in_closing_a_generator_goes_to_the_excepthook(monkeypatch: pyt
     monkeypatch.setattr(threading, "excepthook", unraised.append)
     with prefetch(source(), Started) as batches:
         next(batches)
-    assert [str(each.exc_value) for each in unraised] == ["in closing"]
+    assert [str(raised.exc_value) for raised in unraised] == ["in closing"]
 
 
 def test_close_wakes_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_taken_batch_is_not_kept() -> None:
         for _ in range(100):
             gone = weakref.ref(next(batches))
             assert gone() is None
-            assert sum(each() is not None for each in made.copy()) <= 1  # the one that is ahead
+            assert sum(batch() is not None for batch in made.copy()) <= 1  # the one that is ahead
 
 
 def test_the_batches_of_a_closed_prefetch_are_not_kept() -> None:
@@ -182,7 +182,7 @@ def test_the_batches_of_a_closed_prefetch_are_not_kept() -> None:
         next(batches)
     gc.collect()
     assert len(alive) >= 1
-    assert [each for each in alive if each() is not None] == []
+    assert [batch for batch in alive if batch() is not None] == []
 
 
 def test_a_handled_error_keeps_no_batch() -> None:
@@ -198,8 +198,8 @@ def test_a_handled_error_keeps_no_batch() -> None:
         with pytest.raises(OwnError):
             next(prefetch(source, send))
         del source
-        for each in threads():
-            each.join(SOON_S)
+        for thread in threads():
+            thread.join(SOON_S)
         assert gone() is None
     finally:
         gc.enable()

@@ -165,10 +165,10 @@ def test_several_threads_get_each_batch_exactly_once() -> None:
     batches = prefetch(range(500), Started, 3)
     taken: list[list[int]] = [[] for _ in range(4)]
     consumers = [threading.Thread(target=mine.extend, args=(batches,)) for mine in taken]
-    for each in consumers:
-        each.start()
-    for each in consumers:
-        each.join()
+    for consumer in consumers:
+        consumer.start()
+    for consumer in consumers:
+        consumer.join()
     assert sorted(itertools.chain(*taken)) == list(range(500))
     assert all(mine == sorted(mine) for mine in taken)
 

@@ -27,10 +27,10 @@ def test_a_shared_uploader_allocates_nothing_before_its_use() -> None:
 def test_threads_share_one_uploader() -> None:
     found: set[int] = set()
     threads = [threading.Thread(target=lambda: found.add(id(api._uploader("host")))) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert len(api._by_index) == 1
     assert found == {id(next(iter(api._by_index.values())))}
 

@@ -94,8 +94,8 @@ def test_without_a_gpu_there_is_one_warning_at_the_calling_line() -> None:
             y = pyxfer.upload(x, own)
             for _ in pyxfer.prefetch([x], own): pass
             assert np.array_equal(pyxfer.download(y), x)
-        for each in caught:
-            print(each.category.__name__, each.filename, each.lineno)
+        for warning in caught:
+            print(warning.category.__name__, warning.filename, warning.lineno)
         """
     line = (HEAD + textwrap.dedent(program)).splitlines().index("    y = pyxfer.upload(x, own)") + 1
     assert run_program(program, CUDA_VISIBLE_DEVICES="") == (0, f"FallbackWarning <string> {line}\n", "")

@@ -173,7 +173,7 @@ def test_a_list_and_a_tuple_keep_their_types_and_attributes() -> None:
     listed = Listed([array(1)])
     listed.name = "own"
     made = map_arrays([listed, Tupled("own", array(2), 5)], number)
-    assert [(type(each), each, each.name) for each in made] == [(Listed, [1], "own"), (Tupled, (2, 5), "own")]
+    assert [(type(x), x, x.name) for x in made] == [(Listed, [1], "own"), (Tupled, (2, 5), "own")]
 
 
 def test_a_struct_time_is_unchanged() -> None:

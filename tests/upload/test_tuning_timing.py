@@ -47,9 +47,9 @@ def test_rings_and_plain_copies_copy_in_the_given_direction(engine: Engine, dire
     """The host runtime's device memory is filled by an upload, and left as it is by a download."""
     with Bench(engine, 0, MOST) as bench, bench.ring(default_settings()) as copy:
         on_device = np.ctypeslib.as_array((ctypes.c_uint8 * MOST).from_address(bench._on_device.address))
-        for each in (copy, bench.plain):
+        for timed_copy in (copy, bench.plain):
             on_device[:], bench._on_host[:] = 2, 1
-            each(direction, MOST)
+            timed_copy(direction, MOST)
             assert set(on_device) == ({1} if direction == "h2d" else {2})
             assert set(bench._on_host) == ({1} if direction == "h2d" else {1, 2})
 

@@ -125,8 +125,8 @@ def _two_devices(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     monkeypatch.setattr(api, "_by_index", made)
     monkeypatch.setattr(api, "is_host", lambda _: False)
     yield
-    for each in made.values():
-        each.close()
+    for made_uploader in made.values():
+        made_uploader.close()
 
 
 @pytest.mark.usefixtures("_two_devices")

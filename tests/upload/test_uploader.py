@@ -264,10 +264,10 @@ def test_threads_take_turns(engine: Engine, up: Uploader) -> None:
             right.append(np.array_equal(up.download(y), array))
 
     threads = [threading.Thread(target=use, args=(100 * n,)) for n in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert right == [True] * 32
 
 

@@ -175,8 +175,8 @@ def test_without_a_gpu_arrays_stay_in_host_memory_with_a_warning() -> None:
             warnings.simplefilter("always")
             with Uploader() as there:
                 print(there.upload(x, Target(there._engine)).__dlpack_device__())
-        for each in caught:
-            print(each.category.__name__, str(each.message), each.filename)
+        for warning in caught:
+            print(warning.category.__name__, str(warning.message), warning.filename)
         """,
         CUDA_VISIBLE_DEVICES="",
     )
