@@ -170,39 +170,39 @@ atexit.register(_at_exit)
 _PER_THREAD = 2  # CUDA's handle of the per-thread default stream, which means another stream in another thread
 
 
-class Ahead:
-    """How batches of one framework are sent ahead of a loop: here TensorFlow's and JAX's, in pyxfer's own memory.
+class StreamOrder:
+    """Orders uploads ahead of a loop and the loop's work. TensorFlow and JAX, in pyxfer's memory, need nothing for it.
 
-    These need no order between streams. The bytes have arrived before the loop gets an array, and the pool does not
-    reuse a block that the device may still read.
+    The bytes have arrived before the loop gets an array, and the pool does not reuse a block that the device may still
+    read.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def before(self) -> None:
+    def before_send(self) -> None:
         """Called before each batch is sent, in the thread that sends."""
 
-    def taken(self) -> None:
+    def after_take(self) -> None:
         """Called when the loop gets a batch, in the loop's thread."""
 
 
-class SentAhead:
+class SentBatch:
     """A running upload of a batch. Call `result` in the thread, and on the stream, that will use the batch."""
 
-    def __init__(self, upload: Upload, ahead: Ahead) -> None:
+    def __init__(self, upload: Upload, order: StreamOrder) -> None:
         self._upload = upload
-        self._ahead = ahead
+        self._order = order
 
     def result(self) -> Any:
         """Wait for the upload, and return its arrays."""
         arrays = self._upload.result()
-        self._ahead.taken()
+        self._order.after_take()
         return arrays
 
 
-class AheadInTorch(Ahead):
-    """In memory that PyTorch allocates for a stream that is never used, so that copies wait for no work.
+class TorchOrder(StreamOrder):
+    """Batches are in memory that PyTorch allocates for a stream that is never used, so that copies wait for no work.
 
     PyTorch reuses a block when all streams that were recorded with it have done the work that was queued before the
     block was freed, and each tensor is recorded with the stream that takes it. A loop may be far ahead of its device,
@@ -213,17 +213,17 @@ class AheadInTorch(Ahead):
         super().__init__(_UnusedTorchStream(target, device))
         self._torch = target.torch
         self._device = target.torch.device("cuda", device)
-        self._ahead = depth + 1
+        self._max_ahead = depth + 1
         self._sent = 0
         self._events: deque[Any] = deque()
 
-    def before(self) -> None:
+    def before_send(self) -> None:
         self._sent += 1
-        if self._sent > self._ahead and self._events:
+        if self._sent > self._max_ahead and self._events:
             with native_call():
                 self._events.popleft().synchronize()
 
-    def taken(self) -> None:
+    def after_take(self) -> None:
         """Record an event behind the loop's work on the previous batch, which has been queued by now."""
         event = self._torch.cuda.Event(blocking=True)
         event.record(self._torch.cuda.current_stream(self._device))
@@ -253,8 +253,8 @@ class _UnusedTorchStream(Torch):
         return None
 
 
-class AheadInCupy(Ahead):
-    """In memory that CuPy allocates for the loop's stream. Copies wait for the earlier work of that stream.
+class CupyOrder(StreamOrder):
+    """Batches are in memory that CuPy allocates for the loop's stream. Copies wait for the earlier work of that stream.
 
     CuPy reuses a freed block at once, for later work of the same stream. The work that used the block was queued before
     it was freed, so a copy that waits for the work queued at its start is correct. With two batches ahead the copy
@@ -267,11 +267,11 @@ class AheadInCupy(Ahead):
         self._loop_stream = self._on_stream.current(device)
         self._device = device
 
-    def before(self) -> None:
+    def before_send(self) -> None:
         """Allocate all arrays of a batch for the same stream."""
         self._on_stream.used = self._loop_stream
 
-    def taken(self) -> None:
+    def after_take(self) -> None:
         """Allocate later batches for the stream that is current now."""
         self._loop_stream = self._on_stream.current(self._device)
 
@@ -311,14 +311,13 @@ class _OnLoopStream(Cupy):
         return moved
 
 
-def ahead_of(target: Target, device: int, depth: int) -> Ahead:
-    """Choose how batches are sent ahead to a framework."""
+def order_of(target: Target, device: int, depth: int) -> StreamOrder:
     if not is_host(target.engine):
         if isinstance(target, Torch):
-            return AheadInTorch(target, device, depth)
+            return TorchOrder(target, device, depth)
         if isinstance(target, Cupy):
-            return AheadInCupy(target, device)
-    return Ahead(target)
+            return CupyOrder(target, device)
+    return StreamOrder(target)
 
 
 # The time that `close` waits for a source that is drawing a batch. The thread ends by itself after that.

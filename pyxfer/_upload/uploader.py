@@ -22,7 +22,7 @@ from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import copy_on_host, make_mover
 from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
-from pyxfer._upload.prefetch import Ahead, Prefetch, SentAhead, ahead_of, depth_of
+from pyxfer._upload.prefetch import Prefetch, SentBatch, StreamOrder, depth_of, order_of
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import Target, device_source_of, target_of
 from pyxfer._upload.trees import map_arrays
@@ -174,8 +174,8 @@ class Uploader:
         """
         count = depth_of(depth)
         with self._usable_mover():
-            ahead = ahead_of(self._target(to), self._device, count)
-        return Prefetch(batches, lambda batch: self._send(ahead, batch), count, self._sweep)
+            order = order_of(self._target(to), self._device, count)
+        return Prefetch(batches, lambda batch: self._send(order, batch), count, self._sweep)
 
     def close(self) -> None:
         """Wait for all uploads, then release threads and memory. Arrays stay. A second call does nothing."""
@@ -281,12 +281,12 @@ class Uploader:
             del finish  # the traceback would keep the memory
             raise
 
-    def _send(self, ahead: Ahead, batch: Any) -> SentAhead:
+    def _send(self, order: StreamOrder, batch: Any) -> SentBatch:
         # Frameworks allocate and wait for events in this thread, while another one may be capturing a CUDA graph.
         self._engine.relax_captures_in_this_thread()
-        ahead.before()
+        order.before_send()
         with self._usable_mover() as mover:
-            return SentAhead(self._start_all(mover, ahead.target, batch, "batch"), ahead)
+            return SentBatch(self._start_all(mover, order.target, batch, "batch"), order)
 
     def _sweep(self) -> None:
         """Synchronise before a batch is drawn. Later the wait would include more work, and the device would idle."""
