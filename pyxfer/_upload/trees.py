@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -27,11 +27,6 @@ def map_arrays(tree: Any, send: Callable[[Any], Any], name: str = "batch") -> An
     return _mapped(tree, send, _Place(name))
 
 
-def arrays_of(tree: Any, name: str = "batch") -> list[tuple[str, Any]]:
-    """Each array in a structure with its place, such as `batch["images"][1]`."""
-    return [(str(place), array) for place, array in _walk(tree, _Place(name))]
-
-
 @dataclass(eq=False, slots=True)
 class _Place:
     """A place in a structure. Its text is made only for errors."""
@@ -40,7 +35,7 @@ class _Place:
     above: _Place | None = None
     is_field: bool = False
     container: Any = None
-    """The container that `step` leads into."""
+    """The container in which `step` is a key, an index or a field."""
 
     def __str__(self) -> str:
         if self.above is None:
@@ -79,14 +74,6 @@ def _sent(array: Any, send: Callable[[Any], Any], place: _Place) -> Any:
         return send(array)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error
-
-
-def _walk(tree: Any, place: _Place) -> Iterator[tuple[_Place, Any]]:
-    if is_array(tree):
-        yield place, tree
-        return
-    for below, child in _children(tree, place) or ():
-        yield from _walk(child, below)
 
 
 def _children(tree: Any, place: _Place) -> _Children | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import time
 from collections import OrderedDict, UserDict, defaultdict, deque
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyxfer._upload.arrays import source_of
-from pyxfer._upload.trees import arrays_of, map_arrays
+from pyxfer._upload.trees import map_arrays
 from pyxfer.errors import UsageError
 
 
@@ -83,6 +84,25 @@ def number(x: Any) -> int:
 
 def array(value: int) -> np.ndarray[Any, Any]:
     return np.array([value])
+
+
+def arrays_of(tree: Any, name: str = "batch") -> list[tuple[str, Any]]:
+    """Each array in a structure with its place, as an error names it."""
+    found: list[Any] = []
+    map_arrays(tree, found.append, name)
+    return [(place_of(number, tree, name), x) for number, x in enumerate(found)]
+
+
+def place_of(number: int, tree: Any, name: str) -> str:
+    counted = itertools.count()
+
+    def send(_: Any) -> None:
+        if next(counted) == number:
+            raise UsageError("refused")
+
+    with pytest.raises(UsageError) as caught:
+        map_arrays(tree, send, name)
+    return str(caught.value).removesuffix(": refused")
 
 
 keys = st.text(max_size=3) | st.integers() | st.tuples(st.integers())
@@ -262,6 +282,6 @@ def nested(depth: int) -> Any:
 def test_a_structure_may_be_nested_100_deep_and_not_deeper() -> None:
     assert len(arrays_of(nested(100))) == 1
     with pytest.raises(UsageError, match="batch is nested more than 100 deep: flatten it"):
-        arrays_of(nested(101))
+        map_arrays(nested(101), number)
     with pytest.raises(UsageError, match="nested"):
         map_arrays(nested(100_000), number)
