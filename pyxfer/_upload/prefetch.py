@@ -60,7 +60,7 @@ class Feeder(Generic[Batch, Sent]):
         batches: Iterator[Batch],
         send: Callable[[Batch], Sent],
         depth: int,
-        prepare: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None],
     ) -> None:
         self._depth = depth
         self._prepare = prepare
@@ -331,21 +331,6 @@ class Sending(Protocol[Result_co]):
         """Wait for the upload, and return its result."""
 
 
-def prefetch(
-    batches: Iterable[Batch], send: Callable[[Batch], Sending[Result]], depth: int = 2
-) -> Prefetch[Batch, Result]:
-    """Iterate over the results of sending each batch, in order, with up to `depth` batches sent ahead.
-
-    A thread draws the batches and calls `send`. If either raises, the error comes out in place of that batch and ends
-    the iteration. That thread also closes a generator, whether it is exhausted or not.
-
-    Raises:
-        UsageError: `depth` is not a whole number of at least 1.
-
-    """
-    return Prefetch(batches, send, depth_of(depth))
-
-
 def depth_of(depth: object) -> int:
     """Check the number of batches to send ahead.
 
@@ -363,21 +348,29 @@ def depth_of(depth: object) -> int:
 
 
 class Prefetch(Generic[Batch, Result]):
-    """An iterator over sent batches. It ends early on `close()`, on leaving `with`, or when it is dropped.
+    """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
 
-    `prepare` is called before each batch is drawn. Several threads may iterate: each result goes to one of them.
+    A thread draws the batches, each after a call of `prepare`, and calls `send`. If it raises, the error comes out in
+    place of that batch and ends the iteration. The thread also closes a generator, whether it is exhausted or not.
+
+    The iterator ends early on `close()`, on leaving `with`, or when it is dropped. Several threads may iterate: each
+    result goes to one of them.
+
+    Raises:
+        UsageError: `depth` is not a whole number of at least 1.
+
     """
 
     def __init__(
         self,
         batches: Iterable[Batch],
         send: Callable[[Batch], Sending[Result]],
-        depth: int,
+        depth: int = 2,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        self._feeder = Feeder(iter(batches), send, depth, prepare)
+        self._feeder = Feeder(iter(batches), send, depth_of(depth), prepare)
 
     def __iter__(self) -> Prefetch[Batch, Result]:
         return self

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_waiting
 
-from pyxfer._upload import prefetch as prefetching
-from pyxfer._upload.prefetch import Prefetch, prefetch
+from pyxfer._upload import prefetch
+from pyxfer._upload.prefetch import Prefetch
 
 pytestmark = pytest.mark.threads
 
@@ -42,7 +42,7 @@ all_ways_to_stop = pytest.mark.parametrize("leave", [leave_by_break, leave_the_b
 def test_stopping_early_ends_the_thread_which_closes_the_generator(leave: Callable[..., None]) -> None:
     source = Blocked()
     source.released.set()
-    batches = prefetch(iter(source), Started, 1)
+    batches = Prefetch(iter(source), Started, 1)
     (thread,) = threads()
     leave(batches)
     del batches
@@ -55,7 +55,7 @@ def test_stopping_early_ends_the_thread_which_closes_the_generator(leave: Callab
 def test_stopping_does_not_wait_for_a_blocked_source_which_is_closed_later(
     leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetching, "GRACE_S", 0.05)
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.05)
     source = Blocked()
     sent: list[int] = []
 
@@ -63,7 +63,7 @@ def test_stopping_does_not_wait_for_a_blocked_source_which_is_closed_later(
         sent.append(batch)
         return Started(batch)
 
-    batches = prefetch(iter(source), send)
+    batches = Prefetch(iter(source), send)
     (thread,) = threads()
     assert source.begun.wait(LONG_S)
     begun = time.perf_counter()
@@ -87,16 +87,16 @@ def test_an_error_in_closing_a_generator_goes_to_the_excepthook(monkeypatch: pyt
 
     unraised: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", unraised.append)
-    with prefetch(source(), Started) as batches:
+    with Prefetch(source(), Started) as batches:
         next(batches)
     assert [str(raised.exc_value) for raised in unraised] == ["in closing"]
 
 
 def test_close_wakes_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetching, "GRACE_S", 0.0)
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.0)
     source = Blocked()
     taken: list[int] = []
-    batches = prefetch(iter(source), Started)
+    batches = Prefetch(iter(source), Started)
     consumer = threading.Thread(target=lambda: taken.extend(batches))
     consumer.start()
     assert source.begun.wait(LONG_S)
@@ -109,7 +109,7 @@ def test_close_wakes_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyP
 
 
 def test_a_closed_prefetch_is_empty_and_may_be_closed_again() -> None:
-    batches = prefetch(range(5), Started)
+    batches = Prefetch(range(5), Started)
     batches.close()
     batches.close()
     assert list(batches) == []
@@ -127,14 +127,14 @@ def test_a_source_may_close_its_own_prefetch() -> None:
         ready.wait(LONG_S)
         return Started(batch)
 
-    batches = prefetch(source(), send, 1)
+    batches = Prefetch(source(), send, 1)
     ready.set()
     assert list(batches) in ([], [0])
 
 
 def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread() -> None:
     source = Blocked()
-    batches = prefetch(iter(source), Started)
+    batches = Prefetch(iter(source), Started)
     (thread,) = threads()
     assert next(batches) == 0
 
@@ -164,7 +164,7 @@ def test_a_taken_batch_is_not_kept() -> None:
         made.append(weakref.ref(big := Big()))
         return big
 
-    with prefetch(iter(make, None), Started, 1) as batches:
+    with Prefetch(iter(make, None), Started, 1) as batches:
         for _ in range(100):
             gone = weakref.ref(next(batches))
             assert gone() is None
@@ -178,7 +178,7 @@ def test_the_batches_of_a_closed_prefetch_are_not_kept() -> None:
         alive.append(weakref.ref(batch))
         return Started(batch)
 
-    with prefetch((Big() for _ in range(9)), send, 4) as batches:
+    with Prefetch((Big() for _ in range(9)), send, 4) as batches:
         next(batches)
     gc.collect()
     assert len(alive) >= 1
@@ -196,7 +196,7 @@ def test_a_handled_error_keeps_no_batch() -> None:
     gc.disable()
     try:
         with pytest.raises(OwnError):
-            next(prefetch(source, send))
+            next(Prefetch(source, send))
         del source
         for thread in threads():
             thread.join(SOON_S)
@@ -206,7 +206,7 @@ def test_a_handled_error_keeps_no_batch() -> None:
 
 
 def test_a_prefetch_in_a_reference_cycle_is_collected() -> None:
-    circle: list[Any] = [prefetch(range(100), Started)]
+    circle: list[Any] = [Prefetch(range(100), Started)]
     circle.append(circle)
     (thread,) = threads()
     del circle

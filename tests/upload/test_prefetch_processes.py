@@ -11,7 +11,7 @@ import pytest
 HEAD = """
 import os, sys, threading, time
 from pyxfer.errors import ForkedError
-from pyxfer._upload.prefetch import prefetch
+from pyxfer._upload.prefetch import Prefetch
 class Started:
     def __init__(self, batch):
         self.batch = batch
@@ -29,7 +29,7 @@ def run_program(body: str) -> subprocess.CompletedProcess[str]:
 def test_a_forked_child_cannot_use_a_prefetch_of_its_parent() -> None:
     result = run_program(
         """
-        batches = prefetch(range(5), Started)
+        batches = Prefetch(range(5), Started)
         assert next(batches) == 0
         child = os.fork()
         if child == 0:
@@ -38,7 +38,7 @@ def test_a_forked_child_cannot_use_a_prefetch_of_its_parent() -> None:
             except ForkedError as error:
                 print(error)
             batches.close()
-            print(list(prefetch(range(3), Started)), flush=True)
+            print(list(Prefetch(range(3), Started)), flush=True)
             sys.exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print(list(batches))
@@ -56,13 +56,13 @@ def test_a_forked_child_cannot_use_a_prefetch_of_its_parent() -> None:
 ENDINGS = {
     "at its end": "",
     "by an exit": "sys.exit(0)",
-    "in a loop": "for _ in prefetch(range(9), Started): sys.exit(0)",
+    "in a loop": "for _ in Prefetch(range(9), Started): sys.exit(0)",
 }
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_a_program_ends_cleanly_with_batches_under_way(ending: str) -> None:
-    result = run_program(f"batches = prefetch(range(9), Started)\nnext(batches)\n{ending}\n")
+    result = run_program(f"batches = Prefetch(range(9), Started)\nnext(batches)\n{ending}\n")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
@@ -74,7 +74,7 @@ def test_a_program_ends_although_its_source_blocks() -> None:
         def source():
             yield 0
             time.sleep(120)
-        batches = prefetch(source(), Started)
+        batches = Prefetch(source(), Started)
         print(next(batches))
         """
     )
@@ -88,7 +88,7 @@ def test_an_error_in_starting_the_thread_leaves_nothing() -> None:
         from pyxfer._upload.prefetch import _running
         threading.stack_size(1 << 47)
         try:
-            prefetch(range(3), Started)
+            Prefetch(range(3), Started)
         except RuntimeError as error:
             print(error, len(_running))
         """
