@@ -98,11 +98,11 @@ def _lesser_link(case: Case, share: float | None) -> Iterator[Cause]:
             shown = "; a hypervisor may show a better link than there is" if case.is_virtual else ""
             yield Cause(
                 f"a link with 1/{factor} of the lanes, or of a lower generation, would be as fast{shown}",
-                link_advice(case),
+                _link_advice(case),
             )
 
 
-def link_advice(case: Case) -> str:
+def _link_advice(case: Case) -> str:
     """Advice to check the link; a virtual machine may show a wrong state."""
     where = " from the host of this virtual machine" if case.is_virtual else ""
     return f"check the link{where} (lspci -vv, LnkSta), and every port above the device"
@@ -153,7 +153,7 @@ def _ceiling(case: Case, side: Side) -> Finding:
         reason = f"{largest} is the largest measured size, and below {least} the fixed cost of a copy hides the link"
         return undetermined("ceiling", subject, f"copies of at least {least}", reason)
     if case.run.device.confidential.value:
-        reason = f"{format_gbps(found.gbps or 0.0)} at {format_size(found.nbytes)}, lowered by encryption"
+        reason = f"{_rate_text(found)}, lowered by encryption"
         return undetermined("ceiling", subject, "not known for encrypted copies", reason, _COMPARE)
     if peak.value is None:
         return _without_peak(case, side, found)
@@ -167,13 +167,17 @@ def _beyond_peak(case: Case, code: str, subject: str, found: Measurement, peak_g
     gbps, rate = found.gbps or 0.0, found.rate.value
     low = None if rate is None else rate.low_gbps
     share = f", {format_percent(gbps / peak_gbps)} of the protocol peak" if peak_gbps > 0 else ""
-    seen = f"{format_gbps(gbps)} at {format_size(found.nbytes)}{share}"
+    seen = f"{_rate_text(found)}{share}"
     expected = f"no more than {_peak_text(case, peak_gbps)}"
     made_up = ", which a virtual machine may make up" if case.is_virtual else ""
     why = f"a copy cannot be faster than its link: the figure is wrong, or the shown link or MaxPayload{made_up}"
     sure: Sureness = "certain" if low is not None and low > peak_gbps * MOST_SHARE else "likely"
-    do = f"trust neither, measure again with pyxfer ceiling, and {link_advice(case)}"
+    do = f"trust neither, measure again with pyxfer ceiling, and {_link_advice(case)}"
     return Finding(code, subject, "suspicious", seen, expected, why, sure, do)
+
+
+def _rate_text(row: Measurement) -> str:
+    return f"{format_gbps(row.gbps or 0.0)} at {format_size(row.nbytes)}"
 
 
 def _peak_text(case: Case, peak_gbps: float) -> str:
@@ -184,27 +188,27 @@ def _peak_text(case: Case, peak_gbps: float) -> str:
 
 def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, peak_gbps: float) -> Finding:
     share = rate.gbps / peak_gbps
-    status = _judged(share)
+    status = _status_of(share)
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
-    seen = f"{format_gbps(rate.gbps)} at {format_size(found.nbytes)}, {format_percent(share)} of the protocol peak"
+    seen = f"{_rate_text(found)}, {format_percent(share)} of the protocol peak"
     expected = f"at least {FINE_SHARE * 100:.0f} % of {_peak_text(case, peak_gbps)}"
     if status == "fine":
         return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(rate, peak_gbps))
     causes = likely_causes(case, found, share)
     why = "; ".join(cause.text for cause in causes) or "no other finding explains it"
-    do = causes[0].do if causes else link_advice(case)
+    do = causes[0].do if causes else _link_advice(case)
     return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, _sure(rate, peak_gbps), do)
 
 
-def _judged(share: float) -> Status:
+def _status_of(share: float) -> Status:
     return "fine" if share >= FINE_SHARE else "suspicious" if share >= SUSPICIOUS_SHARE else "wrong"
 
 
 def _sure(rate: Rate, peak_gbps: float) -> Sureness:
     """Certain if the whole interval of the median has the same status."""
     ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
-    alike = all(_judged(end / peak_gbps) == _judged(rate.gbps / peak_gbps) for end in ends)
+    alike = all(_status_of(end / peak_gbps) == _status_of(rate.gbps / peak_gbps) for end in ends)
     return "certain" if ends and alike else "likely"
 
 
@@ -214,7 +218,7 @@ def _without_peak(case: Case, side: Side, found: Measurement) -> Finding:
     share = None if case.nearest is None else _share_of_known(case.nearest, found)
     if case.nearest is None or share is None or not case.nearest.alike:
         return undetermined("ceiling", f"ceiling {side}", "a share of the protocol peak, or of a known host", reason)
-    seen = f"{format_gbps(found.gbps or 0.0)} at {format_size(found.nbytes)}; the peak is not known: {reason}"
+    seen = f"{_rate_text(found)}; the peak is not known: {reason}"
     expected = f"as fast as {case.nearest.reference.name}"
     if share >= ALIKE_SHARE:
         return fine("ceiling", f"ceiling {side}", seen, expected, "it is a host of the same kind", "likely")
@@ -281,7 +285,7 @@ def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -
         reason = f"{format_gbps(plain.gbps or 0.0)}; the pinned copies are faster than the link can be"
         return undetermined("pageable", subject, "a share of valid pinned copies", reason)
     share = (plain.gbps or 0.0) / (pinned.gbps or 1.0)
-    seen = f"{format_gbps(plain.gbps or 0.0)} at {format_size(plain.nbytes)}, {format_percent(share)} of pinned"
+    seen = f"{_rate_text(plain)}, {format_percent(share)} of pinned"
     if share > PAGEABLE_ABOVE and case.run.link.kind == "pcie":
         expected = "slower than page-locked memory, which the driver need not copy first"
         why = "something slows page-locked copies: their memory may be on another NUMA node, or be translated"

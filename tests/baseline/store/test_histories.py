@@ -82,13 +82,13 @@ def test_two_machines_of_one_name_are_separate_groups_with_a_remark(store: Store
 
 
 def test_a_gpu_without_a_uuid_has_a_group(store: Store) -> None:
-    store.add_run(run_at(1, device=make_device(uuid=unknown("not told"))))
+    store.add_run(run_at(1, device=make_device(uuid=unknown("no NVML"))))
     assert [group.gpu.value for group in store.history().groups] == [None]
 
 
 def test_host_memory_is_a_separate_group(store: Store) -> None:
     store.add_run(run_at(1))
-    memory = make_device(runtime="host", name="host memory", uuid=unknown("it is no GPU"))
+    memory = make_device(runtime="host", name="host memory", uuid=unknown("not a GPU"))
     store.add_run(run_at(1, device=memory, runtime="host"))
     assert [(group.runtime, group.device) for group in store.history().groups] == [
         ("host", "host memory"),
