@@ -34,32 +34,23 @@ def test_a_cell_does_not_depend_on_the_time() -> None:
     assert cell_of(make_measurement(16 * MIB, slower=2.0)) == cell_of(make_measurement(16 * MIB))
 
 
-def test_the_text_of_a_cell_is_direction_memory_and_size() -> None:
-    assert cell_text(PINNED) == "h2d:pinned:256MiB"
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (PINNED, "h2d:pinned:256MiB"),
+        (Cell("raw.pinned-async", "both", "sum", "pinned", "async", "warm", MIB), "both/sum:pinned:1MiB"),
+        (Cell("raw.pageable-memcpy", "d2h", "d2h", "pageable", "memcpy", "fresh", MIB), "d2h:pageable:1MiB:fresh"),
+        (Cell("torch.to", "h2d", "h2d", "pageable", "async", "warm", 96 * MIB), "torch.to:96MiB"),
+        (BATCH, "torch.to:512"),
+    ],
+)
+def test_the_text_of_a_cell_names_it(cell: Cell, text: str) -> None:
+    assert cell_text(cell) == text
+    assert parse_cell(text).matches(cell)
 
 
 def test_the_full_text_of_a_cell_has_its_mode() -> None:
     assert cell_text(PINNED, full=True) == "h2d:pinned:async:256MiB"
-
-
-def test_a_cell_of_both_directions_names_its_side() -> None:
-    both = Cell("raw.pinned-async", "both", "sum", "pinned", "async", "warm", MIB)
-    assert cell_text(both) == "both/sum:pinned:1MiB"
-
-
-def test_a_cell_of_fresh_memory_ends_with_fresh() -> None:
-    fresh = Cell("raw.pageable-memcpy", "d2h", "d2h", "pageable", "memcpy", "fresh", MIB)
-    assert cell_text(fresh) == "d2h:pageable:1MiB:fresh"
-
-
-def test_the_text_of_a_route_is_its_name_and_size() -> None:
-    route = Cell("torch.to", "h2d", "h2d", "pageable", "async", "warm", 96 * MIB)
-    assert cell_text(route) == "torch.to:96MiB"
-
-
-def test_the_text_of_a_batch_has_its_number_of_images() -> None:
-    assert cell_text(BATCH) == "torch.to:512"
-    assert parse_cell("torch.to:512").matches(BATCH)
 
 
 def test_a_mode_that_auto_selects_is_left_out() -> None:

@@ -78,23 +78,15 @@ def test_a_slot_that_cannot_be_read_is_unknown() -> None:
     assert only(links.slot, h200(link=h200_link(device_most=unknown("no sysfs")))).seen == "no sysfs"
 
 
-def above(now: LinkState, most: LinkState) -> Finding:
+@pytest.mark.parametrize(
+    ("now", "most", "status"),
+    [(GEN5_X16, GEN5_X16, "fine"), (GEN5_X8, GEN5_X16, "wrong"), (GEN4_X16, GEN4_X16, "suspicious")],
+)
+def test_a_narrower_port_above_the_device_is_found(now: LinkState, most: LinkState, status: str) -> None:
     hops = (Hop("0000:3b:00.0", Fact(GEN5_X16), Fact(GEN5_X16)), Hop("0000:3a:00.0", Fact(now), Fact(most)))
-    return only(links.path, bare_metal(link=h200_link(hops=hops)))
-
-
-def test_an_equal_port_above_the_device_is_fine() -> None:
-    assert above(GEN5_X16, GEN5_X16).status == "fine"
-
-
-def test_a_port_above_the_device_that_trained_lower_is_wrong() -> None:
-    finding = above(GEN5_X8, GEN5_X16)
-    assert finding.status == "wrong"
-    assert "0000:3a:00.0" in finding.seen
-
-
-def test_a_port_above_the_device_that_can_do_no_more_is_suspicious() -> None:
-    assert above(GEN4_X16, GEN4_X16).status == "suspicious"
+    finding = only(links.path, bare_metal(link=h200_link(hops=hops)))
+    assert finding.status == status
+    assert ("0000:3a:00.0" in finding.seen) == (status != "fine")
 
 
 def test_a_path_that_is_not_shown_is_unknown() -> None:
