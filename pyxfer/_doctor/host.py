@@ -136,7 +136,7 @@ def numa_memory(case: Case) -> Findings:
     if placement.cpus.reason is not None:
         why += f"; {placement.cpus.reason}"
     do = f"run near the device: numactl --cpunodebind={node} --membind={node}, or give the container these CPUs"
-    status: Status = "wrong" if _is_slow(case) else "suspicious"
+    status: Status = "wrong" if any(share < FINE_SHARE for share in _shares_of_peak(case)) else "suspicious"
     yield Finding("numa-memory", "NUMA memory", status, seen, expected, why, case.kernel_sureness, do)
 
 
@@ -191,10 +191,6 @@ def _far(case: Case, far: FarRates, expected: str) -> Finding:
 
 def _both_known(far: FarRates, side: str) -> bool:
     return bool(far.near_gbps.get(side)) and side in far.far_gbps
-
-
-def _is_slow(case: Case) -> bool:
-    return any(share < FINE_SHARE for share in _shares_of_peak(case))
 
 
 def _shares_of_peak(case: Case) -> list[float]:
