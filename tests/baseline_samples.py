@@ -1,4 +1,4 @@
-"""Runs of several processes on one machine, with as much noise within and between them as a test asks for."""
+"""Runs of several processes on one machine, with given noise within and between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from samples import MIB, make_environment, make_parameters, make_run
 
-from pyxfer._baseline.cells import cell_of
 from pyxfer._baseline.samples import Sample
 from pyxfer._document import runs
 from pyxfer._document.baselines import Cell, CellComparison, Comparison
@@ -25,7 +24,7 @@ Slower = Callable[[Measurement], float]
 
 
 def as_usual(measurement: Measurement) -> float:
-    """As fast as ever."""
+    """The unchanged time."""
     del measurement
     return 1.0
 
@@ -40,7 +39,7 @@ def make_copies(
     memories: Sequence[str] = ("pinned", "pageable"),
     sizes: Sequence[int] = SIZES,
 ) -> tuple[Measurement, ...]:
-    """What one process finds: each cell a little off by itself, and its trials a little more."""
+    """The measurements of one process, with noise of each cell and of each trial."""
     return tuple(
         _measured(direction, memory, nbytes, rng, between, within, slower)
         for direction in directions
@@ -50,7 +49,7 @@ def make_copies(
 
 
 def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **noise: Any) -> tuple[Run, ...]:
-    """Runs of so many processes, each of its own noise, on the machine of `run`."""
+    """Runs of several processes on the machine of `run`, each with its own noise."""
     rng = np.random.default_rng(seed)
     kept = run or make_run()
     parameters = make_parameters(directions=DIRECTIONS, sizes_bytes=SIZES)
@@ -61,24 +60,22 @@ def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **n
 
 
 def make_sample(name: str = "A", count: int = 3, seed: int = 1, **noise: Any) -> Sample:
-    """One side."""
     return Sample(name, make_processes(count, seed, **noise))
 
 
 def slow_pinned(factor: float) -> Slower:
-    """Page-locked memory alone takes so much longer."""
+    """Multiplies the times of page-locked memory by the factor."""
     return lambda measurement: factor if measurement.memory == "pinned" else 1.0
 
 
 def all_slow(factor: float) -> Slower:
-    """Everything takes so much longer."""
+    """Multiplies all times by the factor."""
     return lambda measurement: factor
 
 
 def row_of(
     comparison: Comparison, direction: str = "h2d", memory: str = "pinned", nbytes: int = 16 * MIB
 ) -> CellComparison:
-    """The one cell."""
     found = [
         row
         for row in comparison.cells
@@ -94,7 +91,7 @@ def verdicts(comparison: Comparison) -> dict[Cell, str]:
 
 
 def on_host(run: Run) -> Run:
-    """The same without a GPU."""
+    """The run, measured in host memory."""
     device = msgspec.structs.replace(run.device, runtime="host", uuid=runs.unknown("no GPU"), name="host memory")
     link = msgspec.structs.replace(run.link, kind="none")
     return msgspec.structs.replace(run, runtime="host", device=device, link=link)
@@ -103,11 +100,6 @@ def on_host(run: Run) -> Run:
 def named_host(host: str) -> runs.Environment:
     """The environment of a host of this name."""
     return make_environment(host=host)
-
-
-def cells_of(run: Run) -> list[Cell]:
-    """All cells of a run."""
-    return [cell_of(measurement) for measurement in run.measurements]
 
 
 def _measured(

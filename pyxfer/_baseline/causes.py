@@ -1,4 +1,4 @@
-"""What is likely to have made it slow, the surest first, each with what was seen. Without evidence nothing is named."""
+"""The differences between two sides of a comparison, and the likely causes of what is slow."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from pyxfer._baseline.cells import link_state
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference
 from pyxfer._document.machines import GIGATRANSFERS
 from pyxfer._document.runs import Environment, Fact, LinkState, Placement, Run
@@ -17,14 +18,22 @@ from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE
 from pyxfer.units import format_gbps, format_percent
 
+T = TypeVar("T")
+
 LARGE_BYTES = 4 * 1024**2
-"""From here on the rate of the link decides, and below it what a copy costs before its first byte."""
+"""From this size on the link's rate determines the time of a copy; below it, the fixed cost of a copy does."""
 LOCKED = ("pinned", "registered", "write-combined")
+_GIB = 1024**3
+_RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
+_WIDTHS = (16, 8, 4, 2, 1)
+_LEAST_SHARE = 0.8
+"""The share of its link's rate that a copy of page-locked memory reaches at least."""
+_GROUP = re.compile(r"\bgroup \d+, ")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A comparison with something slow in it."""
+    """A comparison that has SLOW cells. `a` and `b` are the last runs of the sides."""
 
     a: Run
     b: Run
@@ -33,125 +42,99 @@ class Case:
 
     @classmethod
     def of(cls, a: Sequence[Run], b: Sequence[Run], cells: Iterable[CellComparison]) -> Case:
-        """The last run of each side stands for its machine; what could not be compared says nothing here."""
+        """Leaves out the cells that were not compared."""
         return cls(a[-1], b[-1], tuple(b), tuple(cell for cell in cells if cell.ratio.value is not None))
 
     @property
     def has_link(self) -> bool:
-        """Whether anything crossed one; host memory alone was measured otherwise."""
         return self.b.runtime != "host"
 
     @property
     def slow(self) -> tuple[CellComparison, ...]:
-        """The cells that are slow."""
         return tuple(cell for cell in self.cells if cell.verdict == "SLOW")
 
-    def slow_among(self, *, locked: bool) -> tuple[CellComparison, ...]:
-        """The slow ones of page-locked, or else of other memory."""
+    def slow_cells(self, *, locked: bool) -> tuple[CellComparison, ...]:
+        """The SLOW cells of page-locked memory, or else of other memory."""
         return tuple(cell for cell in self.slow if (cell.cell.memory in LOCKED) == locked)
 
-    def has_not_slow(self, *, locked: bool) -> bool:
-        """Whether some of this memory were compared, and none of them is slow."""
+    def is_as_fast(self, *, locked: bool) -> bool:
+        """Whether cells of page-locked (or else of other) memory were compared, and all are SAME or FAST."""
         kind = [cell for cell in self.cells if (cell.cell.memory in LOCKED) == locked]
         return bool(kind) and all(cell.verdict in ("SAME", "FAST") for cell in kind)
 
 
-def lost_text(cells: Sequence[CellComparison]) -> str:
-    """How much of the bandwidth these cells have lost: `48.0 %`, or `4.1 % to 48.0 %`."""
+def causes(a: Sequence[Run], b: Sequence[Run], cells: Iterable[CellComparison]) -> tuple[Cause, ...]:
+    """The likely causes of the SLOW cells, the most certain first."""
+    case = Case.of(a, b, cells)
+    if not case.slow:
+        return ()
+    observed, patterns = (*_link_causes(case), *_host_causes(case)), tuple(_pattern_causes(case))
+    if observed:
+        return (*observed, *patterns)
+    versions = tuple(_version_causes(case))
+    return (*patterns, *versions) if versions else (*patterns, _unexplained(case))
+
+
+def with_causes(comparison: Comparison, a: Sequence[Run], b: Sequence[Run]) -> Comparison:
+    return msgspec.structs.replace(comparison, causes=causes(a, b, comparison.cells))
+
+
+def _unexplained(case: Case) -> Cause:
+    settings, suspects = "link, placement, clocks", "pyxfer doctor, what else uses the link (storage, network)"
+    if not case.has_link:
+        settings, suspects = "processors, memory, placement", "what else uses the host's memory and processors"
+    return Cause(
+        "unexplained",
+        "Nothing that pyxfer reads differs between the two sides.",
+        f"{settings} and settings are unchanged, or could not be read; the loss is {_loss_text(case.slow)}",
+        f"check {suspects}, and the kernel log",
+    )
+
+
+def _loss_text(cells: Sequence[CellComparison]) -> str:
+    """The lost share of the bandwidth: `48.0 %`, or `4.1 % to 48.0 %`."""
     lost = sorted(1 - 1 / (cell.ratio.value or 1.0) for cell in cells)
     ends = format_percent(lost[0]), format_percent(lost[-1])
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
-_MEETING = "contended"
-_GIB = 1024**3
+# --- the host and the device -----------------------------------------------------------------------------------------
 
 
-def host_causes(case: Case) -> Iterator[Cause]:
-    """The surest first."""
+def _host_causes(case: Case) -> Iterator[Cause]:
     yield from _remote_memory(case)
-    yield from _company(case)
-    yield from _held_back(case)
+    yield from _other_users(case)
+    yield from _throttling(case)
     yield from _protection(case)
-    if case.slow_among(locked=False):
+    if case.slow_cells(locked=False):
         yield from _processor(case)
         yield from _memory(case)
 
 
-def software_causes(case: Case) -> Iterator[Cause]:
-    """What was exchanged in between, and may or may not be to blame."""
-    a, b = case.a.environment, case.b.environment
-    for code, name, before, now in (
-        ("driver", "driver", a.driver.value, b.driver.value),
-        ("kernel", "kernel", a.kernel, b.kernel),
-        ("pyxfer", "pyxfer", a.pyxfer, b.pyxfer),
-    ):
-        if before and now and before != now:
-            yield Cause(
-                code,
-                f"The {name} is another one, which may or may not be why: {now}, and it was {before}.",
-                "the environments of both sides; nothing else says that it is to blame",
-                f"measure with the {name} of before to know",
-            )
-
-
-def pattern_causes(case: Case) -> Iterator[Cause]:
-    """What the slow cells have in common, where that says something."""
-    slow = case.slow
-    others = [row for row in case.cells if row.verdict in ("SAME", "FAST")]
-    if case.has_not_slow(locked=True) and case.slow_among(locked=False):
-        yield Cause(
-            "host-side",
-            "Only copies of pageable memory are slow, and page-locked memory is as fast as before: it is the host's "
-            f"processors or memory{', and not the link' if case.has_link else ''}.",
-            f"pageable memory has lost {lost_text(case.slow_among(locked=False))}",
-            "see what else runs on the host, which node the process runs on, and whether a memory module is gone",
-        )
-    directions = {row.cell.direction for row in slow}
-    elsewhere = [row.verdict for row in case.cells if row.cell.direction not in directions]
-    of_one = len(directions) == 1 and bool(elsewhere) and case.has_link
-    if of_one and all(verdict in ("SAME", "FAST") for verdict in elsewhere):
-        direction = next(iter(directions))
-        yield Cause(
-            "one-direction",
-            f"Only {direction} is slow, so the link is not simply trained lower, which would slow both directions.",
-            f"{direction} has lost {lost_text(slow)}; no other has",
-        )
-    if all(row.cell.nbytes < LARGE_BYTES for row in slow) and any(row.cell.nbytes >= LARGE_BYTES for row in others):
-        yield Cause(
-            "fixed-cost",
-            "Only small copies are slow: what a copy costs before its first byte has grown, and the rate has not sunk.",
-            f"copies below {LARGE_BYTES // 1024**2} MiB have lost {lost_text(slow)}",
-            "look at power saving (C-states, ASPM, the CPU governor) and at the IOMMU"
-            if case.has_link
-            else "look at power saving (C-states, the CPU governor)",
-        )
-
-
 def _remote_memory(case: Case) -> Iterator[Cause]:
-    node, was = case.b.placement.device_node.value, most_pages_on(case.a.placement)
-    lies = most_pages_on(case.b.placement)
-    if node is None or lies is None or lies in (node, was):
+    node, before = case.b.placement.device_node.value, most_pages_on(case.a.placement)
+    now = most_pages_on(case.b.placement)
+    if node is None or now is None or now in (node, before):
         return
-    before = "" if was is None else f"; it lay on node {was}"
+    was = "" if before is None else f"; it was on node {before}"
     yield Cause(
         "remote-node",
-        f"The host's memory lies on NUMA node {lies}, and the GPU is at node {node}: every byte crosses between the "
+        f"The host's memory is on NUMA node {now}, and the GPU is at node {node}: every byte crosses between the "
         "processors.",
-        f"where the pages of the measured buffers really lay{before}",
-        f"run on the GPU's node: numactl --cpunodebind={node} --membind={node}; a container must be allowed to",
+        f"the nodes of the pages of the measured buffers{was}",
+        f"run on the GPU's node: numactl --cpunodebind={node} --membind={node}; a container needs the right to do so",
     )
 
 
-def _company(case: Case) -> Iterator[Cause]:
-    if any(remark.code == _MEETING for run in case.b_runs for remark in run.remarks):
+def _other_users(case: Case) -> Iterator[Cause]:
+    if any(remark.code == "contended" for run in case.b_runs for remark in run.remarks):
         yield Cause(
             "contended",
             "Another pyxfer measured this device at the same time.",
-            "both were seen while measuring",
+            "each of the two noticed the other",
             "measure again when it has ended",
         )
-    before, now = _others(case.a), sorted({pid for run in case.b_runs for pid in _others(run)})
+    before, now = _other_processes(case.a), sorted({pid for run in case.b_runs for pid in _other_processes(run)})
     if now and len(now) > len(before):
         yield Cause(
             "other-processes",
@@ -161,19 +144,19 @@ def _company(case: Case) -> Iterator[Cause]:
         )
 
 
-def _others(run: Run) -> tuple[int, ...]:
+def _other_processes(run: Run) -> tuple[int, ...]:
     return run.environment.other_gpu_processes.value or ()
 
 
-def _held_back(case: Case) -> Iterator[Cause]:
+def _throttling(case: Case) -> Iterator[Cause]:
     before = set(throttle_reasons(case.a))
     reasons = {reason for run in case.b_runs for reason in throttle_reasons(run)} - before - {IDLE}
     if reasons:
         yield Cause(
             "throttled",
             f"The GPU's clocks are held back: {', '.join(sorted(reasons))}.",
-            "what the driver says of its clocks, before or after measuring",
-            "see nvidia-smi -q -d PERFORMANCE; look at cooling, power supply and power limit",
+            "the driver's reasons for lower clocks, before or after the measurement",
+            "see nvidia-smi -q -d PERFORMANCE; check cooling, power supply and power limit",
         )
 
 
@@ -183,16 +166,16 @@ def _protection(case: Case) -> Iterator[Cause]:
         yield Cause(
             "confidential",
             "Confidential computing is on, and was off: every copy is encrypted and staged.",
-            "the driver's word",
-            "switch it off where it is not needed",
+            "reported by the driver",
+            "switch it off if it is not needed",
         )
     if b.device.mig.value and a.device.mig.value is False:
-        yield Cause("mig", "The device is a MIG instance, and was the whole GPU.", "the driver's word")
+        yield Cause("mig", "The device is a MIG instance, and was the whole GPU.", "reported by the driver")
     if b.environment.virtual_machine.value and a.environment.virtual_machine.value is None:
         yield Cause(
             "virtual-machine",
             f"This is a virtual machine ({b.environment.virtual_machine.value}), which it was not before.",
-            "what the processor says of itself",
+            "reported by the processor",
         )
 
 
@@ -202,16 +185,17 @@ def _processor(case: Case) -> Iterator[Cause]:
     if all(governors) and governors[0] != governors[1]:
         yield Cause(
             "governor",
-            f"The CPU governor is {governors[1]}, and was {governors[0]}; pageable memory is copied by the processors.",
+            f"The CPU governor is {governors[1]}, and was {governors[0]}; the processors copy pageable memory.",
             "scaling_governor of the usable processors",
             f"cpupower frequency-set -g {(governors[0] or '').partition(',')[0]}",
         )
     if b.cpus_usable < a.cpus_usable:
         yield Cause(
             "fewer-processors",
-            f"Only {b.cpus_usable} processors may be used, and {a.cpus_usable} could be; they copy pageable memory.",
+            f"This process may use {b.cpus_usable} processors, and could use {a.cpus_usable} before; they copy "
+            "pageable memory.",
             "the process's CPU affinity",
-            "look at the limits of the container or the job",
+            "check the limits of the container or the job",
         )
 
 
@@ -221,16 +205,16 @@ def _memory(case: Case) -> Iterator[Cause]:
     if all(pages) and pages[0] != pages[1]:
         yield Cause(
             "huge-pages",
-            f"Transparent huge pages are {pages[1]}, and were {pages[0]}: smaller pages cost pageable copies more.",
+            f"Transparent huge pages are {pages[1]}, and were {pages[0]}: smaller pages make pageable copies slower.",
             "/sys/kernel/mm/transparent_hugepage/enabled",
             f"echo {pages[0]} > /sys/kernel/mm/transparent_hugepage/enabled",
         )
     if _gib(b) < _gib(a):
         yield Cause(
             "memory-modules",
-            f"The host has {_gib(b)} GiB of memory, and had {_gib(a)}: with a module gone a channel is gone too.",
-            "the memory that the host says it has, or that the container may use",
-            "look at the memory modules (dmidecode, edac-util) and the container's limit",
+            f"The host has {_gib(b)} GiB of memory, and had {_gib(a)}: a missing module also removes a channel.",
+            "the host's memory, or the container's limit",
+            "check the memory modules (dmidecode, edac-util) and the container's limit",
         )
 
 
@@ -238,30 +222,25 @@ def _gib(environment: Environment) -> int:
     return round((environment.memory_bytes.value or 0) / _GIB)
 
 
-RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
-_WIDTHS = (16, 8, 4, 2, 1)
-_LEAST_SHARE = 0.8
-"""A copy of page-locked memory reaches at least so much of what its link carries."""
-_IOMMU_FIX = "if nothing needs translation for this device, start the kernel with iommu=pt"
+# --- the link --------------------------------------------------------------------------------------------------------
 
 
-def link_causes(case: Case) -> Iterator[Cause]:
-    """The surest first."""
+def _link_causes(case: Case) -> Iterator[Cause]:
     trained = list(_trained_lower(case))
     yield from trained
     if not trained:
-        yield from _like_a_lesser_link(case)
+        yield from _rate_of_lesser_link(case)
     yield from _narrower_hop(case)
     yield from _smaller_packets(case)
     yield from _translation(case)
 
 
 def _trained_lower(case: Case) -> Iterator[Cause]:
-    """Less than before; or where nothing is known of before, less than device and slot can do."""
+    """The link carries less than before; if the earlier state is not known, less than device and slot can do."""
     now = case.b.link.under_load.value
     if now is None:
-        now = _narrow_even_idle(case)
-    before = link_state(case.a).value
+        now = _idle_with_fewer_lanes(case)
+    before = link_state(case.a.link).value
     known = before is not None
     if before is None:
         before = case.b.link.system_most.value or case.b.link.device_most.value
@@ -271,41 +250,41 @@ def _trained_lower(case: Case) -> Iterator[Cause]:
     share = format_percent(now.gbps / before.gbps)
     code = "link-narrow" if now.width < before.width else "link-slow"
     text = f"The link is trained at {describe(now)}, and {was}: it carries {share} of that."
-    seen = "under load" if case.b.link.under_load.value is not None else "idle; a link keeps its width when it idles"
-    yield Cause(code, text, f"the state of the link, read {seen}", RESEAT)
+    state = "under load" if case.b.link.under_load.value is not None else "idle; an idle link keeps its width"
+    yield Cause(code, text, f"the state of the link, read {state}", _RESEAT)
 
 
-def _narrow_even_idle(case: Case) -> LinkState | None:
-    """An idle link may have lowered its generation, and never its width."""
-    now, before = case.b.link.now.value, link_state(case.a).value
+def _idle_with_fewer_lanes(case: Case) -> LinkState | None:
+    """The idle link's width at the earlier generation: an idle link lowers its generation, but not its width."""
+    now, before = case.b.link.now.value, link_state(case.a.link).value
     if now is None or before is None or now.width >= before.width:
         return None
     return LinkState(before.generation, now.width)
 
 
-def _like_a_lesser_link(case: Case) -> Iterator[Cause]:
-    """Where the link's state cannot be read: its copies fit under the peak of a lesser one, and did not before."""
-    full = link_state(case.a).value or case.a.link.system_most.value or case.a.link.device_most.value
+def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
+    """If the link's state cannot be read: its copies fit under the peak of a lesser link, and did not before."""
+    full = link_state(case.a.link).value or case.a.link.system_most.value or case.a.link.device_most.value
     if case.b.link.under_load.value is not None or full is None or case.b.link.kind != "pcie":
         return
-    large = [cell for cell in case.slow_among(locked=True) if _is_plain_and_large(cell)]
-    for lesser in _lesser_states(full):
-        if large and all(_fits_under(cell, lesser[0].gbps) for cell in large):
-            names = " or ".join(map(describe, lesser))
+    large = [cell for cell in case.slow_cells(locked=True) if _is_large_one_way(cell)]
+    for states in _lesser_states(full):
+        peak_gbps = carries_gbps(states[0])
+        if large and all(_fits_under(cell, peak_gbps) for cell in large):
             figures = " and ".join(
                 f"{format_gbps(cell.b_gbps.value or 0.0)} {cell.cell.direction}" for cell in large[:2]
             )
             yield Cause(
                 "link-lesser",
-                f"The link copies like one that is trained at {names}, where it was {describe(full)}.",
-                f"{figures} is at most what that carries ({format_gbps(lesser[0].gbps)}), and before it was "
-                "more; the state under load could not be read",
-                RESEAT,
+                f"The link is as fast as one trained at {' or '.join(map(describe, states))}; it was {describe(full)}.",
+                f"{figures} is within what such a link carries ({format_gbps(peak_gbps)}), and was above it before; "
+                "the state under load could not be read",
+                _RESEAT,
             )
             return
 
 
-def _is_plain_and_large(row: CellComparison) -> bool:
+def _is_large_one_way(row: CellComparison) -> bool:
     return row.cell.direction in ("h2d", "d2h") and row.cell.nbytes >= LARGE_BYTES and row.a_gbps.value is not None
 
 
@@ -315,7 +294,7 @@ def _fits_under(row: CellComparison, peak_gbps: float) -> bool:
 
 
 def _lesser_states(full: LinkState) -> list[list[LinkState]]:
-    """What the link may have been trained at instead, states that carry the same together, the fastest first."""
+    """The states below `full`, the fastest first; states of the same rate are in one list."""
     states = [LinkState(g, w) for g in sorted(GIGATRANSFERS, reverse=True) for w in _WIDTHS]
     lesser = [s for s in states if s.generation <= full.generation and s.width <= full.width and s != full]
     by_rate: dict[float, list[LinkState]] = {}
@@ -335,27 +314,28 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
             "hop-narrow",
             f"A port above the device, {now.pci}, runs at {describe(has)}; the narrowest was {describe(was)}.",
             "the states of the links between the device and the processor",
-            RESEAT,
+            _RESEAT,
         )
 
 
 def _smaller_packets(case: Case) -> Iterator[Cause]:
     a, b = case.a.link, case.b.link
-    before, now = a.max_payload_bytes.value, b.max_payload_bytes.value
-    if before is not None and now is not None and now < before:
+    payload_before, payload = a.max_payload_bytes.value, b.max_payload_bytes.value
+    if payload_before is not None and payload is not None and payload < payload_before:
         yield Cause(
             "payload",
-            f"Packets carry at most {now} bytes, and carried {before}: more of the link goes to their headers.",
+            f"Packets carry at most {payload} bytes, and carried {payload_before}: headers take more of the link.",
             "MaxPayload in the device's configuration space",
-            f"set MaxPayload to {before} in the firmware, or start the kernel with pci=pcie_bus_perf",
+            f"set MaxPayload to {payload_before} in the firmware, or start the kernel with pci=pcie_bus_perf",
         )
-    asked, asks = a.max_read_request_bytes.value, b.max_read_request_bytes.value
-    if asked is not None and asks is not None and asks < asked:
+    request_before, request = a.max_read_request_bytes.value, b.max_read_request_bytes.value
+    if request_before is not None and request is not None and request < request_before:
         yield Cause(
             "read-request",
-            f"The device asks for at most {asks} bytes at once, and asked for {asked}: copies to it wait more often.",
+            f"The device requests at most {request} bytes at once, and requested {request_before}: copies to it wait "
+            "more often.",
             "MaxReadRequest in the device's configuration space",
-            f"set MaxReadRequest to {asked} in the firmware",
+            f"set MaxReadRequest to {request_before} in the firmware",
         )
     if a.relaxed_ordering.value and b.relaxed_ordering.value is False:
         yield Cause(
@@ -372,34 +352,79 @@ def _translation(case: Case) -> Iterator[Cause]:
         return
     yield Cause(
         "iommu",
-        f"The IOMMU is set otherwise: {now}, and it was: {before}. Translated addresses cost most in small copies.",
+        f"The IOMMU setting is {now}, and was {before}. Translated addresses cost small copies the most.",
         "the device's group in /sys and the kernel's command line",
-        _IOMMU_FIX,
+        "if nothing needs translation for this device, start the kernel with iommu=pt",
     )
 
 
-T = TypeVar("T")
+# --- patterns and versions -------------------------------------------------------------------------------------------
 
-_GROUP = re.compile(r"\bgroup \d+, ")
+
+def _pattern_causes(case: Case) -> Iterator[Cause]:
+    """What the slow cells have in common, if that limits the possible causes."""
+    slow = case.slow
+    others = [row for row in case.cells if row.verdict in ("SAME", "FAST")]
+    if case.is_as_fast(locked=True) and case.slow_cells(locked=False):
+        yield Cause(
+            "host-side",
+            "Only copies of pageable memory are slow, and page-locked memory is as fast as before: the cause is in the "
+            f"host's processors or memory{', not in the link' if case.has_link else ''}.",
+            f"pageable memory has lost {_loss_text(case.slow_cells(locked=False))}",
+            "check what else runs on the host, which node the process runs on, and the memory modules",
+        )
+    directions = {row.cell.direction for row in slow}
+    elsewhere = [row.verdict for row in case.cells if row.cell.direction not in directions]
+    of_one = len(directions) == 1 and bool(elsewhere) and case.has_link
+    if of_one and all(verdict in ("SAME", "FAST") for verdict in elsewhere):
+        direction = next(iter(directions))
+        yield Cause(
+            "one-direction",
+            f"Only {direction} is slow. A link trained lower would slow both directions.",
+            f"{direction} has lost {_loss_text(slow)}; no other direction is slow",
+        )
+    if all(row.cell.nbytes < LARGE_BYTES for row in slow) and any(row.cell.nbytes >= LARGE_BYTES for row in others):
+        yield Cause(
+            "fixed-cost",
+            "Only small copies are slow: the fixed cost of a copy has grown, and the rate is unchanged.",
+            f"copies below {LARGE_BYTES // 1024**2} MiB have lost {_loss_text(slow)}",
+            "check power saving (C-states, ASPM, the CPU governor) and the IOMMU"
+            if case.has_link
+            else "check power saving (C-states, the CPU governor)",
+        )
+
+
+def _version_causes(case: Case) -> Iterator[Cause]:
+    a, b = case.a.environment, case.b.environment
+    for code, name, before, now in (
+        ("driver", "driver", a.driver.value, b.driver.value),
+        ("kernel", "kernel", a.kernel, b.kernel),
+        ("pyxfer", "pyxfer", a.pyxfer, b.pyxfer),
+    ):
+        if before and now and before != now:
+            yield Cause(
+                code,
+                f"The {name} changed from {before} to {now}, which may or may not be the cause.",
+                "the environments of both sides; there is no other evidence",
+                f"measure with {name} {before} again to find out",
+            )
+
+
+# --- differences -----------------------------------------------------------------------------------------------------
 
 
 def differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
-    """All that is known of both sides and is not the same; what may cost bandwidth comes first."""
+    """Every value that both sides know and that differs; those that may cost bandwidth come first."""
     found = []
-    for what, matters, read in _ALL:
+    for what, matters, read in _COMPARED:
         one, other = _values(a, read), _values(b, read)
         if one and other and one != other:
             found.append(Difference(what, ", ".join(one), ", ".join(other), matters))
     return tuple(sorted(found, key=lambda difference: not difference.matters))
 
 
-def link_state(run: Run) -> Fact[LinkState]:
-    """The link as traffic has seen it, or else as it was before."""
-    return run.link.under_load if run.link.under_load.value is not None else run.link.now
-
-
 def most_pages_on(placement: Placement) -> int | None:
-    """The NUMA node on which most of the host memory really lay; None where that is not known."""
+    """The NUMA node that has most pages of the host memory; None if it is not known."""
     pages = placement.pages_by_node.value
     if pages:
         node = max(pages, key=lambda name: pages[name])
@@ -408,7 +433,7 @@ def most_pages_on(placement: Placement) -> int | None:
 
 
 def iommu_kind(run: Run) -> str | None:
-    """Whether and how addresses are translated, without the number of the group, which a boot may change."""
+    """How addresses are translated, without the number of the group, which may change at a boot."""
     text = run.environment.iommu.value
     return None if text is None else _GROUP.sub("", text)
 
@@ -420,25 +445,21 @@ def throttle_reasons(run: Run) -> tuple[str, ...]:
 
 
 def _values(runs: Sequence[Run], read: Callable[[Run], str | None]) -> tuple[str, ...]:
-    """What the runs of one side have, each once; nothing where one of them does not know."""
+    """The distinct values of the runs of one side; empty if one of the runs does not know its value."""
     values = [read(run) for run in runs]
     return () if None in values else tuple(sorted({value for value in values if value is not None}))
 
 
-def _fact(read: Callable[[Run], Fact[T]], say: Callable[[T], str] = str) -> Callable[[Run], str | None]:
+def _fact(read: Callable[[Run], Fact[T]], to_text: Callable[[T], str] = str) -> Callable[[Run], str | None]:
     def value(run: Run) -> str | None:
         found = read(run).value
-        return None if found is None else say(found)
+        return None if found is None else to_text(found)
 
     return value
 
 
 def _yes_no(value: bool) -> str:
     return "yes" if value else "no"
-
-
-def _state(state: LinkState) -> str:
-    return f"PCIe {state.generation}.0 x{state.width}"
 
 
 def _memory_node(run: Run) -> str | None:
@@ -452,18 +473,19 @@ def _throttled(run: Run) -> str | None:
     return " and ".join(throttle_reasons(run)) or "none"
 
 
-def _processes(numbers: tuple[int, ...]) -> str:
-    return str(len(numbers)) if numbers else "none"
+def _count(pids: tuple[int, ...]) -> str:
+    return str(len(pids)) if pids else "none"
 
 
-_ALL: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
+# What is compared, whether it may cost bandwidth, and its value in a run.
+_COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("host", False, lambda run: run.environment.host),
     ("GPU", False, _fact(lambda run: run.device.uuid)),
     ("device", True, lambda run: run.device.name),
     ("slot (PCI address)", True, _fact(lambda run: run.device.pci)),
-    ("link", True, _fact(link_state, _state)),
-    ("most that the device can do", True, _fact(lambda run: run.link.device_most, _state)),
-    ("most that the slot can do", True, _fact(lambda run: run.link.system_most, _state)),
+    ("link", True, _fact(lambda run: link_state(run.link), describe)),
+    ("best link of the device", True, _fact(lambda run: run.link.device_most, describe)),
+    ("best link of the slot", True, _fact(lambda run: run.link.system_most, describe)),
     ("narrowest hop", True, _fact(lambda run: run.link.narrowest_hop, lambda hop: hop.pci)),
     ("payload, bytes", True, _fact(lambda run: run.link.max_payload_bytes)),
     ("read request, bytes", True, _fact(lambda run: run.link.max_read_request_bytes)),
@@ -479,7 +501,7 @@ _ALL: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(round(size / _GIB)))),
     ("clocks held back", True, _throttled),
     ("performance state", False, _fact(lambda run: run.environment.performance_state)),
-    ("other processes on the GPU", True, _fact(lambda run: run.environment.other_gpu_processes, _processes)),
+    ("other processes on the GPU", True, _fact(lambda run: run.environment.other_gpu_processes, _count)),
     ("MIG", True, _fact(lambda run: run.device.mig, _yes_no)),
     ("vGPU", True, _fact(lambda run: run.device.vgpu, _yes_no)),
     ("confidential computing", True, _fact(lambda run: run.device.confidential, _yes_no)),
@@ -493,35 +515,6 @@ _ALL: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("system", False, _fact(lambda run: run.environment.system)),
     ("NumPy", False, lambda run: run.environment.numpy),
     ("Python", False, lambda run: run.environment.python),
-    ("precision asked for", False, lambda run: f"{run.parameters.precision * 100:g} %"),
+    ("requested precision", False, lambda run: f"{run.parameters.precision * 100:g} %"),
     ("budget, s", False, lambda run: f"{run.parameters.budget_s:g}"),
 )
-
-
-def causes(a: Sequence[Run], b: Sequence[Run], cells: Iterable[CellComparison]) -> tuple[Cause, ...]:
-    """Of what is slow in B against A; nothing where nothing is."""
-    case = Case.of(a, b, cells)
-    if not case.slow:
-        return ()
-    surest, patterns = (*link_causes(case), *host_causes(case)), tuple(pattern_causes(case))
-    if surest:
-        return (*surest, *patterns)
-    exchanged = tuple(software_causes(case))
-    return (*patterns, *exchanged) if exchanged else (*patterns, _unexplained(case))
-
-
-def with_causes(comparison: Comparison, a: Sequence[Run], b: Sequence[Run]) -> Comparison:
-    """The comparison with the causes of what is slow in it."""
-    return msgspec.structs.replace(comparison, causes=causes(a, b, comparison.cells))
-
-
-def _unexplained(case: Case) -> Cause:
-    read, fix = "link, placement, clocks", "pyxfer doctor, what else uses the link (storage, network)"
-    if not case.has_link:
-        read, fix = "processors, memory, placement", "what else uses the host's memory and processors"
-    return Cause(
-        "unexplained",
-        "Nothing that was read of the two sides has changed.",
-        f"{read} and settings are as before, or could not be read; it has lost {lost_text(case.slow)}",
-        f"see {fix}, and the kernel log",
-    )

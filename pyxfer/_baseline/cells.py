@@ -1,4 +1,4 @@
-"""Cells as text: `h2d:pinned:256MiB`, `both/sum:pinned:async:1MiB`, `torch.to:96MiB`, `torch.to:512` for a batch."""
+"""The machine of a run, and cells as text: `h2d:pinned:256MiB`, `both/sum:pinned:async:1MiB`, `torch.to:96MiB`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,33 @@ from dataclasses import dataclass
 from typing import get_args
 
 from pyxfer._document.baselines import Cell, Fingerprint
-from pyxfer._document.runs import Device, Direction, Environment, Fact, Link, Measurement, Memory, Run, Side, Variant
+from pyxfer._document.runs import (
+    Device,
+    Direction,
+    Environment,
+    Fact,
+    Link,
+    LinkState,
+    Measurement,
+    Memory,
+    Run,
+    Side,
+    Variant,
+)
+from pyxfer._machine.link import describe
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, parse_size
-
-MAY_CHANGE = ("link_now", "driver_major", "runtime_major")
-"""What the same machine may have otherwise tomorrow; a difference in it is told, and may be why it is slow."""
 
 _KEY_VERSION = "f1"
 _LEADING_NUMBER = re.compile(r"\s*([0-9]{1,6})")
 
 
 def fingerprint_of(run: Run) -> Fingerprint:
-    """The machine and link that a run was measured on."""
     return make_fingerprint(run.environment, run.device, run.link)
 
 
 def make_fingerprint(environment: Environment, device: Device, link: Link) -> Fingerprint:
-    """The machine and link that were read."""
+    state = link_state(link)
     return Fingerprint(
         host=environment.host,
         runtime=device.runtime,
@@ -38,39 +47,35 @@ def make_fingerprint(environment: Environment, device: Device, link: Link) -> Fi
         confidential=device.confidential,
         virtual_machine=environment.virtual_machine,
         cpu=environment.cpu_model,
-        link_now=_link_text(link),
+        link_now=Fact(reason=state.reason) if state.value is None else Fact(describe(state.value)),
         driver_major=_major(environment.driver, "the driver's version"),
         runtime_major=_major(Fact(environment.cuda_runtime), "the CUDA runtime's version"),
     )
 
 
 def identity(fingerprint: Fingerprint) -> str:
-    """A short text that is the same as long as the machine is, whatever of `MAY_CHANGE` is not.
+    """A short key of the machine; a change of the link's state, the driver or the CUDA runtime does not change it.
 
-    What could not be read counts as not there: a driver without NVML for a day makes no other machine. The device's
-    name counts only where it has no UUID, because drivers have renamed devices.
+    A value that could not be read counts as absent, so that a machine keeps its key while NVML is not available. The
+    device's name counts only if it has no UUID, because drivers have renamed devices.
     """
-    one = fingerprint
     parts = (
-        one.host,
-        one.runtime,
-        one.gpu.value or one.device,
-        one.link_kind,
-        bool(one.mig.value),
-        bool(one.confidential.value),
-        one.virtual_machine.value or "",
-        one.cpu.value or "",
+        fingerprint.host,
+        fingerprint.runtime,
+        fingerprint.gpu.value or fingerprint.device,
+        fingerprint.link_kind,
+        bool(fingerprint.mig.value),
+        bool(fingerprint.confidential.value),
+        fingerprint.virtual_machine.value or "",
+        fingerprint.cpu.value or "",
     )
     digest = hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
     return f"{_KEY_VERSION}-{digest[:32]}"
 
 
-def _link_text(link: Link) -> Fact[str]:
-    """The link as traffic has seen it, or as it was before."""
-    state = link.under_load if link.under_load.value is not None else link.now
-    if state.value is None:
-        return Fact(reason=state.reason)
-    return Fact(f"PCIe {state.value.generation}.0 x{state.value.width}")
+def link_state(link: Link) -> Fact[LinkState]:
+    """The state of the link under load, or if it is not known, before the load."""
+    return link.under_load if link.under_load.value is not None else link.now
 
 
 def _major(version: Fact[str], what: str) -> Fact[int]:
@@ -94,7 +99,7 @@ _SIDES: tuple[Side, ...] = ("h2d", "d2h", "sum")
 
 @dataclass(frozen=True)
 class CellPattern:
-    """What cells must have; None is anything. `owner` is what stands before the dot of the route, such as `raw`."""
+    """The fields that a cell must have; None matches any value. `owner` is the part of the route before the dot."""
 
     owner: str | None = None
     route: str | None = None
@@ -107,8 +112,7 @@ class CellPattern:
     batch: int | None = None
 
     def matches(self, cell: Cell) -> bool:
-        """Whether a cell has all of it."""
-        asked = {
+        required = {
             "route": self.route,
             "direction": self.direction,
             "side": self.side,
@@ -118,28 +122,27 @@ class CellPattern:
             "nbytes": self.nbytes,
             "batch": self.batch,
         }
-        fits = all(value is None or getattr(cell, name) == value for name, value in asked.items())
+        fits = all(value is None or getattr(cell, name) == value for name, value in required.items())
         return fits and self.owner in (None, cell.route.partition(".")[0])
 
 
 def cell_of(measurement: Measurement) -> Cell:
-    """What was measured, without how fast it was."""
     m = measurement
     return Cell(m.route, m.direction, m.side, m.memory, m.mode, m.variant, m.nbytes, m.batch)
 
 
 def is_raw(cell: Cell) -> bool:
-    """Whether it is a copy of the driver's own, or through a ring: a way, and no route of a framework."""
+    """Whether it is a raw copy (by the driver or through a ring), and not a route of a framework."""
     return cell.route.startswith(f"{RAW}.")
 
 
 def is_automatic(cell: Cell) -> bool:
-    """Whether its mode is the one that `--mode auto` takes; a test compares this with `_ceiling.ways`."""
+    """Whether its mode is the one that `--mode auto` selects; a test compares this with `_ceiling.ways`."""
     return cell.mode == ("memcpy" if cell.memory == "pageable" and cell.direction != "both" else "async")
 
 
 def cell_text(cell: Cell, *, full: bool = False) -> str:
-    """The cell in the words that `parse_cell` reads; the mode is left out where it is what `auto` takes."""
+    """The text of a cell, which `parse_cell` reads. Without `full` a mode that `auto` selects is left out."""
     fresh = ["fresh"] if cell.variant == "fresh" else []
     if not is_raw(cell):
         return ":".join([cell.route, _size_text(cell.nbytes) if cell.batch is None else str(cell.batch), *fresh])
@@ -149,10 +152,10 @@ def cell_text(cell: Cell, *, full: bool = False) -> str:
 
 
 def parse_cell(text: str) -> CellPattern:
-    """The cells that a text names; what it leaves out may be anything.
+    """A pattern of cells from text; a part that the text leaves out matches any value.
 
     Raises:
-        UsageError: it is no such text; the error has an example.
+        UsageError: the text is not a cell; the error has an example.
 
     """
     parts = [part.strip() for part in text.split(":")]
@@ -172,21 +175,23 @@ def _raw_pattern(direction: Direction, side: Side | None, parts: list[str], text
     size = _taken(rest, lambda part: bool(_NUMBER.match(part)))
     variant = _taken_variant(rest)
     if rest:
-        raise UsageError(f"{rest[0]!r} in the cell {text!r} is no memory, mode, size or variant there; {_EXAMPLE}")
+        raise UsageError(
+            f"{rest[0]!r} in the cell {text!r} is not a memory, mode, size or variant, or is in the wrong place; "
+            f"{_EXAMPLE}"
+        )
     nbytes = None if size is None else parse_size(size)
     owner = None if direction == "ingest" else RAW
     return CellPattern(owner, None, direction, side, memory, mode, variant, nbytes)
 
 
 def _route_pattern(parts: list[str], text: str) -> CellPattern:
-    """The route may hold colons of its own, so its size is looked for at the end."""
-    rest = parts[::-1]
+    rest = parts[::-1]  # from the end, because the route may contain colons
     variant = _taken_variant(rest)
     size = _taken(rest, lambda part: bool(_NUMBER.match(part))) if len(rest) > 1 else None
     route = ":".join(rest[::-1])
     if "." not in route:
         raise UsageError(
-            f"{text!r} is not a cell: {route!r} is no direction, and no route such as torch.to; {_EXAMPLE}"
+            f"{text!r} is not a cell: {route!r} is not a direction or a route such as torch.to; {_EXAMPLE}"
         )
     batch = int(size) if size is not None and _BATCH.fullmatch(size) else None
     nbytes = parse_size(size) if size is not None and batch is None else None
@@ -195,8 +200,8 @@ def _route_pattern(parts: list[str], text: str) -> CellPattern:
 
 def _way(text: str) -> tuple[Direction | None, Side | None]:
     name, slash, side_text = text.partition("/")
-    direction = next((each for each in get_args(Direction) if each == name), None)
-    side = next((each for each in _SIDES if each == side_text), None)
+    direction = next((direction for direction in get_args(Direction) if direction == name), None)
+    side = next((side for side in _SIDES if side == side_text), None)
     if slash and (direction != "both" or side is None):
         return None, None
     return direction, side
@@ -212,6 +217,6 @@ def _taken_variant(parts: list[str]) -> Variant | None:
 
 
 def _size_text(nbytes: int) -> str:
-    """As short as it can be said exactly."""
+    """The shortest exact text."""
     text = format_size(nbytes).replace(" ", "")
     return text if parse_size(text) == nbytes else f"{nbytes}B"

@@ -1,4 +1,4 @@
-"""Is this host still as fast as its baseline: measure, compare, and measure again before anything is called slow."""
+"""Making baselines, finding the baseline of this machine, and checking the machine against it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
 from pyxfer.native import HOST, choose
 
-_NO_BASELINE = "A baseline is of a link; --device host makes one of host memory, which says nothing of any link."
+LEAST_PROCESSES = 3
+DEFAULT_RETRIES = 2
+NOW = "now"
+
+Measure = Callable[[], Run]
+OnRun = Callable[[Run], None]
+
+_NO_BASELINE = "A baseline describes a link; --device host makes one of host memory, which describes no link."
 _NAMES = {
     "host": "the host's name",
     "gpu": "the GPU",
@@ -34,7 +41,7 @@ _NAMES = {
 
 
 def this_machine(device: str) -> tuple[Fingerprint, str]:
-    """The machine with this device, and the name by which other processes find that device for certain.
+    """The machine with this device, and the name by which other processes find the same device.
 
     Raises:
         CudaUnavailableError: no GPU answers, and `device` is not host.
@@ -51,36 +58,35 @@ def this_machine(device: str) -> tuple[Fingerprint, str]:
     return fingerprint, HOST if device == HOST else found.uuid.value or str(found.index)
 
 
-def find_baseline(store: Store, name: str, here: Fingerprint) -> Baseline:
-    """The current baseline of this name on this machine.
+def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:
+    """The current baseline of this name on the machine.
 
     Raises:
-        UsageError: there is none; the text says what the store has instead.
+        UsageError: there is none; the text names the nearest baseline in the store.
 
     """
-    found = store.baseline(name, identity(here))
+    found = store.baseline(name, identity(machine))
     if found is None:
-        where = f"{here.host}, {here.gpu.value or here.device}"
+        where = f"{machine.host}, {machine.gpu.value or machine.device}"
         raise UsageError(
-            f"the store {store.shown} has no baseline {name!r} of this machine ({where}){_nearest(store, name, here)}; "
-            "pyxfer baseline save makes one"
+            f"the store {store.shown} has no baseline {name!r} of this machine ({where})"
+            f"{_nearest(store.baselines(), machine)}; pyxfer baseline save makes one"
         )
     return found
 
 
-def _nearest(store: Store, name: str, here: Fingerprint) -> str:
-    """What it has that this machine may be taken for: the same GPU, or the same host."""
-    kept = store.baselines()
-    for alike in (_of_gpu(kept, here), [each for each in kept if each.fingerprint.host == here.host]):
-        for each in alike:
-            if each.identity == identity(here):
-                return f"; it has {each.name!r} of it (--name)"
-            return f"; it has {each.name!r} of {each.id}, and there {_what_differs(each.fingerprint, here)}"
-    return ""
-
-
-def _of_gpu(kept: Iterable[KeptBaseline], here: Fingerprint) -> list[KeptBaseline]:
-    return [each for each in kept if here.gpu.value is not None and each.fingerprint.gpu.value == here.gpu.value]
+def _nearest(kept: Iterable[KeptBaseline], machine: Fingerprint) -> str:
+    """A baseline of the same GPU, or else of the same host, and how its machine differs from this one."""
+    alike = [
+        *(row for row in kept if machine.gpu.value is not None and row.fingerprint.gpu.value == machine.gpu.value),
+        *(row for row in kept if row.fingerprint.host == machine.host),
+    ]
+    if not alike:
+        return ""
+    nearest = alike[0]
+    if nearest.identity == identity(machine):
+        return f"; it has {nearest.name!r} of this machine (--name)"
+    return f"; it has {nearest.name!r} of {nearest.id}, where {_what_differs(nearest.fingerprint, machine)}"
 
 
 def _what_differs(there: Fingerprint, here: Fingerprint) -> str:
@@ -93,32 +99,21 @@ def _what_differs(there: Fingerprint, here: Fingerprint) -> str:
 
 
 def _text(value: object) -> str:
-    """What could not be read counts as not there, as it does in the identity."""
+    """A value that could not be read counts as absent, as it does in the identity."""
     found = value.value if isinstance(value, Fact) else value
     if found is None or isinstance(found, bool):
         return "on" if found else ""
     return str(found)
 
 
-LEAST_PROCESSES = 3
-DEFAULT_RETRIES = 2
-NOW = "now"
-
-Measure = Callable[[], Run]
-OnRun = Callable[[Run], None]
-
-
 @dataclass(frozen=True)
 class Checked:
-    """What a check has found."""
-
     comparison: Comparison
     runs: tuple[Run, ...]
     interrupted: bool = False
 
     @property
     def confirmed(self) -> tuple[CellComparison, ...]:
-        """The cells that are slower than the baseline beyond any reasonable doubt."""
         return tuple(row for row in self.comparison.cells if row.confirmed)
 
 
@@ -130,13 +125,13 @@ def check(
     retries: int = DEFAULT_RETRIES,
     on_run: OnRun = lambda run: None,
 ) -> Checked:
-    """Measure until nothing is slow or doubtful any more, or as often as `retries` allow.
+    """Measure until no cell is SLOW or AMBIGUOUS, or 1 + `retries` processes have measured.
 
-    `measure` makes the run of one process, and `on_run` is given each as soon as it is there.
+    `measure` returns the run of one process; `on_run` receives each run as soon as it is measured.
 
     Raises:
-        UsageError: the baseline is none to check against, or of another machine.
-        KeyboardInterrupt: `measure` was interrupted before there was anything to compare.
+        UsageError: the baseline has too few processes, or belongs to another machine.
+        KeyboardInterrupt: `measure` was interrupted before any cell of the baseline was measured.
 
     """
     before = baseline_sample(baseline)
@@ -149,7 +144,7 @@ def check(
         interrupted = run.ended == "interrupted"
         _check_machine(baseline, run)
         if not interrupted or not runs:
-            runs.append(_only(kept, run))
+            runs.append(_with_cells(kept, run))
         comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, 1 + retries, interrupted)
         if interrupted or len(runs) > retries or not _doubtful(comparison):
             break
@@ -162,21 +157,21 @@ def baseline_sample(baseline: Baseline) -> Sample:
     """A baseline as one side of a comparison.
 
     Raises:
-        UsageError: it is of fewer processes than say anything of their spread.
+        UsageError: it has too few processes to estimate their spread.
 
     """
     count = len(baseline.runs)
     if count < LEAST_PROCESSES:
         processes = "one process" if count == 1 else f"{count} processes"
         raise UsageError(
-            f"the baseline {baseline.name!r} is of {processes}, which say too little of how far processes lie apart; "
-            f"save one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
+            f"the baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ; save "
+            f"one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
     sample = Sample(f"baseline {baseline.name!r}", baseline.runs)
     if sample.distinct() < count:
         raise UsageError(
-            f"the baseline {baseline.name!r} holds the same run more than once, so it does not know how far processes "
-            "lie apart; save one anew: pyxfer baseline save"
+            f"the baseline {baseline.name!r} holds the same run more than once, so it does not show how much processes "
+            "differ; save a new one: pyxfer baseline save"
         )
     return sample
 
@@ -184,7 +179,7 @@ def baseline_sample(baseline: Baseline) -> Sample:
 def _check_machine(baseline: Baseline, run: Run) -> None:
     if identity(fingerprint_of(run)) != identity(baseline.fingerprint):
         raise UsageError(
-            f"the baseline {baseline.name!r} is of another machine or device than was measured now "
+            f"the baseline {baseline.name!r} is of another machine or device than the measured one "
             f"({run.environment.host}, {run.device.uuid.value or run.device.name}); save one here: pyxfer baseline save"
         )
 
@@ -193,26 +188,26 @@ def _compare(before: Sample, now: Sample, tolerance: float, looks: int, interrup
     try:
         return compare_samples(before, now, tolerance, looks)
     except UsageError:
-        if interrupted:  # before it came to anything that the baseline has
+        if interrupted:  # before any cell of the baseline was measured
             raise KeyboardInterrupt from None
         raise
 
 
-def _only(kept: Set[Cell], run: Run) -> Run:
-    """The run without what the baseline does not have: modes are asked for by name, for each memory all of them."""
+def _with_cells(kept: Set[Cell], run: Run) -> Run:
+    """The run with the cells of the baseline only: modes given by name are measured for every memory."""
     known = tuple(measurement for measurement in run.measurements if cell_of(measurement) in kept)
     return msgspec.structs.replace(run, measurements=known)
 
 
 def _doubtful(comparison: Comparison) -> bool:
-    """Whether something that the baseline has is slow, cannot be told, or was not measured."""
+    """Whether a cell of the baseline is SLOW or AMBIGUOUS, which includes cells that were not measured."""
     return any(row.verdict in ("SLOW", "AMBIGUOUS") and row.a_processes for row in comparison.cells)
 
 
 def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run], interrupted: bool) -> Comparison:
-    """Confirmed is what all processes of now together say is slow, and each of them by itself."""
+    """Mark the cells that are SLOW in the pooled runs, and beyond the tolerance in every single run."""
     if interrupted and len(runs) == 1:
-        text = "It was interrupted before anything could be measured again, so nothing slow is confirmed."
+        text = "The check was interrupted before it could measure again, so no SLOW cell is confirmed."
         return msgspec.structs.replace(comparison, remarks=(*comparison.remarks, Remark("unconfirmed", text)))
     of_a, of_b = collect(before), collect(runs)
     limit = slow_limit(comparison.tolerance)
@@ -226,7 +221,7 @@ def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run],
 
 
 def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
-    """No verdict depends on the clock, but whoever reads of a baseline from the future should know why."""
+    """No verdict depends on the clock, but a baseline that seems to be from the future needs an explanation."""
     try:
         made, taken = (_moment(text) for text in (baseline.made_at, run.environment.taken_at))
     except ValueError:
@@ -234,7 +229,7 @@ def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
     if made <= taken:
         return []
     made_text, taken_text = baseline.made_at[:19], run.environment.taken_at[:19]
-    text = f"The baseline was made at {made_text} by its clock, and now it is {taken_text}: the clock has gone back."
+    text = f"The baseline was made at {made_text}, and this run at {taken_text}: the clock has gone back."
     return [Remark("clock", text, "see the host's time service, such as chronyc tracking")]
 
 
@@ -248,25 +243,25 @@ def _each_slower(a: Series, b: Series, limit: float) -> bool:
 
 
 def check_processes(count: int) -> None:
-    """Refuse to make a baseline of too few.
+    """Check the number of processes for a new baseline.
 
     Raises:
-        UsageError: how many it takes, and why.
+        UsageError: there are too few.
 
     """
     if count < LEAST_PROCESSES:
         raise UsageError(
-            f"--processes {count}: a baseline takes {LEAST_PROCESSES} or more, because it must know how far "
-            "processes lie apart"
+            f"--processes {count}: a baseline takes {LEAST_PROCESSES} or more, because it must show how much "
+            "processes differ"
         )
 
 
 def make_baseline(name: str, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:
-    """The runs of one machine as its baseline.
+    """A baseline of the runs of one machine.
 
     Raises:
-        UsageError: they are of several machines, or too few.
-        MeasurementError: something was measured in none of them.
+        UsageError: the runs are too few, or of several machines.
+        MeasurementError: no cell was measured in every run.
 
     """
     check_processes(len(runs))

@@ -1,4 +1,4 @@
-"""Two sides, cell by cell: SAME, FAST, SLOW or AMBIGUOUS; docs/baselines.md says how and why."""
+"""Comparing two sides cell by cell; docs/baselines.md describes the method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 
 from pyxfer._baseline.causes import LOCKED, differences, with_causes
 from pyxfer._baseline.cells import cell_text
-from pyxfer._baseline.samples import Sample, Series, check_comparable, collect, common, same_run, why_nothing_common
+from pyxfer._baseline.samples import Sample, Series, check_comparable, collect, common, no_common_cell_text, same_run
 from pyxfer._document.baselines import Cell, CellComparison, Comparison, Spread, Verdict
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._document.wording import change_text
@@ -21,17 +21,17 @@ from pyxfer.units import format_percent
 CONFIDENCE = 0.95
 BORROWED_DF = 2
 LEAST_SPREAD = 0.001
-"""No two processes are believed to agree better than this, whatever few of them say."""
+"""The spread of two processes is never assumed to be below this."""
 ASSUMED_LOCKED, ASSUMED, ASSUMED_SMALL = 0.005, 0.04, 0.1
-"""Where one process stands against one: what lay between fresh processes on H200 hosts (bench/results). Page-locked
-memory, other memory, and small copies of that, which the processors' caches and clocks decide."""
+"""The spread if each side is one process, as between fresh processes on H200 hosts (bench/results): of page-locked
+memory, of other memory, and of small copies of other memory, which depend on the processors' caches and clocks."""
 ASSUMED_IN_MEMORY = 0.2
-"""Of copies that never leave the host, which are as fast as whatever else runs there lets them be."""
+"""The same of copies within the host, which depend on what else runs there."""
 _SMALL_BYTES = 256 * 1024
 
 
 def assumed_spread(memory: str, nbytes: int, *, in_memory: bool = False) -> float:
-    """How far processes are taken to lie apart in one cell."""
+    """The spread of one cell if each side is one process."""
     if in_memory:
         return ASSUMED_IN_MEMORY
     if memory in LOCKED:
@@ -41,27 +41,26 @@ def assumed_spread(memory: str, nbytes: int, *, in_memory: bool = False) -> floa
 
 @dataclass(frozen=True)
 class Pair:
-    """One cell that both sides have, or all of them together."""
+    """One cell of both sides, or all cells together. `assumed` is the spread if each side is one process."""
 
     a: Series
     b: Series
     assumed: float
-    """How far processes are taken to lie apart, where nothing says so."""
 
     @property
     def df(self) -> int:
-        """What the processes of both sides leave to say how far processes lie apart."""
+        """The degrees of freedom of `variance`."""
         return self.a.n + self.b.n - 2
 
     @cached_property
     def variance(self) -> float:
-        """The variance between processes by this cell alone, pooled over both sides; `df` must not be nought."""
+        """The variance between processes in this cell alone, pooled over both sides; `df` must not be 0."""
         return (self.a.squares + self.b.squares) / self.df
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The logarithm of the ratio with its interval. `spread`: how far processes lie apart; `assumed`: not measured."""
+    """The logarithm of the ratio, its interval, and the spread between processes, which may be assumed."""
 
     log_ratio: float
     low: float
@@ -71,7 +70,7 @@ class Estimate:
 
 
 def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate:
-    """The ratio of one cell; `tests`: how many cells there are, so that no table cries wolf by its length."""
+    """The ratio of one cell. `tests` is the number of cells, for the correction for multiple comparisons."""
     borrowed = _borrowed(neighbours)
     assumed = pair.df == 0 and borrowed is None
     if assumed:
@@ -88,7 +87,7 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
 
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
-    """The variance between processes and its degrees of freedom, by the cell itself and by its neighbours."""
+    """The variance between processes and its degrees of freedom, from the cell and its neighbours."""
     own = pair.variance if pair.df else 0.0
     if borrowed is None:
         return own, pair.df
@@ -97,7 +96,7 @@ def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
 
 
 def _borrowed(neighbours: Sequence[Pair]) -> float | None:
-    """What the neighbours' variances have in their middle: one wild cell makes no other doubtful."""
+    """The median of the neighbours' variances, so that one noisy cell does not widen the others' intervals."""
     known = [pair.variance / _median_of_variance(pair.df) for pair in neighbours if pair.df > 0]
     return median(known) if known else None
 
@@ -110,23 +109,23 @@ def _median_of_variance(df: int) -> float:
 DEFAULT_TOLERANCE = 0.03
 _FARTHEST = math.log(1e6)
 _NOT_COMPARED = "it is not on both sides"
-_HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: they say nothing of any GPU.")
+_HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: this describes no GPU.")
 
 
 def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, looks: int = 1) -> Comparison:
-    """How much longer B takes than A; `looks` is how often that may be asked before an answer is taken.
+    """Compare B with A. `looks` is the number of times that a check may compare before it ends.
 
     Raises:
-        UsageError: they cannot be compared; the text says why.
+        UsageError: the sides cannot be compared; the text says why.
 
     """
     if not isinstance(tolerance, (int, float)) or not 0 < tolerance < 1:
-        raise UsageError(f"the tolerance {tolerance!r} is no share above 0 and below 1; 0.03 is 3 %")
+        raise UsageError(f"the tolerance must be between 0 and 1, and is {tolerance!r}; 0.03 is 3 %")
     check_comparable(a, b)
     of_a, of_b = collect(a.runs), collect(b.runs)
     cells = common(of_a, of_b)
     if not cells:
-        raise UsageError(why_nothing_common(a, b, of_a, of_b))
+        raise UsageError(no_common_cell_text(a, b, of_a, of_b))
     in_memory = a.first.runtime == "host"
     assumed = {cell: assumed_spread(cell.memory, cell.nbytes, in_memory=in_memory) for cell in cells}
     pairs = {cell: Pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
@@ -138,7 +137,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
         a=a.name,
         b=b.name,
         tolerance=tolerance,
-        verdict=_of_the_whole({row.verdict for row in compared}),
+        verdict=_overall_verdict({row.verdict for row in compared}),
         differences=differences(a.runs, b.runs),
         cells=(*compared, *left_out),
         overall=_ratio(overall.log_ratio),
@@ -155,7 +154,6 @@ def slow_limit(tolerance: float) -> float:
 
 
 def verdict_of(found: Estimate, tolerance: float) -> Verdict:
-    """What the whole interval says; FAST one way is SLOW the other."""
     limit = slow_limit(tolerance)
     if found.low > limit:
         return "SLOW"
@@ -165,14 +163,14 @@ def verdict_of(found: Estimate, tolerance: float) -> Verdict:
 
 
 def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparison, ...]:
-    """The cells whose whole interval lies beyond a loss of that share of the bandwidth."""
+    """The cells whose whole interval is beyond a loss of that share of the bandwidth."""
     return tuple(row for row in comparison.cells if (row.low.value or 0.0) > math.exp(slow_limit(share)))
 
 
 def _estimate(cell: Cell, pairs: dict[Cell, Pair], tolerance: float, looks: int) -> Estimate:
-    """The interval for so many cells and looks; one that says SLOW is for the cells alone.
+    """The interval, widened for the number of cells and looks; if it says SLOW, for the number of cells only.
 
-    A check ends at any look that says SAME or FAST, but takes SLOW at its last look only: that is said once.
+    A check ends at any look with SAME or FAST, and decides SLOW only once, at its last look.
     """
     neighbours = [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
     at_last = estimate(pairs[cell], neighbours, len(pairs))
@@ -198,7 +196,7 @@ def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float) -> CellCompa
 
 
 def _ratio(log: float) -> Fact[float]:
-    """Processes that lie absurdly far apart have intervals beyond what a number holds."""
+    """The ratio, limited: the interval of very different processes can exceed the range of a float."""
     return Fact(math.exp(min(max(log, -_FARTHEST), _FARTHEST)))
 
 
@@ -208,14 +206,14 @@ def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str
         return f"within {limit} either way{_source(pair)}"
     if verdict == "AMBIGUOUS":
         reach = f"anything from {change_text(found.low)} to {change_text(found.high)}"
-        lie = "are taken to lie" if found.assumed else "lie"
-        return f"{reach}: processes {lie} about {format_percent(found.spread)} apart{_source(pair)}"
+        differ = "are assumed to differ" if found.assumed else "differ"
+        return f"{reach}: processes {differ} by about {format_percent(found.spread)}{_source(pair)}"
     surest = found.low if verdict == "SLOW" else found.high
     return f"at least {change_text(surest)}, which is beyond {limit}{_source(pair)}"
 
 
 def _source(pair: Pair) -> str:
-    """Where the spread between processes is from, if it is not of both sides."""
+    """The side that the spread comes from, if it is only one."""
     if pair.a.n == 1 and pair.b.n > 1:
         return " (A is one process; the spread is B's)"
     return " (B is one process; the spread is A's)" if pair.b.n == 1 and pair.a.n > 1 else ""
@@ -247,7 +245,7 @@ def _lacks(side: dict[Cell, Series], cell: Cell) -> bool:
 
 
 def _why_missing(name: str, series: Series | None) -> str:
-    return f"{name} has not measured it" if series is None else f"{name} has no time of it ({series.missing})"
+    return f"{name} did not measure it" if series is None else f"{name} has no time of it ({series.missing})"
 
 
 def _gbps(series: Series | None) -> Fact[float]:
@@ -259,7 +257,7 @@ def _gbps(series: Series | None) -> Fact[float]:
 # --- the whole -------------------------------------------------------------------------------------------------------
 
 
-def _of_the_whole(found: set[Verdict]) -> Verdict:
+def _overall_verdict(found: set[Verdict]) -> Verdict:
     if "SLOW" in found:
         return "SLOW"
     if "AMBIGUOUS" in found:
@@ -268,21 +266,21 @@ def _of_the_whole(found: set[Verdict]) -> Verdict:
 
 
 def _overall(pairs: dict[Cell, Pair]) -> Estimate:
-    """The geometric mean of the ratios. What a process adds to all of its cells counts once, and not once a cell."""
-    a, b = (_whole([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
+    """The geometric mean of the ratios. A deviation of all cells of one process counts once, not once a cell."""
+    a, b = (_mean_series([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
     if a.n and b.n:
         return estimate(Pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
-    # No process has all the cells: their ratios are all there is, each as sure as it is.
+    # No process has all cells: the mean of the ratios and the intervals of the cells.
     found = [estimate(pair, ()) for pair in pairs.values()]
-    mean = sum(each.log_ratio for each in found) / len(found)
-    half = math.sqrt(sum(((each.high - each.low) / 2) ** 2 for each in found)) / len(found)
-    return Estimate(mean, mean - half, mean + half, max(each.spread for each in found))
+    mean = sum(cell.log_ratio for cell in found) / len(found)
+    half = math.sqrt(sum(((cell.high - cell.low) / 2) ** 2 for cell in found)) / len(found)
+    return Estimate(mean, mean - half, mean + half, max(cell.spread for cell in found))
 
 
-def _whole(series: Sequence[Series]) -> Series:
-    """Each process that has all the cells, with the mean of all of them as its one time."""
-    complete = sorted(set.intersection(*(set(each.processes) for each in series)))
-    means = [sum(each.logs[each.processes.index(process)] for each in series) / len(series) for process in complete]
+def _mean_series(cells: Sequence[Series]) -> Series:
+    """The geometric mean of all cells, in each process that has all of them."""
+    complete = sorted(set.intersection(*(set(cell.processes) for cell in cells)))
+    means = [sum(cell.logs[cell.processes.index(process)] for cell in cells) / len(cells) for process in complete]
     nothing = (None,) * len(complete)
     return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), None)
 
@@ -292,17 +290,17 @@ def _remarks(a: Sample, b: Sample, estimates: Sequence[Estimate]) -> list[Remark
     if a.first.runtime == "host":
         found.append(_HOST)
     if same_run(a, b):
-        found.append(Remark("same-run", "A run is on both sides: what agrees there agrees with itself."))
+        found.append(Remark("same-run", "One run is on both sides, and is compared with itself."))
     one, other = a.first.device.uuid.value, b.first.device.uuid.value
     if one is not None and other is not None and one != other:
         found.append(Remark("other-gpu", f"{a.name} and {b.name} are of two different GPUs of one model."))
-    if any(each.assumed for each in estimates):
-        apart = format_percent(max(each.spread for each in estimates if each.assumed))
+    if any(cell.assumed for cell in estimates):
+        spread = format_percent(max(cell.spread for cell in estimates if cell.assumed))
         found.append(
             Remark(
                 "one-process",
-                "Each side is one process, and how far processes lie apart on this host was not measured; up to "
-                f"{apart} is assumed.",
+                "Each side is one process, so the spread between processes of this host was not measured; up to "
+                f"{spread} is assumed.",
                 "compare baselines of three processes or more: pyxfer baseline save",
             )
         )

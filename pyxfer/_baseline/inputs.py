@@ -1,4 +1,4 @@
-"""Runs and baselines as a user gives them: objects, files, and names and ids of a store."""
+"""The sides of a comparison as a user names them: objects, files, and names and ids in a store."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ Comparable = Run | Baseline | Sequence[Run] | str | os.PathLike[str]
 NAMED = "baseline:"
 _RUN_ID = re.compile(r"r-[0-9a-f]{4,64}")
 _BASELINE_ID = re.compile(r"b-[0-9a-f]{4,64}")
+_MOST_NAMED = 8
 
 
 def compare(a: Comparable, b: Comparable, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
-    """Hold B against A, cell by cell: SAME, FAST, SLOW or AMBIGUOUS, with what differs and likely causes.
+    """Compare B with A, cell by cell: verdicts, differences between the machines, and likely causes.
 
-    Each is a run, a sequence of runs (one a process) of one machine, a baseline, or a file or store id of one. A file
-    goes before an id of its name. `tolerance` is the share of its bandwidth that a cell may lose or win.
+    Each side is a run, a sequence of runs of one machine (one for each process), a baseline, or text: the path of a
+    file, or an id or `baseline:NAME` in the store. An existing file has precedence. `tolerance` is the share of its
+    bandwidth that a cell may lose or gain and still be SAME.
 
     Raises:
         UsageError: the two cannot be compared; the text says why.
-        DocumentError: a file is none of these.
+        DocumentError: a file is not a run or a baseline.
         StoreError: the store has no such run or baseline.
 
     """
@@ -41,38 +43,35 @@ def compare(a: Comparable, b: Comparable, tolerance: float = DEFAULT_TOLERANCE) 
 
 
 def apart(a: Sample, b: Sample) -> tuple[Sample, Sample]:
-    """The two sides under names that tell them apart."""
+    """The two sides with different names."""
     if a.name != b.name:
         return a, b
     return Sample(f"{a.name} (A)", a.runs), Sample(f"{b.name} (B)", b.runs)
 
 
-def sample_of(given: Comparable, name: str, store_url: str | None = None) -> Sample:
-    """One side; `name` is for what has none of its own."""
-    if isinstance(given, Run):
-        return Sample(name, (given,))
-    if isinstance(given, Baseline):
-        return _of_baseline(given)
-    if isinstance(given, (str, os.PathLike)):
-        return _named(os.fspath(given), store_url)
-    runs = tuple(given) if isinstance(given, Iterable) else (given,)
+def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Sample:
+    """One side of a comparison; `name` is used for runs, which have no name."""
+    if isinstance(side, Run):
+        return Sample(name, (side,))
+    if isinstance(side, Baseline):
+        return _of_baseline(side)
+    if isinstance(side, (str, os.PathLike)):
+        return _named(os.fspath(side), store_url)
+    runs = tuple(side) if isinstance(side, Iterable) else (side,)
     if not all(isinstance(run, Run) for run in runs):
-        raise UsageError(f"{name} is no run, baseline, file or store id, and no sequence of runs")
+        raise UsageError(f"{name} is not a run, a sequence of runs, a baseline, a file or a store id")
     return Sample(name, runs)
 
 
 def _named(text: str, store_url: str | None) -> Sample:
-    if not os.path.exists(text):
-        if text.startswith(NAMED):
-            with _store(store_url) as store:
-                return _of_baseline(store.baseline_of_id(choose(store, text.removeprefix(NAMED)).id))
-        if _BASELINE_ID.fullmatch(text):
-            with _store(store_url) as store:
-                return _of_baseline(store.baseline_of_id(text))
-        if _RUN_ID.fullmatch(text):
-            with _store(store_url) as store:
-                return Sample(text, (store.run(text).run,))
-    return _of_file(text)
+    named = text.startswith(NAMED) or _BASELINE_ID.fullmatch(text)
+    if os.path.exists(text) or not (named or _RUN_ID.fullmatch(text)):
+        return _of_file(text)
+    with open_store(store_url, create=False) as store:
+        if not named:
+            return Sample(text, (store.run(text).run,))
+        baseline_id = choose(store, text.removeprefix(NAMED)).id if text.startswith(NAMED) else text
+        return _of_baseline(store.baseline_of_id(baseline_id))
 
 
 def _of_file(path: str) -> Sample:
@@ -89,37 +88,30 @@ def _of_baseline(baseline: Baseline) -> Sample:
     return Sample(f"baseline {baseline.name!r}", baseline.runs)
 
 
-def _store(url: str | None) -> Store:
-    return open_store(url, create=False)
-
-
-_MOST_NAMED = 8
-
-
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
-    """The current baseline of that name or id. Without `host`, this host's goes before those of others.
+    """The current baseline of that name or id. If several hosts have the name and `host` is None, this host's.
 
     Raises:
-        StoreError: there is none, or several machines have it.
+        StoreError: there is none, or several machines have one.
 
     """
     kept = store.baselines(host)
     of_host = "" if host is None else f" of the host {host!r:.80}"
-    named = [each for each in kept if each.id == wanted] or [each for each in kept if each.name == wanted]
-    if host is None and len(named) > 1:
-        named = [each for each in named if each.fingerprint.host == platform.node()] or named
-    if not named:
-        names = _listed(sorted({repr(each.name) for each in kept}))
+    found = [row for row in kept if row.id == wanted] or [row for row in kept if row.name == wanted]
+    if host is None and len(found) > 1:
+        found = [row for row in found if row.fingerprint.host == platform.node()] or found
+    if not found:
+        names = _listed(sorted({repr(row.name) for row in kept}))
         there = f"it has {names}" if names else "it has none; pyxfer baseline save makes one"
         raise StoreError(f"the store {store.shown} has no baseline {wanted!r:.80}{of_host}; {there}")
-    if len(named) > 1:
-        ids = _listed([f"{each.id} ({machine(each)})" for each in named])
-        raise StoreError(f"{len(named)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}")
-    return named[0]
+    if len(found) > 1:
+        ids = _listed([f"{row.id} ({machine(row)})" for row in found])
+        raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}")
+    return found[0]
 
 
 def machine(kept: KeptBaseline) -> str:
-    """The host, and which GPU of it."""
+    """The host and the GPU as text."""
     gpu = kept.fingerprint.gpu.value
     return f"{kept.fingerprint.host}, {gpu or kept.fingerprint.device}"
 
@@ -130,21 +122,21 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def check_import(baseline: Baseline, source: str) -> None:
-    """Refuse a file that pyxfer has not exported: with wrong numbers, runs of another machine, or no times."""
+    """Refuse a file that was edited after its export: invalid values, runs of another machine, or no times."""
     try:
         store_schema.check_baseline(baseline)
         for run in baseline.runs:
             store_schema.check_run(run)
     except UsageError as error:
         raise DocumentError(f"{source} is not what pyxfer baseline export writes: {error}") from error
-    said, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.runs]
-    if said not in found or any(identity(each) != identity(said) for each in found):
+    stated, found = baseline.fingerprint, [fingerprint_of(run) for run in baseline.runs]
+    if stated not in found or any(identity(fingerprint) != identity(stated) for fingerprint in found):
         raise DocumentError(
-            f"{source} names another machine than its runs are of: it has been changed since pyxfer baseline export "
-            "wrote it; export it again"
+            f"{source} names another machine than its runs: it was changed after pyxfer baseline export wrote it; "
+            "export it again"
         )
     if not any(series.n for series in collect(baseline.runs).values()):
         raise DocumentError(
-            f"{source} has no time of any cell that a copy can take, so there is nothing to compare with later; export "
-            "it again from where it was saved"
+            f"{source} has no valid time of any cell, so there is nothing to compare with later; export it again from "
+            "the store that has it"
         )

@@ -1,7 +1,4 @@
-"""One process that measures: started, waited for, ended where it hangs, and its run read.
-
-What lies between processes is what a baseline is there to know, so none of them measures in this one.
-"""
+"""Measuring in a new process: a baseline needs the differences between processes, so each run has its own."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.units import format_seconds
 
 DEFAULT_DIRECTIONS = ("h2d", "d2h")
-# Pageable copies are the host's memory's as well, whose speed drifts: on a shared host by more than any useful
+# Pageable copies also depend on the host's memory, whose speed drifts: on a shared host by more than a useful
 # tolerance within minutes (bench/results/compare_one_three.json.gz).
 DEFAULT_MEMORIES = ("pinned",)
 DEFAULT_MODES = ("auto",)
@@ -34,15 +31,15 @@ DEFAULT_BUDGET_S = 5.0
 DEFAULT_PRECISION = 0.005
 
 STARTING_S = 60.0
-"""What a process may take beyond thrice its budget: to load, to make a context, to page-lock, to end."""
+"""Time for a process beyond three times its budget: to load, to make a context, to page-lock, to end."""
 STOPPING_S = 0.8
-"""A run that is interrupted saves what it has within this time."""
+"""Time for an interrupted process to save its run."""
 _SLICE_S = 0.05
 _LOG_BYTES = 64 * 1024
 _OUR_PREFIX = "pyxfer: "
 _USAGE = 2
 _EXIT_CODES = (0, 4, 130)
-# Nothing is imported before the path is ours: a json.py in the current directory is nobody's json.
+# Sets sys.path first, so that a json.py in the current directory cannot shadow the standard library.
 _BOOT = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); from pyxfer.__main__ import main; main()"
 
 OnWait = Callable[[float], None]
@@ -50,7 +47,7 @@ OnWait = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Order:
-    """What each process is asked for; `device` is an index, a UUID, a PCI address or host."""
+    """What each process measures; `device` is an index, a UUID, a PCI address or host."""
 
     device: str
     directions: tuple[str, ...] = DEFAULT_DIRECTIONS
@@ -63,29 +60,29 @@ class Order:
 
     @classmethod
     def again(cls, device: str, earlier: Run) -> Order:
-        """What an earlier run was asked for, of a device that may have another number today."""
-        asked = earlier.parameters
-        # A run has the modes that `auto` has become, and asked for by name each memory would have all of them.
+        """The order of an earlier run; `device` is given because its index may have changed."""
+        parameters = earlier.parameters
+        # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
         automatic = all(is_automatic(cell_of(measurement)) for measurement in earlier.measurements)
         return cls(
             device=device,
-            directions=tuple(asked.directions),
-            memories=tuple(asked.memories),
-            modes=DEFAULT_MODES if automatic else tuple(asked.modes),
-            sizes=",".join(map(str, asked.sizes_bytes)),
-            budget_s=asked.budget_s,
-            precision=asked.precision,
-            fresh=asked.fresh,
+            directions=tuple(parameters.directions),
+            memories=tuple(parameters.memories),
+            modes=DEFAULT_MODES if automatic else tuple(parameters.modes),
+            sizes=",".join(map(str, parameters.sizes_bytes)),
+            budget_s=parameters.budget_s,
+            precision=parameters.precision,
+            fresh=parameters.fresh,
         )
 
     @property
     def limit_s(self) -> float:
-        """When a process counts as hung."""
+        """The time after which a process counts as hung."""
         return 3 * self.budget_s + STARTING_S
 
     def arguments(self, path: str) -> list[str]:
-        """The command that does it."""
-        given = {
+        """The arguments of a pyxfer command that measures and writes its run to `path`."""
+        values = {
             "--device": self.device,
             "--direction": ",".join(self.directions),
             "--memory": ",".join(self.memories),
@@ -95,18 +92,18 @@ class Order:
             "--precision": _plain(self.precision),
             "--export-json": path,
         }
-        # A value that begins with a dash is a value all the same.
-        options = [f"{name}={value}" for name, value in given.items()]
+        # With =, so that a value may begin with a dash.
+        options = [f"{name}={value}" for name, value in values.items()]
         required = ["--require-gpu"] if self.device != "host" else []
         return ["ceiling", *options, "--no-trace", *required, *(["--fresh"] if self.fresh else [])]
 
 
 def measure_process(order: Order, on_wait: OnWait = lambda waited_s: None) -> Run:
-    """The run of one process. On Ctrl-C, what it had measured by then; its `ended` is then "interrupted".
+    """The run of one new process. After Ctrl-C it is the part that was measured, and `ended` is "interrupted".
 
     Raises:
-        UsageError: what was asked for cannot be.
-        MeasurementError: the process crashed, hung or failed; the text says which, and what it said last.
+        UsageError: the process refused the order.
+        MeasurementError: the process crashed, hung or failed; the text has its last line of output.
         KeyboardInterrupt: Ctrl-C came before anything was measured.
 
     """
@@ -129,7 +126,7 @@ def _start(arguments: Sequence[str], log: BinaryIO) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=log,
-        start_new_session=True,  # Ctrl-C on a terminal reaches us alone, and what it starts can be ended with it
+        start_new_session=True,  # Ctrl-C on a terminal reaches only this process; the group can be killed as a whole
     )
 
 
@@ -142,14 +139,14 @@ def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> 
         waited_s = time.monotonic() - begun
         if waited_s > limit_s:
             raise MeasurementError(
-                f"a measuring process had not ended after {format_seconds(waited_s)} and was ended; if the GPU does "
-                "not answer, look at nvidia-smi and for Xid in dmesg"
+                f"a measuring process had not ended after {format_seconds(waited_s)} and was killed; if the GPU does "
+                "not answer, check nvidia-smi, and dmesg for Xid"
             )
         on_wait(waited_s)
 
 
 def _interrupted(process: subprocess.Popen[bytes], path: Path) -> Run:
-    """Pass it on, and take what there is."""
+    """Pass the interrupt on, and read the part that was measured."""
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired, KeyboardInterrupt):
         process.send_signal(signal.SIGINT)
         process.wait(STOPPING_S)
@@ -158,30 +155,32 @@ def _interrupted(process: subprocess.Popen[bytes], path: Path) -> Run:
         run = Run.load(path)
     except DocumentError:
         raise KeyboardInterrupt from None
-    # It may have come to its end in that moment; whoever pressed Ctrl-C wants no other after it.
+    # The process may have completed at that moment, but Ctrl-C also means that no other process is to follow.
     return msgspec.structs.replace(run, ended="interrupted")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """And everything that it has started."""
+    """Kill the process with everything that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def _result(code: int, path: Path, said: str) -> Run:
+def _result(code: int, path: Path, last_line: str) -> Run:
     if code == _USAGE:
-        raise UsageError(said or "the measuring process refused what was asked for, and said nothing")
+        raise UsageError(last_line or "the measuring process refused its options without a message")
     if code not in _EXIT_CODES:
-        raise MeasurementError(f"a measuring process {_how(code)}{f'; it said last: {said}' if said else ''}")
+        said = f"; its last line is: {last_line}" if last_line else ""
+        raise MeasurementError(f"a measuring process {_ending(code)}{said}")
     try:
         run = Run.load(path)
     except DocumentError as error:
-        raise MeasurementError(f"a measuring process measured nothing: {said or error}") from error
+        raise MeasurementError(f"a measuring process measured nothing: {last_line or error}") from error
     if run.ended == "failed":
-        raise MeasurementError(f"a measuring process failed: {run.failure or said or 'no reason given'}")
+        raise MeasurementError(f"a measuring process failed: {run.failure or last_line or 'no reason given'}")
     if all(measurement.rate.value is None for measurement in run.measurements):
-        why = next((each.rate.reason for each in run.measurements if each.rate.reason), said or "no reason given")
+        reasons = (measurement.rate.reason for measurement in run.measurements if measurement.rate.reason)
+        why = next(reasons, last_line or "no reason given")
         raise MeasurementError(
             f"a measuring process measured nothing: {why}; a longer --budget or fewer --sizes may help"
         )
@@ -189,16 +188,16 @@ def _result(code: int, path: Path, said: str) -> Run:
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, which no option takes."""
+    """The number without an exponent, which no option accepts."""
     return f"{number:.9f}".rstrip("0").rstrip(".")
 
 
-def _how(code: int) -> str:
+def _ending(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     if -code == signal.SIGKILL:
-        return "was killed (SIGKILL), by somebody or for want of memory"
+        return "was killed (SIGKILL; possibly out of memory)"
     return f"crashed ({name})"
 
 

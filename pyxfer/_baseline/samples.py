@@ -1,4 +1,4 @@
-"""What is compared: a name and the runs of its processes, and whether two of them can be."""
+"""The sides of a comparison: their runs, collected by cell, and whether two sides can be compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORTEST_S, _LONGEST_S = 1e-12, 1e9
 
 @dataclass(frozen=True)
 class Series:
-    """One cell in each process that has it; `missing` says why none does."""
+    """One cell in each process that has a time of it; if none has, `missing` is the reason."""
 
     spread: Spread
     processes: tuple[int, ...]
@@ -29,12 +29,11 @@ class Series:
 
     @property
     def n(self) -> int:
-        """How many processes have it."""
         return len(self.spread.medians_s)
 
     @cached_property
     def logs(self) -> tuple[float, ...]:
-        """Logarithms of the medians: ratios become differences, and slow is as far from usual as fast."""
+        """Logarithms of the medians, so that a loss and a gain of the same factor count alike."""
         return tuple(math.log(median_s) for median_s in self.spread.medians_s)
 
     @cached_property
@@ -50,21 +49,19 @@ class Series:
 
     @cached_property
     def variance_inside(self) -> float:
-        """What the in-process intervals alone say of the variance of the mean."""
+        """The variance of the mean by the intervals within the processes alone."""
         parts = [_squared_error(low, high) for low, high in zip(self.spread.lows_s, self.spread.highs_s, strict=True)]
         return sum(parts) / self.n**2
 
 
 @dataclass
 class _Gathered:
-    """One cell while the runs are read."""
-
     medians: list[tuple[int, float, float | None, float | None, float]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
 
 def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
-    """Every cell of these runs, each of which is a process of its own."""
+    """Every cell of these runs; each run is one process."""
     cells: dict[Cell, _Gathered] = {}
     for process, run in enumerate(runs):
         for measurement in run.measurements:
@@ -76,20 +73,20 @@ def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
 def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
     summary, gbps = measurement.summary, measurement.gbps
     if measurement.verified.value is False:
-        gathered.reasons.append("contents differ after the transfer, so its times say nothing")
+        gathered.reasons.append("contents differ after the transfer, so its times are not used")
     elif summary is None or gbps is None:
         gathered.reasons.append(measurement.rate.reason or "it has no time")
     elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
-        gathered.reasons.append("its time is one that no copy takes")
+        gathered.reasons.append("its time is impossible for a copy")
     else:
-        # Of the time that is compared, whatever a file says beside it.
+        # The rate is computed from the compared time, and not read from the file.
         gathered.medians.append(
             (process, summary.median_s, summary.low_s, summary.high_s, measurement.moved_bytes / summary.median_s / 1e9)
         )
 
 
 def _series(gathered: _Gathered) -> Series:
-    """A process that has a cell twice (raw copies beside each framework) counts once, with what both say together."""
+    """A process that has a cell twice (raw copies beside each framework) counts once, with the mean of both."""
     found = {process: [row for row in gathered.medians if row[0] == process] for process, *_ in gathered.medians}
     if not found:
         return Series(Spread((), (), ()), (), None, gathered.reasons[0])
@@ -102,7 +99,7 @@ def _series(gathered: _Gathered) -> Series:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean, unless one of them is missing."""
+    """The geometric mean; None if a value is missing."""
     known = [value for value in values if value is not None and value > 0]
     if len(known) < len(values):
         return None
@@ -110,7 +107,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _squared_error(low: float | None, high: float | None) -> float:
-    """The variance of one process's median, as its interval has it; nothing where it has none."""
+    """The variance of one process's median by its interval; 0 without an interval."""
     if low is None or high is None or not 0 < low <= high:
         return 0.0
     return (math.log(high / low) / 2 / INTERVAL_Z) ** 2
@@ -123,7 +120,7 @@ _KINDS = {
     "c2c": "NVLink-C2C",
     "nvlink": "NVLink",
     "none": "no link",
-    "unknown": "a link unknown",
+    "unknown": "an unknown link",
 }
 
 
@@ -136,43 +133,41 @@ class Sample:
 
     @property
     def first(self) -> Run:
-        """The run that stands for the machine."""
         return self.runs[0]
 
     def check(self) -> None:
-        """Refuse what says nothing, and runs of several machines.
+        """Refuse a side without runs, with a failed run, or with runs of several machines.
 
         Raises:
-            UsageError: the reason, with the name.
+            UsageError: the reason, with the name of the side.
 
         """
         if not self.runs:
-            raise UsageError(f"{self.name} holds no run; measure first, such as with pyxfer ceiling --export-json FILE")
+            raise UsageError(f"{self.name} has no runs; measure first, e.g. with pyxfer ceiling --export-json FILE")
         for number, run in enumerate(self.runs, start=1):
             which = self.name if len(self.runs) == 1 else f"run {number} of {self.name}"
             if run.ended == "failed":
-                raise UsageError(f"{which} has failed ({run.failure or 'no reason given'}), so it is not compared")
+                raise UsageError(f"{which} failed ({run.failure or 'no reason given'}), so it cannot be compared")
         machines = {identity(fingerprint_of(run)) for run in self.runs}
         if len(machines) > 1:
             names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
-            raise UsageError(f"{self.name} holds runs of several machines ({names}); compare those of one")
+            raise UsageError(f"{self.name} has runs of several machines ({names}); compare the runs of one machine")
 
     def distinct(self) -> int:
-        """How many of its runs are no other's copy."""
-        return len({_fingerprint_of_run(run) for run in self.runs})
+        """The number of different runs."""
+        return len({_run_key(run) for run in self.runs})
 
     def remarks(self) -> list[Remark]:
-        """What must be known of its runs."""
         ended = [number for number, run in enumerate(self.runs, start=1) if run.ended == "interrupted"]
         if not ended:
             return []
         which = "" if len(self.runs) == 1 else f" (run {', '.join(map(str, ended))} of {len(self.runs)})"
-        text = f"{self.name} was interrupted before its end{which}; what it had measured is compared"
+        text = f"{self.name} was interrupted before its end{which}; the part that was measured is compared"
         return [Remark("interrupted", text)]
 
 
 def check_comparable(a: Sample, b: Sample) -> None:
-    """Refuse two sides whose ratio would say nothing.
+    """Refuse two sides that cannot be compared.
 
     Raises:
         UsageError: the reason.
@@ -185,26 +180,26 @@ def check_comparable(a: Sample, b: Sample) -> None:
         host, real = (a, b) if one.runtime == "host" else (b, a)
         raise UsageError(
             f"{host.name} was measured in host memory, without a GPU, and {real.name} over the link of a "
-            f"{_model(real.first)}; the one says nothing of the other"
+            f"{_model(real.first)}; the two cannot be compared"
         )
     if one.device.uuid.value is not None and one.device.uuid.value == other.device.uuid.value:
         return
     if _model(one) != _model(other):
         raise UsageError(
-            f"{a.name} is of a {_model(one)} and {b.name} of a {_model(other)}: different devices are not compared; "
-            "hold each against what it should reach, with pyxfer doctor"
+            f"{a.name} is of a {_model(one)} and {b.name} of a {_model(other)}: different devices cannot be compared; "
+            "pyxfer doctor compares each of them with what it should reach"
         )
     if one.link.kind != other.link.kind:
         kinds = _KINDS[one.link.kind], _KINDS[other.link.kind]
-        raise UsageError(f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}: different links are not compared")
+        raise UsageError(f"{a.name} has {kinds[0]} and {b.name} {kinds[1]}: different links cannot be compared")
 
 
-def why_nothing_common(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> str:
+def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> str:
     """Why no cell can be compared."""
     for cell, series in of_a.items():
         if cell in of_b:
             missing = series.missing or of_b[cell].missing
-            return f"{a.name} and {b.name} have the same cells, and no time in any of them: {missing}"
+            return f"{a.name} and {b.name} have cells in common, but no time in any of them: {missing}"
     return (
         f"{a.name} and {b.name} have no cell in common: {a.name} has {_cells(of_a)}, and {b.name} has {_cells(of_b)}; "
         "measure both with the same --direction, --memory, --mode and --sizes"
@@ -218,13 +213,13 @@ def _cells(series: dict[Cell, Series]) -> str:
 
 
 def same_run(a: Sample, b: Sample) -> bool:
-    """Whether a run is on both sides, where it agrees with itself."""
-    return bool({_fingerprint_of_run(run) for run in a.runs} & {_fingerprint_of_run(run) for run in b.runs})
+    """Whether a run is on both sides."""
+    return bool({_run_key(run) for run in a.runs} & {_run_key(run) for run in b.runs})
 
 
-def _fingerprint_of_run(run: Run) -> tuple[object, ...]:
-    """No two processes have one seed, one moment and one duration, and the same times to the last bit."""
-    times = tuple(each.summary.median_s for each in run.measurements if each.summary is not None)
+def _run_key(run: Run) -> tuple[object, ...]:
+    """The same for copies of a run; two processes never have the same moment, duration and times to the last bit."""
+    times = tuple(row.summary.median_s for row in run.measurements if row.summary is not None)
     return run.environment.taken_at, run.parameters.seed, run.duration_s, times
 
 
@@ -233,10 +228,10 @@ def _machine(run: Run) -> str:
 
 
 def _model(run: Run) -> str:
-    """The device's name, which some drivers begin with its vendor's."""
+    """The device's name without the vendor, which only some drivers put before it."""
     return _VENDOR.sub("", run.device.name)
 
 
 def common(of_a: dict[Cell, Series], of_b: dict[Cell, Series]) -> Sequence[Cell]:
-    """The cells that both sides have a time of, in the order of A."""
+    """The cells for which both sides have a time, in the order of A."""
     return [cell for cell, series in of_a.items() if series.n and cell in of_b and of_b[cell].n]

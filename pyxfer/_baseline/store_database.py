@@ -1,4 +1,4 @@
-"""Where a store is, its connections, and its transactions. Every error of the database becomes a `StoreError`."""
+"""The location of a store, its connections and its transactions; errors of the database become `StoreError`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from sqlalchemy import (
     Column,
@@ -35,8 +34,8 @@ from pyxfer.errors import StoreError, UsageError
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x70797866  # "pyxf" in the header of an SQLite file, where file(1) finds it too
-LOCK = 0x707978666572  # of PostgreSQL's advisory locks: any number that is the same in every pyxfer
+APPLICATION_ID = 0x70797866  # "pyxf", in the header of an SQLite file
+LOCK = 0x707978666572  # the key of pyxfer's advisory lock on PostgreSQL
 
 VARIABLE = "PYXFER_STORE"
 _SQLITE = ("sqlite", "sqlite+pysqlite")
@@ -47,31 +46,27 @@ _EXAMPLES = "name a file, sqlite:////path/store.db, or postgresql+psycopg://user
 
 @dataclass(frozen=True)
 class Place:
-    """A file, or the URL of a server. `shown` has no password; `own` is the default file, whose folder is made."""
+    """A file, or the URL of a server. `shown` has no password. The folder of the default file is created."""
 
     shown: str
     path: Path | None = None
     url: URL | None = None
-    own: bool = False
+    is_default: bool = False
 
 
-def find_place(given: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> Place:
-    """Where the store is: as given, else as `PYXFER_STORE` says, else in the user's data directory."""
-    if given is not None:
-        try:
-            return _place(os.fsdecode(given), "the store")
-        except TypeError:
-            kind = type(given).__name__
-            raise UsageError(f"a store is named by text or a path, and not by {kind}; {_EXAMPLES}") from None
+def find_place(url: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> Place:
+    """The place that `url` names, else the one that `PYXFER_STORE` names, else the file in the data directory."""
+    if url is not None:
+        return _place(os.fsdecode(url), "the store")
     if environ.get(VARIABLE):
         return _place(environ[VARIABLE], f"the store that {VARIABLE} names")
     path = _data_folder(environ) / "pyxfer" / "store.db"
-    return Place(repr(str(path)), path, own=True)
+    return Place(repr(str(path)), path, is_default=True)
 
 
 def _data_folder(environ: Mapping[str, str]) -> Path:
     shared = Path(environ.get("XDG_DATA_HOME", ""))
-    if shared.is_absolute():  # the XDG Base Directory Specification ignores a relative one
+    if shared.is_absolute():  # the XDG Base Directory Specification ignores relative paths
         return shared
     try:
         return Path.home() / ".local" / "share"
@@ -80,27 +75,25 @@ def _data_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _place(text: str, what: str) -> Place:
-    if not text.strip() or "\0" in text:
-        raise UsageError(f"{what} is {'empty' if not text.strip() else 'a name with a null character'}; {_EXAMPLES}")
+    if not text.strip():
+        raise UsageError(f"{what} has an empty name; {_EXAMPLES}")
     scheme, is_url, _ = text.partition("://")
-    unreadable = f"is not a URL that can be read; {_EXAMPLES}"
     if not is_url:
         if _LIKE_A_SERVER.match(text):  # a mistyped URL: as a path its password would be shown
-            raise UsageError(f"{what}, 'postgresql...', {unreadable}")
+            raise UsageError(f"{what}, 'postgresql...', is not a valid URL; {_EXAMPLES}")
         return _file(text)
     try:
-        text.encode()
         url = make_url(text)
-    except (ArgumentError, ValueError):  # without its text, which may hold a password
-        raise UsageError(f"{what} {unreadable}") from None
-    kind = scheme.lower()
-    if kind in _SQLITE:
+    except (ArgumentError, ValueError):  # the message must not contain the text, which may have a password
+        raise UsageError(f"{what} is not a valid URL; {_EXAMPLES}") from None
+    dialect = scheme.lower()
+    if dialect in _SQLITE:
         return _file_of(url, what)
-    if kind in _POSTGRESQL:
+    if dialect in _POSTGRESQL:
         return _server(text, url, what)
-    if kind.startswith("postgresql+"):
+    if dialect.startswith("postgresql+"):
         raise UsageError(f"{what} names the driver {scheme!r:.60}; write postgresql+psycopg://")
-    raise UsageError(f"{what} is of the kind {scheme!r:.60}, and there are SQLite and PostgreSQL; {_EXAMPLES}")
+    raise UsageError(f"{what} is of the kind {scheme!r:.60}; pyxfer supports SQLite and PostgreSQL; {_EXAMPLES}")
 
 
 def _file(text: str) -> Place:
@@ -110,14 +103,14 @@ def _file(text: str) -> Place:
 
 def _file_of(url: URL, what: str) -> Place:
     if not url.database or url.database == ":memory:":
-        raise UsageError(f"{what} is in memory and would end with this process; {_EXAMPLES}")
-    if url.query or url.host or url.database.startswith("file:"):
+        raise UsageError(f"{what} is in memory and would be lost with this process; {_EXAMPLES}")
+    if url.query or url.host:
         raise UsageError(f"{what} has options; write the path alone, such as sqlite:////path/store.db")
     return _file(url.database)
 
 
 def _server(text: str, url: URL, what: str) -> Place:
-    """A server, unless a part of its password would be shown."""
+    """Refuses a URL from which a part of the password would be shown."""
     if text.count("@") > 1 or (url.username is None and "@" in text):
         raise UsageError(
             f"{what}, 'postgresql...', has an @ besides the one before the server; write it as %40, such as "
@@ -133,9 +126,8 @@ def _server(text: str, url: URL, what: str) -> Place:
 
 
 BUSY_S = 30.0
-_READ_ONLY = {"mode": "ro", "immutable": "1", "uri": "true"}
 LOCK_MS = 30_000
-# libpq's names; the URL may set others.
+# Parameters of libpq, unless the URL sets them.
 _CONNECT = {
     "connect_timeout": "10",
     "application_name": "pyxfer",
@@ -150,8 +142,8 @@ _CONNECT = {
 def _make_engine(place: Place, create: bool) -> Engine:
     if place.url is None:
         return _file_engine(place, place.path or Path(), create)
-    chosen = {name: value for name, value in _CONNECT.items() if name not in place.url.query}
-    connect = {**chosen, "prepare_threshold": None}  # a pooler may use another connection for each transaction
+    unset = {name: value for name, value in _CONNECT.items() if name not in place.url.query}
+    connect = {**unset, "prepare_threshold": None}  # a pooler may use another connection for each transaction
     try:
         return create_engine(place.url, pool_pre_ping=True, hide_parameters=True, connect_args=connect)
     except ImportError as error:
@@ -159,31 +151,24 @@ def _make_engine(place: Place, create: bool) -> Engine:
 
 
 def _file_engine(place: Place, path: Path, create: bool) -> Engine:
-    header = _read_header(place, path)
-    if not header:
+    if not _is_store(place, path):
         if not create:
             raise _missing(place)
         _create_file(place, path)
-    url = URL.create("sqlite", database=str(path))
-    # Stores of earlier versions have a write-ahead log, for which SQLite makes files even to read.
-    if header[18:19] == b"\2" and not os.access(path.parent, os.W_OK) and not os.path.exists(f"{path}-wal"):
-        url = URL.create("sqlite", database=f"file:{quote(os.fsencode(path))}", query=_READ_ONLY)
-    # Without an isolation level Python begins no transactions of its own; `Database.write` begins them.
+    # Without an isolation level Python begins no transactions itself; `Database.write` begins them.
     connect = {"timeout": BUSY_S, "isolation_level": None}
-    engine = create_engine(url, hide_parameters=True, connect_args=connect)
+    engine = create_engine(URL.create("sqlite", database=str(path)), hide_parameters=True, connect_args=connect)
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys=ON"))
     return engine
 
 
-def _read_header(place: Place, path: Path) -> bytes:
-    """Empty if there is no file or an empty one; a file of something else is refused before SQLite opens it."""
+def _is_store(place: Place, path: Path) -> bool:
+    """Whether the file exists and is not empty; a file of another program is refused before SQLite opens it."""
     try:
-        if path.exists() and not path.is_file():
-            raise StoreError(f"the store {place.shown} is not a file; name another with --store")
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        return b""
+        return False
     except OSError as error:
         raise StoreError(
             f"the store {place.shown} cannot be opened ({error.strerror}); check the path and its permissions"
@@ -194,22 +179,23 @@ def _read_header(place: Place, path: Path) -> bytes:
         raise StoreError(
             f"{place.shown} is not a pyxfer store (an SQLite file of another program); name another with --store"
         )
-    return header
+    return bool(header)
 
 
 def _create_file(place: Place, path: Path) -> None:
     try:
-        if place.own:
+        if place.is_default:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        remedy = "make its folder first" if isinstance(error, FileNotFoundError) else "name another with --store"
-        raise StoreError(f"the store {place.shown} cannot be made ({error.strerror}); {remedy}") from error
+        remedy = "create its folder first" if isinstance(error, FileNotFoundError) else "name another with --store"
+        raise StoreError(f"the store {place.shown} cannot be created ({error.strerror}); {remedy}") from error
 
 
 def _missing(place: Place) -> StoreError:
     return StoreError(
-        f"there is no store at {place.shown} yet: the first pyxfer baseline save makes it; name another with --store"
+        f"the store {place.shown} does not exist yet: the first pyxfer baseline save creates it; name another with "
+        "--store"
     )
 
 
@@ -221,7 +207,7 @@ VERSIONS = Table(
 )
 
 STEPS: tuple[Callable[[Connection], None], ...] = (store_schema.upgrade_to_1, store_schema.upgrade_to_2)
-"""Step n makes version n of version n - 1. A step is not changed after its release."""
+"""Step n upgrades version n - 1 to version n. A step is not changed after its release."""
 NEWEST = len(STEPS)
 
 
@@ -233,7 +219,7 @@ def version_of(connection: Connection) -> int:
 
 
 def migrate(connection: Connection, steps: Sequence[Callable[[Connection], None]] = STEPS) -> None:
-    """Take the missing steps in the current transaction, which has the write lock on SQLite."""
+    """Apply the missing steps in the current transaction, which has the write lock on SQLite."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     else:
@@ -249,31 +235,22 @@ def migrate(connection: Connection, steps: Sequence[Callable[[Connection], None]
 # Drivers give no code when a connection fails, and SQLite none before Python 3.11.
 _REMEDIES = {
     "locked": "another program uses it; end that program, or try again",
-    "readonly|unable to open": "check who may write to the file and its folder, or name another with --store",
+    "readonly|unable to open": "check the permissions of the file and its folder, or name another with --store",
     "disk is full|disk i/o": "free space on the disk, or name a store on another one with --store",
-    "malformed|not a database": "the file is damaged; copy it, and save what can be read with: sqlite3 FILE .recover",
+    "malformed|not a database": "the file is damaged; copy it, and recover its rows with: sqlite3 FILE .recover",
     "password": "check user and password, in the URL or in the passfile (~/.pgpass)",
     "permission denied": "grant this user the right, or name another user",
-    'database ".*" does not exist': "make the database first, with: createdb NAME",
+    'database ".*" does not exist': "create the database first, with: createdb NAME",
 }
 _UNREACHABLE = "check that the server runs, its name and port, and the network"
 _MOST_CHARACTERS = 300
 _PAUSE_S = 0.25
-PATIENCE_S = 8.0  # a server that was killed is back after a second or two
-
-
+PATIENCE_S = 8.0  # a killed server restarts within a second or two
 # The classes of SQLSTATE after which another attempt may succeed.
 _NO_CONNECTION, _ROLLED_BACK, _STOPPING = "08", "40", "57P"
 
 
-def _state(error: DBAPIError) -> str | None:
-    """PostgreSQL's SQLSTATE; None if no server has answered."""
-    return getattr(error.orig, "sqlstate", None)
-
-
 class Database:
-    """The tables at one place."""
-
     def __init__(self, place: Place, engine: Engine) -> None:
         self.place = place
         self._engine = engine
@@ -281,14 +258,13 @@ class Database:
         self._is_closed = False
 
     def close(self) -> None:
-        """Close all connections, and open no other."""
         if not self._is_closed:
             self.engine.dispose()
         self._is_closed = True
 
     @property
     def engine(self) -> Engine:
-        """The connections of this process; a forked child leaves those of its parent alone."""
+        """The connection pool of this process; a forked child does not use its parent's connections."""
         if self._is_closed:
             raise StoreError(f"the store {self.place.shown} is closed; open it again")
         if os.getpid() != self._process:
@@ -298,7 +274,6 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection for reading."""
         try:
             with self.engine.connect() as connection:
                 yield connection
@@ -306,9 +281,10 @@ class Database:
             raise StoreError(self._explain(error)) from error
 
     def write(self, what: str, work: Callable[[Connection], T], *, is_migration: bool = False) -> T:
-        """Do the work in a transaction, and again if the server was lost.
+        """Run `work` in a transaction, and repeat it if the server was lost.
 
-        The commit of a lost server may have succeeded, so the work looks for its own rows before it adds them.
+        The commit may have succeeded although the server was lost, so `work` must look for its rows before it adds
+        them.
         """
         deadline, lost = time.monotonic() + PATIENCE_S, False
         while True:
@@ -318,13 +294,13 @@ class Database:
                     return work(connection)
             except DBAPIError as error:
                 lost = lost or error.connection_invalidated
-                if not self._may_pass(error, lost) or time.monotonic() > deadline:
-                    doubt = "may or may not have been saved, and saving it again is safe"
-                    raise StoreError(f"{what} {doubt if lost else 'was not saved'}: {self._explain(error)}") from error
+                if not self._can_retry(error, lost) or time.monotonic() > deadline:
+                    unsure = "may or may not have been saved, and saving it again is safe"
+                    raise StoreError(f"{what} {unsure if lost else 'was not saved'}: {self._explain(error)}") from error
             time.sleep(_PAUSE_S)
 
     def _lock(self, connection: Connection, is_migration: bool) -> None:
-        """Wait for other writers on SQLite, and for a migration on PostgreSQL; refuse a store of a later version."""
+        """Wait for other writers on SQLite and for a migration on PostgreSQL, and check the version again."""
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         elif not is_migration:
@@ -334,26 +310,26 @@ class Database:
             self.check_version(connection.execute(select(func.max(VERSIONS.c.version))).scalar() or 0)
 
     def check_version(self, version: int) -> None:
-        """Refuse a store that a later pyxfer has made."""
         if version > NEWEST:
             raise StoreError(
-                f"the store {self.place.shown} has version {version}, made by a later pyxfer, and this one knows up to "
-                f"{NEWEST}; upgrade pyxfer (pip install --upgrade pyxfer)"
+                f"the store {self.place.shown} has version {version}, and this pyxfer knows versions up to {NEWEST}; "
+                "upgrade pyxfer (pip install --upgrade pyxfer)"
             )
 
-    def _may_pass(self, error: DBAPIError, lost: bool) -> bool:
+    def _can_retry(self, error: DBAPIError, lost: bool) -> bool:
         """Whether another attempt may succeed: the server restarts, or has rolled the transaction back."""
         if isinstance(error, IntegrityError):
-            return lost  # the attempt before has been committed after all
+            return lost  # the earlier attempt was committed
         if self.place.url is None or not isinstance(error, (InterfaceError, OperationalError)):
             return False
-        return (_state(error) or _NO_CONNECTION).startswith((_NO_CONNECTION, _ROLLED_BACK, _STOPPING))
+        state = getattr(error.orig, "sqlstate", None) or _NO_CONNECTION  # None if no server has answered
+        return str(state).startswith((_NO_CONNECTION, _ROLLED_BACK, _STOPPING))
 
     def _explain(self, error: DBAPIError) -> str:
-        """The store, what to do, and the database's own words; not SQLAlchemy's, which repeat what was to be stored."""
+        """The database's own message with a remedy; SQLAlchemy's would repeat the values that were to be stored."""
         words = " ".join(str(error.orig).split())[:_MOST_CHARACTERS]
         remedy = next((remedy for said, remedy in _REMEDIES.items() if re.search(said, words, re.IGNORECASE)), "")
-        if not remedy and self._may_pass(error, lost=False):
+        if not remedy and self._can_retry(error, lost=False):
             remedy = _UNREACHABLE
         return f"the store {self.place.shown}: {words}" + (f"; {remedy}" if remedy else "")
 
@@ -362,7 +338,7 @@ def open_database(place: Place, *, create: bool) -> Database:
     """The store at a place, with tables of the newest version.
 
     Raises:
-        StoreError: there is none and `create` is false, it cannot be used, or a later pyxfer has made it.
+        StoreError: it does not exist and `create` is false, cannot be used, or is of a later version.
 
     """
     database = Database(place, _make_engine(place, create))

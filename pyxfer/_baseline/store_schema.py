@@ -1,4 +1,4 @@
-"""The tables of a store, the steps that make them, and what is written into them."""
+"""The tables of a store, the steps that create them, and the rows of runs and baselines."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ from sqlalchemy.types import TypeDecorator
 from pyxfer._baseline.cells import cell_of, fingerprint_of, identity
 from pyxfer._document.baselines import Baseline, Cell
 from pyxfer._document.codec import decode, to_bare_json
-from pyxfer._document.files import MAX_READ_BYTES
 from pyxfer._document.runs import Measurement, Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
-Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only by its own INTEGER
+Number = sa.BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows only in a column of type INTEGER
 Row = dict[str, Any]
 
 
 class EscapedText(TypeDecorator[str]):
-    """Text with each backslash doubled, as every store has had it since version 1."""
+    """Text with each backslash doubled, as in every store since version 1."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        """As it is stored."""
+        """The text as it is stored."""
         return None if value is None else value.replace("\\", "\\\\")
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> str | None:
-        """As it was given."""
+        """The text as the caller gave it."""
         return None if value is None else value.replace("\\\\", "\\")
 
 
@@ -68,7 +67,7 @@ RUNS = Table(
     sqlite_autoincrement=True,
 )
 
-# In a table of their own, so that a history does not read the pages of documents.
+# In a separate table, so that a history does not read the pages of documents.
 DOCUMENTS = Table(
     "pyxfer_documents",
     TABLES_1,
@@ -139,12 +138,12 @@ MEASURED = Table(
 
 
 def upgrade_to_1(connection: Connection) -> None:
-    """Make the tables of runs and baselines."""
+    """Create the tables of runs and baselines."""
     TABLES_1.create_all(connection, checkfirst=False)
 
 
 def upgrade_to_2(connection: Connection) -> None:
-    """Make the tables of a history, and fill them from the documents; one that cannot be read is skipped."""
+    """Create the tables of a history, and fill them from the documents, except those that cannot be read."""
     TABLES_2.create_all(connection, checkfirst=False)
     columns = (RUNS.c.seq, RUNS.c.id, RUNS.c.taken_s, RUNS.c.sha256, DOCUMENTS.c.document)
     joined = select(*columns).join(DOCUMENTS, DOCUMENTS.c.run == RUNS.c.seq).order_by(RUNS.c.seq).limit(100)
@@ -159,7 +158,7 @@ def upgrade_to_2(connection: Connection) -> None:
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run, and the row and the document that are stored of it."""
+    """A run with its row and its compressed document."""
 
     row: Row
     run: Run
@@ -167,7 +166,6 @@ class NewRun:
 
 
 def new_run(run: Run, labels: Mapping[str, str]) -> NewRun:
-    """Check a run and its labels, and make its row."""
     check_run(run)
     check_labels(labels)
     sha256, document = packed_run(run)
@@ -190,7 +188,6 @@ def new_run(run: Run, labels: Mapping[str, str]) -> NewRun:
 
 
 def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
-    """Check a baseline, and make its row and its runs."""
     check_baseline(baseline)
     row = {
         "id": f"b-{secrets.token_hex(6)}",
@@ -207,7 +204,7 @@ def new_baseline(baseline: Baseline) -> tuple[Row, list[NewRun]]:
 
 
 def add_run(connection: Connection, new: NewRun) -> str:
-    """Store a run, unless the same run with the same labels is stored; its id."""
+    """Store a run, unless it is already stored with the same labels, and return its id."""
     same = (RUNS.c.sha256 == new.row["sha256"], RUNS.c.labels == new.row["labels"])
     known = connection.execute(select(RUNS.c.id).where(*same).limit(1)).scalar()
     if known is None:
@@ -216,7 +213,7 @@ def add_run(connection: Connection, new: NewRun) -> str:
 
 
 def add_baseline(connection: Connection, row: Row, runs: Sequence[NewRun]) -> str:
-    """Store a baseline and those of its runs that are new, unless the same is the current one; its id."""
+    """Store a baseline and its new runs, unless the same baseline is the current one, and return its id."""
     of_name = BASELINES.c.identity == row["identity"], BASELINES.c.name == row["name"], BASELINES.c.removed_at.is_(None)
     newest = select(func.max(BASELINES.c.seq)).where(*of_name).scalar_subquery()
     is_current = (BASELINES.c.seq == newest) & (BASELINES.c.sha256 == row["sha256"])
@@ -225,8 +222,8 @@ def add_baseline(connection: Connection, row: Row, runs: Sequence[NewRun]) -> st
         return str(known)
     seq = _insert(connection, BASELINES, row)
     for place, run in enumerate(runs):
-        there = connection.execute(select(func.min(RUNS.c.seq)).where(RUNS.c.sha256 == run.row["sha256"])).scalar()
-        number = _insert_run(connection, run) if there is None else there
+        stored = connection.execute(select(func.min(RUNS.c.seq)).where(RUNS.c.sha256 == run.row["sha256"])).scalar()
+        number = _insert_run(connection, run) if stored is None else stored
         connection.execute(BASELINE_RUNS.insert().values(baseline=seq, place=place, run=number))
     return str(row["id"])
 
@@ -264,10 +261,10 @@ def _figures(row: Measurement) -> Row:
 
 
 def _cell_ids(connection: Connection, cells: set[Cell]) -> dict[Cell, int]:
-    """The number of each cell; another process may add the same cells at the same time."""
+    """The number of each cell. Another process may add the same cells at the same time."""
     keys = {_key(cell): cell for cell in cells}
     numbers = _numbers(connection)
-    missing = sorted(keys.keys() - numbers.keys())  # in one order, or two processes would wait for each other
+    missing = sorted(keys.keys() - numbers.keys())  # in one order, so that two processes cannot deadlock
     if missing:
         new = [{"key": key, **msgspec.structs.asdict(keys[key])} for key in missing]
         insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
@@ -285,51 +282,49 @@ def _key(cell: Cell) -> str:
 
 
 def packed_run(run: Run) -> tuple[str, bytes]:
-    """The digest of a run's document, and the document compressed."""
+    """The digest of a run's document, and the compressed document."""
     data = to_bare_json(run)
     return hashlib.sha256(data).hexdigest(), zlib.compress(data)
 
 
 def unpack(run_id: str, sha256: str, packed: bytes) -> bytes:
-    """The document of a run as it was stored.
+    """The document of a stored run.
 
     Raises:
-        StoreError: it has changed since.
+        StoreError: it has changed since it was stored.
 
     """
-    unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(packed, MAX_READ_BYTES)
+        data = zlib.decompress(packed)
     except zlib.error:
         data = b""
-    if not unpacker.eof or hashlib.sha256(data).hexdigest() != sha256:
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise StoreError(
-            f"the document of the run {run_id} in the store is damaged: it differs from what was stored. The "
-            "other runs can be read; check the disk, and take this one from a backup"
+            f"the document of the run {run_id} in the store is damaged: it has changed since it was stored. The "
+            "other runs can be read; check the disk, and restore this one from a backup"
         )
     return data
 
 
 def decode_run(run_id: str, data: bytes) -> Run:
-    """The run in a document of the store."""
     try:
         return decode(Run, data, f"the run {run_id} in the store")
     except DocumentError as error:
         raise StoreError(str(error)) from error
 
 
-_DIGEST_VERSION = 1  # of the digest of a baseline; that of its document changes
+_DIGEST_VERSION = 1  # of a baseline's digest; the schema version of its document may change
 
 
 def digest_of(baseline: Baseline) -> str:
-    """The digest of a baseline, by which the same is recognised."""
+    """The digest by which the store recognises the same baseline."""
     fingerprint = to_bare_json(baseline.fingerprint).decode()
     runs = [to_bare_json(run) for run in baseline.runs]
     return digest_of_parts(baseline.name, fingerprint, baseline.made_at, baseline.labels, runs)
 
 
 def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str, str], runs: Sequence[bytes]) -> str:
-    """The same of what is stored: the runs as bytes, because a later pyxfer may encode them with another field."""
+    """The digest of stored parts; the runs are bytes, because another version of pyxfer may encode a run otherwise."""
     document = {
         "name": msgspec.Raw(to_bare_json(name)),
         "fingerprint": msgspec.Raw(fingerprint.encode()),
@@ -343,27 +338,18 @@ def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str,
 
 
 MOST_LABELS, LONGEST_VALUE = 64, 2000
-LONGEST_NAME = 200
-_LONGEST_WORD = 255  # an index of PostgreSQL takes 2,704 bytes
-_MOST_NUMBER = 2**63 - 1
-_MOST_GBPS = 1e6
+LONGEST_NAME = 200  # PostgreSQL limits an entry of an index to 2,704 bytes
 _AGO = re.compile(r"([0-9]{1,6})\s*(min|h|d|w|y)", re.ASCII)
 _SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0, "y": 365 * 86_400.0}
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a baseline."""
     _check_text(name, "the name of a baseline", 1, LONGEST_NAME)
-    if "\0" in name:
-        raise UsageError("the name of a baseline has a null character, which PostgreSQL cannot store")
 
 
 def check_labels(labels: Mapping[str, str]) -> None:
-    """Refuse labels that are not text, too many, or too long."""
-    if not isinstance(labels, Mapping):
-        raise UsageError(f"labels are names with their values, such as {{'slot': '3'}}, and not a {_kind(labels)}")
     if len(labels) > MOST_LABELS:
-        raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and these are {len(labels)}")
+        raise UsageError(f"a run or baseline has up to {MOST_LABELS} labels, and not {len(labels)}")
     for name, value in labels.items():
         _check_text(name, "the name of a label", 1, LONGEST_NAME)
         _check_text(value, f"the value of the label {name!r:.80}", 0, LONGEST_VALUE)
@@ -371,7 +357,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
 
 def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
     if not isinstance(value, str):
-        raise UsageError(f"{what} must be text, and is a {_kind(value)}")
+        raise UsageError(f"{what} must be text, and is a {type(value).__name__}")
     if not shortest <= len(value) <= longest:
         raise UsageError(f"{what} has {shortest} to {longest} characters, and this one has {len(value)}")
     try:
@@ -380,31 +366,17 @@ def _check_text(value: object, what: str, shortest: int, longest: int) -> None:
         raise UsageError(f"{what} is not text: {value!r:.80} has bytes that are not UTF-8") from None
 
 
-def _kind(value: object) -> str:
-    return type(value).__name__
-
-
 def check_run(run: Run) -> None:
-    """Refuse what a database cannot store."""
     if not isinstance(run, Run):
-        raise UsageError(f"expected a run, such as pyxfer.Run.load returns, and got a {_kind(run)}")
+        raise UsageError(f"expected a run, such as pyxfer.Run.load returns, and got a {type(run).__name__}")
     seconds_of(run.environment.taken_at)
-    words = {run.environment.host, run.device.name, run.device.uuid.value or ""}
-    words.update(word for row in run.measurements for word in (row.route, row.memory, row.mode, row.worker or ""))
-    for word in words:
-        _check_text(word, "a host, GPU, route, memory, mode or worker of a run", 0, _LONGEST_WORD)
-        if "\0" in word:
-            raise UsageError(f"the run has a null character in the name {word!r:.80}")
-    if not all(0 <= n <= _MOST_NUMBER for row in run.measurements for n in (row.nbytes, row.batch or 0)):
-        raise UsageError("the run has a size or batch that no machine has")
-    if not all((row.gbps or 0.0) <= _MOST_GBPS for row in run.measurements):
-        raise UsageError("the run has a bandwidth that no machine has")
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Refuse a baseline without runs, or with a name, labels or a moment that cannot be stored."""
+    """Refuse a baseline without runs, or with a name, labels or a time that cannot be stored."""
     if not isinstance(baseline, Baseline):
-        raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {_kind(baseline)}")
+        kind = type(baseline).__name__
+        raise UsageError(f"expected a baseline, such as pyxfer.Baseline.load returns, and got a {kind}")
     check_name(baseline.name)
     check_labels(baseline.labels)
     if not baseline.runs:
@@ -412,24 +384,17 @@ def check_baseline(baseline: Baseline) -> None:
     seconds_of(baseline.made_at)
 
 
-def check_asked(**asked: object) -> None:
-    """Refuse an argument that is not text, before it is used in a query."""
-    for name, value in asked.items():
-        if value is not None:
-            _check_text(value, f"{name}=", 0, LONGEST_VALUE)
-
-
 def seconds_of(moment: str) -> float:
-    """A moment of a document in seconds since 1970."""
+    """The seconds since 1970 of a time in a document."""
     try:
         parsed = datetime.fromisoformat(moment.replace("Z", "+00:00"))
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
-        raise UsageError(f"{moment!r:.60} is not a moment; write one such as 2026-01-31T12:00:00+00:00") from None
+        raise UsageError(f"{moment!r:.60} is not a time; write one such as 2026-01-31T12:00:00+00:00") from None
 
 
 def parse_since(text: str, now_s: float | None = None) -> float:
-    """The moment that `30d`, `12h`, `90min` or `2w` ago was, or that a date is, in seconds since 1970."""
+    """The seconds since 1970 of a date, or of a time such as `30d`, `12h`, `90min` or `2w` before now."""
     ago = _AGO.fullmatch(text.strip())
     if ago is not None:
         return (time.time() if now_s is None else now_s) - int(ago[1]) * _SECONDS[ago[2]]
@@ -440,5 +405,5 @@ def parse_since(text: str, now_s: float | None = None) -> float:
 
 
 def now_text() -> str:
-    """This moment as documents write it, to the millisecond."""
+    """The present time as in documents, to the millisecond."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -15,7 +15,7 @@ from pyxfer._document.machines import NOT_STAGED
 from pyxfer._document.runs import Direction, Fact, Ring, unknown
 from pyxfer._measure.bracket import Bracket
 from pyxfer._upload.settings import RING_VARIABLE, make_ring
-from pyxfer._upload.tuning import Chosen, settings_for
+from pyxfer._upload.tuning import ChosenSettings, settings_for
 from pyxfer.errors import (
     CancelledError,
     CudaError,
@@ -29,7 +29,7 @@ from pyxfer.errors import (
 if TYPE_CHECKING:
     from pyxfer._document.runs import Memory
     from pyxfer._upload.settings import RingSettings
-    from pyxfer._upload.tuning import Chosen
+    from pyxfer._upload.tuning import ChosenSettings
     from pyxfer.native import Engine
     from pyxfer.native import _cuda as compiled
     from pyxfer.native._cuda import Copier
@@ -44,7 +44,7 @@ CLOSE_S = 0.3
 class Stager:
     """One thread at a time; `cancel` may come from any other."""
 
-    def __init__(self, engine: Engine, device: int, chosen: Chosen, patience_s: float) -> None:
+    def __init__(self, engine: Engine, device: int, chosen: ChosenSettings, patience_s: float) -> None:
         """Make the ring.
 
         Raises:
@@ -196,7 +196,7 @@ def _no_thread(error: Exception) -> str:
     )
 
 
-def _as_made(ring: compiled.Ring, chosen: Chosen, seconds: float) -> Ring:
+def _as_made(ring: compiled.Ring, chosen: ChosenSettings, seconds: float) -> Ring:
     return Ring(
         threads=ring.threads,
         chunk_bytes=ring.chunk_bytes,
@@ -228,7 +228,7 @@ class Workshop:
         self.ring: Fact[Ring] = unknown(NOT_STAGED)
         """What staged copies went through, or why there was none."""
         self._no_ring: str | None = None
-        self._chosen: Chosen | None = None
+        self._chosen: ChosenSettings | None = None
         self._cancelled = threading.Event()
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyxfer._document.runs import Run
     from pyxfer._document.watches import Watched
     from pyxfer._watch.launch import Launch
-    from pyxfer._watch.order import Place
+    from pyxfer._watch.options import Target
     from pyxfer._watch.window import Window
 
 
@@ -103,10 +103,10 @@ def _write(path: str, text: str) -> None:
     write_whole(path, text.encode())
 
 
-# Nothing is imported before the path is ours: a json.py beside the script is nobody's json but the script's.
+# pyxfer is imported with the path of this process. So it is found, and does not import a json.py beside the script.
 _BOOT = (
-    "import sys; own = sys.path[:]; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._watch.launch import main; "
-    "ours = sys.path[:]; sys.path[:] = own; main(sys.argv[2], sys.argv[3:], ours)"
+    "import sys; path = sys.path[:]; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._watch.launch import main; "
+    "sys.path[:] = path; main(sys.argv[2], sys.argv[3:])"
 )
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _HEEDED = {*_FORWARDED, signal.SIGCHLD}
@@ -217,7 +217,7 @@ def watch(
     number of the signal that ended it.
     """
     from pyxfer._watch.launch import Launch
-    from pyxfer._watch.order import checked_ceilings, find_place, make_order
+    from pyxfer._watch.options import checked_ceilings, find_target, make_options
 
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
     if not is_module:
@@ -225,13 +225,13 @@ def watch(
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
         raise UsageError("--signal: the first signal says when to start, so no time can be skipped; leave --skip out")
-    order = make_order(skipped, steps, _seconds(duration), device, True, capacity)
+    options = make_options(skipped, steps, _seconds(duration), device, True, capacity)
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
-    place = find_place(device)
+    target = find_target(device)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
-        driver = place.choice.engine.driver_version() if place.choice.runtime == "cuda" else 0
-        launch = Launch(order, folder, is_module, skip_s, by_signal, driver)
-        code = _run(launch, [script, *(arguments or ())], _Told(Path(folder), place, compared, exports, by_signal))
+        driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
+        launch = Launch(options, folder, is_module, skip_s, by_signal, driver)
+        code = _run(launch, [script, *(arguments or ())], _Told(Path(folder), target, compared, exports, by_signal))
     raise SystemExit(code)
 
 
@@ -252,10 +252,10 @@ class _Told:
     """Tells of every window that the script's process has written."""
 
     def __init__(
-        self, folder: Path, place: Place, ceilings: Run | str | None, exports: WatchExports, several: bool
+        self, folder: Path, target: Target, ceilings: Run | str | None, exports: WatchExports, several: bool
     ) -> None:
         self._folder = folder
-        self._place = place
+        self._target = target
         self._ceilings = ceilings
         self._exports = exports
         self._several = several
@@ -277,8 +277,8 @@ class _Told:
             raise UsageError(refusal)
         self._tell_new(self._ceilings)
         if not self._count:
-            if self._place.choice.reason:
-                say(self._place.choice.reason)
+            if self._target.choice.reason:
+                say(self._target.choice.reason)
             say(f"nothing was watched: {self._words('note') or _why_nothing(code)}")
 
     def _tell_new(self, ceilings: Run | str | None) -> None:
@@ -293,12 +293,11 @@ class _Told:
             path.unlink()
 
     def _tell(self, path: Path, ceilings: Run | str | None) -> None:
-        from pyxfer._watch.stored import fetch
-        from pyxfer._watch.watch import tell_of
-        from pyxfer._watch.window import within_capacity
+        from pyxfer._watch.watch import make_document
+        from pyxfer._watch.window import load_window, within_capacity
 
-        window = fetch(path)
-        watched = tell_of(window, self._place, ceilings, unchanged=True)
+        window = load_window(path)
+        watched = make_document(window, self._target, ceilings, unchanged=True)
         try:
             self._exports.write(self._count, within_capacity(window), watched)
         finally:

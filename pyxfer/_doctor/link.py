@@ -1,11 +1,11 @@
-"""The link and what lies above it: what it was trained to, and how its packets are made."""
+"""Checks of the link: its state, the slot, the ports above it, its packets, and its errors."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
-from pyxfer._doctor.case import LEAST_BYTES, Case, Findings, fine, is_raw, state_text, untold
+from pyxfer._doctor.case import LEAST_BYTES, Case, Findings, fine, is_raw, state_text, undetermined
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
 from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES
 from pyxfer._document.runs import Fact, Hop, LinkState
@@ -14,16 +14,16 @@ from pyxfer.units import format_percent, format_size
 BIT_ERRORS = 1e-12
 """The bit error rate that the PCI Express base specification allows a lane; each wrong bit costs one replay."""
 CHANCE = 1e-3
-"""How seldom a link that is just as bad as allowed shall be called suspicious."""
+"""The probability that a link with exactly the allowed error rate is called suspicious."""
 
-_MANY, _DEVIATIONS = 500, 3.1  # from so many on the distribution is a normal one, and its terms leave a float's range
+_MANY, _DEVIATIONS = 500, 3.1  # from this mean on the normal distribution is used: exp(-mean) would underflow
 
 _RESEAT_OR_MOVE = "reseat the card or its riser, look for PCIe errors in the kernel log, and try another slot"
-_WHY = "a wrong bit is noticed by its checksum, and the packet is sent again, which costs its time"
+_WHY = "the checksum reveals a wrong bit, and the packet is sent again, which takes time"
 
 
 def most_errors(nbytes: int) -> int:
-    """The most errors that chance makes of the allowed rate in so many bytes, once in a thousand times more."""
+    """The number of errors in these bytes that the allowed rate exceeds with the probability `CHANCE`."""
     mean = nbytes * 8 * BIT_ERRORS
     if mean > _MANY:
         return math.ceil(mean + _DEVIATIONS * math.sqrt(mean))
@@ -36,28 +36,28 @@ def most_errors(nbytes: int) -> int:
 
 
 def replays_beyond(health: Health) -> int | None:
-    """How many packets were sent again, where that is more than is allowed."""
+    """The number of packets that were sent again, if it is more than allowed."""
     count = _grown(health, lambda counters: counters.replays).value
     return count if count is not None and count > most_errors(health.moved_bytes) else None
 
 
 def replays(case: Case) -> Findings:
-    """Packets that were sent again while it was measured, and whether the link had to train anew for one."""
-    expected = "hardly any packet to be sent again"
+    """Packets that were sent again during the measurement, and whether the link had to retrain for one."""
     if case.health is None:
         return
     count = _grown(case.health, lambda counters: counters.replays)
     rollovers = _grown(case.health, lambda counters: counters.replay_rollovers).value
     if count.value is None:
-        yield untold("replays", "replays", expected, count.reason)
+        yield undetermined("replays", "replays", "few packets sent again", count.reason)
         return
     most = most_errors(case.health.moved_bytes)
     expected = f"at most {most}: the specification allows one wrong bit in 1e12"
-    seen = f"{_times(count.value)} while {_bytes(case.health)} crossed, {_per_tb(count.value, case.health)}"
+    packets = f"{count.value} sent again" if count.value else "no packet sent again"
+    seen = f"{packets} while {format_size(case.health.moved_bytes)} crossed, {_per_tb(count.value, case.health)}"
     total = case.health.before.replays.value or 0
     seen += f"; {total} before" if total else ""
     if rollovers:
-        why = "a packet was sent several times without arriving, and the link had to train anew"
+        why = "a packet was sent several times without arriving, and the link had to retrain"
         yield Finding("replays", "replays", "wrong", seen, expected, why, "certain", _RESEAT_OR_MOVE)
     elif count.value > most:
         yield Finding("replays", "replays", "suspicious", seen, expected, _WHY, "likely", _RESEAT_OR_MOVE)
@@ -66,39 +66,35 @@ def replays(case: Case) -> Findings:
 
 
 def link_errors(case: Case) -> Findings:
-    """What the device and every port above it report of errors."""
+    """Errors that the device and every port above it report."""
     if case.health is None:
         return
-    expected = f"no fatal error, none that loses a packet, and at most {most_errors(case.health.moved_bytes)} corrected"
-    grave = _reported(case.health, "nonfatal") + _reported(case.health, "fatal")
-    corrected = _reported(case.health, "correctable")
-    known = [count for _, count in (*grave, *corrected) if count.value is not None]
-    if not known:
-        reasons = [count.reason for _, count in (*grave, *corrected)]
-        yield untold("link-errors", "link errors", expected, reasons[0] if reasons else None)
+    most = most_errors(case.health.moved_bytes)
+    expected = f"no fatal error, none that loses a packet, and at most {most} corrected"
+    uncorrected = _new_errors(case.health, "nonfatal") + _new_errors(case.health, "fatal")
+    corrected = _new_errors(case.health, "correctable")
+    places = {where for where, count in (*uncorrected, *corrected) if count.value is not None}
+    if not places:
+        yield undetermined("link-errors", "link errors", expected, uncorrected[0][1].reason)
         return
-    lost = [f"{count.value} at {where}" for where, count in grave if count.value]
-    many = [f"{count.value} at {where}" for where, count in corrected if _too_many(count, case.health)]
+    lost = [f"{count.value} at {where}" for where, count in uncorrected if count.value]
+    many = [f"{count.value} at {where}" for where, count in corrected if (count.value or 0) > most]
     if lost:
         why = "a packet or the link itself was lost, which programs see as Xid errors, hangs or wrong results"
-        seen = f"errors that could not be corrected: {', '.join(lost)}"
+        seen = f"uncorrected errors: {', '.join(lost)}"
         yield Finding("link-errors", "link errors", "wrong", seen, expected, why, "certain", _RESEAT_OR_MOVE)
     elif many:
-        seen = f"corrected errors while {_bytes(case.health)} crossed: {', '.join(many)}"
+        seen = f"corrected errors while {format_size(case.health.moved_bytes)} crossed: {', '.join(many)}"
         yield Finding("link-errors", "link errors", "suspicious", seen, expected, _WHY, "likely", _RESEAT_OR_MOVE)
     else:
-        told = _few(corrected, {where for where, count in (*grave, *corrected) if count.value is not None})
-        yield fine("link-errors", "link errors", told, expected, "both ends of every link count them")
+        total = sum(count.value or 0 for _, count in corrected)
+        where = f"counted in {len(places)} place{'' if len(places) == 1 else 's'}"
+        seen = f"{total} corrected, none uncorrected, {where}" if total else f"no error, {where}"
+        yield fine("link-errors", "link errors", seen, expected, "both ends of every link count errors")
 
 
-def _few(corrected: list[tuple[str, Fact[int]]], places: set[str]) -> str:
-    total = sum(count.value or 0 for _, count in corrected)
-    where = f"counted in {len(places)} place{'' if len(places) == 1 else 's'}"
-    return f"{total} corrected, none graver, {where}" if total else f"no error, {where}"
-
-
-def _reported(health: Health, kind: str) -> list[tuple[str, Fact[int]]]:
-    """How many errors of a kind were added, by the GPU's own count and by each port's."""
+def _new_errors(health: Health, kind: str) -> list[tuple[str, Fact[int]]]:
+    """The errors of a kind that the GPU and each port have counted during the measurement."""
     own = _grown(health, lambda counters: getattr(counters, kind))
     later = {port.pci: port for port in health.after.ports}
     ports = [
@@ -117,20 +113,8 @@ def _added(before: Fact[int], after: Fact[int]) -> Fact[int]:
     if before.value is None or after.value is None:
         return before if before.value is None else after
     if after.value < before.value:
-        return Fact(reason=f"the count went from {before.value} to {after.value}, so it was set back in between")
+        return Fact(reason=f"the count went from {before.value} to {after.value}, so it was reset in between")
     return Fact(after.value - before.value)
-
-
-def _too_many(count: Fact[int], health: Health) -> bool:
-    return count.value is not None and count.value > most_errors(health.moved_bytes)
-
-
-def _times(count: int) -> str:
-    return "no packet sent again" if count == 0 else f"{count} sent again"
-
-
-def _bytes(health: Health) -> str:
-    return format_size(health.moved_bytes)
 
 
 def _per_tb(count: int, health: Health) -> str:
@@ -140,39 +124,39 @@ def _per_tb(count: int, health: Health) -> str:
 SMALLEST_PAYLOAD = 128
 _GIGA = 1e9
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
-_SLOT = "use a slot that can do as much as the device, or lift the slot's limit in the firmware"
-_WHY_STATE = "device and slot agree on the most that both can do, and an idle link falls back until it is used"
+_SLOT = "use a slot that can do as much as the device, or raise the slot's limit in the firmware"
+_WHY_STATE = "device and slot agree on the most that both can do, and an idle link slows down until it is used"
 
 
 def link(case: Case) -> Findings:
-    """What the link runs at under load, against what slot and device could do together, and the device alone."""
-    now, seen, both = case.run.link.now.value, case.run.link.under_load, case.run.link.system_most
+    """The link's state under load, compared with the most that device and slot can do."""
+    now, loaded, both = case.run.link.now.value, case.run.link.under_load, case.run.link.system_most
     if case.run.link.kind != "pcie":
         reason = case.run.link.raw_peak_gbps.reason or f"the link is of the kind {case.run.link.kind}"
-        yield untold("link", "link", "a PCI Express link", reason)
+        yield undetermined("link", "link", "a PCI Express link", reason)
         return
-    if seen.value is None or both.value is None:
-        yield untold("link", "link", "what device and slot can do", seen.reason or both.reason)
+    if loaded.value is None or both.value is None:
+        yield undetermined("link", "link", "the most that device and slot can do", loaded.reason or both.reason)
         return
     expected = f"{state_text(both.value)}, the most that device and slot can do"
-    told = f"{state_text(seen.value)} under load"
-    if now is not None and now.generation < seen.value.generation:
-        told += f"; {state_text(now)} while idle, which saves power and is as it should be"
-    if _was_faster(case):
-        why = "copies took less time than such a link needs, so what the driver shows is not what the link is"
-        do = "measure again; in a virtual machine look at the link from the host below (lspci -vv, LnkSta)"
-        yield Finding("link", "link", "suspicious", told, expected, why, "certain", do)
-    elif _is_less(seen.value, both.value):
-        yield Finding("link", "link", "wrong", told, expected, _why_less(seen.value, both.value), case.read, _RESEAT)
+    seen, sure = f"{state_text(loaded.value)} under load", case.kernel_sureness
+    if now is not None and now.generation < loaded.value.generation:
+        seen += f"; {state_text(now)} while idle, which saves power and is normal"
+    if _copies_exceed_link(case):
+        why = "copies were faster than such a link can be, so the driver shows a wrong state"
+        do = "measure again; in a virtual machine check the link from its host (lspci -vv, LnkSta)"
+        yield Finding("link", "link", "suspicious", seen, expected, why, "certain", do)
+    elif _is_less(loaded.value, both.value):
+        yield Finding("link", "link", "wrong", seen, expected, _why_less(loaded.value, both.value), sure, _RESEAT)
     else:
-        yield fine("link", "link", told, expected, _WHY_STATE, case.read)
+        yield fine("link", "link", seen, expected, _WHY_STATE, sure)
 
 
-def _was_faster(case: Case) -> bool:
-    """Whether bytes that arrived whole crossed faster than the link that is shown could carry them."""
+def _copies_exceed_link(case: Case) -> bool:
+    """Whether verified copies were faster than the shown link can carry them."""
     raw_gbps = case.run.link.raw_peak_gbps.value
-    whole = [each for each in case.run.measurements if is_raw(each) and each.verified.value and each.side != "sum"]
-    times = [(each.moved_bytes, each.elapsed_s) for each in whole if each.nbytes >= LEAST_BYTES and each.elapsed_s]
+    whole = [row for row in case.run.measurements if is_raw(row) and row.verified.value and row.side != "sum"]
+    times = [(row.moved_bytes, row.elapsed_s) for row in whole if row.nbytes >= LEAST_BYTES and row.elapsed_s]
     return raw_gbps is not None and any(nbytes / seconds / _GIGA > raw_gbps for nbytes, seconds in times)
 
 
@@ -187,17 +171,17 @@ def _why_less(seen: LinkState, most: LinkState) -> str:
         reasons.append(f"{lanes}: a bad contact, a riser, or lanes shared with a neighbour")
     if seen.generation < most.generation:
         trained = f"it trained at generation {seen.generation} of {most.generation}"
-        reasons.append(f"{trained}: signals too weak for more, an older riser, or a limit in the firmware")
+        reasons.append(f"{trained}: weak signals, an older riser, or a limit in the firmware")
     return "; ".join(reasons)
 
 
 def slot(case: Case) -> Findings:
-    """What the slot leaves of what the device could do."""
+    """The most that the slot can do, compared with the most that the device can do."""
     alone, both = case.run.link.device_most, case.run.link.system_most
     if case.run.link.kind != "pcie":
         return
     if alone.value is None or both.value is None:
-        yield untold("slot", "slot", "a slot that can do as much as the device", alone.reason or both.reason)
+        yield undetermined("slot", "slot", "a slot that can do as much as the device", alone.reason or both.reason)
         return
     seen = f"{state_text(both.value)} in this slot"
     expected = f"{state_text(alone.value)}, the most that the device can do"
@@ -209,21 +193,21 @@ def slot(case: Case) -> Findings:
         why = "the board is of an older generation than the device, or its firmware limits the slot"
         yield Finding("slot", "slot", "suspicious", seen, expected, why, "likely", _SLOT)
     else:
-        yield fine("slot", "slot", seen, expected, "the slot can do as much as the device", case.read)
+        yield fine("slot", "slot", seen, expected, "the slot can do as much as the device", case.kernel_sureness)
 
 
 def path(case: Case) -> Findings:
-    """The narrowest link on the way up to the processor."""
+    """The narrowest link between the device and the processor."""
     links, narrowest = case.run.link.hops, case.run.link.narrowest_hop
-    expected = "no link above that carries less than the device's own"
+    expected = "no link above the device carries less than its own"
     if case.run.link.kind != "pcie":
         return
     if narrowest.value is None:
-        yield untold("path", "path", expected, narrowest.reason)
+        yield undetermined("path", "path", expected, narrowest.reason)
     elif narrowest.value == links[0]:
         ways = "one link" if len(links) == 1 else f"{len(links)} links, none narrower than its own"
         hidden = ", as far as a virtual machine shows" if case.is_virtual else ""
-        why = "what crosses the device's link crosses those above it too"
+        why = "copies also cross the links above the device's"
         sure: Sureness = "possible" if case.is_virtual else "certain"
         yield fine("path", "path", f"{ways}{hidden}", expected, why, sure)
     else:
@@ -235,31 +219,33 @@ def _narrow(case: Case, hop: Hop, expected: str) -> Finding:
     seen = f"the link of {hop.pci}, above the device, is {state_text(now or most)}"
     if now is not None and most is not None and _is_less(now, most):
         why = f"it could be {state_text(most)}: {_why_less(now, most)}"
-        return Finding("path", "path", "wrong", seen, expected, why, case.read, _RESEAT)
-    why = "whatever is below that port shares it, and none of it is faster"
-    do = "use a slot that hangs on the processor itself, or on a wider port"
-    return Finding("path", "path", "suspicious", seen, expected, why, case.read, do)
+        return Finding("path", "path", "wrong", seen, expected, why, case.kernel_sureness, _RESEAT)
+    why = "all devices below that port share it, and none of them can be faster"
+    do = "use a slot of the processor itself, or of a wider port"
+    return Finding("path", "path", "suspicious", seen, expected, why, case.kernel_sureness, do)
 
 
 def payload(case: Case) -> Findings:
-    """MaxPayload against what every port on the way could take."""
+    """MaxPayload, compared with the most that every port on the way can take."""
     now = case.run.link.max_payload_bytes
     if case.run.link.kind != "pcie":
         return
     if now.value is None:
-        yield untold("payload", "payload", "the largest packets that every port can take", now.reason)
+        yield undetermined("payload", "payload", "the largest packets that every port can take", now.reason)
         return
     most = _payload_most(() if case.health is None else case.health.ports)
     seen = f"MaxPayload {now.value} bytes, headers take {_headers(now.value)} of the link"
     if most.value is not None and now.value < most.value:
         why = f"every port on the way can take {most.value} bytes, whose headers would take {_headers(most.value)}"
-        yield _small(seen, f"{most.value} bytes", why, case.read)
+        yield _small(seen, f"{most.value} bytes", why, case.kernel_sureness)
     elif most.value is None and now.value <= SMALLEST_PAYLOAD:
         why = f"most ports can take 256 bytes, whose headers would take {_headers(256)}; here {most.reason}"
         yield _small(seen, "256 bytes", why, "possible")
     else:
         why = "larger packets need fewer headers, and the smallest port on the way decides"
-        yield fine("payload", "payload", seen, "the most that every port on the way can take", why, case.read)
+        yield fine(
+            "payload", "payload", seen, "the most that every port on the way can take", why, case.kernel_sureness
+        )
 
 
 def _small(seen: str, expected: str, why: str, sure: Sureness) -> Finding:
@@ -268,11 +254,12 @@ def _small(seen: str, expected: str, why: str, sure: Sureness) -> Finding:
 
 
 def _payload_most(ports: Sequence[PortControl]) -> Fact[int]:
-    known = [port.max_payload_most_bytes for port in ports]
-    if not known:
-        return Fact(reason="what the ports can take was not read")
-    values = [each.value for each in known if each.value is not None]
-    return Fact(min(values)) if len(values) == len(known) else next(each for each in known if each.value is None)
+    """The largest payload that every port can take."""
+    limits = [port.max_payload_most_bytes for port in ports]
+    if not limits:
+        return Fact(reason="the limits of the ports were not read")
+    values = [limit.value for limit in limits if limit.value is not None]
+    return Fact(min(values)) if len(values) == len(limits) else next(limit for limit in limits if limit.value is None)
 
 
 def _headers(payload_bytes: int) -> str:
@@ -280,17 +267,16 @@ def _headers(payload_bytes: int) -> str:
 
 
 def ordering(case: Case) -> Findings:
-    """Whether the device may ask for its packets in any order."""
     relaxed = case.run.link.relaxed_ordering
     expected = "relaxed ordering on"
     if case.run.link.kind != "pcie":
         return
     if relaxed.value is None:
-        yield untold("ordering", "ordering", expected, relaxed.reason)
+        yield undetermined("ordering", "ordering", expected, relaxed.reason)
     elif relaxed.value:
         why = "packets need not wait for each other on the way"
-        yield fine("ordering", "ordering", "relaxed ordering is on", expected, why, case.read)
+        yield fine("ordering", "ordering", "relaxed ordering is on", expected, why, case.kernel_sureness)
     else:
-        why = "packets wait for each other, which can slow copies, above all in both directions at once"
+        why = "packets wait for each other, which can slow copies, most of all in both directions at once"
         do = "enable PCIe relaxed ordering in the firmware"
         yield Finding("ordering", "ordering", "suspicious", "relaxed ordering is off", expected, why, "possible", do)

@@ -1,4 +1,4 @@
-"""An examination under way: a short run between two readings of the counters, and one from another NUMA node."""
+"""`pyxfer doctor`: a short run between two readings of the counters, its findings, and the known hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyxfer._ceiling.arena import check_room
 from pyxfer._ceiling.session import run_ways
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, Request, make_request
 from pyxfer._doctor import host, link, speed
-from pyxfer._doctor.case import Case, Findings, untold
+from pyxfer._doctor.case import Case, Findings, undetermined
 from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, FarRates, Finding, Health, Nearest, Reference, Status
 from pyxfer._document.runs import Fact, LinkState, Memory, Run
@@ -35,14 +35,14 @@ _RUNS = ".run.json"
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """All that come with the package, by name."""
+    """The known hosts of the package, sorted by file name."""
     files = (resources.files("pyxfer") / _FOLDER).iterdir()
     named = {file.name: file for file in files if file.name.endswith(".json") and not file.name.endswith(_RUNS)}
     return tuple(codec.decode_reference(named[name].read_bytes(), f"the reference {name}") for name in sorted(named))
 
 
 def run_of(reference: Reference) -> Run:
-    """The run that a reference's figures are of, without its single trials."""
+    """The run of a known host, without its trials."""
     file = resources.files("pyxfer") / _FOLDER / reference.document
     try:
         data = file.read_bytes()
@@ -54,14 +54,14 @@ def run_of(reference: Reference) -> Run:
 
 
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:
-    """The known host most like this one: by its device, then by its link, then by its MaxPayload."""
+    """The known host that is most similar, by device, then link, then MaxPayload."""
     known = references() if known is None else known
     state = run.link.under_load.value or run.link.now.value
     if run.link.kind != "pcie" or state is None:
         reason = run.link.raw_peak_gbps.reason or run.link.under_load.reason or "the link is not known"
-        return Fact(reason=f"no known host is like this one: {reason}")
+        return Fact(reason=f"no known host is similar: {reason}")
     if not known:
-        return Fact(reason="no known host came with this pyxfer")
+        return Fact(reason="this pyxfer contains no known hosts")
     found = min(known, key=lambda reference: _distance(reference, run, state))
     differs = _differences(found, run, state)
     return Fact(Nearest(found, not differs, differs))
@@ -74,7 +74,7 @@ def _distance(reference: Reference, run: Run, state: LinkState) -> tuple[bool, f
 
 
 def _differences(reference: Reference, run: Run, state: LinkState) -> tuple[str, ...]:
-    """Why the figures of the one are none of the other's, each as `here, there`."""
+    """Why the figures of the two hosts cannot be compared."""
     payload = run.link.max_payload_bytes.value
     here = "unknown" if payload is None else format_size(payload)
     found = [
@@ -84,55 +84,56 @@ def _differences(reference: Reference, run: Run, state: LinkState) -> tuple[str,
         (bool(run.device.mig.value or run.device.vgpu.value), "a part of a GPU here, a whole one there"),
         (bool(run.device.confidential.value), "copies are encrypted here, and were not there"),
     ]
-    return tuple(text for is_so, text in found if is_so)
+    return tuple(text for differs, text in found if differs)
 
 
 _ORDER: tuple[Status, ...] = ("wrong", "suspicious", "unknown", "fine")
 _Rule = Callable[[Case], Findings]
 
-_OF_THE_LINK: tuple[_Rule, ...] = (
+_LINK_RULES: tuple[_Rule, ...] = (
     *(speed.ceilings, speed.known_host, speed.pageable),
     *(link.link, link.slot, link.path, link.payload, link.ordering),
     *(link.replays, link.link_errors),
     *(host.numa_memory, host.processors, host.far_memory),
-    *(host.throttling, host.persistence, host.sharing, host.parts),
+    *(host.throttling, host.persistence, host.sharing, host.partial_device),
     *(host.device_memory, host.iommu, host.access_control),
 )
-_OF_THE_HOST: tuple[_Rule, ...] = (
+_HOST_RULES: tuple[_Rule, ...] = (
     *(host.huge_pages, host.lock_limit, host.container),
     *(host.shared_memory, host.virtual_machine),
 )
 
 
 def examine(run: Run, health: Health | None = None, nearest: Nearest | None = None) -> tuple[Finding, ...]:
-    """What is wrong, suspicious, unknown and fine, in this order; a run alone tells less than one with its health."""
+    """The findings of a run, the wrong ones first; without `health` many checks are left out."""
     case = Case(run, health, nearest)
-    rules = (speed.contents, *(_OF_THE_LINK if case.has_link else ()), *_OF_THE_HOST)
-    found = [*_about_the_whole(case), *chain.from_iterable(rule(case) for rule in rules)]
+    rules = (speed.contents, *(_LINK_RULES if case.has_link else ()), *_HOST_RULES)
+    found = [*_missing_parts(case), *chain.from_iterable(rule(case) for rule in rules)]
     return tuple(sorted(found, key=lambda finding: _ORDER.index(finding.status)))
 
 
-def _about_the_whole(case: Case) -> Iterator[Finding]:
+def _missing_parts(case: Case) -> Iterator[Finding]:
+    """Findings for an examination without a link, a complete run, or the values around it."""
     if not case.has_link:
         reason = case.run.runtime_reason or case.run.link.raw_peak_gbps.reason
-        yield untold("link", "link", "a GPU behind a link", f"no link to examine: {reason}", "see pyxfer list")
+        yield undetermined("link", "link", "a GPU behind a link", f"no link to examine: {reason}", "see pyxfer list")
     if case.run.ended != "complete":
         reason = case.run.failure or f"the run was {case.run.ended}"
-        yield untold("measurement", "measurement", "a run that came to its end", reason, "measure again")
+        yield undetermined("measurement", "measurement", "a complete run", reason, "measure again")
     if case.health is None:
-        reason = "a saved run says nothing of error counters, limits and settings"
-        yield untold("health", "health", "the machine itself", reason, "run pyxfer doctor on the host itself")
+        reason = "a saved run has no error counters, limits and settings"
+        yield undetermined("health", "health", "the machine itself", reason, "run pyxfer doctor on the host itself")
 
 
 DEFAULT_BUDGET_S = 6.0
-# Host memory says nothing of a link; a glance shows that copies arrive whole.
+# Without a link the run only has to show that copies arrive whole.
 HOST_BUDGET_S = 1.5
 FAR_PART = 1 / 3
 
 _SMALL = 16 << 20
 _LARGE = (256 << 20, 64 << 20, _SMALL)
 _MEMORIES: tuple[Memory, ...] = ("pageable", "pinned")
-_SAVED = "a saved run was examined, and not the machine"
+_SAVED = "a saved run was examined, not the machine"
 
 
 def doctor(
@@ -142,24 +143,25 @@ def doctor(
     require_gpu: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Examination:
-    """Measure for a few seconds, read what there is to read, and say what is not as it should be.
+    """Measure for a few seconds, read the state of host and link, and report what is not as it should be.
 
-    No baseline is needed: a link has a peak that can be computed, and hosts of its kind have known figures. Without a
-    GPU there is no link to examine, and what is left are the limits and settings of the host.
+    It needs no baseline: it compares the measurement with the computed peak of the link and with known hosts of the
+    same kind. `device` is an index, UUID or PCI address, or `host` for host memory. Without a GPU only the limits and
+    settings of the host are examined, unless `require_gpu` is true.
 
     Raises:
-        UsageError: something asked for cannot be; nothing was measured.
+        UsageError: an argument is not valid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: the device failed before anything was measured.
 
     """
     if device == HOST and require_gpu:
-        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
+        raise UsageError("The device is host memory, but a GPU is required: leave one of the two options out.")
     choice = choose(device, require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
-    seconds = min(budget_s, HOST_BUDGET_S) if choice.runtime == "host" else budget_s
+    run_budget_s = min(budget_s, HOST_BUDGET_S) if choice.runtime == "host" else budget_s
     nvml, report = management.shared(), on_progress or silent
-    request = _request(device, _sizes(choice, found.index), _MEMORIES, seconds)
+    request = _request(device, _sizes(choice, found.index), _MEMORIES, run_budget_s)
     before = read_counters(nvml, found)
     run = run_ways(request, device, require_gpu=require_gpu, on_progress=report)
     far_run = _far_run(run, request, device, report)
@@ -173,22 +175,21 @@ def doctor(
 
 
 def examine_run(run: Run) -> Examination:
-    """What a saved run says of its host."""
+    """The examination of a saved run, without the values around it."""
     nearest = nearest_known(run)
     findings = examine(run, None, nearest.value)
     return Examination(without_trials(run), Fact(reason=_SAVED), nearest, findings)
 
 
 def without_trials(run: Run) -> Run:
-    """The run with what its trials say together, and not the trials."""
-    bare = tuple(msgspec.structs.replace(each, trials=()) for each in run.measurements)
+    bare = tuple(msgspec.structs.replace(row, trials=()) for row in run.measurements)
     return msgspec.structs.replace(run, measurements=bare)
 
 
 def moved_bytes(run: Run) -> int:
-    """What has crossed in the timed trials; preparing them moved more, so errors are few a byte and never many."""
-    sides = [each for each in run.measurements if each.side != "sum"]
-    return sum(each.moved_bytes * sum(trial.copies for trial in each.trials) for each in sides)
+    """The bytes of the timed trials. Preparation moved more, so this is a lower bound."""
+    sides = [row for row in run.measurements if row.side != "sum"]
+    return sum(row.moved_bytes * sum(trial.copies for trial in row.trials) for row in sides)
 
 
 def _request(device: int | str, sizes: tuple[int, ...], memories: tuple[Memory, ...], budget_s: float) -> Request:
@@ -207,7 +208,7 @@ def _request(device: int | str, sizes: tuple[int, ...], memories: tuple[Memory, 
 
 
 def _sizes(choice: Choice, index: int) -> tuple[int, ...]:
-    """The largest size for which there is room here, and a small one beside it."""
+    """A small size, and the largest one for which there is enough memory."""
     if choice.runtime == "host":
         return (_SMALL,)
     for large in _LARGE[:-1]:
@@ -220,11 +221,11 @@ def _sizes(choice: Choice, index: int) -> tuple[int, ...]:
 
 
 def _far_run(run: Run, request: Request, device: int | str, report: OnProgress) -> Fact[Run]:
-    """Pinned copies with their memory on the farthest NUMA node, where there is another than the device's."""
+    """Pinned copies with their memory on the farthest NUMA node, if there is one besides the device's."""
     if run.runtime == "host":
         return Fact(reason="without a link no memory is far from it")
     if run.ended != "complete":
-        return Fact(reason=f"the run before was {run.ended}")
+        return Fact(reason=f"the run was {run.ended}")
     node = farthest_node(run.placement.device_node)
     if node.value is None:
         return Fact(reason=node.reason)
@@ -236,7 +237,7 @@ def _far_run(run: Run, request: Request, device: int | str, report: OnProgress) 
 
 
 def _far(near: Run, far: Fact[Run]) -> Fact[FarRates]:
-    """Both nodes' figures side by side."""
+    """The rates from both nodes."""
     if far.value is None:
         return Fact(reason=far.reason)
     node, own = far.value.placement.memory_node, near.placement.device_node
@@ -247,5 +248,5 @@ def _far(near: Run, far: Fact[Run]) -> Fact[FarRates]:
 
 
 def _pinned(run: Run, nbytes: int) -> dict[str, float]:
-    rows = [each for each in run.measurements if each.memory == "pinned" and each.nbytes == nbytes]
-    return {each.side: each.gbps for each in rows if each.gbps is not None}
+    rows = [row for row in run.measurements if row.memory == "pinned" and row.nbytes == nbytes]
+    return {row.side: row.gbps for row in rows if row.gbps is not None}

@@ -1,1 +1,1 @@
-"""Bytes from ordinary arrays to the GPU and back at the link's own speed."""
+"""Uploads, downloads, prefetching and page-locked arrays, and the tuning of the ring that moves them."""

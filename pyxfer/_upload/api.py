@@ -1,4 +1,4 @@
-"""Uploads and downloads in one call: by an uploader a device, which the whole process shares."""
+"""The public functions. They share one uploader for each device in the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload import pinning
-from pyxfer._upload import pinning as pinned
 from pyxfer._upload.device_arrays import KDL_CUDA
 from pyxfer._upload.uploader import Uploader, device_of
 from pyxfer.native import HOST
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
     from pyxfer._upload.prefetch import Prefetch
 
 
-# Changed without a lock, by operations that cannot be interrupted; of two that were made at once one is dropped unused.
-_asked: dict[int | str, Uploader] = {}
-_made: dict[tuple[str, int], Uploader] = {}
+# By the caller's name of the device, and by runtime and index. Changed without a lock, by operations that cannot be
+# interrupted: if two threads make the same uploader, one of the two is dropped unused.
+_by_name: dict[int | str, Uploader] = {}
+_by_index: dict[tuple[str, int], Uploader] = {}
 
 
 @overload
@@ -33,19 +33,20 @@ def upload(x: Any, to: str, device: int | str = 0, block: bool = True) -> Any: .
 
 
 def upload(x: Any, to: str, device: int | str = 0, block: bool = True) -> Any:
-    """An array in host memory as one of a framework, `"torch"`, `"tensorflow"`, `"jax"` or `"cupy"`, on the device.
+    """Upload an array from host memory. Returns an array of `to` on the device.
 
-    `x` is a NumPy array, a buffer, or a tensor on the CPU that speaks DLPack; of a structure of them it is the same
-    structure of the framework's arrays. When it returns `x` may be changed or dropped, and what the framework's current
-    stream is given later finds the array whole. Without `block` it returns an `Upload` at once, whose `result()` it is;
-    `x` must then stay as it is until that is done.
+    `to` is `"torch"`, `"tensorflow"`, `"jax"` or `"cupy"`. `x` is a NumPy array, a buffer, a tensor on the CPU that
+    supports DLPack, or a structure of these; a structure comes back as the same structure of the framework's arrays.
 
-    The first upload to a device makes the threads and the page-locked memory that all of the process share; an
-    `Uploader` has its own. Without a GPU arrays stay in host memory, which is warned of.
+    After the call `x` may be changed or dropped, and work that is queued on the framework's current stream sees the
+    complete array. With `block=False` the call returns an `Upload` at once, and `x` must not change until that is done.
+
+    The first upload to a device starts threads and page-locks memory, which the whole process shares; an `Uploader` has
+    its own. Without a GPU arrays stay in host memory, with a `FallbackWarning`.
 
     Raises:
-        UsageError: the framework, or an array, is refused; says what to do.
-        CudaMemoryError: the device has not enough memory.
+        UsageError: the framework or an array is refused; the message says what to do.
+        CudaMemoryError: the device is out of memory.
         ForkedError: this process was forked from one that has uploaded.
 
     """
@@ -53,71 +54,73 @@ def upload(x: Any, to: str, device: int | str = 0, block: bool = True) -> Any:
 
 
 def download(y: Any, out: Any = None) -> Any:
-    """The contents of a framework's array on a device, in a new NumPy array or in `out`, which is returned.
+    """Copy a framework's array on a device to `out`, or to a new NumPy array, and return that.
 
     Raises:
-        UsageError: `y` is not on a device, or does not fit into `out`; says what to do.
+        UsageError: `y` is not on a device, or does not fit into `out`; the message says what to do.
         ForkedError: this process was forked from one that has uploaded.
 
     """
-    return _uploader(_place_of(y)).download(y, out)
+    return _uploader(_device_name_of(y)).download(y, out)
 
 
 def prefetch(batches: Iterable[Any], to: str, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:
-    """The batches as a framework's arrays on the device, in order, uploaded while the loop is at work on those before.
+    """Iterate over batches as a framework's arrays on the device, uploaded while the loop works on earlier ones.
 
-    A batch is an array, or any structure of arrays. A thread draws `depth` of them ahead and uploads them; what that
-    raises comes out where its batch would have come. `close()`, `with`, or to drop it, ends it early. At most
-    `depth` + 2 batches are on the device, unless the loop keeps more.
+    A batch is an array or a structure of arrays. A thread draws and uploads up to `depth` batches ahead. If it raises,
+    the error comes out in place of that batch. The iterator ends early on `close()`, on leaving `with`, or when it is
+    dropped. At most `depth` + 2 batches are on the device, unless the loop keeps more.
 
     Raises:
-        UsageError: the framework is refused, or `depth` is not a whole number from 1 on.
+        UsageError: the framework is refused, or `depth` is not a whole number of at least 1.
 
     """
     return _uploader(device).prefetch(batches, to, depth)
 
 
 def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int | str = 0) -> NDArray[Any]:
-    """An array like that of `np.empty`, page-locked and on pages of its own; it is freed with the last view of it.
+    """Make an array like `np.empty` in page-locked memory, which is freed with the last view of the array.
 
     Raises:
-        UsageError: there is no array of that shape, or none of that dtype is sent.
+        UsageError: the shape is not valid, or arrays of that dtype cannot be sent.
         CudaMemoryError: page-locked memory ran out.
 
     """
-    place = _uploader(device)
-    return pinned.empty_pinned(place.engine, shape, dtype, place.device)
+    uploader = _uploader(device)
+    return pinning.empty_pinned(uploader.engine, shape, dtype, uploader.device)
 
 
 def pin(x: NDArray[Any], device: int | str = 0) -> NDArray[Any]:
-    """The same memory as an array, page-locked where it lies until the last view of what is returned is gone.
+    """Page-lock the memory of an array until the last view of the returned array is gone.
+
+    The returned array has the same memory, shape and strides as `x`.
 
     Raises:
-        UsageError: it is no array, or its memory cannot be locked where it lies; says what to do.
+        UsageError: `x` is not an array, or its memory cannot be locked; the message says what to do.
         CudaMemoryError: no more memory can be page-locked.
 
     """
-    place = _uploader(device)
-    return pinning.pin(place.engine, x, place.device)
+    uploader = _uploader(device)
+    return pinning.pin(uploader.engine, x, uploader.device)
 
 
 def _uploader(device: int | str) -> Uploader:
-    """That of the process for a device; it has nothing before it is used, and ends with the process."""
-    found = _asked.get(device) if isinstance(device, (int, str)) else None
+    """The shared uploader of a device. It allocates at its first use, and exists until the process ends."""
+    found = _by_name.get(device) if isinstance(device, (int, str)) else None
     if found is not None:
         return found
     engine, index = device_of(device, stacklevel=4)
-    made = Uploader(HOST if is_host(engine) else index)
-    found = _asked[device] = _made.setdefault((engine.RUNTIME, index), made)
+    new = Uploader(HOST if is_host(engine) else index)
+    found = _by_name[device] = _by_index.setdefault((engine.RUNTIME, index), new)
     return found
 
 
-def _place_of(y: Any) -> int | str:
-    """Where an array says that it lies; what is wrong with it is said by the download."""
+def _device_name_of(y: Any) -> int | str:
+    """The device that an array names, unchecked: the download checks the array."""
     try:
         kind, index = y.__dlpack_device__()
     except Exception:  # noqa: BLE001 - libraries raise what they like
         kind, index = None, 0
     if kind == KDL_CUDA:
         return int(index)
-    return HOST if HOST in _asked else 0
+    return HOST if HOST in _by_name else 0

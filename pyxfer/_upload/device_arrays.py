@@ -1,4 +1,4 @@
-"""Memory on a device that pyxfer has allocated, as an array that others take over without a copy."""
+"""Device memory that pyxfer allocates, as arrays that frameworks use without a copy, and a pool of such memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import itemsize_of, name_of
-from pyxfer._upload.natives import inside
+from pyxfer._upload.native_calls import native_call
 from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError
 
 if TYPE_CHECKING:
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import DeviceBuffer
 
 
-LEAST_BYTES = 512
+MIN_BLOCK_BYTES = 512
 _LARGEST_KEPT = 2
-# A block is larger than what was asked for by an eighth at most, so that arrays of nearly one size share blocks.
+# Blocks are rounded up by an eighth at most, so that arrays of nearly the same size can use the same block.
 _STEPS_BITS = 4
 
 
 class DevicePool:
-    """Blocks of one device, for any thread; at most `most_bytes` of them lie idle, or twice the largest asked for.
+    """Blocks of one device, for any thread. At most `max_bytes` are idle; None is twice the largest block so far.
 
-    A block may come back in a destructor, which runs anywhere, even in the middle of another call of the same thread.
-    So who brings one never waits for the lock, and whoever has it looks once more when he has left it.
+    A destructor may return a block, in any thread and even during another call of the same thread. So `give` never
+    waits for the lock: the thread that holds the lock looks for returned blocks again after it has released the lock.
     """
 
-    def __init__(self, engine: Engine, device: int, most_bytes: int | None = None) -> None:
+    def __init__(self, engine: Engine, device: int, max_bytes: int | None = None) -> None:
         self._engine = engine
         self._device = device
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._largest = 0
         self._lock = threading.Lock()
-        self._back: deque[DeviceBuffer] = deque()
-        # By size, the size that was used last at the end; each with the count of synchronisations when it came back.
+        self._returned: deque[DeviceBuffer] = deque()
+        # By size, the last used size at the end. With each block the number of synchronisations when it was returned.
         self._idle: OrderedDict[int, deque[tuple[DeviceBuffer, int]]] = OrderedDict()
         self._synchronised = 0
         self._closed = False
@@ -48,14 +48,13 @@ class DevicePool:
 
     @property
     def idle_bytes(self) -> int:
-        """What is kept for later."""
         return sum(size * len(blocks) for size, blocks in list(self._idle.items()))
 
     def take(self, nbytes: int) -> DeviceBuffer:
-        """Memory that nothing on the device uses any more.
+        """Get a block that no work on the device uses.
 
         Raises:
-            CudaMemoryError: the device has not enough, also without what lay idle here.
+            CudaMemoryError: the device is out of memory even after all idle blocks were freed.
 
         """
         size = block_bytes(nbytes)
@@ -63,20 +62,20 @@ class DevicePool:
             with self._lock:
                 self._largest = max(self._largest, size)
                 self._sort()
-                return self._found(size) or self._allocated(size)
+                return self._reuse(size) or self._allocate(size)
         finally:
             self._settle()
 
     def give(self, buffer: DeviceBuffer) -> None:
-        """Bring it back; what the device has been given until now may still use it."""
-        self._back.append(buffer)
+        """Return a block. Work that is already queued on the device may still use it."""
+        self._returned.append(buffer)
         if self._abandoned:
             self.abandon()
         else:
             self._settle()
 
     def sweep(self) -> None:
-        """Wait now for the work that may still use what has come back, where somebody would have to wait later."""
+        """Synchronise now if a returned block needs it, so that `take` does not have to wait later."""
         try:
             with self._lock:
                 self._sort()
@@ -86,7 +85,7 @@ class DevicePool:
             self._settle()
 
     def close(self) -> None:
-        """Free what lies idle, and from now on what comes back."""
+        """Free the idle blocks, and from now on each returned block."""
         with self._lock:
             self._closed = True
             self._sort()
@@ -94,47 +93,45 @@ class DevicePool:
         self._settle()
 
     def abandon(self) -> None:
-        """Leave all to the end of the process, and what comes back later: the device may never answer."""
+        """Leave all blocks, and those returned later, to the end of the process: the device may never answer."""
         self._abandoned = True
-        while self._back:
+        while self._returned:
             with suppress(IndexError):
-                self._back.pop().abandon()
+                self._returned.pop().abandon()
         for blocks in list(self._idle.values()):
             for buffer, _ in list(blocks):
                 buffer.abandon()
 
     def _settle(self) -> None:
-        while self._back and self._lock.acquire(blocking=False):
+        while self._returned and self._lock.acquire(blocking=False):
             try:
                 self._sort()
             finally:
                 self._lock.release()
 
     def _sort(self) -> None:
-        """Put what has come back to the others of its size, the longest unused going where it is too much."""
-        while self._back:
-            buffer = self._back.popleft()
+        """Move returned blocks to the idle ones; above the limit, free those that were unused for longest."""
+        while self._returned:
+            buffer = self._returned.popleft()
             self._idle.setdefault(buffer.nbytes, deque()).append((buffer, self._synchronised))
             self._idle.move_to_end(buffer.nbytes)
-        self._free_down_to(0 if self._closed else self._limit())
+        limit = _LARGEST_KEPT * self._largest if self._max_bytes is None else self._max_bytes
+        self._free_down_to(0 if self._closed else limit)
 
-    def _limit(self) -> int:
-        return _LARGEST_KEPT * self._largest if self._most_bytes is None else self._most_bytes
-
-    def _found(self, size: int) -> DeviceBuffer | None:
+    def _reuse(self, size: int) -> DeviceBuffer | None:
         blocks = self._idle.get(size)
         if not blocks:
             return None
-        if blocks[0][1] == self._synchronised:  # it came back after the last one
+        if blocks[0][1] == self._synchronised:  # returned after the last synchronisation
             self._synchronise()
-        return self._taken(size)
+        return self._pop(size)
 
     def _synchronise(self) -> None:
-        """For all that has been sorted in; what comes back meanwhile waits for its turn."""
+        """Wait for all work that may use an idle block. A block that is returned during the wait needs another one."""
         self._engine.synchronize(self._device)
         self._synchronised += 1
 
-    def _allocated(self, size: int) -> DeviceBuffer:
+    def _allocate(self, size: int) -> DeviceBuffer:
         try:
             return self._engine.DeviceBuffer(size, self._device)
         except CudaMemoryError:
@@ -143,12 +140,12 @@ class DevicePool:
         self._free_down_to(0)
         return self._engine.DeviceBuffer(size, self._device)
 
-    def _free_down_to(self, most_bytes: int) -> None:
-        while self.idle_bytes > most_bytes:
-            self._taken(next(iter(self._idle))).close()
+    def _free_down_to(self, max_bytes: int) -> None:
+        while self.idle_bytes > max_bytes:
+            self._pop(next(iter(self._idle))).close()
 
-    def _taken(self, size: int) -> DeviceBuffer:
-        """The one that came back first."""
+    def _pop(self, size: int) -> DeviceBuffer:
+        """Remove the block of this size that was returned first."""
         blocks = self._idle[size]
         buffer, _ = blocks.popleft()
         if not blocks:
@@ -157,12 +154,12 @@ class DevicePool:
 
 
 def block_bytes(nbytes: int) -> int:
-    """The size of the block for so many bytes."""
-    step = max(LEAST_BYTES, 1 << max(0, nbytes.bit_length() - _STEPS_BITS))
+    """The size of the block for an array of that many bytes."""
+    step = max(MIN_BLOCK_BYTES, 1 << max(0, nbytes.bit_length() - _STEPS_BITS))
     return max(1, -(-nbytes // step)) * step
 
 
-# As dlpack.h has them.
+# From dlpack.h.
 KDL_CPU, KDL_CUDA = 1, 2
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _BFLOAT16_TYPE = (4, 16)
@@ -170,11 +167,10 @@ _VERSIONED_FROM = (1, 0)
 
 
 class DeviceArray:
-    """An array in C order on a device; `torch.from_dlpack(array)` and the like take it over where it lies.
+    """An array in C order on a device, which `torch.from_dlpack(array)` and similar functions use without a copy.
 
-    Its memory is freed, or goes back to the pool that it is from, when it and the last of those that took it over are
-    gone. It begins where CUDA's own allocations do, at a multiple of 256 bytes at least; DLPack, TensorFlow and JAX ask
-    for one of 64.
+    Its memory is freed, or returned to its pool, when this array and all arrays that were made of it are gone. CUDA
+    aligns it to 256 bytes at least; DLPack, TensorFlow and JAX require 64.
     """
 
     def __init__(
@@ -190,7 +186,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        """Of the first item, on the device."""
+        """The device address of the first item."""
         return self._memory.buffer.address
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -204,16 +200,18 @@ class DeviceArray:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule, of version 1 for those who know it.
+        """A capsule, of version 1 if `max_version` allows it.
 
-        The contents have arrived before anybody gets the array, so no stream has to wait.
+        The contents have arrived before a caller gets the array, so no stream has to wait.
         """
         self._require_stream(stream)
         own = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != own:
-            raise BufferError(f"this array lies on {own} and is not moved to {tuple(dl_device)}: download it instead")
+            raise BufferError(
+                f"this array is on {own} and cannot be exported to {tuple(dl_device)}: download it instead"
+            )
         if copy:
-            raise BufferError("this array is handed over where it lies, and not copied: copy what took it over")
+            raise BufferError("this array is exported without a copy: copy the array that is made of it")
         versioned = max_version is not None and tuple(max_version) >= _VERSIONED_FROM
         code, bits = dlpack_type_of(self.dtype)
         return self._engine.to_dlpack(self.address, *own, code, bits, self.shape, versioned, self._memory)
@@ -225,21 +223,21 @@ class DeviceArray:
         if stream is None:
             return
         if is_host(self._engine):
-            raise BufferError(f"memory of the host has no streams: give None, and not {stream!r}")
+            raise BufferError(f"host memory has no streams: give None, not {stream!r}")
         if isinstance(stream, bool) or not isinstance(stream, int) or stream < -1 or stream == 0:
-            raise BufferError(f"DLPack counts CUDA's streams from 1, and has -1 for none; got {stream!r}")
+            raise BufferError(f"a DLPack stream is 1 or more, or -1 for none; got {stream!r}")
 
 
 class _Memory:
-    """What a capsule keeps."""
+    """The memory of a DeviceArray. Capsules keep this object, which releases the memory when it is dropped."""
 
     def __init__(self, buffer: DeviceBuffer, pool: DevicePool | None) -> None:
         self.buffer = buffer
         self._pool = pool
 
-    def __del__(self, inside: type[inside] = inside) -> None:  # by name it may be gone when a process ends
-        with inside() as lasts:
-            if not lasts:  # it goes with the process; to free it would wait for a device that may never answer
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
+        with native_call() as allowed:
+            if not allowed:  # left to the end of the process: a free would wait for a device that may never answer
                 self.buffer.abandon()
                 return
             try:
@@ -248,9 +246,9 @@ class _Memory:
                 else:
                     self.buffer.close()
             except CudaError as error:
-                warnings.warn(f"Memory of a device was not released: {error}", CleanupWarning, stacklevel=2)
+                warnings.warn(f"Device memory was not released: {error}", CleanupWarning, stacklevel=2)
 
 
 def dlpack_type_of(dtype: Dtype) -> tuple[int, int]:
-    """DLPack's code and bits of a dtype that is sent."""
+    """DLPack's code and bits of a dtype."""
     return _BFLOAT16_TYPE if isinstance(dtype, str) else (_CODES[dtype.kind], 8 * dtype.itemsize)

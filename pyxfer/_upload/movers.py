@@ -1,4 +1,4 @@
-"""Two ways to move an array's bytes: through the ring, or by the driver where the ring cannot be had."""
+"""Two ways to move an array's bytes: through the ring, or by the driver if no ring can be made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pyxfer.errors import CudaMemoryError, DeviceTimeoutError, FallbackWarning, 
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from pyxfer._upload.arrays import Source
@@ -30,51 +28,50 @@ CLOSING_SLICE_S = 0.1
 
 
 class Ticket(Protocol):
-    """An upload that goes on by itself."""
+    """A started upload of one array."""
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """Whether it has ended, with an error or without."""
 
     def result(self, seconds: float) -> object:
-        """Wait so long at most; raise what it raised, or DeviceTimeoutError while it goes on."""
+        """Wait at most `seconds`; raise its error, or DeviceTimeoutError if it has not ended."""
 
 
 class Mover(Protocol):
-    """For any thread; they take turns."""
+    """Moves arrays to a device and back. Any thread may call it; calls take turns."""
 
     @property
     def pinned_bytes(self) -> int:
         """The page-locked memory that it holds."""
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
-        """Return when the source has been read, with `wait` when it has arrived; later work of `stream` waits."""
+        """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
-        """Return at once; all of it has to stay until the ticket is done."""
+        """Return at once. The source and the memory at `address` must exist until the ticket is done."""
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
-        """Return when it has been written."""
+        """Return when the destination has been written."""
 
     def close(self) -> None:
-        """Wait for all that was asked for."""
+        """Wait for all transfers, and release everything."""
 
     def cancel(self) -> None:
-        """End all transfers that were called so far."""
+        """End all transfers that were begun before this call."""
 
     def end(self, patience_s: float) -> None:
-        """After `cancel`, when the process ends: close it, or leave it to the process after that time."""
+        """After `cancel`, at exit: close, or leave everything to the process after `patience_s`."""
 
 
-def make_mover(engine: Engine, device: int, settings: Callable[[], RingSettings]) -> Mover:
-    """The ring, or where no memory can be page-locked for it, with a warning, the driver's own copies."""
-    chosen = settings()
+def make_mover(engine: Engine, device: int, settings: RingSettings) -> Mover:
+    """Make a ring. If no memory can be page-locked for it, warn and use the driver's own copies."""
     try:
-        return RingMover(make_ring(engine, device, chosen))
+        return RingMover(make_ring(engine, device, settings))
     except CudaMemoryError as error:
         mover = PlainMover(engine, device)
         warnings.warn(
-            f"The {format_size(chosen.pinned_bytes)} of page-locked memory that fast copies go through cannot be had, "
-            f"so the driver makes them, more slowly: {error}",
+            f"The {format_size(settings.pinned_bytes)} of page-locked memory for fast copies cannot be allocated, so "
+            f"the driver copies, more slowly: {error}",
             FallbackWarning,
             stacklevel=2,
         )
@@ -82,25 +79,22 @@ def make_mover(engine: Engine, device: int, settings: Callable[[], RingSettings]
 
 
 class RingMover:
-    """Through page-locked slots that several threads fill."""
+    """Copies through the page-locked slots of a ring."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
     @property
     def pinned_bytes(self) -> int:
-        """All slots."""
         return self.ring.pinned_bytes
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
-        """A small one is a single copy, made by the calling thread."""
         try:
             self.ring.upload(source.address, source.itemsize, source.shape, source.strides, address, stream, wait)
         except ValueError as error:  # the stream is being captured into a CUDA graph
             raise UsageError(str(error)) from error
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
-        """In a thread of the ring's own."""
         try:
             return self.ring.start_upload(
                 source.address, source.itemsize, source.shape, source.strides, address, stream
@@ -109,14 +103,13 @@ class RingMover:
             raise UsageError(str(error)) from error
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
-        """Page faults of a fresh array are spread over the threads."""
         try:
             self.ring.download(to.address, to.itemsize, to.shape, to.strides, address, stream)
         except ValueError as error:
             raise UsageError(str(error)) from error
 
     def close(self) -> None:
-        """In short waits, because Ctrl-C does not end one in native code."""
+        # In short waits, because Ctrl-C does not end a wait in native code.
         until = time.monotonic() + CLOSING_S
         while True:
             try:
@@ -126,19 +119,18 @@ class RingMover:
                     raise
 
     def cancel(self) -> None:
-        """Waiting transfers end at once, the one under way within a tenth of a second."""
+        """End waiting transfers at once, and the running one within a tenth of a second."""
         self.ring.cancel()
 
     def end(self, patience_s: float) -> None:
-        """A ring that the device still reads is left as it is."""
         try:
             self.ring.close(patience_s)
         except DeviceTimeoutError:
-            self.ring.abandon()
+            self.ring.abandon()  # the device may still read the slots
 
 
 class PlainMover:
-    """By the driver, which stages with one thread; the device is drained before and after."""
+    """Copies by the driver, which stages with one thread. Each copy waits for the device before and after it."""
 
     pinned_bytes = 0
 
@@ -148,18 +140,15 @@ class PlainMover:
         self._turn = threading.Lock()
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
-        """It has arrived in any case."""
         del stream, wait
         array = np.ascontiguousarray(_array_of(source))
         self._copy("h2d", array, address)
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
-        """It is over when this returns."""
         self.upload(source, address, stream, wait=True)
-        return Done()
+        return _Done()
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
-        """By way of another array where the items do not lie together."""
         del stream
         array = _array_of(to)
         if array.flags.c_contiguous:
@@ -170,17 +159,15 @@ class PlainMover:
         array[...] = fresh
 
     def close(self) -> None:
-        """What is under way in another thread ends first."""
         with self._turn:
             self._copier.close()
 
     def cancel(self) -> None:
-        """The copy under way ends in the driver; only the wait for it ends early."""
+        """End the wait for the running copy; the driver completes the copy."""
         self._copier.cancel()
 
     def end(self, patience_s: float) -> None:
-        """A copy that goes on is left to it."""
-        if self._turn.acquire(timeout=patience_s):
+        if self._turn.acquire(timeout=patience_s):  # no copy is running
             self._turn.release()
             self.close()
 
@@ -191,25 +178,24 @@ class PlainMover:
                 self._copier.drained(lane, 0)
 
 
-class Done:
-    """The ticket of what is over."""
+class _Done:
+    """The ticket of a finished upload."""
 
     def done(self) -> bool:
-        """Always."""
         return True
 
     def result(self, seconds: float) -> None:
-        """At once."""
+        pass
 
 
 def copy_on_host(address: int, to: Source) -> None:
-    """Of items that lie in C order."""
+    """Copy items in C order at `address`, which is host memory."""
     array = _array_of(to)
     array[...] = _array_of(replace(to, address=address, strides=np.empty(to.shape, array.dtype).strides))
 
 
-class _Shown:
-    """A source as NumPy asks for it."""
+class _ArrayInterface:
+    """A source with the attribute by which NumPy reads it."""
 
     def __init__(self, source: Source) -> None:
         self.keep = source.keep
@@ -223,4 +209,4 @@ class _Shown:
 
 
 def _array_of(source: Source) -> NDArray[Any]:
-    return np.asarray(_Shown(source))
+    return np.asarray(_ArrayInterface(source))

@@ -1,4 +1,4 @@
-"""An upload that goes on by itself: what it needs, and how it is waited for."""
+"""Uploads that run in the background: what they keep alive, and how a caller waits for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyxfer._upload.natives import inside
+from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.trees import map_arrays
 from pyxfer.errors import DeviceTimeoutError, UsageError
 from pyxfer.units import format_seconds
@@ -22,94 +22,94 @@ if TYPE_CHECKING:
     from pyxfer._upload.movers import Ticket
 
 
-# Ctrl-C does not end a wait in native code, so the wait comes back now and then.
+# Ctrl-C does not end a wait in native code, so waits are divided into short ones.
 SLICE_S = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Started:
-    """One array on its way; while it is, the source and the memory on the device have to stay."""
+    """The upload of one array. The source and the memory on the device must exist until it has ended."""
 
     ticket: Ticket
     finish: Callable[[], Any]
-    """Makes the framework's array, and holds its memory."""
+    """Makes the framework's array, and keeps its memory."""
     keep: Any
+    """Keeps the source's memory."""
 
 
-class Unknown:
-    """The ticket of what may be on its way: nobody can tell before everything has ended."""
+class NeverDone:
+    """The ticket of an upload that may have started: it is kept until the uploader has ended all of them."""
 
     def done(self) -> bool:
-        """Never."""
         return False
 
     def result(self, seconds: float) -> None:
-        """Nobody waits for it."""
+        pass
 
 
-class UnderWay:
-    """What nobody waits for any more, kept until the device has left it.
+class Dropped:
+    """Uploads that were dropped before they ended, kept until they have ended.
 
     A destructor may add to it in any thread and at any time, so there is no lock.
     """
 
     def __init__(self) -> None:
-        self._left: deque[Started] = deque()
-        self._getpid = os.getpid  # by name it may be gone when a process ends
+        self._uploads: deque[Started] = deque()
+        self._getpid = os.getpid  # the module's names may be gone at exit
         self._pid = os.getpid()
 
     def add(self, started: Sequence[Started]) -> None:
-        """Keep those that go on; in a forked child none does."""
+        """Keep the uploads that have not ended. In a forked child none is running."""
         if self._getpid() == self._pid:
-            self._left.extend(each for each in started if not each.ticket.done())
+            self._uploads.extend(upload for upload in started if not upload.ticket.done())
 
     def sweep(self) -> None:
-        """Let go of those that have ended."""
-        for _ in range(len(self._left)):
+        """Release the uploads that have ended."""
+        for _ in range(len(self._uploads)):
             try:
-                each = self._left.popleft()
-            except IndexError:  # another thread sweeps
+                upload = self._uploads.popleft()
+            except IndexError:  # another thread sweeps too
                 return
-            if not each.ticket.done():
-                self._left.append(each)
+            if not upload.ticket.done():
+                self._uploads.append(upload)
 
     def clear(self) -> None:
-        """Let go of all, for everything has ended."""
-        self._left.clear()
+        """Release all: the caller has waited until every upload has ended."""
+        self._uploads.clear()
 
 
 class Upload:
-    """An array, or a structure of arrays, on its way to the device.
+    """A running upload of an array or a structure of arrays, made by `upload(..., block=False)`.
 
-    The sources must not change before it is done. To drop it ends nothing: what it needs is kept meanwhile.
+    The sources must not change until it is done. A dropped `Upload` continues, and its memory is kept until it ends.
     """
 
-    def __init__(self, tree: Any, started: Sequence[Started], left: UnderWay, uploader: object) -> None:
+    def __init__(self, tree: Any, started: Sequence[Started], dropped: Dropped, uploader: object) -> None:
         self._tree = tree
         self._started = started
-        self._left = left
-        self._uploader = uploader  # which would wait for it if it went first
+        self._dropped = dropped
+        self._uploader = uploader  # its destructor would wait for this upload
         self._turn = threading.Lock()
         self._made = False
         self._result: Any = None
 
     def done(self) -> bool:
-        """Whether all of it has ended, well or not."""
-        return all(each.ticket.done() for each in self._started)
+        """Whether all arrays have arrived, or an error has ended the upload. Does not wait."""
+        return all(upload.ticket.done() for upload in self._started)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for all of it, and give the same structure with the framework's arrays in it.
+        """Wait for the upload, at most `timeout` seconds. Returns the source's structure with the framework's arrays.
 
         Raises:
-            UsageError: `timeout` is no number.
-            DeviceTimeoutError: it goes on after so many seconds; ask again.
-            CudaError: what ended it.
+            UsageError: `timeout` is not a number.
+            DeviceTimeoutError: the upload has not ended within `timeout`. It continues; call `result()` again.
+            CudaError: the error that ended the upload.
 
         """
         seconds = _seconds(timeout)
         until = time.monotonic() + seconds
-        for each in self._started:
-            _await(each.ticket, seconds, until)
+        for upload in self._started:
+            _wait(upload.ticket, seconds, until)
         with self._turn:
             if not self._made:
                 finished = iter(self._started)
@@ -119,26 +119,25 @@ class Upload:
             return self._result
 
     def __del__(self) -> None:
-        self._left.add(self._started)
+        self._dropped.add(self._started)
 
 
 def _seconds(timeout: float | None) -> float:
-    """How long to wait at most; None is for ever."""
     if timeout is None:
         return math.inf
     is_number = isinstance(timeout, numbers.Real) and not isinstance(timeout, bool)
-    if not is_number or not timeout <= math.inf:  # nan is not
-        raise UsageError(f"timeout is how many seconds to wait, such as 0.5, or None for no end; got {timeout!r:.40}")
+    if not is_number or not timeout <= math.inf:  # refuses nan
+        raise UsageError(f"timeout must be a number of seconds, such as 0.5, or None for no limit; got {timeout!r:.40}")
     return max(0.0, float(min(timeout, threading.TIMEOUT_MAX)))
 
 
-def _await(ticket: Ticket, seconds: float, until: float) -> None:
+def _wait(ticket: Ticket, seconds: float, until: float) -> None:
     while not ticket.done():
         left = until - time.monotonic()
         if left <= 0:
             raise DeviceTimeoutError(
-                f"The upload has not ended within {format_seconds(seconds)}. It goes on: ask again, or give it longer."
+                f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
             )
-        with inside(), contextlib.suppress(DeviceTimeoutError):
+        with native_call(), contextlib.suppress(DeviceTimeoutError):
             ticket.result(min(left, SLICE_S))
     ticket.result(0.0)

@@ -1,4 +1,4 @@
-"""NumPy arrays in page-locked memory, which a GPU reads and writes directly."""
+"""NumPy arrays in page-locked memory, which GPUs read and write directly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer._upload.arrays import BFLOAT16, MOST_BYTES, called, dtype_to_send, owner_of
-from pyxfer._upload.natives import inside
+from pyxfer._upload.arrays import BFLOAT16, MAX_BYTES, dtype_to_send, owner_of, type_name
+from pyxfer._upload.native_calls import native_call
 from pyxfer.errors import (
     CleanupWarning,
     CudaError,
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
 
 
 def pin(engine: Engine, x: NDArray[Any], device: int = 0) -> NDArray[Any]:
-    """The same memory as an array, page-locked until the last view of what is returned is gone.
+    """Page-lock the memory of an array until the last view of the returned array is gone.
 
     Raises:
-        UsageError: it is no array, or its memory cannot be locked where it lies; says what to do.
+        UsageError: `x` is not an array, or its memory cannot be locked; the message says what to do.
         CudaMemoryError: no more memory can be page-locked.
 
     """
     if not isinstance(x, np.ndarray):
-        raise UsageError(f"this {called(type(x))} is no NumPy array: give np.asarray(x)")
+        raise UsageError(f"this {type_name(type(x))} is not a NumPy array: give np.asarray(x)")
     array = np.asarray(x)
     dtype_to_send(array.dtype)
     first, end = _span(array)
-    if first == end or isinstance(owner_of(array), (Pages, _Shown)):
+    if first == end or isinstance(owner_of(array), (_Pages, _LockedBytes)):
         viewed: NDArray[Any] = array.view()
         return viewed
-    owner = _known.owner(engine, array, first, end - first, device)
-    made: NDArray[Any] = np.ndarray(
+    lock = _locks.get(engine, array, first, end - first, device)
+    pinned: NDArray[Any] = np.ndarray(
         array.shape,
         array.dtype,
-        buffer=np.asarray(_Shown(owner, not array.flags.writeable)),
+        buffer=np.asarray(_LockedBytes(lock, not array.flags.writeable)),
         offset=array.__array_interface__["data"][0] - first,
         strides=array.strides,
     )
-    return made
+    return pinned
 
 
 def _span(array: NDArray[Any]) -> tuple[int, int]:
-    """From the first byte to the one behind the last, gaps included."""
+    """The addresses of the first byte and of the one behind the last, gaps included."""
     first = end = array.__array_interface__["data"][0]
     if array.size == 0:
         return first, first
@@ -69,8 +69,8 @@ def _span(array: NDArray[Any]) -> tuple[int, int]:
     return first, end + array.itemsize
 
 
-class _Locked:
-    """Page-locked memory of an array, which it keeps; its going unlocks it before the memory can go."""
+class _Lock:
+    """The page lock of an array's memory. It keeps the array, and unlocks the memory when it is dropped."""
 
     def __init__(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> None:
         self.first, self.nbytes = first, nbytes
@@ -81,16 +81,16 @@ class _Locked:
             raise
         except CudaError as error:
             raise UsageError(
-                f"this array cannot be page-locked where it lies: {error} Memory of a file and memory beside what is "
-                f"page-locked already cannot be. A copy can: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
+                f"this array cannot be page-locked: {error} The driver locks neither memory of files nor pages with "
+                f"locked parts. Lock a copy instead: y = pyxfer.empty_pinned(x.shape, x.dtype); y[...] = x"
             ) from error
 
-    def __del__(self, inside: type[inside] = inside) -> None:  # by name it may be gone when a process ends
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
         registration = self.__dict__.get("_registration")
-        if registration is None:  # it was refused
+        if registration is None:  # the constructor raised
             return
-        with inside() as lasts:
-            if not lasts:  # it goes with the process
+        with native_call() as allowed:
+            if not allowed:  # left to the end of the process
                 registration.abandon()
                 return
             try:
@@ -99,79 +99,69 @@ class _Locked:
                 warnings.warn(f"Memory was not unlocked: {error}", CleanupWarning, stacklevel=2)
 
 
-class _Known:
-    """What is locked stays so as long as anybody needs it; the driver locks no memory twice."""
+class _Locks:
+    """The locks of this process. Arrays of the same memory share one, because the driver locks memory only once."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._locked: weakref.WeakValueDictionary[tuple[str, int, int], _Locked] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[tuple[str, int, int], _Lock] = weakref.WeakValueDictionary()
 
-    def owner(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> _Locked:
+    def get(self, engine: Engine, array: NDArray[Any], first: int, nbytes: int, device: int) -> _Lock:
         key = (engine.RUNTIME, first, nbytes)
         with self._turn:
-            found = self._locked.get(key)
-            if found is None:
-                found = self._locked[key] = _Locked(engine, array, first, nbytes, device)
-            return found
+            lock = self._locks.get(key)
+            if lock is None:
+                lock = self._locks[key] = _Lock(engine, array, first, nbytes, device)
+            return lock
 
     def forget(self) -> None:
-        """In a forked child: nothing is locked there, and another thread may have had its turn."""
+        """Forget all locks in a forked child, where no memory is locked. Another thread may have held the turn."""
         self._turn = threading.Lock()
-        self._locked.clear()
+        self._locks.clear()
 
 
-_known = _Known()
-os.register_at_fork(after_in_child=_known.forget)
+_locks = _Locks()
+os.register_at_fork(after_in_child=_locks.forget)
 
 
-class _Shown:
-    """The span as NumPy asks for it. Arrays hold this object."""
+class _LockedBytes:
+    """The locked bytes with the attribute by which NumPy reads them. Arrays keep this object."""
 
-    def __init__(self, owner: _Locked, readonly: bool) -> None:
-        self._owner = owner
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (owner.nbytes,),
-            "typestr": "|u1",
-            "data": (owner.first, readonly),
-        }
+    def __init__(self, lock: _Lock, readonly: bool) -> None:
+        self._lock = lock
+        self.__array_interface__ = _bytes_interface(lock.first, lock.nbytes, readonly)
 
 
 def empty_pinned(
     engine: Engine, shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int = 0
 ) -> NDArray[Any]:
-    """An array like that of `np.empty`, page-locked and on pages of its own; it is freed with the last view of it.
+    """Make an array like `np.empty` in page-locked memory, which is freed with the last view of the array.
 
     Raises:
-        UsageError: there is no array of that shape, or none of that dtype is sent.
+        UsageError: the shape is not valid, or arrays of that dtype cannot be sent.
         CudaMemoryError: page-locked memory ran out.
 
     """
     extents = _extents(shape)
     kind = _dtype(dtype)
     nbytes = math.prod(extents) * kind.itemsize
-    if nbytes > MOST_BYTES:
-        raise UsageError(f"an array of {kind} of the shape {extents} is more than any machine addresses")
-    pages = np.asarray(Pages(engine.HostBuffer(max(nbytes, 1), "pinned", device)))
-    made: NDArray[Any] = np.ndarray(extents, kind, buffer=pages)
-    return made
+    if nbytes > MAX_BYTES:
+        raise UsageError(f"an array of {kind} of shape {extents} is larger than any address space")
+    pages = np.asarray(_Pages(engine.HostBuffer(max(nbytes, 1), "pinned", device)))
+    array: NDArray[Any] = np.ndarray(extents, kind, buffer=pages)
+    return array
 
 
-class Pages:
-    """Page-locked memory as NumPy asks for it. Arrays hold this object, which frees the memory when they are gone."""
+class _Pages:
+    """Page-locked memory with the attribute by which NumPy reads it. Arrays keep this object, which frees it."""
 
     def __init__(self, buffer: HostBuffer) -> None:
         self._buffer = buffer
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (buffer.nbytes,),
-            "typestr": "|u1",
-            "data": (buffer.address, False),
-        }
+        self.__array_interface__ = _bytes_interface(buffer.address, buffer.nbytes, readonly=False)
 
-    def __del__(self, inside: type[inside] = inside) -> None:  # by name it may be gone when a process ends
-        with inside() as lasts:
-            if not lasts:  # the memory goes with the process; to free it would wait for the device
+    def __del__(self, native_call: type[native_call] = native_call) -> None:  # the module's names may be gone at exit
+        with native_call() as allowed:
+            if not allowed:  # left to the end of the process: a free would wait for the device
                 self._buffer.abandon()
                 return
             try:
@@ -180,23 +170,26 @@ class Pages:
                 warnings.warn(f"Page-locked memory was not freed: {error}", CleanupWarning, stacklevel=2)
 
 
+def _bytes_interface(address: int, nbytes: int, readonly: bool) -> dict[str, Any]:
+    return {"version": 3, "shape": (nbytes,), "typestr": "|u1", "data": (address, readonly)}
+
+
 def _extents(shape: int | Iterable[int]) -> tuple[int, ...]:
     try:
         extents = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
     except TypeError as error:
-        raise UsageError(f"{shape!r} is no shape: give whole numbers, such as (512, 256, 256, 3)") from error
+        raise UsageError(f"{shape!r} is not a shape: give whole numbers, such as (512, 256, 256, 3)") from error
     if any(extent < 0 for extent in extents):
-        raise UsageError(f"the shape {extents} has a negative dimension: give whole numbers from 0 on")
+        raise UsageError(f"the shape {extents} has a negative dimension")
     return extents
 
 
-def _dtype(asked: DTypeLike | None) -> np.dtype[Any]:
-    """As NumPy understands it."""
+def _dtype(dtype: DTypeLike | None) -> np.dtype[Any]:
     try:
-        found = np.dtype(asked)
+        found = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        if isinstance(asked, str) and asked == BFLOAT16:
-            raise UsageError("NumPy has no bfloat16 of its own: give ml_dtypes.bfloat16") from error
-        raise UsageError(f"{asked!r} is no dtype of NumPy: give one such as np.float32") from error
-    dtype_to_send(found)
+        if isinstance(dtype, str) and dtype == BFLOAT16:
+            raise UsageError("NumPy has no bfloat16: give ml_dtypes.bfloat16") from error
+        raise UsageError(f"{dtype!r} is not a dtype of NumPy: give one such as np.float32") from error
+    dtype_to_send(found)  # raises if such arrays cannot be sent
     return found

@@ -1,4 +1,4 @@
-"""Batches that are on their way to the GPU before they are asked for."""
+"""Prefetching: a thread that draws batches and uploads them ahead of a loop."""
 
 from __future__ import annotations
 
@@ -13,97 +13,99 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.natives import inside
+from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.targets import Cupy, Target, Torch
 from pyxfer.errors import ForkedError, UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._upload import targets
     from pyxfer._upload.arrays import Dtype
     from pyxfer._upload.pending import Upload
+    from pyxfer._upload.targets import EmptyArray
 
 
 Batch = TypeVar("Batch")
 Sent = TypeVar("Sent")
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
-# While another batch is ready nobody waits for the next, and what sends it would hold Python's lock just when the loop
-# launches its work on the one that it has taken.
-LATER_S = 0.002
+# The delay before the next batch is drawn, if another one is ready: drawing and sending hold Python's lock, which the
+# loop needs just then to launch its work on the batch that it has taken.
+DELAY_S = 0.002
 
-# A thread that comes back from native code while Python shuts down would be unwound through it and abort the process.
+# A thread that returns from native code while Python shuts down would be unwound through it and abort the process.
 AT_EXIT_S = 0.5
 
-_at_work: set[Feeder[Any, Any]] = set()
+_running: set[Feeder[Any, Any]] = set()
 
 
-class Failure:
-    """What the source or the sending raised, in the place of the batch that there is not."""
+class _Failure:
+    """The error of the source or of sending, in the queue in place of a batch."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
-class Over:
-    """Says in a batch's place that no more will come."""
+class _End:
+    """The end of the batches, in the queue in place of a batch."""
 
 
-OVER = Over()
+_END = _End()
 
 
 class Feeder(Generic[Batch, Sent]):
-    """The thread, and what it has sent and nobody has taken."""
+    """The thread that draws and sends batches, and the queue of those that were not taken yet."""
 
     def __init__(
         self,
         batches: Iterator[Batch],
         send: Callable[[Batch], Sent],
         depth: int,
-        prepare: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None],
     ) -> None:
         self._depth = depth
         self._prepare = prepare
-        self._sent: SimpleQueue[Sent | Failure | Over] = SimpleQueue()
+        self._sent: SimpleQueue[Sent | _Failure | _End] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
         self._stopped = False
         self._exhausted = False
         self._thread = threading.Thread(target=self._run, args=(batches, send), name="pyxfer-prefetch", daemon=True)
-        _at_work.add(self)
+        _running.add(self)
         try:
             self._thread.start()
         except BaseException:
-            _at_work.discard(self)
+            _running.discard(self)
             raise
 
-    def take(self) -> Sent | Over:
-        """The next one, in order; OVER after the last. One thread at a time may take.
+    def take(self) -> Sent | _End:
+        """Wait for the next batch in order; `_END` after the last one. Only one thread at a time may take.
 
         Raises:
-            BaseException: what was raised instead of it; there is nothing after that.
+            BaseException: the error of the source or of sending, after which no batch follows.
 
         """
         if self._stopped:
-            return OVER
+            return _END
         found = self._sent.get()
-        if self._stopped or isinstance(found, Over):
+        if self._stopped or isinstance(found, _End):
             self._stopped = True
-            return OVER
-        if isinstance(found, Failure):
+            return _END
+        if isinstance(found, _Failure):
             self._stopped = True
             try:
                 raise found.error
             finally:
-                del found  # it would keep itself, and everything that its frames hold
+                del found  # its error refers to this frame: the cycle would keep all objects of its frames
         self._taken.put(None)
         return found
 
     def stop(self) -> None:
-        """No more: who waits is told, what was not taken is dropped, and the thread ends at its next step."""
+        """End the batches: waiting threads are woken, waiting batches dropped, and the thread ends at its next step."""
         self._stopped = True
         self._taken.put(None)
         self._drop()
 
     def join(self, seconds: float) -> None:
-        """Wait so long at most for the thread's end."""
+        """Wait at most `seconds` for the end of the thread."""
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 
@@ -111,16 +113,16 @@ class Feeder(Generic[Batch, Sent]):
         try:
             try:
                 self._feed(batches, send)
-            except BaseException as error:  # noqa: BLE001 - handed to who takes
-                self._sent.put(Failure(error))
+            except BaseException as error:  # noqa: BLE001 - raised by `take`
+                self._sent.put(_Failure(error))
             if isinstance(batches, Generator):
-                batches.close()  # here, because another thread cannot while it runs
+                batches.close()  # another thread cannot close a generator that runs
         finally:
-            _at_work.discard(self)
+            _running.discard(self)
             if self._stopped:
                 self._drop()
             else:
-                self._sent.put(OVER)
+                self._sent.put(_END)
 
     def _feed(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> None:
         ahead = 0
@@ -129,174 +131,176 @@ class Feeder(Generic[Batch, Sent]):
                 self._taken.get()
                 ahead -= 1
                 if not (self._stopped or self._sent.empty()):
-                    time.sleep(LATER_S)
+                    time.sleep(DELAY_S)
             if self._stopped:
                 return
-            self._sent.put(self._draw(batches, send))  # no name here may keep it, for it may be taken at once
+            self._sent.put(self._draw(batches, send))  # without a local name, which would keep a taken batch alive
             if self._exhausted:
                 return
             ahead += 1
 
-    def _draw(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> Sent | Over:
+    def _draw(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> Sent | _End:
         self._prepare()
-        batch = next(batches, OVER)
-        self._exhausted = isinstance(batch, Over)
-        return OVER if isinstance(batch, Over) or self._stopped else send(batch)
+        batch = next(batches, _END)
+        self._exhausted = isinstance(batch, _End)
+        return _END if isinstance(batch, _End) or self._stopped else send(batch)
 
     def _drop(self) -> None:
-        """Whoever comes last, of the thread and of who stops it, leaves nothing behind but the word that it is over."""
+        """Empty the queue except for the end. The thread and `stop` both call it, so the later one leaves it empty."""
         while True:
             try:
                 self._sent.get_nowait()
             except Empty:
                 break
-        self._sent.put(OVER)
+        self._sent.put(_END)
 
 
-def _at_end() -> None:
+def _at_exit() -> None:
     until = time.monotonic() + AT_EXIT_S
-    left = list(_at_work)
-    for each in left:
-        each.stop()
-    for each in left:
-        each.join(max(0.0, until - time.monotonic()))
+    feeders = list(_running)
+    for feeder in feeders:
+        feeder.stop()
+    for feeder in feeders:
+        feeder.join(max(0.0, until - time.monotonic()))
 
 
-atexit.register(_at_end)
+atexit.register(_at_exit)
 
 
-_PER_THREAD = 2  # CUDA's handle for a default stream of each thread, which is another one in another thread
+_PER_THREAD = 2  # CUDA's handle of the per-thread default stream, which means another stream in another thread
 
 
-class Ahead:
-    """Of a framework whose arrays are made of pyxfer's memory: TensorFlow, JAX.
+class StreamOrder:
+    """Orders uploads ahead of a loop and the loop's work. TensorFlow and JAX, in pyxfer's memory, need nothing for it.
 
-    There is nothing to be ordered. The bytes have arrived before an array is handed over, and the pool gives no block
-    away that the device may still read.
+    The bytes have arrived before the loop gets an array, and the pool does not reuse a block that the device may still
+    read.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def before(self) -> None:
-        """In the thread that sends, before each batch."""
+    def before_send(self) -> None:
+        """Called before each batch is sent, in the thread that sends."""
 
-    def taken(self) -> None:
-        """In the thread that takes, when a batch has been handed over to it."""
+    def after_take(self) -> None:
+        """Called when the loop gets a batch, in the loop's thread."""
 
 
-class SentAhead:
-    """A batch on its way; who takes it does so in the thread, and with the current stream, that will use it."""
+class SentBatch:
+    """A running upload of a batch. Call `result` in the thread, and on the stream, that will use the batch."""
 
-    def __init__(self, upload: Upload, ahead: Ahead) -> None:
+    def __init__(self, upload: Upload, order: StreamOrder) -> None:
         self._upload = upload
-        self._ahead = ahead
+        self._order = order
 
     def result(self) -> Any:
-        """Wait for it, and take what has arrived."""
-        made = self._upload.result()
-        self._ahead.taken()
-        return made
+        """Wait for the upload, and return its arrays."""
+        arrays = self._upload.result()
+        self._order.after_take()
+        return arrays
 
 
-class AheadInTorch(Ahead):
-    """In memory that PyTorch allocates for a stream on which nothing is ever done.
+class TorchOrder(StreamOrder):
+    """Batches are in memory that PyTorch allocates for a stream that is never used, so that copies wait for no work.
 
-    So the copies wait for nothing: PyTorch gives a block of that stream away again when all the streams that were
-    recorded with it have done what they were given before it was freed, and every tensor is recorded with the stream
-    that takes it. A loop may be far ahead of its device, and its tensors would then pile up; a batch is therefore not
-    sent before the device is done with the one `depth` + 2 before it.
+    PyTorch reuses a block when all streams that were recorded with it have done the work that was queued before the
+    block was freed, and each tensor is recorded with the stream that takes it. A loop may be far ahead of its device,
+    and tensors would then accumulate. So a batch is sent only when the device is done with the one `depth` + 2 before.
     """
 
     def __init__(self, target: Torch, device: int, depth: int) -> None:
-        super().__init__(_BesideTorch(target, device))
+        super().__init__(_UnusedTorchStream(target, device))
         self._torch = target.torch
         self._device = target.torch.device("cuda", device)
-        self._ahead = depth + 1
+        self._max_ahead = depth + 1
         self._sent = 0
-        self._marks: deque[Any] = deque()
+        self._events: deque[Any] = deque()
 
-    def before(self) -> None:
-        """A mark stands behind all that was done with the batches before the one with which it was made."""
+    def before_send(self) -> None:
         self._sent += 1
-        if self._sent > self._ahead and self._marks:
-            with inside():
-                self._marks.popleft().synchronize()
+        if self._sent > self._max_ahead and self._events:
+            with native_call():
+                self._events.popleft().synchronize()
 
-    def taken(self) -> None:
-        """What the loop does with the batch before has been queued by now."""
-        mark = self._torch.cuda.Event(blocking=True)
-        mark.record(self._torch.cuda.current_stream(self._device))
-        self._marks.append(mark)
+    def after_take(self) -> None:
+        """Record an event behind the loop's work on the previous batch, which has been queued by now."""
+        event = self._torch.cuda.Event(blocking=True)
+        event.record(self._torch.cuda.current_stream(self._device))
+        self._events.append(event)
 
 
-class _BesideTorch(Torch):
+class _UnusedTorchStream(Torch):
+    """PyTorch's memory for a separate stream, on which no work is queued."""
+
     def __init__(self, target: Torch, device: int) -> None:
         super().__init__(target.engine, target.pool)
         self._own: Any = self.torch.cuda.Stream(self.torch.device("cuda", device))
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> targets.Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         with self.torch.cuda.stream(self._own):
             address, finish = super().empty(shape, dtype, device)
 
-        def handed_over() -> Any:
+        def recorded() -> Any:
             tensor = finish()
             tensor.record_stream(self.torch.cuda.current_stream(tensor.device))
             return tensor
 
-        return address, handed_over
+        return address, recorded
 
     def stream(self, device: int) -> int | None:
         del device
         return None
 
 
-class AheadInCupy(Ahead):
-    """In memory that CuPy allocates for the stream of the loop, and the copies wait for what that was given before.
+class CupyOrder(StreamOrder):
+    """Batches are in memory that CuPy allocates for the loop's stream. Copies wait for the earlier work of that stream.
 
-    CuPy gives a block of a stream away as soon as it is freed, for what the same stream is given later. What freed it
-    has queued its work by then, so a copy behind all that the stream has at its start is right. Two batches ahead it
-    still runs beside the work on the batch between.
+    CuPy reuses a freed block at once, for later work of the same stream. The work that used the block was queued before
+    it was freed, so a copy that waits for the work queued at its start is correct. With two batches ahead the copy
+    still overlaps with the work on the batch between.
     """
 
     def __init__(self, target: Cupy, device: int) -> None:
-        self._beside = _BesideCupy(target, device)
-        super().__init__(self._beside)
-        self._noted = self._beside.current(device)
+        self._on_stream = _OnLoopStream(target, device)
+        super().__init__(self._on_stream)
+        self._loop_stream = self._on_stream.current(device)
         self._device = device
 
-    def before(self) -> None:
-        """All arrays of a batch are for one stream."""
-        self._beside.used = self._noted
+    def before_send(self) -> None:
+        """Allocate all arrays of a batch for the same stream."""
+        self._on_stream.used = self._loop_stream
 
-    def taken(self) -> None:
-        """The next ones are for the stream that is current now."""
-        self._noted = self._beside.current(self._device)
+    def after_take(self) -> None:
+        """Allocate later batches for the stream that is current now."""
+        self._loop_stream = self._on_stream.current(self._device)
 
 
-class _BesideCupy(Cupy):
+class _OnLoopStream(Cupy):
+    """CuPy's memory for the stream `used`."""
+
     def __init__(self, target: Cupy, device: int) -> None:
         super().__init__(target.engine, target.pool)
         self.used: Any = self.current(device)
 
     def current(self, device: int) -> Any:
-        """The legacy default stream in place of one that is another in each thread: it waits for that one."""
+        """The current stream; for the per-thread default stream the legacy one, which waits for it."""
         with self.cupy.cuda.Device(device):
             found = self.cupy.cuda.get_current_stream()
         return self.cupy.cuda.Stream.null if int(found.ptr) == _PER_THREAD else found
 
-    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> targets.Empty:
+    def empty(self, shape: tuple[int, ...], dtype: Dtype, device: int) -> EmptyArray:
         used = self.used
         with self.cupy.cuda.Device(device), used:
             address, finish = super().empty(shape, dtype, device)
-        return address, lambda: self._handed_over(finish, used, device)
+        return address, lambda: self._for_current_stream(finish, used, device)
 
     def stream(self, device: int) -> int | None:
         del device
         return int(self.used.ptr)
 
-    def _handed_over(self, finish: Callable[[], Any], used: Any, device: int) -> Any:
-        """An array of the current stream: where that has changed a copy, until which its block is in use."""
+    def _for_current_stream(self, finish: Callable[[], Any], used: Any, device: int) -> Any:
+        """The array, or a copy in memory of the current stream if that is not `used`."""
         array = finish()
         with self.cupy.cuda.Device(device):
             now = self.cupy.cuda.get_current_stream()
@@ -307,50 +311,31 @@ class _BesideCupy(Cupy):
         return moved
 
 
-def ahead_of(target: Target, device: int, depth: int) -> Ahead:
-    """What is right for that framework on that device."""
+def order_of(target: Target, device: int, depth: int) -> StreamOrder:
     if not is_host(target.engine):
         if isinstance(target, Torch):
-            return AheadInTorch(target, device, depth)
+            return TorchOrder(target, device, depth)
         if isinstance(target, Cupy):
-            return AheadInCupy(target, device)
-    return Ahead(target)
+            return CupyOrder(target, device)
+    return StreamOrder(target)
 
 
-Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
-
-# How long `close` waits for a source that is at work on its next batch; after that the thread ends by itself.
+# The time that `close` waits for a source that is drawing a batch. The thread ends by itself after that.
 GRACE_S = 0.7
 
 
 class Sending(Protocol[Result_co]):
-    """What has been started; it keeps what it needs until it is done or dropped."""
+    """A started upload of a batch, which keeps its memory until it is done or dropped."""
 
     def result(self) -> Result_co:
-        """Wait for it, and take what has arrived."""
-
-
-def prefetch(
-    batches: Iterable[Batch], send: Callable[[Batch], Sending[Result]], depth: int = 2
-) -> Prefetch[Batch, Result]:
-    """The results of sending each batch, in order, with up to `depth` batches on their way ahead of the one in use.
-
-    A thread draws the batches and calls `send`. What either raises comes out where its batch would have come, and
-    ends the iteration. A generator is closed by that thread, be it exhausted or not.
-
-    Raises:
-        UsageError: `depth` is not a whole number from 1 on.
-
-    """
-    return Prefetch(batches, send, depth_of(depth))
+        """Wait for the upload, and return its result."""
 
 
 def depth_of(depth: object) -> int:
-    """How many batches are sent ahead.
+    """Check the number of batches to send ahead.
 
     Raises:
-        UsageError: it is not a whole number from 1 on.
+        UsageError: it is not a whole number of at least 1.
 
     """
     try:
@@ -358,26 +343,34 @@ def depth_of(depth: object) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise UsageError(f"depth is how many batches are sent ahead, a whole number from 1 on; got {depth!r}")
+        raise UsageError(f"depth is the number of batches to send ahead, a whole number of at least 1; got {depth!r}")
     return count
 
 
 class Prefetch(Generic[Batch, Result]):
-    """An iterator, which `with` or `close` ends early; to drop it does too. `prepare` is called before each is drawn.
+    """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
 
-    Several threads may take from it: they take turns, and each result goes to one of them.
+    A thread draws the batches, each after a call of `prepare`, and calls `send`. If it raises, the error comes out in
+    place of that batch and ends the iteration. The thread also closes a generator, whether it is exhausted or not.
+
+    The iterator ends early on `close()`, on leaving `with`, or when it is dropped. Several threads may iterate: each
+    result goes to one of them.
+
+    Raises:
+        UsageError: `depth` is not a whole number of at least 1.
+
     """
 
     def __init__(
         self,
         batches: Iterable[Batch],
         send: Callable[[Batch], Sending[Result]],
-        depth: int,
+        depth: int = 2,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        self._feeder = Feeder(iter(batches), send, depth, prepare)
+        self._feeder = Feeder(iter(batches), send, depth_of(depth), prepare)
 
     def __iter__(self) -> Prefetch[Batch, Result]:
         return self
@@ -385,24 +378,24 @@ class Prefetch(Generic[Batch, Result]):
     def __next__(self) -> Result:
         if os.getpid() != self._pid:
             raise ForkedError(
-                "This prefetch belongs to the process that this one was forked from, and its thread is not here: make "
-                "one in this process."
+                "This prefetch belongs to the parent process, and its thread does not exist in a forked child: make a "
+                "new one here."
             )
         with self._turn:
             try:
                 upload = self._feeder.take()
-                if not isinstance(upload, Over):
+                if not isinstance(upload, _End):
                     return upload.result()
             except StopIteration as error:
                 self._feeder.stop()
-                raise RuntimeError("sending a batch raised StopIteration, which would have ended the loop") from error
+                raise RuntimeError("sending a batch raised StopIteration, which would end the loop silently") from error
             except BaseException:
                 self._feeder.stop()
                 raise
         raise StopIteration
 
     def close(self) -> None:
-        """End it early: what is on its way is dropped, and the thread ends as soon as the source lets it."""
+        """End early: sent batches are dropped, and the thread ends when the source returns from its current batch."""
         self._feeder.stop()
         self._feeder.join(GRACE_S)
 
@@ -413,6 +406,6 @@ class Prefetch(Generic[Batch, Result]):
         self.close()
 
     def __del__(self) -> None:
-        feeder = self.__dict__.get("_feeder")  # not there if the source could not be iterated over
+        feeder = self.__dict__.get("_feeder")  # None if the source was not iterable
         if feeder is not None:
-            feeder.stop()  # and not wait: a destructor may run in any thread, that one too
+            feeder.stop()  # without a join: the destructor may run in the feeder's own thread

@@ -1,46 +1,41 @@
-"""Arrays inside of tuples, lists, dicts and dataclasses, as batches have them."""
+"""Arrays in nested tuples, lists, dicts and dataclasses."""
 
 from __future__ import annotations
 
 import copy
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from pyxfer._upload.arrays import called, is_array
+from pyxfer._upload.arrays import is_array, type_name
 from pyxfer.errors import UsageError
 
-DEEPEST = 100
+MAX_DEPTH = 100
 
 
 def map_arrays(tree: Any, send: Callable[[Any], Any], name: str = "batch") -> Any:
-    """The same structure, of the same types and in the same order, with each array replaced by what `send` makes of it.
+    """Copy a structure, with each array replaced by the result of `send`. Types and order stay the same.
 
-    None, text, numbers and other single objects stay what they are.
+    None, text, numbers and other single objects are not changed.
 
     Raises:
-        UsageError: an array that `send` refuses, or a structure that cannot be walked; names the place in it.
+        UsageError: `send` refuses an array, or the structure cannot be walked; the message names the place.
 
     """
     return _mapped(tree, send, _Place(name))
 
 
-def arrays_of(tree: Any, name: str = "batch") -> list[tuple[str, Any]]:
-    """Every array in a structure, with its place there, such as `batch["images"][1]`."""
-    return [(str(place), array) for place, array in _walk(tree, _Place(name))]
-
-
 @dataclass(eq=False, slots=True)
 class _Place:
-    """A place in a structure; its text is needed in errors alone."""
+    """A place in a structure. Its text is made only for errors."""
 
     step: Any
     above: _Place | None = None
     is_field: bool = False
     container: Any = None
-    """In which the step is taken."""
+    """The container in which `step` is a key, an index or a field."""
 
     def __str__(self) -> str:
         if self.above is None:
@@ -50,15 +45,15 @@ class _Place:
     def into(self, container: Any, step: Any, *, is_field: bool = False) -> _Place:
         return _Place(step, self, is_field, container)
 
-    def check_way(self, container: Any) -> None:
-        """Refuse to walk in circles, and deeper than recursion may go."""
+    def check_depth(self, container: Any) -> None:
+        """Refuse a container that contains itself, or that is nested too deep for recursion."""
         depth, place = 1, self
         while place.above is not None:
             if place.container is container:
-                raise UsageError(f"{self} is {place.above} again: a structure that contains itself has no end")
+                raise UsageError(f"{self} is {place.above} again: a structure must not contain itself")
             depth, place = depth + 1, place.above
-        if depth > DEEPEST:
-            raise UsageError(f"{place} is nested more than {DEEPEST} deep: flatten it")
+        if depth > MAX_DEPTH:
+            raise UsageError(f"{place} is nested more than {MAX_DEPTH} deep: flatten it")
 
 
 _Children = Sequence[tuple[_Place, Any]]
@@ -81,68 +76,60 @@ def _sent(array: Any, send: Callable[[Any], Any], place: _Place) -> Any:
         raise UsageError(f"{place}: {error}") from error
 
 
-def _walk(tree: Any, place: _Place) -> Iterator[tuple[_Place, Any]]:
-    if is_array(tree):
-        yield place, tree
-        return
-    for below, child in _children(tree, place) or ():
-        yield from _walk(child, below)
-
-
 def _children(tree: Any, place: _Place) -> _Children | None:
-    """What a container contains, with its places; None of what is no container."""
+    """The children of a container with their places; None if `tree` is not a container."""
     if isinstance(tree, dict):
         found = [(place.into(tree, key), value) for key, value in tree.items()]
     elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        found = [(place.into(tree, name, is_field=True), each) for name, each in zip(tree._fields, tree, strict=True)]
+        found = [(place.into(tree, name, is_field=True), item) for name, item in zip(tree._fields, tree, strict=True)]
     elif isinstance(tree, (list, tuple)):
-        found = [(place.into(tree, index), each) for index, each in enumerate(tree)]
+        found = [(place.into(tree, index), item) for index, item in enumerate(tree)]
     elif is_dataclass(tree) and not isinstance(tree, type):
-        names = [each.name for each in fields(tree) if hasattr(tree, each.name)]  # with init=False one may be missing
+        names = [field.name for field in fields(tree) if hasattr(tree, field.name)]  # one with init=False may be unset
         found = [(place.into(tree, name, is_field=True), getattr(tree, name)) for name in names]
     else:
         _require_single(tree, place)
         return None
-    place.check_way(tree)
+    place.check_depth(tree)
     return found
 
 
 def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
     if isinstance(tree, tuple):
         if all(value is child for value, (_, child) in zip(values, children, strict=True)):
-            return tree  # nothing can change it, and the system's own kinds of tuples cannot be made anew
+            return tree  # such as time.struct_time, which cannot be made from its items
         return _tuple_like(tree, values)
-    made: Any = copy.copy(tree)
+    new: Any = copy.copy(tree)
     if isinstance(tree, list):
-        made[:] = values
-        return made
+        new[:] = values
+        return new
     for (place, _), value in zip(children, values, strict=True):
         if place.is_field:
-            object.__setattr__(made, place.step, value)  # a frozen one too
+            object.__setattr__(new, place.step, value)  # also works if frozen
         else:
-            made[place.step] = value
-    return made
+            new[place.step] = value
+    return new
 
 
 def _tuple_like(tree: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
-    """Past the type's own constructor, which may want something else than its items."""
-    made = tuple.__new__(type(tree), values)
+    """A tuple of the same type, made without the type's constructor, whose arguments may differ from the items."""
+    new = tuple.__new__(type(tree), values)
     if hasattr(tree, "__dict__"):
-        vars(made).update(vars(tree))
-    return made
+        vars(new).update(vars(tree))
+    return new
 
 
 def _require_single(leaf: Any, place: _Place) -> None:
-    """Arrays in a container that is not known would stay where they are, without a word."""
+    """Refuse an unknown container: its arrays would silently stay on the host."""
     if isinstance(leaf, Iterable) and not isinstance(leaf, (str, type, Enum)):
         raise UsageError(
-            f"{place}: this {called(type(leaf))} may hold arrays and is not looked into: make it a list, a tuple, a "
-            f"dict or a dataclass"
+            f"{place}: pyxfer does not look for arrays in this {type_name(type(leaf))}: make it a list, tuple, dict or "
+            f"dataclass"
         )
 
 
 def _quoted(key: object) -> str:
     if not isinstance(key, str):
         return reprlib.repr(key)
-    inside = repr(f'"{key}')[2:-1]  # with a double quote in it, Python writes it in single ones
-    return '"' + inside.replace('"', r"\"").replace(r"\'", "'") + '"'
+    escaped = repr(f'"{key}')[2:-1]  # with a double quote in the text, repr always uses single quotes around it
+    return '"' + escaped.replace('"', r"\"").replace(r"\'", "'") + '"'

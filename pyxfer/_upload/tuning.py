@@ -1,4 +1,8 @@
-"""The settings of a device's ring: given by hand, kept from an earlier tuning, or found by measuring."""
+"""Tuning: the settings of a device's ring, found by timing rings on that device.
+
+The search changes one setting at a time. It times each candidate in turns with the best ring so far, and keeps the
+candidate if it is faster, or as fast with less memory. The result is kept in a file for later processes.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +10,210 @@ import datetime
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import msgspec
+import numpy as np
 
 from pyxfer._document.machines import Fact, RingSource
-from pyxfer._document.tunings import RingState, Tuned, TuningKey
+from pyxfer._document.tunings import (
+    CopyDirection,
+    CopyRate,
+    RingFill,
+    RingState,
+    Tuned,
+    TuningKey,
+    TuningTrial,
+    Verdict,
+)
 from pyxfer._machine import numa
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._measure.exclusive import Presence
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.settings import (
     DEFAULT_BUDGET_BYTES,
+    MIN_CHUNK_BYTES,
+    MIN_SLOTS,
     RING_VARIABLE,
-    Given,
+    PartialSettings,
     RingSettings,
-    TuningCache,
     cache_path,
     default_settings,
-    given_by_environment,
-    key_of,
+    find_tuning,
+    keep_tuning,
+    make_ring,
     node_of,
+    settings_from_environment,
     settings_of,
     setup_of,
+    tuning_key,
     usable_cpus,
 )
-from pyxfer._upload.tuning_search import Bench, Candidates, Deadline, Descent, Found, fills_of
-from pyxfer.errors import UsageError
+from pyxfer.errors import CancelledError, CudaMemoryError, UsageError
 from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._upload.settings import RingSettings
     from pyxfer.native import Engine
-
-__all__ = ["Chosen", "Given", "Tuned", "settings_for", "state_of", "tune", "tune_and_keep"]
+    from pyxfer.native._cuda import Copier, Ring
 
 
 LIMIT_S = 1.0
 SIZES = (4 << 20, 24 << 20, 96 << 20)
-# On any device: what tunings take from each other is processors and memory.
-_MEETING = "ring tuning"
+NOT_TUNED = "not tuned yet: tuned on first use"
+
+# One name for all devices, because tunings of different devices compete for processors and memory.
+_PRESENCE = "ring tuning"
+
+_one_at_a_time = threading.Lock()
+# Tunings that could not be written to the file: they serve this process, which so tunes only once.
+_not_in_file: dict[tuple[TuningKey, Path | None], tuple[Tuned, tuple[str, ...]]] = {}
+
+
+@dataclass(frozen=True)
+class ChosenSettings:
+    """The settings of a ring, their source, and the tuning that they come from."""
+
+    settings: RingSettings
+    source: RingSource
+    reason: str
+    tuning: Tuned | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def settings_for(
+    engine: Engine,
+    device: int,
+    *,
+    given: PartialSettings | None = None,
+    budget_bytes: int = DEFAULT_BUDGET_BYTES,
+    limit_s: float = LIMIT_S,
+    may_tune: bool = True,
+    on_host: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> ChosenSettings:
+    """Choose the settings of a device's ring: as given here, by PYXFER_RING, from the file, or from a new tuning.
+
+    Over host memory a tuning says nothing about a link, so the default settings are used unless `on_host` is true. Both
+    the ring and the rings of a tuning stay within the budget: a tuning made within a larger budget is reduced to fit,
+    one made within a smaller budget is repeated.
+
+    Raises:
+        UsageError: the given settings are outside the engine's limits, or the budget is too small.
+
+    """
+    by_hand = given or PartialSettings()
+    partial = by_hand.completed_by(settings_from_environment(environ))
+    partial.applied_to(default_settings()).within(budget_bytes)  # raises before anything is tuned
+    if is_host(engine) and not on_host:
+        chosen = ChosenSettings(default_settings(), "default", f"default, because this is {HOST_REASON}")
+    else:
+        may_tune = may_tune and not partial.needs_no_tuning
+        chosen = _kept_or_tuned(engine, device, min(budget_bytes, DEFAULT_BUDGET_BYTES), limit_s, may_tune, environ)
+    if partial != PartialSettings():
+        reasons = [f"{by_hand.names} given by hand"] if by_hand.names else []
+        if partial != by_hand:
+            reasons.append(f"given by {RING_VARIABLE}={environ[RING_VARIABLE]}")
+        if not (partial.needs_no_tuning and partial.fill):
+            reasons.append(f"the others {chosen.reason}")
+        settings = partial.applied_to(chosen.settings)
+        chosen = replace(chosen, settings=settings, source="given", reason="; ".join(reasons))
+    if (settings := chosen.settings.within(budget_bytes)) != chosen.settings:
+        reason = f"{chosen.reason}; made smaller for a budget of {format_size(budget_bytes)}"
+        chosen = replace(chosen, settings=settings, reason=reason)
+    return chosen
+
+
+def tune_and_keep(
+    engine: Engine,
+    device: int,
+    *,
+    limit_s: float = LIMIT_S,
+    on_host: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> ChosenSettings:
+    """Tune again and keep the result. A tuning over host memory is kept only if `on_host` is true."""
+    with _one_at_a_time:
+        tuned = tune(engine, device, limit_s=limit_s)
+        if is_host(engine) and not on_host:
+            return _chosen_by(tuned, f"the tuning is not kept: this is {HOST_REASON}")
+        return _keep(tuning_key(engine, device), cache_path(environ), tuned)
+
+
+def state_of(chosen: ChosenSettings, device: int, environ: Mapping[str, str] = os.environ) -> RingState:
+    """The chosen settings as a document."""
+    path = cache_path(environ)
+    return RingState(
+        device=device,
+        ring=setup_of(chosen.settings),
+        source=chosen.source,
+        reason=chosen.reason,
+        remarks=chosen.remarks,
+        tuning=Fact(reason=chosen.reason) if chosen.tuning is None else Fact(chosen.tuning),
+        path=Fact(reason=path.reason) if path.value is None else Fact(str(path.value)),
+    )
+
+
+def _kept_or_tuned(
+    engine: Engine, device: int, budget_bytes: int, limit_s: float, may_tune: bool, environ: Mapping[str, str]
+) -> ChosenSettings:
+    key = tuning_key(engine, device)
+    path = cache_path(environ)
+    with _one_at_a_time:
+        kept = _kept(key, path)
+        if not may_tune or (kept.tuning is not None and kept.tuning.budget_bytes >= budget_bytes):
+            return kept
+        try:
+            tuned = tune(engine, device, limit_s=limit_s, budget_bytes=budget_bytes)
+        except MemoryError as error:  # CudaMemoryError too
+            if kept.tuning is not None:
+                return kept
+            return replace(kept, reason=f"default, because there was no memory to tune with: {error}")
+        return _keep(key, path, tuned)
+
+
+def _kept(key: TuningKey, path: Fact[Path]) -> ChosenSettings:
+    """The settings of an earlier tuning, by this process or another; the default ones if there was none."""
+    if (key, path.value) in _not_in_file:
+        tuned, remarks = _not_in_file[key, path.value]
+        return _chosen_by(tuned, *remarks)
+    found = Fact[Tuned](reason="") if path.value is None else find_tuning(path.value, key)
+    if found.value is None:
+        return ChosenSettings(default_settings(), "default", NOT_TUNED, None, (found.reason,) if found.reason else ())
+    tuned = found.value
+    return ChosenSettings(settings_of(tuned.ring), "cached", f"cached {_summary(tuned)}", tuned, tuned.remarks)
+
+
+def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> ChosenSettings:
+    if not tuned.timed:
+        return _chosen_by(tuned)
+    _not_in_file.pop((key, path.value), None)
+    trouble = path.reason if path.value is None else keep_tuning(path.value, key, tuned)
+    if not trouble:
+        return _chosen_by(tuned)
+    remark = f"{trouble}; every process tunes again"
+    _not_in_file[key, path.value] = tuned, (remark,)
+    return _chosen_by(tuned, remark)
+
+
+def _chosen_by(tuned: Tuned, *remarks: str) -> ChosenSettings:
+    settings = settings_of(tuned.ring)
+    if not tuned.timed:
+        reason = f"default, because the limit of {format_seconds(tuned.limit_s)} left no time for a trial"
+        return ChosenSettings(settings, "default", reason, tuned, remarks)
+    return ChosenSettings(settings, "tuned", f"tuned {_summary(tuned)}", tuned, (*tuned.remarks, *remarks))
+
+
+def _summary(tuned: Tuned) -> str:
+    trials = len(tuned.timed)
+    day = tuned.taken_at.partition("T")[0]
+    return f"on {day} from {trials} {'trial' if trials == 1 else 'trials'} in {format_seconds(tuned.seconds)}"
 
 
 def tune(
@@ -57,237 +224,451 @@ def tune(
     budget_bytes: int = DEFAULT_BUDGET_BYTES,
     sizes: Sequence[int] = SIZES,
 ) -> Tuned:
-    """Find by measuring, within a time limit, how a ring is fastest here; nothing is stored.
+    """Search for the fastest ring within a time limit. The result is not kept.
 
-    All rings at a time stay within the budget, so the one that is found has half of it where that is small. Without
-    the time for a single trial there is none, and the settings are the default ones.
+    Two rings are timed at a time, and share the budget. If the limit leaves no time for a trial, the result has the
+    default settings.
 
     Raises:
-        UsageError: the limit is no time, or no ring fits the budget.
-        MemoryError: memory ran out, of the host, page-locked, or of the device.
-        KeyboardInterrupt: Ctrl-C; whatever the device does.
+        UsageError: the limit is not above zero, or the budget is too small for any ring.
+        MemoryError: out of host, page-locked or device memory.
+        KeyboardInterrupt: Ctrl-C, even if the device does not answer.
 
     """
     if not (math.isfinite(limit_s) and limit_s > 0):
-        raise UsageError(f"a tuning lasts some time above zero, such as 1s, and not {limit_s:g} s")
-    taken_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    run = _Run(engine, device, default_settings().within(budget_bytes), budget_bytes, sizes)
-    with Presence(_MEETING) as presence:
-        if run_interruptible(lambda: run.work(limit_s), run.cancel) is not Ending.DONE:
+        raise UsageError(f"the time limit of a tuning must be above zero, such as 1s; got {limit_s:g} s")
+    bench = Bench(engine, device, max(sizes))
+    results: list[Tuned] = []
+
+    def work() -> None:
+        engine.memory_info(device)  # starts CUDA, which the limit does not include
+        taken_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        search = Search(bench, budget_bytes, sizes, limit_s)
+        with numa.bind(engine, node_of(engine, device)), bench:
+            if search.left_s > 0:
+                search.run(distinct_fills(engine, device), usable_cpus())  # only the CPUs of this NUMA node
+        results.append(
+            Tuned(
+                taken_at=taken_at,
+                ring=setup_of(search.best),
+                budget_bytes=budget_bytes,
+                trials=tuple(search.trials),
+                plain=search.plain,
+                pays_from_bytes=search.pays_from_bytes,
+                limit_s=limit_s,
+                seconds=search.spent_s,
+            )
+        )
+
+    with Presence(_PRESENCE) as presence:
+        if run_interruptible(work, bench.cancel) is not Ending.DONE:
             raise KeyboardInterrupt
-    return Tuned(
-        taken_at=taken_at,
-        ring=setup_of(run.found.settings),
-        budget_bytes=budget_bytes,
-        trials=run.found.trials,
-        plain=run.found.plain,
-        pays_from_bytes=run.found.pays_from_bytes,
-        limit_s=limit_s,
-        seconds=run.seconds,
-        remarks=_disturbed_by(presence.met),
-    )
+    return msgspec.structs.replace(results[0], remarks=_disturbed_by(presence.met))
 
 
-class _Run:
-    """What one thread does, and another may end."""
+def _disturbed_by(pids: set[int]) -> tuple[str, ...]:
+    if not pids:
+        return ()
+    names = f"process {min(pids)}" if len(pids) == 1 else f"processes {', '.join(map(str, sorted(pids)))}"
+    return (f"{names} tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning",)
 
-    def __init__(
-        self, engine: Engine, device: int, unless_timed: RingSettings, budget_bytes: int, sizes: Sequence[int]
-    ) -> None:
-        self.found = Found(unless_timed, (), (), Fact(reason="the limit left no time to look for it"))
-        self.seconds = 0.0
+
+class Transfer(NamedTuple):
+    """Direction and size of a timed copy."""
+
+    direction: CopyDirection
+    nbytes: int
+
+
+Copy = Callable[[CopyDirection, int], float]
+"""Copies that many bytes in that direction; returns seconds."""
+Times = dict[Transfer, list[float]]
+"""Seconds of each repeat."""
+
+_DIRECTIONS: tuple[CopyDirection, ...] = get_args(CopyDirection)
+
+
+class Bench:
+    """Host memory, device memory, and timed copies between them. The memory exists in a `with` block.
+
+    Each copy uses the bytes behind those of the copy before it, so that they are not in the processor's caches.
+    """
+
+    def __init__(self, engine: Engine, device: int, largest_bytes: int) -> None:
         self._engine = engine
         self._device = device
-        self._budget_bytes = budget_bytes
-        self._sizes = sizes
+        self._largest_bytes = largest_bytes
         self._cancelled = threading.Event()
-        self._bench: Bench | None = None
+        self._cancellable: set[Copier | Ring] = set()
+        self._offset = 0
 
-    def work(self, limit_s: float) -> None:
-        engine, device = self._engine, self._device
-        engine.memory_info(device)  # CUDA's own start, which is not the tuning's
-        deadline = Deadline(limit_s)
-        with numa.bind(engine, node_of(engine, device)), self._made_bench() as bench:
-            if deadline.left_s > 0:
-                candidates = Candidates.here(usable_cpus(), fills_of(engine, device))
-                self.found = Descent(bench, candidates, self._budget_bytes, self._sizes, deadline).run()
-        self.seconds = deadline.spent_s
+    def __enter__(self) -> Bench:
+        with ExitStack() as stack:
+            self._on_device = stack.enter_context(closing(self._engine.DeviceBuffer(self._largest_bytes, self._device)))
+            self._copier = stack.enter_context(closing(self._engine.Copier(self._device)))
+            self._cancellable.add(self._copier)
+            self._on_host = np.ones(2 * self._largest_bytes, np.uint8)
+            self._memory = stack.pop_all()
+        return self
 
-    def _made_bench(self) -> Bench:
-        self._bench = Bench(self._engine, self._device, max(self._sizes), self._cancelled)
-        return self._bench
+    def __exit__(self, *_: object) -> None:
+        self._memory.close()
+
+    @contextmanager
+    def ring(self, settings: RingSettings) -> Iterator[Copy]:
+        """Make a ring for the `with` block, and warm it up."""
+        with closing(make_ring(self._engine, self._device, settings)) as ring:
+            self._cancellable.add(ring)
+            try:
+                for direction in _DIRECTIONS:
+                    self._through(ring, direction, min(self._largest_bytes, settings.pinned_bytes))
+                yield lambda direction, nbytes: self._through(ring, direction, nbytes)
+            finally:
+                self._cancellable.discard(ring)
+
+    def plain(self, direction: CopyDirection, nbytes: int) -> float:
+        """Time one blocking copy until its bytes have arrived: the call for a small copy returns earlier."""
+        at = self._next_bytes(nbytes)
+        lane = self._engine.Lane(direction, at, self._on_device.address, nbytes, nbytes, 1)
+        sample = self._copier.drained(lane, 0)
+        return sample.elapsed_s if sample.wall_s is None else sample.wall_s
 
     def cancel(self) -> None:
-        self._cancelled.set()  # also for a bench that is still being made
-        if self._bench is not None:
-            self._bench.cancel()
+        """End the running copy, and each later one, with CancelledError. Any thread may call it."""
+        self._cancelled.set()
+        for transfers in list(self._cancellable):
+            transfers.cancel()
+
+    def _through(self, ring: Ring, direction: CopyDirection, nbytes: int) -> float:
+        at, to = self._next_bytes(nbytes), self._on_device.address
+        if direction == "h2d":
+            return ring.upload(at, 1, (nbytes,), (1,), to, None, True).wall_s
+        return ring.download(at, 1, (nbytes,), (1,), to, None).wall_s
+
+    def _next_bytes(self, nbytes: int) -> int:
+        if self._cancelled.is_set():
+            raise CancelledError("the tuning was cancelled")
+        if self._offset + nbytes > self._on_host.nbytes:
+            self._offset = 0
+        at = int(self._on_host.ctypes.data) + self._offset
+        self._offset += nbytes
+        return at
 
 
-def _disturbed_by(others: set[int]) -> tuple[str, ...]:
-    if not others:
-        return ()
-    who = f"process {min(others)}" if len(others) == 1 else f"processes {', '.join(map(str, sorted(others)))}"
-    return (f"{who} tuned at the same time, which takes processors from both; pyxfer tune does it anew",)
+# A grid of all combinations would take minutes. Neighbouring values differ by less than two tunings of one host do.
+_THREADS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
+_CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
+_SLOTS = (128, 256, 512, 1024)
+# The order in which settings are changed: fill and threads matter most.
+_SETTINGS = ("fill", "threads", "chunk_bytes", "slots")
+_FIRST_CHUNK_BYTES, _FIRST_SLOTS = 64 << 10, 512
 
 
-NOT_TUNED = "not tuned yet: tuned on first use"
-
-_one_at_a_time = threading.Lock()
-# What could not be kept in the file, so that one process tunes once.
-_kept_here: dict[tuple[TuningKey, Path | None], tuple[Tuned, tuple[str, ...]]] = {}
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The settings of a ring, where they are from, and the trials that they rest on."""
-
-    settings: RingSettings
-    source: RingSource
-    reason: str
-    evidence: Tuned | None = None
-    remarks: tuple[str, ...] = ()
-
-
-def settings_for(
-    engine: Engine,
-    device: int,
-    *,
-    given: Given | None = None,
-    budget_bytes: int = DEFAULT_BUDGET_BYTES,
-    limit_s: float = LIMIT_S,
-    may_tune: bool = True,
-    on_host: bool = False,
-    environ: Mapping[str, str] = os.environ,
-) -> Chosen:
-    """The settings of the ring of a device: as given here, by PYXFER_RING, kept from before, or now found and kept.
-
-    What is measured over host memory means nothing for a link, so there the settings are the default ones unless
-    `on_host` asks for more. The ring stays within the budget, and so do the rings of a tuning: what was found within a
-    larger one is made to fit, and what was found within a smaller one is found anew.
+def distinct_fills(engine: Engine, device: int) -> tuple[RingFill, ...]:
+    """The fills that this processor really has, demoting first: one that it lacks is done as the next simpler one.
 
     Raises:
-        UsageError: what is given is no ring, or none fits the budget; says what is.
+        CudaMemoryError: there is no page-locked memory even for the smallest ring.
 
     """
-    by_hand = given or Given()
-    whole = by_hand.over(given_by_environment(environ))
-    _within(Chosen(whole.applied_to(default_settings()), "given", ""), budget_bytes)
-    room_bytes = min(budget_bytes, DEFAULT_BUDGET_BYTES)
-    may_tune = may_tune and not whole.needs_no_tuning
-    rest = _not_given(engine, device, room_bytes, limit_s, may_tune, on_host, environ)
-    chosen = rest if whole == Given() else _with_given(rest, whole, by_hand, environ)
-    return _within(chosen, budget_bytes)
+    by_kernel: dict[str, RingFill] = {}
+    for fill in get_args(RingFill):
+        smallest = RingSettings(threads=1, chunk_bytes=MIN_CHUNK_BYTES, slots=MIN_SLOTS, fill=fill, spin_us=0)
+        with closing(make_ring(engine, device, smallest)) as ring:
+            by_kernel.setdefault(ring.fill_kernel, fill)
+    return tuple(by_kernel.values())[::-1]
 
 
-def tune_and_keep(
-    engine: Engine,
-    device: int,
-    *,
-    limit_s: float = LIMIT_S,
-    on_host: bool = False,
-    environ: Mapping[str, str] = os.environ,
-) -> Chosen:
-    """Tune anew, whatever was kept, and keep that; not over host memory, unless `on_host` asks for it."""
-    with _one_at_a_time:
-        tuned = tune(engine, device, limit_s=limit_s)
-        if is_host(engine) and not on_host:
-            return _tuned(tuned, (f"the tuning is not kept: this is {HOST_REASON}",))
-        return _tuned(tuned, _keep(key_of(engine, device), cache_path(environ), tuned) if tuned.timed else ())
+def first_candidate(fills: Sequence[RingFill], max_threads: int, budget_bytes: int) -> RingSettings:
+    """All threads with the first fill: a search that begins with fewer threads does not find this combination.
+
+    It gets half of the budget, because another ring is timed beside it.
+
+    Raises:
+        UsageError: the budget is too small for any ring.
+
+    """
+    first = RingSettings(max_threads, _FIRST_CHUNK_BYTES, _FIRST_SLOTS, fills[0], spin_us=20)
+    return first.within(max(budget_bytes // 2, min(budget_bytes, first.min_budget_bytes)))
 
 
-def state_of(chosen: Chosen, device: int, environ: Mapping[str, str] = os.environ) -> RingState:
-    """As a document has it."""
-    path = cache_path(environ)
-    no_tuning = Fact[Tuned](reason=chosen.reason)
-    return RingState(
-        device=device,
-        ring=setup_of(chosen.settings),
-        source=chosen.source,
-        reason=chosen.reason,
-        remarks=chosen.remarks,
-        tuning=no_tuning if chosen.evidence is None else Fact(chosen.evidence),
-        path=Fact(reason=path.reason) if path.value is None else Fact(str(path.value)),
-    )
+def neighbours(
+    ring: RingSettings, name: str, fills: Sequence[RingFill], max_threads: int
+) -> tuple[list[RingSettings], list[RingSettings]]:
+    """The rings with higher values of one setting, and those with lower values, nearest first."""
+    values: dict[str, Sequence[Any]] = {
+        "fill": fills,
+        "threads": sorted({ring.threads, *(min(threads, max_threads) for threads in _THREADS)}),
+        "chunk_bytes": sorted({*_CHUNKS, ring.chunk_bytes}),
+        "slots": sorted({*_SLOTS, ring.slots}),
+    }
+    at = values[name].index(getattr(ring, name))
+    rings = [_with(ring, name, value) for value in values[name]]
+    return rings[at + 1 :], rings[:at][::-1]
 
 
-def _with_given(rest: Chosen, whole: Given, by_hand: Given, environ: Mapping[str, str]) -> Chosen:
-    names = [f"{by_hand.names} given by hand"] if by_hand.names else []
-    if whole != by_hand:
-        names.append(f"given by {RING_VARIABLE}={environ[RING_VARIABLE]}")
-    settings = whole.applied_to(rest.settings)
-    others = "" if whole.needs_no_tuning and whole.fill else f"; the others {rest.reason}"
-    return replace(rest, settings=settings, source="given", reason="; ".join(names) + others)
+def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
+    if name == "chunk_bytes":  # the ring keeps its bytes, so that only one setting changes
+        return replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
+    return replace(ring, **{name: value})
 
 
-def _within(chosen: Chosen, budget_bytes: int) -> Chosen:
-    settings = chosen.settings.within(budget_bytes)
-    if settings == chosen.settings:
-        return chosen
-    why = f"made smaller for a budget of {format_size(budget_bytes)}"
-    return replace(chosen, settings=settings, reason=f"{chosen.reason}; {why}")
+# Two tunings of one host differ by less than this ratio.
+_CLEARLY = 1.03
+# A candidate whose first round is slower than this is not timed again: it would not become the best.
+_FAR_SLOWER = 1 / 1.15
+_MAX_REPEATS, _MIN_REPEATS = 5, 3
+# The share of the limit that one candidate may take with the most repeats.
+_CANDIDATE_SHARE = 0.05
+# The search leaves a direction after this many candidates in succession that were not better.
+_PATIENCE = 2
+_SMALL_SIZES = tuple(1 << power for power in range(16, 23))  # 64 KiB to 4 MiB
+_SMALL_REPEATS = 5
+# Estimated times are multiplied by this.
+_SAFETY = 1.25
 
 
-def _not_given(
-    engine: Engine,
-    device: int,
-    room_bytes: int,
-    limit_s: float,
-    may_tune: bool,
-    on_host: bool,
-    environ: Mapping[str, str],
-) -> Chosen:
-    if is_host(engine) and not on_host:
-        return Chosen(default_settings(), "default", f"default, for this is {HOST_REASON}")
-    key = key_of(engine, device)
-    path = cache_path(environ)
-    with _one_at_a_time:
-        known = _known(key, path)
-        if not may_tune or (known.evidence is not None and known.evidence.budget_bytes >= room_bytes):
-            return known
+class Search:
+    """Coordinate descent from `first_candidate`. The best ring stays open, so that each candidate is timed beside it.
+
+    The time limit begins when the object is made. `run` sets `best`, `trials`, `plain` and `pays_from_bytes`.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        budget_bytes: int,
+        sizes: Sequence[int],
+        limit_s: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.best = default_settings().within(budget_bytes)
+        self.trials: list[TuningTrial] = []
+        self.plain: tuple[CopyRate, ...] = ()
+        self.pays_from_bytes: Fact[int] = Fact(reason="the limit left no time to look for it")
+        self._bench = bench
+        self._budget_bytes = budget_bytes
+        self._transfers = [Transfer(direction, nbytes) for nbytes in sizes for direction in _DIRECTIONS]
+        self._small_sizes = [nbytes for nbytes in _SMALL_SIZES if nbytes <= max(sizes)]
+        self._limit_s = limit_s
+        self._clock = clock
+        self._began_s = clock()
+        self._best_copy: Copy
+        self._best_ring = ExitStack()
+        self._seen: set[RingSettings] = set()
+        self._repeats = _MAX_REPEATS
+        # How many times as fast the fastest ring was as the best one, which may be smaller and a little slower.
+        self._given_up = 1.0
+        # Estimates: page-locking a byte, timing a candidate, and the copies of small sizes at the end.
+        self._lock_s_per_byte = self._timing_s = self._reserved_s = 0.0
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the object was made."""
+        return self._clock() - self._began_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; negative after the limit."""
+        return self._limit_s - self.spent_s
+
+    def run(self, fills: Sequence[RingFill], cpus: int) -> None:
+        """Search until no change makes the ring better, or the time is over. One of the CPUs is left to the program.
+
+        Raises:
+            CudaMemoryError: there is no page-locked memory even for the smallest ring.
+
+        """
+        max_threads = max(1, min(cpus - 1, _THREADS[-1]))
+        self.best = first_candidate(fills, max_threads, self._budget_bytes)
+        self._seen.add(self.best)
         try:
-            tuned = tune(engine, device, limit_s=limit_s, budget_bytes=room_bytes)
-        except MemoryError as error:  # page-locked memory and the device's among it
-            if known.evidence is not None:
-                return known
-            return replace(known, reason=f"default, for there was no memory to tune with: {error}")
-        return _tuned(tuned, _keep(key, path, tuned) if tuned.timed else ())
+            self._open_first()
+            self._time_first()
+            before: RingSettings | None = None
+            while self.best != before:
+                before = self.best
+                for name in _SETTINGS:
+                    more, less = neighbours(self.best, name, fills, max_threads)
+                    if not self._walk(more):
+                        self._walk(less)
+            self.pays_from_bytes = self._pays_from()
+        finally:
+            self._best_ring.close()
+
+    def _open_first(self) -> None:
+        """Open the first ring, made smaller until page-locked memory suffices."""
+        while True:
+            began_s = self.spent_s
+            try:
+                self._best_copy = self._best_ring.enter_context(self._bench.ring(self.best))
+            except CudaMemoryError:
+                half = self.best.pinned_bytes // 2
+                if half < self.best.min_budget_bytes:
+                    raise
+                self.best = self.best.within(half)
+            else:
+                self._lock_s_per_byte = (self.spent_s - began_s) / self.best.pinned_bytes
+                return
+
+    def _time_first(self) -> None:
+        """Time the first ring, and plain copies only once, because they may take ten times as long."""
+        began_s = self.spent_s
+        (times,) = take_turns([self._best_copy], self._transfers, 1)
+        once_s = 2 * (self.spent_s - began_s)  # of a candidate and the best ring
+        if once_s * _MAX_REPEATS > self._limit_s * _CANDIDATE_SHARE:
+            self._repeats = _MIN_REPEATS
+        if self.left_s > 0:
+            (times,) = take_turns([self._best_copy], self._transfers, self._repeats, lambda _: self.left_s > 0)
+        self._timing_s = once_s * self._repeats
+        self._note(self.best, "first", times, began_s)
+        for transfer in self._transfers[:2]:
+            self._bench.plain(*transfer)  # warms up the driver
+        (plain,) = take_turns([self._bench.plain], self._transfers, 1)
+        self.plain = rates_of(plain)
+        smallest = self._transfers[0]
+        s_per_byte = (plain[smallest][0] + median(times[smallest])) / smallest.nbytes
+        self._reserved_s = s_per_byte * sum(self._small_sizes) * _SMALL_REPEATS
+
+    def _walk(self, candidates: Sequence[RingSettings]) -> bool:
+        """Try candidates until they stop getting better; whether one of them is the new best."""
+        found = False
+        patience = _PATIENCE
+        for candidate in candidates:
+            if candidate in self._seen:
+                continue
+            self._seen.add(candidate)
+            if self._try(candidate):
+                found, patience = True, _PATIENCE
+            else:
+                patience -= 1
+            if not patience:
+                break
+        return found
+
+    def _try(self, candidate: RingSettings) -> bool:
+        """Time a candidate in turns with the best ring; whether it is the new best."""
+        began_s = self.spent_s
+        reason = self._reason_to_skip(candidate)
+        with ExitStack() as stack:
+            if not reason:
+                try:
+                    copy = stack.enter_context(self._bench.ring(candidate))
+                except (MemoryError, OSError) as error:  # no page-locked memory, or no threads
+                    reason = f"this ring cannot be made: {error}"
+            if reason:
+                self.trials.append(TuningTrial(setup_of(candidate), "not tried", reason=reason))
+                return False
+            self._lock_s_per_byte = max(self._lock_s_per_byte / 2, (self.spent_s - began_s) / candidate.pinned_bytes)
+            best, own = self._time_beside_best(copy)
+            ratio = speedup(own, best)
+            verdict = self._verdict(candidate, ratio, min(ratios(own, best)), _rounds(own))
+            self._note(candidate, verdict, own, began_s, ratio)
+            if verdict not in ("faster", "smaller"):
+                return False
+            self._given_up = max(1.0, self._given_up / ratio)
+            self.best, self._best_copy = candidate, copy
+            self._best_ring, before = stack.pop_all(), self._best_ring
+            before.close()
+        return True
+
+    def _reason_to_skip(self, candidate: RingSettings) -> str:
+        """Why page-locked memory or time does not suffice for a candidate; empty if it does."""
+        both_bytes = candidate.pinned_bytes + self.best.pinned_bytes
+        if both_bytes > self._budget_bytes:
+            return (
+                f"{format_size(both_bytes)} of page-locked memory for it and the best so far are above the budget of "
+                f"{format_size(self._budget_bytes)}"
+            )
+        takes_s = 2 * self._lock_s_per_byte * candidate.pinned_bytes + self._timing_s  # unlocking takes as long
+        if takes_s * _SAFETY + self._reserved_s > self.left_s:
+            return f"the limit of {format_seconds(self._limit_s)} left no time for it"
+        return ""
+
+    def _time_beside_best(self, copy: Copy) -> list[Times]:
+        def goes_on(times: list[Times]) -> bool:
+            return self.left_s > 0 and speedup(times[1], times[0]) > _FAR_SLOWER
+
+        began_s = self.spent_s
+        times = take_turns([self._best_copy, copy], self._transfers, self._repeats, goes_on)
+        round_s = (self.spent_s - began_s) / _rounds(times[0])
+        self._timing_s = max(round_s * self._repeats, self._timing_s / 2)
+        return times
+
+    def _verdict(self, candidate: RingSettings, ratio: float, worst_ratio: float, rounds: int) -> Verdict:
+        if rounds < _MIN_REPEATS:
+            return "cut short" if ratio > _FAR_SLOWER else "given up"
+        if ratio > _CLEARLY:
+            return "faster"
+        is_tie = ratio >= self._given_up / _CLEARLY and worst_ratio >= 1 / _CLEARLY
+        cost, best_cost = ((ring.pinned_bytes, ring.threads) for ring in (candidate, self.best))
+        return "smaller" if is_tie and cost < best_cost else "not faster"
+
+    def _note(
+        self, ring: RingSettings, verdict: Verdict, times: Times, began_s: float, ratio: float | None = None
+    ) -> None:
+        seconds = self.spent_s - began_s
+        self.trials.append(TuningTrial(setup_of(ring), verdict, rates_of(times), ratio, _rounds(times), seconds))
+
+    def _pays_from(self) -> Fact[int]:
+        """The smallest size from which on uploads through the ring are not slower than plain ones."""
+        own = next(trial.rates for trial in self.trials if trial.ring == setup_of(self.best))
+        is_faster = {
+            ring.nbytes: ring.gbps >= plain.gbps
+            for ring, plain in zip(own, self.plain, strict=True)
+            if ring.direction == "h2d"
+        }
+        if self.left_s > 0:
+            small = [Transfer("h2d", nbytes) for nbytes in self._small_sizes]
+            copies = [self._best_copy, self._bench.plain]
+            times, plain_times = take_turns(copies, small, _SMALL_REPEATS, lambda _: self.left_s > 0)
+            is_faster |= {
+                transfer.nbytes: median(times[transfer]) <= median(plain_times[transfer]) for transfer in small
+            }
+        sizes = sorted(is_faster, reverse=True)
+        paying = list(takewhile(is_faster.__getitem__, sizes))
+        return Fact(paying[-1]) if paying else Fact(reason=f"at {format_size(sizes[0])} a plain copy is still faster")
 
 
-def _known(key: TuningKey, path: Fact[Path]) -> Chosen:
-    """As found before by this process or another; else the default."""
-    if (key, path.value) in _kept_here:
-        return _tuned(*_kept_here[key, path.value])
-    found = Fact[Tuned](reason="") if path.value is None else TuningCache(path.value).find(key)
-    if found.value is None:
-        return Chosen(default_settings(), "default", NOT_TUNED, None, (found.reason,) if found.reason else ())
-    return Chosen(
-        settings_of(found.value.ring), "cached", f"cached {_summary(found.value)}", found.value, found.value.remarks
-    )
+def take_turns(
+    copies: Sequence[Copy],
+    transfers: Sequence[Transfer],
+    repeats: int,
+    goes_on: Callable[[list[Times]], bool] = lambda _: True,
+) -> list[Times]:
+    """Time each copy once for every transfer in each round, so that a drift of the machine affects all copies.
+
+    After each round `goes_on` decides, from the times so far, whether there is another one.
+    """
+    times: list[Times] = [{transfer: [] for transfer in transfers} for _ in copies]
+    for round_index in range(repeats):
+        if round_index and not goes_on(times):
+            break
+        for transfer in transfers:
+            order = range(len(copies)) if round_index % 2 == 0 else reversed(range(len(copies)))
+            for index in order:
+                times[index][transfer].append(copies[index](*transfer))
+    return times
 
 
-def _keep(key: TuningKey, path: Fact[Path], tuned: Tuned) -> tuple[str, ...]:
-    """In the file, else in this process; remarks on what was in the way."""
-    trouble = path.reason if path.value is None else TuningCache(path.value).store(key, tuned)
-    _kept_here.pop((key, path.value), None)
-    if not trouble:
-        return ()
-    remarks = (f"{trouble}; every process tunes for itself",)
-    _kept_here[key, path.value] = tuned, remarks
-    return remarks
+def _rounds(times: Times) -> int:
+    return min(map(len, times.values()))
 
 
-def _tuned(tuned: Tuned, remarks: tuple[str, ...] = ()) -> Chosen:
-    settings = settings_of(tuned.ring)
-    if not tuned.timed:
-        limit = format_seconds(tuned.limit_s)
-        return Chosen(
-            settings, "default", f"default, for the limit of {limit} left no time for a trial", tuned, remarks
-        )
-    return Chosen(settings, "tuned", f"tuned {_summary(tuned)}", tuned, (*tuned.remarks, *remarks))
+def rates_of(times: Times) -> tuple[CopyRate, ...]:
+    """The bandwidths of the median times."""
+    return tuple(CopyRate(*transfer, transfer.nbytes / _median_s(seconds) / 1e9) for transfer, seconds in times.items())
 
 
-def _summary(tuned: Tuned) -> str:
-    """When, and what it took."""
-    trials = len(tuned.timed)
-    day = tuned.taken_at.partition("T")[0]
-    return f"on {day} from {trials} {'trial' if trials == 1 else 'trials'} in {format_seconds(tuned.seconds)}"
+def ratios(one: Times, other: Times) -> list[float]:
+    """How many times as fast `one` is as `other`, for each transfer."""
+    return [_median_s(other[transfer]) / _median_s(one[transfer]) for transfer in one]
+
+
+def speedup(one: Times, other: Times) -> float:
+    """The geometric mean of `ratios`."""
+    return float(np.exp(np.mean(np.log(ratios(one, other)))))
+
+
+def _median_s(seconds: list[float]) -> float:
+    return max(median(seconds), 1e-9)  # avoids a division by zero if the clock did not advance

@@ -1,6 +1,6 @@
-"""A window as a trace for Perfetto or chrome://tracing: a row a stream, copy engine and thread, arrows from calls.
+"""Writes a window as a trace for Perfetto or chrome://tracing.
 
-The format is that of the "Trace Event Format" document of the Chromium project.
+The format is described in the "Trace Event Format" document of the Chromium project.
 """
 
 from __future__ import annotations
@@ -16,35 +16,38 @@ import numpy as np
 from pyxfer._document.files import Path, whole_file
 from pyxfer._trace.records import CopyWay, Kind, no_records
 from pyxfer._watch.copies import MEMORIES, WAYS
-from pyxfer._watch.gathered import issuing, outermost_places
+from pyxfer._watch.device_records import issuing, outermost_indices, split_stream_key, stream_keys
 from pyxfer._watch.ranges import ranges_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._watch.window import Window
 
-# So many records are text at once: some ten megabytes.
-PIECE = 1 << 15
+    Details = Callable[[NDArray[Any]], list[str]]
+
+# Number of records that are converted to text at once, about ten megabytes.
+CHUNK = 1 << 15
 
 
 def quoted(text: str) -> str:
-    """A name as JSON, with a question mark for each byte that is no text: readers refuse half a surrogate."""
+    """A name as JSON, with question marks for what is not valid Unicode, because readers refuse lone surrogates."""
     return json.dumps(text.encode(errors="replace").decode())
 
 
 def us(nanoseconds: int) -> str:
-    """The format's microseconds, exact to the nanosecond."""
+    """Microseconds, exact to the nanosecond."""
     return f"{nanoseconds / 1000:.3f}"
 
 
-def pieces(count: int) -> Iterator[slice]:
-    """The whole in parts that are small enough."""
-    for begin in range(0, count, PIECE):
-        yield slice(begin, min(count, begin + PIECE))
+def chunks(count: int) -> Iterator[slice]:
+    """Slices of at most `CHUNK` elements."""
+    for begin in range(0, count, CHUNK):
+        yield slice(begin, min(count, begin + CHUNK))
 
 
 class Writer:
-    """One array of events in one object; a row is a process and thread of the format, and is named once."""
+    """Writes the events. A row of the trace is a process and a thread of the format."""
 
     def __init__(self, file: BinaryIO, zero_ns: int, about: dict[str, Any]) -> None:
         self._file = file
@@ -56,18 +59,17 @@ class Writer:
         file.write(head.encode())
 
     def end(self) -> None:
-        """Close what is open."""
         self._file.write(b"\n]}\n")
 
     def process(self, number: int, name: str) -> None:
-        """A group of rows; groups are shown in the order of their numbers."""
+        """Name a group of rows. Groups are shown in the order of their numbers."""
         if number not in self._processes:
             self._processes.add(number)
             self._meta(number, 0, "process_name", f'{{"name":{quoted(name)}}}')
             self._meta(number, 0, "process_sort_index", f'{{"sort_index":{number}}}')
 
     def row(self, process: int, name: str) -> int:
-        """A new row at the end of its group; its number is no other row's in the whole file."""
+        """Add a row to the end of a group. Its number is unique in the file."""
         self._rows += 1
         self._meta(process, self._rows, "thread_name", f'{{"name":{quoted(name)}}}')
         self._meta(process, self._rows, "thread_sort_index", f'{{"sort_index":{self._rows}}}')
@@ -83,7 +85,7 @@ class Writer:
         names: Sequence[str],
         details: Sequence[str],
     ) -> None:
-        """One event a stretch; names and details are JSON already."""
+        """One event for each interval. Names and details are JSON."""
         head = f'{{"ph":"X","cat":"{kind}","pid":{process},"tid":'
         zero = self._zero_ns
         self.write(
@@ -92,7 +94,7 @@ class Writer:
         )
 
     def flows(self, from_to: str, process: int, rows: Sequence[int], at_ns: Sequence[int], ids: Sequence[int]) -> None:
-        """One end of arrows: `s` where they begin, `f` where they end."""
+        """One end of arrows: their beginnings with `s`, their ends with `f`."""
         binding = ',"bp":"e"' if from_to == "f" else ""
         head = f'{{"ph":"{from_to}"{binding},"cat":"copy","name":"asked","pid":{process},"tid":'
         zero = self._zero_ns
@@ -102,14 +104,13 @@ class Writer:
         )
 
     def counter(self, process: int, name: str, at_ns: NDArray[np.int64], values: NDArray[np.int64]) -> None:
-        """A figure over time, from each of these times on."""
+        """A value that changes at these times."""
         head = f'{{"ph":"C","pid":{process},"tid":0,"name":{quoted(name)},"ts":'
-        for piece in pieces(len(at_ns)):
-            times, figures = (at_ns[piece] - self._zero_ns).tolist(), values[piece].tolist()
+        for chunk in chunks(len(at_ns)):
+            times, figures = (at_ns[chunk] - self._zero_ns).tolist(), values[chunk].tolist()
             self.write(f'{head}{us(at)},"args":{{"bytes":{v}}}}}' for at, v in zip(times, figures, strict=True))
 
     def write(self, events: Iterator[str]) -> None:
-        """These events, each on its line."""
         text = ",\n".join(events)
         if text:
             self._file.write(((",\n" if self._begun else "\n") + text).encode())
@@ -120,7 +121,7 @@ class Writer:
 
 
 def lanes(begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The lane of each stretch, 0 as long as there is room; they are in the order of their beginning."""
+    """The lowest lane in which each interval is nested or alone. Intervals are in the order of their beginning."""
     found = np.zeros(len(begin_ns), np.int64)
     if (begin_ns[1:] >= np.maximum.accumulate(end_ns)[:-1]).all():
         return found
@@ -132,7 +133,7 @@ def lanes(begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.
 
 
 def _first_with_room(open_ends: list[list[int]], begin: int, end: int) -> int:
-    """Each lane keeps the ends of what is open in it, the outermost first."""
+    """`open_ends` has the ends of the open intervals of each lane, the outermost first."""
     for lane, ends in enumerate(open_ends):
         while ends and ends[-1] <= begin:
             ends.pop()
@@ -143,21 +144,14 @@ def _first_with_room(open_ends: list[list[int]], begin: int, end: int) -> int:
     return len(open_ends) - 1
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.window import Window
-
-    Details = Callable[[NDArray[Any]], list[str]]
-
 HOST, STREAMS, ENGINES = 1, 2, 3
-_PACKED = 5
-"""Of gzip: above, it takes twice the time for a hundredth."""
+_COMPRESSION = 5
+"""Higher levels of gzip take twice the time and save one percent."""
 _SENDS: dict[int, str] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
-    """Write the trace, whole or not at all; packed with gzip where the path ends in .gz.
+    """Write the trace, whole or not at all; compressed if the path ends in .gz.
 
     Raises:
         UsageError: the file cannot be written.
@@ -165,14 +159,14 @@ def write_chrome_trace(window: Window, path: Path) -> None:
     """
     with whole_file(path) as file:
         if os.fspath(path).endswith(".gz"):
-            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_PACKED, mtime=0, filename="") as packed:
+            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_COMPRESSION, mtime=0, filename="") as packed:
                 write_events(window, cast(BinaryIO, packed))
         else:
             write_events(window, file)
 
 
 def write_events(window: Window, file: BinaryIO) -> None:
-    """The same into a file that is open; memory stays bounded, however many records there are."""
+    """Write the trace to an open file, in bounded memory for any number of records."""
     capture = window.capture.value
     about = {"recorded_by": "pyxfer watch", "window_us": (window.end_ns - window.begin_ns) / 1000}
     if capture is None:
@@ -185,34 +179,34 @@ def write_events(window: Window, file: BinaryIO) -> None:
 
 
 class _Trace:
-    """What is written, in the order of the rows."""
+    """Writes the rows of one window, in their order on the page."""
 
     def __init__(self, window: Window, writer: Writer) -> None:
         self._window, self._writer = window, writer
         capture = window.capture.value
         self._names = [quoted(name) for name in (capture.names if capture is not None else ("",))]
-        self._of = capture.of if capture is not None else lambda _: no_records()
-        self._calls = self._of(Kind.CALL)
+        self._records_of = capture.of if capture is not None else lambda _: no_records()
+        self._calls = self._records_of(Kind.CALL)
         self._call_rows = np.zeros(len(self._calls), np.int64)
         self._arrows_drawn = 0
 
     def write(self) -> None:
         self._writer.process(HOST, "host")
-        self._steps()
-        self._ranges()
-        self._threads()
-        self._plain(self._of(Kind.OVERHEAD), "tracing overhead", "overhead")
-        self._streams()
-        self._engines()
+        self._write_steps()
+        self._write_ranges()
+        self._write_calls()
+        self._write_overhead()
+        self._write_streams()
+        self._write_engines()
 
-    def _steps(self) -> None:
+    def _write_steps(self) -> None:
         steps, window = self._window.steps, self._window
         for thread in dict.fromkeys(step.thread for step in steps):
             own = [(place, step) for place, step in enumerate(steps, window.skipped + 1) if step.thread == thread]
             ends = [step.end_ns if step.closed else window.end_ns for _, step in own]
             words = [quoted(step.failed) if step.failed else str(step.closed).lower() for _, step in own]
-            self._named(
-                f"steps of {self._thread(thread)}",
+            self._write_intervals(
+                f"steps of {self._thread_label(thread)}",
                 "step",
                 [step.begin_ns for _, step in own],
                 [max(step.begin_ns, end) for (_, step), end in zip(own, ends, strict=True)],
@@ -220,7 +214,7 @@ class _Trace:
                 [f'{{"ended":{word}}}' for word in words],
             )
 
-    def _ranges(self) -> None:
+    def _write_ranges(self) -> None:
         ranges = ranges_of(self._window)
         words = [quoted(name) for name, _ in ranges.names]
         details = [f'{{"by":"{source}"}}' for _, source in ranges.names]
@@ -228,8 +222,8 @@ class _Trace:
             own = np.flatnonzero(ranges.thread == thread)
             own = own[np.argsort(ranges.begin_ns[own], kind="stable")]
             names = ranges.name[own].tolist()
-            self._named(
-                f"ranges of {self._thread(thread)}",
+            self._write_intervals(
+                f"ranges of {self._thread_label(thread)}",
                 "range",
                 ranges.begin_ns[own].tolist(),
                 ranges.end_ns[own].tolist(),
@@ -237,7 +231,7 @@ class _Trace:
                 [details[name] for name in names],
             )
 
-    def _named(
+    def _write_intervals(
         self,
         row: str,
         kind: str,
@@ -246,91 +240,91 @@ class _Trace:
         names: Sequence[str],
         details: Sequence[str],
     ) -> None:
-        """Stretches that are no records."""
-        rows = self._rows(HOST, row, np.array(begin_ns, np.int64), np.array(end_ns, np.int64))
+        """Intervals that do not come from records."""
+        rows = self._add_rows(HOST, row, np.array(begin_ns, np.int64), np.array(end_ns, np.int64))
         self._writer.slices(HOST, rows.tolist(), kind, begin_ns, end_ns, names, details)
 
-    def _threads(self) -> None:
+    def _write_calls(self) -> None:
         for thread in np.unique(self._calls["thread"]).tolist():
             own = np.flatnonzero(self._calls["thread"] == thread)
             calls = self._calls[own]
-            rows = self._rows(HOST, self._thread(thread), calls["start_ns"], calls["end_ns"])
+            rows = self._add_rows(HOST, self._thread_label(thread), calls["start_ns"], calls["end_ns"])
             self._call_rows[own] = rows
-            self._records(HOST, rows, "call", calls, _call_details)
+            self._write_records(HOST, rows, "call", calls, _call_details)
 
-    def _plain(self, records: NDArray[Any], row: str, kind: str) -> None:
+    def _write_overhead(self) -> None:
+        records = self._records_of(Kind.OVERHEAD)
         if len(records):
-            rows = self._rows(HOST, row, records["start_ns"], records["end_ns"])
-            self._records(HOST, rows, kind, records, _no_details)
+            rows = self._add_rows(HOST, "tracing overhead", records["start_ns"], records["end_ns"])
+            self._write_records(HOST, rows, "overhead", records, _no_details)
 
-    def _streams(self) -> None:
-        """Copies, kernels and sets of a stream are one after the other, or beside each other in a graph."""
-        work = np.concatenate([_timed(self._of(kind)) for kind in _WORK])
+    def _write_streams(self) -> None:
+        """Copies, kernels and sets by stream. They overlap only in graphs."""
+        work = np.concatenate([_timed(self._records_of(kind)) for kind in _WORK])
         work = work[np.argsort(work["start_ns"], kind="stable")]
-        keys = np.stack([work[name].astype(np.uint64) for name in ("device", "context", "stream")], axis=1)
-        packed = keys[:, 0] << np.uint64(48) | keys[:, 1] << np.uint64(32) | keys[:, 2]
-        asking = outermost_places(self._calls)
-        for key in np.unique(packed).tolist():
+        keys = stream_keys(work)
+        requesting = outermost_indices(self._calls)
+        for key in np.unique(keys).tolist():
             self._writer.process(STREAMS, "device: streams")
-            own = work[packed == key]
-            name = f"device {key >> 48}, context {key >> 32 & 0xFFFF}, stream {key & 0xFFFFFFFF}"
-            rows = self._rows(STREAMS, name, own["start_ns"], own["end_ns"])
+            own = work[keys == key]
+            name = "device {}, context {}, stream {}".format(*split_stream_key(key))
+            rows = self._add_rows(STREAMS, name, own["start_ns"], own["end_ns"])
             for kind, (word, details) in _WORK.items():
                 chosen = own["kind"] == kind
-                self._records(STREAMS, rows[chosen], word, own[chosen], details)
+                self._write_records(STREAMS, rows[chosen], word, own[chosen], details)
             copies = own["kind"] == Kind.COPY
-            self._arrows(asking, own[copies], rows[copies])
+            self._write_arrows(requesting, own[copies], rows[copies])
 
-    def _arrows(self, asking: NDArray[np.intp], copies: NDArray[Any], rows: NDArray[np.int64]) -> None:
-        """From each call to the copy that it asked for, unless the clocks have the copy begin before it."""
-        asked = issuing(self._calls[asking], copies)
-        known = asked >= 0
-        calls = asking[asked[known]]
+    def _write_arrows(self, requesting: NDArray[np.intp], copies: NDArray[Any], rows: NDArray[np.int64]) -> None:
+        """Arrows from calls to the copies that they requested, without those that would lead back in time."""
+        place = issuing(self._calls[requesting], copies)
+        known = place >= 0
+        calls = requesting[place[known]]
         called, begun = self._calls["start_ns"][calls], copies["start_ns"][known]
         forward = called <= begun
         calls, called, begun, rows = calls[forward], called[forward], begun[forward], rows[known][forward]
-        for piece in pieces(len(begun)):
-            # A batch is one call with many copies, and an arrow's number may be used once.
-            ids = range(self._arrows_drawn, self._arrows_drawn + len(begun[piece]))
+        for chunk in chunks(len(begun)):
+            # Not the correlation number: a batch is one call with many copies, and a number may be used once.
+            ids = range(self._arrows_drawn, self._arrows_drawn + len(begun[chunk]))
             self._arrows_drawn += len(ids)
-            self._writer.flows("s", HOST, self._call_rows[calls[piece]].tolist(), called[piece].tolist(), ids)
-            self._writer.flows("f", STREAMS, rows[piece].tolist(), begun[piece].tolist(), ids)
+            self._writer.flows("s", HOST, self._call_rows[calls[chunk]].tolist(), called[chunk].tolist(), ids)
+            self._writer.flows("f", STREAMS, rows[chunk].tolist(), begun[chunk].tolist(), ids)
 
-    def _engines(self) -> None:
-        """A row a direction, and the bytes that are under way in it."""
-        copies = _timed(self._of(Kind.COPY))
+    def _write_engines(self) -> None:
+        """A row for each direction of copies, with a counter of the bytes under way."""
+        copies = _timed(self._records_of(Kind.COPY))
         for way, word in WAYS.items():
             own = copies[copies["way"] == way]
             if not len(own):
                 continue
             self._writer.process(ENGINES, "device: copy engines")
-            rows = self._rows(ENGINES, word, own["start_ns"], own["end_ns"])
-            self._records(ENGINES, rows, "copy", own, _copy_details)
+            rows = self._add_rows(ENGINES, word, own["start_ns"], own["end_ns"])
+            self._write_records(ENGINES, rows, "copy", own, _copy_details)
             if way in _SENDS:
                 self._writer.counter(ENGINES, f"{word} bytes under way", *_under_way(own))
 
-    def _records(
+    def _write_records(
         self, process: int, rows: NDArray[np.int64], kind: str, records: NDArray[Any], details: Details
     ) -> None:
         words = self._names
-        for piece in pieces(len(records)):
-            part = records[piece]
+        for chunk in chunks(len(records)):
+            part = records[chunk]
             names = _copy_names(part) if kind == "copy" else [words[name] for name in part["name"].tolist()]
             if kind == "set":
                 names = ['"set"'] * len(part)
             begin, end = part["start_ns"].tolist(), np.maximum(part["start_ns"], part["end_ns"]).tolist()
-            self._writer.slices(process, rows[piece].tolist(), kind, begin, end, names, details(part))
+            self._writer.slices(process, rows[chunk].tolist(), kind, begin, end, names, details(part))
 
-    def _rows(
+    def _add_rows(
         self, process: int, name: str, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The row of each stretch: one of that name, and more where stretches overlap."""
+        """The row of each interval. Overlapping intervals get more rows of the same name."""
         found = lanes(begin_ns, end_ns)
         count = int(found.max(initial=0)) + 1
         numbers = [self._writer.row(process, f"{name} ({lane + 1})" if lane else name) for lane in range(count)]
         return np.array(numbers, np.int64)[found]
 
-    def _thread(self, thread: int) -> str:
+    def _thread_label(self, thread: int) -> str:
         name = self._window.threads.get(thread, "")
         return f"thread {name} {thread}" if name else f"thread {thread}"
 
@@ -374,7 +368,7 @@ def _call_details(part: NDArray[Any]) -> list[str]:
 
 
 def _under_way(copies: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When the bytes under way change, and to how many."""
+    """The times at which the number of bytes under way changes, and the numbers."""
     nbytes = copies["nbytes"].astype(np.int64)
     at = np.concatenate((copies["start_ns"], copies["end_ns"]))
     order = np.argsort(at, kind="stable")

@@ -1,4 +1,4 @@
-"""The copies of a window by way, host memory and size, set against the ceiling of their sizes."""
+"""The copies of a window by way, host memory and size, compared with the ceiling of their sizes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ import numpy as np
 from pyxfer._document.runs import Direction, Fact, Memory, unknown
 from pyxfer._document.watches import LEAST_OF_CEILING, CopyClass, CopyWayName, Overlap, Pageable, StreamUse
 from pyxfer._trace.records import CopyWay, MemoryKind, clip, intervals, levels, total_ns
-from pyxfer._watch.gathered import Cover
+from pyxfer._watch.device_records import Cover, split_stream_key, stream_keys
 from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._watch.gathered import Gathered
+    from pyxfer._watch.device_records import DeviceRecords
 
+    Values = NDArray[np.float64]
+    Places = NDArray[np.intp]
+    Chosen = NDArray[np.bool_]
 
-# A program with more streams than this has no use for a list of them all.
+# At most this many streams are listed.
 MOST_STREAMS = 64
 
 
-def overlap(gathered: Gathered, copied: Copied, begin_ns: int, end_ns: int) -> Overlap:
-    """Of the window between two times."""
-    kernels = levels(intervals(gathered.kernels))
-    copies = levels(intervals(gathered.copies))
+def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: int) -> Overlap:
+    kernels = levels(intervals(records.kernels))
+    copies = levels(intervals(records.copies))
     length = end_ns - begin_ns
-    busy_ns = total_ns(clip(gathered.busy.united, begin_ns, end_ns))
+    busy_ns = total_ns(clip(records.busy.united, begin_ns, end_ns))
     return Overlap(
         busy_share=busy_ns / length if length > 0 else 0.0,
-        hidden_share=hidden_share(copied),
-        kernels=len(gathered.kernels),
+        hidden_share=copied.hidden_share(),
+        kernels=len(records.kernels),
         kernels_at_once=_mean_level(kernels, "no kernel ran"),
         kernels_share=_share_from_two(kernels, "no kernel ran"),
         copies_at_once=max(copies, default=0),
@@ -40,11 +42,11 @@ def overlap(gathered: Gathered, copied: Copied, begin_ns: int, end_ns: int) -> O
     )
 
 
-def streams(gathered: Gathered) -> tuple[StreamUse, ...]:
+def streams(records: DeviceRecords) -> tuple[StreamUse, ...]:
     """Each stream that copied or computed, the busiest first."""
     uses: dict[tuple[int, int, int], dict[str, float]] = {}
-    for what, records in (("copies", gathered.copies), ("kernels", gathered.kernels)):
-        for key, count, nbytes, seconds in _by_stream(records):
+    for what, rows in (("copies", records.copies), ("kernels", records.kernels)):
+        for key, count, nbytes, seconds in _by_stream(rows):
             use = uses.setdefault(key, dict.fromkeys(("copies", "copied_bytes", "copies_s", "kernels", "kernels_s"), 0))
             use[what], use[f"{what}_s"] = count, seconds
             use["copied_bytes"] += nbytes if what == "copies" else 0
@@ -63,40 +65,29 @@ def streams(gathered: Gathered) -> tuple[StreamUse, ...]:
 
 
 def _by_stream(records: NDArray[Any]) -> list[tuple[tuple[int, int, int], int, int, float]]:
-    """Device, context and stream; how many records, bytes and seconds."""
-    device, context, stream = (records[name].astype(np.uint64) for name in ("device", "context", "stream"))
-    keys = device << np.uint64(48) | context << np.uint64(32) | stream
-    found, place = np.unique(keys, return_inverse=True)
+    """For each stream (device, context, stream) the number of records, their bytes and seconds."""
+    found, place = np.unique(stream_keys(records), return_inverse=True)
     seconds = np.where(records["end_ns"] > records["start_ns"], records["end_ns"] - records["start_ns"], 0) / 1e9
     counts = np.bincount(place, minlength=len(found))
     nbytes = np.bincount(place, weights=records["nbytes"].astype(np.float64), minlength=len(found))
     took = np.bincount(place, weights=seconds, minlength=len(found))
     return [
-        ((key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF), int(count), int(size), float(time))
+        (split_stream_key(key), int(count), int(size), float(time))
         for key, count, size, time in zip(found.tolist(), counts, nbytes, took, strict=True)
     ]
 
 
-def _mean_level(spans: dict[int, int], why_not: str) -> Fact[float]:
-    """How many at once on average while there is any."""
+def _mean_level(spans: dict[int, int], reason: str) -> Fact[float]:
+    """Mean number at once, while there are any."""
     time = sum(spans.values())
-    return Fact(sum(level * span for level, span in spans.items()) / time) if time else unknown(why_not)
+    return Fact(sum(level * span for level, span in spans.items()) / time) if time else unknown(reason)
 
 
-def _share_from_two(spans: dict[int, int], why_not: str) -> Fact[float]:
-    """Of the time with any, that with two or more."""
+def _share_from_two(spans: dict[int, int], reason: str) -> Fact[float]:
+    """Share of the time with two or more in the time with any."""
     time = sum(spans.values())
-    return Fact(sum(span for level, span in spans.items() if level > 1) / time) if time else unknown(why_not)
+    return Fact(sum(span for level, span in spans.items() if level > 1) / time) if time else unknown(reason)
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.gathered import Gathered
-
-    Values = NDArray[np.float64]
-    Places = NDArray[np.intp]
-    Chosen = NDArray[np.bool_]
 
 # Powers of 4; a class begins at one and ends below the next.
 CLASS_BOUNDS: tuple[int, ...] = tuple(LEAST_OF_CEILING * 4**step for step in range(10))
@@ -110,55 +101,55 @@ WAYS: Mapping[int, CopyWayName] = {
 }
 MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
 DIRECTIONS: Mapping[int, Direction] = {CopyWay.H2D: "h2d", CopyWay.D2H: "d2h"}
-# Copies within a twelfth of an octave are asked for as one size, so that millions of sizes ask a few hundred times.
+# Ceilings are computed for a twelfth of an octave at once. So millions of sizes need a few hundred computations.
 _PER_OCTAVE = 12
-_NOT_THE_LINK = "a ceiling is of copies between host and device"
+_NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
 _TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a command and has no ceiling"
 
 
 class Ceilings(Protocol):
-    """What a copy of a size can reach on this machine. The analysis asks for pinned memory: the ceiling is its."""
+    """The bandwidth that copies can reach. The analysis uses that of pinned memory."""
 
     def gbps(self, direction: Direction, memory: Memory, nbytes: int) -> Fact[float]:
-        """1e9 bytes a second at the size, or why that is not known."""
+        """GB/s of copies of this size."""
         ...
 
 
-def sizes_asked(gathered: Gathered) -> dict[Direction, tuple[int, ...]]:
-    """For each direction that was copied in, a size of each class: the mean of its copies. What ceilings must hold."""
-    asked: dict[Direction, tuple[int, ...]] = {}
+def sizes_needed(records: DeviceRecords) -> dict[Direction, tuple[int, ...]]:
+    """For each direction of the copies the mean size of each class, at which ceilings are needed."""
+    needed: dict[Direction, tuple[int, ...]] = {}
     for way, direction in DIRECTIONS.items():
-        each = _each_bytes(gathered)[gathered.copies_of(way)]
-        classes = np.searchsorted(CLASS_BOUNDS, each, side="right")
-        means = [float(each[classes == place].mean()) for place in np.unique(classes)]
+        nbytes = _bytes_per_copy(records)[records.copies_of(way)]
+        classes = np.searchsorted(CLASS_BOUNDS, nbytes, side="right")
+        means = [float(nbytes[classes == place].mean()) for place in np.unique(classes)]
         if means:
-            asked[direction] = tuple(max(1, round(mean)) for mean in means)
-    return asked
+            needed[direction] = tuple(max(1, round(mean)) for mean in means)
+    return needed
 
 
-class Copied:
-    """The copies as columns, with what each would take at the ceiling of its size."""
+class CopyTable:
+    """The copies as columns, with the time that each would take at the ceiling of its size."""
 
-    def __init__(self, gathered: Gathered, ceilings: Ceilings | None) -> None:
-        copies = gathered.copies
-        self.way, self.memory = copies["way"], gathered.host_memory
+    def __init__(self, records: DeviceRecords, ceilings: Ceilings | None) -> None:
+        copies = records.copies
+        self.way, self.memory = copies["way"], records.host_memory
         self.nbytes = copies["nbytes"].astype(np.float64)
         self.count = np.maximum(copies["copies"], 1)
-        self.each = _each_bytes(gathered)
+        self.bytes_per_copy = _bytes_per_copy(records)
         self.timed = copies["end_ns"] > copies["start_ns"]
         self.seconds = np.where(self.timed, copies["end_ns"] - copies["start_ns"], 0) / 1e9
-        computing = Cover(gathered.computing)
+        computing = Cover(records.computing)
         self.hidden_s = np.where(self.timed, computing.within(copies["start_ns"], copies["end_ns"]), 0) / 1e9
         self.ceiling_s = np.full(len(copies), np.nan)
         self.why_not: dict[int, str] = {}
         for way, direction in DIRECTIONS.items():
-            self._ask(way, direction, ceilings)
+            self._add_ceilings(way, direction, ceilings)
 
     def classes(self) -> tuple[CopyClass, ...]:
-        """Every class that has copies, the ways between host and device first, large ones last."""
-        places = np.searchsorted(CLASS_BOUNDS, self.each, side="right")
+        """Every class that has copies: ways between host and device first, and small sizes first."""
+        places = np.searchsorted(CLASS_BOUNDS, self.bytes_per_copy, side="right")
         keys = (_rank(self.way).astype(np.int64) * 256 + self.memory) * 256 + places
         order = np.argsort(keys, kind="stable")
         found, begins = np.unique(keys[order], return_index=True)
@@ -166,7 +157,7 @@ class Copied:
         return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
 
     def pageable(self, among: Chosen) -> tuple[Pageable, ...]:
-        """What pinning would save of some of the copies, a direction a row."""
+        """One row for each direction: what pinning these copies would save."""
         rows = []
         for way in DIRECTIONS:
             chosen = np.flatnonzero(among & (self.way == way) & (self.memory == MemoryKind.PAGEABLE))
@@ -181,11 +172,16 @@ class Copied:
         return tuple(rows)
 
     def at_the_ceiling_s(self, way: CopyWay, among: Chosen) -> Fact[float]:
-        """What those of a way would take at the ceiling, those from pinned memory as long as they took."""
+        """Time of these copies if those of pageable memory ran at the ceiling, and the others as they did."""
         chosen, pageable = among & (self.way == way), self.memory == MemoryKind.PAGEABLE
         rest = float(self.seconds[chosen & ~pageable].sum())
         pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(way))
         return pinned if pinned.value is None else Fact(rest + pinned.value)
+
+    def hidden_share(self) -> Fact[float]:
+        """Share of the time of all copies that kernels hide."""
+        seconds = float(self.seconds.sum())
+        return Fact(float(self.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
 
     def _class(self, chosen: Places, place: int) -> CopyClass:
         way, memory = int(self.way[chosen[0]]), int(self.memory[chosen[0]])
@@ -217,18 +213,18 @@ class Copied:
         return unknown(ideal.reason or "") if ideal.value is None else Fact(ideal.value / seconds)
 
     def _ceiling_of(self, chosen: Places, way: int) -> Fact[float]:
-        """Seconds that those of them which are timed would take at the ceiling of their sizes."""
+        """Seconds that the timed copies among these would take at the ceiling of their sizes."""
         ideal = self.ceiling_s[chosen[self.timed[chosen]]]
         if np.isnan(ideal).any():
             return unknown(self.why_not.get(way, NO_CEILING))
         return Fact(float(ideal.sum()))
 
-    def _ask(self, way: int, direction: Direction, ceilings: Ceilings | None) -> None:
+    def _add_ceilings(self, way: int, direction: Direction, ceilings: Ceilings | None) -> None:
         chosen = np.flatnonzero(self.way == way)
         if not len(chosen) or ceilings is None:
             self.why_not[way] = NO_CEILING
             return
-        sizes = np.maximum(self.each[chosen], 1.0)
+        sizes = np.maximum(self.bytes_per_copy[chosen], 1.0)
         _, place, counts = np.unique(np.round(np.log2(sizes) * _PER_OCTAVE), return_inverse=True, return_counts=True)
         means = np.bincount(place, weights=sizes) / counts
         answers = [ceilings.gbps(direction, "pinned", max(1, round(mean))) for mean in means.tolist()]
@@ -237,20 +233,14 @@ class Copied:
         self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9
 
 
-def hidden_share(copied: Copied) -> Fact[float]:
-    """How much of all time that copies took went by under kernels."""
-    seconds = float(copied.seconds.sum())
-    return Fact(float(copied.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
-
-
-def _each_bytes(gathered: Gathered) -> Values:
-    """The size of a copy; of a batch, of the mean one in it."""
-    sizes: Values = gathered.copies["nbytes"] / np.maximum(gathered.copies["copies"], 1)
+def _bytes_per_copy(records: DeviceRecords) -> Values:
+    """The size of each copy; for a batch, the mean size of its copies."""
+    sizes: Values = records.copies["nbytes"] / np.maximum(records.copies["copies"], 1)
     return sizes
 
 
 def _rank(ways: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The place of each way in the order in which they are shown."""
+    """The index of each way in the order of the page."""
     ranks = np.full(256, len(WAYS), np.uint8)
     ranks[[int(way) for way in WAYS]] = np.arange(len(WAYS))
     return ranks[ways]

@@ -1,6 +1,6 @@
-"""The process of `pyxfer watch`: arms a watch and runs the script, which need not know of it.
+"""The process of `pyxfer watch`: starts a watch, and runs the script, which does not have to be changed.
 
-Whatever the script does, its window is written down as soon as it closes; the command tells of it.
+A window is written to a file as soon as it closes. The command reads the file and prints the report.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import builtins
 import ctypes
 import importlib.machinery
 import importlib.util
-import io
-import json
 import os
 import pkgutil
 import queue
@@ -21,20 +19,20 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import dataclass
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pyxfer._trace.libraries import candidates
-from pyxfer._watch import session as at_work
-from pyxfer._watch.order import Order
-from pyxfer._watch.recording import forget_for_nvtx, name_for_nvtx
-from pyxfer._watch.session import WANTED_ENDINGS, Session
-from pyxfer._watch.steps_taken import in_words
-from pyxfer._watch.stored import store
+from pyxfer._watch.options import WatchOptions
+from pyxfer._watch.recording import set_nvtx_library, unset_nvtx_library
+from pyxfer._watch.session import WANTED_ENDINGS, Session, ignoring_interrupts
+from pyxfer._watch.step_tracking import error_line
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import format_seconds
 
@@ -42,150 +40,84 @@ if TYPE_CHECKING:
     from pyxfer._watch.window import Window, WindowEnding
 
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _RUNNERS = ("<string>", "<frozen runpy>", runpy.__file__)
 
-Run = Callable[[], None]
 
-
-def prepare(name: str, arguments: Sequence[str], *, is_module: bool) -> Run:
-    """Make this process look as it would; what is returned runs the program.
+def prepare(program: str, arguments: Sequence[str], *, is_module: bool) -> Callable[[], None]:
+    """Set `__main__`, `sys.argv` and `sys.path` as Python does. Calling the result runs the program.
 
     Raises:
-        UsageError: there is none, or it is not Python.
+        UsageError: the program cannot be found, read or compiled.
 
     """
-    _become_main(ModuleType("__main__"))
-    sys.argv[:] = [name, *arguments]
-    sys.excepthook = _without_us(sys.excepthook)
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__builtins__ = builtins  # type: ignore[attr-defined]  # exec would set the dictionary instead of the module
+    sys.argv[:] = [program, *arguments]
+    sys.excepthook = _without_own_frames(sys.excepthook)
+    run_module: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
     if is_module:
-        _put_first(_here())
-        _check_module(name)
-        sys.argv[0] = "-m"
-        return lambda: _run_as_main(name, alter_argv=True)
-    if pkgutil.get_importer(name) is not None:  # a folder or an archive, with a __main__ inside
-        _put_first(os.path.abspath(name))
-        return lambda: _run_as_main("__main__", alter_argv=False)
-    code = read_code(name)
-    _put_first(os.path.dirname(os.path.realpath(name)))
-    return lambda: _run_code(code, name)
-
-
-def read_code(path: str) -> CodeType:
-    """What a script says, compiled.
-
-    Raises:
-        UsageError: it cannot be read, or it is not Python.
-
-    """
-    place = _absolute(path)
+        sys.path[0] = os.getcwd()
+        _check_module(program)
+        return partial(run_module, program)
+    if pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
+        sys.path[0] = os.path.abspath(program)
+        return partial(run_module, "__main__", alter_argv=False)
+    path = os.path.join(os.getcwd(), program)
+    sys.path[0] = os.path.dirname(os.path.realpath(program))
+    main.__file__ = path
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     try:
-        with io.open_code(place) as file:
-            text = file.read()  # once, for it may be a pipe
-        code: CodeType | None = pkgutil.read_code(io.BytesIO(text))  # one that was compiled before
-        return code if code is not None else compile(text, place, "exec", dont_inherit=True)
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     except OSError as error:
-        raise UsageError(f"The script {path!r} cannot be read ({error.strerror}): check its name.") from error
+        raise UsageError(f"The script {program!r} cannot be read ({error.strerror}): check its name.") from error
     except (SyntaxError, ValueError) as error:
-        raise UsageError(_not_python(path, error)) from error
+        raise UsageError(f"The script {program!r} cannot be compiled: {error}") from error
+    return partial(exec, code, main.__dict__)
 
 
 def _check_module(name: str) -> None:
     try:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{name}.__main__")
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"There is no module {name!r} to run ({error}): check its name.") from error
-    if spec is None:
-        raise UsageError(f"There is no module {name!r} that can be run: check its name.")
-    get_code: Any = getattr(spec.loader, "get_code", None)
-    try:
-        if get_code is not None:
-            get_code(spec.name)
-    except SyntaxError as error:
-        raise UsageError(_not_python(spec.origin or name, error)) from error
+        is_found = importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # of the package that it should be in
+        is_found = False
+    if not is_found:
+        raise UsageError(f"There is no module {name!r} to run: check its name.")
 
 
-def _not_python(path: str, error: Exception) -> str:
-    where = str(error)
-    if isinstance(error, SyntaxError):
-        where = f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
-    return f"{path!r} is not Python ({where}): correct it, or name another script."
+def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Leave out the frames of pyxfer and runpy at the beginning of a traceback."""
 
-
-def _become_main(module: ModuleType) -> None:
-    module.__builtins__ = builtins  # type: ignore[attr-defined]  # as Python gives it to a script
-    if "__annotations__" in vars(sys.modules["__main__"]):  # not from 3.14 on
-        module.__annotations__ = {}
-    sys.modules["__main__"] = module
-
-
-def _put_first(folder: str) -> None:
-    """Where the program's own modules are looked for; with -P or -I nowhere."""
-    if sys.path and sys.path[0] == "":
-        sys.path[0] = folder
-
-
-def _run_as_main(name: str, *, alter_argv: bool) -> None:
-    run: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
-    run(name, alter_argv=alter_argv)
-
-
-def _run_code(code: CodeType, path: str) -> None:
-    main = sys.modules["__main__"]
-    main.__file__ = _absolute(path)
-    main.__cached__ = None  # type: ignore[attr-defined]  # as Python leaves it for a script
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
-    exec(code, main.__dict__)  # noqa: S102 - this is what it was asked for
-
-
-def _absolute(path: str) -> str:
-    """As Python makes it of a script's name, which is not as tidy as `abspath`."""
-    return os.path.join(_here(), path)
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it is gone; what is named from the root runs all the same
-        return ""
-
-
-def _without_us(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Tracebacks begin where the program begins."""
+    def is_own(path: str) -> bool:
+        return path in _RUNNERS or path.startswith(_PYXFER + os.sep)
 
     def show(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-        while at is not None and _is_ours(at.tb_frame.f_code.co_filename):
+        while at is not None and is_own(at.tb_frame.f_code.co_filename):
             at = at.tb_next
         hook(kind, error.with_traceback(at), at)
 
     return show
 
 
-def _is_ours(path: str) -> bool:
-    return path in _RUNNERS or path.startswith(_OURS + os.sep)
-
-
-# Setting up a context takes ten times as long, and a look next to nothing.
-LOOK_EVERY_S = 0.01
+# Creating a CUDA context takes ten times as long, and a check takes microseconds.
+CHECK_EVERY_S = 0.01
 _DRIVER = "libcuda.so.1"
 _SUCCESS = 0
-_END_PATIENCE_S = 30.0
+_JOIN_TIMEOUT_S = 30.0
 
 
 def is_cuda_in_use() -> bool:
-    """Whether somebody in this process has called cuInit; until then the driver answers with an error."""
+    """Whether cuInit was called in this process. Does not load the driver or call cuInit."""
     try:
         driver = ctypes.CDLL(_DRIVER, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:  # not even loaded
+    except OSError:  # not loaded
         return False
     count = ctypes.c_int()
     return bool(driver.cuDeviceGetCount(ctypes.byref(count)) == _SUCCESS)
 
 
 class FirstUse(threading.Thread):
-    """Waits for it, after so many seconds in which it does not matter, and then calls back from a thread of its own."""
+    """Calls `on_use` after `after_s` seconds, and with `needs_cuda` not before the first use of CUDA."""
 
     def __init__(self, after_s: float, on_use: Callable[[], None], *, needs_cuda: bool) -> None:
         super().__init__(name="pyxfer-watch-start", daemon=True)
@@ -193,165 +125,151 @@ class FirstUse(threading.Thread):
         self._on_use = on_use
         self._needs_cuda = needs_cuda
         self.is_waiting_for_cuda = False
-        self._over = threading.Event()
+        self._cancelled = threading.Event()
 
     def run(self) -> None:
-        """Until the first use."""
-        over = self._over.wait(self._after_s)
-        while not over and self._needs_cuda and not is_cuda_in_use():
+        is_cancelled = self._cancelled.wait(self._after_s)
+        while not is_cancelled and self._needs_cuda and not is_cuda_in_use():
             self.is_waiting_for_cuda = True
-            over = self._over.wait(LOOK_EVERY_S)
-        if not over:
+            is_cancelled = self._cancelled.wait(CHECK_EVERY_S)
+        if not is_cancelled:
             self._on_use()
 
     def cancel(self) -> None:
-        """Call back no more; a call that has begun is waited for, because an interpreter cannot end around it."""
-        self._over.set()
-        self.join(_END_PATIENCE_S)
+        """Prevent the call, or wait for its end, because the interpreter cannot exit while it runs."""
+        self._cancelled.set()
+        self.join(_JOIN_TIMEOUT_S)
 
 
 OPTIMIZER = "torch.optim.optimizer"
 
-OnStep = Callable[[int], None]
-"""Given the identity of the optimizer that has taken a step."""
 
+def count_optimizer_steps(on_step: Callable[[int], None]) -> Callable[[], None]:
+    """Call `on_step` with the id of the optimizer after each step, as soon as PyTorch has been imported.
 
-def count_optimizer_steps(on_step: OnStep) -> Callable[[], None]:
-    """Have every optimizer step told, as soon as PyTorch is there; what ends the waiting for it is returned.
-
-    PyTorch keeps what it was asked to call: to take that back while it goes through its list would break its step.
+    The result stops waiting for the import. PyTorch's hook stays: removing it during a step would break that step.
     """
-    steps = _Steps(on_step)
+    finder = _OptimizerFinder(on_step)
     loaded = sys.modules.get(OPTIMIZER)
     if loaded is not None:
-        steps.hook(loaded)
+        finder.hook(loaded)
     else:
-        sys.meta_path.insert(0, steps)
-    return steps.stop_waiting
+        sys.meta_path.insert(0, finder)
+    return finder.stop_waiting
 
 
-class _Steps(MetaPathFinder):
-    """Waits for one module to be imported, and finds nothing itself."""
+class _OptimizerFinder(MetaPathFinder):
+    """Notices the import of PyTorch's optimizers, and leaves finding them to the other finders."""
 
-    def __init__(self, on_step: OnStep) -> None:
+    def __init__(self, on_step: Callable[[int], None]) -> None:
         self._on_step = on_step
-        self._is_looking = False
+        self._is_finding = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module as everybody else finds it, with a loader that tells when it has been loaded."""
-        if fullname != OPTIMIZER or self._is_looking:
+        if fullname != OPTIMIZER or self._is_finding:
             return None
-        self._is_looking = True
+        self._is_finding = True
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._is_looking = False
+            self._is_finding = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _TellingLoader(spec.loader, self._loaded)
+            spec.loader = _HookingLoader(spec.loader, self)
         return spec
 
     def hook(self, module: ModuleType) -> None:
-        """Ask to be called after each step; a PyTorch before 2.0 has no such call, and then there are no steps."""
+        """Register the hook that PyTorch 2.0 and later call after each step. Earlier ones have no steps."""
         register: Any = getattr(module, "register_optimizer_step_post_hook", None)
         if register is not None:
             register(lambda optimizer, *_: self._on_step(id(optimizer)))
 
     def stop_waiting(self) -> None:
-        """Leave the imports alone."""
         with suppress(ValueError):
             sys.meta_path.remove(self)
 
-    def _loaded(self, module: ModuleType) -> None:
-        self.stop_waiting()
-        self.hook(module)
 
+class _HookingLoader(Loader):
+    """Loads with the module's own loader, and hooks the module when it has been loaded."""
 
-class _TellingLoader(Loader):
-    """Another loader, and a word when it is done."""
-
-    def __init__(self, loader: Loader, on_loaded: Callable[[ModuleType], None]) -> None:
+    def __init__(self, loader: Loader, finder: _OptimizerFinder) -> None:
         self._loader = loader
-        self._on_loaded = on_loaded
+        self._finder = finder
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """As the other does."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the other does; then the module has the loader that it would have had."""
+        """Load the module, which then has its own loader."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._on_loaded(module)
-
-
-OnWindow = Callable[[int, "Window"], None]
-"""Called with every window that has closed, and its number, from 1 on."""
-
-
-class _Word(Enum):
-    """What the thread is told beside the windows."""
-
-    TURN = "turn"
-    END = "end"
-
-
-class Switched(Protocol):
-    """What can be started and stopped."""
-
-    on_closed: Callable[[Window], None] | None
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether it is started."""
-
-    def start(self) -> None:
-        """Start it."""
-
-    def stop(self) -> None:
-        """Stop it."""
+        self._finder.stop_waiting()
+        self._finder.hook(module)
 
 
 class SignalSwitch:
-    """Starts a watch at one signal and stops it at the next; `on_window` is called in the switch's own thread."""
+    """Starts a session at one signal and stops it at the next.
 
-    def __init__(self, watch: Switched, number: int, on_window: OnWindow) -> None:
-        self._watch = watch
+    `on_window` is called with the number of the window, from 1 on, and the window. Everything runs in the switch's own
+    thread, because a signal handler may interrupt the session at any point.
+
+    Raises:
+        UsageError: the program uses the signal itself, or it cannot be handled.
+
+    """
+
+    def __init__(self, session: Session, number: int, on_window: Callable[[int, Window], None]) -> None:
+        self._session = session
         self._on_window = on_window
         self._pid = os.getpid()
-        self._words: queue.SimpleQueue[_Word | Window] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._count = 0
-        self._thread = threading.Thread(target=self._serve, name="pyxfer-watch-signals", daemon=True)
-        _install(number, lambda *_: self._words.put(_Word.TURN))
-        watch.on_closed = self._words.put
+        self._thread = threading.Thread(target=self._run_jobs, name="pyxfer-watch-signals", daemon=True)
+        _install_handler(number, lambda *_: self._jobs.put(self._toggle))
+        session.on_closed = lambda window: self._jobs.put(partial(self._report, window))
         self._thread.start()
-        atexit.register(self._end)
+        atexit.register(self._stop_at_exit)
 
-    def _serve(self) -> None:
-        while (word := self._words.get()) is not _Word.END:
+    def _run_jobs(self) -> None:
+        while (job := self._jobs.get()) is not None:
             try:
-                self._obey(word)
+                job()
             except PyxferError as error:
-                tell(str(error))
+                print_message(str(error))
 
-    def _obey(self, word: _Word | Window) -> None:
-        if not isinstance(word, _Word):
-            self._count += 1
-            self._on_window(self._count, word)
-        elif self._watch.is_at_work:
-            self._watch.stop()
+    def _toggle(self) -> None:
+        if self._session.is_active:
+            self._session.stop()
         else:
-            self._watch.start()
+            self._session.start()
 
-    def _end(self) -> None:
-        """The program ends: a window that is still open is closed and told of."""
+    def _report(self, window: Window) -> None:
+        self._count += 1
+        self._on_window(self._count, window)
+
+    def _stop_at_exit(self) -> None:
+        """Close and report a window that is still open."""
         if os.getpid() == self._pid:
-            self._watch.stop()
-            self._words.put(_Word.END)
-            self._thread.join(_END_PATIENCE_S)
+            self._session.stop()
+            self._jobs.put(None)
+            self._thread.join(_JOIN_TIMEOUT_S)
+
+
+def _install_handler(number: int, handler: Callable[..., None]) -> None:
+    if number not in set(signal.Signals):
+        raise UsageError(f"{number!r} is not a signal: name one such as signal.SIGUSR1.")
+    if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
+        name = signal.Signals(number).name
+        raise UsageError(f"The program has a handler for {name} already: name another signal, such as SIGUSR2.")
+    try:
+        signal.signal(number, handler)
+    except (ValueError, OSError) as error:  # not in the main thread, or SIGKILL
+        raise UsageError(
+            f"Signal {number} cannot be used here ({error}): call this in the main thread, for example with SIGUSR1."
+        ) from error
 
 
 def numbered(path: str, count: int) -> str:
@@ -363,72 +281,52 @@ def numbered(path: str, count: int) -> str:
     return f"{stem}-{count}{extension}"
 
 
-def tell(text: str) -> None:
-    """On stderr, if anybody listens there."""
+def print_message(text: str) -> None:
+    """Print to stderr, which the program may have closed."""
     with suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"pyxfer: {text}\n")
         sys.stderr.flush()
 
 
-def _install(number: int, handler: Callable[..., None]) -> None:
-    """Take a signal that nobody else has taken.
-
-    Raises:
-        UsageError: somebody has, or it cannot be taken at all.
-
-    """
-    if number not in set(signal.Signals):
-        raise UsageError(f"{number!r} is no signal: name one such as signal.SIGUSR1.")
-    if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
-        name = signal.Signals(number).name
-        raise UsageError(f"The program has a handler for {name} already: name another signal, such as SIGUSR2.")
-    try:
-        signal.signal(number, handler)
-    except (ValueError, OSError) as error:  # not the main thread; SIGKILL
-        raise UsageError(
-            f"Signal {number} cannot be used here ({error}): call this in the main thread, with SIGUSR1 for one."
-        ) from error
-
-
 USAGE = 2
+# Files in the folder that the command reads: why nothing was watched, and why the script was not run.
 NOTE, REFUSAL = "note", "refusal"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What the command asks of the process. `blocked`: the signals that are blocked where the command was called."""
+    """What the command passes to the process that it starts."""
 
-    order: Order
+    options: WatchOptions
     folder: str
+    """Where windows and messages are written."""
     is_module: bool = False
     skip_s: float = 0.0
     by_signal: bool = False
     driver: int = 0
-    """CUDA's version as the driver gives it, where there is a GPU to wait for; else 0."""
+    """CUDA's version as the driver gives it, if a GPU is watched; otherwise 0."""
     blocked: tuple[int, ...] = ()
+    """The signals that were blocked when the command was called."""
 
     def pack(self) -> str:
-        """As text for a command line."""
-        return json.dumps(asdict(self))
+        return msgspec.json.encode(self).decode()
 
     @classmethod
     def unpack(cls, text: str) -> Launch:
-        """And back."""
-        fields = json.loads(text)
-        return cls(**{**fields, "order": Order(**fields["order"]), "blocked": tuple(fields["blocked"])})
+        return msgspec.json.decode(text, type=cls)
 
 
 def window_path(folder: str, number: int) -> Path:
-    """Where the window of this number is written."""
+    """The file of the window of this number."""
     return Path(folder) / f"window-{number}"
 
 
-def main(text: str, program: Sequence[str], path: Sequence[str] = ()) -> None:
-    """Run the program; it ends this process as it would end its own. `path`: where our own modules lie."""
+def main(text: str, program: Sequence[str]) -> None:
+    """Run the program under the `Launch` that `text` contains. The process ends as the program does."""
     launch = Launch.unpack(text)
     try:
         run = prepare(program[0], program[1:], is_module=launch.is_module)
-        watch = Launched(launch, path)
+        watch = ScriptWatch(launch)
         watch.arm()
     except UsageError as error:
         _write(launch, REFUSAL, str(error))
@@ -437,150 +335,129 @@ def main(text: str, program: Sequence[str], path: Sequence[str] = ()) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, launch.blocked)
     try:
         run()
+    except KeyboardInterrupt as error:
+        # Python ends by SIGINT only if nothing else is executed after the exception, and the window is still to close.
+        watch.set_ending(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(128 + signal.SIGINT) from None
     except BaseException as error:
-        watch.note(error)
+        watch.set_ending(error)
         raise
 
 
-class Launched:
-    """The watch around a script."""
+class ScriptWatch:
+    """The watch of a script: opens its window at the right time, and writes it when it has closed."""
 
-    def __init__(self, launch: Launch, path: Sequence[str]) -> None:
+    def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._pid = os.getpid()
         self._is_written = False
-        self._is_interrupted = False
-        self._why_not = ""
-        self._stop_waiting = _nothing
+        self._why_nothing = ""
+        self._stop_waiting_for_torch: Callable[[], None] | None = None
         self._first_use: FirstUse | None = None
-        self._named_for_nvtx: str | None = None
-        self._session = _AfterFirstUse(launch.order, bool(launch.driver))
-        self._session.gives_way = True
-        self._session.path = path
+        self._nvtx_library: str | None = None
+        self._session = _ScriptSession(launch.options, needs_cuda=bool(launch.driver))
+        self._session.is_preemptible = True
 
     def arm(self) -> None:
-        """Open the window at once, or have it opened later."""
+        """Open the window now, or arrange for it to be opened later."""
         session, launch = self._session, self._launch
         # The script may use NVTX before its window opens, and NVTX looks for a library only once.
-        found = candidates(launch.driver) if launch.driver else ()
-        self._named_for_nvtx = name_for_nvtx(found[0]) if found else None
-        self._stop_waiting = count_optimizer_steps(self._step_ended)
-        atexit.register(self._end)
+        libraries = candidates(launch.driver) if launch.driver else ()
+        self._nvtx_library = set_nvtx_library(libraries[0]) if libraries else None
+        self._stop_waiting_for_torch = count_optimizer_steps(self._optimizer_stepped)
+        atexit.register(self._finish)
         if launch.by_signal:
-            self._why_not = "no signal came: send SIGUSR1 to start, and again to stop"
+            self._why_nothing = "no signal came: send SIGUSR1 to start, and again to stop"
             SignalSwitch(session, signal.SIGUSR1, self._keep)
-        else:
-            session.on_closed = lambda window: self._keep(1, window)
-            self._begin()
-
-    def _begin(self) -> None:
-        """As soon as the script uses CUDA, and the time to skip is over; on host memory at once."""
-        launch = self._launch
-        if not launch.driver and not launch.skip_s:
-            self._start()
             return
-        self._first_use = FirstUse(launch.skip_s, self._start, needs_cuda=bool(launch.driver))
-        self._first_use.start()
+        session.on_closed = partial(self._keep, 1)
+        if launch.driver or launch.skip_s:
+            self._first_use = FirstUse(launch.skip_s, self._start, needs_cuda=bool(launch.driver))
+            self._first_use.start()
+        else:
+            self._start()
 
-    def note(self, error: BaseException) -> None:
-        """The script has raised something that nobody catches."""
-        self._is_interrupted = isinstance(error, KeyboardInterrupt)
+    def set_ending(self, error: BaseException) -> None:
+        """The script ends by this exception."""
         if not isinstance(error, WANTED_ENDINGS):
-            self._session.at_end = "failed"
-        elif self._is_interrupted:
-            self._session.at_end = "ended"
+            self._session.ending = "failed"
+        elif isinstance(error, KeyboardInterrupt):
+            self._session.ending = "ended"
 
-    def _step_ended(self, optimizer: int) -> None:
-        self._session.steps.boundary(optimizer)
+    def _optimizer_stepped(self, optimizer: int) -> None:
+        self._session.steps.optimizer_stepped(optimizer)
 
     def _start(self) -> None:
-        """The script runs all the same where that fails."""
         try:
             self._session.start()
         except PyxferError as error:
-            self._why_not = str(error)
-        except Exception as error:  # noqa: BLE001 - such as that no more threads are to be had
-            self._why_not = f"the window could not be opened: {in_words(error)}"
+            self._why_nothing = str(error)
+        except Exception as error:  # noqa: BLE001 - for example no more threads; the script runs without a watch
+            self._why_nothing = f"the window could not be opened: {error_line(error)}"
 
     def _why_not_begun(self) -> str:
-        if self._session.begun_at:
-            return "the window is lost: it was interrupted while it was being put together"
+        if self._session.started_at:
+            return "the window is lost: closing it was interrupted"
         if self._first_use is not None and self._first_use.is_waiting_for_cuda:
             return "the script has not used CUDA"
         return f"the script ended within the {format_seconds(self._launch.skip_s)} that were to be skipped"
 
     def _keep(self, number: int, window: Window) -> None:
+        """Write a window that has closed."""
         if not self._launch.by_signal:
-            self._stop_waiting()
-            forget_for_nvtx(self._named_for_nvtx)
+            if self._stop_waiting_for_torch is not None:
+                self._stop_waiting_for_torch()
+            unset_nvtx_library(self._nvtx_library)
         if window.begin_ns == window.end_ns:
-            self._why_not = window.remarks[-1].text + _which_steps(window)
+            self._why_nothing = window.remarks[-1].text + _what_steps_are(window)
             return
         try:
-            store(window, window_path(self._launch.folder, number))
-            self._is_written = True
-        except Exception as error:  # noqa: BLE001 - the script has its end to itself
-            self._why_not = f"the window could not be written down: {in_words(error)}"
+            from pyxfer._watch.window import save_window
 
-    def _end(self) -> None:
-        """The script has ended in an ordinary way, and whatever else it had to do at its end is done."""
+            save_window(window, window_path(self._launch.folder, number))
+            self._is_written = True
+        except Exception as error:  # noqa: BLE001 - must not change how the script ends
+            self._why_nothing = f"the window could not be written: {error_line(error)}"
+
+    def _finish(self) -> None:
+        """Close the window at the end of the script, after the script's own exit handlers."""
         if os.getpid() != self._pid:
             return
-        with at_work.uninterrupted():
+        with ignoring_interrupts():
             if self._first_use is not None:
                 self._first_use.cancel()
             self._session.stop()
             if not self._is_written:
-                _write(self._launch, NOTE, self._session.trouble or self._why_not or self._why_not_begun())
-            if self._is_interrupted:
-                _die_of_the_interrupt()
+                _write(self._launch, NOTE, self._session.failure or self._why_nothing or self._why_not_begun())
 
 
-class _AfterFirstUse(Session):
-    """A watch that sets up nothing which the script has not set up."""
+class _ScriptSession(Session):
+    """A session that never uses CUDA before the script does, and whose failures do not reach the script."""
 
-    def __init__(self, order: Order, needs_cuda: bool) -> None:
-        super().__init__(order)
+    def __init__(self, options: WatchOptions, *, needs_cuda: bool) -> None:
+        super().__init__(options)
         self._needs_cuda = needs_cuda
-        self.trouble = ""
+        self.failure = ""
+        """Why a window could not be closed."""
 
     def start(self) -> None:
-        """Open the library.
-
-        Raises:
-            UsageError: it is too early, or another watch is at work.
-
-        """
         if self._needs_cuda and not is_cuda_in_use():
             raise UsageError("The script has not used CUDA yet: send the signal again when it has.")
         super().start()
 
     def _close(self, ended: WindowEnding, end_ns: int | None) -> None:
-        """What goes wrong then is no exception of the script's; a module of its own may be in the way of NumPy."""
         try:
             super()._close(ended, end_ns)
-        except (Exception, SystemExit) as error:  # noqa: BLE001
-            self.trouble = f"the window could not be put together: {in_words(error)}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of the script may hide one that is needed
+            self.failure = f"the window could not be closed: {error_line(error)}"
 
 
-def _nothing() -> None:
-    """Nobody waits for PyTorch yet."""
-
-
-def _which_steps(window: Window) -> str:
-    """For a script that took none, what would have been one."""
+def _what_steps_are(window: Window) -> str:
+    """An explanation for a script that has taken no steps because it does not use PyTorch."""
     if window.skipped or OPTIMIZER in sys.modules or window.remarks[-1].code != "never-opened":
         return ""
     return "; steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s"
-
-
-def _die_of_the_interrupt() -> None:
-    """Have Python end by SIGINT, as it does after a KeyboardInterrupt that nobody caught.
-
-    It remembers that until some other text is executed, and modules that are loaded at the end do so.
-    """
-    with suppress(KeyboardInterrupt):
-        exec("raise KeyboardInterrupt")  # noqa: S102
 
 
 def _write(launch: Launch, name: str, text: str) -> None:

@@ -1,7 +1,4 @@
-"""Stretches that the user names: `with pyxfer.mark("decode")`, or as a decorator.
-
-While no window is open a mark only remembers that it is open, for a window may open inside it.
-"""
+"""`pyxfer.mark`, which names stretches of time, and the sampler of source lines."""
 
 from __future__ import annotations
 
@@ -22,87 +19,89 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pyxfer.errors import UsageError
 
 EVERY_S = 0.005
-# Of the time, by the processor's clock; waking up is in it, and costs more than the look does.
+# The share of the time that sampling may take, by the processor's clock. Waking up costs more than the sample itself.
 MOST_SHARE = 0.003
 SLOWEST_S = 0.25
-# When there are so many, every other one is given up and looks become half as frequent: memory has its bound, and the
-# whole window is covered evenly.
-MOST_SEEN = 100_000
+# At this number every second sample is dropped and the interval doubles. So memory is bounded, and the whole window is
+# covered evenly.
+MOST_SAMPLES = 100_000
 _DEEPEST = 200
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_END_PATIENCE_S = 1.0
+_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_JOIN_TIMEOUT_S = 1.0
 
 
-class SeenAt(NamedTuple):
-    """A thread, by its native id, at a moment at a line such as `train.py:31 in step`."""
+class LineSample(NamedTuple):
+    """The line that a thread was at, with the fields of `window.Seen`. That class would import NumPy."""
 
     at_ns: int
     thread: int
+    """Native id."""
     line: str
+    """For example `train.py:31 in step`."""
 
 
-class Lines(threading.Thread):
-    """Looks until it is told to stop; what goes wrong ends the looking and nothing else."""
+class LineSampler(threading.Thread):
+    """Samples the source line of every thread until `stop`. An error ends the sampling, and not the program."""
 
     def __init__(self) -> None:
         super().__init__(name="pyxfer-watch-lines", daemon=True)
-        self.seen: list[SeenAt] = []
+        self.samples: list[LineSample] = []
         self.names: dict[int, str] = {}
+        """Thread names by native id."""
         self.failure: str | None = None
         self.cost_s = 0.0
-        """What looking has taken of the program's time, by the processor's clock."""
-        self._over = threading.Lock()  # held until the end; waiting for it costs less than an event
-        self._over.acquire()
-        self._own = _OwnFiles()
+        """Processor time that sampling has taken."""
+        self._running = threading.Lock()  # held until the end; waiting for a lock costs less than for an event
+        self._running.acquire()
+        self._user_files = _UserFiles()
         self._texts: dict[tuple[CodeType, int], str] = {}
         self._every_s = EVERY_S
 
     def run(self) -> None:
-        """Until the end of the window."""
         try:
-            self._look_on()
-        except Exception as error:  # noqa: BLE001 - lines are a help and no more; the program must not notice
+            self._sample_until_stopped()
+        except Exception as error:  # noqa: BLE001 - the report can do without lines
             self.failure = f"{type(error).__name__}: {error}"
 
     def stop(self) -> None:
-        """No more looks."""
-        if self._over.locked():
-            self._over.release()
+        """Stop sampling. May be called again."""
+        if self._running.locked():
+            self._running.release()
         if self.is_alive():
-            self.join(_END_PATIENCE_S)
+            self.join(_JOIN_TIMEOUT_S)
 
-    def _look_on(self) -> None:
+    def _sample_until_stopped(self) -> None:
         pause_s = self._every_s
         self.cost_s = time.thread_time()
-        while not self._over.acquire(timeout=pause_s):
-            self._look()
+        while not self._running.acquire(timeout=pause_s):
+            self._sample()
             cost_s = time.thread_time() - self.cost_s
             self.cost_s += cost_s
-            if len(self.seen) >= MOST_SEEN:
-                del self.seen[::2]
+            if len(self.samples) >= MOST_SAMPLES:
+                del self.samples[::2]
                 self._every_s *= 2
             pause_s = min(max(self._every_s, cost_s / MOST_SHARE), max(SLOWEST_S, self._every_s))
 
-    def _look(self) -> None:
-        """Once at every thread. No frame is kept, for it would keep everything that it holds."""
-        threads = {each.ident: each for each in threading.enumerate()}
+    def _sample(self) -> None:
+        """Sample every thread once. Keeps no frame, because a frame keeps its local variables alive."""
+        threads = {thread.ident: thread for thread in threading.enumerate()}
         now = time.perf_counter_ns()
         for ident, frame in sys._current_frames().items():
             thread = threads.get(ident)
             if thread is None or thread.native_id is None or thread is self:
                 continue
-            line = self._line(frame)
+            line = self._user_line(frame)
             if line:
                 self.names[thread.native_id] = thread.name
-                self.seen.append(SeenAt(now, thread.native_id, line))
+                self.samples.append(LineSample(now, thread.native_id, line))
 
-    def _line(self, innermost: FrameType) -> str:
-        """The innermost line that is the user's own; empty where there is none."""
+    def _user_line(self, innermost: FrameType) -> str:
+        """The innermost line of the user's own code, or an empty string."""
         frame: FrameType | None = innermost
         for _ in range(_DEEPEST):
             if frame is None:
                 return ""
-            if self._own.has(frame.f_code.co_filename):
+            if frame.f_code.co_filename in self._user_files:
                 return self._text(frame.f_code, frame.f_lineno or 0)
             frame = frame.f_back
         return ""
@@ -110,44 +109,43 @@ class Lines(threading.Thread):
     def _text(self, code: CodeType, line: int) -> str:
         text = self._texts.get((code, line))
         if text is None:
-            if len(self._texts) >= MOST_SEEN:
+            if len(self._texts) >= MOST_SAMPLES:
                 self._texts.clear()
             text = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
             self._texts[code, line] = text
         return text
 
 
-class _OwnFiles:
-    """Tells the user's own source from Python's, from what is installed, and from ours."""
+class _UserFiles:
+    """Source files that belong to neither Python, nor an installed package, nor pyxfer."""
 
     def __init__(self) -> None:
-        places = sysconfig.get_paths()
-        standard = [places[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in places]
-        self._others = tuple(f"{os.path.realpath(place)}{os.sep}" for place in {*standard, _OURS})
+        paths = sysconfig.get_paths()
+        standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
+        self._other_folders = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, _PYXFER})
         self._known: dict[str, bool] = {}
 
-    def has(self, name: str) -> bool:
-        """Whether a file is the user's; `<string>` and `<frozen ...>` are nobody's."""
+    def __contains__(self, name: str) -> bool:
         known = self._known.get(name)
         if known is None:
-            known = self._known[name] = self._judge(name)
+            known = self._known[name] = self._is_users(name)
         return known
 
-    def _judge(self, name: str) -> bool:
-        if name.startswith("<") and not name.startswith("<ipython"):
+    def _is_users(self, name: str) -> bool:
+        if name.startswith("<") and not name.startswith("<ipython"):  # such as <string> and <frozen runpy>
             return False
         parts = name.split(os.sep)
         if "site-packages" in parts or "dist-packages" in parts:
             return False
         try:
-            place = os.path.realpath(name)
-        except OSError:  # a relative name, and the working folder is gone
-            place = name
-        return not place.startswith(self._others)
+            path = os.path.realpath(name)
+        except OSError:  # a relative name, and the working folder was removed
+            path = name
+        return not path.startswith(self._other_folders)
 
 
 def why_no_lines() -> str | None:
-    """Why lines cannot be looked at here; None where they can."""
+    """Why lines cannot be sampled in this Python, or None if they can."""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
     if not is_locked():
         return "this Python runs without its lock, and another thread's frames cannot be read safely"
@@ -158,78 +156,78 @@ MOST_RANGES = 100_000
 _LONGEST_NAME = 200
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Named = tuple[str, int, int, int]
-"""Name, beginning, end and thread of a range."""
+NamedRange = tuple[str, int, int, int]
+"""Name, beginning, end and thread, as in `window.Range`, which would import NumPy."""
 
 
-class _Open(list["Mark | tuple[Mark, int]"]):
-    """The marks that one thread is inside of; those that began while a window was open with the time at which."""
+class _OpenMarks(list["Mark | tuple[Mark, int]"]):
+    """The marks that one thread is inside of, the innermost last; with the time if a window was open then."""
 
     def __init__(self) -> None:
         super().__init__()
         self.thread = get_native_id()
-        _threads.add(self)
+        _open_marks.add(self)
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # it is this list and no other that the thread has
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by identity, for the set of all threads' lists
     __eq__ = object.__eq__
 
 
-class _OfThread(threading.local):
-    """Goes with its thread, and so do the marks that nobody has closed there."""
+class _Local(threading.local):
+    """The open marks of this thread. They are dropped with the thread."""
 
     def __init__(self) -> None:
-        self.open = _Open()
+        self.open = _OpenMarks()
 
 
-class Ranges:
-    """The ranges of one window, in bounded memory."""
+class RangeRecorder:
+    """The marked ranges of one window, in bounded memory."""
 
     def __init__(self) -> None:
         self.begin_ns = 0
         self.dropped = 0
-        self._ended: list[Named] = []
+        """Number of ranges that were not kept."""
+        self._ended: list[NamedRange] = []
 
     def open(self) -> int:
-        """From now on every mark of every thread is kept; the time of that."""
-        global _window  # noqa: PLW0603 - there is one watch in a process, and a mark has to find it at once
+        """Keep every mark of every thread from now on. Returns the time."""
+        global _recorder  # noqa: PLW0603 - a process has one watch, and a mark has to find it quickly
         self.begin_ns = perf_counter_ns()
-        _window = self
+        _recorder = self
         return self.begin_ns
 
-    def close(self, end_ns: int) -> tuple[Named, ...]:
-        """All of them; those that are still open are cut to the window's end."""
-        global _window  # noqa: PLW0603
-        _window = None
-        for thread in list(_threads):
+    def close(self, end_ns: int) -> tuple[NamedRange, ...]:
+        """The ranges, cut to the window."""
+        global _recorder  # noqa: PLW0603
+        _recorder = None
+        for thread in list(_open_marks):
             for entry in list(thread):
-                self.add(*_begun(entry), end_ns, thread.thread)
-        return tuple(self._cut(each, end_ns) for each in self._ended if each[1] < end_ns)
+                self.add(*_name_and_begin(entry), end_ns, thread.thread)
+        return tuple(self._cut(named, end_ns) for named in self._ended if named[1] < end_ns)
 
     def add(self, name: str, begin_ns: int, end_ns: int, thread: int) -> None:
-        """Keep one, if there is room."""
         if len(self._ended) < MOST_RANGES:
             self._ended.append((name, begin_ns, end_ns, thread))
         else:
             self.dropped += 1
 
-    def _cut(self, of: Named, end_ns: int) -> Named:
-        name, begin, end, thread = of
+    def _cut(self, named: NamedRange, end_ns: int) -> NamedRange:
+        name, begin, end, thread = named
         return name[:_LONGEST_NAME], max(begin, self.begin_ns), min(end, end_ns), thread
 
 
-_window: Ranges | None = None
-_threads: weakref.WeakSet[_Open] = weakref.WeakSet()
-_this = _OfThread()
+_recorder: RangeRecorder | None = None
+_open_marks: weakref.WeakSet[_OpenMarks] = weakref.WeakSet()
+_local = _Local()
 
 
 class Mark:
-    """Name a stretch of the program: `with pyxfer.mark("decode"): ...`, or `@pyxfer.mark("decode")`.
+    """Name a stretch of the program: `with pyxfer.mark("decode"): ...`, or `@pyxfer.mark("decode")` above a function.
 
-    At any time, and one mark as often and in as many threads at once as you like. It appears in the report of a watch
-    whose window is open meanwhile, and costs next to nothing otherwise.
+    The report of a watch shows the ranges of its window. Outside of a window a mark costs less than a microsecond. A
+    mark may be used any number of times, also recursively and by several threads at once.
 
     Raises:
-        UsageError: the name is no text, or empty.
+        UsageError: the name is not a string, or it is empty.
 
     """
 
@@ -241,27 +239,27 @@ class Mark:
         self.name = name
 
     def __enter__(self) -> Mark:
-        _this.open.append(self if _window is None else (self, perf_counter_ns()))
+        _local.open.append(self if _recorder is None else (self, perf_counter_ns()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        stack = _this.open
-        if _window is None and stack and stack[-1] is self:
+        stack = _local.open
+        if _recorder is None and stack and stack[-1] is self:
             stack.pop()
         else:
             self._end(stack)
 
-    def _end(self, stack: _Open) -> None:
-        end_ns, window = perf_counter_ns(), _window
-        entry = stack.pop() if stack and _mark_of(stack[-1]) is self else _taken_out(self)
-        if window is not None and entry is not None:
-            window.add(*_begun(entry), end_ns, stack.thread)
+    def _end(self, stack: _OpenMarks) -> None:
+        end_ns, recorder = perf_counter_ns(), _recorder
+        entry = stack.pop() if stack and _mark_of(stack[-1]) is self else _remove(self)
+        if recorder is not None and entry is not None:
+            recorder.add(*_name_and_begin(entry), end_ns, stack.thread)
 
     def __call__(self, function: Function) -> Function:
-        """The function, marked for as long as each of its calls runs.
+        """Decorate a function, a coroutine function or a generator function, so that each of its calls is marked.
 
         Raises:
-            UsageError: no function, or an asynchronous generator, whose calls have no end that could be seen.
+            UsageError: it is not a function, or it is an asynchronous generator, whose end cannot be seen.
 
         """
         if isinstance(function, type) or not callable(function):
@@ -274,9 +272,9 @@ class Mark:
                 f"{function.__qualname__} is an asynchronous generator, which cannot be marked: use "
                 f"with pyxfer.mark({self.name!r}) inside of it."
             )
-        return cast("Function", functools.wraps(function)(self._around(function)))
+        return cast("Function", functools.wraps(function)(self._wrapper(function)))
 
-    def _around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrapper(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(function):
 
             async def awaited(*arguments: Any, **named: Any) -> Any:
@@ -299,8 +297,8 @@ class Mark:
         return called
 
 
-def _begun(entry: Mark | tuple[Mark, int]) -> tuple[str, int]:
-    """Its name, and when it began; 0 for before the window."""
+def _name_and_begin(entry: Mark | tuple[Mark, int]) -> tuple[str, int]:
+    """The beginning is 0 if the mark was entered before the window."""
     return (entry.name, 0) if isinstance(entry, Mark) else (entry[0].name, entry[1])
 
 
@@ -308,14 +306,14 @@ def _mark_of(entry: Mark | tuple[Mark, int]) -> Mark:
     return entry if isinstance(entry, Mark) else entry[0]
 
 
-def _taken_out(mark: Mark) -> Mark | tuple[Mark, int] | None:
-    """A mark that is not the last one open, as in generators that take turns; or that another thread has opened."""
-    for stack in (_this.open, *_threads):
+def _remove(mark: Mark) -> Mark | tuple[Mark, int] | None:
+    """Remove a mark that is not the innermost one, as in interleaved generators, or that another thread has entered."""
+    for stack in (_local.open, *_open_marks):
         for index in range(len(stack) - 1, -1, -1):
             if index < len(stack) and _mark_of(stack[index]) is mark:
                 return stack.pop(index)
     return None
 
 
-# Not a function that makes one: the call would cost half as much again as the mark itself.
+# Not a function that makes a Mark: that call would cost half as much again as the mark itself.
 mark = Mark

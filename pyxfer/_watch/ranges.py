@@ -1,4 +1,4 @@
-"""The stretches that the user has named, by `pyxfer.mark` or NVTX: how long they were, and what went on in them."""
+"""The calls in steps that copy, wait or allocate, and the ranges that the user has named."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ import numpy as np
 from pyxfer._document.runs import Fact, unknown
 from pyxfer._document.watches import NamedRange, RangeSource, Surprise, SurpriseKind
 from pyxfer._trace.records import CopyWay, Flag, Kind, MemoryKind
-from pyxfer._watch.gathered import Cover, is_allocation, is_blocking_copy, is_wait, issued_by, named
+from pyxfer._watch.device_records import Cover, calls_named, is_allocation, is_blocking_copy, is_wait, issued_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._watch.gathered import Gathered, Periods
+    from pyxfer._watch.device_records import DeviceRecords, Periods
     from pyxfer._watch.window import Window
 
     Column = NDArray[np.int64]
 
-# Groups beyond these are of programs with a range name a call; the longest are what a reader wants.
+# A program that makes a new range name for each call would have any number of groups. The longest are kept.
 MOST_GROUPS = 50
-# Of what a call did, the first that holds.
+# A call is of the first kind that applies.
 KINDS: tuple[SurpriseKind, ...] = ("d2h", "blocking copy", "wait", "allocation")
-# So many times as long as it usually is from look to look, a call was looked at.
-_SURELY = 4
+# A call that lasted this many sampling intervals was certainly sampled.
+_CERTAINLY = 4
 NOT_SEEN = "too short for a sample of its line"
 NO_LINE = "no line of yours was seen in it"
 NONE_SEEN = "no line of yours was seen in the window"
 
 
-def surprises(window: Window, gathered: Gathered, periods: Periods, ranges: Ranges) -> tuple[Surprise, ...]:
-    """Groups of calls inside steps, or inside the window where it has none; the longest first."""
-    calls = gathered.calls
-    fetched = fetched_bytes(gathered)
-    kind = _kinds(gathered, fetched)
+def calls_in_steps(window: Window, records: DeviceRecords, periods: Periods, ranges: Ranges) -> tuple[Surprise, ...]:
+    """Groups of calls inside steps, or inside a window without steps; the longest first."""
+    calls = records.calls
+    fetched = fetched_bytes(records)
+    kind = _kinds(records, fetched)
     chosen = np.flatnonzero((kind >= 0) & Cover(periods.inside).holds(calls["start_ns"]))
     calls, kind, fetched = calls[chosen], kind[chosen], fetched[chosen]
     thread = calls["thread"].astype(np.int64)
-    lines, line = _lines(window, thread, calls["start_ns"], calls["end_ns"])
+    lines, line = _sampled_lines(window, thread, calls["start_ns"], calls["end_ns"])
     around = ranges.innermost(thread, calls["start_ns"])
     alike = np.stack((kind, calls["name"].astype(np.int64), around), axis=1)
-    line = _like_others(line, alike)
+    line = _with_lines_of_similar(line, alike)
     keys = np.column_stack((alike[:, :2], line, around))
     found, place = np.unique(keys, axis=0, return_inverse=True)
     place = place.reshape(-1)
     counts = np.bincount(place, minlength=len(found))
     seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
     nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
-    looked = np.bincount(place, weights=_looked_at(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
+    sampled = np.bincount(place, weights=_was_sampled(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
     order = np.argsort(-seconds, kind="stable")[:MOST_GROUPS]
     return tuple(
         Surprise(
             what=KINDS[int(found[row, 0])],
-            call=gathered.names[int(found[row, 1])],
-            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, looked[row])),
+            call=records.names[int(found[row, 1])],
+            line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else unknown(_why_no_line(window, sampled[row])),
             range=None if found[row, 3] < 0 else ranges.names[int(found[row, 3])][0],
             count=int(counts[row]),
             seconds=float(seconds[row]),
@@ -66,8 +66,8 @@ def surprises(window: Window, gathered: Gathered, periods: Periods, ranges: Rang
     )
 
 
-def _like_others(line: Column, alike: Column) -> Column:
-    """Calls too short to be seen are taken to be on the line of those like them, if those were all seen on one."""
+def _with_lines_of_similar(line: Column, alike: Column) -> Column:
+    """Assign calls that were not sampled to the line of similar calls, if those were all on one line."""
     _, group = np.unique(alike, axis=0, return_inverse=True)
     group = group.reshape(-1)
     seen = line >= 0
@@ -79,57 +79,57 @@ def _like_others(line: Column, alike: Column) -> Column:
     return np.where(seen, line, only)
 
 
-def allocation_calls(gathered: Gathered, periods: Periods) -> int:
-    """How many calls inside steps asked the driver for memory or gave it back."""
-    asked = named(gathered.calls, gathered.names, is_allocation)
-    return int((asked & Cover(periods.inside).holds(gathered.calls["start_ns"])).sum()) if periods.stepped else 0
+def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
+    """Number of calls inside steps that request memory from the driver or return it."""
+    at = calls_named(records.calls, records.names, is_allocation)
+    return int((at & Cover(periods.inside).holds(records.calls["start_ns"])).sum()) if periods.stepped else 0
 
 
-def fetched_bytes(gathered: Gathered) -> NDArray[np.float64]:
-    """For each call the bytes that it brought from the device; below zero where it brought none."""
-    fetched = np.full(len(gathered.calls), -1.0)
-    copies = gathered.copies_of(CopyWay.D2H) & (gathered.issued >= 0)
-    places = gathered.issued[copies]
-    if len(places):
-        total = np.bincount(places, weights=gathered.copies["nbytes"][copies], minlength=len(fetched))
-        fetched[np.unique(places)] = total[np.unique(places)]
+def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
+    """For each call the bytes that it copied from the device, or -1 if it copied none."""
+    fetched = np.full(len(records.calls), -1.0)
+    copies = records.copies_of(CopyWay.D2H) & (records.issued >= 0)
+    indices = records.issued[copies]
+    if len(indices):
+        total = np.bincount(indices, weights=records.copies["nbytes"][copies], minlength=len(fetched))
+        fetched[np.unique(indices)] = total[np.unique(indices)]
     return fetched
 
 
-def _kinds(gathered: Gathered, fetched: NDArray[np.float64]) -> Column:
-    """The place in `KINDS` of each call, or -1. Copies from pageable memory hold the caller, whatever their name."""
-    calls, names = gathered.calls, gathered.names
+def _kinds(records: DeviceRecords, fetched: NDArray[np.float64]) -> Column:
+    """For each call its index in `KINDS`, or -1. Copies from pageable memory block even if they are named Async."""
+    calls, names = records.calls, records.names
     tests = (
         fetched >= 0,
-        named(calls, names, is_blocking_copy) | issued_by(gathered, CopyWay.H2D, MemoryKind.PAGEABLE),
-        named(calls, names, is_wait),
-        named(calls, names, is_allocation),
+        calls_named(calls, names, is_blocking_copy) | issued_by(records, CopyWay.H2D, MemoryKind.PAGEABLE),
+        calls_named(calls, names, is_wait),
+        calls_named(calls, names, is_allocation),
     )
     return np.select(tests, range(len(KINDS)), default=-1).astype(np.int64)
 
 
-def _looked_at(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
-    """Whether the program was looked at during each call: all threads are looked at together, and at short intervals.
+def _was_sampled(window: Window, begin_ns: Column, end_ns: Column) -> NDArray[np.bool_]:
+    """Whether a sample was taken during each call. All threads are sampled together.
 
-    A look that met no line of the user's in any thread has left nothing.
+    A sample that found no line of the user's in any thread left no trace, so long calls count as sampled.
     """
-    looks = np.unique(np.array([seen.at_ns for seen in window.seen], np.int64))
-    every_ns = float(np.median(np.diff(looks))) if len(looks) > 1 else np.inf
-    met = np.searchsorted(looks, end_ns, side="right") > np.searchsorted(looks, begin_ns)
-    found: NDArray[np.bool_] = met | (end_ns - begin_ns > _SURELY * every_ns)
+    samples = np.unique(np.array([seen.at_ns for seen in window.seen], np.int64))
+    every_ns = float(np.median(np.diff(samples))) if len(samples) > 1 else np.inf
+    met = np.searchsorted(samples, end_ns, side="right") > np.searchsorted(samples, begin_ns)
+    found: NDArray[np.bool_] = met | (end_ns - begin_ns > _CERTAINLY * every_ns)
     return found
 
 
-def _why_no_line(window: Window, looked_at: float) -> str:
+def _why_no_line(window: Window, sampled: float) -> str:
     if not window.seen:
         return NONE_SEEN
-    return NO_LINE if looked_at else NOT_SEEN
+    return NO_LINE if sampled else NOT_SEEN
 
 
-def _lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> tuple[list[str], Column]:
-    """The lines seen, and for each call the place of its own or -1.
+def _sampled_lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> tuple[list[str], Column]:
+    """All sampled lines, and for each call the index of its line or -1.
 
-    A thread stays on one line while it is in a call, so the first sample inside is as good as any.
+    A thread stays on one line while it is in a call, so the first sample in the call is enough.
     """
     lines: dict[str, int] = {}
     columns = np.array(
@@ -137,22 +137,22 @@ def _lines(window: Window, thread: Column, begin_ns: Column, end_ns: Column) -> 
     ).reshape(-1, 3)
     columns = columns[np.argsort(columns[:, 0], kind="stable")]
     found = np.full(len(thread), -1, np.int64)
-    for each in np.unique(thread):
-        own, asked = columns[columns[:, 1] == each], np.flatnonzero(thread == each)
-        first = np.searchsorted(own[:, 0], begin_ns[asked], side="left")
+    for number in np.unique(thread):
+        own, at = columns[columns[:, 1] == number], np.flatnonzero(thread == number)
+        first = np.searchsorted(own[:, 0], begin_ns[at], side="left")
         known = first < len(own)
-        known[known] = own[first[known], 0] <= end_ns[asked[known]]
-        found[asked[known]] = own[first[known], 2]
+        known[known] = own[first[known], 0] <= end_ns[at[known]]
+        found[at[known]] = own[first[known], 2]
     return list(lines), found
 
 
-# Programs that put a number into every name would make a table of it that nobody reads.
+# A program that puts a number into every name would make a row for each range.
 MOST_NAMES = 100
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """All of them as columns; `name` points into `names`."""
+    """All ranges as columns; `name` is an index of `names`."""
 
     names: tuple[tuple[str, RangeSource], ...]
     name: Column
@@ -160,18 +160,18 @@ class Ranges:
     end_ns: Column
     thread: Column
     unpaired: int = 0
-    """Beginnings of NVTX ranges whose end was not seen; they last to the end of the window."""
+    """Number of NVTX ranges that had not ended with the window; they are cut to its end."""
 
     def innermost(self, thread: Column, at_ns: Column) -> Column:
-        """For each time the place in `names` of the innermost range of that thread around it, or -1."""
+        """For each time the index in `names` of the thread's innermost range around it, or -1."""
         found = np.full(len(at_ns), -1, np.int64)
-        for each in np.unique(thread):
-            own, asked = self.thread == each, thread == each
-            found[asked] = self._innermost(np.flatnonzero(own), at_ns[asked])
+        for number in np.unique(thread):
+            at = thread == number
+            found[at] = self._innermost(np.flatnonzero(self.thread == number), at_ns[at])
         return found
 
     def _innermost(self, own: NDArray[np.intp], at_ns: Column) -> Column:
-        """Ranges of a thread lie in each other: at any time the open one of the greatest depth began last."""
+        """Ranges of one thread are nested, so the open range of the greatest depth began last."""
         begins, ends = np.sort(self.begin_ns[own]), np.sort(self.end_ns[own])
         found = np.full(len(at_ns), -1, np.int64)
         depth = np.searchsorted(begins, self.begin_ns[own], side="right") - np.searchsorted(
@@ -181,94 +181,94 @@ class Ranges:
         for level in np.unique(open_at[open_at > 0]):
             on_level = own[depth == level]
             on_level = on_level[np.argsort(self.begin_ns[on_level], kind="stable")]
-            asked = np.flatnonzero(open_at == level)
-            last = np.searchsorted(self.begin_ns[on_level], at_ns[asked], side="right") - 1
-            held = (last >= 0) & (self.end_ns[on_level][last] > at_ns[asked]) if len(on_level) else last >= 0
-            found[asked[held]] = self.name[on_level][last[held]]
+            at = np.flatnonzero(open_at == level)
+            last = np.searchsorted(self.begin_ns[on_level], at_ns[at], side="right") - 1
+            held = (last >= 0) & (self.end_ns[on_level][last] > at_ns[at]) if len(on_level) else last >= 0
+            found[at[held]] = self.name[on_level][last[held]]
         return found
 
 
 def ranges_of(window: Window) -> Ranges:
-    """Marks and NVTX ranges together, cut to the window."""
+    """Marks and NVTX ranges, cut to the window."""
     capture = window.capture.value
-    places: dict[tuple[str, RangeSource], int] = {}
+    indices: dict[tuple[str, RangeSource], int] = {}
     rows = [
-        (places.setdefault((each.name, "mark"), len(places)), each.begin_ns, each.end_ns, each.thread)
-        for each in window.ranges
+        (indices.setdefault((marked.name, "mark"), len(indices)), marked.begin_ns, marked.end_ns, marked.thread)
+        for marked in window.ranges
     ]
     columns, unpaired = np.array(rows, np.int64).reshape(-1, 4), 0
     if capture is not None:
         nvtx, unpaired = _paired(capture.of(Kind.MARK), window.end_ns)
         used, place = np.unique(nvtx[:, 0], return_inverse=True)
-        known = [places.setdefault((capture.names[int(name)], "nvtx"), len(places)) for name in used]
+        known = [indices.setdefault((capture.names[int(name)], "nvtx"), len(indices)) for name in used]
         nvtx[:, 0] = np.array(known, np.int64)[place.reshape(-1)]
         columns = np.concatenate((columns, nvtx))
     begin, end = np.maximum(columns[:, 1], window.begin_ns), np.minimum(columns[:, 2], window.end_ns)
     kept = end >= begin
-    return Ranges(tuple(places), columns[kept, 0], begin[kept], end[kept], columns[kept, 3], unpaired)
+    return Ranges(tuple(indices), columns[kept, 0], begin[kept], end[kept], columns[kept, 3], unpaired)
 
 
-def named_ranges(ranges: Ranges, gathered: Gathered | None, window: Window) -> tuple[NamedRange, ...]:
-    """One row a name, the longest first."""
+def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) -> tuple[NamedRange, ...]:
+    """One row for each name, the longest first."""
     seconds = np.bincount(ranges.name, weights=ranges.end_ns - ranges.begin_ns, minlength=len(ranges.names)) / 1e9
     longest = np.argsort(-seconds, kind="stable")[:MOST_NAMES]
-    inside = None if gathered is None else _Inside(gathered)
+    inside = None if records is None else _RangeWork(records)
     rows = [_row(ranges, int(name), inside, window) for name in longest if (ranges.name == name).any()]
     return tuple(rows)
 
 
-def _row(ranges: Ranges, name: int, inside: _Inside | None, window: Window) -> NamedRange:
+def _row(ranges: Ranges, name: int, inside: _RangeWork | None, window: Window) -> NamedRange:
     chosen = ranges.name == name
-    stretches = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
-    covered = Cover(stretches)
+    spans = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen]))
+    covered = Cover(spans)
     length = window.end_ns - window.begin_ns
     text, source = ranges.names[name]
     return NamedRange(
         name=text,
         source=source,
         count=int(chosen.sum()),
-        seconds=float((stretches[:, 1] - stretches[:, 0]).sum()) / 1e9,
+        seconds=float((spans[:, 1] - spans[:, 0]).sum()) / 1e9,
         share=covered.total_ns / length if length > 0 else 0.0,
         busy_s=None if inside is None else inside.busy_s(covered),
-        h2d_bytes=None if inside is None else inside.nbytes(CopyWay.H2D, stretches, ranges.thread[chosen]),
-        d2h_bytes=None if inside is None else inside.nbytes(CopyWay.D2H, stretches, ranges.thread[chosen]),
+        h2d_bytes=None if inside is None else inside.nbytes(CopyWay.H2D, spans, ranges.thread[chosen]),
+        d2h_bytes=None if inside is None else inside.nbytes(CopyWay.D2H, spans, ranges.thread[chosen]),
     )
 
 
-class _Inside:
-    """What the device did meanwhile, and the bytes that calls in a range asked it to copy."""
+class _RangeWork:
+    """The device's work during ranges, and the bytes that calls in them requested to copy."""
 
-    def __init__(self, gathered: Gathered) -> None:
-        self._busy = gathered.busy
-        self._asked: dict[tuple[int, int], tuple[Column, Column]] = {}
-        known = gathered.issued >= 0
-        calls = gathered.calls[gathered.issued[known]]
-        copies = gathered.copies[known]
+    def __init__(self, records: DeviceRecords) -> None:
+        self._busy = records.busy
+        self._requested: dict[tuple[int, int], tuple[Column, Column]] = {}
+        known = records.issued >= 0
+        calls = records.calls[records.issued[known]]
+        copies = records.copies[known]
         for way in (CopyWay.H2D, CopyWay.D2H):
             for thread in np.unique(calls["thread"]):
                 chosen = (copies["way"] == way) & (calls["thread"] == thread)
                 at, nbytes = calls["start_ns"][chosen], copies["nbytes"][chosen].astype(np.int64)
                 order = np.argsort(at, kind="stable")
                 total = np.concatenate(([0], np.cumsum(nbytes[order])))
-                self._asked[int(way), int(thread)] = (at[order], total)
+                self._requested[int(way), int(thread)] = (at[order], total)
 
     def busy_s(self, covered: Cover) -> float:
-        """Seconds in which the device did anything."""
+        """Seconds in which the device did any work."""
         return float(self._busy.within(covered.united[:, 0], covered.united[:, 1]).sum()) / 1e9
 
-    def nbytes(self, way: CopyWay, stretches: NDArray[np.int64], threads: Column) -> int:
-        """Bytes of the copies that the ranges' own threads asked for in them, each once."""
+    def nbytes(self, way: CopyWay, spans: NDArray[np.int64], threads: Column) -> int:
+        """Bytes of the copies that the threads of the ranges requested in them, counted once."""
         found = 0
         for thread in np.unique(threads):
-            at, total = self._asked.get((int(way), int(thread)), (_NONE, _ZERO))
-            own = Cover(stretches[threads == thread]).united
+            at, total = self._requested.get((int(way), int(thread)), (_NONE, _ZERO))
+            own = Cover(spans[threads == thread]).united
             last = total[np.searchsorted(at, own[:, 1], side="right")]
             found += int((last - total[np.searchsorted(at, own[:, 0], side="left")]).sum())
         return found
 
 
 def _paired(marks: NDArray[Any], end_ns: int) -> tuple[NDArray[np.int64], int]:
-    """Name, begin, end and thread of each range, and how many have no end; they last to the end of the window."""
+    """Name, begin, end and thread of each range, and the number of ranges without an end, which get `end_ns`."""
     begins = marks[(marks["flags"] & Flag.BEGIN) != 0]
     ends = marks[(marks["flags"] & Flag.END) != 0]
     ends = ends[np.argsort(ends["correlation"], kind="stable")]

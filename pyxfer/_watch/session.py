@@ -1,4 +1,4 @@
-"""A watch from its start to its report."""
+"""The life of a watch: started, its window opened and closed, and possibly started again."""
 
 from __future__ import annotations
 
@@ -7,84 +7,43 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pyxfer._document.runs import Fact, Remark
-from pyxfer._watch.order import Place, find_place
-from pyxfer._watch.recording import Gathering, Recording
-from pyxfer._watch.steps_taken import NO_STEP, NoStep, SkippedSteps, WatchedSteps, in_words
+from pyxfer._watch.options import Target, find_target
+from pyxfer._watch.recording import OpenWindow, Recording
+from pyxfer._watch.step_tracking import NO_STEP, NoStep, SkippedSteps, WatchedSteps, error_line
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._watch.order import Order
+    from pyxfer._watch.options import WatchOptions
     from pyxfer._watch.window import Window, WindowEnding
 
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-class AtWork(Protocol):
-    """What a watch offers while it is at work."""
-
-    begun_at: str
-    """Where in the program it was begun: `train.py:31 in main`."""
-    gives_way: bool
-    """Whether it ends when another one begins."""
-
-    def stop(self) -> None:
-        """Close the window."""
-
-    def give_way(self, to: str) -> None:
-        """Close the window, because a watch begins at that line of the program."""
-
-    def forked(self) -> None:
-        """The process has forked; this is the parent."""
-
-    def orphan(self) -> None:
-        """The process has forked; this is the child, in which nothing is watched."""
-
+_PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Exceptions that end a program or its block without being a failure."""
+_TO_S = 1e-9
 
 _lock = threading.Lock()
-_current: AtWork | None = None
-_is_prepared = False
+_active: Session | None = None
+"""The active session. A process can have one, because CUPTI has one user in a process."""
+_has_hooks = False
 
 
-def take(watch: AtWork) -> None:
-    """Be the one.
-
-    Raises:
-        UsageError: another one is at work; the text says where it was begun.
-
-    """
-    current = _current
-    if current is not None and current is not watch and current.gives_way:
-        current.give_way(caller())
-    with _lock:
-        _take(watch)
-
-
-def leave(watch: AtWork) -> None:
-    """Be it no longer."""
-    global _current  # noqa: PLW0603 - there is one in a process
-    with _lock:
-        if _current is watch:
-            _current = None
-
-
-def caller() -> str:
-    """The innermost line of the program outside of pyxfer."""
+def calling_line() -> str:
+    """The innermost line outside of pyxfer that led to this call, for example `train.py:31 in main`."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS + os.sep):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PYXFER + os.sep):
         frame = frame.f_back
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C does nothing meanwhile: where a program ends, a second one could only cost what was watched."""
+def ignoring_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C in the block: while the program ends, a second Ctrl-C could only lose the window."""
     before = _ignore_interrupts()
     try:
         yield
@@ -94,250 +53,263 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _ignore_interrupts() -> Callable[..., object] | int | None:
-    """What becomes of Ctrl-C otherwise; None where it is not ours to change."""
+    """The handler before. None if it cannot be changed: in another thread, or if Python has not set it."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
         return None
     while True:
-        with suppress(KeyboardInterrupt):  # one that came just before
+        with suppress(KeyboardInterrupt):  # one that came just before the handler was changed
             return signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _take(watch: AtWork) -> None:
-    global _current, _is_prepared  # noqa: PLW0603
-    if _current is watch:
-        raise UsageError(f"This watch is at work already, since {watch.begun_at}: stop it before it is started again.")
-    if _current is not None:
-        raise UsageError(
-            f"A watch is at work already, begun at {_current.begun_at}, and there can be one in a process: "
-            "end it first, or begin this one after its window has closed."
-        )
-    if not _is_prepared:
-        os.register_at_fork(after_in_parent=_in_parent, after_in_child=_in_child)
-        atexit.register(_at_end)
-        _is_prepared = True
-    _current = watch
-
-
-def _in_parent() -> None:
-    if _current is not None:
-        _current.forked()
-
-
-def _in_child() -> None:
-    global _current, _lock  # noqa: PLW0603
-    _lock = threading.Lock()  # another thread of the parent may have held it
-    if _current is not None:
-        _current.orphan()
-        _current = None
-
-
-def _at_end() -> None:
-    """A watch that was never left: its window closes with the program."""
-    with uninterrupted():
-        if _current is not None:
-            _current.stop()
-
-
-OnClosed = Callable[["Window"], None]
-WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""What ends a program or its block without being a failure."""
-_TO_S = 1e-9
-
-
 class Session:
-    """The window of a watch: armed, open, closed; and armed again, if it is started once more.
+    """A watch that can be started again after its window has closed.
 
-    One thread may start it, another take steps, a third close it when its time is over.
+    One thread may start it, another may take steps, and a third may close it when its time is over.
     """
 
-    def __init__(self, order: Order) -> None:
-        self.order = order
+    def __init__(self, options: WatchOptions) -> None:
+        self.options = options
         self.steps: NoStep | SkippedSteps | WatchedSteps = NO_STEP
-        self.place: Place | None = None
+        self.target: Target | None = None
         self.window: Window | None = None
-        self.begun_at = ""
-        self.gives_way = False
-        self.at_end: WindowEnding | None = None
-        """How the program has ended, where that is known before it is stopped."""
-        self.on_closed: OnClosed | None = None
-        """Called in whichever thread has closed the window."""
-        self.path: Sequence[str] = ()
-        """Where NumPy is looked for, if not where the program looks for it."""
-        self._gave_way_to = ""
+        self.started_at = ""
+        """The line of the program that started it, for example `train.py:31 in main`."""
+        self.is_preemptible = False
+        """Whether it ends when another session starts."""
+        self.ending: WindowEnding | None = None
+        """How the program has ended, if that is known before `stop`."""
+        self.on_closed: Callable[[Window], None] | None = None
+        """Called in the thread that has closed the window."""
+        self._preempted_by = ""
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._gathering: Gathering | None = None
+        self._open_window: OpenWindow | None = None
         self._recording: Recording | None = None
         self._timer: threading.Timer | None = None
         self._closed = threading.Event()
         self._closed.set()
 
     @property
-    def is_at_work(self) -> bool:
+    def is_active(self) -> bool:
         """Whether its window is open, or will open after the steps to skip."""
         return not self._closed.is_set()
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child of the process that watches."""
+        """Whether this process was forked from the one that the session was made in."""
         return os.getpid() != self._pid
 
     def start(self) -> None:
-        """Open the library, and the window as soon as the steps to skip have been taken."""
+        """Open CUPTI; open the window after the steps to skip.
+
+        Raises:
+            UsageError: a session is active in this process, or there is no such device.
+
+        """
         if self.is_forked:
-            raise UsageError("This watch belongs to the process that this one was forked from: make one of its own.")
-        take(self)
-        self._closed.wait()  # another thread may still be putting the window before together
-        self.begun_at = caller()
+            raise UsageError("This watch belongs to the parent process of this fork: make a new one here.")
+        _activate(self)
+        self._closed.wait()  # another thread may still be closing the previous window
+        self.started_at = calling_line()
         self.window = None
-        self._gave_way_to = ""
+        self._preempted_by = ""
         try:
-            self.place = find_place(self.order.device)
-            self._recording = Recording(self.place.choice.engine, self.order.capacity_bytes, self.path)
+            self.target = find_target(self.options.device)
+            self._recording = Recording(self.target.choice.engine, self.options.capacity_bytes)
             self._closed.clear()
-            if self.order.skip:
-                self.steps = SkippedSteps(self.order.skip, self._open)
+            if self.options.skip:
+                self.steps = SkippedSteps(self.options.skip, self._open)
             else:
                 self._open()
         except BaseException:
-            self._give_up()
+            self._undo_start()
             raise
 
     def stop(self, ended: WindowEnding | None = None) -> None:
-        """Close the window, if it is open; nothing to do where it was never started."""
-        if self.is_forked or not self.is_at_work:
+        """Close the window, if it is open."""
+        if self.is_forked or not self.is_active:
             return
-        open_ended = self.order.steps is None and self.order.seconds is None
-        self._close(ended or self.at_end or ("complete" if open_ended else "ended"), None)
+        has_no_limit = self.options.steps is None and self.options.seconds is None
+        self._close(ended or self.ending or ("complete" if has_no_limit else "ended"), None)
         self._closed.wait()
 
-    def give_way(self, to: str) -> None:
-        """Close the window before its end, because a watch begins at that line of the program."""
-        self._gave_way_to = to
+    def preempt(self, by: str) -> None:
+        """Close the window because another session starts at line `by` of the program."""
+        self._preempted_by = by
         self.stop("ended")
 
-    def forked(self) -> None:
-        """The process has forked; this is the parent."""
-        if self._gathering is not None:
-            self._gathering.children.forked()
+    def after_fork_in_parent(self) -> None:
+        if self._open_window is not None:
+            self._open_window.children.count_fork()
 
-    def orphan(self) -> None:
-        """The process has forked; this is the child, in which nothing is watched."""
+    def after_fork_in_child(self) -> None:
+        """Become inactive without touching the tracer, which belongs to the parent."""
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._closed.set()
         self.steps = NO_STEP
-        if self._gathering is not None:
-            self._gathering.abandon()
+        if self._open_window is not None:
+            self._open_window.abandon()
         elif self._recording is not None:
             self._recording.forget()
-        self._gathering = self._recording = self._timer = None
+        self._open_window = self._recording = self._timer = None
 
     def _open(self) -> None:
-        """Everything begins, in the thread that has ended the last step to skip."""
+        """Open the window, in the thread that has ended the last step to skip."""
+        options = self.options
         with self._lock:
-            if self._recording is None or self.place is None:
+            if self._recording is None or self.target is None:
                 return
-            gathering = Gathering(self.order, self._recording, self.place.used_bytes, self.order.skip, self._is_full)
-            if self.order.seconds is not None:
-                self._timer = threading.Timer(self.order.seconds, self._is_late, [self.order.seconds])
+            opened = OpenWindow(options, self._recording, self.target.used_bytes, self._close_when_full)
+            if options.seconds is not None:
+                self._timer = threading.Timer(options.seconds, self._close_after, [options.seconds])
                 self._timer.name, self._timer.daemon = "pyxfer-watch-clock", True
                 self._timer.start()
-            self.steps = gathering.begin()
-            self._gathering = gathering
+            self.steps = opened.begin()
+            self._open_window = opened
 
-    def _is_full(self, end_ns: int) -> None:
+    def _close_when_full(self, end_ns: int) -> None:
         self._close("complete", end_ns)
 
-    def _is_late(self, seconds: float) -> None:
-        """The clock was set before the window began."""
+    def _close_after(self, seconds: float) -> None:
+        """Called by the timer, which was started before the window began: wait for the rest of the time."""
         with self._lock:
-            gathering = self._gathering
-        if gathering is not None:
-            sleep(max(0.0, seconds - (perf_counter_ns() - gathering.begin_ns) * _TO_S))
+            opened = self._open_window
+        if opened is not None:
+            sleep(max(0.0, seconds - (perf_counter_ns() - opened.begin_ns) * _TO_S))
             self._close("complete", perf_counter_ns())
 
     def _close(self, ended: WindowEnding, end_ns: int | None) -> None:
-        """Whoever comes first; the steps of other threads go on meanwhile, unwatched."""
+        """Close the window. Only the first call has an effect; other threads continue with unwatched steps."""
         end_ns = end_ns or perf_counter_ns()
         with self._lock:
-            gathering, self._gathering = self._gathering, None
+            opened, self._open_window = self._open_window, None
             recording, self._recording = self._recording, None
-            skipping, self.steps = self.steps, NO_STEP
+            steps, self.steps = self.steps, NO_STEP
             timer, self._timer = self._timer, None
-        if recording is None or self.place is None:
+        if recording is None or self.target is None:
             return
         try:
             if timer is not None:
                 timer.cancel()
-            if gathering is not None:
-                remarks = (*self.place.remarks(), *self._gave_way())
-                self.window = gathering.close(ended, end_ns, self.place.device.index, remarks)
+            if opened is not None:
+                remarks = (*self.target.remarks(), *self._preemption_remarks())
+                self.window = opened.close(ended, end_ns, self.target.device.index, remarks)
             else:
-                self.window = self._never_opened(skipping)
+                self.window = self._never_opened(steps)
         except BaseException as error:
-            self._lose(error)
+            self._set_lost_window(error)
             raise
         finally:
-            self._leave(recording)
+            self._finish(recording)
 
-    def _leave(self, recording: Recording) -> None:
-        """Whatever goes wrong or is interrupted here, nobody waits for this window any longer."""
+    def _finish(self, recording: Recording) -> None:
+        """Become inactive, also if closing the recording or the callback fails or is interrupted."""
         try:
             recording.close()
         finally:
-            leave(self)
+            _deactivate(self)
             try:
                 if self.on_closed is not None and self.window is not None:
                     self.on_closed(self.window)
             finally:
                 self._closed.set()
 
-    def _lose(self, error: BaseException) -> None:
-        """What is left of a window that could not be put together is why."""
+    def _set_lost_window(self, error: BaseException) -> None:
+        """Replace a window that could not be closed by an empty one with the reason."""
         why = "the window is lost: "
         if isinstance(error, WANTED_ENDINGS):
-            why += "it was interrupted while it was being put together"
+            why += "closing it was interrupted"
         else:
-            why += f"it could not be put together: {in_words(error)}"
-        with suppress(Exception, SystemExit):  # what was in the way may be in the way of this too
-            self.window = self._without_length(Remark("lost", why, "watch again"), 0)
+            why += f"closing it failed: {error_line(error)}"
+        with suppress(Exception, SystemExit):  # the same error may occur again
+            self.window = self._empty_window(Remark("lost", why, "watch again"), 0)
 
-    def _gave_way(self) -> tuple[Remark, ...]:
-        if not self._gave_way_to:
+    def _preemption_remarks(self) -> tuple[Remark, ...]:
+        if not self._preempted_by:
             return ()
-        text = f"the window ended where the program began a watch of its own, at {self._gave_way_to}"
+        text = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
         return (Remark("gave-way", text, "read that watch's report, or leave it out to watch the program from here"),)
 
-    def _never_opened(self, skipping: NoStep | SkippedSteps | WatchedSteps) -> Window:
-        left = skipping.left if isinstance(skipping, SkippedSteps) else 0
-        taken = self.order.skip - left
-        why = f"the window never opened: {taken} steps were taken, and {self.order.skip} were to be skipped"
-        if self._gave_way_to:
-            why += f"; then the program began a watch of its own, at {self._gave_way_to}"
-        return self._without_length(Remark("never-opened", why, "skip fewer steps"), taken)
+    def _never_opened(self, steps: NoStep | SkippedSteps | WatchedSteps) -> Window:
+        left = steps.left if isinstance(steps, SkippedSteps) else 0
+        taken = self.options.skip - left
+        why = f"the window never opened: {taken} steps were taken, and {self.options.skip} were to be skipped"
+        if self._preempted_by:
+            why += f"; then the program began a watch of its own, at {self._preempted_by}"
+        return self._empty_window(Remark("never-opened", why, "skip fewer steps"), taken)
 
-    def _without_length(self, remark: Remark, skipped: int) -> Window:
-        """A window in which there is nothing; the remark says why."""
+    def _empty_window(self, remark: Remark, skipped: int) -> Window:
+        """A window of no length; the remark says why."""
         from pyxfer._watch.window import Window
 
         now, why = perf_counter_ns(), remark.text
-        place = self.place
-        index, remarks = (place.device.index, place.remarks()) if place is not None else (0, ())
-        nothing = Fact[int](reason=why)
+        index, remarks = (0, ()) if self.target is None else (self.target.device.index, self.target.remarks())
+        unknown = Fact[int](reason=why)
         return Window(
             *(now, now, "ended", Fact(reason=why), Fact(reason=why), index),
             skipped=skipped,
-            used_before=nothing,
-            used_after=nothing,
+            used_before=unknown,
+            used_after=unknown,
             remarks=(*remarks, remark),
         )
 
-    def _give_up(self) -> None:
-        """It could not be started."""
+    def _undo_start(self) -> None:
         recording, self._recording = self._recording, None
-        self._gathering, self.steps = None, NO_STEP
-        leave(self)
+        self._open_window, self.steps = None, NO_STEP
+        _deactivate(self)
         self._closed.set()
         if recording is not None:
             recording.close()
+
+
+def _activate(session: Session) -> None:
+    """Make this the active session.
+
+    Raises:
+        UsageError: another session is active.
+
+    """
+    global _active, _has_hooks  # noqa: PLW0603
+    active = _active
+    if active is not None and active is not session and active.is_preemptible:
+        active.preempt(calling_line())
+    with _lock:
+        if _active is session:
+            raise UsageError(f"This watch is active already, since {session.started_at}: stop it before starting it.")
+        if _active is not None:
+            raise UsageError(
+                f"Another watch is active, started at {_active.started_at}, and a process can have only one: "
+                "stop it first, or start this one after its window has closed."
+            )
+        if not _has_hooks:
+            os.register_at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+            atexit.register(_stop_at_exit)
+            _has_hooks = True
+        _active = session
+
+
+def _deactivate(session: Session) -> None:
+    global _active  # noqa: PLW0603
+    with _lock:
+        if _active is session:
+            _active = None
+
+
+def _after_fork_in_parent() -> None:
+    if _active is not None:
+        _active.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    global _active, _lock  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    if _active is not None:
+        _active.after_fork_in_child()
+        _active = None
+
+
+def _stop_at_exit() -> None:
+    with ignoring_interrupts():
+        if _active is not None:
+            _active.stop()

@@ -1,4 +1,4 @@
-"""`pyxfer.watch`: a window on the user's own program, and what it says."""
+"""`pyxfer.watch`: the public class and function, and the analysis of a window with its ceilings."""
 
 from __future__ import annotations
 
@@ -14,47 +14,43 @@ from pyxfer._document.runs import Run
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._watch.ceilings import NoCeilings, RunCeilings, measure_ceilings, saved_ceilings
-from pyxfer._watch.launch import SignalSwitch, numbered, tell
-from pyxfer._watch.order import DEFAULT_CAPACITY, MEASURED, Order, checked_ceilings, make_order
+from pyxfer._watch.launch import SignalSwitch, numbered, print_message
+from pyxfer._watch.options import DEFAULT_CAPACITY, MEASURED, WatchOptions, checked_ceilings, make_options
 from pyxfer._watch.session import WANTED_ENDINGS, Session
-from pyxfer._watch.steps_taken import StepContext
+from pyxfer._watch.step_tracking import StepContext
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._document.runs import Link, Remark, Run
+    from pyxfer._document.runs import Remark
     from pyxfer._document.watches import Watched
-    from pyxfer._watch.order import Place
+    from pyxfer._watch.options import Target
     from pyxfer._watch.window import Window
 
 
-_NOT_ASKED = "no ceilings were asked for"
+def make_document(window: Window, target: Target, ceilings: Run | str | None, *, unchanged: bool = False) -> Watched:
+    """Analyse a window and compare its copies with `ceilings`: a saved run, "measured" to measure now, or None.
 
-
-def tell_of(window: Window, place: Place, ceilings: Run | str | None, *, unchanged: bool = False) -> Watched:
-    """All that a window says; `ceilings` are those of a run, measured now, or none.
-
-    `unchanged`: the program is a script that knows nothing of being watched.
+    `unchanged`: the program is a script that was run by `pyxfer watch`.
     """
-    # NumPy is loaded after the window has closed: the program may do without it.
+    # These import NumPy, which the program may not use.
     from pyxfer._watch.analysis import Machine, analyse
     from pyxfer._watch.window import within_capacity
 
     window = within_capacity(window)
-    choice, device = place.choice, place.device
+    choice, device = target.choice, target.device
     link = read_link(choice.engine, device)
-    found, remarks = _ceilings(window, place, link, ceilings)
+    found: RunCeilings | NoCeilings
+    remarks: tuple[Remark, ...] = ()
+    if isinstance(ceilings, Run):
+        found, remarks = saved_ceilings(ceilings, window, device, link)
+    elif ceilings is None:
+        found = NoCeilings("no ceilings were requested")
+    else:
+        found, remarks = measure_ceilings(window, target)
     machine = Machine(choice.runtime, choice.reason, device, link, read_environment(choice.engine, device))
     window = dataclasses.replace(window, remarks=(*window.remarks, *remarks))
     watched = analyse(window, found, machine, unchanged=unchanged)
     return msgspec.structs.replace(watched, ceiling_source=found.source)
-
-
-def _ceilings(
-    window: Window, place: Place, link: Link, ceilings: Run | str | None
-) -> tuple[RunCeilings | NoCeilings, tuple[Remark, ...]]:
-    if isinstance(ceilings, Run):
-        return saved_ceilings(ceilings, window, place.device, link)
-    return (NoCeilings(_NOT_ASKED), ()) if ceilings is None else measure_ceilings(window, place)
 
 
 Path = str | os.PathLike[str]
@@ -63,16 +59,16 @@ _NOT_STARTED = "This watch was never started: use it in a with statement, or cal
 
 
 class Watch:
-    """What `pyxfer.watch()` makes: use it in a `with` statement, or with `start()` and `stop()`, as often as you like.
+    """A watch made by `pyxfer.watch()`. Use it in a `with` statement or with `start()` and `stop()`, also repeatedly.
 
-    When its window has closed, `result` is the document of it, and `report()` the same as text.
+    After its window has closed, `result` is the document, and `report()` the same as text.
     """
 
-    def __init__(self, order: Order, ceilings: Run | str | None) -> None:
-        self._session = Session(order)
+    def __init__(self, options: WatchOptions, ceilings: Run | str | None) -> None:
+        self._session = Session(options)
         self._ceilings = ceilings
-        self._told_of: Window | None = None
         self._result: Watched | None = None
+        self._result_window: Window | None = None
 
     def __enter__(self) -> Watch:
         self._session.start()
@@ -85,33 +81,35 @@ class Watch:
             self._session.stop("ended" if issubclass(kind, WANTED_ENDINGS) else "failed")
 
     def start(self) -> None:
-        """Begin: the window opens when the steps to skip have been taken.
+        """Start watching. The window opens after the steps to skip.
 
         Raises:
-            UsageError: this watch or another one is at work in this process, or there is no such device.
+            UsageError: this or another watch is active in this process, or there is no such device.
 
         """
         self._session.start()
 
     def stop(self) -> None:
-        """Close the window, if it has not closed by itself."""
+        """Close the window, if it has not closed already."""
         self._session.stop()
 
     def step(self) -> StepContext:
-        """One step of the program: `with w.step(): train(batch)`. What lies between two steps counts as their input.
+        """Return a context manager for one step of the program: `with w.step(): train(batch)`.
 
-        Call it for every step anew: what it gives belongs to the part of the watch in which it was called.
+        The time between two steps counts as the input of the second. Call `step` for every step: its result belongs to
+        the phase of the watch (skipping, watching, closed) in which it was called.
         """
         return self._session.steps.step()
 
     def on_signal(self, number: int = signal.SIGUSR1, *, save_to: Path | None = None) -> None:
-        """Start at this signal and stop at the next, again and again; each report goes to stderr, with its number.
+        """Start a window at this signal and close it at the next, any number of times.
 
-        `save_to` keeps the documents as well: `watch-1.json`, `watch-2.json` for `watch.json`. Python runs handlers in
-        its main thread, when the call that it is in has returned.
+        Each report is printed to stderr with its number. With `save_to="watch.json"` the documents are saved as
+        `watch-1.json`, `watch-2.json` and so on. Python runs signal handlers in its main thread, between two bytecode
+        instructions: a long call into C delays them.
 
         Raises:
-            UsageError: the program uses that signal itself, this is not its main thread, or the file cannot be written.
+            UsageError: the program uses the signal itself, this is not its main thread, or the file cannot be written.
 
         """
         target = None if save_to is None else os.fspath(save_to)
@@ -119,27 +117,27 @@ class Watch:
             from pyxfer._document.files import check_writable
 
             check_writable(numbered(target, 1))
-        SignalSwitch(self._session, number, lambda count, window: self._tell(count, window, target))
+        SignalSwitch(self._session, number, lambda count, window: self._print_report(count, window, target))
 
     @property
     def result(self) -> Watched:
-        """What the window says; made when it is first asked for, and the ceilings measured then, in about a second.
+        """The document of the last window. The first access measures the ceilings, which takes about a second.
 
         Raises:
-            UsageError: there is no window yet.
+            UsageError: no window has closed yet.
 
         """
-        window = self._window()
-        if self._result is None or self._told_of is not window:
-            self._result, self._told_of = self._told(window), window
+        window = self._closed_window()
+        if self._result is None or self._result_window is not window:
+            self._result, self._result_window = self._document(window), window
         return self._result
 
     def report(self, columns: int = _COLUMNS) -> str:
-        """The result as text, for a terminal of so many columns."""
+        """Return the result as text for a terminal of this width."""
         return _as_text(self.result, columns)
 
     def to_json(self, path: Path | None = None) -> str:
-        """The result as JSON; with a path, written there as well, whole or not at all."""
+        """Return the result as JSON. With a path, also write it there, whole or not at all."""
         from pyxfer._document import codec
 
         if path is not None:
@@ -147,51 +145,50 @@ class Watch:
         return codec.encode(self.result).decode()
 
     def to_csv(self, table: str = "steps") -> str:
-        """One table of the result: `steps`, `copies`, `calls` or `ranges`."""
+        """Return one table of the result as CSV: `steps`, `copies`, `calls` or `ranges`."""
         return self.result.to_csv(table)
 
     def to_markdown(self) -> str:
-        """The result's tables for people."""
+        """Return the tables of the result as Markdown."""
         return self.result.to_markdown()
 
     def to_chrome_trace(self, path: Path) -> None:
-        """Everything that was recorded, for Perfetto or chrome://tracing; packed, where the path ends in .gz.
+        """Write all records as a trace for Perfetto or chrome://tracing, compressed if the path ends in .gz.
 
         Raises:
-            UsageError: there is no window yet, or the file cannot be written.
+            UsageError: no window has closed yet, or the file cannot be written.
 
         """
         from pyxfer._watch.chrome import write_chrome_trace
         from pyxfer._watch.window import within_capacity
 
-        write_chrome_trace(within_capacity(self._window()), path)
+        write_chrome_trace(within_capacity(self._closed_window()), path)
 
-    def _window(self) -> Window:
+    def _closed_window(self) -> Window:
         session = self._session
         if session.is_forked:
-            raise UsageError("This process was forked from the one that is watched, and nothing is watched in it.")
-        if session.is_at_work:
+            raise UsageError("This process was forked from the watched one, and is not watched itself.")
+        if session.is_active:
             raise UsageError(
-                "This watch is still at work: ask when its window has closed, after the last of its steps, at the end "
-                "of its with block, or after stop()."
+                "This watch is still active: use its result after the window has closed, that is after the last of "
+                "its steps, at the end of its with block, or after stop()."
             )
         if session.window is None:
             raise UsageError(_NOT_STARTED)
         return session.window
 
-    def _tell(self, count: int, window: Window, target: str | None) -> None:
-        """The next window may be open by now."""
-        told = self._told(window)
-        tell(f"watch {count} of process {os.getpid()}:\n{_as_text(told, _COLUMNS)}")
-        if target is not None:
-            told.save(numbered(target, count))
+    def _print_report(self, count: int, window: Window, save_to: str | None) -> None:
+        """Report this window, not `self.result`: the next window may be open already."""
+        watched = self._document(window)
+        print_message(f"watch {count} of process {os.getpid()}:\n{_as_text(watched, _COLUMNS)}")
+        if save_to is not None:
+            watched.save(numbered(save_to, count))
 
-    def _told(self, window: Window) -> Watched:
-
-        place = self._session.place
-        if place is None:
+    def _document(self, window: Window) -> Watched:
+        target = self._session.target
+        if target is None:
             raise UsageError(_NOT_STARTED)
-        return tell_of(window, place, self._ceilings)
+        return make_document(window, target, self._ceilings)
 
 
 def watch(
@@ -204,18 +201,19 @@ def watch(
     ceilings: Run | Path | None = MEASURED,
     capacity: str | int = DEFAULT_CAPACITY,
 ) -> Watch:
-    """Watch the steps of this program: what crossed the link in them, and what they waited for.
+    """Make a watch, which shows what the steps of this program wait for and what crosses the link in them.
 
-    The window opens when `skip` steps have ended, and closes after `steps` of them, after `seconds`, or when the watch
-    is left. `lines`: look now and then at which line each thread is. `ceilings`: what copies are compared with,
-    "measured" here when the result is asked for, a saved run, or None. `capacity`: the memory that records may take.
+    The window opens after `skip` steps. It closes after `steps` steps or after `seconds`, and at the latest when the
+    watch is left. `device` is the number, UUID or PCI address of a GPU, or "host". With `lines`, the source line of
+    each thread is sampled. `ceilings` is what copies are compared with: "measured" (raw copies, measured when the
+    result is first used), a saved run or its path, or None. `capacity` limits the memory of the records.
 
     Raises:
-        UsageError: an argument that cannot be.
+        UsageError: an argument is invalid.
         DocumentError: the saved run cannot be read.
 
     """
-    return Watch(make_order(skip, steps, seconds, device, lines, capacity), checked_ceilings(ceilings))
+    return Watch(make_options(skip, steps, seconds, device, lines, capacity), checked_ceilings(ceilings))
 
 
 def _as_text(watched: Watched, columns: int) -> str:

@@ -1,74 +1,53 @@
-"""What a watch has gathered: steps, ranges, the device's records, and what else happened meanwhile.
+"""The data of one watch window: steps, ranges, sampled lines and the device's records; saving and loading it.
 
-Times are nanoseconds on the clock of `time.perf_counter_ns`, as in the records; threads are native ids.
+Times are nanoseconds on the clock of `time.perf_counter_ns`, as in the records. Threads are native ids.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
 
+import msgspec
+import numpy as np
+
+from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Fact, Remark, Tracing
-from pyxfer._trace.records import Capture
+from pyxfer._trace.records import RECORD, Capture, Clock
+from pyxfer.errors import DocumentError
 from pyxfer.units import format_seconds
 
-# Records that the library has lost say nothing of room here.
+# The kind of the records that CUPTI itself has lost. They do not mean that pyxfer's capacity was used up.
 _LOST = "unknown"
 _TO_S = 1e-9
+_PARTIAL = ".part"
 
-
-def within_capacity(window: Window) -> Window:
-    """The window up to its last record, where others were left out for want of room.
-
-    After that the device would seem to do nothing.
-    """
-    capture = window.capture.value
-    if capture is None or not len(capture.records):
-        return window
-    left_out = sum(count for kind, count in capture.dropped.items() if kind != _LOST)
-    last_ns = max(int(capture.records["end_ns"].max()), int(capture.records["start_ns"].max()))
-    if not left_out or not window.begin_ns < last_ns < window.end_ns:
-        return window
-    covered, whole = (format_seconds((end_ns - window.begin_ns) * _TO_S) for end_ns in (last_ns, window.end_ns))
-    text = (
-        f"after {covered} records found no room any more, so the rest of the {whole} is left out, {left_out} "
-        "records with it"
-    )
-    remark = Remark("capacity", text, "watch fewer steps or a shorter time, or give a larger capacity")
-    ranges = [replace(each, end_ns=min(each.end_ns, last_ns)) for each in window.ranges if each.begin_ns < last_ns]
-    return replace(
-        window,
-        end_ns=last_ns,
-        steps=tuple(step for step in window.steps if step.end_ns <= last_ns),
-        ranges=tuple(ranges),
-        seen=tuple(each for each in window.seen if each.at_ns <= last_ns),
-        remarks=(*window.remarks, remark),
-    )
-
-
-# complete: all steps, or all the time, that was asked for; ended: the program or its block came to an end before.
+# complete: all requested steps or seconds were watched; ended: the program or its block ended before that.
 WindowEnding = Literal["complete", "ended", "failed"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the program. What lies between the step before and this one is its input."""
+    """One step of the program. The time between the end of the previous step and its beginning is its input."""
 
     from_ns: int
-    """Where the step before ended, or the watch began."""
+    """End of the previous step, or the beginning of the window."""
     begin_ns: int
     end_ns: int
     thread: int
     failed: str | None = None
-    """What was raised in it."""
+    """The exception that was raised in it, as one line."""
     closed: bool = True
-    """False where the window ended before the step did."""
+    """False if the window ended before the step did."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """A stretch that the user has named."""
+    """A stretch of time that the user has named."""
 
     name: str
     begin_ns: int
@@ -78,33 +57,105 @@ class Range:
 
 @dataclass(frozen=True)
 class Seen:
-    """Where in its Python source a thread was at a moment."""
+    """The source line that a thread was at when it was sampled."""
 
     at_ns: int
     thread: int
     line: str
-    """As `train.py:31 in step`: the innermost line that is the user's own."""
+    """The innermost line of the user's own code, for example `train.py:31 in step`."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """All of it; nothing in here is worked out yet."""
+    """Everything that was recorded between two times, before any analysis."""
 
     begin_ns: int
     end_ns: int
     ended: WindowEnding
     capture: Fact[Capture]
-    """The records of the device, or why there are none."""
+    """The device's records, or why there are none."""
     tracing: Fact[Tracing]
     device: int = 0
     steps: tuple[Step, ...] = ()
     skipped: int = 0
-    """Steps that were left out before."""
+    """Number of steps before the window that were skipped."""
     ranges: tuple[Range, ...] = ()
     seen: tuple[Seen, ...] = ()
     threads: Mapping[int, str] = field(default_factory=dict)
-    """Their names, by native id."""
+    """Thread names by native id."""
     used_before: Fact[int] = field(default_factory=lambda: Fact(reason="it was not read"))
-    """Bytes of the device's memory in use, everybody's."""
+    """Bytes of device memory in use, by all processes."""
     used_after: Fact[int] = field(default_factory=lambda: Fact(reason="it was not read"))
     remarks: tuple[Remark, ...] = ()
+
+
+def within_capacity(window: Window) -> Window:
+    """Cut the window at its last record if later records were dropped because the capacity was used up.
+
+    Without the cut the device would seem idle after that record.
+    """
+    capture = window.capture.value
+    if capture is None or not len(capture.records):
+        return window
+    dropped = sum(count for kind, count in capture.dropped.items() if kind != _LOST)
+    last_ns = max(int(capture.records["end_ns"].max()), int(capture.records["start_ns"].max()))
+    if not dropped or not window.begin_ns < last_ns < window.end_ns:
+        return window
+    covered, whole = (format_seconds((end_ns - window.begin_ns) * _TO_S) for end_ns in (last_ns, window.end_ns))
+    text = (
+        f"the capacity for records was used up after {covered}; the rest of the {whole}, with {dropped} more records, "
+        "is not in this report"
+    )
+    remark = Remark("capacity", text, "watch fewer steps or a shorter time, or give a larger capacity")
+    ranges = [replace(named, end_ns=min(named.end_ns, last_ns)) for named in window.ranges if named.begin_ns < last_ns]
+    return replace(
+        window,
+        end_ns=last_ns,
+        steps=tuple(step for step in window.steps if step.end_ns <= last_ns),
+        ranges=tuple(ranges),
+        seen=tuple(sample for sample in window.seen if sample.at_ns <= last_ns),
+        remarks=(*window.remarks, remark),
+    )
+
+
+def save_window(window: Window, path: Path) -> None:
+    """Write the window to a file, whole or not at all. Records are written as they are in memory.
+
+    Names that are not valid Unicode, such as those of files in another encoding, are escaped as in documents.
+    """
+    capture = window.capture.value
+    rest = {name: value for name, value in vars(window).items() if name != "capture"}
+    if capture is None:
+        about: dict[str, Any] = {"reason": window.capture.reason}
+    else:
+        clock = dataclasses.astuple(capture.clock)
+        about = {"names": capture.names, "dropped": dict(capture.dropped), "clock": clock}
+    partial = path.with_name(path.name + _PARTIAL)
+    with partial.open("wb") as file:
+        np.save(file, np.empty(0, RECORD) if capture is None else capture.records, allow_pickle=False)
+        file.write(to_bare_json({"about": about, "rest": rest}))
+    os.replace(partial, path)
+
+
+def load_window(path: Path) -> Window:
+    """Read a window that `save_window` has written.
+
+    Raises:
+        DocumentError: the file is damaged or incomplete, for example because the disk was full.
+
+    """
+    try:
+        with path.open("rb") as file:
+            records = np.load(file, allow_pickle=False)
+            parts = msgspec.json.decode(file.read())
+        about, rest = parts["about"], parts["rest"]
+        capture: Fact[Capture] = (
+            Fact(reason=about["reason"])
+            if "reason" in about
+            else Fact(Capture(records, tuple(about["names"]), about["dropped"], Clock(*about["clock"])))
+        )
+        hints = get_type_hints(Window)
+        fields = {name: msgspec.convert(value, hints[name], str_keys=True) for name, value in rest.items()}
+        return Window(capture=capture, **fields)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, msgspec.MsgspecError) as error:
+        raise DocumentError(f"the window that the script's process has written cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Cells as text, and which cells a text names."""
+"""Cells as text, and the cells that a text matches."""
 
 from __future__ import annotations
 
@@ -30,39 +30,30 @@ def cells(draw: st.DrawFn) -> Cell:
     return Cell(way.route, way.direction, side, way.memory, way.mode, way.variant, draw(st.integers(1, 2**40)))
 
 
-def test_a_cell_is_what_was_measured_and_not_how_fast() -> None:
+def test_a_cell_does_not_depend_on_the_time() -> None:
     assert cell_of(make_measurement(16 * MIB, slower=2.0)) == cell_of(make_measurement(16 * MIB))
 
 
-def test_a_cell_reads_as_direction_memory_and_size() -> None:
-    assert cell_text(PINNED) == "h2d:pinned:256MiB"
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (PINNED, "h2d:pinned:256MiB"),
+        (Cell("raw.pinned-async", "both", "sum", "pinned", "async", "warm", MIB), "both/sum:pinned:1MiB"),
+        (Cell("raw.pageable-memcpy", "d2h", "d2h", "pageable", "memcpy", "fresh", MIB), "d2h:pageable:1MiB:fresh"),
+        (Cell("torch.to", "h2d", "h2d", "pageable", "async", "warm", 96 * MIB), "torch.to:96MiB"),
+        (BATCH, "torch.to:512"),
+    ],
+)
+def test_the_text_of_a_cell_names_it(cell: Cell, text: str) -> None:
+    assert cell_text(cell) == text
+    assert parse_cell(text).matches(cell)
 
 
-def test_a_cell_in_full_has_its_mode() -> None:
+def test_the_full_text_of_a_cell_has_its_mode() -> None:
     assert cell_text(PINNED, full=True) == "h2d:pinned:async:256MiB"
 
 
-def test_a_cell_of_both_directions_names_its_side() -> None:
-    both = Cell("raw.pinned-async", "both", "sum", "pinned", "async", "warm", MIB)
-    assert cell_text(both) == "both/sum:pinned:1MiB"
-
-
-def test_a_first_touch_says_so_at_the_end() -> None:
-    fresh = Cell("raw.pageable-memcpy", "d2h", "d2h", "pageable", "memcpy", "fresh", MIB)
-    assert cell_text(fresh) == "d2h:pageable:1MiB:fresh"
-
-
-def test_a_frameworks_cell_is_its_route_and_size() -> None:
-    route = Cell("torch.to", "h2d", "h2d", "pageable", "async", "warm", 96 * MIB)
-    assert cell_text(route) == "torch.to:96MiB"
-
-
-def test_a_batch_is_named_by_its_images() -> None:
-    assert cell_text(BATCH) == "torch.to:512"
-    assert parse_cell("torch.to:512").matches(BATCH)
-
-
-def test_a_mode_is_left_out_exactly_where_auto_takes_it() -> None:
+def test_a_mode_that_auto_selects_is_left_out() -> None:
     for way in plan_ways(("h2d", "d2h", "both"), get_args(Memory), ("auto",), fresh=True):
         side: Side = "sum" if way.direction == "both" else way.direction
         cell = Cell(way.route, way.direction, side, way.memory, way.mode, way.variant, MIB)
@@ -70,39 +61,39 @@ def test_a_mode_is_left_out_exactly_where_auto_takes_it() -> None:
 
 
 @given(cells())
-def test_a_cells_text_names_that_cell(cell: Cell) -> None:
+def test_the_text_of_a_cell_matches_the_cell(cell: Cell) -> None:
     assert parse_cell(cell_text(cell)).matches(cell)
     assert parse_cell(cell_text(cell, full=True)).matches(cell)
 
 
 @given(cells(), cells())
-def test_texts_in_full_tell_cells_apart(one: Cell, other: Cell) -> None:
+def test_full_texts_are_unique(one: Cell, other: Cell) -> None:
     assert (cell_text(one, full=True) == cell_text(other, full=True)) == (one == other)
 
 
 @pytest.mark.parametrize("text", ["h2d", "h2d:pinned", "h2d:256MiB", "h2d:async", "h2d:pinned:warm"])
-def test_what_is_left_out_matches_all(text: str) -> None:
+def test_a_part_that_is_left_out_matches_every_value(text: str) -> None:
     assert parse_cell(text).matches(PINNED)
 
 
 @pytest.mark.parametrize(
     "text", ["d2h", "both", "h2d:pageable", "h2d:memcpy", "h2d:1MiB", "h2d:fresh", "torch.to", "both/h2d"]
 )
-def test_what_is_named_must_be_so(text: str) -> None:
+def test_a_different_part_does_not_match(text: str) -> None:
     assert not parse_cell(text).matches(PINNED)
 
 
-def test_a_direction_alone_names_raw_copies_and_no_framework() -> None:
+def test_a_direction_alone_matches_raw_copies_only() -> None:
     assert not parse_cell("h2d").matches(BATCH)
 
 
-def test_streams_keep_their_number() -> None:
+def test_the_mode_streams_has_a_number() -> None:
     assert parse_cell("h2d:pinned:streams:4:1MiB") == CellPattern(
         "raw", None, "h2d", None, "pinned", "streams:4", None, MIB
     )
 
 
-def test_a_route_may_hold_colons() -> None:
+def test_a_route_may_contain_colons() -> None:
     assert parse_cell("user.f:x:1MiB") == CellPattern(route="user.f:x", nbytes=MIB)
 
 
@@ -120,16 +111,16 @@ def test_a_route_may_hold_colons() -> None:
         "h2d/sum",
     ],
 )
-def test_what_is_no_cell_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_cell_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="h2d:pinned:256MiB"):
         parse_cell(text)
 
 
-def test_a_size_that_is_none_says_so() -> None:
+def test_an_ambiguous_size_is_refused() -> None:
     with pytest.raises(UsageError, match="ambiguous"):
         parse_cell("h2d:pinned:256M")
 
 
-def test_a_very_long_text_is_refused_at_no_cost() -> None:
+def test_a_very_long_text_is_refused() -> None:
     with pytest.raises(UsageError, match="too long"):
         parse_cell("h2d:" * 100_000)

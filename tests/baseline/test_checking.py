@@ -1,4 +1,4 @@
-"""A check against a baseline: what is measured again, what is confirmed, and what is refused."""
+"""Checks against a baseline: repeats, confirmations, and baselines that are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def baseline(runs: Sequence[Run] | None = None) -> Baseline:
 
 
 def measuring(*factors: float, between: float = 0.001, run: Run | None = None) -> Callable[[], Run]:
-    """One process after the other, each so many times as slow; more than these are not expected."""
+    """Returns one run for each factor, slower by that factor; a further call fails."""
     processes: Iterator[Run] = iter(
         make_processes(1, seed, run=run, slower=all_slow(factor), between=between)[0]
         for seed, factor in enumerate(factors, start=10)
@@ -35,19 +35,19 @@ def checked(*factors: float, retries: int = 2) -> Checked:
     return check(baseline(), measuring(*factors), retries=retries)
 
 
-def test_a_host_as_fast_as_before_takes_one_process() -> None:
+def test_an_unchanged_host_is_measured_once() -> None:
     found = checked(1.0)
     assert found.comparison.verdict == "SAME"
     assert (len(found.runs), found.confirmed) == (1, ())
 
 
-def test_what_is_slow_is_measured_again_before_it_is_confirmed() -> None:
+def test_a_slow_cell_is_measured_again_before_it_is_confirmed() -> None:
     found = checked(1.1, 1.1, 1.1)
     assert len(found.runs) == 3
     assert len(found.confirmed) == len(found.comparison.cells)
 
 
-def test_one_run_that_stands_for_several_processes_is_no_baseline() -> None:
+def test_a_baseline_of_copies_of_one_run_is_refused() -> None:
     (run,) = make_processes(1)
     copied = msgspec.structs.replace(baseline(), runs=(run, run, run))
     with pytest.raises(UsageError, match="holds the same run more than once"):
@@ -59,35 +59,34 @@ def test_one_bad_process_confirms_nothing() -> None:
     assert found.confirmed == ()
 
 
-def test_each_process_has_to_be_slow_by_itself() -> None:
+def test_every_process_must_be_slow_for_a_confirmation() -> None:
     found = checked(1.4, 1.35, 1.02)
     assert found.confirmed == ()
 
 
-def test_measuring_ends_as_soon_as_nothing_is_doubtful() -> None:
-    """Processes far apart leave the first verdict open, and quiet ones after it close it."""
+def test_measuring_ends_when_every_cell_is_decided() -> None:
     found = check(baseline(make_processes(5)), measuring(1.028, 1.0, 1.0), retries=2)
     assert 1 < len(found.runs) <= 3
     assert found.confirmed == ()
 
 
-def test_without_retries_the_one_process_decides() -> None:
+def test_without_retries_one_process_decides() -> None:
     assert checked(1.2, retries=0).confirmed
     assert not checked(1.0, retries=0).confirmed
 
 
-def test_what_has_become_faster_confirms_nothing_and_is_not_measured_again() -> None:
+def test_a_faster_host_is_measured_once() -> None:
     found = checked(1 / 1.2)
     assert (found.comparison.verdict, len(found.runs)) == ("FAST", 1)
 
 
-def test_only_the_cells_that_are_slow_are_confirmed() -> None:
+def test_only_slow_cells_are_confirmed() -> None:
     slow = iter(make_processes(3, 5, slower=slow_pinned(1.2)))
     found = check(baseline(), lambda: next(slow))
     assert {row.cell.memory for row in found.confirmed} == {"pinned"}
 
 
-def test_every_run_is_handed_over_as_soon_as_it_is_there() -> None:
+def test_every_run_is_passed_on_before_the_next_is_measured() -> None:
     seen: list[Run] = []
     measure = measuring(1.2, 1.2, 1.2)
 
@@ -101,15 +100,15 @@ def test_every_run_is_handed_over_as_soon_as_it_is_there() -> None:
     assert tuple(seen) == found.runs
 
 
-def test_a_cell_that_cannot_be_measured_today_is_looked_for_again_and_told() -> None:
+def test_a_missing_cell_is_measured_again_and_listed() -> None:
     run = make_processes(1, 9)[0]
     fewer = msgspec.structs.replace(run, measurements=run.measurements[1:])
     found = check(baseline(), lambda: fewer)
     assert len(found.runs) == 3
-    assert "now has not measured it" in next(row.why for row in found.comparison.cells if row.ratio.value is None)
+    assert "now did not measure it" in next(row.why for row in found.comparison.cells if row.ratio.value is None)
 
 
-def test_what_the_baseline_does_not_have_is_no_part_of_a_check() -> None:
+def test_cells_that_the_baseline_does_not_have_are_left_out() -> None:
     run = make_processes(1, 9)[0]
     extra = timed(make_copy("h2d", "pinned", "batch", 2**20), [1e-4] * 8)
     more = msgspec.structs.replace(run, measurements=(*run.measurements, extra))
@@ -117,25 +116,25 @@ def test_what_the_baseline_does_not_have_is_no_part_of_a_check() -> None:
     assert "batch" not in {row.cell.mode for row in found.comparison.cells}
 
 
-def test_an_interrupted_check_says_what_it_has_and_confirms_nothing() -> None:
+def test_an_interrupted_check_confirms_nothing() -> None:
     half = make_processes(1, 9, run=make_run(ended="interrupted"), slower=all_slow(1.5))[0]
     found = check(baseline(), lambda: half)
     assert (found.interrupted, found.confirmed) == (True, ())
     assert "unconfirmed" in [remark.code for remark in found.comparison.remarks]
 
 
-def test_a_check_interrupted_while_measuring_again_keeps_to_what_was_whole() -> None:
+def test_an_interrupted_repeat_is_not_used() -> None:
     runs = iter([*make_processes(1, 9, slower=all_slow(1.5)), make_run(ended="interrupted", measurements=())])
     found = check(baseline(), lambda: next(runs))
     assert (len(found.runs), found.interrupted, found.confirmed) == (1, True, ())
 
 
-def test_a_check_interrupted_before_anything_was_measured_is_interrupted() -> None:
+def test_an_interrupt_before_the_first_measurement_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         check(baseline(), lambda: make_run(ended="interrupted", measurements=()))
 
 
-def test_trouble_while_measuring_is_told_as_it_is() -> None:
+def test_an_error_of_the_measurement_is_raised() -> None:
     def fail() -> Run:
         raise MeasurementError("a measuring process crashed (SIGSEGV)")
 
@@ -147,27 +146,27 @@ def test_trouble_while_measuring_is_told_as_it_is() -> None:
     ("made_at", "codes"),
     [(MADE_AT, []), ("2031-01-01T00:00:00+00:00", ["clock"]), ("2031-01-01T00:00:00Z", ["clock"]), ("yesterday", [])],
 )
-def test_a_clock_that_has_gone_back_is_told_and_changes_no_verdict(made_at: str, codes: list[str]) -> None:
+def test_a_baseline_from_the_future_gets_a_remark(made_at: str, codes: list[str]) -> None:
     found = check(msgspec.structs.replace(baseline(), made_at=made_at), measuring(1.0))
     assert (found.comparison.verdict, [remark.code for remark in found.comparison.remarks]) == ("SAME", codes)
 
 
-def test_a_check_that_may_look_more_often_asks_for_more() -> None:
+def test_more_retries_widen_the_intervals() -> None:
     once, thrice = (check(baseline(), measuring(1.0), retries=retries).comparison.cells[0] for retries in (0, 2))
     assert (once.high.value or 0) < (thrice.high.value or 0)
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refused baselines -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("count", "words"), [(1, "of one process"), (2, "of 2 processes")])
-def test_a_baseline_of_too_few_processes_is_refused_with_the_reason(count: int, words: str) -> None:
+def test_a_baseline_of_too_few_processes_is_refused(count: int, words: str) -> None:
     few = msgspec.structs.replace(baseline(), runs=make_processes(count))
-    with pytest.raises(UsageError, match=f"{words}, which say too little of how far processes lie apart"):
+    with pytest.raises(UsageError, match=f"{words}, too few to estimate"):
         check(few, measuring())
 
 
-def test_a_baseline_is_not_made_of_too_few() -> None:
+def test_a_baseline_is_not_made_of_too_few_runs() -> None:
     with pytest.raises(UsageError, match="takes 3 or more"):
         baseline(make_processes(2))
 
@@ -190,17 +189,16 @@ def test_a_baseline_without_a_cell_in_every_process_is_not_made() -> None:
 @pytest.mark.parametrize(
     "other", [make_run(device=make_device(uuid=Fact("GPU-other"))), on_host(make_run())], ids=["gpu", "host memory"]
 )
-def test_another_machine_is_not_checked_against_it(other: Run) -> None:
+def test_another_machine_is_refused(other: Run) -> None:
     with pytest.raises(UsageError, match="of another machine or device"):
         check(baseline(), measuring(1.0, run=other))
 
 
-# --- how often it is right -------------------------------------------------------------------------------------------
+# --- rates of right answers ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("factor", "share"), [(1.0, 0.0), (1 / 0.95, 1.0)])
-def test_equal_hosts_pass_and_a_loss_of_five_per_cent_is_found(factor: float, share: float) -> None:
-    """Processes that lie 0.3 % apart, four cells; the real thing is bench/verdicts.py."""
+def test_a_check_finds_a_loss_of_five_per_cent_and_no_false_one(factor: float, share: float) -> None:
     rng = np.random.default_rng(20251121)
     kept, pairs = make_run(), 60
 

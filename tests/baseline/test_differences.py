@@ -1,4 +1,4 @@
-"""What differs between two machines or two days, and whether it can cost bandwidth."""
+"""Differences between the machines of two sides, and whether they can cost bandwidth."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def found(b: Run, a: Run | None = None) -> tuple[Difference, ...]:
     return differences([a or make_run()], [b])
 
 
-def test_equal_machines_differ_in_nothing() -> None:
+def test_equal_machines_have_no_differences() -> None:
     assert found(make_run()) == ()
 
 
-def test_when_it_was_measured_and_how_warm_it_was_is_no_difference() -> None:
+def test_time_and_temperature_are_not_differences() -> None:
     later = make_environment(taken_at="2031-01-01T00:00:00+00:00", temperature_c=Fact(80))
     assert found(make_run(environment=later)) == ()
 
@@ -36,7 +36,9 @@ def test_when_it_was_measured_and_how_warm_it_was_is_no_difference() -> None:
         ({"environment": make_environment(other_gpu_processes=Fact((1,)))}, "other processes on the GPU", "none", "1"),
     ],
 )
-def test_what_may_cost_bandwidth_is_said_with_both_values(changed: dict[str, Any], what: str, a: str, b: str) -> None:
+def test_a_difference_that_may_cost_bandwidth_has_both_values(
+    changed: dict[str, Any], what: str, a: str, b: str
+) -> None:
     assert found(make_run(**changed)) == (Difference(what, a, b, matters=True),)
 
 
@@ -48,19 +50,19 @@ def test_what_may_cost_bandwidth_is_said_with_both_values(changed: dict[str, Any
         {"parameters": make_parameters(budget_s=5.0)},
     ],
 )
-def test_what_costs_none_is_said_as_such(changed: dict[str, Any]) -> None:
+def test_a_difference_that_costs_no_bandwidth_is_marked(changed: dict[str, Any]) -> None:
     assert [difference.matters for difference in found(make_run(**changed))] == [False]
 
 
-def test_what_matters_comes_first() -> None:
+def test_differences_that_matter_come_first() -> None:
     both = make_run(environment=make_environment(host="node-8", kernel="6.9"))
     assert [difference.matters for difference in found(both)] == [True, False]
 
 
-def test_what_one_side_does_not_know_is_not_called_a_difference() -> None:
+def test_a_value_that_one_side_does_not_know_is_not_a_difference() -> None:
     assert found(make_run(link=make_link(max_payload_bytes=unknown("no root")))) == ()
 
 
-def test_several_processes_are_told_by_all_that_they_had() -> None:
+def test_a_difference_has_the_values_of_all_processes() -> None:
     runs = [make_run(environment=make_environment(kernel=kernel)) for kernel in ("6.8.0", "6.9", "6.9")]
     assert differences([make_run()], runs) == (Difference("kernel", "6.8.0", "6.8.0, 6.9", matters=True),)

@@ -1,4 +1,4 @@
-"""How sure a ratio is: simulated processes of known spread, with fixed seeds."""
+"""The interval of a ratio, on simulated processes of known spread with fixed seeds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def series(logs: Sequence[float] | NDArray[np.float64], half_width: float | None
 def table(
     rng: np.random.Generator, processes: tuple[int, int], spread: NDArray[np.float64], log_ratio: float, together: float
 ) -> list[Estimate]:
-    """Twelve cells of two sides. `together`: by how much a process is off in all of its cells at once."""
+    """Twelve cells of two sides. `together` is the spread that all cells of a process have in common."""
     sides = [
         mean + rng.standard_normal((n, CELLS)) * spread + together * rng.standard_normal((n, 1))
         for n, mean in zip(processes, (0.0, log_ratio), strict=True)
@@ -68,12 +68,12 @@ def shares(found: list[list[Estimate]]) -> dict[str, float]:
     return {verdict: count / TABLES / CELLS for verdict, count in counts.items()}
 
 
-# --- how often it is wrong -------------------------------------------------------------------------------------------
+# --- false alarms ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("processes", [(3, 1), (3, 3), (5, 2)])
 @pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.01)])
-def test_the_intervals_of_a_whole_table_hold_the_truth_together(
+def test_all_intervals_of_a_table_contain_the_true_ratio(
     processes: tuple[int, int], spread: NDArray[np.float64], together: float
 ) -> None:
     found = tables(processes, spread, together=together)
@@ -83,7 +83,7 @@ def test_the_intervals_of_a_whole_table_hold_the_truth_together(
 
 @pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
 @pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.02)])
-def test_equal_sides_are_called_slow_in_less_than_one_table_in_a_hundred(
+def test_equal_sides_are_slow_in_less_than_one_table_in_a_hundred(
     processes: tuple[int, int], spread: NDArray[np.float64], together: float
 ) -> None:
     found = tables(processes, spread, together=together)
@@ -92,59 +92,59 @@ def test_equal_sides_are_called_slow_in_less_than_one_table_in_a_hundred(
 
 
 @pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
-def test_a_loss_of_the_tolerance_itself_is_called_nothing_with_certainty(processes: tuple[int, int]) -> None:
+def test_a_loss_of_exactly_the_tolerance_is_ambiguous(processes: tuple[int, int]) -> None:
     found = shares(tables(processes, EVEN, lost=TOLERANCE))
     assert found["AMBIGUOUS"] > 0.99
 
 
-# --- how often it sees something -------------------------------------------------------------------------------------
+# --- power -----------------------------------------------------------------------------------------------------------
 
 
-def test_three_processes_against_three_see_five_per_cent() -> None:
+def test_three_processes_against_three_find_a_loss_of_five_per_cent() -> None:
     assert shares(tables((3, 3), EVEN, lost=0.05))["SLOW"] > 0.97
 
 
-def test_three_processes_against_three_know_that_nothing_has_changed() -> None:
+def test_three_processes_against_three_find_that_equal_sides_are_the_same() -> None:
     assert shares(tables((3, 3), EVEN))["SAME"] > 0.97
 
 
-def test_more_processes_make_it_surer() -> None:
+def test_more_processes_find_a_loss_more_often() -> None:
     few, many = (shares(tables(processes, 2 * EVEN, lost=0.05))["SLOW"] for processes in ((3, 1), (6, 6)))
     assert many > few
 
 
-# --- what it is made of ----------------------------------------------------------------------------------------------
+# --- the interval of one cell ----------------------------------------------------------------------------------------
 
 
-def test_a_cell_without_neighbours_is_students_interval() -> None:
+def test_a_cell_without_neighbours_has_students_interval() -> None:
     found = estimate(Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED), ())
     assert found.log_ratio == pytest.approx(0.01)
     assert found.high - found.log_ratio == pytest.approx(2.77645 * 0.01 * math.sqrt(2 / 3), rel=1e-4)
 
 
-def test_a_longer_table_asks_for_more() -> None:
+def test_more_cells_widen_the_interval() -> None:
     pair = Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED)
     assert estimate(pair, (), 40).high > estimate(pair, (), 1).high
 
 
-def test_quiet_neighbours_never_make_a_wild_cell_surer_of_its_spread() -> None:
-    wild = Pair(series([0.0, 0.05, 0.1]), series([0.0, 0.05, 0.1]), ASSUMED_LOCKED)
+def test_quiet_neighbours_do_not_reduce_the_spread_of_a_noisy_cell() -> None:
+    noisy = Pair(series([0.0, 0.05, 0.1]), series([0.0, 0.05, 0.1]), ASSUMED_LOCKED)
     quiet = Pair(series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]), ASSUMED_LOCKED)
-    assert estimate(wild, [quiet] * 5).spread == pytest.approx(0.05)
+    assert estimate(noisy, [quiet] * 5).spread == pytest.approx(0.05)
 
 
-def test_one_wild_neighbour_makes_no_cell_doubtful() -> None:
-    wild = Pair(series([0.0, 0.5, 1.0]), series([0.0, 0.5, 1.0]), ASSUMED_LOCKED)
+def test_one_noisy_neighbour_does_not_increase_the_spread() -> None:
+    noisy = Pair(series([0.0, 0.5, 1.0]), series([0.0, 0.5, 1.0]), ASSUMED_LOCKED)
     quiet = Pair(series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]), ASSUMED_LOCKED)
-    assert estimate(quiet, [wild, quiet, quiet]).spread < 0.002
+    assert estimate(quiet, [noisy, quiet, quiet]).spread < 0.002
 
 
-def test_processes_that_agree_exactly_are_not_believed_to_the_last_digit() -> None:
+def test_equal_processes_have_the_least_spread() -> None:
     same = series([0.0, 0.0, 0.0])
     assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == LEAST_SPREAD
 
 
-def test_the_intervals_within_the_processes_are_the_least_error() -> None:
+def test_the_interval_is_not_narrower_than_those_within_the_processes() -> None:
     noisy = series([0.0, 0.0, 0.0], half_width=0.1)
     found = estimate(Pair(noisy, noisy, ASSUMED_LOCKED), ())
     assert found.high > 2.77 * 0.1 / 1.96 * math.sqrt(2 / 3)
@@ -159,9 +159,7 @@ def test_the_intervals_within_the_processes_are_the_least_error() -> None:
         ("pageable", 4096, ASSUMED_SMALL),
     ],
 )
-def test_one_process_against_one_is_given_the_spread_that_was_seen_elsewhere(
-    memory: str, nbytes: int, spread: float
-) -> None:
+def test_one_process_against_one_has_the_assumed_spread(memory: str, nbytes: int, spread: float) -> None:
     found = estimate(Pair(series([0.0]), series([0.0]), assumed_spread(memory, nbytes)), ())
     assert found.assumed
     assert found.high == pytest.approx(1.95996 * spread * math.sqrt(2), rel=1e-4)

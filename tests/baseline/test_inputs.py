@@ -1,20 +1,19 @@
-"""What can be compared, however it is given; and the same from Python."""
+"""The sides of `pyxfer.compare`: objects, files, and names and ids in a store."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from baseline_samples import all_slow, make_processes, make_sample, timed
+from baseline_samples import all_slow, make_processes, timed
 
 import pyxfer
 from pyxfer._baseline.check import make_baseline
-from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.inputs import sample_of
 from pyxfer._baseline.store import open_store
-from pyxfer._document import codec
 from pyxfer._document.runs import Fact, Link, LinkState, Measurement, unknown
 from pyxfer.errors import DocumentError, StoreError, UsageError
 
@@ -29,25 +28,25 @@ def test_runs_of_several_processes_are_compared() -> None:
     assert {(row.a_processes, row.b_processes) for row in found.cells} == {(3, 3)}
 
 
-def test_a_single_run_is_held_against_a_baseline() -> None:
+def test_a_run_is_compared_with_a_baseline() -> None:
     found = pyxfer.compare(BASELINE, B[0], tolerance=0.2)
     assert (found.verdict, found.a, found.tolerance) == ("SAME", "baseline 'default'", 0.2)
 
 
-def test_files_are_compared_by_their_names(tmp_path: Path) -> None:
+def test_files_are_compared_under_their_names(tmp_path: Path) -> None:
     BASELINE.save(tmp_path / "monday.json")
     B[0].save(tmp_path / "today.json")
     found = pyxfer.compare(tmp_path / "monday.json", str(tmp_path / "today.json"))
     assert (found.a, found.b, found.verdict) == ("monday.json", "today.json", "SLOW")
 
 
-def test_a_file_goes_before_an_id_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_has_precedence_over_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     A[0].save("r-0123456789ab")
     assert sample_of("r-0123456789ab", "A").runs == (A[0],)
 
 
-def test_what_a_store_keeps_is_found_by_id_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_runs_and_baselines_are_found_by_id_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "store.db")
     monkeypatch.setenv("PYXFER_STORE", path)
     with open_store(path) as store:
@@ -56,58 +55,50 @@ def test_what_a_store_keeps_is_found_by_id_and_name(tmp_path: Path, monkeypatch:
     assert sample_of(baseline_id, "A").runs == sample_of("baseline:default", "A").runs == A
 
 
-@pytest.mark.parametrize(("kind", "name"), [("examination", "an examination"), ("pytest", "a session of pytest")])
-def test_a_document_of_another_kind_is_called_by_its_name(kind: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("examination", "an examination"), ("pytest", "a session of pytest"), ("comparison", "a comparison")],
+)
+def test_a_document_of_another_kind_is_refused_with_its_kind(kind: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"kind": kind, "schema_version": 1}))
-    with pytest.raises(UsageError, match=f"is {name}, and not a run or a baseline; name files that hold one of these"):
+    with pytest.raises(UsageError, match=f"is {name}, and not a run or a baseline"):
         sample_of(path, "A")
 
 
-def test_an_id_that_the_store_does_not_have_is_told(tmp_path: Path) -> None:
+def test_a_missing_id_is_an_error(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "store.db")) as store:
         store.add_run(B[0])
-    with pytest.raises((StoreError, UsageError), match="has no run 'r-000000000000'"):
+    with pytest.raises(StoreError, match="has no run 'r-000000000000'"):
         sample_of("r-000000000000", "A", str(tmp_path / "store.db"))
 
 
-def test_a_comparison_is_not_compared_again(tmp_path: Path) -> None:
-    path = tmp_path / "compared.json"
-    path.write_bytes(codec.encode(compare_samples(make_sample("A"), make_sample("B"))))
-    with pytest.raises(UsageError, match="is a comparison, and not a run or a baseline"):
-        pyxfer.compare(path, A)
-
-
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_another_json_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("[1, 2]")
     with pytest.raises(DocumentError, match=r"notes\.json"):
         pyxfer.compare(tmp_path / "notes.json", A)
 
 
-def test_what_is_no_run_is_refused() -> None:
-    with pytest.raises(UsageError, match="B is no run, baseline, file or store id"):
-        pyxfer.compare(A, [1, 2])  # type: ignore[list-item]
+@pytest.mark.parametrize("side", [3, [1, 2]])
+def test_another_type_is_refused(side: Any) -> None:
+    with pytest.raises(UsageError, match="B is not a run"):
+        pyxfer.compare(A, side)
 
 
-def test_a_number_is_no_run() -> None:
-    with pytest.raises(UsageError, match="A is no run, baseline, file or store id"):
-        pyxfer.compare(3, A)  # type: ignore[arg-type]
-
-
-def test_two_sides_of_one_name_are_told_apart() -> None:
+def test_two_sides_of_one_name_get_different_names() -> None:
     found = pyxfer.compare(BASELINE, BASELINE)
     assert (found.a, found.b) == ("baseline 'default' (A)", "baseline 'default' (B)")
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="the documents of real hosts are not beside the tests")
-def test_two_runs_of_a_real_host_in_one_minute_are_not_called_slow() -> None:
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="bench/results is missing")
+def test_two_runs_of_a_real_host_within_a_minute_are_not_slow() -> None:
     found = pyxfer.compare(MEASURED / "host.json.gz", MEASURED / "ceiling.json.gz")
     assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
     assert all(row.verdict == "SAME" for row in found.cells if row.text in ("h2d:pinned:64MiB", "d2h:pinned:64MiB"))
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="the documents of real hosts are not beside the tests")
-def test_a_real_host_on_half_a_link_is_slow_by_the_links_state_and_by_its_rate_alone() -> None:
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="bench/results is missing")
+def test_half_the_link_of_a_real_host_is_found_by_its_state_and_by_its_rate() -> None:
     run = pyxfer.Run.load(MEASURED / "ceiling.json.gz")
     for link, code in ((halved(run.link), "link-narrow"), (halved(run.link, "no NVML"), "link-lesser")):
         rows = tuple(half_as_fast(row) for row in run.measurements)
@@ -122,7 +113,7 @@ def halved(link: Link, unread: str = "") -> Link:
 
 
 def half_as_fast(row: Measurement) -> Measurement:
-    """Page-locked memory goes at half its rate, and pageable memory at its own."""
+    """The measurement at half its rate, if it is of page-locked memory."""
     if row.memory == "pageable" or row.summary is None:
         return row
     return timed(row, [2 * trial.elapsed_s for trial in row.trials if trial.invalid is None])

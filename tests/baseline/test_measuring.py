@@ -1,4 +1,4 @@
-"""One process that measures, and every way in which it may end."""
+"""Measuring in a new process, and every ending of it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ QUICK = Order("host", directions=("h2d",), memories=("pinned",), sizes="65536", 
 
 
 @pytest.fixture
-def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have the process do something else than to measure."""
+def run_instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let the process run this code instead of measuring."""
     return lambda code: monkeypatch.setattr(measure, "_BOOT", code)
 
 
-def why() -> str:
+def message() -> str:
     with pytest.raises(MeasurementError) as caught:
         measure_process(QUICK)
     return str(caught.value)
 
 
-def test_a_process_measures_what_was_ordered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_measures_its_order_and_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYXFER_HOSTRT", LINK)
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
     monkeypatch.chdir(tmp_path)
@@ -46,10 +46,10 @@ def test_a_process_measures_what_was_ordered(monkeypatch: pytest.MonkeyPatch, tm
     assert [path.name for path in tmp_path.iterdir()] == ["json.py"], "it left a file behind"
 
 
-def test_what_a_run_was_asked_for_can_be_asked_again() -> None:
-    asked = make_parameters(modes=("async", "streams:2"), precision=0.01, budget_s=2.5, fresh=True)
+def test_the_parameters_of_a_run_can_be_measured_again() -> None:
+    parameters = make_parameters(modes=("async", "streams:2"), precision=0.01, budget_s=2.5, fresh=True)
     streams = make_copy("h2d", "pinned", "streams:2", 65536)
-    order = Order.again("GPU-1", make_run(parameters=asked, measurements=(streams,)))
+    order = Order.again("GPU-1", make_run(parameters=parameters, measurements=(streams,)))
     arguments = order.arguments("/tmp/run.json")
     assert "--device=GPU-1" in arguments
     assert "--mode=async,streams:2" in arguments
@@ -58,44 +58,43 @@ def test_what_a_run_was_asked_for_can_be_asked_again() -> None:
     assert plan_ways(order.directions, order.memories, order.modes, fresh=order.fresh)
 
 
-def test_a_run_of_automatic_modes_is_asked_for_automatic_ones() -> None:
-    """It has the modes that `auto` has become, each for one kind of memory alone."""
-    asked = make_parameters(modes=("memcpy", "async"))
+def test_a_run_of_automatic_modes_is_repeated_with_automatic_modes() -> None:
+    parameters = make_parameters(modes=("memcpy", "async"))
     rows = (make_copy("h2d", "pinned", "async", 65536), make_copy("h2d", "pageable", "memcpy", 65536))
-    assert Order.again("0", make_run(parameters=asked, measurements=rows)).modes == ("auto",)
+    assert Order.again("0", make_run(parameters=parameters, measurements=rows)).modes == ("auto",)
 
 
 def test_an_order_for_host_memory_requires_no_gpu() -> None:
     assert "--require-gpu" not in QUICK.arguments("run.json")
 
 
-def test_what_cannot_be_asked_for_is_refused_in_the_commands_own_words() -> None:
+def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
     with pytest.raises(UsageError, match="Unknown memory 'vram'"):
         measure_process(Order("host", memories=("vram",), budget_s=0.5))
 
 
-def test_a_crash_is_named_by_its_signal(dying: Callable[[str], None]) -> None:
-    dying("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    assert why() == "a measuring process crashed (SIGSEGV)"
+def test_a_crash_names_its_signal(run_instead: Callable[[str], None]) -> None:
+    run_instead("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert message() == "a measuring process crashed (SIGSEGV)"
 
 
-def test_a_process_that_was_killed_says_by_what(dying: Callable[[str], None]) -> None:
-    dying("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    assert "was killed (SIGKILL), by somebody or for want of memory" in why()
+def test_a_killed_process_names_its_signal(run_instead: Callable[[str], None]) -> None:
+    run_instead("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert "was killed (SIGKILL; possibly out of memory)" in message()
 
 
-def test_a_process_that_fails_hands_on_what_it_said_last(dying: Callable[[str], None]) -> None:
-    dying("import sys; print('first', file=sys.stderr); print('pyxfer: the last words', file=sys.stderr); sys.exit(7)")
-    assert why() == "a measuring process ended with exit code 7; it said last: the last words"
+def test_a_failed_process_gives_its_last_line(run_instead: Callable[[str], None]) -> None:
+    run_instead("import sys; print('first\\npyxfer: the last words', file=sys.stderr); sys.exit(7)")
+    assert message() == "a measuring process ended with exit code 7; its last line is: the last words"
 
 
-def test_a_process_that_says_nothing_and_measures_nothing_is_no_run(dying: Callable[[str], None]) -> None:
-    dying("pass")
-    assert "a measuring process measured nothing: there is no file" in why()
+def test_a_process_without_a_run_is_an_error(run_instead: Callable[[str], None]) -> None:
+    run_instead("pass")
+    assert "a measuring process measured nothing: there is no file" in message()
 
 
 def ends_within(seconds: float, pid: int) -> bool:
-    """A killed process that has something to leave is there for a moment more."""
+    """Whether the process ends: a killed process may need a moment for its cleanup."""
     until = time.monotonic() + seconds
     stat = Path(f"/proc/{pid}/stat")
     while time.monotonic() < until:
@@ -108,29 +107,29 @@ def ends_within(seconds: float, pid: int) -> bool:
     return False
 
 
-def test_a_process_that_hangs_is_ended_with_all_that_it_has_started(
-    dying: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_hung_process_is_killed_with_its_children(
+    run_instead: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"
     child = f"import os, pathlib, time; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
-    dying(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
+    run_instead(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
     monkeypatch.setattr(measure, "STARTING_S", 1.5)
-    assert "had not ended after" in why()
+    assert "had not ended after" in message()
     if started.exists():
         assert ends_within(30.0, int(started.read_text()))
 
 
-def test_a_device_that_is_lost_before_anything_was_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_lost_before_the_first_measurement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYXFER_HOSTRT", "lose=cudaMalloc:1:999")
-    assert "a measuring process measured nothing: cudaMalloc failed" in why()
+    assert "a measuring process measured nothing: cudaMalloc failed" in message()
 
 
-def test_an_interrupt_brings_back_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupt_returns_the_measured_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYXFER_HOSTRT", LINK)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def interrupt(waited_s: float) -> None:
-        if any(tmp_path.glob("pyxfer-*/run.json")):  # it has saved something for the first time
+        if any(tmp_path.glob("pyxfer-*/run.json")):  # the process has saved its run for the first time
             raise KeyboardInterrupt
         assert waited_s < 60
 
@@ -140,14 +139,13 @@ def test_an_interrupt_brings_back_what_was_measured(monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interrupt_at_the_very_end_of_a_process_is_one_all_the_same(
-    dying: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_an_interrupt_at_the_end_of_a_process_marks_a_complete_run_as_interrupted(
+    run_instead: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The run is complete, and no other may be begun after it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     saved, copied = tmp_path / "saved.json", tmp_path / "copied"
     make_run().save(saved)
-    dying(
+    run_instead(
         "import shutil, sys, time; path = sys.argv[-1 - ('--no-trace' == sys.argv[-1])].partition('=')[2]; "
         f"shutil.copy({str(saved)!r}, path); open({str(copied)!r}, 'w').close(); time.sleep(600)"
     )
@@ -159,10 +157,10 @@ def test_an_interrupt_at_the_very_end_of_a_process_is_one_all_the_same(
     assert measure_process(QUICK, interrupt).ended == "interrupted"
 
 
-def test_an_interrupt_before_anything_was_measured_is_one(dying: Callable[[str], None]) -> None:
+def test_an_interrupt_before_the_first_measurement_is_raised(run_instead: Callable[[str], None]) -> None:
     def interrupt(waited_s: float) -> None:
         raise KeyboardInterrupt
 
-    dying("import time; time.sleep(600)")
+    run_instead("import time; time.sleep(600)")
     with pytest.raises(KeyboardInterrupt):
         measure_process(QUICK, interrupt)

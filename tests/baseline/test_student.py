@@ -1,4 +1,4 @@
-"""Quantiles of Student's distribution, against the tables of any textbook."""
+"""Quantiles of Student's distribution, compared with tabulated values."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pyxfer._measure.stats import quantile, tail
         (0.75, 7, 0.711142),
     ],
 )
-def test_quantiles_are_the_tabulated_ones(p: float, df: float, t: float) -> None:
+def test_quantiles_equal_the_tabulated_ones(p: float, df: float, t: float) -> None:
     assert quantile(p, df) == pytest.approx(t, rel=1e-5)
 
 
 @given(st.floats(0.5001, 0.999999))
-def test_one_degree_of_freedom_is_cauchys_distribution(p: float) -> None:
+def test_one_degree_of_freedom_is_the_cauchy_distribution(p: float) -> None:
     assert quantile(p, 1) == pytest.approx(math.tan(math.pi * (p - 0.5)), rel=1e-6)
 
 
@@ -42,12 +42,12 @@ def test_two_degrees_of_freedom_have_a_closed_form(p: float) -> None:
 
 
 @given(st.floats(0.001, 0.999), st.floats(0.5, 300))
-def test_the_distribution_is_symmetric_about_nought(p: float, df: float) -> None:
+def test_the_distribution_is_symmetric(p: float, df: float) -> None:
     assert quantile(p, df) == pytest.approx(-quantile(1 - p, df), rel=1e-6, abs=1e-9)
 
 
 @given(st.floats(0.51, 0.9999), st.floats(1, 500))
-def test_a_quantile_has_its_share_above_it(p: float, df: float) -> None:
+def test_the_tail_of_a_quantile_has_its_probability(p: float, df: float) -> None:
     assert tail(quantile(p, df), df) == pytest.approx(1 - p, rel=1e-6)
 
 
@@ -57,6 +57,6 @@ def test_very_many_degrees_of_freedom_are_the_normal_distribution(df: float) -> 
 
 
 @pytest.mark.parametrize(("p", "df"), [(0.0, 3), (1.0, 3), (math.nan, 3), (0.9, 0), (0.9, -1), (0.9, math.nan)])
-def test_what_has_no_quantile_is_refused(p: float, df: float) -> None:
+def test_invalid_arguments_are_refused(p: float, df: float) -> None:
     with pytest.raises(ValueError, match="no quantile"):
         quantile(p, df)

@@ -12,7 +12,7 @@ from ceiling.test_stager import CHOSEN
 from pyxfer import Run, ceiling
 from pyxfer._ceiling import workshop as module
 from pyxfer._ceiling.workshop import Workshop
-from pyxfer._upload.tuning import Chosen
+from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -24,12 +24,12 @@ REFUSED = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "here", "inva
 class Choosing:
     """In the place of what looks for settings; raises what is given, and counts."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, made: Chosen | BaseException) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, made: ChosenSettings | BaseException) -> None:
         self.made = made
         self.threads: list[threading.Thread] = []
         patch.setattr(module, "settings_for", self)
 
-    def __call__(self, engine: Engine, device: int) -> Chosen:
+    def __call__(self, engine: Engine, device: int) -> ChosenSettings:
         self.threads.append(threading.current_thread())
         if isinstance(self.made, BaseException):
             raise self.made
@@ -53,7 +53,7 @@ def shop(engine: Engine) -> Iterator[Workshop]:
 def test_settings_are_looked_for_once_a_run_and_in_the_thread_that_asked_for_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choosing = Choosing(monkeypatch, Chosen(CHOSEN.settings, "cached", "cached on a day"))
+    choosing = Choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "cached", "cached on a day"))
     ring = run().ring.value
     assert choosing.threads == [threading.current_thread()]
     assert ring is not None
@@ -72,7 +72,7 @@ def test_where_nothing_is_staged_none_are_looked_for(
 def test_what_was_in_the_way_of_choosing_is_a_remark_of_the_run(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Choosing(monkeypatch, Chosen(CHOSEN.settings, "tuned", "tuned", None, ("the file is read-only",)))
+    Choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "tuned", "tuned", None, ("the file is read-only",)))
     assert [(each.code, each.text) for each in run().remarks] == [("ring", "the file is read-only")]
 
 

@@ -16,14 +16,16 @@ import pytest
 from pyxfer._ceiling import workshop as module
 from pyxfer._ceiling.workshop import Stager
 from pyxfer._upload.settings import RingSettings
-from pyxfer._upload.tuning import Chosen
+from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB = 1024
 NBYTES = 256 * KIB
-CHOSEN = Chosen(RingSettings(threads=2, chunk_bytes=32 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test")
+CHOSEN = ChosenSettings(
+    RingSettings(threads=2, chunk_bytes=32 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test"
+)
 
 
 @pytest.fixture
@@ -146,10 +148,10 @@ from pyxfer.errors import ForkedError
 from pyxfer.native import load
 from pyxfer._ceiling.workshop import Stager
 from pyxfer._upload.settings import default_settings
-from pyxfer._upload.tuning import Chosen
+from pyxfer._upload.tuning import ChosenSettings
 engine = load("host")
 host, device = engine.HostBuffer(65536, "pageable"), engine.DeviceBuffer(65536)
-stager = Stager(engine, 0, Chosen(default_settings(), "default", ""), 30.0)
+stager = Stager(engine, 0, ChosenSettings(default_settings(), "default", ""), 30.0)
 child = os.fork()
 if not child:
     try:

@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_written_is_refused(store: str, tmp_path: Path) ->
 @pytest.mark.parametrize("verb", [["list"], ["show"], ["remove", "x"], ["export", "x", "-"]])
 def test_without_a_store_none_is_made(tmp_path: Path, verb: list[str]) -> None:
     path = tmp_path / "store.db"
-    assert "there is no store at" in said(*verb, "--store", str(path), code=2)
+    assert "does not exist yet" in said(*verb, "--store", str(path), code=2)
     assert not path.exists()
 
 

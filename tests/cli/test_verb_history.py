@@ -76,7 +76,7 @@ def test_many_hosts_have_a_line_each_and_the_slowest_comes_first(store: str) -> 
 
 def test_since_leaves_out_what_is_older(store: str) -> None:
     assert "2 measured" in said("--store", store, "--host", "node-7", "--since", "2026-01-03")
-    assert "Nothing is stored of that" in said("--store", store, "--since", "1d")
+    assert "No stored measurement matches" in said("--store", store, "--since", "1d")
 
 
 def test_as_json_it_has_every_point(store: str) -> None:

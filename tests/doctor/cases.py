@@ -1,4 +1,4 @@
-"""Hosts to examine: an H200 as one was measured, and what is changed about it."""
+"""Hosts to examine: a measured H200, and changed copies of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GEN5_X16 = LinkState(5, 16)
 NO_CONFIG = "only the first 64 bytes of the configuration space are readable"
 
 H200_PEAK_GBPS = 58.449
-# As measured on one day in November 2026: pinned and pageable copies of 256 MiB, GB/s.
+# Pinned and pageable copies of 256 MiB, measured in November 2026, GB/s.
 H200_GBPS: dict[tuple[Side, str], float] = {
     ("h2d", "pinned"): 55.55,
     ("d2h", "pinned"): 55.41,
@@ -40,7 +40,7 @@ H200_GBPS: dict[tuple[Side, str], float] = {
 
 
 def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = LARGE, **overrides: Any) -> Measurement:
-    """One way at one size, well known; or without a result."""
+    """A measurement of one way at one size, with a narrow interval, or without a result."""
     rate: Fact[Rate] = unknown("not one trial was valid")
     summary = None
     peak = make_link().peak_gbps(side).value or 1.0
@@ -60,12 +60,12 @@ def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = L
 
 
 def copies(share: float = 1.0, nbytes: int = LARGE, link: runs.Link | None = None) -> tuple[Measurement, ...]:
-    """All four ways of the H200, pinned ones at a share of what it reaches; pageable ones are no faster."""
+    """All four ways of the H200, with pinned copies at a share of its bandwidth."""
     made = (copy(side, _reached(side, memory, share), memory, nbytes) for side, memory in H200_GBPS)
     link = link or make_link()
     return tuple(
-        msgspec.structs.replace(each, peak_share=Fact((each.gbps or 0.0) / (link.peak_gbps(each.side).value or 1.0)))
-        for each in made
+        msgspec.structs.replace(row, peak_share=Fact((row.gbps or 0.0) / (link.peak_gbps(row.side).value or 1.0)))
+        for row in made
     )
 
 
@@ -74,26 +74,26 @@ def _reached(side: Side, memory: str, share: float) -> float:
     return pinned if memory == "pinned" else min(H200_GBPS[side, memory], 0.8 * pinned)
 
 
-def _as_wide(link: runs.Link) -> float:
-    """What a link carries of what the H200's own does."""
+def _share_of_h200(link: runs.Link) -> float:
+    """The peak of a link over that of the H200's own."""
     return (link.h2d_peak_gbps.value or H200_PEAK_GBPS) / H200_PEAK_GBPS
 
 
 def h200_link(loaded: LinkState = GEN5_X16, **overrides: Any) -> runs.Link:
     """The H200's link in a state under load, with the peaks that the model gives it."""
-    whole = {
+    fields = {
         "max_read_request_bytes": Fact(4096),
         "relaxed_ordering": Fact(True),
         "now": Fact(loaded),
         "hops": (runs.Hop("0000:00:06.0", Fact(loaded), Fact(GEN5_X16)),),
     }
-    return with_load(make_link(**{**whole, **overrides}), Fact(loaded))
+    return with_load(make_link(**{**fields, **overrides}), Fact(loaded))
 
 
 def h200(**overrides: Any) -> Run:
-    """One H200 in a virtual machine with one NUMA node, as it was measured; any field of the run can be given."""
-    here = {"host": "vm", "iommu": Fact("no groups"), "virtual_machine": Fact("Firecracker")}
-    environment = make_environment(**{**here, **overrides.pop("environment", {})})
+    """The run of an H200 in a virtual machine with one NUMA node, with changed fields."""
+    fields = {"host": "vm", "iommu": Fact("no groups"), "virtual_machine": Fact("Firecracker")}
+    environment = make_environment(**{**fields, **overrides.pop("environment", {})})
     link = overrides.pop("link", h200_link())
     return make_run(
         **{
@@ -102,7 +102,7 @@ def h200(**overrides: Any) -> Run:
             "environment": environment,
             "environment_after": environment,
             "placement": one_node(),
-            "measurements": copies(_as_wide(link), link=link),
+            "measurements": copies(_share_of_h200(link), link=link),
             "remarks": (),
             "curves": (),
             "locking": (),
@@ -112,7 +112,7 @@ def h200(**overrides: Any) -> Run:
 
 
 def bare_metal(**overrides: Any) -> Run:
-    """The same without a hypervisor in between."""
+    """The same without a hypervisor."""
     more = {"virtual_machine": Fact("none"), **overrides.pop("environment", {})}
     return h200(environment=more, **{"environment_after": None, **overrides})
 
@@ -123,7 +123,7 @@ def one_node() -> runs.Placement:
 
 
 def counters(replays: int | None = 0, ports: tuple[PortErrors, ...] = (), **counts: int | None) -> Counters:
-    """What is counted; None where it cannot be read."""
+    """Error counters; None is a counter that cannot be read."""
     named = {"replay_rollovers": 0, "correctable": 0, "nonfatal": 0, "fatal": 0, **counts, "replays": replays}
     return Counters(**{name: _count(number) for name, number in named.items()}, ports=ports)
 
@@ -141,8 +141,8 @@ def far(h2d: float = 45.0, d2h: float = 44.0) -> Fact[FarRates]:
 
 
 def health(**overrides: Any) -> Health:
-    """A host on which nothing is wrong; 0.2 TB crossed the link between both readings."""
-    whole = Health(
+    """The health of a host without faults; 0.2 TB crossed the link between the readings."""
+    good = Health(
         before=counters(),
         after=counters(),
         moved_bytes=200 * 10**9,
@@ -157,11 +157,11 @@ def health(**overrides: Any) -> Health:
         devices=1,
         far=unknown("this machine shows one NUMA node with CPUs, so there is no other to compare with"),
     )
-    return msgspec.structs.replace(whole, **overrides)
+    return msgspec.structs.replace(good, **overrides)
 
 
 def found(rule: Callable[[Case], Findings], run: Run | None = None, **more: Any) -> list[Finding]:
-    """What one rule finds on a host, by default on the H200 on which nothing is wrong."""
+    """The findings of a rule, by default on a good H200."""
     return list(rule(Case(run or h200(), more.get("health", health()), more.get("nearest"))))
 
 

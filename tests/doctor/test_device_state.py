@@ -14,7 +14,7 @@ from pyxfer._document.runs import Fact, Remark, Run, unknown
 
 
 def after(**environment: Any) -> Run:
-    """The H200, with something else read after the copies than before."""
+    """The H200, with another environment after the copies."""
     run = h200()
     return msgspec.structs.replace(run, environment_after=msgspec.structs.replace(run.environment, **environment))
 
@@ -30,7 +30,7 @@ def after(**environment: Any) -> Run:
         (("unnamed reason 0x1000",), "suspicious"),
     ],
 )
-def test_clocks_that_were_held_down(reasons: tuple[str, ...], status: str) -> None:
+def test_the_status_depends_on_the_reasons_for_lower_clocks(reasons: tuple[str, ...], status: str) -> None:
     assert only(host.throttling, after(throttle_reasons=Fact(reasons))).status == status
 
 
@@ -42,18 +42,18 @@ def test_throttling_that_cannot_be_read_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("mode", "status"), [(Fact(True), "fine"), (Fact(False), "suspicious"), (unknown("Not Supported"), "unknown")]
 )
-def test_persistence(mode: Fact[bool], status: str) -> None:
+def test_persistence_mode_should_be_on(mode: Fact[bool], status: str) -> None:
     assert only(host.persistence, h200(environment={"persistence": mode})).status == status
 
 
 @pytest.mark.parametrize(
     ("others", "status"), [(Fact(()), "fine"), (Fact((4711,)), "suspicious"), (unknown("in a container"), "unknown")]
 )
-def test_other_processes_on_the_gpu(others: Fact[tuple[int, ...]], status: str) -> None:
+def test_other_processes_on_the_gpu_are_suspicious(others: Fact[tuple[int, ...]], status: str) -> None:
     assert only(host.sharing, h200(environment={"other_gpu_processes": others})).status == status
 
 
-def test_another_pyxfer_on_the_gpu_is_told_also_where_processes_cannot_be_seen() -> None:
+def test_another_pyxfer_is_found_even_if_processes_cannot_be_seen() -> None:
     remark = Remark("contended", "Another pyxfer measured this device at the same time (process 7).")
     run = h200(environment={"other_gpu_processes": unknown("in a container")}, remarks=(remark,))
     finding = only(host.sharing, run)
@@ -63,14 +63,14 @@ def test_another_pyxfer_on_the_gpu_is_told_also_where_processes_cannot_be_seen()
 @pytest.mark.parametrize(
     ("field", "code"), [("mig", "part-of-gpu"), ("vgpu", "part-of-gpu"), ("confidential", "confidential")]
 )
-def test_what_shares_or_encrypts_the_link_is_told_and_no_fault(field: str, code: str) -> None:
+def test_a_partial_or_encrypted_device_is_fine(field: str, code: str) -> None:
     device = msgspec.structs.replace(h200().device, **{field: Fact(True)})
-    finding = only(host.parts, h200(device=device))
+    finding = only(host.partial_device, h200(device=device))
     assert (finding.code, finding.status) == (code, "fine")
 
 
-def test_a_whole_gpu_has_nothing_of_this_to_tell() -> None:
-    assert found(host.parts) == []
+def test_a_whole_gpu_has_no_such_finding() -> None:
+    assert found(host.partial_device) == []
 
 
 def memory(errors: int | None = 0, pending: bool | None = False, failed: bool | None = False) -> DeviceMemory:
@@ -89,5 +89,5 @@ def memory(errors: int | None = 0, pending: bool | None = False, failed: bool | 
         (memory(None, None, None), "unknown"),
     ],
 )
-def test_memory_of_the_device(state: DeviceMemory, status: str) -> None:
+def test_the_status_depends_on_the_errors_of_the_device_memory(state: DeviceMemory, status: str) -> None:
     assert only(host.device_memory, health=health(device_memory=state)).status == status

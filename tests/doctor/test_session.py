@@ -1,4 +1,4 @@
-"""An examination of this host, and what becomes of a saved run."""
+"""An examination of this host, and of a saved run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def here() -> Iterator[tuple[Examination, list[str]]]:
         phases.append(progress.phase)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "HOST_BUDGET_S", 3.0)  # a busy machine needs it to come to its first trial
+        patch.setattr(session, "HOST_BUDGET_S", 3.0)  # enough for the first trial on a busy machine
         yield session.doctor("host", budget_s=3.0, on_progress=listen), phases
 
 
-def test_a_host_without_a_gpu_is_examined_for_the_rest(here: tuple[Examination, list[str]]) -> None:
+def test_without_a_gpu_only_the_host_is_examined(here: tuple[Examination, list[str]]) -> None:
     found = {each.code: each.status for each in here[0].findings}
     assert found["link"] == "unknown"
     assert found["contents"] == "fine"
@@ -37,7 +37,7 @@ def test_a_host_without_a_gpu_is_examined_for_the_rest(here: tuple[Examination, 
     assert not {"ceiling", "replays", "iommu"} & set(found)
 
 
-def test_its_health_is_read_around_the_measurement(here: tuple[Examination, list[str]]) -> None:
+def test_the_health_is_read_around_the_measurement(here: tuple[Examination, list[str]]) -> None:
     health = here[0].health.value
     assert health is not None
     assert health.moved_bytes > 0
@@ -52,41 +52,41 @@ def test_the_run_is_kept_without_its_trials(here: tuple[Examination, list[str]])
     assert all(row.trials == () and row.summary is not None for row in rows)
 
 
-def test_it_says_how_far_it_is(here: tuple[Examination, list[str]]) -> None:
+def test_the_progress_is_reported(here: tuple[Examination, list[str]]) -> None:
     assert {"preparing", "measuring"} <= set(here[1])
 
 
-def test_a_budget_that_is_none_is_refused() -> None:
+def test_a_budget_of_zero_is_refused() -> None:
     with pytest.raises(UsageError, match="budget has to be above zero"):
         session.doctor("host", budget_s=0)
 
 
 def test_host_memory_and_a_required_gpu_exclude_each_other() -> None:
-    with pytest.raises(UsageError, match="leave one of the two out"):
+    with pytest.raises(UsageError, match="leave one of the two options out"):
         session.doctor("host", require_gpu=True)
 
 
 @pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU is usable here")
-def test_a_required_gpu_that_is_not_there_is_told() -> None:
+def test_a_missing_required_gpu_is_an_error() -> None:
     with pytest.raises(CudaUnavailableError):
         session.doctor(require_gpu=True)
 
 
-def test_bytes_that_crossed_are_those_of_the_timed_copies() -> None:
+def test_the_moved_bytes_are_those_of_the_timed_copies() -> None:
     trials = (Trial(0, 1e-3, copies=16), Trial(1, 1e-3, copies=4))
     run = h200(measurements=(copy("h2d", 55.0, trials=trials), copy("d2h", 55.0)))
     assert session.moved_bytes(run) == 20 * LARGE
 
 
-def test_a_saved_run_has_no_health_and_says_why() -> None:
+def test_a_saved_run_has_no_health() -> None:
     examination = session.examine_run(h200())
-    assert examination.health.reason == "a saved run was examined, and not the machine"
+    assert examination.health.reason == "a saved run was examined, not the machine"
     assert examination.nearest.value is not None
     assert examination.worst == "fine"
 
 
 @pytest.mark.parametrize("status", ["nonsense", "ceiling", None])
-def test_a_status_that_is_none_is_refused_with_those_that_are(status: Status) -> None:
+def test_an_unknown_status_is_refused(status: Status) -> None:
     examination = session.examine_run(h200())
     assert examination.of("wrong") == ()
     with pytest.raises(UsageError, match="there are wrong, suspicious, unknown, fine"):
@@ -99,7 +99,7 @@ def far_run(node: Fact[int]) -> Run:
     return h200(placement=placement, parameters=parameters, measurements=(copy("h2d", 40.0), copy("d2h", 41.0)))
 
 
-def test_figures_of_a_far_node_stand_beside_those_of_the_near() -> None:
+def test_far_rates_have_the_figures_of_both_nodes() -> None:
     far = session._far(h200(), Fact(far_run(Fact(1)))).value
     assert far is not None
     assert (far.near_node, far.far_node, far.nbytes) == (0, 1, LARGE)
@@ -107,7 +107,7 @@ def test_figures_of_a_far_node_stand_beside_those_of_the_near() -> None:
     assert far.far_gbps == {"h2d": 40.0, "d2h": 41.0}
 
 
-def test_a_node_that_the_kernel_refuses_gives_no_figures() -> None:
+def test_a_node_that_the_kernel_refuses_has_no_figures() -> None:
     assert session._far(h200(), Fact(far_run(unknown("the kernel refuses")))).reason == "the kernel refuses"
     assert session._far(h200(), unknown("one node")).reason == "one node"
 
@@ -121,5 +121,5 @@ def test_a_run_may_take_its_memory_from_another_node() -> None:
     assert run.placement.memory_node.reason != run.placement.device_node.reason
 
 
-def test_sizes_are_those_for_which_there_is_room() -> None:
+def test_without_a_gpu_there_is_one_size() -> None:
     assert session._sizes(choose("host"), 0) == (16 << 20,)

@@ -20,7 +20,7 @@ from pyxfer._document.examinations import Examination
 from pyxfer._document.runs import Run
 from pyxfer._document.sessions import XferSession
 from pyxfer._document.watches import Watched
-from pyxfer._watch.order import checked_ceilings
+from pyxfer._watch.options import checked_ceilings
 
 Document: TypeAlias = Run | Watched | Examination | XferSession | Baseline
 

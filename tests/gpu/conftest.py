@@ -1,4 +1,4 @@
-"""What tests on a GPU share."""
+"""Fixtures of the tests on a GPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from route_checks import import_or_skip
 
 @pytest.fixture(params=["torch", "tensorflow", "jax", "cupy"])
 def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each framework that is installed, told to leave memory to others."""
+    """Each installed framework, configured not to reserve all device memory."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     module: Any = import_or_skip(request.param)
     if request.param == "tensorflow":
         for gpu in module.config.list_physical_devices("GPU"):
-            with contextlib.suppress(RuntimeError):  # it has started already
+            with contextlib.suppress(RuntimeError):  # TensorFlow has started already
                 module.config.experimental.set_memory_growth(gpu, True)
     return str(request.param)

@@ -1,4 +1,4 @@
-"""Routes of one's own that do not move what they were asked to; worker processes import this file."""
+"""User routes that do not move all bytes, or other ones. Worker processes import this file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Sent(pyxfer.Transfer):
-    """An array of bytes to the GPU, as it is."""
+    """Sends an array of bytes unchanged."""
 
     def __init__(self, place: pyxfer.Place) -> None:
         super().__init__(place)
@@ -35,7 +35,7 @@ class Sent(pyxfer.Transfer):
 
 
 class Cached(Sent):
-    """Sends each array once."""
+    """Sends each array only the first time."""
 
     sent: tuple[Any, Any] = (None, None)
 
@@ -47,7 +47,7 @@ class Cached(Sent):
 
 
 class Halved(Sent):
-    """Doubles that become floats on the host."""
+    """Converts float64 to float32 on the host, and sends that."""
 
     def __init__(self, place: pyxfer.Place) -> None:
         super().__init__(place)
@@ -66,7 +66,7 @@ class Halved(Sent):
 
 
 class Doubled(Sent):
-    """Bytes that become floats of two on the host."""
+    """Converts bytes to float16 on the host, and sends that."""
 
     def expected(self, data: Any) -> Any:
         return data.astype(np.float16)
@@ -78,7 +78,7 @@ class Doubled(Sent):
 
 
 class Mirrored(pyxfer.Transfer):
-    """One TensorFlow tensor in host memory, used on the GPU: from its second use on the GPU has it."""
+    """Uses one TensorFlow tensor in host memory on the GPU, which keeps a copy after the first use."""
 
     def __init__(self, place: pyxfer.Place) -> None:
         super().__init__(place)
@@ -104,7 +104,7 @@ class Mirrored(pyxfer.Transfer):
 
 
 class Canonical(pyxfer.Transfer):
-    """Doubles to JAX, which has floats unless it is told otherwise."""
+    """Sends float64 to JAX, which converts it to float32 unless jax_enable_x64 is set."""
 
     def __init__(self, place: pyxfer.Place) -> None:
         super().__init__(place)

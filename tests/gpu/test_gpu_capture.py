@@ -1,4 +1,4 @@
-"""CUDA graphs that PyTorch captures while pyxfer uploads: both go on, and a captured stream is refused."""
+"""CUDA graphs that PyTorch captures during uploads, and uploads on a captured stream."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sources() -> list[NDArray[np.uint8]]:
 
 
 class Loop:
-    """Takes prefetched batches on a stream of its own, and compares each on the device with the batch it should be.
+    """Takes prefetched batches on a separate stream, and compares each on the device with the expected batch.
 
     It neither waits for the device nor allocates, both of which PyTorch would do in a way that disturbs a capture.
     """
@@ -54,7 +54,7 @@ class Loop:
         torch.cuda.synchronize()
 
     def run(self) -> int:
-        """Returns how many batches were taken."""
+        """Take all batches; returns their number."""
         taken = 0
         with self._torch.cuda.stream(self._stream), pyxfer.prefetch(self._batches(), to="torch") as batches:
             for batch in batches:
@@ -65,7 +65,7 @@ class Loop:
         return taken
 
     def _batches(self) -> Iterator[NDArray[np.uint8]]:
-        """Until the captures have been made, and at least as many as a test is to see."""
+        """Batches until the captures have been made, at least `BATCHES` of them."""
         number = 0
         while number < BATCHES or not self.may_end.is_set():
             yield self._sources[number % DISTINCT]
@@ -77,7 +77,7 @@ class Loop:
 
 
 def beside_prefetch(torch: Any, sources: list[NDArray[np.uint8]], capture: Callable[[], None]) -> None:
-    """Makes the captures while batches are uploaded, and checks the batches afterwards."""
+    """Make the captures while batches are uploaded, then check the batches."""
     loop = Loop(torch, sources)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(loop.run)
@@ -124,10 +124,10 @@ def test_a_module_is_compiled_with_graphs_beside_prefetch(torch: Any, sources: l
     beside_prefetch(torch, sources, compile_and_run)
 
 
-def test_an_upload_on_a_captured_stream_is_refused_and_the_capture_is_whole(
+def test_an_upload_on_a_captured_stream_is_refused_and_the_capture_stays_valid(
     torch: Any, sources: list[NDArray[np.uint8]]
 ) -> None:
-    pyxfer.upload(sources[0], to="torch")  # makes the ring: not within a capture
+    pyxfer.upload(sources[0], to="torch")  # makes the ring before the capture
     x = torch.ones(1024, device="cuda")
     doubled = x * 2
     torch.cuda.synchronize()

@@ -28,19 +28,19 @@ def test_the_device_has_a_name_a_uuid_and_memory() -> None:
     assert device.memory_bytes > 1 << 30
 
 
-def test_a_device_is_found_by_its_uuid_and_by_its_pci_address() -> None:
+def test_a_device_is_found_by_uuid_and_pci_address() -> None:
     device = pyxfer.devices()[0]
     for selector in filter(None, (device.uuid.value, device.pci.value)):
         assert pyxfer.link(selector) == pyxfer.link(0)
 
 
-def test_everything_is_measured_and_its_contents_arrive(run: Run) -> None:
+def test_every_row_is_measured_and_verified(run: Run) -> None:
     assert run.ended == "complete"
     assert [(m.route, m.direction, m.nbytes, m.rate.reason) for m in run.measurements if m.gbps is None] == []
     assert all(m.verified.value is True for m in run.measurements)
 
 
-def test_no_bandwidth_is_above_the_protocol_peak(run: Run) -> None:
+def test_no_bandwidth_exceeds_the_protocol_peak(run: Run) -> None:
     assert all(m.of_peak is None or 0 < m.of_peak <= 1 for m in run.measurements)
 
 
@@ -52,7 +52,7 @@ def test_large_pinned_copies_reach_most_of_the_peak(run: Run) -> None:
         assert 0.8 < share <= 1
 
 
-def test_the_ceiling_is_whole_and_pageable_copies_are_less(run: Run) -> None:
+def test_the_ceiling_is_100_percent_and_pageable_copies_are_below(run: Run) -> None:
     ceiling = run.ceiling("h2d", 64 * MIB)
     assert ceiling.memory == "pinned"
     assert ceiling.of_ceiling == pytest.approx(1.0)
@@ -60,7 +60,7 @@ def test_the_ceiling_is_whole_and_pageable_copies_are_less(run: Run) -> None:
     assert 0 < (pageable[0].of_ceiling or 0) < 1
 
 
-def test_both_directions_at_once_are_slower_a_side_and_faster_in_sum(run: Run) -> None:
+def test_simultaneous_directions_are_slower_each_and_faster_in_sum(run: Run) -> None:
     alone, together = run.ceiling("h2d", 64 * MIB), run.ceiling("both", 64 * MIB)
     assert alone.gbps is not None
     assert together.gbps is not None
@@ -68,7 +68,7 @@ def test_both_directions_at_once_are_slower_a_side_and_faster_in_sum(run: Run) -
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_every_kind_of_memory_in_every_mode_carries_the_bytes(memory: str) -> None:
+def test_each_memory_is_verified_in_every_mode(memory: str) -> None:
     run = pyxfer.ceiling(
         directions=("h2d", "d2h"),
         memories=(memory,),
@@ -89,13 +89,13 @@ def test_a_fresh_destination_is_slower_than_a_warm_one() -> None:
     assert seconds["fresh"] > seconds["warm"]
 
 
-def test_a_size_larger_than_the_card_is_refused_in_a_sentence() -> None:
+def test_a_size_larger_than_the_device_is_refused() -> None:
     too_large = pyxfer.devices()[0].memory_bytes
     with pytest.raises(UsageError, match=r"need .* memory, .* is free. Ask for smaller sizes"):
         pyxfer.ceiling(sizes=(too_large,), budget_s=1)
 
 
-def test_many_runs_leave_the_memory_as_it_was(gpu_engine: object) -> None:
+def test_many_runs_leave_no_memory_allocated(gpu_engine: object) -> None:
     from pyxfer.native import load
 
     engine = load("cuda")

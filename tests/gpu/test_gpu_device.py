@@ -16,13 +16,13 @@ GIB = 1 << 30
 
 
 def current_context() -> int | None:
-    """The context of the calling thread, as the driver itself tells it."""
+    """The context of the calling thread, read from the driver."""
     found = ctypes.c_void_p()
     assert ctypes.CDLL("libcuda.so.1").cuCtxGetCurrent(ctypes.byref(found)) == 0
     return found.value
 
 
-def test_every_device_has_a_name_memory_and_what_tells_it_apart(gpu_engine: Engine) -> None:
+def test_each_device_has_a_name_memory_and_identity(gpu_engine: Engine) -> None:
     devices = pyxfer.devices()
     assert [device.index for device in devices] == list(range(gpu_engine.device_count()))
     for device in devices:
@@ -34,7 +34,7 @@ def test_every_device_has_a_name_memory_and_what_tells_it_apart(gpu_engine: Engi
         assert device.copy_engines.value
 
 
-def test_the_link_has_peaks_or_the_reason_why_not() -> None:
+def test_the_link_has_peaks_or_a_reason() -> None:
     link = pyxfer.link(0)
     for side in (link.h2d_peak_gbps, link.d2h_peak_gbps):
         assert side.value is not None or side.reason
@@ -46,24 +46,24 @@ def test_the_link_has_peaks_or_the_reason_why_not() -> None:
         assert link.now.value.width in {1, 2, 4, 8, 16, 32}
 
 
-def test_no_more_memory_is_free_than_there_is(gpu_engine: Engine) -> None:
+def test_free_memory_is_at_most_total_memory(gpu_engine: Engine) -> None:
     free, total = gpu_engine.memory_info(0)
     assert 0 < free <= total
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: str(scenario.__name__))
-def test_what_the_host_runtime_can_the_gpu_can_too(gpu_engine: Engine, scenario: object) -> None:
+def test_scenarios_of_the_host_runtime_run_on_the_gpu(gpu_engine: Engine, scenario: object) -> None:
     assert callable(scenario)
     scenario(gpu_engine)
     assert gpu_engine.take_cleanup_failures() == []
 
 
-def test_the_driver_has_what_it_is_asked_for_and_nothing_else(gpu_engine: Engine) -> None:
+def test_driver_entry_points_are_found_and_unknown_ones_are_not(gpu_engine: Engine) -> None:
     assert gpu_engine.driver_has("cuEventRecord", 12000)
     assert not gpu_engine.driver_has("cuTeleport", 12000)
 
 
-def test_a_thread_without_a_context_is_left_without_one(gpu_engine: Engine) -> None:
+def test_a_thread_without_a_context_gets_none(gpu_engine: Engine) -> None:
     contexts: list[int | None] = []
 
     def use() -> None:
@@ -82,7 +82,7 @@ def test_a_thread_without_a_context_is_left_without_one(gpu_engine: Engine) -> N
 
 
 @pytest.mark.threads
-def test_several_threads_may_use_the_device_at_once(gpu_engine: Engine) -> None:
+def test_several_threads_use_the_device_at_once(gpu_engine: Engine) -> None:
     finished: list[str] = []
 
     def use() -> None:

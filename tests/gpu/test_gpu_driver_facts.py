@@ -1,4 +1,4 @@
-"""What the engine assumes of the driver, asked of the driver that is installed: csrc/tests/driver_facts.cpp."""
+"""The engine's assumptions about the driver, checked with the installed driver: csrc/tests/driver_facts.cpp."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_DEVICE = 3
 
 
 def roots() -> Iterator[Path]:
-    """Folders that may hold `include` and the runtime's library: toolkits, and NVIDIA's wheels."""
+    """Folders that may contain `include` and the runtime's library: toolkits and NVIDIA's wheels."""
     for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
         if home:
             yield Path(home)
@@ -29,7 +29,7 @@ def roots() -> Iterator[Path]:
 
 
 def headers(root: Path) -> list[Path]:
-    """Where the headers of a root are, if they are whole; the wheels of CUDA 12 have those of `crt` in another root."""
+    """The header folders of a root, if complete. The wheels of CUDA 12 have the headers of `crt` in another root."""
     own = root / "include"
     of_compiler = (path.parents[1] for path in sorted(root.parent.glob("*/include/crt/host_defines.h")))
     folders = [own] if (own / "crt").exists() else [own, *of_compiler]
@@ -44,10 +44,10 @@ def library(root: Path) -> Path | None:
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    """The questions, compiled against the first CUDA runtime that is found here."""
+    """The checks, compiled against the first CUDA runtime that is found."""
     compiler = shutil.which("g++")
     if compiler is None:
-        pytest.skip("there is no g++")
+        pytest.skip("g++ is not installed")
     found = [(headers(root), library(root)) for root in roots()]
     whole = [(included, runtime) for included, runtime in found if included and runtime is not None]
     if not whole:
@@ -61,7 +61,7 @@ def program(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_driver_is_as_the_engine_assumes(gpu_engine: Engine, program: Path) -> None:
+def test_the_driver_behaves_as_the_engine_assumes(gpu_engine: Engine, program: Path) -> None:
     assert gpu_engine.device_count() > 0
     ended = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
     if ended.returncode == NO_DEVICE:

@@ -1,4 +1,4 @@
-"""Figures of a real link that hang together."""
+"""Consistency of figures from a real link."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def test_larger_copies_are_faster(run: Run, direction: str) -> None:
     assert rates == sorted(rates)
 
 
-def test_small_pinned_copies_are_as_fast_as_only_a_gate_shows(run: Run) -> None:
+def test_small_pinned_copies_have_the_speed_that_a_gate_shows(run: Run) -> None:
     found = pinned(run, "h2d", 4 * KIB)
     assert found.bracket == "gated"
     assert found.elapsed_s is not None
     assert found.elapsed_s < 5e-6
 
 
-def test_the_fit_finds_a_latency_of_microseconds_or_says_that_no_line_fits(run: Run) -> None:
+def test_the_fit_has_a_latency_of_microseconds_or_a_reason(run: Run) -> None:
     (curve,) = (each for each in run.curves if (each.route, each.direction) == ("raw.pinned-async", "h2d"))
     if curve.latency_s.value is None:
         assert curve.latency_s.reason
@@ -47,12 +47,12 @@ def test_the_fit_finds_a_latency_of_microseconds_or_says_that_no_line_fits(run: 
         assert 0 < curve.latency_s.value < 50e-6
 
 
-def test_page_locking_costs_something_and_pays(run: Run) -> None:
+def test_page_locking_has_a_cost_and_a_break_even(run: Run) -> None:
     (cost,) = (each for each in run.locking if each.memory == "pinned")
     assert cost.s_per_gib.value is not None
     assert 0 < cost.s_per_gib.value < 60
     assert cost.pays_after_transfers.value or cost.pays_after_transfers.reason
 
 
-def test_the_run_says_where_its_memory_lay(run: Run) -> None:
+def test_the_run_has_the_numa_node_of_its_memory(run: Run) -> None:
     assert run.placement.pages_by_node.value or run.placement.pages_by_node.reason

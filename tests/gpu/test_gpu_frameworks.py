@@ -1,4 +1,4 @@
-"""Beside PyTorch and CuPy, on their streams, without their noticing."""
+"""Timing on streams of PyTorch and CuPy, without disturbing them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def cupy() -> ModuleType:
 
 
 def tensors(torch: Any) -> tuple[Any, Any]:
-    """Pinned host memory, and device memory of its size."""
+    """Pinned host memory, and device memory of the same size."""
     host = torch.randint(0, 256, (NBYTES,), dtype=torch.uint8).pin_memory()
     return host, torch.empty_like(host, device="cuda")
 
 
 @pytest.mark.parametrize("given", ["current", "own", "handle"])
-def test_a_timer_on_a_torch_stream_times_what_was_queued_there(torch: Any, given: str) -> None:
+def test_a_timer_on_a_torch_stream_times_its_work(torch: Any, given: str) -> None:
     host, device = tensors(torch)
     stream = torch.cuda.Stream() if given == "own" else torch.cuda.current_stream()
     with torch.cuda.stream(stream):
@@ -56,7 +56,7 @@ def test_a_timer_on_a_torch_stream_times_what_was_queued_there(torch: Any, given
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_timer_on_a_cupy_stream_times_what_was_queued_there(cupy: Any, own: bool) -> None:
+def test_a_timer_on_a_cupy_stream_times_its_work(cupy: Any, own: bool) -> None:
     host = cupy.zeros(NBYTES, dtype=cupy.uint8).get()
     device = cupy.empty(NBYTES, dtype=cupy.uint8)
     stream = cupy.cuda.Stream(non_blocking=True) if own else cupy.cuda.get_current_stream()
@@ -65,7 +65,7 @@ def test_a_timer_on_a_cupy_stream_times_what_was_queued_there(cupy: Any, own: bo
     assert LEAST_S < timer.elapsed_s < 1.0
 
 
-def test_a_timer_without_a_stream_waits_for_whatever_was_queued(torch: Any) -> None:
+def test_a_timer_without_a_stream_waits_for_all_queued_work(torch: Any) -> None:
     host, device = tensors(torch)
     with pyxfer.Timer() as timer:
         device.copy_(host, non_blocking=True)
@@ -73,7 +73,7 @@ def test_a_timer_without_a_stream_waits_for_whatever_was_queued(torch: Any) -> N
     assert timer.wall_s >= timer.dispatch_s
 
 
-def test_torch_works_in_other_threads_while_it_is_measured(torch: Any) -> None:
+def test_torch_works_in_other_threads_during_a_measurement(torch: Any) -> None:
     sums: list[int] = []
 
     def work() -> None:

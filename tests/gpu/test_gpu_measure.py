@@ -1,4 +1,4 @@
-"""Frameworks' calls through pyxfer's events, and frameworks undisturbed by them."""
+"""Calls of frameworks timed by pyxfer's events, which do not disturb the frameworks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cupy() -> Any:
     return pytest.importorskip("cupy")
 
 
-def test_an_empty_callable_takes_next_to_nothing_on_a_stream() -> None:
+def test_an_empty_callable_takes_almost_no_time_on_a_stream() -> None:
     assert 0 < (pyxfer.measure(lambda: None, stream=0, budget_s=0.5).elapsed_s or 1) < 5e-6
 
 
@@ -57,7 +57,7 @@ def test_a_pinned_torch_copy_reaches_the_ceiling(torch: Any) -> None:
     assert 0.9 < (found.of_ceiling or 0) < 1.05
 
 
-def test_a_pageable_torch_copy_does_not(torch: Any) -> None:
+def test_a_pageable_torch_copy_stays_below_the_ceiling(torch: Any) -> None:
     host = torch.empty(NBYTES, dtype=torch.uint8)
     found = pyxfer.measure(lambda: host.to("cuda"), nbytes=NBYTES, direction="h2d", sync=torch.cuda.synchronize)
     assert 0 < (found.of_ceiling or 0) < 0.9
@@ -81,7 +81,7 @@ def test_a_timer_takes_a_stream_as_an_integer(torch: Any) -> None:
     assert timer.dispatch_s <= timer.wall_s
 
 
-def test_torch_keeps_its_device_and_goes_on(torch: Any) -> None:
+def test_torch_keeps_its_current_device(torch: Any) -> None:
     device, stream = torch.cuda.current_device(), torch.cuda.current_stream()
     pyxfer.ceiling(sizes=(1 << 20,), budget_s=0.5)
     assert torch.cuda.current_device() == device
@@ -89,7 +89,7 @@ def test_torch_keeps_its_device_and_goes_on(torch: Any) -> None:
     assert torch.ones(8, device="cuda").sum().item() == 8
 
 
-def test_threads_that_measure_at_once_take_turns(torch: Any) -> None:
+def test_threads_that_measure_take_turns(torch: Any) -> None:
     rates: list[float | None] = []
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Arrays that the real driver page-locks where they lie."""
+"""Arrays that are page-locked by a real driver."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NBYTES = 4 << 20
 
 def is_locked(x: Any) -> bool:
     torch: Any = import_or_skip("torch")
-    torch.cuda.init()  # before it, nothing is locked as far as PyTorch knows
+    torch.cuda.init()  # before this call PyTorch reports all memory as not pinned
     return bool(torch.from_numpy(x).is_pinned())
 
 
 @pytest.mark.parametrize("offset", [0, 1, 64, 5000])
-def test_an_array_is_locked_wherever_it_begins_and_unlocked_with_its_last_view(gpu_engine: Engine, offset: int) -> None:
+def test_an_array_at_any_offset_is_locked_until_its_last_view_is_gone(gpu_engine: Engine, offset: int) -> None:
     x = np.random.default_rng(0).integers(0, 256, NBYTES + 5000, np.uint8)[offset : offset + NBYTES]
     y = pin(gpu_engine, x)
     assert is_locked(y)
@@ -37,13 +37,13 @@ def test_an_array_is_locked_wherever_it_begins_and_unlocked_with_its_last_view(g
     assert is_locked(pin(gpu_engine, x))
 
 
-def test_what_empty_pinned_makes_is_locked_already(gpu_engine: Engine) -> None:
+def test_an_array_of_empty_pinned_is_locked(gpu_engine: Engine) -> None:
     x = empty_pinned(gpu_engine, NBYTES, np.uint8)
     assert is_locked(x)
     assert is_locked(pin(gpu_engine, x[100:]))
 
 
-def test_a_locked_array_arrives_whole(gpu_engine: Engine) -> None:
+def test_a_locked_array_arrives_unchanged(gpu_engine: Engine) -> None:
     torch: Any = import_or_skip("torch")
     x = np.random.default_rng(1).integers(0, 256, NBYTES, np.uint8)
     on_gpu = torch.from_numpy(pin(gpu_engine, x)).to("cuda", non_blocking=True)
@@ -51,7 +51,7 @@ def test_a_locked_array_arrives_whole(gpu_engine: Engine) -> None:
     assert np.array_equal(on_gpu.cpu().numpy(), x)
 
 
-def test_a_neighbour_on_the_same_page_is_locked_or_refused_and_stays_whole(gpu_engine: Engine) -> None:
+def test_an_array_on_the_same_page_is_locked_or_refused(gpu_engine: Engine) -> None:
     torch: Any = import_or_skip("torch")
     both = np.random.default_rng(2).integers(0, 256, 3000, np.uint8)
     contents = both.copy()
@@ -65,25 +65,23 @@ def test_a_neighbour_on_the_same_page_is_locked_or_refused_and_stays_whole(gpu_e
         assert np.array_equal(torch.from_numpy(part).to("cuda").cpu().numpy(), expected)
 
 
-def test_a_part_of_what_is_locked_is_refused_with_what_to_do(gpu_engine: Engine) -> None:
+def test_an_array_that_overlaps_locked_memory_is_refused(gpu_engine: Engine) -> None:
     x = np.zeros(NBYTES, np.uint8)
     y = pin(gpu_engine, x[4096:-4096])
-    with pytest.raises(UsageError, match="cannot be page-locked where it lies"):
+    with pytest.raises(UsageError, match="cannot be page-locked"):
         pin(gpu_engine, x)
     assert is_locked(y)
 
 
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
-def test_the_memory_of_a_file_is_locked_or_refused_with_what_to_do(
-    gpu_engine: Engine, tmp_path: Path, mode: str
-) -> None:
+def test_memory_of_a_file_is_locked_or_refused(gpu_engine: Engine, tmp_path: Path, mode: str) -> None:
     path = tmp_path / "x"
     path.write_bytes(os.urandom(NBYTES))
     mapped = np.memmap(path, np.uint8, mode)  # type: ignore[call-overload]
     try:
         y = pin(gpu_engine, mapped)
     except UsageError as error:
-        assert "Memory of a file" in str(error)  # noqa: PT017
+        assert "memory of files" in str(error)  # noqa: PT017
     else:
         assert is_locked(y)
 

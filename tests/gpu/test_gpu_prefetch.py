@@ -1,4 +1,4 @@
-"""Batches ahead of a loop on a GPU: whole, in order, never overwritten while they are read, and never many."""
+"""Prefetching on a GPU: contents, order, streams, and the number of batches on the device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def filled(seed: int) -> NDArray[np.uint8]:
 
 
 def summed(framework: str, batch: Any) -> Any:
-    """Of many additions, which the framework only queues."""
+    """The sum of a batch by many additions, which the framework only queues."""
     if framework == "torch":
         total = batch.sum(dtype=import_or_skip("torch").int64)
         for _ in range(20):
@@ -70,11 +70,11 @@ def test_no_batch_is_overwritten_while_queued_work_reads_it(up: Uploader, framew
     sums = []
     for batch in up.prefetch((filled(n) for n in range(30)), framework, depth):
         sums.append(summed(framework, batch))
-        del batch  # when its work has only been queued
-    assert [int(each) for each in sums] == [int(filled(n).sum()) for n in range(30)]
+        del batch  # while its work is only queued
+    assert [int(total) for total in sums] == [int(filled(n).sum()) for n in range(30)]
 
 
-def test_a_tensor_is_for_the_stream_that_takes_it(up: Uploader, torch: Any) -> None:
+def test_a_tensor_of_torch_is_for_the_stream_that_takes_it(up: Uploader, torch: Any) -> None:
     streams = [torch.cuda.Stream() for _ in range(3)]
     doubled = []
     with up.prefetch((filled(n) for n in range(24)), "torch", 2) as batches:
@@ -105,7 +105,7 @@ def test_an_array_of_cupy_is_for_the_stream_that_takes_it(up: Uploader) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_a_loop_that_is_ahead_of_its_device_is_held_back(up: Uploader, torch: Any, depth: int) -> None:
+def test_a_loop_that_runs_ahead_of_its_device_is_held_back(up: Uploader, torch: Any, depth: int) -> None:
     torch.cuda.synchronize()
     gc.collect()
     before = torch.cuda.memory_allocated()
@@ -116,7 +116,7 @@ def test_a_loop_that_is_ahead_of_its_device_is_held_back(up: Uploader, torch: An
     assert torch.cuda.max_memory_allocated() - before <= (depth + 2) * NBYTES
 
 
-def test_uploads_do_not_wait_for_the_work_on_the_batch_before(up: Uploader, torch: Any) -> None:
+def test_uploads_do_not_wait_for_work_on_the_previous_batch(up: Uploader, torch: Any) -> None:
     with up.prefetch((filled(n) for n in range(4)), "torch", 1) as batches:
         next(batches)
         torch.cuda._sleep(2_000_000_000)
@@ -127,7 +127,7 @@ def test_uploads_do_not_wait_for_the_work_on_the_batch_before(up: Uploader, torc
     torch.cuda.synchronize()
 
 
-def test_blocks_of_pyxfers_own_stay_within_depth_and_two(up: Uploader, gpu_engine: Engine) -> None:
+def test_at_most_depth_plus_two_blocks_are_on_the_device(up: Uploader, gpu_engine: Engine) -> None:
     own = Target(gpu_engine, up._pool)
     next(up.prefetch([filled(0)], own))
     before, _ = gpu_engine.memory_info(0)

@@ -40,7 +40,7 @@ def test_ctrl_c_ends_a_run_within_a_second_and_saves_it(tmp_path: Path, after_s:
         process.send_signal(signal.SIGINT)
         begun = time.monotonic()
         _, said = process.communicate(timeout=20)
-    # What loads a library or makes a context when the signal comes ends first; from then on it is a second.
+    # A library load or context creation ends before the signal is handled; the second begins after that.
     assert time.monotonic() - begun < (3.0 if after_s < 1 else 1.8)
     assert process.returncode == 130
     assert "Traceback" not in said
@@ -48,7 +48,7 @@ def test_ctrl_c_ends_a_run_within_a_second_and_saves_it(tmp_path: Path, after_s:
         assert Run.load(saved).ended == "interrupted"
 
 
-def test_a_forked_child_is_told_so_and_the_parent_goes_on() -> None:
+def test_a_forked_child_raises_and_the_parent_continues() -> None:
     done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True)
     assert "CUDA does not survive a fork" in done.stdout
     assert done.stdout.rstrip().endswith("0")

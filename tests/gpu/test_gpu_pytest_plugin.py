@@ -1,4 +1,4 @@
-"""The guide's tests on a real link."""
+"""The tests of the guide, on a real link."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EXAMPLE = Path(__file__).parents[2] / "bench" / "pytest_example.py"
 INSTALLED = any(each.value == "pyxfer.pytest_plugin" for each in entry_points(group="pytest11"))
 
 
-# Not imported here: pytester takes out again what a test imports, and PyTorch cannot be imported twice.
+# Not imported here: pytester removes the modules that a test imports, and PyTorch cannot be imported twice.
 @pytest.mark.skipif(find_spec("torch") is None, reason="could not import 'torch'")
-def test_the_guides_tests_have_figures_of_the_link(pytester: pytest.Pytester) -> None:
+def test_the_tests_of_the_guide_measure_the_link(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=EXAMPLE.read_text())
     load = () if INSTALLED else ("-p", "pyxfer.pytest_plugin")
     result = pytester.runpytest_subprocess(*load, "--xfer-json=out.json", "--xfer-budget=1s", timeout=100)

@@ -1,4 +1,4 @@
-"""Every route of CuPy's on a GPU: the right bytes, twice, in the right place."""
+"""Every route of CuPy on a GPU: the right bytes, twice, in the right place."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def check(route: Route, make: Make | None, engine: Engine, nbytes: int) -> None:
 
 @pytest.mark.parametrize("nbytes", SIZES)
 @pytest.mark.parametrize("route", COPYING, ids=lambda route: route.name)
-def test_a_copy_brings_the_bytes_of_each_pass(route: Route, nbytes: int, gpu_engine: Engine) -> None:
+def test_each_pass_of_a_copy_delivers_its_bytes(route: Route, nbytes: int, gpu_engine: Engine) -> None:
     check(route, route.copy, gpu_engine, nbytes)
 
 
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("route", BATCHING, ids=lambda route: route.name)
-def test_an_image_batch_brings_the_row_of_each_pass(route: Route, batch: int, gpu_engine: Engine) -> None:
+def test_each_pass_of_an_image_batch_reads_its_row(route: Route, batch: int, gpu_engine: Engine) -> None:
     check(route, route.image_batch, gpu_engine, batch * IMAGE_BYTES)
 
 
@@ -59,7 +59,7 @@ def test_the_stream_of_a_transfer_is_the_current_one(cupy: Any, gpu_engine: Engi
         assert cupy_transfers.Asarray(place).stream == stream.ptr
 
 
-def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(gpu_engine: Engine) -> None:
+def test_a_size_that_is_not_a_whole_number_of_images_is_refused(gpu_engine: Engine) -> None:
     with (
         a_place(gpu_engine, 64 << 10) as place,
         pytest.raises(RefusedError, match="65536 bytes are no whole number of images"),
@@ -67,7 +67,7 @@ def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(gpu_engine: En
         cupy_transfers.ImageBatch(place, cupy_transfers.Asarray)
 
 
-def test_a_gpu_that_is_not_there_is_told_apart(cupy: Any) -> None:
+def test_a_missing_gpu_gives_a_reason(cupy: Any) -> None:
     missing = cupy.cuda.runtime.getDeviceCount()
     assert (FRAMEWORK.start(missing, "").cuda.reason or "").startswith(f"CuPy cannot use GPU {missing}: ")
     FRAMEWORK.start(0, "")

@@ -1,4 +1,4 @@
-"""Every route of JAX's on a GPU: the right bytes, twice, in the right place."""
+"""Every route of JAX on a GPU: the right bytes, twice, in the right place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 SIZES = (64 << 10, 3 << 20)
 COPYING = [route for route in FRAMEWORK.routes if route.copy is not None and not route.setting]
 BATCHING = [route for route in FRAMEWORK.routes if route.image_batch is not None]
-# A backend takes the setting when it starts, so this needs a process of its own.
+# A backend reads the setting when it starts, so this needs a separate process.
 UNSTAGED = """
 import sys
 from pyxfer.native import load
@@ -68,17 +68,17 @@ def check(route: Route, make: Make | None, engine: Engine, nbytes: int) -> None:
 
 @pytest.mark.parametrize("nbytes", SIZES)
 @pytest.mark.parametrize("route", COPYING, ids=lambda route: route.name)
-def test_a_copy_brings_the_bytes_of_each_pass(route: Route, nbytes: int, gpu_engine: Engine) -> None:
+def test_each_pass_of_a_copy_delivers_its_bytes(route: Route, nbytes: int, gpu_engine: Engine) -> None:
     check(route, route.copy, gpu_engine, nbytes)
 
 
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("route", BATCHING, ids=lambda route: route.name)
-def test_an_image_batch_brings_the_row_of_each_pass(route: Route, batch: int, gpu_engine: Engine) -> None:
+def test_each_pass_of_an_image_batch_reads_its_row(route: Route, batch: int, gpu_engine: Engine) -> None:
     check(route, route.image_batch, gpu_engine, batch * IMAGE_BYTES)
 
 
-def test_without_staging_a_copy_brings_the_bytes_of_each_pass(gpu_engine: Engine) -> None:
+def test_each_pass_without_staging_delivers_its_bytes(gpu_engine: Engine) -> None:
     assert gpu_engine.device_count() > 0
     environment = {**os.environ, **FRAMEWORK.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run(
@@ -92,7 +92,7 @@ def test_without_staging_a_copy_brings_the_bytes_of_each_pass(gpu_engine: Engine
     assert ran.stdout.endswith("both passes are right\n"), ran.stderr
 
 
-def test_a_gpu_that_jax_does_not_see_is_refused(gpu_engine: Engine) -> None:
+def test_a_missing_gpu_is_refused(gpu_engine: Engine) -> None:
     import jax
 
     missing = gpu_engine.device_count()

@@ -1,4 +1,4 @@
-"""The routes through pyxfer's ring on a GPU, in workers as a run has them: what crosses, and from where."""
+"""The routes through pyxfer's ring on a GPU, in the workers of a run: the traced copies and their memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _installed(name: str) -> None:
 
 
 @each_framework
-def test_every_byte_crosses_once_from_page_locked_memory_and_arrives(name: str) -> None:
+def test_each_byte_crosses_once_from_page_locked_memory(name: str) -> None:
     through = [route.name for route in load_framework(name).routes if route.staged]
     run = pyxfer.frameworks([name], routes=through, sizes=SIZES, budget_s=4.0)
     rows = [row for row in run.measurements if row.route in through]
@@ -48,7 +48,7 @@ def test_images_through_the_ring_are_cast_on_the_gpu(name: str) -> None:
 
 
 @each_framework
-def test_making_the_ring_is_in_the_first_call_and_in_no_trial(name: str) -> None:
+def test_the_first_call_makes_the_ring_before_the_trials(name: str) -> None:
     upload = f"{load_framework(name).owner}.upload"
     run = pyxfer.frameworks([name], routes=[upload], sizes=SIZES, directions=["h2d"], budget_s=2.0, trace=False)
     first, second = [row for row in run.measurements if row.route == upload]
@@ -59,7 +59,7 @@ def test_making_the_ring_is_in_the_first_call_and_in_no_trial(name: str) -> None
 
 
 @each_framework
-def test_an_explained_usual_call_is_told_of_the_upload_with_its_gain(name: str) -> None:
+def test_explain_advises_the_upload_and_its_gain(name: str) -> None:
     stream = io.StringIO()
     print_run(pyxfer.explain(USUAL[name], "32MiB", budget_s=8.0), Page(stream, columns=80))
     page = " ".join(stream.getvalue().split())

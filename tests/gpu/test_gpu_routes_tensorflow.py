@@ -1,4 +1,4 @@
-"""TensorFlow's routes on a GPU; as a script, those of its setting, which needs a process that starts with it."""
+"""TensorFlow's routes on a GPU. Run as a script: the routes of its setting, which is read when a process starts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def a_place(engine: Engine, nbytes: int) -> Iterator[Place]:
 
 
 def run_once(transfer: Transfer, engine: Engine) -> float:
-    """One trial; the seconds until nothing is left to do."""
+    """Run one trial; returns the seconds until all work is done."""
     transfer.refresh()
     engine.synchronize(DEVICE)
     begin = time.perf_counter()
@@ -71,7 +71,7 @@ def run_once(transfer: Transfer, engine: Engine) -> float:
 
 
 def check_twice(route: Route, transfer: Transfer, place: Place, engine: Engine) -> None:
-    """Other bytes the second time: what comes from a cache is wrong."""
+    """Send different bytes the second time, so that cached ones are wrong."""
     for seed in (1, 2):
         data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
         with place.holding(data):
@@ -92,7 +92,7 @@ def set_up(route: Route, place: Place) -> Transfer:
 @pytest.mark.parametrize("nbytes", SIZES)
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.usefixtures("tf")
-def test_a_route_delivers_what_was_written_where_it_belongs(name: str, nbytes: int, gpu_engine: Engine) -> None:
+def test_a_route_delivers_the_bytes_to_the_right_place(name: str, nbytes: int, gpu_engine: Engine) -> None:
     with a_place(gpu_engine, nbytes) as place:
         check_twice(ROUTES[name], set_up(ROUTES[name], place), place, gpu_engine)
 
@@ -118,7 +118,7 @@ def test_a_later_trial_moves_the_bytes_again(name: str, gpu_engine: Engine) -> N
 
 
 @pytest.mark.usefixtures("gpu_engine")
-def test_a_tensor_on_the_gpu_tells_an_address_of_its_own(tf: Any) -> None:
+def test_a_tensor_on_the_gpu_has_its_own_address(tf: Any) -> None:
     with tf.device(tensors.GPU):
         held = [tf.constant(np.zeros(4096, np.uint8)) for _ in range(2)]
     addresses = []
@@ -130,7 +130,7 @@ def test_a_tensor_on_the_gpu_tells_an_address_of_its_own(tf: Any) -> None:
 
 @pytest.fixture(scope="module")
 def of_setting() -> dict[str, str]:
-    """What this file prints when it runs under the setting, in a process of its own."""
+    """The output of this file, run as a script with the setting."""
     pytest.importorskip("tensorflow")
     environment = {**os.environ, **FRAMEWORK.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, __file__, COMPATIBLE]
@@ -143,18 +143,18 @@ def of_setting() -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("gpu_engine")
-def test_the_setting_page_locks_what_operations_on_the_cpu_leave(of_setting: dict[str, str]) -> None:
+def test_the_setting_page_locks_results_of_operations_on_the_cpu(of_setting: dict[str, str]) -> None:
     assert of_setting["pinned"] == "yes"
 
 
 @pytest.mark.parametrize("name", UNDER_THE_SETTING)
 @pytest.mark.usefixtures("gpu_engine")
-def test_a_route_of_the_setting_delivers_what_was_written(name: str, of_setting: dict[str, str]) -> None:
+def test_a_route_of_the_setting_delivers_the_bytes(name: str, of_setting: dict[str, str]) -> None:
     assert of_setting[name] == "verified"
 
 
 def under_setting(setting: str) -> dict[str, str]:
-    """Verify the routes of a setting, and see what it does to memory."""
+    """Verify the routes of a setting, and whether it page-locks memory."""
     started = start(DEVICE, setting)
     if started.cuda.reason:
         return {"no gpu": started.cuda.reason}
@@ -169,7 +169,7 @@ def under_setting(setting: str) -> dict[str, str]:
 
 
 def look_for_pinned(tf: Any) -> str:
-    """`yes`, or what TensorFlow says against it."""
+    """`yes`, or the error of TensorFlow."""
     with tf.device(tensors.CPU):
         given = tf.constant(np.zeros(1 << 20, np.uint8))
         made = tf.bitwise.bitwise_or(given, given)

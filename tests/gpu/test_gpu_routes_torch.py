@@ -1,4 +1,4 @@
-"""Every route of PyTorch's on a GPU: the right bytes, twice, in the right place."""
+"""Every route of PyTorch on a GPU: the right bytes, twice, in the right place."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def check(route: Route, make: Make | None, engine: Engine, nbytes: int) -> None:
 
 @pytest.mark.parametrize("nbytes", SIZES)
 @pytest.mark.parametrize("route", COPYING, ids=lambda route: route.name)
-def test_a_copy_brings_the_bytes_of_each_pass(route: Route, nbytes: int, gpu_engine: Engine) -> None:
+def test_each_pass_of_a_copy_delivers_its_bytes(route: Route, nbytes: int, gpu_engine: Engine) -> None:
     check(route, route.copy, gpu_engine, nbytes)
 
 
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize("route", BATCHING, ids=lambda route: route.name)
-def test_an_image_batch_brings_the_row_of_each_pass(route: Route, batch: int, gpu_engine: Engine) -> None:
+def test_each_pass_of_an_image_batch_reads_its_row(route: Route, batch: int, gpu_engine: Engine) -> None:
     check(route, route.image_batch, gpu_engine, batch * IMAGE_BYTES)
 
 
-def test_the_stream_of_a_transfer_is_the_one_it_copies_on(torch: Any, gpu_engine: Engine) -> None:
+def test_a_transfer_copies_on_its_stream(torch: Any, gpu_engine: Engine) -> None:
     nbytes = 64 << 20
     stream = torch.cuda.Stream()
     with a_place(gpu_engine, nbytes) as place, torch.cuda.stream(stream):
@@ -71,12 +71,12 @@ def test_the_stream_of_a_transfer_is_the_one_it_copies_on(torch: Any, gpu_engine
     bracket.close()
 
 
-def test_a_bracket_on_the_current_stream_holds_an_upload_through_the_ring(torch: Any, gpu_engine: Engine) -> None:
+def test_a_bracket_on_the_current_stream_times_an_upload_through_the_ring(torch: Any, gpu_engine: Engine) -> None:
     nbytes = 64 << 20
     with a_place(gpu_engine, nbytes) as place, torch.cuda.stream(torch.cuda.Stream()):
         transfer = torch_transfers.UploadThroughRing(place)
         bracket = Bracket(gpu_engine, 0, transfer.stream)
-        for _ in range(2):  # the first makes the ring
+        for _ in range(2):  # the first one makes the ring
             transfer.refresh()
             bracket.begin()
             transfer.run()
@@ -101,14 +101,14 @@ def test_pinned_routes_copy_from_and_to_page_locked_tensors(gpu_engine: Engine) 
             assert download.result.is_pinned()
 
 
-def test_the_loader_hands_out_page_locked_batches(gpu_engine: Engine) -> None:
+def test_the_loader_returns_page_locked_batches(gpu_engine: Engine) -> None:
     with a_place(gpu_engine, 64 << 10) as place:
         transfer = torch_transfers.LoaderPinned(place)
         transfer.refresh()
         assert [batch.is_pinned() for batch in transfer.source] == [True] * transfer.copies
 
 
-def test_channels_last_is_the_order_in_the_gpus_memory(torch: Any, gpu_engine: Engine) -> None:
+def test_channels_last_is_the_order_in_device_memory(torch: Any, gpu_engine: Engine) -> None:
     with a_place(gpu_engine, 64 << 10) as place:
         transfer = torch_transfers.ChannelsLast(place)
         transfer.refresh()
@@ -117,11 +117,11 @@ def test_channels_last_is_the_order_in_the_gpus_memory(torch: Any, gpu_engine: E
         assert not transfer.result.is_contiguous()
 
 
-def test_the_allocator_in_force_is_recorded(torch: Any) -> None:
+def test_the_allocator_is_recorded(torch: Any) -> None:
     assert FRAMEWORK.start(0, "").settings["allocator"] == torch.cuda.get_allocator_backend()
 
 
-def test_a_gpu_that_is_not_there_is_told_apart(torch: Any) -> None:
+def test_a_missing_gpu_gives_a_reason(torch: Any) -> None:
     missing = torch.cuda.device_count()
     assert (FRAMEWORK.start(missing, "").cuda.reason or "").startswith(f"PyTorch cannot use GPU {missing}: ")
     FRAMEWORK.start(0, "")

@@ -1,4 +1,4 @@
-"""The device's own records on a GPU: of pyxfer's copies, of PyTorch's, and beside PyTorch's profiler."""
+"""Device records on a GPU: of copies of pyxfer and PyTorch, and beside PyTorch's profiler."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def collector() -> Iterator[Collector]:
 
 
 def copies(torch: Any, collector: Collector, host: Any, **options: bool) -> Any:
-    """The records of one copy to the GPU, and the stretch of the host's clock that it lay in."""
+    """The records of one copy to the GPU, and its interval on the host's clock."""
     device = torch.empty_like(host, device="cuda")
     device.copy_(host)
     torch.cuda.synchronize()
@@ -63,21 +63,21 @@ def copies(torch: Any, collector: Collector, host: Any, **options: bool) -> Any:
 
 
 @pytest.mark.parametrize("pinned", [False, True])
-def test_a_copy_is_recorded_whole_with_the_memory_that_it_met(torch: Any, collector: Collector, pinned: bool) -> None:
+def test_a_copy_is_recorded_with_its_bytes_and_memory(torch: Any, collector: Collector, pinned: bool) -> None:
     host = torch.empty(NBYTES, dtype=torch.uint8, pin_memory=pinned).fill_(7)
     _, found, _ = copies(torch, collector, host, non_blocking=pinned)
     assert int(found["nbytes"].sum()) == NBYTES
     assert set(found["source"].tolist()) == {MemoryKind.PINNED if pinned else MemoryKind.PAGEABLE}
 
 
-def test_its_times_lie_within_the_host_s(torch: Any, collector: Collector) -> None:
+def test_the_times_of_a_copy_are_within_the_hosts_interval(torch: Any, collector: Collector) -> None:
     host = torch.empty(NBYTES, dtype=torch.uint8, pin_memory=True)
     capture, found, (begun, ended) = copies(torch, collector, host)
     slack = capture.clock.error_ns + abs(capture.clock.drift_ns) + 2000
     assert begun - slack <= int(found["start_ns"].min()) < int(found["end_ns"].max()) <= ended + slack
 
 
-def test_the_call_that_asked_for_it_is_known(torch: Any, collector: Collector) -> None:
+def test_a_copy_has_the_call_that_issued_it(torch: Any, collector: Collector) -> None:
     capture, found, _ = copies(torch, collector, torch.empty(NBYTES, dtype=torch.uint8, pin_memory=True))
     calls = capture.of(Kind.CALL)
     asking = calls[calls["correlation"] == found["correlation"][0]]
@@ -96,8 +96,8 @@ def test_kernels_are_recorded_with_their_names(torch: Any, collector: Collector)
     assert kernel["end_ns"] > kernel["start_ns"]
 
 
-@pytest.mark.xfail(reason="once it was at work CUPTI keeps a microsecond in each launch, after it has been left too")
-def test_a_tracer_that_has_stopped_costs_a_launch_nothing(torch: Any, collector: Collector) -> None:
+@pytest.mark.xfail(reason="CUPTI adds a microsecond to each launch even after it was left")
+def test_a_stopped_tracer_adds_nothing_to_a_launch(torch: Any, collector: Collector) -> None:
     data = torch.ones(1, device="cuda")
 
     def seconds() -> float:
@@ -115,7 +115,7 @@ def test_a_tracer_that_has_stopped_costs_a_launch_nothing(torch: Any, collector:
     assert after < 1.05 * before
 
 
-def test_every_pinned_row_of_a_run_was_traced_and_agrees_with_its_events() -> None:
+def test_each_pinned_row_is_traced_and_agrees_with_its_events() -> None:
     run = pyxfer.ceiling(directions=["h2d", "d2h"], sizes="64KiB,4MiB", memories=["pinned"], budget_s=2.0)
     assert run.tracing.value is not None, run.tracing.reason
     rows = [row for row in run.measurements if row.route.endswith("pinned-async")]
@@ -127,7 +127,7 @@ def test_every_pinned_row_of_a_run_was_traced_and_agrees_with_its_events() -> No
         assert row.dma_s == pytest.approx(row.elapsed_s, abs=2e-6, rel=0.005)
 
 
-def test_a_tensor_that_is_there_already_is_elided(torch: Any) -> None:
+def test_a_tensor_that_is_on_the_device_already_is_elided(torch: Any) -> None:
     del torch
     run = _run_of_own("Cached")
     (row,) = [row for row in run.measurements if row.route == "own.cached"]
@@ -135,7 +135,7 @@ def test_a_tensor_that_is_there_already_is_elided(torch: Any) -> None:
     assert "elided" in (row.rate.reason or "")
 
 
-def test_a_conversion_on_the_host_that_halves_is_seen(torch: Any) -> None:
+def test_a_conversion_that_halves_the_bytes_is_found(torch: Any) -> None:
     del torch
     (row,) = [row for row in _run_of_own("Halved").measurements if row.route == "own.halved"]
     assert "halved it" in (row.rate.reason or "")
@@ -148,13 +148,13 @@ def test_the_second_use_of_a_tensorflow_tensor_is_elided() -> None:
     assert "elided" in (row.rate.reason or "")
 
 
-def test_doubles_that_jax_makes_floats_are_seen_to_be_halved() -> None:
+def test_a_conversion_to_float32_by_jax_is_found() -> None:
     pytest.importorskip("jax")
     (row,) = [row for row in _run_of_own("Canonical", "jax").measurements if row.route == "own.canonical"]
     assert "halved it" in (row.rate.reason or "")
 
 
-def test_a_conversion_on_the_host_that_doubles_is_seen(torch: Any) -> None:
+def test_a_conversion_that_doubles_the_bytes_is_found(torch: Any) -> None:
     del torch
     (row,) = [row for row in _run_of_own("Doubled").measurements if row.route == "own.doubled"]
     assert [remark.code for remark in row.remarks if remark.code == "inflated"]
@@ -173,7 +173,7 @@ def test_the_parts_of_a_route_sum_to_its_time(torch: Any, route: str) -> None:
     assert parts == pytest.approx(row.elapsed_s, rel=0.1)
 
 
-def test_beside_torch_s_profiler_there_are_no_records_and_nobody_is_disturbed(torch: Any) -> None:
+def test_beside_torchs_profiler_there_are_no_records_and_it_is_not_disturbed(torch: Any) -> None:
     script = f"""
 import torch, pyxfer
 from torch.profiler import ProfilerActivity, profile
@@ -198,7 +198,7 @@ print("steps", watch.result.steps.watched)
 
 
 def _run_of_own(kind: str, framework: str = "torch") -> pyxfer.Run:
-    """A run of one route of this folder's own beside a usual one of its framework."""
+    """A run of one user route of this folder beside a usual route of its framework."""
     name = f"own.{kind.lower()}"
     pyxfer.register_route(
         pyxfer.Route(

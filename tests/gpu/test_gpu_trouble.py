@@ -19,14 +19,14 @@ def small() -> Run:
     return pyxfer.ceiling(sizes=(MIB,), directions=("h2d",), memories=("pinned",), precision=1.0, budget_s=1.0)
 
 
-def test_a_buffer_larger_than_the_device_is_refused_and_the_next_is_not(gpu_engine: Engine) -> None:
+def test_a_buffer_larger_than_the_device_is_refused_and_a_smaller_one_is_not(gpu_engine: Engine) -> None:
     with pytest.raises(CudaMemoryError, match="ask for smaller sizes"):
         gpu_engine.DeviceBuffer(TIB)
     with closing(gpu_engine.DeviceBuffer(MIB)) as buffer:
         assert buffer.nbytes == MIB
 
 
-def test_a_device_that_is_not_there_is_an_error(gpu_engine: Engine) -> None:
+def test_a_missing_device_is_an_error(gpu_engine: Engine) -> None:
     with pytest.raises(CudaError, match="invalid device ordinal"):
         gpu_engine.DeviceBuffer(MIB, gpu_engine.device_count())
     with pytest.raises(UsageError, match="none of the devices that CUDA shows"):

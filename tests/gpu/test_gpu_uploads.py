@@ -1,4 +1,4 @@
-"""Uploads to a GPU and back, into every framework that is installed: contents, streams, memory that is given back."""
+"""Uploads to every installed framework on a GPU, and back: contents, streams, and released memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_framework_itself_sees_the_contents(up: Uploader, framework: str) ->
     assert np.array_equal(seen, array)
 
 
-def test_a_source_may_be_rewritten_when_an_upload_returns(up: Uploader, framework: str) -> None:
+def test_a_source_may_be_changed_after_an_upload(up: Uploader, framework: str) -> None:
     array = filled(24 << 20, 3)
     contents = array.copy()
     y = up.upload(array, framework)
@@ -64,7 +64,7 @@ def test_a_source_may_be_rewritten_when_an_upload_returns(up: Uploader, framewor
     assert np.array_equal(up.download(y), contents)
 
 
-def test_arrays_of_pyxfers_own_give_their_memory_back(up: Uploader, gpu_engine: Engine) -> None:
+def test_arrays_in_pyxfers_memory_release_it(up: Uploader, gpu_engine: Engine) -> None:
     own = Target(gpu_engine)
     up.upload(filled(16), own)
     before, _ = gpu_engine.memory_info(0)
@@ -72,20 +72,20 @@ def test_arrays_of_pyxfers_own_give_their_memory_back(up: Uploader, gpu_engine: 
         array = filled(8 << 20, seed)
         assert np.array_equal(up.download(up.upload(array, own)), array)
     gc.collect()
-    assert gpu_engine.memory_info(0)[0] >= before - (32 << 20)  # what the pool keeps
+    assert gpu_engine.memory_info(0)[0] >= before - (32 << 20)  # the allowance for kept blocks
 
 
-def test_an_array_of_pyxfers_own_knows_cudas_streams_as_dlpack_counts_them(gpu_engine: Engine) -> None:
+def test_a_device_array_accepts_the_stream_numbers_of_dlpack(gpu_engine: Engine) -> None:
     y = DeviceArray(gpu_engine, (3, 4), np.dtype("f4"))
     assert (y.__dlpack_device__(), y.address % 64) == ((2, 0), 0)
     for stream in (None, -1, 1, 2, 1 << 40):
         y.__dlpack__(stream=stream)
     for wrong in (0, -2, True):
-        with pytest.raises(BufferError, match="DLPack counts CUDA's streams from 1"):
+        with pytest.raises(BufferError, match="a DLPack stream is 1 or more"):
             y.__dlpack__(stream=wrong)
 
 
-def test_a_stream_of_torch_that_is_busy_is_waited_for_and_later_work_finds_the_array(up: Uploader) -> None:
+def test_an_upload_waits_for_a_busy_stream_of_torch(up: Uploader) -> None:
     torch: Any = import_or_skip("torch")
     if not torch.cuda.is_available():
         pytest.skip("PyTorch has no GPU")
@@ -94,6 +94,6 @@ def test_a_stream_of_torch_that_is_busy_is_waited_for_and_later_work_finds_the_a
         for _ in range(20):
             torch.cuda._sleep(2_000_000)
             scratch = torch.full((24 << 20,), 7, dtype=torch.uint8, device="cuda")
-            del scratch  # whose memory the upload gets, while it is still being written
+            del scratch  # the upload gets its memory, which is still being written
             doubled = up.upload(array, "torch") ^ 0xFF
             assert np.array_equal(doubled.cpu().numpy(), ~array)

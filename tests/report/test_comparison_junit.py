@@ -51,14 +51,14 @@ def test_a_confirmed_loss_is_a_failure_and_says_why(tmp_path: Path) -> None:
     case = next(case for case in suite if case.name == "h2d:pinned:1MiB")
     assert case.result[0].type == "SLOW"
     assert "slower, which is beyond 3 %" in case.result[0].message
-    assert "Nothing that was read" in case.result[0].text
+    assert "Nothing that pyxfer reads" in case.result[0].text
 
 
 def test_what_cannot_be_told_is_skipped_and_says_why(tmp_path: Path) -> None:
     noisy = compare_samples(make_sample("A", between=0.05), make_sample("B", seed=2, between=0.05))
     suite = read(noisy, tmp_path)
     assert (suite.failures, suite.skipped) == (0, 12)
-    assert all("processes lie about" in case.result[0].message for case in suite)
+    assert all("processes differ by about" in case.result[0].message for case in suite)
 
 
 def test_a_loss_that_nothing_has_confirmed_is_skipped(tmp_path: Path) -> None:

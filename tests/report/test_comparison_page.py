@@ -57,7 +57,7 @@ def test_what_cannot_be_told_is_said_with_the_reason() -> None:
     noisy = compare_samples(make_sample("A", between=0.03), make_sample("B", seed=2, between=0.03))
     text = page(noisy)
     assert text.startswith("AMBIGUOUS: whether 12 of 12 cells have lost 3 % cannot be told.")
-    assert "processes lie about" in text
+    assert "processes differ by about" in text
     assert "and 8 more in the same way" in text
 
 
@@ -92,7 +92,7 @@ def test_cells_that_were_not_compared_are_named_with_the_reason() -> None:
     fewer = Sample("new", make_processes(3, 2, memories=("pinned",)))
     text = page(compare_samples(make_sample("old"), fewer))
     assert "Not compared" in text
-    assert "and 2 more: new has not measured it" in text
+    assert "and 2 more: new did not measure it" in text
 
 
 def test_a_page_fits_eighty_columns() -> None:

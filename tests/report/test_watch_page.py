@@ -142,4 +142,4 @@ def test_what_the_program_names_cannot_colour_or_run_anything() -> None:
 
 def test_remarks_stand_at_the_end() -> None:
     text = page_of(make_watched(dropped={"copies": 3}))
-    assert "records found no room and are missing: 3 copies" in text[text.index("Remarks") :]
+    assert "records are missing: 3 copies" in text[text.index("Remarks") :]

@@ -103,7 +103,7 @@ def test_a_window_that_never_opened_says_why_once() -> None:
 def test_without_a_gpu_and_without_records_nothing_is_claimed_of_the_device() -> None:
     watched = on_host(Script())
     assert (watched.verdict.bound_by, watched.parts.idle_s) == ("unknown", None)
-    assert watched.verdict.text == "No GPU was watched, so it cannot be told what the program is bound by."
+    assert watched.verdict.text == "No GPU was watched, so what the program is bound by is not known."
     assert "device idle" not in page_of(watched)
 
 
@@ -121,7 +121,7 @@ def test_of_records_of_the_host_runtime_the_copies_are_told_and_no_verdict_is_ma
     assert [row.way for row in watched.activity.value.copies] == ["h2d"]
     assert (watched.verdict.bound_by, watched.verdict.evidence, watched.advice) == ("unknown", (), ())
     assert "Next steps" not in page_of(watched)
-    assert watched.verdict.text == "No GPU was watched, so it cannot be told what the program is bound by."
+    assert watched.verdict.text == "No GPU was watched, so what the program is bound by is not known."
 
 
 def test_ranges_are_shown_where_no_gpu_was_watched() -> None:

@@ -1,4 +1,4 @@
-"""Arrays that speak DLPack and say what NumPy would not: its own capsules, some of their fields rewritten."""
+"""Arrays with DLPack capsules that NumPy would not make: its capsules with some fields changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
-# Where dlpack.h has the fields of DLTensor, and of what lies before it in version 1.
+# Offsets and types of the fields of DLTensor, and the size of the header before it in version 1: from dlpack.h.
 OFFSETS = {
     "data": (0, ctypes.c_uint64),
     "device": (8, ctypes.c_int32),
@@ -23,11 +23,11 @@ OFFSETS = {
     "strides": (32, ctypes.c_uint64),
     "byte_offset": (40, ctypes.c_uint64),
 }
-BEFORE = 32
+HEADER_BYTES = 32
 
 
-class Speaking:
-    """What it shows is `x`, but for the fields named."""
+class Capsuled:
+    """Exports `x` by DLPack with some fields changed."""
 
     def __init__(self, x: np.ndarray[Any, Any], **fields: int) -> None:
         self.x = x
@@ -39,23 +39,23 @@ class Speaking:
 
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> Any:
         if max_version is None:
-            return self.rewritten(self.x.__dlpack__(), b"dltensor", 0)
-        return self.rewritten(self.x.__dlpack__(max_version=max_version), b"dltensor_versioned", BEFORE)
+            return self.changed(self.x.__dlpack__(), b"dltensor", 0)
+        return self.changed(self.x.__dlpack__(max_version=max_version), b"dltensor_versioned", HEADER_BYTES)
 
-    def rewritten(self, capsule: Any, name: bytes, before: int) -> Any:
-        """The capsule with the fields as they were asked for."""
+    def changed(self, capsule: Any, name: bytes, header_bytes: int) -> Any:
+        """Change the fields in a capsule."""
         address = _pointer(capsule, name)
         for field, value in self.fields.items():
             if field == "major":
                 ctypes.c_uint32.from_address(address).value = value
             else:
                 offset, kind = OFFSETS[field]
-                kind.from_address(address + before + offset).value = value
+                kind.from_address(address + header_bytes + offset).value = value
         return capsule
 
 
-class SpeakingTheOldWay(Speaking):
-    """Version 0 alone."""
+class CapsuledVersion0(Capsuled):
+    """Exports only capsules of version 0."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         return super().__dlpack__()

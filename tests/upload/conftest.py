@@ -1,4 +1,4 @@
-"""What holds for every test of staging."""
+"""Fixtures for all tests of uploads."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from pyxfer.native import Engine
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever else tunes on this machine is no company for these tests."""
+    """Ignore other processes that tune on this machine."""
     monkeypatch.setattr(exclusive, "_shared_folder", lambda: tmp_path / "measuring")
 
 
 @pytest.fixture
 def engine(engine: Engine) -> Iterator[Engine]:
-    """The engine, checked for what is left when the threads that prefetch have ended and dropped their batches."""
+    """The engine, whose check for leaks waits until prefetching threads have dropped their batches."""
     yield engine
-    for each in threads():
-        each.join(SOON_S)
+    for thread in threads():
+        thread.join(SOON_S)
     gc.collect()
 
 
 @pytest.fixture
 def own_uploaders(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The uploaders that calls share are this test's alone."""
+    """Give this test separate shared uploaders."""
     assert engine.RUNTIME == "host"
     made: dict[Any, pyxfer.Uploader] = {}
-    monkeypatch.setattr(api, "_asked", {})
-    monkeypatch.setattr(api, "_made", made)
+    monkeypatch.setattr(api, "_by_name", {})
+    monkeypatch.setattr(api, "_by_index", made)
     yield
     gc.collect()
-    for each in made.values():
-        each.close()
+    for uploader in made.values():
+        uploader.close()
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    for each in threads():
-        each.join(SOON_S)
+    for thread in threads():
+        thread.join(SOON_S)
     assert threads() == []

@@ -1,4 +1,4 @@
-"""Uploads, sources, and a look at the thread between them."""
+"""Sources and uploads for tests of prefetching, and its thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LONG_S = 60.0
 
 
 class OwnError(Exception):
-    """Of the program that uses it."""
+    """An error of the program under test."""
 
 
 class Started(Generic[T]):
-    """An upload that has arrived at once."""
+    """An upload that is done at once."""
 
     def __init__(self, batch: T) -> None:
         self.batch = batch
@@ -29,7 +29,7 @@ class Started(Generic[T]):
 
 
 class Blocked:
-    """A source whose second batch is long in coming."""
+    """A source that blocks before its second batch."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -46,16 +46,16 @@ class Blocked:
             self.closed_in = threading.current_thread()
 
 
-def wait_until_it_waits(consumer: threading.Thread) -> None:
-    """Return when that thread waits for the second batch of a source that is blocked."""
+def wait_until_waiting(consumer: threading.Thread) -> None:
+    """Return when that thread waits for the second batch of a blocked source."""
     moment = threading.Event()
     for _ in range(10_000):
         frame = sys._current_frames().get(consumer.ident or 0)
         if frame is not None and frame.f_code is Feeder.take.__code__ and not frame.f_locals["self"]._sent.qsize():
             return
         moment.wait(0.001)
-    raise TimeoutError("it never waited")
+    raise TimeoutError("the thread never waited")
 
 
 def threads() -> list[threading.Thread]:
-    return [each for each in threading.enumerate() if each.name == "pyxfer-prefetch"]
+    return [thread for thread in threading.enumerate() if thread.name == "pyxfer-prefetch"]

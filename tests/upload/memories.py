@@ -1,4 +1,4 @@
-"""Arrays of every dtype that is sent, and their memory looked at item by item, past NumPy."""
+"""All dtypes that can be sent, the items of a source, and the memory that the host runtime has allocated."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
+from pyxfer.native._host import testing
+
 if TYPE_CHECKING:
     from pyxfer._upload.arrays import Source
 
 DTYPES = st.sampled_from("?bBhHiIlLqQefdFD").map(np.dtype)
 
 
+def held(kind: str) -> int:
+    """Bytes that are allocated on the host runtime: `device`, `pinned` or `registered`."""
+    return sum(nbytes for found, _, nbytes in testing.allocated() if found == kind)
+
+
 def gathered(source: Source) -> bytes:
-    """Every item that a source describes, in C order."""
+    """The bytes of all items of a source, in C order."""
     places = itertools.product(*(range(extent) for extent in source.shape))
     return b"".join(ctypes.string_at(_address(source, place), source.itemsize) for place in places)
 

@@ -1,3 +1,5 @@
+"""Destinations of downloads."""
+
 from __future__ import annotations
 
 import re
@@ -24,39 +26,39 @@ FITTING = {
 
 
 @pytest.mark.parametrize("out", FITTING.values(), ids=FITTING)
-def test_an_array_that_fits_is_written_to_where_it_lies(out: np.ndarray[Any, Any]) -> None:
+def test_a_fitting_array_is_written_in_place(out: np.ndarray[Any, Any]) -> None:
     found = destination_of(out, (2, 3), F4)
     assert (found.address, found.strides) == (out.ctypes.data, out.strides)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 1, 1)])
-def test_an_array_of_any_shape_is_written_to(shape: tuple[int, ...]) -> None:
+def test_an_array_of_any_shape_can_be_a_destination(shape: tuple[int, ...]) -> None:
     assert destination_of(np.zeros(shape, F4), shape, F4).shape == shape
 
 
-def test_a_buffer_is_written_to_as_well() -> None:
+def test_a_buffer_can_be_a_destination() -> None:
     assert destination_of(bytearray(3), (3,), np.dtype(np.uint8)).nbytes == 3
 
 
 REFUSED = {
-    "shape": (np.zeros((3, 2), F4), "out has the shape (3, 2) and what comes has (2, 3): give np.empty((2, 3), ...)"),
-    "dtype": (np.zeros((2, 3)), "out holds float64 and what comes is float32: give an array of that dtype"),
-    "read-only": (np.broadcast_to(F4.type(0), (2, 3)), "out cannot be written to: give an array of your own"),
-    "repeated": (as_strided(np.zeros(3, F4), (2, 3), (0, 4)), "items of out share their bytes"),
-    "overlapping": (as_strided(np.zeros(4, F4), (2, 3), (4, 4)), "items of out share their bytes"),
-    "unaligned": (as_strided(np.zeros(9, F4), (2, 3), (16, 2)), "items of out share their bytes"),
-    "no array": ([1, 2], "out: this list is no array"),
+    "shape": (np.zeros((3, 2), F4), "out has shape (3, 2) and the array (2, 3): give np.empty((2, 3), ...)"),
+    "dtype": (np.zeros((2, 3)), "out has dtype float64 and the array float32"),
+    "read-only": (np.broadcast_to(F4.type(0), (2, 3)), "out is read-only"),
+    "repeated": (as_strided(np.zeros(3, F4), (2, 3), (0, 4)), "items of out overlap or interleave"),
+    "overlapping": (as_strided(np.zeros(4, F4), (2, 3), (4, 4)), "items of out overlap or interleave"),
+    "unaligned": (as_strided(np.zeros(9, F4), (2, 3), (16, 2)), "items of out overlap or interleave"),
+    "no array": ([1, 2], "out: this list is not an array"),
 }
 
 
 @pytest.mark.parametrize(("out", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_fit_is_refused_with_what_to_do(out: Any, why: str) -> None:
+def test_a_destination_that_does_not_fit_is_refused(out: Any, why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
         destination_of(out, (2, 3), F4)
 
 
-def test_bfloat16_does_not_fit_what_has_as_many_bits() -> None:
-    with pytest.raises(UsageError, match="out holds float16 and what comes is bfloat16"):
+def test_bfloat16_does_not_fit_into_float16() -> None:
+    with pytest.raises(UsageError, match="out has dtype float16 and the array bfloat16"):
         destination_of(np.zeros(3, np.float16), (3,), "bfloat16")
 
 
@@ -64,7 +66,7 @@ extents = st.lists(st.integers(0, 4), min_size=1, max_size=3)
 
 
 @given(extents, st.data())
-def test_no_byte_of_what_is_accepted_belongs_to_two_items(shape: list[int], data: st.DataObject) -> None:
+def test_no_byte_of_an_accepted_destination_belongs_to_two_items(shape: list[int], data: st.DataObject) -> None:
     strides = data.draw(st.lists(st.integers(-12, 12), min_size=len(shape), max_size=len(shape)))
     memory = np.zeros(3 * 4 * 12 * 2 + 2, np.uint16)
     out = as_strided(memory[memory.size // 2 :], shape, [2 * stride for stride in strides])

@@ -1,4 +1,4 @@
-"""Device memory that others take over: what it says of itself, and when it is freed."""
+"""Device arrays: their attributes and capsules, and when their memory is freed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from upload.memories import held
 
 from pyxfer._upload.device_arrays import DeviceArray
 from pyxfer.errors import CleanupWarning
@@ -18,11 +19,7 @@ def made(engine: Engine) -> DeviceArray:
     return DeviceArray(engine, (2, 3), np.dtype("f4"))
 
 
-def on_device() -> list[int]:
-    return [nbytes for kind, _, nbytes in testing.allocated() if kind == "device"]
-
-
-def test_a_device_array_tells_what_it_is(engine: Engine) -> None:
+def test_a_device_array_has_its_shape_dtype_and_device(engine: Engine) -> None:
     y = made(engine)
     assert (y.shape, y.dtype, y.nbytes, y.address % 64) == ((2, 3), np.dtype("f4"), 24, 0)
     assert repr(y) == "DeviceArray(shape=(2, 3), dtype=float32, device=0)"
@@ -30,20 +27,20 @@ def test_a_device_array_tells_what_it_is(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("arguments", "why"),
     [
-        ({"stream": 1}, "memory of the host has no streams: give None, and not 1"),
-        ({"dl_device": (2, 0)}, r"lies on \(1, 0\) and is not moved to \(2, 0\): download it instead"),
-        ({"copy": True}, "handed over where it lies, and not copied"),
+        ({"stream": 1}, "host memory has no streams"),
+        ({"dl_device": (2, 0)}, r"is on \(1, 0\) and cannot be exported to \(2, 0\)"),
+        ({"copy": True}, "exported without a copy"),
     ],
 )
-def test_a_device_array_refuses_what_it_cannot_do(engine: Engine, asked: dict[str, Any], why: str) -> None:
+def test_a_device_array_refuses_streams_moves_and_copies(engine: Engine, arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(BufferError, match=why):
-        made(engine).__dlpack__(**asked)
+        made(engine).__dlpack__(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("asked", "name"),
+    ("arguments", "name"),
     [
         ({}, "dltensor"),
         ({"max_version": (0, 8)}, "dltensor"),
@@ -52,31 +49,31 @@ def test_a_device_array_refuses_what_it_cannot_do(engine: Engine, asked: dict[st
         ({"dl_device": (1, 0), "copy": False}, "dltensor"),
     ],
 )
-def test_a_capsule_is_of_the_version_that_was_asked_for(engine: Engine, asked: dict[str, Any], name: str) -> None:
-    assert f'"{name}"' in repr(made(engine).__dlpack__(**asked))
+def test_max_version_sets_the_version_of_the_capsule(engine: Engine, arguments: dict[str, Any], name: str) -> None:
+    assert f'"{name}"' in repr(made(engine).__dlpack__(**arguments))
 
 
-def test_the_memory_goes_with_the_last_who_took_it(engine: Engine) -> None:
+def test_the_memory_is_freed_with_the_last_array_made_of_it(engine: Engine) -> None:
     y = made(engine)
     first, second = np.from_dlpack(y), np.from_dlpack(y)[1:]
     first[...] = 7
     del y, first
     gc.collect()
-    assert on_device() == [24]
+    assert held("device") == 24
     assert second.tolist() == [[7.0] * 3]
     del second
-    assert on_device() == []
+    assert held("device") == 0
 
 
-def test_a_capsule_that_nobody_takes_frees_the_memory(engine: Engine) -> None:
+def test_an_unused_capsule_frees_the_memory(engine: Engine) -> None:
     capsule = made(engine).__dlpack__()
-    assert on_device() == [24]
+    assert held("device") == 24
     del capsule
-    assert on_device() == []
+    assert held("device") == 0
 
 
-def test_memory_that_cannot_be_freed_is_warned_of(engine: Engine) -> None:
+def test_a_failed_free_gives_a_warning(engine: Engine) -> None:
     y = made(engine)
     testing.fail("cudaFree", 1, 719)
-    with pytest.warns(CleanupWarning, match=r"^Memory of a device was not released: cudaFree failed"):
+    with pytest.warns(CleanupWarning, match=r"^Device memory was not released: cudaFree failed"):
         del y

@@ -1,7 +1,8 @@
+"""Sources that are read by DLPack."""
+
 from __future__ import annotations
 
 import gc
-import re
 import weakref
 from typing import Any
 
@@ -9,16 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
-from upload.capsules import Speaking, SpeakingTheOldWay
+from upload.capsules import Capsuled, CapsuledVersion0
 from upload.memories import DTYPES, gathered
 
 from pyxfer._upload.arrays import is_array, source_of
 from pyxfer.errors import UsageError
 
 pytestmark = pytest.mark.skipif(
-    np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="NumPy, which speaks here, speaks DLPack 1 from 2.1 on"
+    np.lib.NumpyVersion(np.__version__) < "2.1.0",
+    reason="NumPy has DLPack 1 from 2.1 on",
 )
-each_version = pytest.mark.parametrize("kind", [Speaking, SpeakingTheOldWay])
+each_version = pytest.mark.parametrize("kind", [Capsuled, CapsuledVersion0])
 
 
 def refused(x: Any) -> str:
@@ -29,38 +31,38 @@ def refused(x: Any) -> str:
 
 @each_version
 @given(x=hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0)))
-def test_an_array_that_speaks_dlpack_is_read_where_it_lies(kind: type[Speaking], x: np.ndarray[Any, Any]) -> None:
+def test_an_array_with_dlpack_is_read_in_place(kind: type[Capsuled], x: np.ndarray[Any, Any]) -> None:
     source = source_of(kind(x.T))
     assert (source.dtype, source.shape, source.address) == (x.dtype, x.T.shape, x.ctypes.data)
     assert gathered(source) == x.T.tobytes()
 
 
 @each_version
-def test_without_strides_it_is_in_c_order(kind: type[Speaking]) -> None:
+def test_a_capsule_without_strides_is_in_c_order(kind: type[Capsuled]) -> None:
     x = np.arange(24).reshape(2, 3, 4)
     source = source_of(kind(x, strides=0))
     assert (source.strides, gathered(source)) == (x.strides, x.tobytes())
 
 
-def test_its_offset_is_counted_in() -> None:
+def test_the_byte_offset_is_added_to_the_address() -> None:
     x = np.zeros(4)
-    assert source_of(Speaking(x, byte_offset=24)).address == x.ctypes.data + 24
+    assert source_of(Capsuled(x, byte_offset=24)).address == x.ctypes.data + 24
 
 
-def test_bfloat16_goes_by_its_name() -> None:
-    source = source_of(Speaking(np.arange(6, dtype=np.uint16).reshape(2, 3), code=4))
+def test_bfloat16_is_represented_by_its_name() -> None:
+    source = source_of(Capsuled(np.arange(6, dtype=np.uint16).reshape(2, 3), code=4))
     assert (source.dtype, source.itemsize, source.nbytes, source.strides) == ("bfloat16", 2, 12, (6, 2))
 
 
-def test_what_a_capsule_forbids_to_write_to_is_read_only() -> None:
+def test_a_read_only_capsule_is_a_read_only_source() -> None:
     x = np.zeros(3)
-    assert not source_of(Speaking(x)).readonly
+    assert not source_of(Capsuled(x)).readonly
     x.flags.writeable = False
-    assert source_of(Speaking(x)).readonly
+    assert source_of(Capsuled(x)).readonly
 
 
 @each_version
-def test_the_capsule_keeps_the_memory_alive_and_gives_it_back(kind: type[Speaking]) -> None:
+def test_a_source_keeps_the_memory_of_its_capsule_alive(kind: type[Capsuled]) -> None:
     x = np.arange(1000)
     gone = weakref.ref(x)
     source = source_of(kind(x))
@@ -77,58 +79,62 @@ def test_the_capsule_keeps_the_memory_alive_and_gives_it_back(kind: type[Speakin
         ((2, 1), "GPU 1"),
         ((13, 0), "managed memory of GPU 0"),
         ((10, 0), "ROCm GPU 0"),
-        ((8, 0), "a device of DLPack's kind 8"),
+        ((8, 0), "a device of DLPack's type 8"),
     ],
 )
-def test_what_lies_on_a_gpu_is_to_be_used_as_it_is(device: tuple[int, int], where: str) -> None:
-    x = Speaking(np.zeros(3))
+def test_an_array_on_a_gpu_is_refused(device: tuple[int, int], where: str) -> None:
+    x = Capsuled(np.zeros(3))
     x.device = device
-    why = f"this upload.capsules.Speaking lies on {where} already: use it as it is"
+    why = f"this upload.capsules.Capsuled is on {where} already: use it as it is"
     assert refused(x) == why
-    assert refused(Speaking(np.zeros(3), device=device[0], index=device[1])) == why
+    assert refused(Capsuled(np.zeros(3), device=device[0], index=device[1])) == why
 
 
 @pytest.mark.parametrize("device", [3, 11])
-def test_page_locked_memory_lies_on_the_host(device: int) -> None:
-    x = Speaking(np.arange(3), device=device)
+def test_page_locked_memory_is_accepted(device: int) -> None:
+    x = Capsuled(np.arange(3), device=device)
     x.device = (device, 0)
     assert gathered(source_of(x)) == np.arange(3).tobytes()
 
 
-def test_a_type_that_is_not_sent_is_named() -> None:
-    assert refused(Speaking(np.zeros(3, np.uint8), code=10)).startswith(
-        "an array of DLPack's type (10, 8, 1) is of a type"
-    )
-    assert "(2, 32, 4)" in refused(Speaking(np.zeros(3, np.float32), lanes=4))
+@pytest.mark.parametrize(
+    ("x", "numbers"),
+    [
+        (Capsuled(np.zeros(3, np.uint8), code=10), "(10, 8, 1)"),
+        (Capsuled(np.zeros(3, np.float32), lanes=4), "(2, 32, 4)"),
+    ],
+)
+def test_an_unknown_type_is_refused_with_its_numbers(x: Capsuled, numbers: str) -> None:
+    assert f"DLPack's type {numbers}" in refused(x)
 
 
-def test_more_bytes_than_can_be_counted_are_refused() -> None:
+def test_an_array_of_more_than_2_63_bytes_is_refused() -> None:
     shape = np.array([2**31, 2**31, 2**31], np.int64)
-    x = Speaking(np.zeros((1, 1, 1)), shape=shape.ctypes.data)
+    x = Capsuled(np.zeros((1, 1, 1)), shape=shape.ctypes.data)
     assert "at most 64 dimensions and 2**63 - 1 bytes" in refused(x)
 
 
-def test_more_dimensions_than_numpy_has_are_refused() -> None:
+def test_an_array_of_more_than_64_dimensions_is_refused() -> None:
     ones = np.ones(65, np.int64)
-    assert "at most 64 dimensions" in refused(Speaking(np.zeros(1), ndim=65, shape=ones.ctypes.data, strides=0))
+    assert "at most 64 dimensions" in refused(Capsuled(np.zeros(1), ndim=65, shape=ones.ctypes.data, strides=0))
 
 
-def test_a_later_dlpack_is_refused_by_number() -> None:
-    assert "speaks DLPack 2, and pyxfer 1" in refused(Speaking(np.zeros(1), major=2))
+def test_a_later_version_of_dlpack_is_refused() -> None:
+    assert "DLPack 2" in refused(Capsuled(np.zeros(1), major=2))
 
 
-def test_a_capsule_that_has_been_consumed_is_refused() -> None:
-    class Consumed(Speaking):
-        def __dlpack__(self, **asked: Any) -> Any:
-            capsule = super().__dlpack__(**asked)
-            np.from_dlpack(SpeakingOnce(capsule))
+def test_a_used_capsule_is_refused() -> None:
+    class Used(Capsuled):
+        def __dlpack__(self, **arguments: Any) -> Any:
+            capsule = super().__dlpack__(**arguments)
+            np.from_dlpack(OneCapsule(capsule))
             return capsule
 
-    assert "gives what is no DLPack capsule, or one that has been consumed" in refused(Consumed(np.zeros(1)))
+    assert "unused DLPack capsule" in refused(Used(np.zeros(1)))
 
 
-class SpeakingOnce:
-    """Hands on a capsule."""
+class OneCapsule:
+    """Returns a given capsule."""
 
     def __init__(self, capsule: Any) -> None:
         self.capsule = capsule
@@ -140,40 +146,40 @@ class SpeakingOnce:
         return self.capsule
 
 
-def test_what_is_no_capsule_is_refused() -> None:
-    assert "gives what is no DLPack capsule" in refused(SpeakingOnce("tensor"))
+def test_an_object_that_is_not_a_capsule_is_refused() -> None:
+    assert "unused DLPack capsule" in refused(OneCapsule("tensor"))
 
 
-class Declining(Speaking):
-    """Says why not."""
+class Declining(Capsuled):
+    """Refuses an export."""
 
     def __dlpack__(self, **_: Any) -> Any:
         raise BufferError("tensors that require gradient\nand a page of more")
 
 
-def test_what_a_library_says_against_it_is_said() -> None:
+def test_the_first_line_of_an_export_error_is_in_the_message() -> None:
     assert refused(Declining(np.zeros(1))) == (
-        f"this {Declining.__module__}.Declining does not give its memory away by DLPack: tensors that require gradient"
+        f"this {Declining.__module__}.Declining cannot be exported by DLPack: tensors that require gradient"
     )
 
 
-def test_an_array_of_the_old_way_may_decline_as_well() -> None:
-    class DecliningTheOldWay:
+def test_an_export_error_without_text_gives_its_type() -> None:
+    class DecliningVersion0:
         def __dlpack__(self) -> Any:
             raise ValueError
 
-    assert refused(DecliningTheOldWay()).endswith("does not give its memory away by DLPack: ValueError")
+    assert refused(DecliningVersion0()).endswith("cannot be exported by DLPack: ValueError")
 
 
-def test_an_array_of_texts_is_never_asked_for_a_capsule() -> None:
+def test_an_array_of_texts_is_refused_without_an_export() -> None:
     class OfTexts(Declining):
-        class dtype:  # noqa: N801 - as TensorFlow calls it
+        class dtype:  # noqa: N801 - as in TensorFlow
             name = "string"
 
-    assert re.search(r"OfTexts of string holds no numbers: leave it on the host", refused(OfTexts(np.zeros(1))))
+    assert "OfTexts of string does not hold numbers" in refused(OfTexts(np.zeros(1)))
 
 
-def test_a_tensor_is_an_array_wherever_it_lies() -> None:
-    x = Speaking(np.zeros(3))
+def test_a_tensor_on_a_gpu_is_an_array() -> None:
+    x = Capsuled(np.zeros(3))
     x.device = (2, 0)
     assert is_array(x)

@@ -1,4 +1,4 @@
-"""Arrays that are mapped from files: sent as they are, and refused where the file has been cut."""
+"""Arrays mapped from files, which are refused if the file was truncated."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def test_an_array_in_a_file_is_sent(engine: Engine, path: Path, mode: str, offse
 
 
 @pytest.mark.parametrize("offset", [0, 3 * mmap.ALLOCATIONGRANULARITY + 5])
-def test_a_file_that_was_cut_is_an_error_and_not_the_end_of_the_process(path: Path, offset: int) -> None:
+def test_an_array_of_a_truncated_file_is_refused(path: Path, offset: int) -> None:
     with_gaps = np.memmap(path, np.uint8, "r", offset=offset)[::2].reshape(-1, 1)
     os.truncate(path, PAGES - mmap.ALLOCATIONGRANULARITY)
     left, whole = format_size(PAGES - mmap.ALLOCATIONGRANULARITY), format_size(PAGES)
-    why = f"this array is mapped from a file that was cut to {left}, and needs {whole} of it: map it anew"
+    why = f"this array is mapped from a file that was cut to {left}, and needs {whole} of it: map it again"
     with pytest.raises(UsageError, match=re.escape(why)):
         source_of(with_gaps)
 
 
-def test_a_mapping_that_numpy_did_not_make_is_looked_at_too(path: Path) -> None:
+def test_a_mapping_made_without_numpy_is_checked_too(path: Path) -> None:
     with path.open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), 0)
     found = source_of(np.frombuffer(mapped, np.int32))
     assert found.nbytes == PAGES
     os.truncate(path, 100)
-    for each in (np.frombuffer(mapped, np.int32), mapped, memoryview(mapped)[8:]):
+    for x in (np.frombuffer(mapped, np.int32), mapped, memoryview(mapped)[8:]):
         with pytest.raises(UsageError, match=f"was cut to 100 B, and needs {format_size(PAGES)}"):
-            source_of(each)
+            source_of(x)
 
 
-def test_nothing_is_downloaded_into_a_file_that_was_cut(engine: Engine, path: Path) -> None:
+def test_a_download_into_a_truncated_file_is_refused(engine: Engine, path: Path) -> None:
     out = np.memmap(path, np.uint8, "r+")
     os.truncate(path, 10)
     with Uploader("host", threads=2) as up:
@@ -66,12 +66,12 @@ def test_nothing_is_downloaded_into_a_file_that_was_cut(engine: Engine, path: Pa
             up.download(y, out)
 
 
-def test_a_file_that_has_grown_or_is_gone_is_no_trouble(path: Path) -> None:
+def test_a_file_that_has_grown_or_was_deleted_is_accepted(path: Path) -> None:
     mapped = np.memmap(path, np.uint8, "r")
     os.truncate(path, 2 * PAGES)
     path.unlink()
     assert source_of(mapped).nbytes == PAGES
 
 
-def test_memory_without_a_file_is_no_trouble() -> None:
+def test_mapped_memory_without_a_file_is_accepted() -> None:
     assert source_of(np.frombuffer(mmap.mmap(-1, PAGES), np.uint8)).nbytes == PAGES

@@ -1,4 +1,4 @@
-"""Who stops early, and what is left then: no thread, and no batch."""
+"""Stopping early leaves no thread and no batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_it_waits
+from upload.feeding import LONG_S, SOON_S, Blocked, OwnError, Started, threads, wait_until_waiting
 
-from pyxfer._upload import prefetch as prefetching
-from pyxfer._upload.prefetch import Prefetch, prefetch
+from pyxfer._upload import prefetch
+from pyxfer._upload.prefetch import Prefetch
 
 pytestmark = pytest.mark.threads
 
@@ -35,14 +35,14 @@ def close(batches: Prefetch[int, int]) -> None:
     batches.close()
 
 
-each_way_out = pytest.mark.parametrize("leave", [leave_by_break, leave_the_block, close])
+all_ways_to_stop = pytest.mark.parametrize("leave", [leave_by_break, leave_the_block, close])
 
 
-@each_way_out
-def test_who_stops_early_ends_the_thread_and_closes_the_generator_there(leave: Callable[..., None]) -> None:
+@all_ways_to_stop
+def test_stopping_early_ends_the_thread_which_closes_the_generator(leave: Callable[..., None]) -> None:
     source = Blocked()
     source.released.set()
-    batches = prefetch(iter(source), Started, 1)
+    batches = Prefetch(iter(source), Started, 1)
     (thread,) = threads()
     leave(batches)
     del batches
@@ -51,11 +51,11 @@ def test_who_stops_early_ends_the_thread_and_closes_the_generator_there(leave: C
     assert source.closed_in is thread
 
 
-@each_way_out
-def test_a_source_that_blocks_holds_nobody_up_and_is_closed_when_it_comes_back(
+@all_ways_to_stop
+def test_stopping_does_not_wait_for_a_blocked_source_which_is_closed_later(
     leave: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefetching, "GRACE_S", 0.05)
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.05)
     source = Blocked()
     sent: list[int] = []
 
@@ -63,7 +63,7 @@ def test_a_source_that_blocks_holds_nobody_up_and_is_closed_when_it_comes_back(
         sent.append(batch)
         return Started(batch)
 
-    batches = prefetch(iter(source), send)
+    batches = Prefetch(iter(source), send)
     (thread,) = threads()
     assert source.begun.wait(LONG_S)
     begun = time.perf_counter()
@@ -77,7 +77,7 @@ def test_a_source_that_blocks_holds_nobody_up_and_is_closed_when_it_comes_back(
     assert sent == [0]
 
 
-def test_a_source_that_is_closed_may_fail_and_python_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_closing_a_generator_goes_to_the_excepthook(monkeypatch: pytest.MonkeyPatch) -> None:
     def source() -> Iterator[int]:
         try:
             while True:
@@ -85,22 +85,22 @@ def test_a_source_that_is_closed_may_fail_and_python_says_so(monkeypatch: pytest
         finally:
             raise OwnError("in closing")
 
-    told: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", told.append)
-    with prefetch(source(), Started) as batches:
+    unraised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", unraised.append)
+    with Prefetch(source(), Started) as batches:
         next(batches)
-    assert [str(each.exc_value) for each in told] == ["in closing"]
+    assert [str(raised.exc_value) for raised in unraised] == ["in closing"]
 
 
-def test_closing_wakes_who_waits_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefetching, "GRACE_S", 0.0)
+def test_close_wakes_a_thread_that_waits_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "GRACE_S", 0.0)
     source = Blocked()
     taken: list[int] = []
-    batches = prefetch(iter(source), Started)
+    batches = Prefetch(iter(source), Started)
     consumer = threading.Thread(target=lambda: taken.extend(batches))
     consumer.start()
     assert source.begun.wait(LONG_S)
-    wait_until_it_waits(consumer)
+    wait_until_waiting(consumer)
     batches.close()
     consumer.join(SOON_S)
     assert not consumer.is_alive()
@@ -108,8 +108,8 @@ def test_closing_wakes_who_waits_in_another_thread(monkeypatch: pytest.MonkeyPat
     source.released.set()
 
 
-def test_a_prefetch_that_has_been_closed_has_no_more_and_may_be_closed_again() -> None:
-    batches = prefetch(range(5), Started)
+def test_a_closed_prefetch_is_empty_and_may_be_closed_again() -> None:
+    batches = Prefetch(range(5), Started)
     batches.close()
     batches.close()
     assert list(batches) == []
@@ -127,19 +127,19 @@ def test_a_source_may_close_its_own_prefetch() -> None:
         ready.wait(LONG_S)
         return Started(batch)
 
-    batches = prefetch(source(), send, 1)
+    batches = Prefetch(source(), send, 1)
     ready.set()
     assert list(batches) in ([], [0])
 
 
-def test_ctrl_c_in_the_wait_for_a_batch_ends_the_thread() -> None:
+def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread() -> None:
     source = Blocked()
-    batches = prefetch(iter(source), Started)
+    batches = Prefetch(iter(source), Started)
     (thread,) = threads()
     assert next(batches) == 0
 
     def press() -> None:
-        wait_until_it_waits(threading.main_thread())
+        wait_until_waiting(threading.main_thread())
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -154,38 +154,38 @@ def test_ctrl_c_in_the_wait_for_a_batch_ends_the_thread() -> None:
 
 
 class Big:
-    """A batch that can be watched."""
+    """A batch that can have weak references."""
 
 
-def test_nothing_keeps_a_batch_once_it_has_been_taken() -> None:
+def test_a_taken_batch_is_not_kept() -> None:
     made: list[weakref.ref[Big]] = []
 
     def make() -> Big:
         made.append(weakref.ref(big := Big()))
         return big
 
-    with prefetch(iter(make, None), Started, 1) as batches:
+    with Prefetch(iter(make, None), Started, 1) as batches:
         for _ in range(100):
             gone = weakref.ref(next(batches))
             assert gone() is None
-            assert sum(each() is not None for each in made.copy()) <= 1  # the one that is ahead
+            assert sum(batch() is not None for batch in made.copy()) <= 1  # the one that is ahead
 
 
-def test_nothing_keeps_the_batches_of_a_prefetch_that_was_left() -> None:
+def test_the_batches_of_a_closed_prefetch_are_not_kept() -> None:
     alive: list[weakref.ref[Big]] = []
 
     def send(batch: Big) -> Started[Big]:
         alive.append(weakref.ref(batch))
         return Started(batch)
 
-    with prefetch((Big() for _ in range(9)), send, 4) as batches:
+    with Prefetch((Big() for _ in range(9)), send, 4) as batches:
         next(batches)
     gc.collect()
     assert len(alive) >= 1
-    assert [each for each in alive if each() is not None] == []
+    assert [batch for batch in alive if batch() is not None] == []
 
 
-def test_an_error_that_has_been_dealt_with_keeps_nothing() -> None:
+def test_a_handled_error_keeps_no_batch() -> None:
     def send(batch: Big) -> Started[Big]:
         raise OwnError
 
@@ -196,17 +196,17 @@ def test_an_error_that_has_been_dealt_with_keeps_nothing() -> None:
     gc.disable()
     try:
         with pytest.raises(OwnError):
-            next(prefetch(source, send))
+            next(Prefetch(source, send))
         del source
-        for each in threads():
-            each.join(SOON_S)
+        for thread in threads():
+            thread.join(SOON_S)
         assert gone() is None
     finally:
         gc.enable()
 
 
-def test_a_prefetch_in_a_circle_that_is_never_closed_is_found_by_the_collector() -> None:
-    circle: list[Any] = [prefetch(range(100), Started)]
+def test_a_prefetch_in_a_reference_cycle_is_collected() -> None:
+    circle: list[Any] = [Prefetch(range(100), Started)]
     circle.append(circle)
     (thread,) = threads()
     del circle

@@ -1,4 +1,4 @@
-"""Programs that fork, end, or run out of threads while batches are on their way."""
+"""Programs that fork, end, or cannot start threads while they prefetch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 HEAD = """
 import os, sys, threading, time
 from pyxfer.errors import ForkedError
-from pyxfer._upload.prefetch import prefetch
+from pyxfer._upload.prefetch import Prefetch
 class Started:
     def __init__(self, batch):
         self.batch = batch
@@ -26,10 +26,10 @@ def run_program(body: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None:
+def test_a_forked_child_cannot_use_a_prefetch_of_its_parent() -> None:
     result = run_program(
         """
-        batches = prefetch(range(5), Started)
+        batches = Prefetch(range(5), Started)
         assert next(batches) == 0
         child = os.fork()
         if child == 0:
@@ -38,7 +38,7 @@ def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None
             except ForkedError as error:
                 print(error)
             batches.close()
-            print(list(prefetch(range(3), Started)), flush=True)
+            print(list(Prefetch(range(3), Started)), flush=True)
             sys.exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         print(list(batches))
@@ -46,27 +46,27 @@ def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
-        "This prefetch belongs to the process that this one was forked from, and its thread is not here: make one in "
-        "this process.",
+        "This prefetch belongs to the parent process, and its thread does not exist in a forked child: make a new one "
+        "here.",
         "[0, 1, 2]",
         "[1, 2, 3, 4]",
     ]
 
 
 ENDINGS = {
-    "by its end": "",
+    "at its end": "",
     "by an exit": "sys.exit(0)",
-    "in a loop": "for _ in prefetch(range(9), Started): sys.exit(0)",
+    "in a loop": "for _ in Prefetch(range(9), Started): sys.exit(0)",
 }
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_a_program_ends_cleanly_with_batches_on_their_way(ending: str) -> None:
-    result = run_program(f"batches = prefetch(range(9), Started)\nnext(batches)\n{ending}\n")
+def test_a_program_ends_cleanly_with_batches_under_way(ending: str) -> None:
+    result = run_program(f"batches = Prefetch(range(9), Started)\nnext(batches)\n{ending}\n")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_program_ends_at_once_though_its_source_blocks() -> None:
+def test_a_program_ends_although_its_source_blocks() -> None:
     result = run_program(
         """
         import pyxfer._upload.prefetch
@@ -74,23 +74,23 @@ def test_a_program_ends_at_once_though_its_source_blocks() -> None:
         def source():
             yield 0
             time.sleep(120)
-        batches = prefetch(source(), Started)
+        batches = Prefetch(source(), Started)
         print(next(batches))
         """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
 
 
-@pytest.mark.unsanitized(reason="a sanitizer ends the process where a thread cannot be started")
-def test_where_no_thread_can_be_started_python_says_so_and_nothing_is_left() -> None:
+@pytest.mark.unsanitized(reason="a sanitizer ends the process if a thread cannot be started")
+def test_an_error_in_starting_the_thread_leaves_nothing() -> None:
     result = run_program(
         """
-        from pyxfer._upload.prefetch import _at_work
+        from pyxfer._upload.prefetch import _running
         threading.stack_size(1 << 47)
         try:
-            prefetch(range(3), Started)
+            Prefetch(range(3), Started)
         except RuntimeError as error:
-            print(error, len(_at_work))
+            print(error, len(_running))
         """
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "can't start new thread 0\n", "")

@@ -1,3 +1,5 @@
+"""The settings of a ring: their limits, and how they fit a budget."""
+
 from __future__ import annotations
 
 import os
@@ -31,42 +33,41 @@ rings = st.builds(
 )
 
 
-def test_a_ring_holds_slots_that_all_its_threads_share() -> None:
+def test_pinned_bytes_are_slots_times_chunk() -> None:
     assert START.pinned_bytes == 512 * 64 * KIB
 
 
-def test_settings_that_fit_stay_as_they_are() -> None:
-    assert START.within(START.pinned_bytes) == START
-
-
-def test_slots_go_first() -> None:
-    assert START.within(START.pinned_bytes - 1) == replace(START, slots=511)
-    assert START.within(MIB) == replace(START, slots=16)
-
-
-def test_then_chunks_get_smaller() -> None:
-    assert START.within(MIB - 1) == replace(START, slots=31, chunk_bytes=32 * KIB)
-    assert START.within(256 * KIB) == replace(START, slots=16, chunk_bytes=16 * KIB)
-
-
-def test_then_slots_again_down_to_two() -> None:
-    assert START.within(32 * KIB) == replace(START, slots=2, chunk_bytes=16 * KIB)
+@pytest.mark.parametrize(
+    ("budget_bytes", "slots", "chunk_bytes"),
+    [
+        (START.pinned_bytes, 512, 64 * KIB),
+        (START.pinned_bytes - 1, 511, 64 * KIB),
+        (MIB, 16, 64 * KIB),
+        (MIB - 1, 31, 32 * KIB),
+        (256 * KIB, 16, 16 * KIB),
+        (32 * KIB, 2, 16 * KIB),
+    ],
+)
+def test_a_budget_reduces_slots_to_16_then_chunks_to_16_kib_then_slots(
+    budget_bytes: int, slots: int, chunk_bytes: int
+) -> None:
+    assert START.within(budget_bytes) == replace(START, slots=slots, chunk_bytes=chunk_bytes)
 
 
 @given(rings, st.integers(32 * KIB, 1 << 38))
-def test_a_budget_is_held_and_threads_are_not_its_matter(settings: RingSettings, budget_bytes: int) -> None:
+def test_settings_stay_within_a_budget_and_keep_their_threads(settings: RingSettings, budget_bytes: int) -> None:
     within = settings.within(budget_bytes)
     assert within.pinned_bytes <= budget_bytes
     assert within.threads == settings.threads
 
 
 @given(rings, st.integers(32 * KIB, 1 << 38))
-def test_a_budget_is_used_but_for_less_than_half(settings: RingSettings, budget_bytes: int) -> None:
+def test_settings_use_at_least_half_of_a_budget(settings: RingSettings, budget_bytes: int) -> None:
     assert settings.within(budget_bytes).pinned_bytes > min(settings.pinned_bytes, budget_bytes) // 2
 
 
 @given(rings, st.integers(0, 8 * KIB - 1))
-def test_a_budget_for_nothing_is_refused_with_the_least_that_is_enough(settings: RingSettings, budget: int) -> None:
+def test_a_too_small_budget_is_refused_with_the_smallest_possible_one(settings: RingSettings, budget: int) -> None:
     with pytest.raises(UsageError, match="too small for any ring: give at least") as refused:
         settings.within(budget)
     least = min(32, 2 * settings.chunk_bytes // KIB)
@@ -75,7 +76,7 @@ def test_a_budget_for_nothing_is_refused_with_the_least_that_is_enough(settings:
 
 
 @pytest.mark.parametrize("name", LEAST)
-def test_what_no_ring_can_be_is_refused_as_the_engine_refuses_it(name: str, engine: Engine) -> None:
+def test_values_outside_the_limits_are_refused_here_and_by_the_engine(name: str, engine: Engine) -> None:
     for value in (LEAST[name] - 1, MOST[name] + 1):
         given = {**vars(LITTLE), name: value}
         with pytest.raises(UsageError, match=f"{LEAST[name]} to {MOST[name]}"):
@@ -85,7 +86,7 @@ def test_what_no_ring_can_be_is_refused_as_the_engine_refuses_it(name: str, engi
 
 
 @pytest.mark.parametrize("name", LEAST)
-def test_the_least_and_the_most_are_what_the_engine_takes(name: str, engine: Engine) -> None:
+def test_the_engine_accepts_the_limits(name: str, engine: Engine) -> None:
     for value in (LEAST[name], MOST[name]):
         settings = replace(LITTLE, **{name: value})
         with closing(make_ring(engine, 0, settings)) as ring:
@@ -96,24 +97,24 @@ def test_the_least_and_the_most_are_what_the_engine_takes(name: str, engine: Eng
     ("wrong", "text"),
     [({"chunk_bytes": 3 * MIB}, "a power of two"), ({"fill": "fast"}, "plain, streaming or demoting")],
 )
-def test_other_nonsense_is_refused(wrong: dict[str, Any], text: str) -> None:
+def test_invalid_chunks_and_fills_are_refused(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         replace(START, **wrong)
 
 
 @pytest.mark.parametrize("wrong", ["4", 4.0, True, None, float("nan")])
-def test_what_is_no_whole_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="1 to 64 threads, and not"):
+def test_threads_must_be_an_integer(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="1 to 64 threads"):
         replace(START, threads=wrong)
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(1, 1), (2, 1), (3, 2), (9, 8), (64, 8)])
-def test_the_default_leaves_a_processor(cpus: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_leaves_one_cpu(cpus: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cpus)))
     assert default_settings().threads == threads
 
 
-def test_a_ring_is_made_of_its_settings(engine: Engine) -> None:
+def test_make_ring_uses_the_settings(engine: Engine) -> None:
     before = os.sched_getaffinity(0)
     with closing(make_ring(engine, 0, replace(START, threads=2, fill="plain"))) as ring:
         assert (ring.threads, ring.chunk_bytes, ring.slots, ring.fill, ring.spin_us) == (2, 64 * KIB, 512, "plain", 20)
@@ -121,6 +122,6 @@ def test_a_ring_is_made_of_its_settings(engine: Engine) -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_a_document_has_the_same_settings() -> None:
+def test_settings_survive_a_document() -> None:
     assert settings_of(setup_of(START)) == START
     assert setup_of(START).pinned_bytes == START.pinned_bytes

@@ -1,4 +1,4 @@
-"""The functions of one call: what they give, and that a process has one uploader a device for all of them."""
+"""The public functions, which share one uploader for each device."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from upload.memories import held
 
 import pyxfer
 from pyxfer._upload import api, uploader
@@ -18,27 +19,23 @@ pytestmark = pytest.mark.usefixtures("own_uploaders")
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
-def held(kind: str) -> int:
-    return sum(nbytes for each, _, nbytes in testing.allocated() if each == kind)
-
-
-def test_nothing_is_made_before_it_is_needed() -> None:
+def test_a_shared_uploader_allocates_nothing_before_its_use() -> None:
     assert api._uploader("host") is api._uploader("host")
     assert testing.allocated() == []
 
 
-def test_threads_and_every_name_of_a_device_share_one() -> None:
+def test_threads_share_one_uploader() -> None:
     found: set[int] = set()
     threads = [threading.Thread(target=lambda: found.add(id(api._uploader("host")))) for _ in range(8)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len(api._made) == 1
-    assert found == {id(next(iter(api._made.values())))}
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(api._by_index) == 1
+    assert found == {id(next(iter(api._by_index.values())))}
 
 
-def test_an_array_is_page_locked_for_its_device() -> None:
+def test_arrays_are_page_locked_and_released() -> None:
     x = pyxfer.empty_pinned((3, 4), np.int16, device="host")
     assert (x.shape, x.dtype.name, held("pinned")) == ((3, 4), "int16", 24)
     assert pyxfer.empty_pinned(2, device="host").dtype == np.float64
@@ -49,14 +46,14 @@ def test_an_array_is_page_locked_for_its_device() -> None:
     assert held("pinned") + held("registered") == 0
 
 
-def test_what_is_no_array_on_a_device_is_not_downloaded() -> None:
+def test_download_refuses_an_object_that_is_not_an_array() -> None:
     assert api._uploader("host").device == 0
-    with pytest.raises(UsageError, match=r"^this float is no array on a device: give what upload returned, or a tens"):
+    with pytest.raises(UsageError):
         pyxfer.download(3.0)
 
 
 @pytest.mark.parametrize("device", ["no such device", -1, 99])
-def test_a_device_that_there_is_not_is_refused(device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_device_is_refused(device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "cuda", ""))
     with pytest.raises(UsageError, match="is none of the devices that CUDA shows"):
         pyxfer.upload(VALUES, to="torch", device=device)

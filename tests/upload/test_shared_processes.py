@@ -1,4 +1,4 @@
-"""Programs that fork, end, or have no GPU, in one call."""
+"""Programs that use the public functions and fork, end, or have no GPU."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def run_program(body: str, **variables: str) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
-def test_a_forked_child_is_told_why_not_and_the_parent_goes_on() -> None:
-    code, said, trouble = run_program(
+def test_each_public_function_raises_in_a_forked_child() -> None:
+    code, output, errors = run_program(
         """
         y = pyxfer.upload(x, own, **place)
         kept = pyxfer.prefetch([x] * 3, own, **place)
@@ -59,10 +59,10 @@ def test_a_forked_child_is_told_why_not_and_the_parent_goes_on() -> None:
         assert len(list(kept)) == 3
         """
     )
-    assert (code, trouble) == (0, "")
-    lines = said.splitlines()
+    assert (code, errors) == (0, "")
+    lines = output.splitlines()
     assert len(lines) == 6
-    assert all("spawn" in line or "make one in this process" in line for line in lines)
+    assert all("spawn" in line or "forked child" in line for line in lines)
 
 
 ENDINGS = {
@@ -83,19 +83,19 @@ ENDINGS = {
         for name, text in ENDINGS.items()
     ],
 )
-def test_a_program_ends_cleanly_whatever_is_left(ending: str) -> None:
+def test_a_program_ends_cleanly(ending: str) -> None:
     assert run_program(ending) == (0, "", "")
 
 
-def test_without_a_gpu_the_line_that_asked_for_it_is_warned_once() -> None:
+def test_without_a_gpu_there_is_one_warning_at_the_calling_line() -> None:
     program = """
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             y = pyxfer.upload(x, own)
             for _ in pyxfer.prefetch([x], own): pass
             assert np.array_equal(pyxfer.download(y), x)
-        for each in caught:
-            print(each.category.__name__, each.filename, each.lineno)
+        for warning in caught:
+            print(warning.category.__name__, warning.filename, warning.lineno)
         """
     line = (HEAD + textwrap.dedent(program)).splitlines().index("    y = pyxfer.upload(x, own)") + 1
     assert run_program(program, CUDA_VISIBLE_DEVICES="") == (0, f"FallbackWarning <string> {line}\n", "")

@@ -1,3 +1,5 @@
+"""Sources: NumPy arrays, scalars and buffers."""
+
 from __future__ import annotations
 
 import array
@@ -7,6 +9,7 @@ import math
 import mmap
 import re
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from pyxfer.errors import UsageError
 
 @st.composite
 def views(draw: st.DrawFn) -> Any:
-    """Arrays as programs make them: turned, cut, backwards, repeated, in either order."""
+    """Transposed, sliced, reversed and repeated arrays, in C and Fortran order."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
     dtype = draw(DTYPES)
     data = np.random.default_rng(draw(st.integers(0, 99))).bytes(math.prod(shape) * dtype.itemsize)
@@ -36,14 +39,14 @@ def views(draw: st.DrawFn) -> Any:
 
 
 @given(views())
-def test_a_source_describes_the_bytes_of_an_array_and_nothing_else(x: np.ndarray[Any, Any]) -> None:
+def test_a_source_has_exactly_the_bytes_of_its_array(x: np.ndarray[Any, Any]) -> None:
     source = source_of(x)
     assert gathered(source) == x.tobytes()
     assert (source.dtype, source.shape, source.nbytes) == (x.dtype, x.shape, len(x.tobytes()))
 
 
 @given(views())
-def test_the_source_of_a_view_is_the_memory_of_its_array(x: np.ndarray[Any, Any]) -> None:
+def test_the_source_of_a_view_has_its_address_and_strides(x: np.ndarray[Any, Any]) -> None:
     source = source_of(x)
     assert (source.address, source.strides) == (x.ctypes.data, x.strides)
 
@@ -67,13 +70,13 @@ BUFFERS = {
 
 
 @pytest.mark.parametrize(("buffer", "dtype", "shape"), BUFFERS.values(), ids=BUFFERS)
-def test_a_buffer_is_an_array_of_what_it_says(buffer: Any, dtype: str, shape: tuple[int, ...]) -> None:
+def test_a_buffer_is_an_array_of_its_format_and_shape(buffer: Any, dtype: str, shape: tuple[int, ...]) -> None:
     source = source_of(buffer)
     assert (name_of(source.dtype), source.shape) == (dtype, shape)
     assert gathered(source) == memoryview(buffer).tobytes()
 
 
-def test_a_mapped_file_is_read_where_it_is_mapped(tmp_path: Path) -> None:
+def test_a_mapped_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(bytes(range(256)))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -84,14 +87,19 @@ def test_a_mapped_file_is_read_where_it_is_mapped(tmp_path: Path) -> None:
     assert gathered(source_of(np.memmap(path, np.int16, "r", shape=(8, 16)))) == path.read_bytes()
 
 
-@pytest.mark.parametrize("x", [b"abc", np.broadcast_to(1, 3), memoryview(b"abc")], ids=lambda x: type(x).__name__)
-def test_what_must_not_be_written_to_says_so(x: Any) -> None:
-    assert source_of(x).readonly
-
-
-@pytest.mark.parametrize("x", [bytearray(b"abc"), np.zeros(3), array.array("i", [1])], ids=lambda x: type(x).__name__)
-def test_what_may_be_written_to_says_so(x: Any) -> None:
-    assert not source_of(x).readonly
+@pytest.mark.parametrize(
+    ("x", "readonly"),
+    [
+        (b"abc", True),
+        (np.broadcast_to(1, 3), True),
+        (memoryview(b"abc"), True),
+        (bytearray(b"abc"), False),
+        (np.zeros(3), False),
+        (array.array("i", [1]), False),
+    ],
+)
+def test_a_source_is_read_only_if_its_memory_is(x: Any, readonly: bool) -> None:
+    assert source_of(x).readonly == readonly
 
 
 def test_a_source_keeps_the_memory_alive() -> None:
@@ -106,7 +114,7 @@ def test_a_source_keeps_the_memory_alive() -> None:
     assert gone() is None
 
 
-def test_a_buffer_cannot_move_while_its_source_is_there() -> None:
+def test_a_buffer_cannot_be_resized_while_its_source_exists() -> None:
     buffer = bytearray(b"abc")
     source = source_of(buffer)
     with pytest.raises(BufferError):
@@ -115,93 +123,90 @@ def test_a_buffer_cannot_move_while_its_source_is_there() -> None:
     buffer.extend(b"d")
 
 
-def test_a_matrix_is_taken_as_its_array() -> None:
+def test_a_matrix_is_read_as_an_array() -> None:
     matrix = np.arange(6).reshape(2, 3).view(np.matrix)
     source = source_of(matrix)
     assert (source.address, source.shape, type(source.keep)) == (matrix.ctypes.data, (2, 3), np.ndarray)
 
 
-def test_a_masked_array_is_taken_if_nothing_is_masked() -> None:
+def test_a_masked_array_without_masked_items_is_accepted() -> None:
     x = np.ma.MaskedArray([1, 2, 3], mask=np.zeros(3, bool))
     assert gathered(source_of(x)) == x.data.tobytes()
 
 
-def test_a_mask_is_not_lost() -> None:
-    with pytest.raises(UsageError, match=r"would lose its mask: send x.filled\(value\), or x.data and x.mask each"):
+def test_a_masked_array_with_masked_items_is_refused() -> None:
+    with pytest.raises(UsageError, match="would lose its mask"):
         source_of(np.ma.MaskedArray([1, 2, 3], mask=np.array([False, True, False])))
 
 
 REFUSED = {
-    "list": ([1, 2], "this list is no array, no buffer and no tensor on the CPU: np.asarray(x) makes one of numbers"),
-    "tuple": ((1, 2), "this tuple is no array"),
-    "int": (3, "this int is no array"),
-    "None": (None, "this NoneType is no array"),
-    "text": ("abc", "this str is no array"),
-    "objects": (np.array([{}, ()], object), "an array of object holds Python objects"),
-    "numpy's text": (np.array(["a"]), "an array of <U1 holds text"),
-    "a text of numpy": (np.str_("a"), "an array of <U1 holds text"),
-    "characters": (np.array(["a"]).data, "an array of <U1 holds text"),
+    "list": ([1, 2], "this list is not an array, a buffer or a tensor on the CPU: np.asarray(x) converts numbers"),
+    "tuple": ((1, 2), "this tuple is not an array"),
+    "int": (3, "this int is not an array"),
+    "None": (None, "this NoneType is not an array"),
+    "text": ("abc", "this str is not an array"),
+    "objects": (np.array([{}, ()], object), "an array of object"),
+    "numpy's text": (np.array(["a"]), "an array of <U1"),
+    "a text of numpy": (np.str_("a"), "an array of <U1"),
+    "characters": (np.array(["a"]).data, "an array of <U1"),
     "addresses": (
         (ctypes.c_void_p * 2)(),
         "the buffer of this .*cannot be read as an array: '<P' is not a valid PEP 3118",
     ),
-    "big-endian buffer": ((ctypes.c_int.__ctype_be__ * 2)(), "has its bytes in the order of other machines"),
+    "big-endian buffer": ((ctypes.c_int.__ctype_be__ * 2)(), "an array of >i4"),
 }
 
 
 @pytest.mark.parametrize(("x", "why"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_sent_is_refused_with_what_to_do(x: Any, why: str) -> None:
+def test_objects_that_cannot_be_sent_are_refused(x: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why.replace("(x)", re.escape("(x)"))):
         source_of(x)
 
 
-def test_a_buffer_that_has_been_given_back_is_refused() -> None:
+def released_view() -> memoryview:
     view = memoryview(b"abc")
     view.release()
-    with pytest.raises(
-        UsageError, match="the buffer of this memoryview cannot be read as an array: operation forbidden"
-    ):
-        source_of(view)
+    return view
 
 
-def test_a_map_that_has_been_closed_is_refused() -> None:
+def closed_map() -> mmap.mmap:
     mapped = mmap.mmap(-1, 4096)
     mapped.close()
-    with pytest.raises(UsageError, match=r"the buffer of this mmap.mmap cannot be read as an array: mmap closed"):
-        source_of(mapped)
+    return mapped
+
+
+@pytest.mark.parametrize("make", [released_view, closed_map])
+def test_a_released_or_closed_buffer_is_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(UsageError, match="cannot be read as an array"):
+        source_of(make())
 
 
 class OnAGpu:
-    """As numba's device arrays are."""
+    """Like a device array of numba."""
 
     __cuda_array_interface__ = None
 
 
-def test_an_array_on_a_gpu_is_to_be_used_as_it_is() -> None:
-    with pytest.raises(UsageError, match=r"this .*OnAGpu lies on a GPU already: use it as it is"):
+def test_an_array_with_cuda_array_interface_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"this .*OnAGpu is on a GPU already"):
         source_of(OnAGpu())
 
 
 @pytest.mark.parametrize("shape", [(2**60,), (2**59, 2), (0, 2**62)])
-def test_numpy_makes_no_array_of_more_bytes_than_can_be_counted(shape: tuple[int, ...]) -> None:
+def test_numpy_refuses_arrays_of_more_than_2_63_bytes(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="array is too big"):
         np.lib.stride_tricks.as_strided(np.zeros(1), shape, (0,) * len(shape))
 
 
-def test_the_largest_array_that_numpy_makes_is_counted_right() -> None:
+def test_the_largest_possible_array_has_its_nbytes() -> None:
     x = np.lib.stride_tricks.as_strided(np.zeros(1), (2**60 - 1,), (0,))
     assert source_of(x).nbytes == 2**63 - 8
 
 
-@pytest.mark.parametrize(
-    "x",
-    [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()],
-    ids=lambda x: type(x).__name__,
-)
-def test_arrays_are_told_even_where_they_cannot_be_sent(x: object) -> None:
-    assert is_array(x)
+ARRAYS = [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()]
+OTHERS = [None, 1, 1.5, 2j, True, "a", np.str_("a"), [], (), {}, set(), np.ndarray, np.float32]
 
 
-@pytest.mark.parametrize("x", [None, 1, 1.5, 2j, True, "a", np.str_("a"), [], (), {}, set(), np.ndarray, np.float32])
-def test_what_is_no_array_is_told(x: object) -> None:
-    assert not is_array(x)
+@pytest.mark.parametrize(("x", "expected"), [*((x, True) for x in ARRAYS), *((x, False) for x in OTHERS)])
+def test_is_array_is_true_even_for_arrays_that_cannot_be_sent(x: object, expected: bool) -> None:
+    assert is_array(x) == expected

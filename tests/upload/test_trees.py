@@ -1,6 +1,9 @@
+"""Arrays in structures."""
+
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import time
 from collections import OrderedDict, UserDict, defaultdict, deque
@@ -15,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyxfer._upload.arrays import source_of
-from pyxfer._upload.trees import arrays_of, map_arrays
+from pyxfer._upload.trees import map_arrays
 from pyxfer.errors import UsageError
 
 
@@ -59,7 +62,7 @@ class Listed(list[Any]):
 
 
 class Tupled(tuple[Any, ...]):
-    """A tuple with a name, made of something else than its items."""
+    """A tuple with a name, whose constructor takes more than its items."""
 
     name: str
 
@@ -75,12 +78,31 @@ class Colour(Flag):
 
 
 def number(x: Any) -> int:
-    """What stands for an array that has been sent."""
+    """Stands for a sent array."""
     return int(np.asarray(memoryview(x)).sum())
 
 
 def array(value: int) -> np.ndarray[Any, Any]:
     return np.array([value])
+
+
+def arrays_of(tree: Any, name: str = "batch") -> list[tuple[str, Any]]:
+    """Each array in a structure with its place, as an error names it."""
+    found: list[Any] = []
+    map_arrays(tree, found.append, name)
+    return [(place_of(number, tree, name), x) for number, x in enumerate(found)]
+
+
+def place_of(number: int, tree: Any, name: str) -> str:
+    counted = itertools.count()
+
+    def send(_: Any) -> None:
+        if next(counted) == number:
+            raise UsageError("refused")
+
+    with pytest.raises(UsageError) as caught:
+        map_arrays(tree, send, name)
+    return str(caught.value).removesuffix(": refused")
 
 
 keys = st.text(max_size=3) | st.integers() | st.tuples(st.integers())
@@ -105,13 +127,13 @@ def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(trees(single))
-def test_without_arrays_a_structure_stays_what_it_is(tree: Any) -> None:
+def test_a_structure_without_arrays_is_unchanged(tree: Any) -> None:
     assert map_arrays(tree, number) == tree
     assert arrays_of(tree) == []
 
 
 @given(trees(single | arrays))
-def test_sent_and_brought_back_a_structure_is_what_it_was(tree: Any) -> None:
+def test_map_arrays_changes_only_the_arrays(tree: Any) -> None:
     held: list[Any] = []
 
     def send(x: Any) -> Any:
@@ -125,7 +147,7 @@ def test_sent_and_brought_back_a_structure_is_what_it_was(tree: Any) -> None:
 
 
 class Sent:
-    """An array elsewhere; it is written as what it was."""
+    """A sent array, with the same repr as the array."""
 
     def __init__(self, x: Any) -> None:
         self.x = x
@@ -135,7 +157,7 @@ class Sent:
 
 
 @given(trees(single | arrays))
-def test_every_array_has_a_place_that_python_finds_it_at(tree: Any) -> None:
+def test_the_place_of_each_array_is_a_python_expression(tree: Any) -> None:
     for place, x in arrays_of(tree):
         assert eval(place, {"batch": tree}) is x
 
@@ -145,19 +167,19 @@ def test_an_array_alone_is_a_structure() -> None:
     assert [place for place, _ in arrays_of(array(3), "x")] == ["x"]
 
 
-def test_whatever_shows_its_memory_is_an_array_in_a_structure_too() -> None:
+def test_scalars_and_buffers_in_a_structure_are_arrays() -> None:
     tree = {"scalar": np.float64(2.0), "bytes": b"\x01\x02", "text": np.str_("a"), "number": 1.5}
     assert map_arrays(tree, number) == {"scalar": 2, "bytes": 3, "text": "a", "number": 1.5}
 
 
-def test_what_is_given_is_left_as_it_was() -> None:
+def test_the_given_structure_is_not_changed() -> None:
     tree = {"a": [array(1)], "b": Batch(array(2))}
     map_arrays(tree, number)
     assert isinstance(tree["a"][0], np.ndarray)  # type: ignore[index]
     assert isinstance(tree["b"].images, np.ndarray)  # type: ignore[attr-defined]
 
 
-def test_a_dict_keeps_its_type_its_order_and_what_else_it_has() -> None:
+def test_a_dict_keeps_its_type_order_and_attributes() -> None:
     counted: defaultdict[str, Any] = defaultdict(list, b=array(1), a=array(2))
     made = map_arrays(counted, number)
     assert (type(made), list(made.items()), made.default_factory) == (defaultdict, [("b", 1), ("a", 2)], list)
@@ -167,54 +189,52 @@ def test_a_dict_keeps_its_type_its_order_and_what_else_it_has() -> None:
     assert (type(made), made, made.name) == (Named, {"x": 3}, "own")
 
 
-def test_a_list_and_a_tuple_keep_their_types_and_what_else_they_have() -> None:
+def test_a_list_and_a_tuple_keep_their_types_and_attributes() -> None:
     listed = Listed([array(1)])
     listed.name = "own"
     made = map_arrays([listed, Tupled("own", array(2), 5)], number)
-    assert [(type(each), each, each.name) for each in made] == [(Listed, [1], "own"), (Tupled, (2, 5), "own")]
+    assert [(type(x), x, x.name) for x in made] == [(Listed, [1], "own"), (Tupled, (2, 5), "own")]
 
 
-def test_a_tuple_of_the_system_stays() -> None:
+def test_a_struct_time_is_unchanged() -> None:
     now = time.localtime()
     assert map_arrays((now, array(1)), number) == (now, 1)
 
 
-def test_a_dataclass_keeps_what_its_constructor_does_not_take() -> None:
+def test_a_dataclass_keeps_fields_that_its_constructor_does_not_take() -> None:
     batch = Batch(array(1))
     batch.count = 7
     made = map_arrays(batch, number)
     assert (made.images, made.labels, made.count, hasattr(made, "never")) == (1, None, 7, False)
 
 
-def test_a_frozen_dataclass_is_made_anew_without_its_constructor() -> None:
+def test_a_frozen_dataclass_is_copied_without_its_constructor() -> None:
     made = map_arrays(Frozen(array(1)), number)
     assert (type(made), made.images, made.twice) == (Frozen, 1, [1, 1])
     assert map_arrays(Slotted(array(2)), number) == Slotted(2)
 
 
-def test_an_array_that_is_there_twice_is_sent_twice() -> None:
+def test_an_array_that_occurs_twice_is_sent_twice() -> None:
     x = array(4)
     assert map_arrays([x, {"again": x}], number) == [4, {"again": 4}]
 
 
 @pytest.mark.parametrize("leaf", [None, "text", 1, 2.5, 1j, True, Path("a"), Colour.RED, Colour, np.float32, number])
-def test_a_single_object_stays(leaf: Any) -> None:
+def test_a_single_object_is_unchanged(leaf: Any) -> None:
     assert map_arrays({"x": leaf}, number) == {"x": leaf}
 
 
 @pytest.mark.parametrize(
     "unknown", [{1}, deque(), UserDict(), MappingProxyType({}), iter([]), range(3)], ids=lambda x: type(x).__name__
 )
-def test_a_container_that_is_not_looked_into_is_refused(unknown: Any) -> None:
-    with pytest.raises(
-        UsageError, match=r'^batch\["x"\]: this .* may hold arrays and is not looked into: make it a li'
-    ):
+def test_an_unknown_container_is_refused(unknown: Any) -> None:
+    with pytest.raises(UsageError, match=r'^batch\["x"\]: pyxfer does not look for arrays in this'):
         map_arrays({"x": unknown}, number)
 
 
 def test_an_error_names_the_place_of_its_array() -> None:
     tree = {"images": [array(1), np.array([{}], object)]}
-    with pytest.raises(UsageError, match=re.escape('batch["images"][1]: an array of object holds Python objects')):
+    with pytest.raises(UsageError, match=re.escape('batch["images"][1]: ')):
         map_arrays(tree, source_of)
 
 
@@ -230,11 +250,11 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("tree", "place"), PLACES.values(), ids=PLACES)
-def test_a_place_is_written_as_python_has_it(tree: Any, place: str) -> None:
+def test_places_are_written_in_python_syntax(tree: Any, place: str) -> None:
     assert [each for each, _ in arrays_of(tree)] == [place]
 
 
-def test_what_else_goes_wrong_in_sending_is_raised_as_it_is() -> None:
+def test_other_errors_of_sending_are_raised_unchanged() -> None:
     error = MemoryError("no more")
 
     def send(_: Any) -> None:
@@ -248,7 +268,7 @@ def test_what_else_goes_wrong_in_sending_is_raised_as_it_is() -> None:
 def test_a_structure_that_contains_itself_is_refused() -> None:
     tree: dict[str, Any] = {"inner": {}}
     tree["inner"]["outer"] = [tree]
-    with pytest.raises(UsageError, match=re.escape('batch["inner"]["outer"][0] is batch again: a structure that')):
+    with pytest.raises(UsageError, match=re.escape('batch["inner"]["outer"][0] is batch again: ')):
         map_arrays(tree, number)
 
 
@@ -259,9 +279,9 @@ def nested(depth: int) -> Any:
     return tree
 
 
-def test_a_structure_may_be_nested_a_hundred_deep_and_no_deeper() -> None:
+def test_a_structure_may_be_nested_100_deep_and_not_deeper() -> None:
     assert len(arrays_of(nested(100))) == 1
     with pytest.raises(UsageError, match="batch is nested more than 100 deep: flatten it"):
-        arrays_of(nested(101))
-    with pytest.raises(UsageError, match="batch is nested more than 100 deep: flatten it"):
+        map_arrays(nested(101), number)
+    with pytest.raises(UsageError, match="nested"):
         map_arrays(nested(100_000), number)

@@ -1,4 +1,4 @@
-"""The file of tunings: what can be wrong with it and about it, and several processes at once."""
+"""The file of tunings: its key, its faults, and several processes at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 from ring_samples import make_key, make_tuned
 
 from pyxfer._document.tunings import RingSetup, TuningFile
-from pyxfer._upload.settings import TuningCache, cache_path
+from pyxfer._upload import settings
+from pyxfer._upload.settings import cache_path, find_tuning, keep_tuning, tuning_key
+from pyxfer.native import Engine
 
 KEY = make_key()
 TUNED = make_tuned()
-ONE_OTHER_EACH = {
+OTHER_VALUES = {
     "host": "other",
     "device": "GPU-other",
     "driver": "590.2, CUDA 13010",
@@ -36,7 +39,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stored(path: Path) -> Path:
-    assert TuningCache(path).store(KEY, TUNED) == ""
+    assert keep_tuning(path, KEY, TUNED) == ""
     return path
 
 
@@ -47,42 +50,41 @@ def changed(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(whole))
 
 
-def test_what_is_stored_is_found_again(stored: Path) -> None:
-    assert TuningCache(stored).find(KEY).value == TUNED
+def test_a_kept_tuning_is_found(stored: Path) -> None:
+    assert find_tuning(stored, KEY).value == TUNED
 
 
-@pytest.mark.parametrize("name", ONE_OTHER_EACH)
-def test_whatever_a_tuning_depends_on_is_in_its_key(name: str, stored: Path) -> None:
-    found = TuningCache(stored).find(make_key(**{name: ONE_OTHER_EACH[name]}))
+@pytest.mark.parametrize("name", OTHER_VALUES)
+def test_a_tuning_with_another_key_is_not_found(name: str, stored: Path) -> None:
+    found = find_tuning(stored, make_key(**{name: OTHER_VALUES[name]}))
     assert (found.value, found.reason) == (None, "")
 
 
-def test_every_part_of_the_key_is_among_those() -> None:
-    assert set(ONE_OTHER_EACH) == set(KEY.__struct_fields__)
+def test_every_field_of_the_key_is_tested() -> None:
+    assert set(OTHER_VALUES) == set(KEY.__struct_fields__)
 
 
-def test_a_newer_tuning_takes_the_place_of_an_older_one(stored: Path) -> None:
+def test_a_newer_tuning_replaces_an_older_one_with_the_same_key(stored: Path) -> None:
     newer = make_tuned(seconds=0.5)
-    TuningCache(stored).store(KEY, newer)
-    assert TuningCache(stored).find(KEY).value == newer
+    keep_tuning(stored, KEY, newer)
+    assert find_tuning(stored, KEY).value == newer
     assert len(json.loads(stored.read_text())["tunings"]) == 1
 
 
-def test_tunings_of_other_machines_stay(stored: Path) -> None:
-    TuningCache(stored).store(make_key(host="other"), TUNED)
-    assert TuningCache(stored).find(KEY).value == TUNED
+def test_tunings_with_other_keys_stay(stored: Path) -> None:
+    keep_tuning(stored, make_key(host="other"), TUNED)
+    assert find_tuning(stored, KEY).value == TUNED
 
 
-def test_the_file_does_not_grow_without_end(path: Path) -> None:
-    cache = TuningCache(path)
+def test_the_file_keeps_the_newest_32_tunings(path: Path) -> None:
     for number in range(40):
-        cache.store(make_key(host=f"pod-{number}"), TUNED)
-    hosts = [each["key"]["host"] for each in json.loads(path.read_text())["tunings"]]
+        keep_tuning(path, make_key(host=f"pod-{number}"), TUNED)
+    hosts = [entry["key"]["host"] for entry in json.loads(path.read_text())["tunings"]]
     assert hosts == [f"pod-{number}" for number in range(8, 40)]
 
 
-def test_no_file_is_no_trouble(path: Path) -> None:
-    assert TuningCache(path).find(KEY).reason == ""
+def test_a_missing_file_gives_no_remark(path: Path) -> None:
+    assert find_tuning(path, KEY).reason == ""
 
 
 @pytest.mark.parametrize(
@@ -91,33 +93,33 @@ def test_no_file_is_no_trouble(path: Path) -> None:
         (b"", "truncated"),
         (b"{", "truncated"),
         (b"\xff\xfe\x00", "malformed"),
-        (b"[]", "of version None"),
-        (b"{}", "of version None"),
-        (b'{"schema_version": 1, "tunings": []}', "of version 1, and this pyxfer knows 2"),
-        (b'{"schema_version": "' + b"x" * 10_000 + b'"}', "and this pyxfer knows 2"),
+        (b"[]", "version None"),
+        (b"{}", "version None"),
+        (b'{"schema_version": 1, "tunings": []}', "version 1, and this pyxfer reads 2"),
+        (b'{"schema_version": "' + b"x" * 10_000 + b'"}', "this pyxfer reads 2"),
         (b'{"schema_version": 2}', "missing required field"),
         (b'{"schema_version": 2, "tunings": [{"key": 3}]}', "Expected `object`"),
         (b"[" * 100_000, ""),
         (b" " * (1 << 20) + b"{}", "larger than any that pyxfer writes"),
     ],
 )
-def test_a_broken_file_is_ignored_with_a_remark_and_written_anew(data: bytes, why: str, path: Path) -> None:
+def test_a_broken_file_is_ignored_with_a_reason_and_overwritten(data: bytes, why: str, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(data)
-    found = TuningCache(path).find(KEY)
+    found = find_tuning(path, KEY)
     assert found.value is None
-    assert f"{str(path)!r} is not used (" in (found.reason or "")
+    assert f"{str(path)!r} is ignored (" in (found.reason or "")
     assert why in (found.reason or "")
     assert len(found.reason or "") < 500
-    assert TuningCache(path).store(KEY, TUNED) == ""
-    assert TuningCache(path).find(KEY).value == TUNED
+    assert keep_tuning(path, KEY, TUNED) == ""
+    assert find_tuning(path, KEY).value == TUNED
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.99])
-def test_a_file_that_was_cut_short_is_ignored(keep: float, stored: Path) -> None:
+def test_a_truncated_file_is_ignored(keep: float, stored: Path) -> None:
     data = stored.read_bytes()
     stored.write_bytes(data[: int(len(data) * keep)])
-    assert "is not used" in (TuningCache(stored).find(KEY).reason or "")
+    assert "is ignored" in (find_tuning(stored, KEY).reason or "")
 
 
 @pytest.mark.parametrize(
@@ -133,42 +135,40 @@ def test_a_file_that_was_cut_short_is_ignored(keep: float, stored: Path) -> None
         {"slots": 16, "chunk_bytes": 64 << 20},
     ],
 )
-def test_a_ring_that_no_tuning_ends_with_is_ignored(ring: dict[str, Any], stored: Path) -> None:
+def test_a_file_with_an_impossible_ring_is_ignored(ring: dict[str, Any], stored: Path) -> None:
     changed(stored, **ring)
-    assert "is not used" in (TuningCache(stored).find(KEY).reason or "")
+    assert "is ignored" in (find_tuning(stored, KEY).reason or "")
 
 
-def test_a_folder_in_its_place_is_no_crash(path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_reported(path: Path) -> None:
     path.mkdir(parents=True)
-    assert "is not used" in (TuningCache(path).find(KEY).reason or "")
-    assert TuningCache(path).store(KEY, TUNED).startswith("the tuning is not kept: ")
+    assert "is ignored" in (find_tuning(path, KEY).reason or "")
+    assert keep_tuning(path, KEY, TUNED).startswith("the tuning is not kept: ")
 
 
-def test_a_pipe_in_its_place_is_not_waited_for(path: Path) -> None:
+def test_a_pipe_in_place_of_the_file_does_not_block(path: Path) -> None:
     path.parent.mkdir()
     os.mkfifo(path)
-    assert "it is no file" in (TuningCache(path).find(KEY).reason or "")
-    assert TuningCache(path).store(KEY, TUNED).endswith("is no file; PYXFER_CACHE names another folder")
+    assert "not a regular file" in (find_tuning(path, KEY).reason or "")
+    assert keep_tuning(path, KEY, TUNED).endswith("is not a regular file; set PYXFER_CACHE to another folder")
 
 
-def test_a_folder_that_cannot_be_made_is_one_remark(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("a file")
-    remark = TuningCache(tmp_path / "kept" / "ring.json").store(KEY, TUNED)
+    remark = keep_tuning(tmp_path / "kept" / "ring.json", KEY, TUNED)
     assert remark.startswith("the tuning is not kept: the folder ")
-    assert remark.endswith("; PYXFER_CACHE names another folder")
 
 
-def test_a_folder_that_cannot_be_written_to_is_one_remark() -> None:
-    remark = TuningCache(Path("/proc/ring.json")).store(KEY, TUNED)
+def test_a_folder_that_cannot_be_written_to_is_reported() -> None:
+    remark = keep_tuning(Path("/proc/ring.json"), KEY, TUNED)
     assert remark.startswith("the tuning is not kept: '/proc/ring.json' cannot be written")
-    assert remark.endswith("; PYXFER_CACHE names another folder")
 
 
-def test_nothing_is_left_beside_the_file(stored: Path) -> None:
+def test_no_temporary_file_is_left(stored: Path) -> None:
     assert os.listdir(stored.parent) == ["ring.json"]
 
 
-def test_only_the_user_may_look_into_the_folder(stored: Path) -> None:
+def test_the_folder_is_private(stored: Path) -> None:
     assert stored.parent.stat().st_mode & 0o777 == 0o700
 
 
@@ -176,19 +176,18 @@ STORE_OFTEN = """
 import sys
 from pathlib import Path
 from ring_samples import make_key, make_tuned
-from pyxfer._upload.settings import TuningCache
+from pyxfer._upload.settings import keep_tuning
 
 for number in range(20):
-    TuningCache(Path(sys.argv[1])).store(make_key(host=sys.argv[2]), make_tuned(seconds=float(number)))
+    keep_tuning(Path(sys.argv[1]), make_key(host=sys.argv[2]), make_tuned(seconds=float(number)))
 """
 
 
-def test_several_processes_never_leave_a_torn_file(path: Path) -> None:
+def test_concurrent_processes_never_leave_a_broken_file(path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     writers = [subprocess.Popen([sys.executable, "-c", STORE_OFTEN, str(path), who], env=environ) for who in "ab"]
-    cache = TuningCache(path)
     while any(writer.poll() is None for writer in writers):
-        assert cache.find(KEY).reason == ""
+        assert find_tuning(path, KEY).reason == ""
     assert [writer.returncode for writer in writers] == [0, 0]
     assert msgspec.json.decode(path.read_bytes(), type=TuningFile).tunings
 
@@ -203,22 +202,72 @@ def test_several_processes_never_leave_a_torn_file(path: Path) -> None:
         ({"XDG_CACHE_HOME": "relative"}, "/home/user/.cache/pyxfer/ring.json"),
     ],
 )
-def test_where_the_file_lies(environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_the_file(environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/user")
     assert str(cache_path(environ).value) == expected
 
 
-def test_it_can_be_switched_off() -> None:
+def test_the_file_can_be_switched_off() -> None:
     assert cache_path({"PYXFER_CACHE": "off"}).reason == "PYXFER_CACHE is off, so nothing is kept"
 
 
-def test_a_user_without_a_home_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> Path:
+def test_a_user_without_a_home_folder_gets_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(Path, "home", nobody)
-    assert cache_path({}).reason == "this user has no home; name a folder with PYXFER_CACHE"
+    monkeypatch.setattr(Path, "home", no_home)
+    assert cache_path({}).reason == "this user has no home folder: set PYXFER_CACHE to a folder"
 
 
-def test_a_setup_counts_its_memory() -> None:
+def test_a_setup_has_its_pinned_bytes() -> None:
     assert RingSetup(4, 1 << 20, 3, "plain", 20).pinned_bytes == 3 << 20
+
+
+A_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    version = tmp_path / "proc/driver/nvidia/version"
+    version.parent.mkdir(parents=True)
+    version.write_text(A_DRIVER)
+    return tmp_path
+
+
+def test_the_key_has_the_versions_of_the_driver_and_its_cuda(engine: Engine, root: Path) -> None:
+    assert tuning_key(engine, 0, root).driver == f"580.95.05, CUDA {engine.driver_version()}"
+
+
+def test_the_key_has_an_unknown_driver_if_the_kernel_does_not_report_it(engine: Engine, tmp_path: Path) -> None:
+    assert tuning_key(engine, 0, tmp_path).driver == f"unknown, CUDA {engine.driver_version()}"
+
+
+def test_a_key_is_reproducible(engine: Engine) -> None:
+    assert tuning_key(engine, 0) == tuning_key(engine, 0)
+
+
+def test_the_key_has_the_usable_cpus(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "usable_cpus", lambda: 3)
+    assert tuning_key(engine, 0).cpus_usable == 3
+
+
+def test_a_host_name_that_is_not_utf_8_can_be_kept(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: "h\udcff")
+    path = tmp_path / "ring.json"
+    keep_tuning(path, tuning_key(engine, 0), make_tuned())
+    assert find_tuning(path, tuning_key(engine, 0)).value == make_tuned()
+
+
+@pytest.mark.unsanitized(reason="it is about time")
+def test_a_kept_tuning_is_found_in_milliseconds(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "ring.json"
+    keep_tuning(path, tuning_key(engine, 0), make_tuned())
+
+    def once() -> float:
+        began_s = time.thread_time()
+        assert find_tuning(path, tuning_key(engine, 0)).value is not None
+        return time.thread_time() - began_s
+
+    assert min(once() for _ in range(5)) < 0.02

@@ -1,4 +1,4 @@
-"""Tuning over the host runtime, whose link is as fast as the test says."""
+"""Tuning over the host runtime, whose link has a modelled speed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 EACH_WAY = [(way, nbytes) for nbytes in QUICK_SIZES for way in ("h2d", "d2h")]
-# Of the least of rings, one for each way of filling, before any is timed.
-LEAST_RINGS = 3
+# Rings made to find the distinct fills, before any ring is timed.
+RINGS_OF_FILLS = 3
 OUT_OF_MEMORY = 2
 LOST = 719
 
@@ -27,7 +27,7 @@ def quick(engine: Engine, limit_s: float = LIMIT_S) -> Tuned:
     return tune(engine, 0, limit_s=limit_s, sizes=QUICK_SIZES)
 
 
-def test_every_candidate_is_timed_at_every_size_beside_plain_copies(engine: Engine) -> None:
+def test_each_trial_has_rates_of_every_size_and_direction(engine: Engine) -> None:
     tuned = quick(engine, limit_s=5)
     assert tuned.trials[0].verdict == "first"
     assert len(tuned.timed) > 1
@@ -37,7 +37,7 @@ def test_every_candidate_is_timed_at_every_size_beside_plain_copies(engine: Engi
     assert [(rate.direction, rate.nbytes) for rate in tuned.plain] == EACH_WAY
 
 
-def test_no_rate_is_above_that_of_the_link(engine: Engine) -> None:
+def test_no_rate_exceeds_the_link(engine: Engine) -> None:
     testing.model_link(0.5e9, 0, 0.4e9, 0)
     tuned = quick(engine)
     most = {"h2d": 0.51, "d2h": 0.41}
@@ -45,72 +45,72 @@ def test_no_rate_is_above_that_of_the_link(engine: Engine) -> None:
     assert all(rate.gbps <= most[rate.direction] for rate in rates)
 
 
-def test_the_ring_that_was_found_is_one_that_was_timed(engine: Engine) -> None:
+def test_the_found_ring_is_one_of_the_trials(engine: Engine) -> None:
     tuned = quick(engine)
     assert tuned.ring in [trial.ring for trial in tuned.timed]
     assert tuned.rates
 
 
-def test_a_slow_link_is_left_after_a_few_trials(engine: Engine) -> None:
+def test_on_a_slow_link_only_a_few_trials_fit_the_limit(engine: Engine) -> None:
     testing.model_link(20e6, 0, 0, 0)
     tuned = quick(engine)
     assert 1 <= len(tuned.timed) <= 2
     assert any("left no time for it" in (trial.reason or "") for trial in tuned.trials)
 
 
-def test_a_limit_without_time_for_one_trial_gives_the_default(engine: Engine) -> None:
+def test_a_limit_without_time_for_a_trial_gives_the_default(engine: Engine) -> None:
     tuned = quick(engine, limit_s=1e-9)
     assert tuned.trials == ()
     assert tuned.ring == setup_of(default_settings())
 
 
 @pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_limit_that_is_none_is_refused(limit_s: float, engine: Engine) -> None:
-    with pytest.raises(UsageError, match="above zero, such as 1s"):
+def test_an_invalid_limit_is_refused(limit_s: float, engine: Engine) -> None:
+    with pytest.raises(UsageError, match="above zero"):
         quick(engine, limit_s)
 
 
-def test_a_candidate_that_cannot_lock_memory_is_said_and_the_others_go_on(engine: Engine) -> None:
-    testing.fail("cudaHostAlloc", LEAST_RINGS + 2, OUT_OF_MEMORY)
+def test_a_candidate_that_cannot_lock_memory_is_noted_and_the_others_are_timed(engine: Engine) -> None:
+    testing.fail("cudaHostAlloc", RINGS_OF_FILLS + 2, OUT_OF_MEMORY)
     tuned = quick(engine, limit_s=5)
     assert [trial.verdict for trial in tuned.trials if "cannot be made" in (trial.reason or "")] == ["not tried"]
     assert len(tuned.timed) > 1
 
 
-def test_a_start_that_cannot_lock_its_memory_is_made_smaller(engine: Engine) -> None:
-    testing.fail("cudaHostAlloc", LEAST_RINGS + 1, OUT_OF_MEMORY)
+def test_a_first_ring_that_cannot_lock_its_memory_is_made_smaller(engine: Engine) -> None:
+    testing.fail("cudaHostAlloc", RINGS_OF_FILLS + 1, OUT_OF_MEMORY)
     first = quick(engine).trials[0]
     assert first.ring.pinned_bytes <= default_settings().pinned_bytes // 2
 
 
-def test_a_budget_holds_for_all_rings_at_a_time(engine: Engine) -> None:
+def test_two_rings_share_the_budget(engine: Engine) -> None:
     tuned = tune(engine, 0, limit_s=LIMIT_S, budget_bytes=MIB, sizes=QUICK_SIZES)
     assert tuned.budget_bytes == MIB
     assert {trial.ring.pinned_bytes for trial in tuned.timed} == {MIB // 2}
 
 
-def test_memory_that_cannot_be_had_on_the_device_is_an_error_and_leaves_nothing(engine: Engine) -> None:
+def test_without_device_memory_a_tuning_raises(engine: Engine) -> None:
     testing.fail("cudaMalloc", 1, OUT_OF_MEMORY)
     with pytest.raises(CudaMemoryError):
         quick(engine)
 
 
-def test_a_lost_device_ends_it(engine: Engine) -> None:
+def test_a_lost_device_ends_a_tuning(engine: Engine) -> None:
     testing.fail_sticky("cudaMemcpyAsync", 5, LOST)
     with pytest.raises(DeviceLostError):
         quick(engine)
     testing.reset()
-    engine.take_cleanup_failures()  # of all that it had
+    engine.take_cleanup_failures()
 
 
-def test_whoever_tuned_at_the_same_time_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_tuned_at_the_same_time_is_named(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exclusive.Presence, "look", lambda self: self.met.add(4711))
     assert quick(engine).remarks == (
-        "process 4711 tuned at the same time, which takes processors from both; pyxfer tune does it anew",
+        "process 4711 tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning",
     )
 
 
-def test_the_callers_processors_are_left_as_they_were(engine: Engine) -> None:
+def test_the_affinity_of_the_caller_does_not_change(engine: Engine) -> None:
     before = os.sched_getaffinity(0)
     quick(engine)
     assert os.sched_getaffinity(0) == before

@@ -1,4 +1,4 @@
-"""Arrays of every dtype and layout, there and back."""
+"""Arrays of every dtype and layout, uploaded and downloaded."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pyxfer.native import load
 
 @st.composite
 def arrays(draw: st.DrawFn) -> NDArray[Any]:
-    """Of any dtype, and cut, reversed and turned in any way."""
+    """Of any dtype, sliced, reversed and transposed in any way."""
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9))
     dtype = draw(DTYPES)
     data = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 2 if dtype.kind == "b" else 100, shape)
     array = np.asarray(data).astype(dtype).transpose(draw(st.permutations(range(len(shape)))))
     index = (..., *[draw(st.slices(extent)) for extent in array.shape])
-    kept: NDArray[Any] = array[index]
-    return kept
+    view: NDArray[Any] = array[index]
+    return view
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def up() -> Iterator[Uploader]:
 
 
 @given(array=arrays(), block=st.booleans())
-def test_an_array_arrives_as_it_is_and_comes_back(up: Uploader, array: NDArray[Any], block: bool) -> None:
+def test_any_array_arrives_and_comes_back(up: Uploader, array: NDArray[Any], block: bool) -> None:
     sent = up.upload(array, Target(load("host")), block)
     y = sent if block else sent.result()
     there = np.from_dlpack(y)

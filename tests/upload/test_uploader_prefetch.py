@@ -1,4 +1,4 @@
-"""Batches through an uploader, ahead of a loop: contents, how much is on the device, errors, and early ends."""
+"""Prefetching through an uploader: contents, memory on the device, errors, and early ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from upload.feeding import LONG_S, OwnError, threads
+from upload.memories import held
 
 from pyxfer._upload.device_arrays import block_bytes
 from pyxfer._upload.targets import Target
@@ -34,16 +35,12 @@ def up(engine: Engine) -> Iterator[Uploader]:
 
 @pytest.fixture
 def own(up: Uploader) -> Target:
-    """Arrays of pyxfer's memory, as those of TensorFlow and JAX are."""
+    """Arrays in pyxfer's memory, like those of TensorFlow and JAX."""
     return Target(up.engine, up._pool)
 
 
 def filled(seed: int) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
-
-
-def on_device() -> int:
-    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Batch:
     labels: Any
 
 
-def test_batches_arrive_whole_and_in_order(up: Uploader, own: Target) -> None:
+def test_batches_arrive_complete_and_in_order(up: Uploader, own: Target) -> None:
     sent = (Batch(filled(n), [np.int32(n), f"batch {n}"]) for n in range(20))
     for n, batch in enumerate(up.prefetch(sent, own)):
         assert np.array_equal(np.from_dlpack(batch.images), filled(n))
@@ -60,15 +57,15 @@ def test_batches_arrive_whole_and_in_order(up: Uploader, own: Target) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_no_more_than_two_batches_beyond_its_depth_are_on_the_device(up: Uploader, own: Target, depth: int) -> None:
+def test_at_most_depth_plus_two_batches_are_on_the_device(up: Uploader, own: Target, depth: int) -> None:
     seen = set()
     for batch in up.prefetch((filled(n) for n in range(40)), own, depth):
         assert batch.nbytes == NBYTES
-        seen.add(on_device())
+        seen.add(held("device"))
     assert max(seen) <= (depth + 2) * block_bytes(NBYTES)
 
 
-def test_a_batch_does_not_overwrite_one_that_hidden_work_still_reads(engine: Engine, up: Uploader, own: Target) -> None:
+def test_a_batch_does_not_overwrite_memory_that_other_work_reads(engine: Engine, up: Uploader, own: Target) -> None:
     ended: list[bool] = []
     with (
         closing(engine.Stream()) as hidden,
@@ -88,7 +85,7 @@ def test_a_batch_does_not_overwrite_one_that_hidden_work_still_reads(engine: Eng
     assert all(ended)
 
 
-def test_the_upload_runs_while_the_loop_is_at_work(up: Uploader, own: Target) -> None:
+def test_uploads_run_while_the_loop_works(up: Uploader, own: Target) -> None:
     drawn = threading.Event()
 
     def source() -> Iterator[NDArray[np.uint8]]:
@@ -98,13 +95,13 @@ def test_the_upload_runs_while_the_loop_is_at_work(up: Uploader, own: Target) ->
 
     with up.prefetch(source(), own) as batches:
         next(batches)
-        assert drawn.wait(LONG_S)  # the loop's own thread is here, and the second batch has been sent
+        assert drawn.wait(LONG_S)  # the loop's thread is here, so another one has sent the second batch
 
 
-def test_an_array_that_is_not_sent_is_named_where_its_batch_would_have_come(up: Uploader, own: Target) -> None:
+def test_an_array_that_cannot_be_sent_is_named_in_place_of_its_batch(up: Uploader, own: Target) -> None:
     batches = up.prefetch([{"a": filled(0)}, {"a": np.array([object()])}], own)
     assert np.array_equal(np.from_dlpack(next(batches)["a"]), filled(0))
-    with pytest.raises(UsageError, match=r'^batch\["a"\]: an array of object holds Python objects'):
+    with pytest.raises(UsageError, match=r'^batch\["a"\]: '):
         next(batches)
     assert list(batches) == []
 
@@ -120,7 +117,7 @@ def test_an_error_of_the_source_comes_after_the_batches_before_it(up: Uploader, 
     assert len(taken) == 1
 
 
-def test_an_error_of_the_device_comes_where_its_batch_would_have_come(up: Uploader, own: Target) -> None:
+def test_an_error_of_the_device_comes_in_place_of_the_batch(up: Uploader, own: Target) -> None:
     up.upload(filled(0), own)
     testing.fail("cudaMemcpyAsync", 2, 1)
     with pytest.raises(CudaError, match="cudaMemcpyAsync"):
@@ -128,19 +125,19 @@ def test_an_error_of_the_device_comes_where_its_batch_would_have_come(up: Upload
     assert np.array_equal(np.from_dlpack(up.upload(filled(1), own)), filled(1))
 
 
-def test_who_stops_early_leaves_no_batch_on_the_device(engine: Engine) -> None:
+def test_stopping_early_leaves_no_batch_on_the_device(engine: Engine) -> None:
     with Uploader("host", threads=2, chunk_bytes=4096, slots=4, pool=0) as up:
         for batch in up.prefetch((filled(n) for n in range(100)), Target(engine, up._pool), 3):
             assert batch.nbytes == NBYTES
             break
         for thread in threads():
-            thread.join(LONG_S)  # leaving a loop does not wait for it
+            thread.join(LONG_S)  # leaving a loop does not wait for the thread
         del batch
         gc.collect()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
-def test_an_uploader_that_is_closed_meanwhile_ends_the_loop_with_the_reason(up: Uploader, own: Target) -> None:
+def test_closing_the_uploader_ends_the_loop_with_an_error(up: Uploader, own: Target) -> None:
     released = threading.Event()
 
     def source() -> Iterator[NDArray[np.uint8]]:
@@ -152,16 +149,16 @@ def test_an_uploader_that_is_closed_meanwhile_ends_the_loop_with_the_reason(up: 
     assert np.array_equal(np.from_dlpack(next(batches)), filled(0))
     up.close()
     released.set()
-    with pytest.raises(UsageError, match=r"^this Uploader is closed: make another one$"):
+    with pytest.raises(UsageError):
         next(batches)
 
 
 @pytest.mark.parametrize("depth", [0, 1.5, None])
-def test_a_depth_that_is_none_is_refused_at_once(up: Uploader, own: Target, depth: Any) -> None:
-    with pytest.raises(UsageError, match=f"a whole number from 1 on; got {depth!r}"):
+def test_an_invalid_depth_is_refused_at_once(up: Uploader, own: Target, depth: Any) -> None:
+    with pytest.raises(UsageError, match=f"depth is .*; got {depth!r}"):
         up.prefetch([], own, depth)
 
 
-def test_what_is_no_framework_is_refused_at_once(up: Uploader) -> None:
-    with pytest.raises(UsageError, match="'numpy' is nothing that arrays are uploaded to"):
+def test_an_unknown_framework_is_refused_at_once(up: Uploader) -> None:
+    with pytest.raises(UsageError, match="'numpy' is not a framework"):
         up.prefetch([], "numpy")

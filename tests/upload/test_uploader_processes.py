@@ -1,4 +1,4 @@
-"""Programs that fork, end, or have no GPU."""
+"""Programs that use an uploader and fork, end, or have no GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_program(body: str, **variables: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None:
+def test_a_forked_child_cannot_use_an_uploader_of_its_parent() -> None:
     result = run_program(
         """
         y = up.upload(x, own)
@@ -53,12 +53,12 @@ def test_a_forked_child_is_told_to_make_its_own_and_the_parent_goes_on() -> None
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == 2 * [
-        "This Uploader belongs to the process that this one was forked from, and its threads are not here: start "
-        'processes by multiprocessing.get_context("spawn"), and make one in each.'
+        "This Uploader belongs to the parent process, and its threads do not exist in a forked child: start processes "
+        'by multiprocessing.get_context("spawn"), and make an Uploader in each.'
     ]
 
 
-def test_a_forked_child_drops_an_upload_that_goes_on_in_its_parent() -> None:
+def test_a_forked_child_may_drop_an_upload_of_its_parent() -> None:
     result = run_program(
         """
         testing.stall("cudaMemcpyAsync", 1, 120.0)
@@ -93,7 +93,7 @@ ENDINGS = {
         for name, text in ENDINGS.items()
     ],
 )
-def test_a_program_ends_cleanly_whatever_is_left(ending: str) -> None:
+def test_a_program_ends_cleanly(ending: str) -> None:
     result = run_program(ending)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
@@ -114,7 +114,7 @@ def test_a_program_ends_while_a_thread_uploads() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_program_ends_though_its_device_does_not_answer() -> None:
+def test_a_program_ends_although_its_device_does_not_answer() -> None:
     result = run_program(
         """
         from pyxfer._upload import uploader
@@ -126,7 +126,7 @@ def test_a_program_ends_though_its_device_does_not_answer() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_program_ends_though_memory_comes_back_to_a_pool_whose_device_does_not_answer() -> None:
+def test_a_program_ends_although_a_pool_waits_for_its_device() -> None:
     result = run_program(
         """
         testing.stall("cudaMemcpyAsync", 1, 120.0)
@@ -167,7 +167,7 @@ def test_a_program_ends_while_threads_are_in_native_code(call: str) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_without_a_gpu_arrays_stay_in_host_memory_and_that_is_said() -> None:
+def test_without_a_gpu_arrays_stay_in_host_memory_with_a_warning() -> None:
     result = run_program(
         """
         import warnings
@@ -175,19 +175,19 @@ def test_without_a_gpu_arrays_stay_in_host_memory_and_that_is_said() -> None:
             warnings.simplefilter("always")
             with Uploader() as there:
                 print(there.upload(x, Target(there._engine)).__dlpack_device__())
-        for each in caught:
-            print(each.category.__name__, str(each.message), each.filename)
+        for warning in caught:
+            print(warning.category.__name__, str(warning.message), warning.filename)
         """,
         CUDA_VISIBLE_DEVICES="",
     )
     assert result.returncode == 0, result.stderr
-    place, said = result.stdout.splitlines()
+    place, warning = result.stdout.splitlines()
     assert place == "(1, 0)"
-    assert said.startswith("FallbackWarning No usable GPU: ")
-    assert said.endswith('Arrays stay in host memory; device="host" asks for that. <string>')
+    assert warning.startswith("FallbackWarning No usable GPU: ")
+    assert warning.endswith('Arrays stay in host memory; device="host" requests that without this warning. <string>')
 
 
-def test_a_gpu_that_is_required_is_asked_for_at_once() -> None:
+def test_require_gpu_raises_at_once_without_a_gpu() -> None:
     result = run_program(
         """
         from pyxfer.errors import CudaUnavailableError

@@ -1,4 +1,4 @@
-"""Uploads that go on by themselves: waited for, dropped, ended by an error, and left behind."""
+"""Uploads in the background: waiting for them, dropping them, and their errors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from upload.memories import held
 
 from pyxfer._upload import pending
 from pyxfer._upload.arrays import Source
@@ -41,16 +42,12 @@ def filled(seed: int) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
 
 
-def on_device() -> int:
-    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "device")
-
-
-def test_an_upload_tells_when_it_is_done(up: Uploader, own: Target) -> None:
+def test_done_and_result_with_a_timeout(up: Uploader, own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     array = filled(0)
     sent = up.upload([array, array[::-1]], own, block=False)
     assert not sent.done()
-    with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 10\.0 ms\. It goes on: ask again"):
+    with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 10\.0 ms\. It continues"):
         sent.result(0.01)
     testing.release_stalls()
     y = sent.result(FOREVER_S)
@@ -60,10 +57,9 @@ def test_an_upload_tells_when_it_is_done(up: Uploader, own: Target) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["a", b"1", float("nan"), True, [1]], ids=repr)
-def test_a_timeout_that_is_no_number_is_refused_by_its_name(up: Uploader, own: Target, timeout: Any) -> None:
+def test_a_timeout_that_is_not_a_number_is_refused(up: Uploader, own: Target, timeout: Any) -> None:
     sent = up.upload(filled(1), own, block=False)
-    said = f"timeout is how many seconds to wait, such as 0.5, or None for no end; got {timeout!r}"
-    with pytest.raises(UsageError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(UsageError, match=f"^timeout must be a number of seconds, .*; got {re.escape(repr(timeout))}$"):
         sent.result(timeout)
     sent.result(None)
 
@@ -73,27 +69,27 @@ def test_any_number_is_a_timeout(up: Uploader, own: Target, timeout: Any) -> Non
     assert up.upload(filled(1), own, block=False).result(timeout) is not None
 
 
-def test_a_timeout_below_zero_waits_not_at_all(up: Uploader, own: Target) -> None:
+def test_a_negative_timeout_does_not_wait(up: Uploader, own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     sent = up.upload(filled(1), own, block=False)
-    with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 0 s\. It goes on"):
+    with pytest.raises(DeviceTimeoutError, match="within 0 s"):
         sent.result(-1)
     testing.release_stalls()
 
 
-def test_a_result_is_made_once(up: Uploader, own: Target) -> None:
+def test_result_returns_the_same_arrays_each_time(up: Uploader, own: Target) -> None:
     sent = up.upload({"a": filled(1)}, own, block=False)
     assert sent.result()["a"] is sent.result(0)["a"]
 
 
-def test_waiting_comes_back_now_and_then(up: Uploader, own: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_may_consist_of_several_slices(up: Uploader, own: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending, "SLICE_S", 0.001)
     testing.stall("cudaMemcpyAsync", 1, 0.05)
     array = filled(2)
     assert np.array_equal(np.from_dlpack(up.upload(array, own, block=False).result()), array)
 
 
-def test_a_source_is_let_go_with_the_result(up: Uploader, own: Target) -> None:
+def test_the_source_is_released_with_the_result(up: Uploader, own: Target) -> None:
     array = filled(3)
     gone = weakref.ref(array)
     sent = up.upload([array], own, block=False)
@@ -104,7 +100,7 @@ def test_a_source_is_let_go_with_the_result(up: Uploader, own: Target) -> None:
     assert gone() is None
 
 
-def test_a_dropped_upload_goes_on_and_keeps_what_it_needs(engine: Engine) -> None:
+def test_a_dropped_upload_continues_and_keeps_its_memory(engine: Engine) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
     array = filled(4)
@@ -113,32 +109,32 @@ def test_a_dropped_upload_goes_on_and_keeps_what_it_needs(engine: Engine) -> Non
     del array
     gc.collect()
     assert gone() is not None
-    assert on_device() == NBYTES
+    assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
     assert gone() is None
-    assert on_device() == 0
+    assert held("device") == 0
 
 
-def test_a_dropped_upload_that_is_done_leaves_nothing(up: Uploader, own: Target) -> None:
+def test_a_dropped_upload_that_is_done_keeps_nothing(up: Uploader, own: Target) -> None:
     sent = up.upload(filled(5), own, block=False)
     sent.result()
     del sent
-    assert on_device() == 0
+    assert held("device") == 0
 
 
-def test_what_was_started_before_an_array_that_is_refused_goes_on(up: Uploader, own: Target) -> None:
+def test_uploads_started_before_a_refused_array_continue(up: Uploader, own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-    with pytest.raises(UsageError, match=r"^x\[1\]: an array of object"):
+    with pytest.raises(UsageError, match=r"^x\[1\]: "):
         up.upload([filled(6), np.array([object()])], own, block=False)
     gc.collect()
-    assert on_device() == NBYTES
+    assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
-def test_what_ctrl_c_meets_while_it_is_started_is_kept_until_the_uploader_is_closed(engine: Engine) -> None:
+def test_an_upload_interrupted_at_its_start_is_kept_until_close(engine: Engine) -> None:
     class Interrupted(RingMover):
         def start(self, source: Source, address: int, stream: int | None) -> Ticket:
             super().start(source, address, stream)
@@ -150,13 +146,13 @@ def test_what_ctrl_c_meets_while_it_is_started_is_kept_until_the_uploader_is_clo
     with pytest.raises(KeyboardInterrupt):
         up.upload(filled(11), Target(engine), block=False)
     gc.collect()
-    assert on_device() == NBYTES
+    assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
-    assert on_device() == 0
+    assert held("device") == 0
 
 
-def test_an_error_of_the_device_is_that_of_the_result_and_the_uploader_goes_on(up: Uploader, own: Target) -> None:
+def test_result_raises_an_error_of_the_device_and_the_uploader_continues(up: Uploader, own: Target) -> None:
     testing.fail("cudaMemcpyAsync", 3, 1)
     sent = up.upload(filled(7), own, block=False)
     for _ in range(2):
@@ -167,7 +163,7 @@ def test_an_error_of_the_device_is_that_of_the_result_and_the_uploader_goes_on(u
     assert np.array_equal(np.from_dlpack(up.upload(array, own)), array)
 
 
-def test_a_lost_device_is_an_error_of_everything_and_nothing_hangs(engine: Engine) -> None:
+def test_a_lost_device_is_an_error_of_every_call(engine: Engine) -> None:
     up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
     up.upload(filled(9)[:0], Target(engine))
     testing.fail_sticky("cudaMemcpyAsync", 1, 719)
@@ -184,7 +180,7 @@ def test_a_lost_device_is_an_error_of_everything_and_nothing_hangs(engine: Engin
     engine.take_cleanup_failures()
 
 
-def test_an_uploader_stays_as_long_as_its_uploads(engine: Engine) -> None:
+def test_an_upload_keeps_its_uploader_alive(engine: Engine) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     array = filled(10)
     sent = Uploader("host", threads=2, chunk_bytes=4096, slots=2).upload(array, Target(engine), block=False)

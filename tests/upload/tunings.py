@@ -1,4 +1,4 @@
-"""Rings whose speed the test says."""
+"""A bench of rings with modelled speed, and a search over them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from ring_samples import MIB, SIZES
 
 from pyxfer._document.tunings import CopyDirection, RingFill
 from pyxfer._upload.settings import RingSettings
-from pyxfer._upload.tuning_search import Bench, Candidates, Copy, Deadline, Descent, Found
+from pyxfer._upload.tuning import Bench, Copy, Search
 from pyxfer.errors import CudaMemoryError
 
-# Of real tunings over the host runtime.
+# For real tunings over the host runtime.
 QUICK_SIZES = (MIB // 16, MIB // 4, MIB)
 LIMIT_S = 0.5
 
 PLAIN_GBPS = 6.5
 FILLS: tuple[RingFill, ...] = ("demoting", "streaming", "plain")
-# What a search begins with where a process may use 16 processors.
+# The first candidate if a process may use 16 processors.
 START = RingSettings(threads=15, chunk_bytes=64 << 10, slots=512, fill="demoting", spin_us=20)
 BUDGET = 256 * MIB
 
 Speed = Callable[[RingSettings], float]
 
-_LOCK_S_PER_BYTE = 0.342 / 1024**3  # of an H200 host, and as much again to unlock
+_LOCK_S_PER_BYTE = 0.342 / 1024**3  # measured on an H200 host; unlocking takes as long
 
 
 class ModelledBench:
-    """Rings whose bandwidth is what `gbps` says, or of downloads `back`; time passes only with copies and locking."""
+    """Rings whose bandwidth is `gbps`, and `back` for downloads. Only copies and page-locking take time."""
 
     def __init__(self, gbps: Speed, back: Speed | None = None) -> None:
         self.now_s = 0.0
@@ -45,7 +45,7 @@ class ModelledBench:
             raise CudaMemoryError(2, "cudaErrorMemoryAllocation", "cudaHostAlloc", "here", "out of memory", "")
         self.now_s += settings.pinned_bytes * _LOCK_S_PER_BYTE
         self.open.append(settings)
-        self.most_pinned_bytes = max(self.most_pinned_bytes, sum(each.pinned_bytes for each in self.open))
+        self.most_pinned_bytes = max(self.most_pinned_bytes, sum(ring.pinned_bytes for ring in self.open))
         yield lambda way, nbytes: self._take(settings, way, nbytes, self._gbps[way](settings))
         self.open.remove(settings)
         self.now_s += settings.pinned_bytes * _LOCK_S_PER_BYTE
@@ -60,12 +60,13 @@ class ModelledBench:
         return seconds
 
 
-def search(
+def run_search(
     bench: ModelledBench,
     cpus: int = 16,
     budget_bytes: int = BUDGET,
     limit_s: float = 1.0,
     fills: tuple[RingFill, ...] = FILLS,
-) -> Found:
-    deadline = Deadline(limit_s, lambda: bench.now_s)
-    return Descent(cast("Bench", bench), Candidates.here(cpus, fills), budget_bytes, SIZES, deadline).run()
+) -> Search:
+    search = Search(cast("Bench", bench), budget_bytes, SIZES, limit_s, lambda: bench.now_s)
+    search.run(fills, cpus)
+    return search

@@ -1,4 +1,4 @@
-"""A program's copies, made by the engine over ordinary memory, whose own records are what a watch sees of them."""
+"""Copies of the engine over ordinary memory, which a watch sees by the engine's own records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from pyxfer._watch.order import Order
+from pyxfer._watch.options import WatchOptions
 from pyxfer._watch.session import Session
 from pyxfer._watch.window import Window
 from pyxfer.native import load
@@ -18,7 +18,7 @@ NBYTES = 64 << 10
 
 
 class Copies:
-    """One copy at a time, each way."""
+    """Copies in both directions, one at a time."""
 
     def __init__(self, copier: Copier, there: Lane, back: Lane) -> None:
         self._copier = copier
@@ -36,7 +36,7 @@ class Copies:
 
 @contextmanager
 def copies(nbytes: int = NBYTES) -> Iterator[Copies]:
-    """Memory and a stream for as long as the block runs."""
+    """Memory and a stream, released at the end of the block."""
     engine = load("host")
     with ExitStack() as stack:
         host = stack.enter_context(closing(engine.HostBuffer(2 * nbytes, "pinned")))
@@ -50,7 +50,7 @@ def copies(nbytes: int = NBYTES) -> Iterator[Copies]:
 @contextmanager
 def session(skip: int = 0, steps: int | None = None, **words: object) -> Iterator[Session]:
     """A watch that has been started, and is stopped at the end."""
-    made = Session(Order(skip, steps, **{"device": "host", "lines": False, **words}))  # type: ignore[arg-type]
+    made = Session(WatchOptions(skip, steps, **{"device": "host", "lines": False, **words}))  # type: ignore[arg-type]
     made.start()
     try:
         yield made
@@ -59,6 +59,6 @@ def session(skip: int = 0, steps: int | None = None, **words: object) -> Iterato
 
 
 def window_of(watched: Session) -> Window:
-    """The window that must have closed."""
+    """The window of a session, which must have closed."""
     assert watched.window is not None, "the window has not closed"
     return watched.window

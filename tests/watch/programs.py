@@ -1,4 +1,4 @@
-"""Programs that are watched in a process of their own."""
+"""Runs watched programs in separate processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 60.0
-# What every program may use.
+# The beginning of every program.
 HEAD = """
 import os, signal, sys, threading, time
 import pyxfer
@@ -19,18 +19,17 @@ from watch.copying import copies
 
 
 def source(body: str, head: str = HEAD) -> str:
-    """A whole program."""
+    """The program with its beginning."""
     return head + textwrap.dedent(body)
 
 
 def environment() -> dict[str, str]:
-    """Where the program finds these tests' own modules."""
+    """The environment, with the folder of the tests in the path."""
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH", ""))))
     return {**os.environ, "PYTHONPATH": path}
 
 
 def run_program(body: str, *arguments: str, head: str = HEAD) -> subprocess.CompletedProcess[str]:
-    """What it wrote, and how it ended."""
     return subprocess.run(
         [sys.executable, "-c", source(body, head), *arguments],
         capture_output=True,
@@ -42,7 +41,7 @@ def run_program(body: str, *arguments: str, head: str = HEAD) -> subprocess.Comp
 
 
 def start_program(body: str, *arguments: str) -> subprocess.Popen[str]:
-    """One that is still at work, with its output to be read."""
+    """Start a program without waiting for its end."""
     return subprocess.Popen(
         [sys.executable, "-c", source(body), *arguments],
         stdout=subprocess.PIPE,
@@ -53,7 +52,7 @@ def start_program(body: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def output(body: str, *arguments: str, head: str = HEAD) -> list[str]:
-    """The lines that a program printed that came to its end."""
+    """The lines that a program printed, which must end without an error."""
     result = run_program(body, *arguments, head=head)
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()

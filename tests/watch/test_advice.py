@@ -1,4 +1,4 @@
-"""What would be faster, worked out from the step's own parts."""
+"""Predictions of what would be faster, from the parts of a step."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
 def advice_for(
     script: Script, length: float, made: float | None = None, gbps: float | None = 50.0
 ) -> dict[str, Advice]:
-    """By code; with `made`, for a loop of four steps whose input takes so long."""
-    each = length / 4
-    spans = [(each * turn, each * turn + made, each * (turn + 1)) for turn in range(4)] if made is not None else []
+    """By code; with `made`, for a loop of four steps whose inputs take this long."""
+    step = length / 4
+    spans = [(step * turn, step * turn + made, step * (turn + 1)) for turn in range(4)] if made is not None else []
     watched = analysed(make_window(script, length, steps_at(*spans)), Flat(gbps))
-    return {each.code: each for each in watched.advice}
+    return {row.code: row for row in watched.advice}
 
 
-def test_a_pinned_prefetched_input_leaves_the_device_its_work() -> None:
+def test_prefetching_a_pinned_input_leaves_only_the_devices_work() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
     found = advice_for(script, length, made=1000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
     assert (found.gain_s, found.gain_share) == pytest.approx((2000e-6, 0.4))
 
 
-def test_an_input_that_takes_longer_to_make_than_the_rest_is_shared_among_as_many_as_it_takes() -> None:
+def test_a_slow_input_is_shared_by_as_many_processes_as_needed() -> None:
     script, length = training(made=7000, sent=1000, computed=3000)
     found = advice_for(script, length, made=7000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
@@ -54,55 +54,55 @@ def test_an_input_that_takes_longer_to_make_than_the_rest_is_shared_among_as_man
     )
 
 
-def test_no_more_makers_are_counted_on_than_there_are_processors_to_spare() -> None:
+def test_a_slow_input_is_shared_by_at_most_the_spare_processors() -> None:
     script, length = training(made=60_000, sent=1000, computed=500)
     assert MACHINE.environment.cpus_usable == 16
     assert advice_for(script, length, made=60_000)["pin-and-prefetch"].predicted_s == pytest.approx(4000e-6)
 
 
-def test_copies_that_take_longest_even_at_the_ceiling_are_what_is_left() -> None:
+def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling() -> None:
     script, length = training(made=100, sent=4000, computed=500)
     assert advice_for(script, length, made=100, gbps=5.0)["pin-and-prefetch"].predicted_s == pytest.approx(2000e-6)
 
 
-def test_without_a_ceiling_copies_take_as_long_as_now_and_that_is_said() -> None:
+def test_without_a_ceiling_copies_are_predicted_to_take_as_long_as_now() -> None:
     script, length = training(made=1000, sent=3500, computed=3000)
     found = advice_for(script, length, made=1000, gbps=None)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3500e-6)
-    assert "as long as now, for want of a ceiling (3.50 ms)" in found.worked_out
+    assert "as long as now, because the ceiling is not known (3.50 ms)" in found.worked_out
 
 
-def test_a_pinned_input_is_only_to_be_prefetched() -> None:
+def test_a_pinned_input_gets_the_advice_prefetch_only() -> None:
     script, length = training(made=1000, sent=300, computed=3000, pageable=False)
     found = advice_for(script, length, made=1000)
     assert "pin-and-prefetch" not in found
     assert found["prefetch"].text.startswith("Prefetch the input: let another thread or process make the next one, and")
 
 
-def test_pinning_alone_gains_what_the_copies_are_slower_than_the_ceiling() -> None:
+def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
     found = advice_for(script, length, made=1000)["pin"]
     assert found.gain_s == pytest.approx(800e-6)
     assert (
-        "h2d of pageable memory at 10.00 GB/s could reach 50.00 GB/s, and 1.00 ms of it lie outside of kernels"
+        "h2d of pageable memory at 10.00 GB/s could reach 50.00 GB/s, and 1.00 ms of it is outside of kernels"
         in found.worked_out
     )
 
 
-def test_what_pyxfer_has_for_pageable_copies_is_named_for_the_ways_that_matter_and_promises_nothing() -> None:
+def test_advice_on_pageable_copies_names_the_functions_of_pyxfer_for_their_directions() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
     found = advice_for(script, length, made=1000)
     assert "pyxfer.prefetch does both for ordinary arrays" in found["pin-and-prefetch"].text
-    assert found["pin"].text.endswith("lies; pyxfer.upload would stage ordinary ones with several threads.")
+    assert "pyxfer.upload would stage" in found["pin"].text
     for turn in range(4):
         script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 500, nbytes=SENT, pageable=True)
     both = advice_for(script, length, made=1000)["pin"].text
     assert "pyxfer.upload and pyxfer.download would stage" in both
 
 
-def test_a_pinned_input_is_told_of_no_way_to_stage_it() -> None:
+def test_advice_on_a_pinned_input_does_not_name_staging_functions() -> None:
     script, length = training(made=1000, sent=300, computed=3000, pageable=False)
-    assert "pyxfer" not in " ".join(each.text for each in advice_for(script, length, made=1000).values())
+    assert "pyxfer" not in " ".join(row.text for row in advice_for(script, length, made=1000).values())
 
 
 def test_pinning_copies_that_are_hidden_gains_nothing() -> None:
@@ -119,12 +119,12 @@ def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     assert "cudaStreamSynchronize" in found.text
 
 
-def test_nobody_is_told_not_to_wait_while_pageable_copies_would_wait_anyway() -> None:
+def test_avoiding_waits_is_not_advised_if_pageable_copies_wait_anyway() -> None:
     script, length = training(made=1000, sent=1000, computed=3000, pageable=True)
     assert "waits" not in advice_for(script, length, made=1000)
 
 
-def test_memory_that_is_asked_for_in_every_step_costs_the_time_that_the_device_does_nothing_for() -> None:
+def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle() -> None:
     script = Script()
     for turn in range(4):
         script.call("cudaMalloc", turn * 1000 + 100, turn * 1000 + 400)
@@ -142,14 +142,14 @@ def test_a_second_stream_gains_no_more_than_kernels_have_room_for() -> None:
     assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
 
 
-def test_the_greatest_gain_comes_first() -> None:
+def test_advice_is_sorted_by_gain() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
-    gains = [each.gain_s for each in advice_for(script, length, made=1000).values()]
+    gains = [row.gain_s for row in advice_for(script, length, made=1000).values()]
     assert len(gains) > 1
     assert gains == sorted(gains, reverse=True)
 
 
-def test_what_gains_less_than_a_fiftieth_is_not_said() -> None:
+def test_advice_that_gains_less_than_two_percent_is_left_out() -> None:
     script, length = training(made=10, sent=10, computed=3000)
     assert advice_for(script, length, made=10) == {}
 
@@ -158,7 +158,7 @@ def test_without_records_there_is_no_advice() -> None:
     assert analysed(make_window(None, 100, steps_at((0, 50, 100)))).advice == ()
 
 
-def test_without_steps_pinning_is_still_worked_out() -> None:
+def test_pinning_is_predicted_for_a_window_without_steps() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 1000, nbytes=10 * MIB, pageable=True)
     assert "pin" in advice_for(script, 4000)

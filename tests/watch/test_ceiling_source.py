@@ -1,4 +1,4 @@
-"""A ceiling says where it came from, and what in it is not as in the window."""
+"""The source of a ceiling, and remarks on how a saved one differs from the window."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyxfer._document.runs import Direction, Fact, LinkState, Run
 from pyxfer._document.watches import Watched
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.ceilings import remarks_on_saved
-from pyxfer._watch.watch import tell_of
+from pyxfer._watch.watch import make_document
 from pyxfer.native import Engine
 
 ASKED: dict[Direction, tuple[int, ...]] = {"h2d": (16 * MIB,)}
@@ -21,42 +21,42 @@ def codes(run: Run, asked: dict[Direction, tuple[int, ...]] = ASKED) -> list[str
     return [remark.code for remark in remarks_on_saved(run, make_device(), make_link(), asked)]
 
 
-def told(ceilings: Run | str) -> Watched:
+def watched_copy(ceilings: Run | str) -> Watched:
     with copies(64 * KIB) as made, session() as watched:
         made.send()
-    assert watched.place is not None
-    return tell_of(window_of(watched), watched.place, ceilings)
+    assert watched.target is not None
+    return make_document(window_of(watched), watched.target, ceilings)
 
 
 def test_a_run_of_the_same_device_link_and_sizes_needs_no_remark() -> None:
     assert codes(make_run()) == []
 
 
-def test_another_device_is_told_by_both_names() -> None:
+def test_a_run_of_another_device_gets_a_remark_with_both_names() -> None:
     run = make_run(device=make_device(name="NVIDIA L4"))
     (remark,) = remarks_on_saved(run, make_device(), make_link(), ASKED)
     assert remark.text == "the ceiling was measured on another device: NVIDIA L4; this one is NVIDIA H200"
     assert "pyxfer ceiling" in (remark.fix or "")
 
 
-def test_another_link_is_told_by_its_generation_and_width() -> None:
+def test_a_run_of_another_link_gets_a_remark_with_generation_and_width() -> None:
     link = msgspec.structs.replace(make_link(), under_load=Fact(LinkState(generation=4, width=8)))
     (remark,) = remarks_on_saved(make_run(link=link), make_device(), make_link(), ASKED)
     assert remark.text == "the ceiling was measured over another link: PCIe 4.0 x8; this one is PCIe 5.0 x16"
 
 
-def test_sizes_far_from_those_of_the_run_are_told() -> None:
+def test_sizes_far_from_those_of_the_run_get_a_remark() -> None:
     measurements = tuple(row for row in make_run().measurements if row.nbytes == 4 * KIB)
     (remark,) = remarks_on_saved(make_run(measurements=measurements), make_device(), make_link(), ASKED)
     assert remark.code == "other-sizes"
-    assert "copies h2d of about 16 MiB lie far from the sizes of the saved run, 4 KiB to 4 KiB" in remark.text
+    assert "copies h2d of about 16 MiB are far from the sizes of the saved run, 4 KiB to 4 KiB" in remark.text
 
 
-def test_sizes_within_a_factor_of_four_and_those_that_every_ceiling_stands_for_are_near() -> None:
+def test_sizes_within_a_factor_of_four_get_no_remark() -> None:
     assert codes(make_run(), {"h2d": (4, 64 * MIB, 1 << 34)}) == []
 
 
-def test_copies_faster_than_the_ceiling_are_told() -> None:
+def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 100, nbytes=10 * MIB)
     watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
@@ -64,20 +64,20 @@ def test_copies_faster_than_the_ceiling_are_told() -> None:
     assert "of the ceiling, so it is too low" in watched.remarks[0].text
 
 
-def test_small_copies_may_be_faster_than_their_ceiling_for_it_holds_their_issuing_too() -> None:
+def test_small_copies_may_be_faster_than_the_ceiling() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 1, nbytes=100_000)
     assert analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0)).remarks == ()
 
 
-def test_a_ceiling_measured_now_says_so(engine: Engine) -> None:
-    source = told("measured").ceiling_source.value
+def test_the_source_of_a_measured_ceiling_is_measured(engine: Engine) -> None:
+    source = watched_copy("measured").ceiling_source.value
     assert source is not None
     assert source.source == "measured"
 
 
-def test_a_saved_one_says_of_what_machine_and_when_and_that_it_is_another(engine: Engine) -> None:
-    watched, run = told(make_run()), make_run()
+def test_the_source_of_a_saved_ceiling_has_its_machine_and_time(engine: Engine) -> None:
+    watched, run = watched_copy(make_run()), make_run()
     source = watched.ceiling_source.value
     assert source is not None
     assert (source.source, source.device, source.host) == ("saved", run.device.name, run.environment.host)

@@ -50,7 +50,7 @@ def read(perfetto: Perfetto, window: Window) -> Trace:
 def rows(trace: Trace, kind: str) -> list[tuple[Any, ...]]:
     """Row, name, beginning and length, of one kind."""
     found = trace.query(ROWS)
-    return [(each["row"], each["name"], each["begin"], each["length"]) for each in found if each["kind"] == kind]
+    return [(row["row"], row["name"], row["begin"], row["length"]) for row in found if row["kind"] == kind]
 
 
 def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
@@ -64,7 +64,7 @@ def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
     assert rows(trace, "set") == [("device 0, context 1, stream 7", "set", 30_000, 1_000)]
 
 
-def test_every_direction_of_copies_has_a_row_with_its_bytes(perfetto: Perfetto) -> None:
+def test_every_direction_of_copies_has_a_row_with_bytes(perfetto: Perfetto) -> None:
     script = Script()
     script.copy(CopyWay.H2D, 10, 20, nbytes=500_000, pageable=True)
     script.copy(CopyWay.D2H, 15, 25, stream=8)
@@ -72,7 +72,7 @@ def test_every_direction_of_copies_has_a_row_with_its_bytes(perfetto: Perfetto) 
     engines = [row for row in rows(trace, "copy") if row[0] in ("h2d", "d2h")]
     assert engines == [("h2d", "h2d", 10_000, 10_000), ("d2h", "d2h", 15_000, 10_000)]
     details = trace.query("select key, display_value as value from slice join args using (arg_set_id) where ts = 10000")
-    assert {(each["key"], each["value"]) for each in details} >= {
+    assert {(row["key"], row["value"]) for row in details} >= {
         ("args.bytes", "500000"),
         ("args.GB/s", "50.0"),
         ("args.from", "pageable"),
@@ -113,10 +113,10 @@ def test_a_call_of_several_copies_has_an_arrow_to_each(perfetto: Perfetto) -> No
     script.copy(CopyWay.H2D, 20, 30, call=batch)
     script.copy(CopyWay.H2D, 30, 40, call=batch)
     arrows = read(perfetto, make_window(script, 100)).query(ARROWS)
-    assert [(each["from_ts"], each["to_ts"]) for each in arrows] == [(5_000, 20_000), (5_000, 30_000)]
+    assert [(arrow["from_ts"], arrow["to_ts"]) for arrow in arrows] == [(5_000, 20_000), (5_000, 30_000)]
 
 
-def test_work_that_overlaps_on_one_stream_is_on_rows_of_its_own(perfetto: Perfetto) -> None:
+def test_overlapping_work_of_one_stream_gets_more_rows(perfetto: Perfetto) -> None:
     script = Script()
     for begin in range(0, 50, 10):
         script.kernel(begin, begin + 15, name=f"k{begin}")
@@ -133,10 +133,10 @@ def test_the_bytes_under_way_are_drawn_over_time(perfetto: Perfetto) -> None:
     script.copy(CopyWay.H2D, 10, 30, nbytes=MIB)
     script.copy(CopyWay.H2D, 20, 30, nbytes=MIB, stream=8)
     values = read(perfetto, make_window(script, 100)).query("select ts, value from counter order by ts")
-    assert [(each["ts"], each["value"]) for each in values] == [(10_000, MIB), (20_000, 2 * MIB), (30_000, 0)]
+    assert [(row["ts"], row["value"]) for row in values] == [(10_000, MIB), (20_000, 2 * MIB), (30_000, 0)]
 
 
-def test_names_are_data(perfetto: Perfetto) -> None:
+def test_control_characters_in_names_are_escaped(perfetto: Perfetto) -> None:
     script = Script()
     script.kernel(10, 20, name=HOSTILE)
     window = make_window(script, 100, ranges=(mark(HOSTILE, 1, 2),), threads={MAIN: HOSTILE})
@@ -145,7 +145,7 @@ def test_names_are_data(perfetto: Perfetto) -> None:
     assert json.loads(text_of(window))["displayTimeUnit"] == "ns"
 
 
-def test_a_name_in_a_foreign_encoding_is_legible(perfetto: Perfetto) -> None:
+def test_invalid_unicode_in_a_name_becomes_a_question_mark(perfetto: Perfetto) -> None:
     script = Script()
     script.kernel(10, 20, name=b"caf\xe9".decode(errors="surrogateescape"))
     assert [name for _, name, *_ in rows(read(perfetto, make_window(script, 100)), "kernel")] == ["caf?"]
@@ -157,7 +157,7 @@ def test_copies_without_a_time_are_left_out(perfetto: Perfetto) -> None:
     assert rows(read(perfetto, make_window(script, 100)), "copy") == []
 
 
-def test_a_copy_that_began_before_its_call_by_the_clocks_has_no_arrow(perfetto: Perfetto) -> None:
+def test_a_copy_that_began_before_its_call_has_no_arrow(perfetto: Perfetto) -> None:
     script = Script()
     script.copy(CopyWay.H2D, 4, 8, call=("cudaMemcpyAsync", 5, 9))
     assert read(perfetto, make_window(script, 100)).query(ARROWS) == []
@@ -169,11 +169,11 @@ def test_without_records_there_are_steps_and_the_reason(perfetto: Perfetto) -> N
     assert json.loads(text_of(window))["otherData"]["without_records"] == NO_TRACE
 
 
-def test_an_empty_window_is_a_trace(perfetto: Perfetto) -> None:
+def test_the_trace_of_an_empty_window_is_valid(perfetto: Perfetto) -> None:
     assert read(perfetto, make_window(Script(), 0)).query("select * from slice") == []
 
 
-def test_a_name_that_ends_in_gz_is_packed(perfetto: Perfetto, tmp_path: Path) -> None:
+def test_a_trace_is_compressed_if_its_name_ends_in_gz(perfetto: Perfetto, tmp_path: Path) -> None:
     script = Script()
     script.kernel(10, 20)
     window = make_window(script, 100)
@@ -183,7 +183,7 @@ def test_a_name_that_ends_in_gz_is_packed(perfetto: Perfetto, tmp_path: Path) ->
     assert len(perfetto.read(packed).query("select * from slice")) == 1
 
 
-def test_a_trace_that_cannot_be_written_says_where_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_a_usage_error_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no/trace.json' cannot be written .*; make the folder first"):
         write_chrome_trace(make_window(Script(), 100), tmp_path / "no" / "trace.json")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Copies by way, memory and size, beside what they could have been."""
+"""Copies by way, memory and size, compared with the ceiling."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from watch.windows import MIB, Flat, Script, activity_of, analysed, make_window,
 
 from pyxfer._document.watches import CopyClass
 from pyxfer._trace.records import CopyWay
-from pyxfer._watch.copies import sizes_asked
-from pyxfer._watch.gathered import gather
+from pyxfer._watch.copies import sizes_needed
+from pyxfer._watch.device_records import device_records
 
 
 def classes(script: Script, ceilings: Flat | None = None) -> tuple[CopyClass, ...]:
@@ -44,7 +44,7 @@ def test_copies_of_one_class_are_summed() -> None:
     assert row.gbps.value == pytest.approx(3 * MIB / 300e-6 / 1e9)
 
 
-def test_ways_and_memories_are_apart_and_in_order() -> None:
+def test_classes_are_sorted_by_way_and_memory() -> None:
     script = Script()
     script.copy(CopyWay.D2D, 0, 1)
     script.copy(CopyWay.D2H, 1, 2, pageable=True)
@@ -60,7 +60,7 @@ def test_ways_and_memories_are_apart_and_in_order() -> None:
     ]
 
 
-def test_the_share_of_the_ceiling_is_that_of_the_time_at_pinned_speed() -> None:
+def test_the_share_of_the_ceiling_is_the_time_at_the_ceiling_over_the_time_taken() -> None:
     script, flat = Script(), Flat(50.0)
     script.copy(CopyWay.H2D, 0, 100, nbytes=1_000_000, pageable=True)
     (row,) = classes(script, flat)
@@ -68,7 +68,7 @@ def test_the_share_of_the_ceiling_is_that_of_the_time_at_pinned_speed() -> None:
     assert {(direction, memory) for direction, memory, _ in flat.asked} == {("h2d", "pinned")}
 
 
-def test_a_ceiling_that_is_not_known_leaves_its_reason() -> None:
+def test_a_share_without_a_ceiling_has_the_reason() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 100)
     assert classes(script, Flat(None, "the device was busy"))[0].ceiling_share.reason == "the device was busy"
@@ -77,10 +77,10 @@ def test_a_ceiling_that_is_not_known_leaves_its_reason() -> None:
 def test_copies_that_stay_on_the_device_have_no_ceiling() -> None:
     script = Script()
     script.copy(CopyWay.D2D, 0, 100)
-    assert classes(script)[0].ceiling_share.reason == "a ceiling is of copies between host and device"
+    assert classes(script)[0].ceiling_share.reason == "only copies between host and device have a ceiling"
 
 
-def test_copies_below_4_kib_go_within_a_command_and_have_no_ceiling() -> None:
+def test_copies_below_4_kib_have_no_ceiling() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 1, nbytes=4095)
     script.copy(CopyWay.H2D, 1, 2, nbytes=4096)
@@ -89,7 +89,7 @@ def test_copies_below_4_kib_go_within_a_command_and_have_no_ceiling() -> None:
     assert large.ceiling_share.value == pytest.approx(4096 / 50e9 / 1e-6)
 
 
-def test_thousands_of_sizes_ask_for_few_ceilings() -> None:
+def test_thousands_of_sizes_need_few_ceilings() -> None:
     script, flat = Script(), Flat(50.0)
     for nbytes in range(4096, 4096 + 3000):
         script.copy(CopyWay.H2D, 0, 1, nbytes=nbytes)
@@ -97,14 +97,14 @@ def test_thousands_of_sizes_ask_for_few_ceilings() -> None:
     assert len(flat.asked) < 20
 
 
-def test_the_hidden_share_is_of_the_copies_own_time() -> None:
+def test_the_hidden_share_is_a_share_of_the_copies_time() -> None:
     script = Script()
     script.kernel(0, 50)
     script.copy(CopyWay.H2D, 25, 125, stream=8)
     assert classes(script)[0].hidden_share.value == pytest.approx(0.25)
 
 
-def test_a_batch_counts_its_copies_and_has_the_size_of_one() -> None:
+def test_a_batch_counts_all_its_copies_and_has_their_mean_size() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 10, nbytes=100 * 8192, copies=100)
     (row,) = classes(script)
@@ -121,12 +121,12 @@ def test_copies_without_a_time_are_counted_and_have_no_bandwidth() -> None:
     assert "untimed" in [remark.code for remark in watched.remarks]
 
 
-def test_copies_of_another_device_are_in_no_figure() -> None:
+def test_copies_of_another_device_are_only_counted() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 10, device=1)
     watched = analysed(make_window(script, 100))
     assert activity_of(watched).copies == ()
-    assert "1 record of other devices is in no figure" in [remark.text for remark in watched.remarks]
+    assert "1 record of other devices is not in the figures" in [remark.text for remark in watched.remarks]
 
 
 def test_pageable_copies_say_what_pinning_would_save() -> None:
@@ -138,7 +138,7 @@ def test_pageable_copies_say_what_pinning_would_save() -> None:
     assert (row.pinned_s.value, row.saves_s.value) == (pytest.approx(200e-6), pytest.approx(800e-6))
 
 
-def test_the_sizes_that_ceilings_are_wanted_for_are_the_means_of_the_classes() -> None:
+def test_ceilings_are_needed_at_the_mean_size_of_each_class() -> None:
     script: Any = Script()
     script.copy(CopyWay.H2D, 0, 1, nbytes=4096)
     script.copy(CopyWay.H2D, 0, 1, nbytes=8192)
@@ -146,4 +146,4 @@ def test_the_sizes_that_ceilings_are_wanted_for_are_the_means_of_the_classes() -
     script.copy(CopyWay.D2D, 0, 1, nbytes=64)
     window = make_window(script, 10)
     assert window.capture.value is not None
-    assert sizes_asked(gather(window, window.capture.value)) == {"h2d": (6144, MIB)}
+    assert sizes_needed(device_records(window, window.capture.value)) == {"h2d": (6144, MIB)}

@@ -1,4 +1,4 @@
-"""What lies between two times, against a count nanosecond by nanosecond."""
+"""Covered time, compared with a count of every nanosecond."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyxfer._watch.gathered import Cover
+from pyxfer._watch.device_records import Cover
 
-stretches = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
+intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 times = st.lists(st.integers(-5, 70), min_size=1, max_size=8)
 
 
@@ -20,26 +20,24 @@ def instants(pairs: list[tuple[int, int]]) -> set[int]:
     return {instant for begin, end in pairs for instant in range(begin, end)}
 
 
-@given(stretches, times, times)
-def test_it_is_the_count_of_instants_that_any_stretch_holds(
+@given(intervals, times, times)
+def test_within_counts_the_instants_that_any_interval_contains(
     pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]
 ) -> None:
     count = min(len(begins), len(lengths))
     begin = np.array(begins[:count], np.int64)
     end = begin + np.abs(np.array(lengths[:count], np.int64))
-    held = instants(pairs)
-    expected = [len(held & set(range(int(b), int(e)))) for b, e in zip(begin, end, strict=True)]
+    covered = instants(pairs)
+    expected = [len(covered & set(range(int(b), int(e)))) for b, e in zip(begin, end, strict=True)]
     assert Cover(array(pairs)).within(begin, end).tolist() == expected
 
 
-@given(stretches, times)
-def test_a_time_is_held_from_the_beginning_of_a_stretch_to_its_end(
-    pairs: list[tuple[int, int]], asked: list[int]
-) -> None:
-    expected = [any(b <= t <= e for b, e in pairs if e > b) for t in asked]
-    assert Cover(array(pairs)).holds(np.array(asked, np.int64)).tolist() == expected
+@given(intervals, times)
+def test_holds_includes_both_ends_of_an_interval(pairs: list[tuple[int, int]], at: list[int]) -> None:
+    expected = [any(b <= t <= e for b, e in pairs if e > b) for t in at]
+    assert Cover(array(pairs)).holds(np.array(at, np.int64)).tolist() == expected
 
 
-def test_of_nothing_nothing_is_covered() -> None:
+def test_an_empty_cover_covers_nothing() -> None:
     assert Cover().within(np.array([0]), np.array([10])).tolist() == [0]
     assert Cover().total_ns == 0

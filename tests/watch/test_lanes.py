@@ -1,4 +1,4 @@
-"""In a lane, two stretches lie apart or one in the other; and no lane is opened without need."""
+"""Lanes of the trace: intervals of one lane are disjoint or nested, and there are no more lanes than needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_first_lane_with_room_is_taken(spans: Spans, expected: list[int]) ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15)), max_size=20))
-def test_no_two_stretches_cross_in_a_lane(given_spans: Spans) -> None:
+def test_intervals_of_one_lane_are_disjoint_or_nested(given_spans: Spans) -> None:
     spans = sorted((begin, begin + length) for begin, length in given_spans)
     found = lanes_of(spans)
     for place, (begin, end) in enumerate(spans):

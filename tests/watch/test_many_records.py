@@ -1,4 +1,4 @@
-"""Millions of records are analysed in seconds and in memory that is stated."""
+"""The time and memory that millions of records take."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pyxfer._watch.chrome import write_events
 from pyxfer._watch.window import Window
 
 TURNS = 500_000
-"""Of one copy, its call, and two kernels: two million records."""
+"""Each has a copy, its call, and two kernels, which makes two million records."""
 STEPS = 2_000
 MOST_S = 30.0
 MOST_BYTES = 1 << 30
-"""The records themselves are an eighth of it."""
+"""The records take an eighth of it."""
 
 
 def many(turns: int = TURNS) -> Window:
@@ -56,7 +56,7 @@ def many(turns: int = TURNS) -> Window:
 
 @pytest.mark.slow
 @pytest.mark.unsanitized(reason="it is about time and memory")
-def test_two_million_records_take_seconds_and_a_stated_memory() -> None:
+def test_two_million_records_are_analysed_within_30_s_and_1_gib() -> None:
     window = many()
     tracemalloc.start()
     try:
@@ -74,7 +74,7 @@ def test_two_million_records_take_seconds_and_a_stated_memory() -> None:
 
 @pytest.mark.slow
 @pytest.mark.unsanitized(reason="it is about memory")
-def test_a_trace_is_written_in_pieces_however_many_records_it_has() -> None:
+def test_a_trace_is_written_in_bounded_memory() -> None:
     window = many(turns=100_000)
     written = Counted()
     tracemalloc.start()
@@ -88,7 +88,7 @@ def test_a_trace_is_written_in_pieces_however_many_records_it_has() -> None:
 
 
 class Counted(io.BytesIO):
-    """Keeps nothing but how much it was given."""
+    """Counts the bytes that are written, and does not keep them."""
 
     nbytes = 0
 

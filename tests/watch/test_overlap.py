@@ -1,4 +1,4 @@
-"""What went on at once."""
+"""Work that overlaps in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def overlap_of(script: Script, length: float = 100) -> Overlap:
     return found
 
 
-def test_kernels_beside_each_other_are_counted_while_any_runs() -> None:
+def test_kernels_at_once_are_counted_while_any_runs() -> None:
     script = Script()
     script.kernel(0, 30, stream=7)
     script.kernel(20, 40, stream=8)
@@ -24,7 +24,7 @@ def test_kernels_beside_each_other_are_counted_while_any_runs() -> None:
     assert overlap.kernels_share.value == pytest.approx(0.25)
 
 
-def test_the_device_is_busy_with_whatever_it_does_inside_the_window() -> None:
+def test_the_device_is_busy_with_any_work_inside_the_window() -> None:
     script = Script()
     script.kernel(-50, 10)
     script.copy(CopyWay.D2H, 40, 60)
@@ -32,7 +32,7 @@ def test_the_device_is_busy_with_whatever_it_does_inside_the_window() -> None:
     assert overlap_of(script).busy_share == pytest.approx(0.4)
 
 
-def test_copies_under_kernels_have_their_share_of_all_copying() -> None:
+def test_the_hidden_share_is_the_time_of_copies_under_kernels() -> None:
     script = Script()
     script.kernel(0, 20)
     script.copy(CopyWay.H2D, 10, 30)
@@ -40,7 +40,7 @@ def test_copies_under_kernels_have_their_share_of_all_copying() -> None:
     assert overlap_of(script).hidden_share.value == pytest.approx(0.25)
 
 
-def test_copy_engines_at_once_are_the_most_copies_under_way() -> None:
+def test_copies_at_once_is_the_largest_number_under_way() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 30, stream=7)
     script.copy(CopyWay.D2H, 20, 40, stream=8)
@@ -56,7 +56,7 @@ def test_without_work_there_is_no_share_of_it() -> None:
     assert overlap.hidden_share.reason == "no copy has a time"
 
 
-def test_streams_are_listed_with_what_they_were_used_for() -> None:
+def test_streams_are_listed_with_their_copies_and_kernels() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 10, nbytes=MIB, stream=13)
     script.kernel(0, 50, stream=7)

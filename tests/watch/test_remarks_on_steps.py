@@ -1,4 +1,4 @@
-"""What is said of steps and records that are not all there: once, and nothing that is not so."""
+"""Remarks on missing steps and records."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from pyxfer._watch.analysis import analyse
 STEP = steps_at((0, 1, 100))
 
 
-def test_a_window_in_which_no_step_was_begun_says_how_to_mark_them() -> None:
+def test_a_window_without_steps_has_a_remark_on_how_to_mark_them() -> None:
     (remark,) = analysed(make_window(Script(), 100)).remarks
     assert remark.code == "no-steps"
     assert remark.fix == "put what is done with each input into `with w.step():`"
 
 
-def test_where_the_only_step_failed_that_is_all_that_is_said() -> None:
+def test_a_window_whose_only_step_failed_has_one_remark() -> None:
     window = make_window(Script(), 100, (replace(STEP[0], failed="ValueError: no"),))
     assert [remark.code for remark in analysed(window).remarks] == ["failed-steps"]
 
 
-def test_where_the_only_step_had_not_ended_that_is_all_that_is_said() -> None:
+def test_a_window_whose_only_step_had_not_ended_has_one_remark() -> None:
     window = make_window(Script(), 100, (replace(STEP[0], closed=False),))
     assert [remark.code for remark in analysed(window).remarks] == ["unclosed-steps"]
 
 
-def test_an_unchanged_script_has_no_w_to_be_told_of() -> None:
+def test_the_remark_for_an_unchanged_script_says_how_to_add_a_watch() -> None:
     (remark,) = analyse(make_window(Script(), 100), Flat(50.0), MACHINE, unchanged=True).remarks
     assert remark.fix is not None
-    assert remark.fix.startswith("only the steps of PyTorch's optimizers are found by themselves")
     assert "with pyxfer.watch() as w:" in remark.fix
 
 
-def test_a_window_that_was_cut_speaks_of_its_room_once() -> None:
-    cut = Remark("capacity", "after 1.00 s records found no room any more, so the rest is left out")
+def test_a_cut_window_has_one_remark_on_its_capacity() -> None:
+    cut = Remark("capacity", "the capacity for records was used up after 1.00 s")
     window = make_window(Script(), 100, STEP, dropped={"copies": 12}, remarks=(cut,))
     assert analysed(window).remarks == (cut,)
 
 
-def test_records_that_the_library_has_lost_are_told_beside_a_cut() -> None:
-    cut = Remark("capacity", "after 1.00 s records found no room any more, so the rest is left out")
+def test_records_that_cupti_has_lost_get_a_remark_also_in_a_cut_window() -> None:
+    cut = Remark("capacity", "the capacity for records was used up after 1.00 s")
     window = make_window(Script(), 100, STEP, dropped={"copies": 12, "unknown": 3}, remarks=(cut,))
     assert "missing: 3 unknown;" in analysed(window).remarks[1].text
 
 
-def test_a_thread_without_a_name_is_called_by_its_number() -> None:
+def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
     script = Script()
     script.call("cudaStreamSynchronize", 10, 20, thread=1234)
     window = make_window(script, 100, STEP, ranges=(mark("decode", 0, 1),), threads={4001: "MainThread"})
     assert {use.name for use in analysed(window).threads} == {"thread 1234", "MainThread"}
 
 
-def test_where_all_steps_were_cut_off_nobody_says_that_none_was_begun() -> None:
-    cut = Remark("capacity", "after 1.00 s records found no room any more, so the rest is left out")
+def test_a_cut_window_without_steps_does_not_say_that_none_was_begun() -> None:
+    cut = Remark("capacity", "the capacity for records was used up after 1.00 s")
     remark = analysed(make_window(Script(), 100, remarks=(cut,))).remarks[1]
-    assert remark.text.startswith("no step ended in the part that the records cover, so")
+    assert remark.code == "no-steps"
+    assert "no step was begun" not in remark.text
     assert remark.fix is None

@@ -1,4 +1,4 @@
-"""Steps that lie far beyond the others are told by themselves, and are in no figure of the usual one."""
+"""Steps far beyond the others are reported separately, and are not in the figures of usual steps."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
 
 from pyxfer._document import codec
+from pyxfer._document.runs import Remark
 from pyxfer._document.watches import Advice, Parts, SlowSteps, Watched
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import analyse
@@ -64,8 +65,13 @@ def slow_of(watched: Watched) -> SlowSteps:
     return watched.steps.slow
 
 
+def slow_remark(watched: Watched) -> Remark:
+    (remark,) = [remark for remark in watched.remarks if remark.code == "slow-steps"]
+    return remark
+
+
 def gains(watched: Watched) -> dict[str, Advice]:
-    return {each.code: each for each in watched.advice}
+    return {row.code: row for row in watched.advice}
 
 
 def nearly(parts: Parts, others: Parts) -> bool:
@@ -76,35 +82,35 @@ def nearly(parts: Parts, others: Parts) -> bool:
 # --- which are slow --------------------------------------------------------------------------------------------------
 
 
-def test_steps_that_wait_for_a_loader_now_and_then_are_slow() -> None:
+def test_steps_that_wait_for_a_stalled_loader_are_slow() -> None:
     usual = [MADE + 100 * (turn % 10) for turn in range(35)]
     slow = slow_of(loop([*usual, *(making + MADE for making in (6_000, 12_000, 9_000, 53_000, 22_000))]))
     assert (slow.count, slow.mostly) == (5, "input")
     assert slow.longest_s == pytest.approx((STEP + 53_000) * 1e-6)
 
 
-def test_what_slow_steps_took_more_is_beyond_as_many_usual_ones() -> None:
+def test_the_cost_of_slow_steps_is_their_time_beyond_as_many_usual_steps() -> None:
     slow = slow_of(taking(*[1_000] * 18, 5_000, 2_000))
     assert (slow.count, slow.more_s) == pytest.approx((2, 5e-3))
     assert slow.share == pytest.approx(5 / 25)
 
 
 @pytest.mark.parametrize("steps", [8, 9, 10, 11, 40, 41])
-def test_modes_that_take_turns_have_no_slow_step(steps: int) -> None:
+def test_alternating_modes_have_no_slow_step(steps: int) -> None:
     assert taking(*([1_000, 3_000] * 21)[:steps]).steps.slow is None
 
 
 @pytest.mark.parametrize("steps", [8, 13, 40])
-def test_steps_that_take_ever_longer_have_no_slow_one(steps: int) -> None:
+def test_a_steady_drift_has_no_slow_step(steps: int) -> None:
     assert taking(*(1_000 + 100 * turn for turn in range(steps))).steps.slow is None
 
 
-def test_seven_steps_are_too_few_to_call_one_slow() -> None:
+def test_fewer_than_eight_steps_have_no_slow_one() -> None:
     assert taking(*[1_000] * 6, 100_000).steps.slow is None
     assert slow_of(taking(*[1_000] * 7, 100_000)).count == 1
 
 
-def test_steps_of_one_length_have_none_until_one_takes_a_twentieth_more() -> None:
+def test_among_equal_steps_one_is_slow_from_five_percent_more_on() -> None:
     assert taking(*[1_000] * 20, 1_049).steps.slow is None
     assert slow_of(taking(*[1_000] * 20, 1_051)).count == 1
 
@@ -121,48 +127,48 @@ def test_steps_that_failed_or_did_not_end_are_neither_counted_nor_slow() -> None
         assert analysed(make_window(None, 9_000, (*steps[:-1], broken))).steps.slow is None
 
 
-def test_a_window_without_steps_has_no_slow_one() -> None:
+def test_a_window_without_steps_has_no_slow_step() -> None:
     assert analysed(make_window(Script(), 1_000)).steps.slow is None
 
 
 @pytest.mark.parametrize("turns", [2, 3, 4, 5, 6])
-@pytest.mark.parametrize("steps", range(8, 61))
-def test_steps_of_which_every_so_many_th_is_long_have_no_slow_one(turns: int, steps: int) -> None:
+@pytest.mark.parametrize("steps", [*range(8, 21), 40, 60])
+def test_periodic_long_steps_are_not_slow(turns: int, steps: int) -> None:
     assert taking(*(30_000 if step % turns == 0 else 5_000 for step in range(steps))).steps.slow is None
 
 
 @pytest.mark.parametrize("first", range(4))
-def test_where_the_window_begins_in_four_steps_that_take_turns_makes_none_slow(first: int) -> None:
+def test_periodic_long_steps_are_not_slow_wherever_the_window_begins(first: int) -> None:
     lengths = [30_000 if (first + step) % 4 == 3 else 5_000 for step in range(60)]
     assert [steps for steps in range(8, 61) if taking(*lengths[:steps]).steps.slow] == []
 
 
 @settings(deadline=None)
 @given(st.permutations(range(40)))
-def test_five_stalls_of_forty_steps_are_slow_wherever_they_lie(order: list[int]) -> None:
+def test_five_stalls_in_forty_steps_are_slow_in_any_position(order: list[int]) -> None:
     stalled = sorted(order[:5])
     watched = taking(*(30_000 if step in stalled else 5_000 + step for step in range(40)))
     assert [step.number - 1 for step in watched.steps.each if step.slow] == stalled
 
 
-def test_what_comes_about_in_more_than_three_of_twenty_steps_is_how_the_program_is() -> None:
+def test_more_than_three_long_steps_in_twenty_are_not_slow() -> None:
     assert slow_of(taking(*[1_000] * 17, *[9_000] * 3)).count == 3
     assert taking(*[1_000] * 16, *[9_000] * 4).steps.slow is None
 
 
-def test_threads_whose_steps_differ_have_no_slow_one() -> None:
+def test_steps_are_not_slow_if_only_those_of_another_thread_are_shorter() -> None:
     assert taking_in_two([5_000] * 40, [100_000] * 2).steps.slow is None
     assert taking_in_two([5_000] * 40, [30_000] * 6).steps.slow is None
 
 
-def test_a_slow_step_is_slow_among_those_of_its_thread() -> None:
+def test_a_step_is_compared_with_those_of_its_thread() -> None:
     watched = taking_in_two([1_000] * 19 + [4_000], [10_000] * 20)
     slow = slow_of(watched)
     assert (slow.count, slow.longest_s, slow.more_s) == pytest.approx((1, 4e-3, 3e-3))
     assert slow.share == pytest.approx(3 / 223)
 
 
-def test_the_part_that_slow_steps_are_in_is_told_by_those_of_their_thread() -> None:
+def test_the_main_part_of_slow_steps_is_found_among_steps_of_their_thread() -> None:
     """The other thread's usual steps make their input for longer than the slow step does."""
     own = [(1_000 * step, 1_000 * step + 200, 1_000 * step + 1_000) for step in range(19)]
     other = [(10_000 * step, 10_000 * step + 9_000, 10_000 * step + 10_000) for step in range(20)]
@@ -172,14 +178,14 @@ def test_the_part_that_slow_steps_are_in_is_told_by_those_of_their_thread() -> N
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.lists(st.integers(1, 10_000), max_size=30))
-def test_whatever_two_threads_take_can_be_saved_and_read(own: list[int], other: list[int]) -> None:
+def test_watches_of_two_threads_can_be_saved_and_loaded(own: list[int], other: list[int]) -> None:
     watched = taking_in_two([*own, *[50_000] * (len(own) // 8)], other)
     assert codec.decode(Watched, codec.encode(watched)) == watched
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60))
-def test_no_more_than_three_of_twenty_steps_are_slow_and_every_slow_one_is_longer(lengths: list[int]) -> None:
+def test_at_most_three_of_twenty_steps_are_slow_and_they_are_the_longest(lengths: list[int]) -> None:
     watched = taking(*lengths)
     slow = {step.parts.period_s for step in watched.steps.each if step.slow}
     usual = {step.parts.period_s for step in watched.steps.each if not step.slow}
@@ -187,7 +193,7 @@ def test_no_more_than_three_of_twenty_steps_are_slow_and_every_slow_one_is_longe
     assert not slow or min(slow) > max(usual)
 
 
-# --- what they are not in --------------------------------------------------------------------------------------------
+# --- figures without them --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -205,10 +211,10 @@ def test_one_slow_step_changes_neither_the_parts_nor_the_predictions(stall: Call
     assert nearly(stalled.parts, even.parts)
     assert stalled.verdict == even.verdict
     assert gains(stalled).keys() == gains(even).keys() >= {"pin-and-prefetch", "pin"}
-    for code, each in gains(even).items():
+    for code, expected in gains(even).items():
         found = gains(stalled)[code]
-        assert found.gain_s == pytest.approx(each.gain_s, rel=1e-9)
-        assert (found.text, found.worked_out) == (each.text, each.worked_out)
+        assert found.gain_s == pytest.approx(expected.gain_s, rel=1e-9)
+        assert (found.text, found.worked_out) == (expected.text, expected.worked_out)
     for name in ("between_s", "inside_s", "waiting_s"):
         assert getattr(stalled.steps, name) == pytest.approx(getattr(even.steps, name), rel=1e-9)
 
@@ -222,7 +228,7 @@ def test_the_statistics_and_the_list_are_of_all_steps() -> None:
     assert [step.number for step in steps.each if step.slow] == [10]
 
 
-def test_copies_of_a_slow_step_are_in_the_window_and_in_no_prediction() -> None:
+def test_copies_of_a_slow_step_are_listed_but_in_no_prediction() -> None:
     def training(sent: int) -> Watched:
         script = Script()
         for turn in range(20):
@@ -241,7 +247,7 @@ def test_copies_of_a_slow_step_are_in_the_window_and_in_no_prediction() -> None:
     assert row.saves_per_step_s == pytest.approx(SENT * 1e-6 - NBYTES / 50e9)
 
 
-def test_who_is_told_not_to_wait_is_a_call_of_the_usual_steps() -> None:
+def test_the_advice_on_waits_names_a_call_of_the_usual_steps() -> None:
     script = Script()
     for turn in range(20):
         begin = turn * STEP
@@ -250,7 +256,7 @@ def test_who_is_told_not_to_wait_is_a_call_of_the_usual_steps() -> None:
     script.call("cudaDeviceSynchronize", 20 * STEP + 10, 40 * STEP)
     spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 40 * STEP)]
     watched = analysed(make_window(script, 40 * STEP, steps_at(*spans)))
-    assert [each.call for each in activity_of(watched).surprises] == ["cudaDeviceSynchronize", "cudaStreamSynchronize"]
+    assert [row.call for row in activity_of(watched).surprises] == ["cudaDeviceSynchronize", "cudaStreamSynchronize"]
     assert gains(watched)["waits"].text.startswith("Do not wait in every step (cudaStreamSynchronize):")
 
 
@@ -267,7 +273,7 @@ def test_the_parts_of_the_usual_steps_sum_to_their_mean_period(usual: list[int],
     assert whole == pytest.approx(len(watched.steps.each) * watched.parts.period_s + more_s, rel=1e-12)
 
 
-# --- what they mostly are --------------------------------------------------------------------------------------------
+# --- their main part --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -282,46 +288,42 @@ def test_the_parts_of_the_usual_steps_sum_to_their_mean_period(usual: list[int],
     ],
     ids=["input", "kernels", "between", "inside", "thirds", "of one part"],
 )
-def test_a_slow_step_is_named_after_the_part_that_most_of_it_is_in(slow: Callable[[], Watched], mostly: str) -> None:
+def test_the_main_part_of_slow_steps_has_more_than_half_of_their_cost(slow: Callable[[], Watched], mostly: str) -> None:
     assert slow_of(slow()).mostly == mostly
 
 
-# --- what is said of them --------------------------------------------------------------------------------------------
+# --- remarks on them --------------------------------------------------------------------------------------------
 
 
-def test_slow_steps_that_take_a_twentieth_of_the_time_are_a_remark_with_what_to_look_at() -> None:
-    (remark,) = [each for each in loop([MADE] * 39 + [MADE + 50_000]).remarks if each.code == "slow-steps"]
+def test_slow_steps_that_cost_five_percent_get_a_remark_with_a_fix() -> None:
+    remark = slow_remark(loop([MADE] * 39 + [MADE + 50_000]))
     assert remark.text == (
         "1 of 40 steps is slow, at the cost of 5.9 % of the time of all steps; the verdict, the parts and the "
         "predictions are of the 39 usual ones"
     )
-    assert remark.fix == "look at what making the input does in some steps only, such as opening the next file"
+    assert remark.fix == "find what only some steps do when making their input, such as opening the next file"
 
 
-def test_slow_steps_of_something_else_than_input_have_no_fix_of_the_input() -> None:
-    (remark,) = [each for each in loop([MADE] * 40, {3: COMPUTED + 90_000}).remarks if each.code == "slow-steps"]
-    assert remark.fix is None
+def test_the_remark_has_no_fix_if_slow_steps_are_not_slow_in_input() -> None:
+    assert slow_remark(loop([MADE] * 40, {3: COMPUTED + 90_000})).fix is None
 
 
 @pytest.mark.parametrize(("unchanged", "skip"), [(False, "skip=N"), (True, "--skip N")], ids=["API", "command"])
-def test_a_first_step_that_is_slow_is_left_out_by_skipping(unchanged: bool, skip: str) -> None:
+def test_the_fix_for_a_slow_first_step_is_to_skip_it(unchanged: bool, skip: str) -> None:
     window = make_window(None, 28_000, one_by_one(*[9_000, *[1_000] * 19]))
-    told = analyse(window, None, MACHINE, unchanged=unchanged).remarks
-    (remark,) = [each for each in told if each.code == "slow-steps"]
+    remark = slow_remark(analyse(window, None, MACHINE, unchanged=unchanged))
     assert remark.fix == f"the first step of the window is a slow one: {skip} leaves the first steps out"
 
 
-def test_where_the_first_input_was_not_the_only_slow_one_both_are_said() -> None:
-    (one,) = [each for each in loop([90_000] + [MADE] * 39).remarks if each.code == "slow-steps"]
-    (both,) = [each for each in loop([90_000] + [MADE] * 38 + [90_000]).remarks if each.code == "slow-steps"]
-    first = "the first step of the window is a slow one: skip=N leaves the first steps out"
-    assert (one.fix, both.fix) == (
-        first,
-        f"{first}; look at what making the input does in some steps only, such as opening the next file",
-    )
+def test_a_slow_first_step_and_others_get_both_fixes() -> None:
+    one = slow_remark(loop([90_000] + [MADE] * 39)).fix
+    both = slow_remark(loop([90_000] + [MADE] * 38 + [90_000])).fix
+    assert one is not None
+    assert both is not None
+    assert both.startswith(f"{one}; ")
 
 
-def test_slow_steps_that_take_less_of_the_time_are_no_remark() -> None:
+def test_slow_steps_that_cost_less_than_five_percent_get_no_remark() -> None:
     watched = loop([MADE] * 39 + [MADE + 30_000])
     assert slow_of(watched).share < 0.05
     assert "slow-steps" not in [remark.code for remark in watched.remarks]

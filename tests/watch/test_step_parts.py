@@ -1,4 +1,4 @@
-"""Every instant of a step belongs to one part, the first that holds."""
+"""The parts of a step: every instant belongs to the first part that applies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def in_us(parts: Parts) -> dict[str, float]:
     return {name: round(seconds * 1e6, 3) for name, seconds in parts.named()}
 
 
-def test_a_step_is_divided_among_the_parts_in_their_order() -> None:
+def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
     script = Script()
     script.kernel(40, 70)
     script.copy(CopyWay.H2D, 30, 50)
@@ -43,7 +43,7 @@ def test_a_step_is_divided_among_the_parts_in_their_order() -> None:
     }
 
 
-def test_what_lies_before_a_step_is_its_input_as_far_as_the_device_does_nothing() -> None:
+def test_time_before_a_step_is_input_while_the_device_is_idle() -> None:
     script = Script()
     script.kernel(0, 30)
     assert parts_of(script, (0, 50, 60))["input"] == 20
@@ -63,13 +63,13 @@ def test_a_step_that_waits_for_a_device_that_does_nothing_is_idle(name: str) -> 
 
 
 @pytest.mark.parametrize("name", ["cudaMemcpyAsync", "cudaMalloc", "cudaMemcpyBatchAsync", "cudaMemcpyPeer"])
-def test_a_call_that_does_not_wait_is_the_hosts_time(name: str) -> None:
+def test_a_call_that_does_not_wait_is_time_of_the_host(name: str) -> None:
     script = Script()
     script.call(name, 10, 30)
     assert parts_of(script, (0, 0, 40))["idle"] == 0
 
 
-def test_fetching_to_pageable_memory_waits_whatever_the_call_is_named() -> None:
+def test_a_copy_to_pageable_memory_waits_even_if_named_async() -> None:
     script = Script()
     script.copy(CopyWay.D2H, 12, 14, pageable=True, call=("cudaMemcpyAsync", 10, 20))
     assert parts_of(script, (0, 0, 40))["idle"] == 8
@@ -81,7 +81,7 @@ def test_another_thread_that_waits_does_not_make_the_step_idle() -> None:
     assert parts_of(script, (0, 0, 40))["idle"] == 0
 
 
-def test_copies_under_kernels_are_counted_beside_the_parts() -> None:
+def test_copies_under_kernels_are_counted_separately() -> None:
     script = Script()
     script.kernel(0, 30)
     script.copy(CopyWay.H2D, 20, 40, stream=8)
@@ -102,7 +102,7 @@ def test_each_step_has_its_own_row() -> None:
     assert [step.at_s for step in watched.steps.each] == pytest.approx([5e-6, 40e-6])
 
 
-def test_the_mean_step_and_the_statistics_of_all_are_there() -> None:
+def test_steps_have_means_and_a_median() -> None:
     steps = analysed(make_window(Script(), 100, steps_at((0, 10, 40), (40, 60, 100)))).steps
     assert steps.watched == 2
     assert steps.period.value is not None
@@ -121,7 +121,7 @@ def test_without_steps_the_window_is_one_period_without_input() -> None:
     assert "no-steps" in [remark.code for remark in watched.remarks]
 
 
-def test_of_steps_that_are_known_by_their_ends_the_input_cannot_be_told() -> None:
+def test_the_input_is_unknown_if_only_the_ends_of_steps_are_known() -> None:
     script = Script()
     script.kernel(10, 20)
     watched = analysed(make_window(script, 100, steps_at((0, 0, 40), (40, 40, 100))))
@@ -131,7 +131,7 @@ def test_of_steps_that_are_known_by_their_ends_the_input_cannot_be_told() -> Non
     assert [remark.code for remark in watched.remarks] == ["ends-only"]
 
 
-def test_without_records_there_is_what_the_clock_says_and_the_reason() -> None:
+def test_without_records_only_input_and_host_are_known() -> None:
     watched = analysed(make_window(None, 100, steps_at((0, 30, 100))))
     assert in_us(watched.parts) == {"input": 30, "host": 70}
     assert watched.activity.reason == NO_TRACE
@@ -164,7 +164,7 @@ spans = st.tuples(st.integers(0, 200), st.integers(0, 60))
     st.lists(st.tuples(st.sampled_from(["kernel", "h2d", "d2h", "d2d", "wait"]), spans), max_size=14),
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=5),
 )
-def test_the_parts_are_those_of_a_count_instant_by_instant(
+def test_the_parts_agree_with_a_count_of_every_instant(
     events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]
 ) -> None:
     script = Script()

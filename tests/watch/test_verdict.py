@@ -1,4 +1,4 @@
-"""What a step is bound by, and the figures that say so."""
+"""What a step is bound by, with the evidence."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ def verdict_of(input_us: float, h2d: float = 0, d2h: float = 0, kernels: float =
     ("input_us", "degree", "bound_by"),
     [(21, "", "input"), (20, "moderately", "input"), (6, "moderately", "input"), (5, "", "device")],
 )
-def test_a_step_is_bound_by_its_input_from_the_shares_that_tensorflows_profiler_takes(
-    input_us: float, degree: str, bound_by: str
-) -> None:
+def test_the_thresholds_are_those_of_tensorflows_profiler(input_us: float, degree: str, bound_by: str) -> None:
     verdict = verdict_of(input_us, kernels=100 - input_us)
     assert (verdict.bound_by, verdict.degree) == (bound_by, degree)
 
 
-def test_where_the_copies_take_longer_than_the_making_it_is_the_link() -> None:
+def test_a_step_is_bound_by_the_link_if_its_copies_take_longer_than_its_input() -> None:
     verdict = verdict_of(10, h2d=25, kernels=65)
     assert verdict.bound_by == "link"
     assert verdict.share.value == pytest.approx(0.35)
@@ -43,28 +41,28 @@ def test_where_the_copies_take_longer_than_the_making_it_is_the_link() -> None:
     )
 
 
-def test_the_evidence_has_the_figures() -> None:
+def test_the_evidence_has_the_figures_of_the_parts() -> None:
     assert verdict_of(30, h2d=20, kernels=50).evidence == (
         "input 30.0 us of 100 us (30.0 %): the device does nothing while the host is between steps",
         "h2d 20.0 us of 100 us (20.0 %): copies to the device are under way and no kernel runs",
     )
 
 
-def test_results_that_are_fetched_while_nothing_computes_bind_a_step() -> None:
+def test_a_step_is_bound_by_its_output_while_no_kernel_runs() -> None:
     verdict = verdict_of(0, d2h=30, kernels=70)
     assert (verdict.bound_by, verdict.degree) == ("output", "")
 
 
-def test_a_device_that_does_nothing_inside_the_step_is_bound_by_the_host() -> None:
+def test_a_step_with_an_idle_device_is_bound_by_the_host() -> None:
     assert verdict_of(0, kernels=70, host=30).bound_by == "host"
 
 
-def test_a_device_that_computes_is_what_binds() -> None:
+def test_a_step_with_a_busy_device_is_bound_by_the_device() -> None:
     verdict = verdict_of(2, kernels=98)
     assert verdict.text == "The step is bound by the device. The device computes for 98.0 % of the step."
 
 
-def test_without_steps_only_the_link_can_be_told_of_the_input() -> None:
+def test_without_steps_the_input_can_only_be_its_copies() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 40)
     verdict = analysed(make_window(script, 100)).verdict
@@ -72,12 +70,12 @@ def test_without_steps_only_the_link_can_be_told_of_the_input() -> None:
     assert verdict.text.startswith("The program is bound by its input. The device does nothing but receive input")
 
 
-def test_without_records_nothing_is_claimed() -> None:
+def test_without_records_the_verdict_is_unknown() -> None:
     verdict = analysed(make_window(None, 100, steps_at((0, 60, 100)))).verdict
     assert verdict.bound_by == "unknown"
-    assert "whether the device was at work meanwhile is not known" in verdict.evidence[0]
+    assert "whether the device was busy in that time is not known" in verdict.evidence[0]
 
 
-def test_a_part_that_took_no_time_is_no_evidence() -> None:
+def test_a_part_without_time_is_not_in_the_evidence() -> None:
     assert [line.split()[0] for line in verdict_of(30, kernels=70).evidence] == ["input"]
     assert [line.split()[0] for line in verdict_of(0, kernels=70, host=30).evidence] == ["host"]

@@ -1,4 +1,4 @@
-"""A script is watched from its first use of CUDA, which is its own doing and not ours."""
+"""A script is watched from its first use of CUDA. pyxfer does not use CUDA before."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from watch.programs import TIMEOUT_S, environment
 
 from pyxfer._watch.launch import NOTE, FirstUse, Launch, window_path
-from pyxfer._watch.order import Order
-from pyxfer._watch.stored import fetch
+from pyxfer._watch.options import WatchOptions
+from pyxfer._watch.window import load_window
 
-# What a script sees of a driver, in the small.
+# A driver with the two functions that are needed here.
 DRIVER = """
 static int is_up = 0;
 int cuInit(unsigned flags) { is_up = 1; return 0; }
@@ -43,7 +43,7 @@ with copies() as made:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that goes by the driver's name."""
+    """A library with the name of the driver."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -56,9 +56,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launched(folder: Path, driver: Path, use: str) -> str:
-    """What a script printed that was launched to be watched from its first use of CUDA."""
+    """The output of a script that is watched from its first use of CUDA."""
     (folder / "script.py").write_text(SCRIPT)
-    launch = Launch(Order(device="host", lines=False), str(folder), driver=12090)
+    launch = Launch(WatchOptions(device="host", lines=False), str(folder), driver=12090)
     result = subprocess.run(
         [sys.executable, "-c", LAUNCH, launch.pack(), "script.py", str(driver), use],
         capture_output=True,
@@ -72,26 +72,26 @@ def launched(folder: Path, driver: Path, use: str) -> str:
     return result.stdout
 
 
-def test_what_came_before_the_first_use_is_not_in_the_window(tmp_path: Path, driver: Path) -> None:
+def test_copies_before_the_first_use_of_cuda_are_not_in_the_window(tmp_path: Path, driver: Path) -> None:
     launched(tmp_path, driver, "use")
-    capture = fetch(window_path(str(tmp_path), 1)).capture.value
+    capture = load_window(window_path(str(tmp_path), 1)).capture.value
     assert capture is not None
     assert [capture.name(record) for record in capture.records if "cpy" in capture.name(record)]
     ways = capture.records["way"][capture.records["kind"] == 1]
     assert ways.tolist() == [2]
 
 
-def test_a_script_that_does_not_use_it_is_not_watched_and_that_is_said(tmp_path: Path, driver: Path) -> None:
+def test_a_script_that_does_not_use_cuda_leaves_a_note(tmp_path: Path, driver: Path) -> None:
     launched(tmp_path, driver, "do not")
     assert not window_path(str(tmp_path), 1).exists()
     assert (tmp_path / NOTE).read_text() == "the script has not used CUDA"
 
 
-def test_a_library_is_named_to_nvtx_before_the_script_can_use_it(tmp_path: Path, driver: Path) -> None:
+def test_the_nvtx_library_is_set_before_the_script_runs(tmp_path: Path, driver: Path) -> None:
     assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
 
 
-def test_who_is_cancelled_does_not_call_back_and_who_is_calling_back_is_waited_for() -> None:
+def test_cancel_prevents_the_callback_or_waits_for_it() -> None:
     called = threading.Event()
     early = FirstUse(60.0, called.set, needs_cuda=False)
     early.start()

@@ -1,4 +1,4 @@
-"""Where the program is, by its own lines, and what looking costs."""
+"""Samples of the program's own lines, and their cost."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from pathlib import Path
 import pytest
 
 from pyxfer._watch import marks
-from pyxfer._watch.marks import Lines
+from pyxfer._watch.marks import LineSampler
 
 HERE = Path(__file__).name
 
 
-def looked_at(work: Callable[[], object], seen_enough: Callable[[Lines], bool]) -> Lines:
-    """Work again and again until enough has been seen of it."""
-    looking = Lines()
-    looking.start()
+def sampled(work: Callable[[], object], is_enough: Callable[[LineSampler], bool]) -> LineSampler:
+    """Call `work` until there are enough samples of it."""
+    sampler = LineSampler()
+    sampler.start()
     deadline = time.monotonic() + 30
-    while not seen_enough(looking) and time.monotonic() < deadline:
+    while not is_enough(sampler) and time.monotonic() < deadline:
         work()
-    looking.stop()
-    assert seen_enough(looking), looking.failure
-    return looking
+    sampler.stop()
+    assert is_enough(sampler), sampler.failure
+    return sampler
 
 
 def count_up() -> int:
     return sum(range(20_000))
 
 
-def test_a_line_is_the_innermost_of_the_users_own() -> None:
+def test_the_sampled_line_is_the_innermost_of_the_users_code() -> None:
     def sleep_in_the_library() -> None:
         threading.Event().wait(0.02)  # its own frames are Python's, and not the user's
 
-    looking = looked_at(sleep_in_the_library, lambda each: any("sleep_in" in seen.line for seen in each.seen))
-    line = next(seen.line for seen in looking.seen if "sleep_in" in seen.line)
+    sampler = sampled(sleep_in_the_library, lambda sampler: any("sleep_in" in seen.line for seen in sampler.samples))
+    line = next(seen.line for seen in sampler.samples if "sleep_in" in seen.line)
     number = sleep_in_the_library.__code__.co_firstlineno + 1
     assert line == f"{HERE}:{number} in sleep_in_the_library"
 
 
-def test_every_thread_is_looked_at_by_its_native_id_and_name() -> None:
+def test_every_thread_is_sampled_with_its_native_id_and_name() -> None:
     over = threading.Event()
 
     def wait_for_the_end() -> None:
@@ -50,81 +50,81 @@ def test_every_thread_is_looked_at_by_its_native_id_and_name() -> None:
 
     thread = threading.Thread(target=wait_for_the_end, name="loader")
     thread.start()
-    looking = looked_at(count_up, lambda each: thread.native_id in each.names)
+    sampler = sampled(count_up, lambda sampler: thread.native_id in sampler.names)
     over.set()
     thread.join()
     assert thread.native_id is not None
-    assert looking.names[thread.native_id] == "loader"
-    seen = {each.line for each in looking.seen if each.thread == thread.native_id}
+    assert sampler.names[thread.native_id] == "loader"
+    seen = {sample.line for sample in sampler.samples if sample.thread == thread.native_id}
     assert all("in wait_for_the_end" in line for line in seen)
 
 
-def test_the_looking_thread_is_not_looked_at() -> None:
-    looking = looked_at(count_up, lambda each: len(each.seen) > 3)
-    assert looking.native_id not in {seen.thread for seen in looking.seen}
+def test_the_sampler_does_not_sample_itself() -> None:
+    sampler = sampled(count_up, lambda sampler: len(sampler.samples) > 3)
+    assert sampler.native_id not in {seen.thread for seen in sampler.samples}
 
 
 def test_no_frame_is_kept_alive() -> None:
     class Large:
-        """Something that a frame holds."""
+        """A local variable of a sampled frame."""
 
     def hold(gone: threading.Event) -> None:
         held = Large()
         import weakref
 
         weakref.finalize(held, gone.set)
-        looked_at(count_up, lambda each: len(each.seen) > 3)
+        sampled(count_up, lambda sampler: len(sampler.samples) > 3)
 
     gone = threading.Event()
     hold(gone)
     assert gone.is_set()
 
 
-def test_when_much_has_been_seen_every_other_is_given_up_and_looks_become_rarer(
+def test_at_the_limit_every_second_sample_is_dropped_and_the_interval_doubles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(marks, "MOST_SEEN", 8)
-    looking = Lines()
-    every_s = looking._every_s
-    looking.start()
+    monkeypatch.setattr(marks, "MOST_SAMPLES", 8)
+    sampler = LineSampler()
+    every_s = sampler._every_s
+    sampler.start()
     deadline = time.monotonic() + 30
-    while looking._every_s < 4 * every_s and time.monotonic() < deadline:
+    while sampler._every_s < 4 * every_s and time.monotonic() < deadline:
         count_up()
-    looking.stop()
-    assert looking._every_s >= 4 * every_s
-    assert len(looking.seen) <= 8 + threading.active_count()
-    moments = [each.at_ns for each in looking.seen]
+    sampler.stop()
+    assert sampler._every_s >= 4 * every_s
+    assert len(sampler.samples) <= 8 + threading.active_count()
+    moments = [sample.at_ns for sample in sampler.samples]
     assert moments == sorted(moments)
 
 
-@pytest.mark.unsanitized(reason="this is about time")
-def test_looking_takes_less_than_a_hundredth_of_the_processor() -> None:
-    looking = Lines()
+@pytest.mark.unsanitized(reason="measures time")
+def test_sampling_takes_less_than_one_percent_of_a_processor() -> None:
+    sampler = LineSampler()
     begun = time.perf_counter()
-    looking.start()
+    sampler.start()
     while time.perf_counter() < begun + 1.0:
         count_up()
-    looking.stop()
+    sampler.stop()
     spent_s = time.perf_counter() - begun
-    assert looking.seen
-    assert looking.cost_s < 0.01 * spent_s
+    assert sampler.samples
+    assert sampler.cost_s < 0.01 * spent_s
 
 
-def test_a_look_that_fails_ends_the_looking_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_sampling_ends_only_the_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> dict[int, object]:
-        raise RuntimeError("frames are not to be had")
+        raise RuntimeError("no frames")
 
     monkeypatch.setattr(sys, "_current_frames", fail)
-    looking = Lines()
-    looking.start()
-    looking.join(30)
-    assert looking.failure == "RuntimeError: frames are not to be had"
-    looking.stop()
+    sampler = LineSampler()
+    sampler.start()
+    sampler.join(30)
+    assert sampler.failure == "RuntimeError: no frames"
+    sampler.stop()
 
 
-def test_stopping_twice_does_nothing_more() -> None:
-    looking = Lines()
-    looking.start()
-    looking.stop()
-    looking.stop()
-    assert not looking.is_alive()
+def test_the_sampler_can_be_stopped_twice() -> None:
+    sampler = LineSampler()
+    sampler.start()
+    sampler.stop()
+    sampler.stop()
+    assert not sampler.is_alive()

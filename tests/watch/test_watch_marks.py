@@ -1,4 +1,4 @@
-"""Ranges that the program names: kept while a window is open, whatever threads and generators do with them."""
+"""RangeRecorder that the program names, also in threads, generators and coroutines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 import pyxfer
 from pyxfer import UsageError
 from pyxfer._watch import marks
-from pyxfer._watch.marks import Named, Ranges, mark
+from pyxfer._watch.marks import NamedRange, RangeRecorder, mark
 
 
-def names(ranges: tuple[Named, ...]) -> list[str]:
+def names(ranges: tuple[NamedRange, ...]) -> list[str]:
     return [name for name, *_ in ranges]
 
 
 @pytest.fixture
-def window() -> Iterator[Ranges]:
+def window() -> Iterator[RangeRecorder]:
     """An open window for ranges."""
-    made = Ranges()
+    made = RangeRecorder()
     made.open()
     yield made
     made.close(0)
@@ -31,7 +31,7 @@ def now() -> int:
     return 2**62
 
 
-def test_a_marked_block_is_a_range_of_its_thread(window: Ranges) -> None:
+def test_a_marked_block_is_a_range_of_its_thread(window: RangeRecorder) -> None:
     with mark("decode"):
         pass
     ((name, begin, end, thread),) = window.close(now())
@@ -40,7 +40,7 @@ def test_a_marked_block_is_a_range_of_its_thread(window: Ranges) -> None:
     assert thread == threading.get_native_id()
 
 
-def test_a_marked_function_is_a_range_each_time_it_is_called(window: Ranges) -> None:
+def test_each_call_of_a_marked_function_is_a_range(window: RangeRecorder) -> None:
     @mark("work")
     def work(number: int) -> int:
         """Doubles."""
@@ -51,7 +51,7 @@ def test_a_marked_function_is_a_range_each_time_it_is_called(window: Ranges) -> 
     assert names(window.close(now())) == ["work", "work"]
 
 
-def test_a_marked_generator_is_a_range_until_it_is_exhausted(window: Ranges) -> None:
+def test_a_marked_generator_is_a_range_until_it_is_exhausted(window: RangeRecorder) -> None:
     @mark("batches")
     def batches() -> Iterator[int]:
         yield from (1, 2)
@@ -60,7 +60,7 @@ def test_a_marked_generator_is_a_range_until_it_is_exhausted(window: Ranges) -> 
     assert names(window.close(now())) == ["batches"]
 
 
-def test_a_marked_coroutine_is_a_range_until_it_returns(window: Ranges) -> None:
+def test_a_marked_coroutine_is_a_range_until_it_returns(window: RangeRecorder) -> None:
     @mark("fetch")
     async def fetch() -> int:
         await asyncio.sleep(0)
@@ -73,7 +73,7 @@ def test_a_marked_coroutine_is_a_range_until_it_returns(window: Ranges) -> None:
     assert names(window.close(now())) == ["fetch", "fetch"]
 
 
-def test_an_asynchronous_generator_is_refused_with_what_to_do(window: Ranges) -> None:
+def test_a_mark_refuses_an_asynchronous_generator(window: RangeRecorder) -> None:
     async def rows() -> AsyncIterator[int]:
         yield 1
 
@@ -82,19 +82,19 @@ def test_an_asynchronous_generator_is_refused_with_what_to_do(window: Ranges) ->
 
 
 @pytest.mark.parametrize("what", [7, "text", property(), dict], ids=lambda what: type(what).__name__)
-def test_what_is_no_function_cannot_be_marked(what: object) -> None:
+def test_a_mark_refuses_objects_that_are_not_functions(what: object) -> None:
     with pytest.raises(UsageError, match=r"A mark decorates a function: @pyxfer\.mark\('decode'\) above its def"):
         mark("decode")(what)  # type: ignore[type-var]
 
 
-def test_what_is_raised_inside_ends_the_range_and_goes_on(window: Ranges) -> None:
+def test_an_exception_ends_the_range_and_propagates(window: RangeRecorder) -> None:
     with pytest.raises(ValueError, match="no"), mark("fails"):
         raise ValueError("no")
     assert names(window.close(now())) == ["fails"]
 
 
-def test_ranges_that_are_open_at_the_edges_of_the_window_are_cut_to_it() -> None:
-    window = Ranges()
+def test_ranges_that_are_open_at_the_edges_of_the_window_are_cut() -> None:
+    window = RangeRecorder()
     with mark("before"):
         window.open()
     with mark("around") as around:
@@ -106,7 +106,7 @@ def test_ranges_that_are_open_at_the_edges_of_the_window_are_cut_to_it() -> None
 
 
 def test_a_range_that_is_open_at_both_edges_lasts_the_whole_window() -> None:
-    window = Ranges()
+    window = RangeRecorder()
     with mark("epoch"):
         window.open()
         ((name, begin, end, _),) = window.close(window.begin_ns + 5)
@@ -114,7 +114,7 @@ def test_a_range_that_is_open_at_both_edges_lasts_the_whole_window() -> None:
 
 
 def test_ranges_outside_of_a_window_are_not_kept() -> None:
-    window = Ranges()
+    window = RangeRecorder()
     with mark("early"):
         pass
     window.open()
@@ -124,7 +124,7 @@ def test_ranges_outside_of_a_window_are_not_kept() -> None:
     assert window.close(now()) == ()
 
 
-def test_one_mark_serves_recursion_and_threads_at_once(window: Ranges) -> None:
+def test_one_mark_works_recursively_and_in_several_threads(window: RangeRecorder) -> None:
     shared = mark("shared")
     meet = threading.Barrier(2)
 
@@ -144,7 +144,7 @@ def test_one_mark_serves_recursion_and_threads_at_once(window: Ranges) -> None:
     assert len({thread for *_, thread in found}) == 2
 
 
-def test_marks_that_end_in_another_order_keep_their_own_times(window: Ranges) -> None:
+def test_marks_may_end_in_another_order_than_nested(window: RangeRecorder) -> None:
     first, second = mark("first"), mark("second")
     first.__enter__()
     second.__enter__()
@@ -155,7 +155,7 @@ def test_marks_that_end_in_another_order_keep_their_own_times(window: Ranges) ->
     assert by_name["first"][1] <= by_name["second"][1]
 
 
-def test_a_mark_that_ends_in_another_thread_is_found(window: Ranges) -> None:
+def test_a_mark_may_end_in_another_thread(window: RangeRecorder) -> None:
     moved = mark("moved")
     moved.__enter__()
     thread = threading.Thread(target=moved.__exit__, args=(None, None, None))
@@ -164,14 +164,14 @@ def test_a_mark_that_ends_in_another_thread_is_found(window: Ranges) -> None:
     assert names(window.close(now())) == ["moved"]
 
 
-def test_a_thread_that_ends_inside_a_mark_leaves_nothing(window: Ranges) -> None:
+def test_a_thread_that_ends_inside_a_mark_leaves_no_range(window: RangeRecorder) -> None:
     thread = threading.Thread(target=mark("lost").__enter__)
     thread.start()
     thread.join()
     assert names(window.close(now())) == []
 
 
-def test_more_ranges_than_there_is_room_for_are_counted(window: Ranges, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranges_beyond_the_limit_are_counted(window: RangeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "MOST_RANGES", 3)
     for _ in range(5):
         with mark("many"):
@@ -186,7 +186,7 @@ def test_a_mark_without_a_name_is_refused(name: str) -> None:
         pyxfer.mark(name)
 
 
-def test_a_very_long_name_is_cut(window: Ranges) -> None:
+def test_a_very_long_name_is_cut(window: RangeRecorder) -> None:
     with mark("x" * 10_000):
         pass
     assert len(names(window.close(now()))[0]) == 200

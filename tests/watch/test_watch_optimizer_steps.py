@@ -42,30 +42,30 @@ def watched(folder: Path, *options: str) -> tuple[str, Watched]:
 
 
 @needs("torch")
-def test_steps_are_skipped_and_counted_as_in_a_program_that_names_them(tmp_path: Path) -> None:
-    _, told = watched(tmp_path, "--skip", "3", "--steps", "5")
-    assert (told.steps.skipped, told.steps.watched, told.ended) == (3, 5, "complete")
+def test_optimizer_steps_are_skipped_and_counted(tmp_path: Path) -> None:
+    _, result = watched(tmp_path, "--skip", "3", "--steps", "5")
+    assert (result.steps.skipped, result.steps.watched, result.ended) == (3, 5, "complete")
 
 
 @needs("torch")
-def test_without_steps_to_skip_the_first_whole_one_is_the_second(tmp_path: Path) -> None:
-    _, told = watched(tmp_path)
-    assert told.steps.watched == 11
+def test_the_first_optimizer_step_only_marks_the_beginning_of_the_second(tmp_path: Path) -> None:
+    _, result = watched(tmp_path)
+    assert result.steps.watched == 11
 
 
 @needs("torch")
-def test_the_module_has_the_loader_that_it_would_have_had(tmp_path: Path) -> None:
+def test_the_optimizer_module_keeps_its_own_loader(tmp_path: Path) -> None:
     printed, _ = watched(tmp_path, "--skip", "1", "--steps", "1")
     assert printed == "SourceFileLoader\n"
 
 
 @needs("torch")
 def test_a_window_that_closes_inside_pytorchs_step_does_not_break_it(tmp_path: Path) -> None:
-    _, told = watched(tmp_path, "--steps", "1")
-    assert (told.steps.watched, told.ended) == (1, "complete")
+    _, result = watched(tmp_path, "--steps", "1")
+    assert (result.steps.watched, result.ended) == (1, "complete")
 
 
-def test_what_waits_for_pytorch_finds_no_other_module_and_can_be_ended() -> None:
+def test_the_finder_ignores_other_modules_and_can_be_removed() -> None:
     before = list(sys.meta_path)
     if OPTIMIZER in sys.modules:
         pytest.skip("PyTorch has been imported by other tests")

@@ -1,4 +1,4 @@
-"""A program that forks, spawns, or ends without leaving its watch."""
+"""Programs that fork, spawn, or end without stopping their watch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from watch.programs import output, run_program
 
 STEPS = """
 w = pyxfer.watch(device="host", ceilings=None)
-def told():
-    return [(remark.code, remark.text) for remark in w.result.remarks if remark.code == "children"]
+def children():
+    return [remark.text for remark in w.result.remarks if remark.code == "children"]
 """
 
 
@@ -30,15 +30,14 @@ with w:
     os.waitpid(child, 0)
     with w.step():
         pass
-print(w.result.steps.watched, [each.name for each in w.result.ranges], told())
+print(w.result.steps.watched, [row.name for row in w.result.ranges], children())
 """
     )
-    assert lines[0] == "This process was forked from the one that is watched, and nothing is watched in it."
-    remark = "at least 1 child process was at work meanwhile, forked or spawned; what it does is not in this report"
-    assert lines[1] == f"1 [] [('children', '{remark}')]"
+    assert lines[0] == "This process was forked from the watched one, and is not watched itself."
+    assert lines[1].startswith("1 [] ['at least 1 child process ran during the window")
 
 
-def test_a_child_that_leaves_the_block_and_ends_in_the_ordinary_way_closes_nothing() -> None:
+def test_a_forked_child_that_leaves_the_block_closes_nothing() -> None:
     lines = output(
         STEPS
         + """
@@ -62,8 +61,8 @@ child = os.fork()
 with pyxfer.watch(device="host", ceilings=None) as w, copies() as made:
     with w.step():
         made.send()
-told = (w.result.steps.watched, sum(row.count for row in w.result.activity.value.copies))
-os.write(1, b"%d %d\\n" % told)  # at once, for two processes write
+counts = (w.result.steps.watched, sum(row.count for row in w.result.activity.value.copies))
+os.write(1, b"%d %d\\n" % counts)  # at once, for two processes write
 if child:
     os.waitpid(child, 0)
 """
@@ -71,7 +70,7 @@ if child:
     assert lines == ["1 1", "1 1"]
 
 
-def test_a_child_of_a_watched_process_is_told_to_be_watched_by_itself() -> None:
+def test_a_forked_child_cannot_start_the_watch_of_its_parent() -> None:
     lines = output(
         STEPS
         + """
@@ -86,10 +85,10 @@ with w:
     os.waitpid(child, 0)
 """
     )
-    assert lines == ["This watch belongs to the process that this one was forked from: make one of its own."]
+    assert lines == ["This watch belongs to the parent process of this fork: make a new one here."]
 
 
-def test_children_that_were_there_before_and_children_that_are_spawned_are_counted_too() -> None:
+def test_earlier_and_spawned_children_are_counted_too() -> None:
     lines = output(
         STEPS
         + """
@@ -103,20 +102,20 @@ with w:
     during = [start("fork"), start("spawn")]
     with w.step():
         pass
-for each in (before, *during):
-    each.terminate()
-print(told())
+for process in (before, *during):
+    process.terminate()
+print(children())
 """
     )
-    assert "at least 3 child processes were at work meanwhile" in lines[0]
+    assert "at least 3 child processes ran" in lines[0]
 
 
-def test_a_watch_that_is_never_left_is_closed_when_the_program_ends() -> None:
+def test_a_watch_that_was_never_stopped_is_closed_at_exit() -> None:
     lines = output(
         """
 import atexit
 w = pyxfer.watch(device="host", ceilings=None)
-atexit.register(lambda: print("at exit", w._session.is_at_work))
+atexit.register(lambda: print("at exit", w._session.is_active))
 w.start()
 with w.step():
     pass
@@ -127,7 +126,7 @@ w._session.on_closed = lambda window: print("closed", len(window.steps))
     assert lines == ["closed 1", "at exit False"]
 
 
-def test_a_program_that_ends_by_an_exception_in_a_step_shows_it_and_nothing_else() -> None:
+def test_an_exception_in_a_step_is_shown_without_frames_of_pyxfer() -> None:
     result = run_program(
         """
 with pyxfer.watch(device="host") as w:
@@ -137,10 +136,10 @@ with pyxfer.watch(device="host") as w:
     )
     assert result.returncode == 1
     assert result.stderr.strip().endswith("ValueError: the program's own")
-    assert "watching/" not in result.stderr
+    assert "_watch/" not in result.stderr
 
 
-def test_the_window_does_not_last_until_numpy_has_been_loaded() -> None:
+def test_loading_numpy_is_not_part_of_the_window() -> None:
     lines = output(
         """
 class Slow:
@@ -159,7 +158,7 @@ print("numpy" in sys.modules, window.end_ns - window.begin_ns < 1.5e9)
     assert lines == ["True True"]
 
 
-def test_a_program_that_is_killed_inside_its_window_just_ends() -> None:
+def test_a_program_that_is_killed_inside_its_window_prints_nothing() -> None:
     result = run_program(
         """
 with pyxfer.watch(device="host") as w:
@@ -169,7 +168,7 @@ with pyxfer.watch(device="host") as w:
     assert (result.returncode, result.stdout, result.stderr) == (-9, "", "")
 
 
-def test_ctrl_c_in_a_step_leaves_the_block_with_what_was_watched() -> None:
+def test_ctrl_c_in_a_step_ends_the_window() -> None:
     lines = output(
         """
 w = pyxfer.watch(device="host", ceilings=None)
@@ -187,7 +186,7 @@ print(w.result.ended, w.result.steps.watched, w.result.steps.failure)
     assert lines == ["ended 1 KeyboardInterrupt"]
 
 
-def test_a_program_that_watches_draws_nothing_and_loads_no_numpy_before_its_window_has_closed() -> None:
+def test_watching_does_not_import_numpy_or_rich() -> None:
     lines = output(
         """
 w = pyxfer.watch(device="host")

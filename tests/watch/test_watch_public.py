@@ -22,7 +22,7 @@ MOST_S = 1e-6
 
 @pytest.fixture
 def watched(engine: Engine) -> Watch:
-    """Five steps, and in each a copy each way."""
+    """A watch of five steps, with a copy in each direction in every step."""
     with copies() as made, pyxfer.watch(skip=2, steps=5, device="host", ceilings=None) as w:
         for _ in range(10):
             with pyxfer.mark("make"):
@@ -61,7 +61,7 @@ def test_every_export_holds_the_result(watched: Watch, tmp_path: Path) -> None:
     assert watched.to_markdown() == watched.result.to_markdown()
 
 
-def test_the_chrome_trace_is_written_plain_and_packed(watched: Watch, tmp_path: Path) -> None:
+def test_the_chrome_trace_is_written_plain_and_compressed(watched: Watch, tmp_path: Path) -> None:
     watched.to_chrome_trace(tmp_path / "t.json")
     watched.to_chrome_trace(tmp_path / "t.json.gz")
     plain = json.loads((tmp_path / "t.json").read_text())
@@ -69,7 +69,7 @@ def test_the_chrome_trace_is_written_plain_and_packed(watched: Watch, tmp_path: 
         assert json.load(packed) == plain
 
 
-def test_a_file_that_cannot_be_written_is_an_error_with_what_to_do(watched: Watch, tmp_path: Path) -> None:
+def test_a_trace_in_a_missing_folder_is_a_usage_error(watched: Watch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="make the folder first"):
         watched.to_chrome_trace(tmp_path / "none" / "t.json")
 
@@ -84,7 +84,7 @@ def test_without_a_with_statement_it_is_started_and_stopped(engine: Engine) -> N
     assert w.result.steps.watched == 1
 
 
-def test_it_can_be_used_again_and_then_tells_of_the_new_window(engine: Engine) -> None:
+def test_a_watch_can_be_used_again(engine: Engine) -> None:
     w = pyxfer.watch(device="host", ceilings=None)
     counts = []
     for steps in (1, 3):
@@ -96,7 +96,7 @@ def test_it_can_be_used_again_and_then_tells_of_the_new_window(engine: Engine) -
     assert counts == [1, 3]
 
 
-def test_an_exception_in_the_block_is_raised_and_what_was_watched_is_there(engine: Engine) -> None:
+def test_an_exception_in_the_block_propagates_and_the_window_is_kept(engine: Engine) -> None:
     w = pyxfer.watch(device="host", ceilings=None)
 
     def block() -> None:
@@ -113,7 +113,7 @@ def test_an_exception_in_the_block_is_raised_and_what_was_watched_is_there(engin
 @pytest.mark.parametrize(
     ("kind", "ended"), [(BaseException, "failed"), (KeyboardInterrupt, "ended"), (SystemExit, "ended")]
 )
-def test_only_what_ends_a_program_on_purpose_is_no_failure(
+def test_exceptions_that_end_a_program_on_purpose_are_not_failures(
     engine: Engine, kind: type[BaseException], ended: str
 ) -> None:
     w = pyxfer.watch(device="host", ceilings=None)
@@ -122,15 +122,15 @@ def test_only_what_ends_a_program_on_purpose_is_no_failure(
     assert w.result.ended == ended
 
 
-def test_a_result_that_is_asked_for_too_early_is_an_error_that_says_when(engine: Engine) -> None:
+def test_the_result_before_the_end_of_the_window_is_a_usage_error(engine: Engine) -> None:
     w = pyxfer.watch(device="host")
     with pytest.raises(UsageError, match="never started: use it in a with statement"):
         w.report()
-    with w, pytest.raises(UsageError, match="still at work: ask when its window has closed"):
+    with w, pytest.raises(UsageError, match="still active: use its result after the window has closed"):
         w.report()
 
 
-def test_the_copies_are_compared_with_ceilings_measured_here_unless_others_are_named(engine: Engine) -> None:
+def test_copies_are_compared_with_measured_ceilings_by_default(engine: Engine) -> None:
     testing.model_link(1e8, 20e-6, 1e8, 20e-6)  # 40 ms a copy: a pause of a few milliseconds makes no difference
     with copies(4 << 20) as made:
         made.send()  # its pages are touched for the first time
@@ -141,7 +141,7 @@ def test_the_copies_are_compared_with_ceilings_measured_here_unless_others_are_n
     assert row.ceiling_share.value == pytest.approx(1.0, abs=0.3)
 
 
-def test_a_saved_run_may_be_named(engine: Engine, tmp_path: Path) -> None:
+def test_ceilings_may_be_the_path_of_a_saved_run(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     pyxfer.ceiling("host", directions=["h2d"], sizes=[64 << 10], budget_s=0.5).save(path)
     with copies() as made, pyxfer.watch(device="host", ceilings=path) as w, w.step():
@@ -179,23 +179,23 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
     ],
     ids=str,
 )
-def test_what_cannot_be_asked_for_is_refused_with_a_right_example(words: dict[str, object], sentence: str) -> None:
+def test_an_invalid_argument_is_a_usage_error(words: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         pyxfer.watch(**words)  # type: ignore[arg-type]
 
 
-def test_a_saved_run_that_is_not_there_is_refused_before_anything_is_watched(tmp_path: Path) -> None:
+def test_a_missing_saved_run_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="there is no file"):
         pyxfer.watch(ceilings=tmp_path / "none.json")
 
 
 def quickest_s(statement: str, **names: object) -> float:
-    """Of this thread's own time, which other processes do not lengthen."""
+    """In processor time of this thread, which does not depend on other processes."""
     timer = timeit.Timer(statement, timer=time.thread_time, globals=names)
     return min(timer.repeat(number=2000, repeat=50)) / 2000
 
 
-@pytest.mark.unsanitized(reason="this is about time")
+@pytest.mark.unsanitized(reason="measures time")
 @pytest.mark.parametrize("phase", ["skipped", "after"])
 def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engine, phase: str) -> None:
     with pyxfer.watch(skip=0 if phase == "after" else 10**9, steps=1, device="host") as w:
@@ -206,7 +206,7 @@ def test_a_step_outside_of_the_window_takes_less_than_a_microsecond(engine: Engi
     assert taken < MOST_S
 
 
-@pytest.mark.unsanitized(reason="this is about time")
+@pytest.mark.unsanitized(reason="measures time")
 def test_a_mark_outside_of_a_window_takes_less_than_a_microsecond() -> None:
     taken = quickest_s("with mark('x'): pass", mark=pyxfer.mark)
     assert taken < MOST_S

@@ -1,4 +1,4 @@
-"""The tracer of a watch, and the library that is named to NVTX for as long as it is at work."""
+"""The tracer of a window, and the variable that names its library to NVTX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pyxfer._watch.recording import NVTX_VARIABLE, Recording, forget_for_nvtx, name_for_nvtx
+from pyxfer._watch.recording import NVTX_VARIABLE, Recording, set_nvtx_library, unset_nvtx_library
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -14,16 +14,16 @@ CAPACITY = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def _nobody_has_named_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_nvtx_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NVTX_VARIABLE, raising=False)
 
 
-def test_a_recording_that_was_never_started_has_the_reason(engine: Engine) -> None:
+def test_a_recording_that_was_never_started_has_a_reason(engine: Engine) -> None:
     recording = Recording(engine, CAPACITY)
     assert recording.finish().reason == "trace: unavailable: it was never started"
 
 
-def test_it_can_be_closed_more_than_once(engine: Engine) -> None:
+def test_a_recording_can_be_closed_more_than_once(engine: Engine) -> None:
     recording = Recording(engine, CAPACITY)
     recording.start()
     recording.close()
@@ -31,7 +31,7 @@ def test_it_can_be_closed_more_than_once(engine: Engine) -> None:
     assert recording.finish().value is None
 
 
-def test_a_library_that_refuses_is_the_reason_of_both_the_tracing_and_the_records(engine: Engine) -> None:
+def test_a_tracer_that_cannot_start_is_the_reason_of_tracing_and_records(engine: Engine) -> None:
     testing.refuse_activity(35)
     recording = Recording(engine, CAPACITY)
     recording.start()
@@ -39,27 +39,27 @@ def test_a_library_that_refuses_is_the_reason_of_both_the_tracing_and_the_record
     assert recording.finish().reason == recording.tracing.reason
 
 
-def test_records_that_memory_has_no_room_for_are_a_reason_and_no_error(engine: Engine) -> None:
+def test_too_little_memory_for_the_records_is_a_reason(engine: Engine) -> None:
     recording = Recording(engine, 1 << 60)
     recording.start()
     assert "give a smaller capacity" in (recording.finish().reason or "")
 
 
-def test_the_host_runtime_is_not_named_to_nvtx(engine: Engine) -> None:
+def test_the_host_runtime_does_not_set_the_nvtx_library(engine: Engine) -> None:
     recording = Recording(engine, CAPACITY)
     recording.start()
     assert NVTX_VARIABLE not in os.environ
     recording.finish()
 
 
-def test_a_library_is_named_to_nvtx_and_taken_back() -> None:
-    named = name_for_nvtx("/somewhere/libcupti.so.12")
+def test_the_nvtx_library_is_set_and_unset() -> None:
+    library = set_nvtx_library("/somewhere/libcupti.so.12")
     assert os.environ[NVTX_VARIABLE] == "/somewhere/libcupti.so.12"
-    forget_for_nvtx(named)
+    unset_nvtx_library(library)
     assert NVTX_VARIABLE not in os.environ
 
 
-def test_what_the_user_has_named_to_nvtx_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nvtx_library_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NVTX_VARIABLE, "/own/library.so")
-    forget_for_nvtx(name_for_nvtx("/somewhere/libcupti.so.12"))
+    unset_nvtx_library(set_nvtx_library("/somewhere/libcupti.so.12"))
     assert os.environ[NVTX_VARIABLE] == "/own/library.so"

@@ -14,7 +14,7 @@ from watch.programs import TIMEOUT_S, output, start_program
 from pyxfer._document.watches import Watched
 from pyxfer._watch.launch import numbered
 
-# Steps for ever; it says when some are in a window and when the window has closed, so that nobody waits for a time.
+# Takes steps without end. It prints when a window has some, and when it has closed, so that tests can wait for that.
 LOOP = """
 w = pyxfer.watch(device="host", ceilings=None)
 w.on_signal(save_to=sys.argv[1])
@@ -24,7 +24,7 @@ with copies() as made:
     while True:
         with w.step():
             made.send()
-        if (w._session.is_at_work if was else getattr(w._session.steps, "count", 0) > 2) != was:
+        if (w._session.is_active if was else getattr(w._session.steps, "count", 0) > 2) != was:
             was = not was
             print("open" if was else "closed", flush=True)
 """
@@ -46,16 +46,14 @@ def expect_report(process: subprocess.Popen[str], number: int) -> None:
 
 @pytest.fixture
 def looping(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The program, at work, with its documents beside the tests' own files."""
+    """The running program, which saves its documents in `tmp_path`."""
     with start_program(LOOP, str(tmp_path / "w.json")) as process:
         expect(process, "ready")
         yield process
         process.kill()
 
 
-def test_one_signal_starts_and_the_next_stops_and_each_window_is_reported_with_its_number(
-    looping: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_signals_start_and_stop_windows_which_are_numbered(looping: subprocess.Popen[str], tmp_path: Path) -> None:
     for number in (1, 2):
         looping.send_signal(signal.SIGUSR1)
         expect(looping, "open")
@@ -67,7 +65,7 @@ def test_one_signal_starts_and_the_next_stops_and_each_window_is_reported_with_i
     assert watched.ended == "complete"
 
 
-def test_a_window_that_is_open_when_the_program_ends_is_reported_too(
+def test_a_window_that_is_open_at_the_end_of_the_program_is_reported(
     looping: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     looping.send_signal(signal.SIGUSR1)
@@ -78,7 +76,7 @@ def test_a_window_that_is_open_when_the_program_ends_is_reported_too(
     assert Watched.load(tmp_path / "w-1.json").steps.watched > 0
 
 
-def test_a_forked_child_outlives_the_signal_and_watches_nothing() -> None:
+def test_a_forked_child_ignores_the_signal() -> None:
     lines = output(
         """
 w = pyxfer.watch(device="host", ceilings=None)
@@ -86,7 +84,7 @@ w.on_signal()
 child = os.fork()
 if child == 0:
     signal.raise_signal(signal.SIGUSR1)
-    print("alive", w._session.is_at_work, flush=True)
+    print("alive", w._session.is_active, flush=True)
     os._exit(0)
 os.waitpid(child, 0)
 """
@@ -94,7 +92,7 @@ os.waitpid(child, 0)
     assert lines == ["alive False"]
 
 
-def test_another_watch_at_work_is_told_on_stderr_and_the_program_goes_on() -> None:
+def test_another_active_watch_is_reported_on_stderr() -> None:
     program = """
 w = pyxfer.watch(device="host", ceilings=None)
 w.on_signal()
@@ -104,7 +102,7 @@ with pyxfer.watch(device="host", ceilings=None):
 """
     with start_program(program) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("pyxfer: A watch is at work already, begun at <string>:")
+        assert process.stderr.readline().startswith("pyxfer: Another watch is active, started at <string>:")
         process.kill()
 
 
@@ -113,16 +111,16 @@ with pyxfer.watch(device="host", ceilings=None):
     [
         ("signal.signal(signal.SIGUSR1, lambda *_: None); w.on_signal()", "has a handler for SIGUSR1 already"),
         slow("w.on_signal(signal.SIGKILL)", "cannot be used here"),
-        slow("w.on_signal(4711)", "4711 is no signal"),
+        slow("w.on_signal(4711)", "4711 is not a signal"),
         slow("w.on_signal(save_to='none/w.json')", "make the folder first"),
     ],
 )
-def test_a_signal_that_cannot_be_used_is_refused(call: str, sentence: str) -> None:
+def test_an_unusable_signal_is_refused(call: str, sentence: str) -> None:
     lines = output(f"w = pyxfer.watch()\ntry:\n    {call}\nexcept pyxfer.UsageError as error:\n    print(error)\n")
     assert sentence in lines[0]
 
 
-def test_another_thread_than_the_main_one_is_refused() -> None:
+def test_on_signal_is_refused_outside_of_the_main_thread() -> None:
     lines = output(
         """
 def ask():
@@ -141,5 +139,5 @@ thread.join()
 @pytest.mark.parametrize(
     ("path", "expected"), [("w.json", "w-3.json"), ("a.b/trace.json.gz", "a.b/trace-3.json.gz"), ("plain", "plain-3")]
 )
-def test_the_number_stands_before_the_endings(path: str, expected: str) -> None:
+def test_the_number_is_inserted_before_the_extensions(path: str, expected: str) -> None:
     assert numbered(path, 3) == expected

@@ -1,4 +1,4 @@
-"""Which steps a watch counts, and where the input of each begins."""
+"""The steps that a watch counts, and where their input begins."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pytest
 from watch.copying import session, window_of
 
 from pyxfer._watch import recording
-from pyxfer._watch.marks import Lines
+from pyxfer._watch.marks import LineSampler
 from pyxfer.native import Engine
 
 
-def test_a_step_inside_a_skipped_step_belongs_to_it(engine: Engine) -> None:
+def test_a_nested_skipped_step_is_part_of_the_outer_one(engine: Engine) -> None:
     with session(skip=2, steps=1) as watched:
         for _ in range(2):
             with watched.steps.step(), watched.steps.step():
                 pass
-            assert watched.is_at_work
+            assert watched.is_active
         with watched.steps.step():
             pass
     window = window_of(watched)
     assert (window.skipped, len(window.steps)) == (2, 1)
 
 
-def test_a_thread_that_ends_inside_its_step_takes_no_step_from_a_later_thread(engine: Engine) -> None:
+def test_a_thread_that_ends_inside_its_step_does_not_affect_later_threads(engine: Engine) -> None:
     def whole() -> None:
         with watched.steps.step():
             pass
@@ -41,15 +41,13 @@ def test_a_thread_that_ends_inside_its_step_takes_no_step_from_a_later_thread(en
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-def test_what_opening_the_window_takes_is_no_steps_input(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, skip: int
-) -> None:
-    class Slow(Lines):
+def test_opening_the_window_is_not_part_of_a_step(engine: Engine, monkeypatch: pytest.MonkeyPatch, skip: int) -> None:
+    class Slow(LineSampler):
         def start(self) -> None:
             super().start()
             time.sleep(1.0)
 
-    monkeypatch.setattr(recording, "Lines", Slow)
+    monkeypatch.setattr(recording, "LineSampler", Slow)
     with session(skip=skip, steps=1, lines=True) as watched:
         for _ in range(skip + 1):
             with watched.steps.step():
@@ -58,11 +56,11 @@ def test_what_opening_the_window_takes_is_no_steps_input(
     assert step.begin_ns - step.from_ns < 0.5e9
 
 
-def test_steps_of_several_optimizers_are_counted_each_and_that_is_said(engine: Engine) -> None:
+def test_steps_of_several_optimizers_are_counted_separately_with_a_remark(engine: Engine) -> None:
     with session() as watched:
         for _ in range(3):
             for optimizer in (1, 2):
-                watched.steps.boundary(optimizer)
+                watched.steps.optimizer_stepped(optimizer)
     window = window_of(watched)
     assert len(window.steps) == 5
-    assert [remark.text for remark in window.remarks] == ["steps of 2 optimizers are counted as steps of their own"]
+    assert [remark.code for remark in window.remarks] == ["optimizers"]

@@ -1,4 +1,4 @@
-"""The trace of a window that ran out of room is of the part that its records cover, as is its report."""
+"""The trace of a window whose capacity was used up covers the same time as its report."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from watch.copying import copies
 import pyxfer
 from pyxfer.native import Engine
 
-TURNS = 4000  # of some six records, for room of sixteen thousand
+TURNS = 4000  # of about six records, with a capacity of sixteen thousand
 
 
-def test_the_trace_ends_where_the_result_does(engine: Engine, tmp_path: Path) -> None:
+def test_the_trace_of_a_cut_window_ends_like_its_result(engine: Engine, tmp_path: Path) -> None:
     with copies(4096) as made, pyxfer.watch(device="host", ceilings=None, lines=False, capacity="1MiB") as w:
         for _ in range(TURNS):
             with w.step():

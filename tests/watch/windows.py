@@ -1,4 +1,4 @@
-"""Windows made by hand: records written down one by one, in microseconds from the window's beginning."""
+"""Windows made by hand, with times in microseconds from the beginning of the window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Flag, Kind, M
 from pyxfer._watch.analysis import Machine, analyse
 from pyxfer._watch.window import Range, Seen, Step, Window
 
-# Not near zero, so that nothing passes that takes a time of the window for one of the clock.
+# Far from zero, so that tests fail if a time since the beginning is confused with a time of the clock.
 ZERO_NS = 1_000_000_000_000
 US = 1_000
 MAIN, LOADER = 4001, 4002
@@ -35,7 +35,7 @@ def at(us: float) -> int:
 
 
 class Script:
-    """What happened, in any order."""
+    """Records, in any order."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -61,7 +61,7 @@ class Script:
         copies: int = 1,
         device: int = 0,
     ) -> None:
-        """A copy, and the call that asked for it: its name, beginning and end, or its number if it is there already."""
+        """A copy and the call that requested it: name, beginning and end, or the number of an earlier call."""
         source, target = (
             MemoryKind.PAGEABLE if pageable and side is MemoryKind.PINNED else side for side in _SIDES[way]
         )
@@ -84,7 +84,7 @@ class Script:
         )
 
     def call(self, name: str, begin: float, end: float, thread: int = MAIN, inside: int | None = None) -> int:
-        """A call of the runtime; with `inside`, one of the driver in the runtime's call of that number."""
+        """A runtime call; with `inside`, a driver call inside the runtime call of that number."""
         number = self._number() if inside is None else inside
         flags = Flag.RUNTIME if inside is None else 0
         self._add(Kind.CALL, at(begin), at(end), thread=thread, name=name, correlation=number, flags=flags)
@@ -116,7 +116,7 @@ class Script:
 
 
 def steps_at(*spans: tuple[float, float, float], thread: int = MAIN) -> tuple[Step, ...]:
-    """Steps from where the one before ended, their beginning and their end."""
+    """Steps by the end of the previous step, their beginning, and their end."""
     return tuple(Step(at(since), at(begin), at(end), thread) for since, begin, end in spans)
 
 
@@ -129,7 +129,7 @@ def seen(when: float, line: str, thread: int = MAIN) -> Seen:
 
 
 def make_window(script: Script | None, length: float, steps: Sequence[Step] = (), **given: Any) -> Window:
-    """A window of so many microseconds; without a script, one that was not traced."""
+    """A window of `length` microseconds. Without a script it has no records."""
     known: dict[str, Any] = {"dropped": given.pop("dropped", None), "clock": given.pop("clock", None)}
     capture: Fact[Capture] = unknown(NO_TRACE) if script is None else Fact(script.capture(**known))
     tracing: Fact[Tracing] = unknown(NO_TRACE) if script is None else Fact(Tracing("libcupti.so.12", 26))
@@ -145,7 +145,7 @@ def make_window(script: Script | None, length: float, steps: Sequence[Step] = ()
 
 
 class Flat:
-    """One ceiling for every size, or none and the reason."""
+    """The same ceiling for every size, or none."""
 
     def __init__(self, gbps: float | None, reason: str = "it was not measured") -> None:
         self._gbps, self._reason = gbps, reason
@@ -164,6 +164,6 @@ def analysed(window: Window, ceilings: Flat | None = None) -> Watched:
 
 
 def activity_of(watched: Watched) -> Any:
-    """What the records say; they are there."""
+    """The figures of the records, which must exist."""
     assert watched.activity.value is not None
     return watched.activity.value

@@ -1,4 +1,4 @@
-"""Stores for the tests: each of them runs on SQLite and on a real PostgreSQL."""
+"""Fixtures for a store on SQLite and on a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DATABASES = ("sqlite", "postgresql")
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
-    """A server for all tests of this process; skipped where PostgreSQL is not installed."""
+    """A server for all tests of this process; tests are skipped if PostgreSQL is not installed."""
     programs = postgres.find_programs()
     if programs is None:
-        pytest.skip("PostgreSQL is not installed: no initdb on the PATH or in /usr/lib/postgresql")
+        pytest.skip("PostgreSQL is not installed: initdb is not on the PATH or in /usr/lib/postgresql")
     if os.geteuid() == 0 and shutil.which("setpriv") is None:
-        pytest.skip("PostgreSQL does not run as root, and there is no setpriv to become another user")
+        pytest.skip("PostgreSQL does not run as root, and setpriv is not installed")
     server = postgres.Server(programs)
     yield server
     server.close()
@@ -30,7 +30,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 
 @pytest.fixture(params=DATABASES)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where a new store may be made."""
+    """The URL or path of a store that does not exist yet."""
     if request.param == "sqlite":
         yield str(tmp_path / "store.db")
         return
@@ -42,6 +42,5 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[Store]:
-    """A new store."""
     with open_store(store_url) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""What a store holds, read past pyxfer: so that a test of the store does not trust it."""
+"""The contents of a store, read without pyxfer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pyxfer._baseline.store import open_store
 
 
 def rows(url: str, query: str) -> list[tuple[Any, ...]]:
-    """The answer of the database itself."""
     engine = create_engine(url if "://" in url else f"sqlite:///{url}")
     try:
         with engine.connect() as connection:
@@ -21,19 +20,19 @@ def rows(url: str, query: str) -> list[tuple[Any, ...]]:
 
 
 def keys(url: str) -> list[str]:
-    """The label `key` of every run, and the name of every baseline: each of them whole."""
+    """The label `key` of every run and the name of every baseline, after a check that all are complete."""
     return [*_keys_of_runs(url), *_names_of_baselines(url)]
 
 
 def _keys_of_runs(url: str) -> list[str]:
-    halves = "SELECT r.id FROM pyxfer_runs r LEFT JOIN pyxfer_measured m ON m.run = r.seq WHERE m.run IS NULL"
-    assert rows(url, halves) == []
+    incomplete = "SELECT r.id FROM pyxfer_runs r LEFT JOIN pyxfer_measured m ON m.run = r.seq WHERE m.run IS NULL"
+    assert rows(url, incomplete) == []
     stored = rows(url, "SELECT id, labels FROM pyxfer_runs ORDER BY seq")
     with open_store(url, create=False) as store:
         for run_id, _ in stored:
             store.run(run_id)
     labels = [json.loads(text) for _, text in stored]
-    return [each["key"] for each in labels if each]  # the runs of baselines have none
+    return [of_run["key"] for of_run in labels if of_run]  # the runs of baselines have no labels
 
 
 def _names_of_baselines(url: str) -> list[str]:

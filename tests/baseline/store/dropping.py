@@ -1,4 +1,4 @@
-"""A way to a PostgreSQL server that drops the connection just after a statement went through, and eats its answer."""
+"""A proxy to a PostgreSQL server that drops the connection after a statement, before the client gets the answer."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_ENOUGH = 65536
+_RECEIVE_BYTES = 65536
 _ANSWER_S = 1.0
 
 
-class Way:
-    """Passes bytes on between a client and the server until it sees the statement, as often as it is told to."""
+class Proxy:
+    """Forwards bytes between a client and the server, and drops the first connection that sends the statement."""
 
-    def __init__(self, server: Path, listening: Path, statement: bytes, times: int) -> None:
+    def __init__(self, server: Path, socket_path: Path, statement: bytes) -> None:
         self.drops = 0
-        self.gone_after_drop = False
-        self._server, self._statement, self._left = str(server), statement, times
+        self.ends_after_drop = False
+        self._server, self._statement = str(server), statement
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(listening))
+        self._listener.bind(str(socket_path))
         self._listener.listen()
         self._ended = False
 
     def serve(self) -> None:
-        """One client after the other."""
+        """Serve one client after the other."""
         while not self._ended:
             try:
                 client, _ = self._listener.accept()
@@ -34,40 +34,38 @@ class Way:
                 return
             with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
                 server.connect(self._server)
-                self._pass_on(client, server)
+                self._forward(client, server)
         self._listener.close()
 
     def close(self) -> None:
-        """No client any more."""
         self._ended = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
-    def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
         while not self._ended:
             for source in select.select([client, server], [], [], 0.1)[0]:
-                data = source.recv(_ENOUGH)
+                data = source.recv(_RECEIVE_BYTES)
                 if not data:
                     return
                 (server if source is client else client).sendall(data)
-                if source is client and self._statement in data and self._left > 0:
-                    # An answer says that it has done what it was told; in the middle of a batch there is none.
+                if source is client and self._statement in data and not self.drops:
+                    # The answer shows that the server has executed the statement. In the middle of a batch none comes.
                     select.select([server], [], [], _ANSWER_S)
-                    self._left -= 1
                     self.drops += 1
-                    self._ended = self.gone_after_drop
+                    self._ended = self.ends_after_drop
                     return
 
 
 @contextmanager
-def dropping_after(statement: bytes, server: Path, folder: Path, times: int = 1) -> Iterator[Way]:
-    """A folder in which a socket leads to the server over such a way."""
-    way = Way(server, folder / ".s.PGSQL.5432", statement, times)
-    thread = threading.Thread(target=way.serve)
+def dropping_after(statement: bytes, server: Path, folder: Path) -> Iterator[Proxy]:
+    """A proxy with a socket in this folder, under the name that a client of PostgreSQL expects."""
+    proxy = Proxy(server, folder / ".s.PGSQL.5432", statement)
+    thread = threading.Thread(target=proxy.serve)
     thread.start()
     try:
-        yield way
+        yield proxy
     finally:
-        way.close()
+        proxy.close()
         thread.join()

@@ -1,4 +1,4 @@
-"""Stores as earlier versions of pyxfer have made them, written by plain SQL."""
+"""Stores of earlier versions of pyxfer, written by plain SQL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sqlalchemy import Connection, create_engine, text
 
 from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.store_database import APPLICATION_ID, STEPS, VERSIONS
-from pyxfer._baseline.store_schema import packed_run
+from pyxfer._baseline.store_schema import digest_of, packed_run
 from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Run
 
 
 @contextmanager
 def database(url: str) -> Iterator[Connection]:
-    """One transaction of the test's own."""
+    """A transaction without pyxfer."""
     engine = create_engine(url if "://" in url else f"sqlite:///{url}")
     try:
         with engine.begin() as connection:
@@ -28,7 +28,7 @@ def database(url: str) -> Iterator[Connection]:
 
 
 def make_version(url: str, version: int) -> None:
-    """A store as the pyxfer of that version has made it, with a baseline of three runs written by plain SQL."""
+    """A store of that version, with a baseline of three runs."""
     with database(url) as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
@@ -51,11 +51,11 @@ def _insert(connection: Connection, table: str, row: dict[str, Any]) -> None:
 
 
 def _run_row(place: int, run: Run) -> dict[str, Any]:
-    moments = {"stored_at": f"2026-01-0{place + 1}T09:00:00+00:00", "stored_s": 1767258000.0 + 86400 * place}
+    stored = {"stored_at": f"2026-01-0{place + 1}T09:00:00+00:00", "stored_s": 1767258000.0 + 86400 * place}
     taken = {"taken_at": run.environment.taken_at, "taken_s": 1767256200.0 + 86400 * place}
     device = {"gpu": run.device.uuid.value, "device": run.device.name, "runtime": run.runtime}
     of_machine = {"host": "node-7", **device, "identity": identity(fingerprint_of(run))}
-    return {"id": f"r-{place:012}", **moments, **taken, **of_machine, "labels": '{"n": "\\u0000"}'}
+    return {"id": f"r-{place:012}", **stored, **taken, **of_machine, "labels": '{"n": "\\u0000"}'}
 
 
 def _baseline_row() -> dict[str, Any]:
@@ -63,4 +63,5 @@ def _baseline_row() -> dict[str, Any]:
     of_machine = {"identity": identity(baseline.fingerprint), "host": "node-7"}
     of_name = {"name": baseline.name, "made_at": baseline.made_at, "stored_at": baseline.made_at, "labels": "{}"}
     fingerprint = to_bare_json(baseline.fingerprint).decode()
-    return {"id": "b-000000000000", **of_name, **of_machine, "fingerprint": fingerprint, "sha256": "then"}
+    of_content = {"fingerprint": fingerprint, "sha256": digest_of(baseline)}
+    return {"id": "b-000000000000", **of_name, **of_machine, **of_content}

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: in a temporary folder, on a unix socket, under a user that is not root."""
+"""A temporary PostgreSQL server on a unix socket, run by a user that is not root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SYSTEM_FOLDERS = "/usr/lib/postgresql"
 
 
 def find_programs() -> Path | None:
-    """The folder with `initdb` and `postgres`: on the PATH, or where Debian has them."""
+    """The folder with `initdb` and `postgres`: on the PATH, or the one of Debian."""
     found = shutil.which("initdb")
     if found and shutil.which("postgres"):
         return Path(found).parent
@@ -31,7 +31,7 @@ def find_programs() -> Path | None:
 
 
 class Server:
-    """One server, which can be killed and started again; it ends with the process that has made it."""
+    """A server that can be killed and started again. It ends with this process."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
@@ -45,29 +45,27 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
         deadline = time.monotonic() + _START_S
         while not self._answers():
-            # After a kill the last of its children may still hold the memory: then it gives up, and is started again.
+            # After a kill its last child may still hold the shared memory. Then it exits, and is started again.
             if self._process is None or self._process.poll() is not None:
                 self._process = self._launch()
             assert time.monotonic() < deadline, (self._folder / "log").read_text()
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """End it like a crash."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def stop_at_once(self) -> None:
-        """End it as an administrator in a hurry does."""
+        """End it by an immediate shutdown."""
         assert self._process is not None
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
 
     def close(self) -> None:
-        """End it, and remove all of it."""
         self.stop_at_once()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -79,22 +77,19 @@ class Server:
         return self.url(name)
 
     def drop(self, url: str) -> None:
-        """Take a database away again: each of them takes some megabytes."""
         with self.connect() as connection:
             connection.execute(f"DROP DATABASE {name_of(url)} WITH (FORCE)")
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
         return self._folder / ".s.PGSQL.5432"
 
     def url(self, database: str, user: str = "pyxfer", password: str = PASSWORD, folder: Path | None = None) -> str:
-        """How a user names a database on it."""
         where = quote(str(folder or self._folder), safe="")
         return f"postgresql+psycopg://{user}:{quote(password, safe='')}@/{database}?host={where}"
 
     def connect(self, database: str = "postgres") -> psycopg.Connection:
-        """A connection of the tests' own, past pyxfer."""
+        """A connection without pyxfer."""
         return psycopg.connect(
             host=str(self._folder), user="pyxfer", password=PASSWORD, dbname=database, autocommit=True
         )
@@ -110,23 +105,23 @@ class Server:
         password = self._folder / "password"
         password.write_text(PASSWORD)
         password.chmod(0o644)
-        asked = [
+        command = [
             *(str(self._programs / "initdb"), "--no-sync", "--username=pyxfer", "--encoding=UTF8", "--no-locale"),
             *("--auth=scram-sha-256", f"--pwfile={password}", f"--pgdata={self._folder / 'data'}"),
         ]
-        made = subprocess.run(self._as_user(asked), capture_output=True, text=True, check=False, cwd="/")
+        made = subprocess.run(self._as_user(command), capture_output=True, text=True, check=False, cwd="/")
         assert made.returncode == 0, made.stderr
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        # A test kills the server and not the machine, so nothing is lost by not waiting for the disk.
+        # A test kills the server and not the machine, so the server need not wait for the disk.
         settings = ("listen_addresses=", f"unix_socket_directories={self._folder}", "fsync=off", "max_connections=80")
-        asked = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
-        asked += [part for setting in settings for part in ("-c", setting)]
+        command = [str(self._programs / "postgres"), "-D", str(self._folder / "data")]
+        command += [part for setting in settings for part in ("-c", setting)]
         with open(self._folder / "log", "ab") as log:
-            return subprocess.Popen(self._as_user(asked), stdout=log, stderr=log, cwd="/")
+            return subprocess.Popen(self._as_user(command), stdout=log, stderr=log, cwd="/")
 
     def _as_user(self, command: list[str]) -> list[str]:
-        """As a user that is not root, which PostgreSQL refuses; and no longer than this process lives."""
+        """The command under a user that is not root, which PostgreSQL refuses; it ends with this process."""
         setpriv = shutil.which("setpriv")
         if setpriv is None:
             return command
@@ -136,7 +131,6 @@ class Server:
 
 
 def name_of(url: str) -> str:
-    """The database that a URL names."""
     return url.rpartition("/")[2].partition("?")[0]
 
 

@@ -1,4 +1,4 @@
-"""A baseline from a file is data: what was changed by hand is refused, and breaks nothing."""
+"""Importing a baseline from a file, also an edited one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyxfer._document.baselines import Baseline
 
 
 def changed(*place: str | int, to: Any) -> bytes:
-    """An export in which one value is another."""
+    """An export with one changed value."""
     document = json.loads(codec.encode(make_baseline()))
     inside = document
     for step in place[:-1]:
@@ -29,7 +29,7 @@ def changed(*place: str | int, to: Any) -> bytes:
 
 
 def without_times(**changes: Any) -> bytes:
-    """An export in which each measurement has this instead."""
+    """An export with changed summaries of all measurements, or without measurements."""
     document = json.loads(codec.encode(make_baseline()))
     for run in document["runs"]:
         for measurement in run["measurements"]:
@@ -44,7 +44,7 @@ def imported(data: bytes) -> Baseline:
     return baseline
 
 
-def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> None:
+def test_an_exported_baseline_can_be_imported(store: Store, tmp_path: Path) -> None:
     baseline = make_baseline(name="two\nlines", labels={"\0": "<b>"})
     baseline.save(tmp_path / "b.json")
     read = Baseline.load(tmp_path / "b.json")
@@ -79,26 +79,20 @@ def test_an_export_is_taken_as_it_was_written(store: Store, tmp_path: Path) -> N
         (changed("name", to="x" * 10_000), "has 1 to 200 characters"),
         (changed("labels", to={"k": 1}), "is not a pyxfer baseline"),
         (changed("labels", to={str(n): "" for n in range(65)}), "up to 64 labels"),
-        (changed("made_at", to="yesterday"), "'yesterday' is not a moment"),
-        (changed("runs", 0, "environment", "taken_at", to="9" * 400), "is not a moment"),
-        (changed("runs", 0, "environment", "host", to="h" * 300), "0 to 255 characters"),
+        (changed("made_at", to="yesterday"), "'yesterday' is not a time"),
+        (changed("runs", 0, "environment", "taken_at", to="9" * 400), "is not a time"),
         (changed("runs", 0, "measurements", 0, "nbytes", to=10**400), "has a number beyond all"),
         (changed("runs", 0, "environment", "memory_bytes", "value", to=10**400), "has a number beyond all"),
-        (changed("runs", 0, "measurements", 0, "batch", to=-1), "a size or batch that no machine has"),
-        (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=1e308), "a bandwidth that no machine has"),
-        (changed("runs", 0, "measurements", 0, "route", to="r" * 3000), "0 to 255 characters"),
-        (changed("runs", 0, "measurements", 0, "worker", to="\0"), "a null character"),
-        (changed("name", to="a\0b"), "a null character"),
-        (changed("fingerprint", "host", to="node-9"), "names another machine than its runs are of"),
+        (changed("fingerprint", "host", to="node-9"), "names another machine"),
         (changed("fingerprint", "link_now", "value", to="PCIe 6.0 x16"), "names another machine"),
-        (changed("runs", 2, "environment", "host", to="node-9"), "names another machine than its runs are of"),
+        (changed("runs", 2, "environment", "host", to="node-9"), "names another machine"),
         (changed("runs", 2, "device", "uuid", "value", to="GPU-other"), "names another machine"),
-        (without_times(), "has no time of any cell that a copy can take"),
-        (without_times(median_s=-1.0), "has no time of any cell"),
-        (without_times(median_s=1e-320), "has no time of any cell"),
+        (without_times(), "has no valid time of any cell"),
+        (without_times(median_s=-1.0), "has no valid time of any cell"),
+        (without_times(median_s=1e-320), "has no valid time of any cell"),
     ],
 )
-def test_what_was_made_by_hand_is_refused_with_the_reason(data: bytes, sentence: str) -> None:
+def test_an_edited_export_is_refused_with_the_reason(data: bytes, sentence: str) -> None:
     with pytest.raises(DocumentError, match=sentence) as caught:
         imported(data)
     assert "'b.json'" in str(caught.value)
@@ -112,6 +106,7 @@ def test_what_was_made_by_hand_is_refused_with_the_reason(data: bytes, sentence:
         (("runs", 0, "measurements", 0, "route"), "raw.x'); --"),
         (("runs", 0, "measurements", 0, "memory"), "\\0000"),
         (("runs", 0, "measurements", 0, "rate", "value", "gbps"), -1e308),
+        (("runs", 0, "measurements", 0, "rate", "value", "gbps"), 1e308),
         (("runs", 0, "measurements", 0, "nbytes"), 2**63 - 1),
         (("runs", 0, "measurements", 0, "batch"), 2**63 - 1),
         (("runs", 0, "environment", "taken_at"), "0001-01-01T00:00:00+00:00"),
@@ -119,7 +114,7 @@ def test_what_was_made_by_hand_is_refused_with_the_reason(data: bytes, sentence:
     ],
     ids=str,
 )
-def test_what_looks_like_an_attack_is_text_and_numbers(store: Store, place: tuple[str | int, ...], value: Any) -> None:
+def test_hostile_or_extreme_values_are_stored_as_data(store: Store, place: tuple[str | int, ...], value: Any) -> None:
     baseline = imported(changed(*place, to=value))
     added = store.add_baseline(baseline)
     assert store.baseline_of_id(added) == baseline
@@ -128,12 +123,12 @@ def test_what_looks_like_an_attack_is_text_and_numbers(store: Store, place: tupl
 
 
 @pytest.mark.parametrize("change", [{"name": "\udcff"}, {"labels": {"slot": "\udcff"}}])
-def test_text_that_a_file_could_not_hold_is_not_taken(change: dict[str, Any]) -> None:
+def test_text_that_is_not_utf_8_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(DocumentError, match=r"'b.json' is not what .* is not text"):
         check_import(replace(make_baseline(), **change), "'b.json'")
 
 
-def test_runs_that_differ_in_what_may_change_are_of_one_machine() -> None:
+def test_runs_of_one_machine_may_differ_in_time_and_cuda_runtime() -> None:
     newer = make_environment(taken_at="2026-01-02T00:00:00+00:00", cuda_runtime="13.0")
     baseline = make_baseline(runs=(run_at(1), run_at(environment=newer), run_at(3)))
     check_import(baseline, "'b.json'")

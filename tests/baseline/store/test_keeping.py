@@ -1,4 +1,4 @@
-"""What is stored comes back exactly as it was given, on either database."""
+"""Saving, reading and removing runs and baselines, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOSTILE = [
     "naïve 名前 🚀",
 ]
 many = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-any_character = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+any_character = st.characters(exclude_categories=["Cs"], exclude_characters="\0")  # PostgreSQL stores no null character
 any_text = st.text(any_character, min_size=1, max_size=60)
 
 
@@ -40,26 +40,26 @@ def test_a_run_comes_back_as_it_was_stored(store: Store) -> None:
     assert (stored.id, stored.labels, stored.run) == (run_id, {"slot": "3"}, make_run())
 
 
-def test_a_run_is_seen_by_another_process(store: Store, store_url: str) -> None:
+def test_a_second_connection_sees_a_stored_run(store: Store, store_url: str) -> None:
     run_id = store.add_run(make_run())
     with open_store(store_url, create=False) as other:
         assert other.run(run_id).run == make_run()
 
 
-def test_a_run_that_is_saved_again_is_not_stored_twice(store: Store) -> None:
+def test_saving_a_run_again_stores_nothing(store: Store) -> None:
     first = store.add_run(make_run(), {"slot": "3"})
     assert store.add_run(make_run(), {"slot": "3"}) == first
     others = {store.add_run(make_run(), {"slot": "4"}), store.add_run(run_at(day=2), {"slot": "3"})}
     assert len({first, *others}) == 3
 
 
-def test_a_baseline_that_is_saved_again_is_not_stored_twice(store: Store) -> None:
+def test_saving_a_baseline_again_stores_nothing(store: Store) -> None:
     first = store.add_baseline(make_baseline())
     assert store.add_baseline(make_baseline()) == first
     assert [(kept.id, kept.earlier) for kept in store.baselines()] == [(first, 0)]
 
 
-def test_an_attempt_that_is_repeated_finds_its_own_baseline_also_behind_another(store: Store) -> None:
+def test_a_repeated_attempt_finds_its_baseline_behind_a_newer_one(store: Store) -> None:
     row, runs = store_schema.new_baseline(make_baseline())
 
     def attempt() -> str:
@@ -71,20 +71,20 @@ def test_an_attempt_that_is_repeated_finds_its_own_baseline_also_behind_another(
     assert [(kept.id, kept.earlier) for kept in store.baselines()] == [(other, 1)]
 
 
-def test_a_baseline_that_is_saved_again_after_another_is_the_current_one(store: Store) -> None:
+def test_saving_an_earlier_baseline_again_makes_it_current(store: Store) -> None:
     first, other = (store.add_baseline(make_baseline(labels={"n": n})) for n in "12")
     again = store.add_baseline(make_baseline(labels={"n": "1"}))
     assert len({first, other, again}) == 3
     assert [(kept.id, kept.earlier) for kept in store.baselines()] == [(again, 2)]
 
 
-def test_a_run_that_is_not_there_is_told(store: Store) -> None:
+def test_a_missing_run_is_an_error(store: Store) -> None:
     with pytest.raises(StoreError, match="has no run 'r-000000000000'"):
         store.run("r-000000000000")
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
-def test_a_name_is_text_and_nothing_else(store: Store, text: str) -> None:
+def test_hostile_names_and_labels_are_stored_as_text(store: Store, text: str) -> None:
     baseline = make_baseline(name=text, labels={text: text})
     store.add_baseline(baseline)
     assert store.baseline(text, identity(baseline.fingerprint)) == baseline
@@ -93,7 +93,7 @@ def test_a_name_is_text_and_nothing_else(store: Store, text: str) -> None:
 
 @many
 @given(name=any_text, labels=st.dictionaries(any_text, st.text(any_character), max_size=5))
-def test_names_and_labels_come_back_exactly_as_they_were_given(store: Store, name: str, labels: dict[str, str]) -> None:
+def test_any_names_and_labels_come_back_unchanged(store: Store, name: str, labels: dict[str, str]) -> None:
     baseline = make_baseline(name=name, labels=labels)
     store.add_baseline(baseline)
     found = store.baseline(name, identity(baseline.fingerprint))
@@ -103,7 +103,7 @@ def test_names_and_labels_come_back_exactly_as_they_were_given(store: Store, nam
 
 @many
 @given(host=any_text)
-def test_a_host_is_found_by_its_name_whatever_that_is(store: Store, host: str) -> None:
+def test_a_host_is_found_by_any_name(store: Store, host: str) -> None:
     run = make_run(environment=make_environment(host=host))
     store.add_run(run)
     assert {group.host for group in store.history(host=host).groups} == {host}
@@ -117,7 +117,7 @@ def test_the_newest_baseline_of_a_name_and_machine_is_the_current_one(store: Sto
     assert store.baseline_of_id(first_id) == first
 
 
-def test_baselines_of_other_machines_and_names_are_others(store: Store) -> None:
+def test_machines_and_names_have_separate_baselines(store: Store) -> None:
     here, there = make_baseline(), make_baseline(host="node-8")
     store.add_baseline(here)
     store.add_baseline(there)
@@ -132,26 +132,26 @@ def test_baselines_of_other_machines_and_names_are_others(store: Store) -> None:
     assert [kept.fingerprint.host for kept in store.baselines("node-8")] == ["node-8"]
 
 
-def test_a_baseline_without_a_run_is_not_taken(store: Store) -> None:
-    with pytest.raises(UsageError, match="a baseline has one run or more, and this one has none"):
+def test_a_baseline_without_runs_is_refused(store: Store) -> None:
+    with pytest.raises(UsageError, match="one run or more"):
         store.add_baseline(msgspec.structs.replace(make_baseline(), runs=()))
 
 
-def test_the_runs_of_a_baseline_are_runs_of_the_store(store: Store) -> None:
+def test_the_runs_of_a_baseline_are_stored_as_runs(store: Store) -> None:
     baseline = make_baseline()
     store.add_baseline(baseline)
     (kept,) = store.baselines()
     assert tuple(store.run(run_id).run for run_id in kept.run_ids) == baseline.runs
 
 
-def test_a_run_that_is_there_is_not_stored_again_with_a_baseline(store: Store) -> None:
+def test_a_baseline_uses_a_run_that_is_already_stored(store: Store) -> None:
     run = run_at(day=1)
     run_id = store.add_run(run)
     store.add_baseline(make_baseline(runs=(run, run_at(day=2), run_at(day=3))))
     assert store.baselines()[0].run_ids[0] == run_id
 
 
-def test_a_removed_baseline_is_gone_and_its_runs_stay(store: Store) -> None:
+def test_removing_a_baseline_keeps_its_runs(store: Store) -> None:
     baseline = make_baseline()
     for number in "12":
         store.add_baseline(make_baseline(labels={"n": number}))
@@ -164,14 +164,14 @@ def test_a_removed_baseline_is_gone_and_its_runs_stay(store: Store) -> None:
         store.baseline_of_id(kept.id)
 
 
-def test_a_baseline_is_removed_by_its_id_and_the_one_before_it_is_current(store: Store) -> None:
+def test_removing_a_baseline_by_id_makes_the_one_before_it_current(store: Store) -> None:
     first, second = (store.add_baseline(make_baseline(labels={"n": n})) for n in "12")
     assert store.remove_baseline_of_id(second)
     assert not store.remove_baseline_of_id(second)
     assert [kept.id for kept in store.baselines()] == [first]
 
 
-def test_a_baseline_can_be_saved_again_after_it_was_removed(store: Store) -> None:
+def test_a_removed_baseline_can_be_saved_again(store: Store) -> None:
     baseline = make_baseline()
     store.add_baseline(baseline)
     key = identity(baseline.fingerprint)
@@ -181,7 +181,7 @@ def test_a_baseline_can_be_saved_again_after_it_was_removed(store: Store) -> Non
     assert store.baseline("default", key) == baseline
 
 
-def test_the_same_baseline_is_recognised(store: Store) -> None:
+def test_an_identical_baseline_is_found(store: Store) -> None:
     added = store.add_baseline(make_baseline())
     assert store.same_baseline(make_baseline()) == added
     assert store.same_baseline(make_baseline(labels={"other": "1"})) is None
@@ -196,16 +196,14 @@ def test_the_same_baseline_is_recognised(store: Store) -> None:
         ({"labels": {"": "v"}}, "1 to 200 characters"),
         ({"labels": {"n" * 201: "v"}}, "1 to 200 characters"),
         ({"labels": {"n": "v" * 2001}}, "0 to 2000 characters"),
-        ({"made_at": "yesterday"}, "'yesterday' is not a moment"),
-        ({"name": "null\0inside"}, "null character"),
+        ({"made_at": "yesterday"}, "'yesterday' is not a time"),
         ({"name": "\udcff\udcfe"}, "the name of a baseline is not text"),
         ({"labels": {"\udcff": ""}}, "the name of a label is not text"),
         ({"labels": {"slot": "\udcff"}}, "the value of the label 'slot' is not text"),
         ({"labels": {"slot": 3}}, "the value of the label 'slot' must be text, and is a int"),
-        ({"labels": 3}, "labels are names with their values"),
     ],
 )
-def test_more_than_is_kept_is_refused_with_the_limit(store: Store, change: dict[str, object], limit: str) -> None:
+def test_an_invalid_name_label_or_time_is_refused(store: Store, change: dict[str, object], limit: str) -> None:
     with pytest.raises(UsageError, match=limit):
         store.add_baseline(msgspec.structs.replace(make_baseline(), **change))
     assert store.baselines() == []
@@ -218,35 +216,15 @@ def test_the_largest_names_and_labels_are_kept(store: Store) -> None:
     assert store.baseline(baseline.name, identity(baseline.fingerprint)) == baseline
 
 
-def test_a_document_that_is_no_longer_what_was_stored_is_told(store: Store) -> None:
-    run_id = store.add_run(make_run())
-    with store._database.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE pyxfer_runs SET sha256 = 'of another'")
-    with pytest.raises(StoreError, match=f"{run_id} in the store is damaged"):
-        store.run(run_id)
-
-
-def test_what_is_no_run_baseline_or_text_is_refused_with_a_sentence(store: Store) -> None:
-    nothing: Any = 3
+def test_a_value_of_another_type_is_refused(store: Store) -> None:
+    number: Any = 3
     with pytest.raises(UsageError, match="expected a run"):
-        store.add_run(nothing)
+        store.add_run(number)
     with pytest.raises(UsageError, match="expected a baseline"):
-        store.add_baseline(nothing)
-    for asked in ("host", "cell", "since"):
-        with pytest.raises(UsageError, match=f"{asked}= must be text"):
-            store.history(**{asked: nothing})
-    with pytest.raises(UsageError, match="host= must be text"):
-        store.baselines(nothing)
+        store.add_baseline(number)
 
 
-def test_a_question_that_is_not_utf_8_is_refused(store: Store) -> None:
-    with pytest.raises(UsageError, match="host= is not text"):
-        store.history(host="n\udcff")
-    with pytest.raises(UsageError, match="name= is not text"):
-        store.baseline("n\udcff", "x")
-
-
-def test_a_closed_store_says_that_it_is_closed(store: Store) -> None:
+def test_a_closed_store_refuses_every_call(store: Store) -> None:
     store.close()
     store.close()
     calls: list[Callable[[], object]] = [

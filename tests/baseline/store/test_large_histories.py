@@ -1,4 +1,4 @@
-"""A thousand hosts that were measured every day of a year are answered for in less than a second."""
+"""Queries of a store with the runs of a thousand hosts on every day of a year."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBERS = {
     "sqlite": "WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < {count}) ",
     "postgresql": "WITH numbers(n) AS (SELECT generate_series(0, {count} - 1)) ",
 }
-# As many runs as days of hosts: `n / hosts` is the day, the remainder the host.
+# One run of each host on each day: `n / hosts` is the day, the remainder the host.
 RUNS = """
 INSERT INTO pyxfer_runs
   (id, stored_at, stored_s, taken_at, taken_s, host, gpu, device, runtime, identity, labels, sha256)
@@ -70,7 +70,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def _fill(url: str, database: str, baseline_id: str) -> None:
     engine = create_engine(url if "://" in url else f"sqlite:///{Path(url)}")
     with engine.begin() as connection:
-        if database == "sqlite":  # what this test fills, it may lose
+        if database == "sqlite":  # a crash may lose these rows
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
         runs = NUMBERS[database].format(count=HOSTS * DAYS)
         connection.execute(text(RUNS.format(numbers=runs, hosts=HOSTS)))
@@ -78,26 +78,26 @@ def _fill(url: str, database: str, baseline_id: str) -> None:
         baselines = text(BASELINES.format(numbers=NUMBERS[database].format(count=HOSTS)))
         connection.execute(baselines, {"like": baseline_id})
         connection.execute(text(BASELINE_RUNS))
-        if database == "postgresql":  # which a server does by itself, a minute later
+        if database == "postgresql":  # the server would do it a minute later
             connection.execute(text("ANALYZE"))
     engine.dispose()
 
 
-def fastest_s(ask: Callable[[], object]) -> float:
-    """The best of some attempts: the machine may be busy with other tests."""
+def fastest_s(query: Callable[[], object]) -> float:
+    """The shortest of several attempts: the machine may be busy with other tests."""
     taken: list[float] = []
     while len(taken) < ATTEMPTS and (not taken or min(taken) > MOST_S):
         begun = time.perf_counter()
-        ask()
+        query()
         taken.append(time.perf_counter() - begun)
     print(f"{min(taken):.3f} s")
     return min(taken)
 
 
-@pytest.mark.unsanitized(reason="it is about time")
+@pytest.mark.unsanitized(reason="it measures time")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("asked", "points"),
+    ("arguments", "points"),
     [
         ({"host": "host-500", "cell": "h2d:pinned:16MiB"}, DAYS),
         ({"host": "host-500"}, None),
@@ -107,33 +107,33 @@ def fastest_s(ask: Callable[[], object]) -> float:
     ],
     ids=["a host's cell", "a host", "a cell", "since", "all"],
 )
-def test_a_history_is_answered_in_less_than_a_second(url: str, asked: dict[str, str], points: int | None) -> None:
-    def ask() -> None:
+def test_a_history_takes_less_than_a_second(url: str, arguments: dict[str, str], points: int | None) -> None:
+    def query() -> None:
         with open_store(url, create=False) as store:
-            found = store.history(asked.get("cell"), host=asked.get("host"), since=asked.get("since"))
+            found = store.history(arguments.get("cell"), host=arguments.get("host"), since=arguments.get("since"))
         count = sum(len(group.points) for group in found.groups)
         assert count == points if points else count > 0
 
-    assert fastest_s(ask) < MOST_S
+    assert fastest_s(query) < MOST_S
 
 
-@pytest.mark.unsanitized(reason="it is about time")
+@pytest.mark.unsanitized(reason="it measures time")
 @pytest.mark.slow
-def test_the_baseline_that_a_check_needs_is_found_in_less_than_a_second(url: str) -> None:
+def test_finding_the_baseline_of_a_check_takes_less_than_a_second(url: str) -> None:
     wanted = make_baseline(host="host-0")
 
-    def ask() -> None:
+    def query() -> None:
         with open_store(url, create=False) as store:
             assert store.baseline("default", identity(wanted.fingerprint)) == wanted
 
-    assert fastest_s(ask) < MOST_S
+    assert fastest_s(query) < MOST_S
 
 
-@pytest.mark.unsanitized(reason="it is about time")
+@pytest.mark.unsanitized(reason="it measures time")
 @pytest.mark.slow
-def test_the_list_of_all_baselines_is_answered_in_less_than_a_second(url: str) -> None:
-    def ask() -> None:
+def test_listing_all_baselines_takes_less_than_a_second(url: str) -> None:
+    def query() -> None:
         with open_store(url, create=False) as store:
             assert len(store.baselines()) == HOSTS + 1
 
-    assert fastest_s(ask) < MOST_S
+    assert fastest_s(query) < MOST_S

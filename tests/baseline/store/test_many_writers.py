@@ -1,10 +1,9 @@
-"""Many processes at once, killed ones, and servers that die: what was said to be stored is there, nothing is half."""
+"""Saves by many processes at once, by killed processes, and to servers that are killed."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from baseline.store.making import run_at
 
 from pyxfer._baseline.store import Store
 
-pytestmark = pytest.mark.unsanitized(reason="it is about processes and databases, and asks nothing of the engine")
+pytestmark = pytest.mark.unsanitized(reason="it tests processes and databases, and does not use the engine")
 
 
 def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
@@ -22,23 +21,23 @@ def keys_by_ending(lines: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-def test_fifty_processes_that_write_at_once_lose_nothing(store_url: str) -> None:
+def test_fifty_processes_can_save_at_once(store_url: str) -> None:
     with writers.started(store_url, processes=50, saves=3) as process:
-        said = keys_by_ending(list(writers.lines_of(process)))
-    assert len(said["stored"]) == 150
-    assert Counter(contents.keys(store_url)) == Counter(said["stored"])
+        saves = keys_by_ending(list(writers.lines_of(process)))
+    assert len(saves["stored"]) == 150
+    assert Counter(contents.keys(store_url)) == Counter(saves["stored"])
 
 
-def test_processes_that_open_an_earlier_store_at_once_migrate_it_once(store_url: str) -> None:
+def test_processes_that_open_an_earlier_store_together_migrate_it_once(store_url: str) -> None:
     make_version(store_url, 1)
     with writers.started(store_url, processes=8, saves=2) as process:
-        said = keys_by_ending(list(writers.lines_of(process)))
-    assert len(said["stored"]) == 16
+        saves = keys_by_ending(list(writers.lines_of(process)))
+    assert len(saves["stored"]) == 16
     assert contents.rows(store_url, "SELECT version FROM pyxfer_schema ORDER BY version") == [(1,), (2,)]
     assert contents.rows(store_url, "SELECT COUNT(DISTINCT run) FROM pyxfer_measured") == [(19,)]
 
 
-def test_a_forked_child_and_its_parent_store_side_by_side(store: Store, store_url: str) -> None:
+def test_a_forked_child_and_its_parent_can_both_save(store: Store, store_url: str) -> None:
     store.add_run(run_at(1), {"key": "before"})
     child = os.fork()
     if child == 0:
@@ -53,29 +52,25 @@ def test_a_forked_child_and_its_parent_store_side_by_side(store: Store, store_ur
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_while_saving_loses_nothing_that_was_said_to_be_stored(
+def test_a_killed_server_loses_no_save_that_succeeded(
     postgres_server: postgres.Server,
 ) -> None:
     url = postgres_server.new_database()
     with writers.started(url, processes=6, saves=60) as process:
         lines = list(writers.lines_of(process, most=20))
         for end in (postgres_server.kill, postgres_server.stop_at_once) * 2:
-            _die_and_come_back(postgres_server, end)
+            end()
+            postgres_server.start()
             lines += writers.lines_of(process, most=30)
         lines += writers.lines_of(process)
-    said = keys_by_ending(lines)
-    assert len(said["stored"]) == 360
-    assert Counter(contents.keys(url)) == Counter(said["stored"]), "each is there once, also if it was saved again"
+    saves = keys_by_ending(lines)
+    assert len(saves["stored"]) == 360
+    assert Counter(contents.keys(url)) == Counter(saves["stored"]), "every save is stored once, also a repeated one"
     postgres_server.drop(url)
 
 
-def _die_and_come_back(server: postgres.Server, end: Callable[[], None]) -> None:
-    end()
-    server.start()
-
-
 @pytest.mark.slow
-def test_writers_that_are_killed_leave_nothing_half(tmp_path: Path) -> None:
+def test_killed_writers_leave_only_complete_saves(tmp_path: Path) -> None:
     url = str(tmp_path / "store.db")
     stored: list[str] = []
     for _ in range(4):

@@ -22,16 +22,16 @@ def run(
 
 
 def newest(store: Store, *runs: Run) -> set[int]:
-    """Which of these runs are found again, by their place."""
-    ids = [store.add_run(each) for each in runs]
-    return {ids.index(each.id) for each in store.newest_raw_runs(HOST)}
+    """Store these runs; the positions of those that are the newest."""
+    ids = [store.add_run(stored) for stored in runs]
+    return {ids.index(found.id) for found in store.newest_raw_runs(HOST)}
 
 
-def test_of_each_gpu_the_last_that_was_stored_counts(store: Store) -> None:
+def test_the_run_stored_last_is_the_newest_of_each_gpu(store: Store) -> None:
     assert newest(store, run(), run("GPU-2"), run(taken_at="2026-11-21T11:00:00+00:00")) == {1, 2}
 
 
-def test_a_clock_that_went_back_changes_nothing(store: Store) -> None:
+def test_the_newest_run_does_not_depend_on_the_clock(store: Store) -> None:
     assert newest(store, run(), run(taken_at="2020-01-01T00:00:00+00:00")) == {1}
 
 
@@ -40,10 +40,10 @@ def test_runs_of_other_hosts_and_without_a_gpu_are_left_out(store: Store) -> Non
 
 
 @pytest.mark.parametrize("rows", [(), (copy("h2d", None),), (copy("h2d", 55.0, route="torch.to"),)])
-def test_a_run_without_raw_copies_is_passed_over(store: Store, rows: tuple[object, ...]) -> None:
+def test_runs_without_raw_copies_are_left_out(store: Store, rows: tuple[object, ...]) -> None:
     assert newest(store, run(), run(measurements=rows)) == {0}
 
 
-def test_a_run_is_found_as_it_was_stored(store: Store) -> None:
+def test_the_newest_run_equals_the_stored_run(store: Store) -> None:
     store.add_run(run())
-    assert [each.run for each in store.newest_raw_runs(HOST)] == [run()]
+    assert [found.run for found in store.newest_raw_runs(HOST)] == [run()]

@@ -1,9 +1,9 @@
-"""Processes that save without a pause, each of which says of every save how it ended. Run as a program:
+"""Processes that save without a pause and print how each save ended. Run as a program:
 
     python writers.py URL PROCESSES SAVES
 
-Every third save is a baseline of three runs, the others are runs. A line is `stored` or `refused`, and the key of the
-save: the label of the run, or the name of the baseline. A save that was refused is tried again until it is stored.
+Every third save is a baseline of three runs, the others are runs. A line is `stored` or `refused` with the key of the
+save: the label of the run, or the name of the baseline. A refused save is repeated until it is stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TESTS = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def started(url: str, processes: int, saves: int) -> Iterator[subprocess.Popen[str]]:
-    """Start them; they end by themselves, or with the block."""
+    """Start the processes, and kill them at the end of the block."""
     paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     with subprocess.Popen(
         [sys.executable, __file__, url, str(processes), str(saves)],
@@ -42,7 +42,7 @@ def started(url: str, processes: int, saves: int) -> Iterator[subprocess.Popen[s
 
 
 def lines_of(process: subprocess.Popen[str], most: int | None = None) -> Iterator[tuple[str, str]]:
-    """How each save ended, and which it was."""
+    """The ending and the key of each save, or of the next `most` saves."""
     assert process.stdout is not None
     for number, line in enumerate(process.stdout, start=1):
         ended, _, key = line.strip().partition(" ")
@@ -52,7 +52,7 @@ def lines_of(process: subprocess.Popen[str], most: int | None = None) -> Iterato
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """All of them at once, whatever they are at."""
+    """Kill all processes at once."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -30,8 +30,8 @@ def _over_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterat
     made: dict[Any, Uploader] = {}
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", ""))
-    monkeypatch.setattr(api, "_asked", {})
-    monkeypatch.setattr(api, "_made", made)
+    monkeypatch.setattr(api, "_by_name", {})
+    monkeypatch.setattr(api, "_by_index", made)
     yield
     gc.collect()
     for each in made.values():

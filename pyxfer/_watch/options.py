@@ -1,4 +1,4 @@
-"""What is to be watched: read and checked before anything is touched."""
+"""The options of a watch, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
-    """An engine and one of its devices."""
+class Target:
+    """The device that is watched, and the engine that serves it."""
 
     choice: Choice
     device: Device
 
     def used_bytes(self) -> Fact[int]:
-        """How much of the device's memory is in use, everybody's; asked of NVML, which makes no context for it."""
+        """Bytes of the device's memory in use by all processes. NVML is asked, which creates no CUDA context."""
         library = nvml.shared()
         answer = library.ask_device(self.device, "nvmlDeviceGetMemoryInfo")
         return Fact(reason=answer.reason) if answer.value is None else Fact(int(answer.value.used))
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Why it is not a GPU, where that was not asked for."""
+        """A remark if host memory is watched because no GPU can be used."""
         if not self.choice.reason:
             return ()
         return (Remark("no-gpu", f"{self.choice.reason} What other libraries do is not seen"),)
 
 
-def find_place(device: int | str) -> Place:
-    """The engine that serves a device.
+def find_target(device: int | str) -> Target:
+    """The engine and the device of this number or name.
 
     Raises:
-        UsageError: no such device.
+        UsageError: there is no such device.
 
     """
     choice = choose(device)
-    return Place(choice, find_device(choice.engine, 0 if device == HOST else device))
+    return Target(choice, find_device(choice.engine, 0 if device == HOST else device))
 
 
 MEASURED = "measured"
-# A record takes 64 bytes: four million of them, which is some minutes of a busy program.
+# A record takes 64 bytes. This is room for four million, some minutes of a busy program.
 DEFAULT_CAPACITY = "256MiB"
 LEAST_CAPACITY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Order:
-    """How a window is opened and closed, and what is gathered in it."""
+class WatchOptions:
+    """When the window opens and closes, and what is recorded in it."""
 
     skip: int = 0
     steps: int | None = None
@@ -67,28 +67,28 @@ class Order:
     capacity_bytes: int = 256 << 20
 
 
-def make_order(
+def make_options(
     skip: int, steps: int | None, seconds: float | None, device: int | str, lines: bool, capacity: str | int
-) -> Order:
-    """Check every number.
+) -> WatchOptions:
+    """Check the options of the public functions.
 
     Raises:
-        UsageError: says which one cannot be, and gives a right example.
+        UsageError: names the invalid option, and gives a valid example.
 
     """
-    if not _is_whole(skip) or skip < 0:
+    if not _is_int(skip) or skip < 0:
         raise UsageError(f"skip is the number of steps to leave out first, 0 or more, for example 10; got {skip!r}.")
-    if steps is not None and (not _is_whole(steps) or steps < 1):
+    if steps is not None and (not _is_int(steps) or steps < 1):
         raise UsageError(f"steps is the number of steps to watch, 1 or more, or None for no end; got {steps!r}.")
-    return Order(skip, steps, _checked_seconds(seconds), device, bool(lines), _checked_capacity(capacity))
+    return WatchOptions(skip, steps, _checked_seconds(seconds), device, bool(lines), _checked_capacity(capacity))
 
 
 def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
-    """A saved run is read now, so that a wrong name is known before the program has run.
+    """The `ceilings` argument; a saved run is read now, so that a wrong path is reported before the program runs.
 
     Raises:
         UsageError: it is neither a run nor a path.
-        DocumentError: there is no run in that file.
+        DocumentError: the file does not contain a run.
 
     """
     from pyxfer._document.runs import Run
@@ -115,7 +115,7 @@ def _checked_seconds(seconds: float | None) -> float | None:
 
 def _checked_capacity(capacity: str | int) -> int:
     nbytes = parse_size(capacity) if isinstance(capacity, str) else capacity
-    if not _is_whole(nbytes) or nbytes < LEAST_CAPACITY_BYTES:
+    if not _is_int(nbytes) or nbytes < LEAST_CAPACITY_BYTES:
         raise UsageError(
             f"capacity is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
             f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
@@ -129,5 +129,5 @@ def _checked_capacity(capacity: str | int) -> int:
     return nbytes
 
 
-def _is_whole(number: object) -> bool:
+def _is_int(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)

@@ -1,4 +1,4 @@
-"""Arrays whose memory is page-locked where it lies: what they are, how long, and what cannot be."""
+"""Arrays page-locked by `pin`: their contents, how long the lock exists, and what is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def flags(x: NDArray[Any]) -> tuple[bool, ...]:
     return (x.flags.c_contiguous, x.flags.f_contiguous, x.flags.writeable, x.flags.aligned)
 
 
-def test_it_is_the_same_memory_locked(engine: Engine) -> None:
+def test_pin_locks_the_memory_of_the_array(engine: Engine) -> None:
     x = values()
     y = pin(engine, x)
     assert locked() == [(x.ctypes.data, x.nbytes)]
@@ -58,20 +58,20 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("cut", LAYOUTS.values(), ids=LAYOUTS)
-def test_it_has_the_layout_of_the_array_and_its_whole_span_is_locked(engine: Engine, cut: Any) -> None:
+def test_a_pinned_view_has_the_same_layout_and_all_its_bytes_are_locked(engine: Engine, cut: Any) -> None:
     whole = values()
     x = cut(whole)
     y = pin(engine, x)
     assert (y.shape, y.strides, y.dtype, flags(y)) == (x.shape, x.strides, x.dtype, flags(x))
     assert np.array_equal(y, x)
-    addresses = [x[place : place + 1].ctypes.data for place in range(len(x))] if x.ndim else [x.ctypes.data]
+    addresses = [x[row : row + 1].ctypes.data for row in range(len(x))] if x.ndim else [x.ctypes.data]
     ((first, nbytes),) = locked()
-    assert all(first <= each < first + nbytes for each in addresses)
+    assert all(first <= address < first + nbytes for address in addresses)
     assert nbytes <= whole.nbytes
 
 
 @given(hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0)), st.data())
-def test_any_array_is_the_same_in_it(x: NDArray[Any], data: st.DataObject) -> None:
+def test_any_array_keeps_its_contents(x: NDArray[Any], data: st.DataObject) -> None:
     cut = x[data.draw(hnp.basic_indices(x.shape, allow_newaxis=True))] if x.ndim else x
     x = np.asarray(cut)
     y = pin(load("host"), x)
@@ -81,7 +81,7 @@ def test_any_array_is_the_same_in_it(x: NDArray[Any], data: st.DataObject) -> No
     assert locked() == []
 
 
-def test_a_read_only_array_stays_so(engine: Engine) -> None:
+def test_a_read_only_array_stays_read_only(engine: Engine) -> None:
     x = values()
     x.flags.writeable = False
     y = pin(engine, x)
@@ -90,7 +90,7 @@ def test_a_read_only_array_stays_so(engine: Engine) -> None:
         y[0] = 1
 
 
-def test_memory_that_is_mapped_read_only_is_locked_for_reading(engine: Engine) -> None:
+def test_read_only_mapped_memory_is_locked_for_reading(engine: Engine) -> None:
     x = np.frombuffer(mmap.mmap(-1, 4096, prot=mmap.PROT_READ), np.uint8)
     y = pin(engine, x)
     assert locked() == [(x.ctypes.data, 4096)]
@@ -99,7 +99,7 @@ def test_memory_that_is_mapped_read_only_is_locked_for_reading(engine: Engine) -
         assert np.array_equal(np.from_dlpack(up.upload(y, Target(engine))), x)
 
 
-def test_it_is_unlocked_with_the_last_view_and_keeps_the_memory_till_then(engine: Engine) -> None:
+def test_the_lock_and_the_memory_stay_until_the_last_view_is_gone(engine: Engine) -> None:
     x = values()
     y = pin(engine, x)
     view = y[1:, ::2].T
@@ -111,7 +111,7 @@ def test_it_is_unlocked_with_the_last_view_and_keeps_the_memory_till_then(engine
     assert locked() == []
 
 
-def test_an_array_is_locked_once_and_as_long_as_anybody_needs_it(engine: Engine) -> None:
+def test_several_pins_of_an_array_share_one_lock(engine: Engine) -> None:
     x = values()
     first, second = pin(engine, x), pin(engine, x)
     third = pin(engine, second[1:, 2:])
@@ -124,7 +124,7 @@ def test_an_array_is_locked_once_and_as_long_as_anybody_needs_it(engine: Engine)
     assert testing.calls()["cudaHostRegister"] == 2
 
 
-def test_what_empty_pinned_made_is_locked_already(engine: Engine) -> None:
+def test_an_array_of_empty_pinned_needs_no_lock(engine: Engine) -> None:
     x = empty_pinned(engine, (3, 4), np.float32)
     y = pin(engine, x[1:])
     assert locked() == []
@@ -135,12 +135,12 @@ def test_what_empty_pinned_made_is_locked_already(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
-def test_an_array_of_nothing_has_nothing_to_lock(engine: Engine, shape: tuple[int, ...]) -> None:
+def test_an_empty_array_needs_no_lock(engine: Engine, shape: tuple[int, ...]) -> None:
     assert pin(engine, np.empty(shape)).shape == shape
     assert "cudaHostRegister" not in testing.calls()
 
 
-def test_bfloat16_stays_what_it_is(engine: Engine) -> None:
+def test_bfloat16_is_kept(engine: Engine) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = np.array([1.0, 2.5], ml_dtypes.bfloat16)
     y = pin(engine, x)
@@ -148,7 +148,7 @@ def test_bfloat16_stays_what_it_is(engine: Engine) -> None:
     assert float(y.sum()) == 3.5
 
 
-def test_neighbours_are_locked_each(engine: Engine) -> None:
+def test_adjacent_arrays_have_separate_locks(engine: Engine) -> None:
     pages = np.zeros(8192, np.uint8)
     left, right = pin(engine, pages[:100]), pin(engine, pages[100:300])
     assert len(locked()) == 2
@@ -156,21 +156,20 @@ def test_neighbours_are_locked_each(engine: Engine) -> None:
     assert locked() == [(right.ctypes.data, 200)]
 
 
-def test_what_lies_across_locked_memory_is_refused_with_what_to_do(engine: Engine) -> None:
+def test_an_array_that_overlaps_locked_memory_is_refused(engine: Engine) -> None:
     x = values()
     y = pin(engine, x[1:3])
-    why = r"cannot be page-locked where it lies: cudaHostRegister failed .* page-locked already.* pyxfer\.empty_pinned"
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=r"cannot be page-locked: cudaHostRegister failed .* pyxfer\.empty_pinned"):
         pin(engine, x)
     assert locked() == [(y.ctypes.data, y.nbytes)]
 
 
-def test_the_memory_of_a_file_is_refused_by_the_driver_with_what_to_do(engine: Engine, tmp_path: Path) -> None:
+def test_memory_of_a_file_is_refused(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(bytes(4096))
     testing.fail("cudaHostRegister", 1, 1)
-    testing.fail("cudaHostRegister", 2, 1)  # for reading alone
-    with pytest.raises(UsageError, match=r"Memory of a file .* cannot be\. A copy can: y = pyxfer\.empty_pinned"):
+    testing.fail("cudaHostRegister", 2, 1)  # the second attempt, for reading only
+    with pytest.raises(UsageError, match="cannot be page-locked"):
         pin(engine, np.memmap(path, np.uint8, "r"))
     assert locked() == []
 
@@ -178,24 +177,24 @@ def test_the_memory_of_a_file_is_refused_by_the_driver_with_what_to_do(engine: E
 @pytest.mark.parametrize(
     ("x", "why"),
     [
-        ([1, 2], r"this list is no NumPy array: give np\.asarray\(x\)"),
-        (np.array([object()]), "an array of object holds Python objects"),
-        (np.zeros(3, ">i4"), "in the order of other machines"),
+        ([1, 2], "this list is not a NumPy array"),
+        (np.array([object()]), "an array of object"),
+        (np.zeros(3, ">i4"), "an array of >i4"),
     ],
 )
-def test_what_is_not_sent_is_not_locked(engine: Engine, x: Any, why: str) -> None:
+def test_arrays_that_cannot_be_sent_are_not_locked(engine: Engine, x: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         pin(engine, x)
     assert "cudaHostRegister" not in testing.calls()
 
 
-def test_where_no_more_can_be_locked_cuda_says_so(engine: Engine) -> None:
+def test_without_memory_to_lock_the_error_is_cudas(engine: Engine) -> None:
     testing.fail("cudaHostRegister", 1, 2)
-    with pytest.raises(CudaMemoryError, match="Page-locked memory is limited by free RAM"):
+    with pytest.raises(CudaMemoryError, match="cudaHostRegister"):
         pin(engine, values())
 
 
-def test_memory_that_cannot_be_unlocked_is_warned_of(engine: Engine) -> None:
+def test_a_failed_unlock_gives_a_warning(engine: Engine) -> None:
     y = pin(engine, values())
     testing.fail("cudaHostUnregister", 1, 719)
     with pytest.warns(CleanupWarning, match=r"^Memory was not unlocked: cudaHostUnregister failed"):
@@ -235,5 +234,5 @@ def test_a_forked_child_has_the_contents_and_unlocks_nothing() -> None:
 
 
 @pytest.mark.parametrize("ending", ["", "circle = [y]; circle.append(circle); del y", "del x"])
-def test_a_program_may_end_with_arrays_that_it_still_holds(ending: str) -> None:
+def test_a_program_may_end_with_pinned_arrays(ending: str) -> None:
     assert run(ending) == (0, "", "")

@@ -1,4 +1,4 @@
-"""Memory and processors against the device's NUMA node."""
+"""Memory and processors, compared with the device's NUMA node."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_memory_away_from_the_device_is_suspicious(near: int, status: str) -> No
     assert placed({"0": near, "1": 1000 - near}).status == status
 
 
-def test_memory_away_from_the_device_is_wrong_where_copies_are_slow() -> None:
+def test_memory_away_from_the_device_is_wrong_if_copies_are_slow() -> None:
     finding = placed({"1": 1000}, share=0.8)
     assert finding.status == "wrong"
-    assert "0.0 % of it on node 0" in finding.seen or "0 % of it on node 0" in finding.seen
+    assert "0 % of it on node 0" in finding.seen
     assert "numactl --cpunodebind=0 --membind=0" in (finding.do or "")
 
 
-def test_pages_that_lie_on_no_node_are_left_out() -> None:
+def test_pages_without_a_node_are_left_out() -> None:
     assert placed({"0": 10, "untouched": 1000}).status == "fine"
 
 
@@ -36,14 +36,14 @@ def test_a_device_without_a_node_is_unknown() -> None:
     assert placed({"0": 10}, node=None).seen == "the firmware names no NUMA node"
 
 
-def test_why_the_thread_was_not_bound_is_part_of_the_finding() -> None:
+def test_the_finding_has_the_reason_why_the_thread_was_not_bound() -> None:
     why = "not bound: none of the CPUs of NUMA node 0 (0-31) is among those allowed here (32-63)"
     run = bare_metal(placement=Placement(Fact(0), unknown(why), unknown(why), Fact({"1": 9})))
     assert why in only(host.numa_memory, run).why
 
 
 @pytest.mark.parametrize(("count", "status"), [(16, "fine"), (1, "fine"), (0, "suspicious")])
-def test_processors_near_the_device(count: int, status: str) -> None:
+def test_no_processor_near_the_device_is_suspicious(count: int, status: str) -> None:
     assert only(host.processors, health=health(cpus_near=Fact(count))).status == status
 
 
@@ -54,11 +54,11 @@ def test_processors_that_cannot_be_counted_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("gbps", "status"), [(57.0, "fine"), (57.3, "wrong"), (45.0, "fine"), (27.8, "fine"), (27.5, "suspicious")]
 )
-def test_far_memory_is_usually_slower_and_never_faster(gbps: float, status: str) -> None:
+def test_far_memory_is_slower_but_not_below_half(gbps: float, status: str) -> None:
     assert only(host.far_memory, health=health(far=far(gbps, 50.0))).status == status
 
 
-def test_far_memory_is_told_as_shares_of_the_near() -> None:
+def test_far_memory_is_shown_as_a_share_of_near_memory() -> None:
     assert only(host.far_memory, health=health(far=far())).seen == (
         "node 1 reaches h2d 81.1 %, d2h 79.4 % of node 0 at 256 MiB"
     )

@@ -1,4 +1,4 @@
-"""This machine before anything is measured, and what a store has of it."""
+"""This machine before it is measured, and its baselines in a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = make_run()
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """A store that has the baseline `default` of this machine."""
+    """A store with the baseline `default` of this machine."""
     with open_store(str(tmp_path / "store.db")) as opened:
         keep(opened, HERE)
         yield opened
@@ -38,27 +38,28 @@ def refusal(store: Store, run: Run, name: str = "default") -> str:
     return str(caught.value)
 
 
-def test_the_baseline_of_this_machine_is_found_whatever_may_change_has_changed(store: Store) -> None:
+def test_a_new_driver_and_kernel_do_not_hide_the_baseline(store: Store) -> None:
     upgraded = make_run(environment=make_environment(driver=Fact("600.1"), kernel="7.0"))
     assert find_baseline(store, "default", fingerprint_of(upgraded)).name == "default"
 
 
-def test_another_name_of_this_machine_is_offered(store: Store) -> None:
-    assert "no baseline 'summer' of this machine (node-7, GPU-" in refusal(store, HERE, "summer")
-    assert "it has 'default' of it (--name)" in refusal(store, HERE, "summer")
+def test_a_missing_name_is_refused_with_the_stored_name(store: Store) -> None:
+    text = refusal(store, HERE, "summer")
+    assert "no baseline 'summer' of this machine (node-7, GPU-" in text
+    assert "it has 'default' of this machine (--name)" in text
 
 
-def test_the_same_gpu_under_another_hosts_name_is_told(store: Store) -> None:
+def test_another_host_name_of_the_same_gpu_is_reported(store: Store) -> None:
     text = refusal(store, make_run(environment=named_host("container-8f2a")))
-    assert "and there the host's name is 'node-7' and not 'container-8f2a'" in text
+    assert "where the host's name is 'node-7' and not 'container-8f2a'" in text
 
 
-def test_another_gpu_of_the_same_host_is_told(store: Store) -> None:
+def test_another_gpu_of_the_same_host_is_reported(store: Store) -> None:
     text = refusal(store, make_run(device=make_device(uuid=Fact("GPU-new"))))
-    assert "and there the GPU is 'GPU-6a1f2c3d-0001-0002-0003-000000000004' and not 'GPU-new'" in text
+    assert "where the GPU is 'GPU-6a1f2c3d-0001-0002-0003-000000000004' and not 'GPU-new'" in text
 
 
-def test_two_hosts_of_one_name_have_their_own_baselines(store: Store) -> None:
+def test_two_hosts_of_one_name_have_separate_baselines(store: Store) -> None:
     twin = make_run(device=make_device(uuid=Fact("GPU-twin")))
     keep(store, twin)
     for run in (HERE, twin):
@@ -66,18 +67,18 @@ def test_two_hosts_of_one_name_have_their_own_baselines(store: Store) -> None:
         assert found.fingerprint.gpu == run.device.uuid
 
 
-def test_a_machine_that_the_store_has_never_seen_is_told_what_to_do(store: Store) -> None:
+def test_an_unknown_machine_is_refused_with_a_remedy(store: Store) -> None:
     stranger = make_run(environment=named_host("other"), device=make_device(uuid=unknown("none"), name="T4"))
     assert refusal(store, stranger).endswith("of this machine (other, T4); pyxfer baseline save makes one")
 
 
 @pytest.mark.skipif(choose().runtime == "cuda", reason="a GPU answers here")
-def test_without_a_gpu_there_is_no_link_to_have_a_baseline_of() -> None:
-    with pytest.raises(CudaUnavailableError, match="A baseline is of a link; --device host makes one of host memory"):
+def test_without_a_gpu_a_baseline_is_refused() -> None:
+    with pytest.raises(CudaUnavailableError, match="--device host makes one of host memory"):
         this_machine("0")
 
 
-def test_host_memory_is_this_machine_too_if_asked_for() -> None:
+def test_host_memory_has_the_identity_of_its_runs() -> None:
     found, selector = this_machine("host")
     run = pyxfer.ceiling("host", sizes="4KiB", directions=("h2d",), memories=("pageable",), budget_s=0.3, trace=False)
     assert (found.runtime, found.link_kind, selector) == ("host", "none", "host")

@@ -1,4 +1,4 @@
-"""The records of a window sorted out: what one device did, the calls that asked for it, and the steps."""
+"""The records of a window as tables: the work of one device, the calls that requested it, and the steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _COPIES = ("cudaMemcpy", "cuMemcpy")
-# These return before the copy is done, or copy what does not concern the host.
+# These return before the copy is done, or their copy does not involve the host.
 _UNWAITED = ("Async", "Batch", "Peer", "DtoD")
 _MEMORY = (
     *("cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister"),
@@ -28,34 +28,32 @@ _MEMORY = (
 
 
 def is_wait(name: str) -> bool:
-    """Whether it returns when the device has done something."""
+    """Whether the call waits for the device."""
     return "Synchronize" in name
 
 
 def is_blocking_copy(name: str) -> bool:
-    """Whether it copies, and returns when that is done."""
+    """Whether the call copies, and returns after the copy."""
     return name.startswith(_COPIES) and not any(word in name for word in _UNWAITED)
 
 
 def is_allocation(name: str) -> bool:
-    """Whether it asks the driver for memory or gives it back, which a pool's calls (...Async) rarely do."""
+    """Whether the call requests memory from the driver or returns it. Calls of a memory pool (...Async) rarely do."""
     return name.startswith(_MEMORY) and "Async" not in name
 
 
-def named(calls: NDArray[Any], names: Sequence[str], test: Callable[[str], bool]) -> NDArray[np.bool_]:
-    """Which of these calls bear a name of that kind; every name is looked at once."""
+def calls_named(calls: NDArray[Any], names: Sequence[str], test: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """A mask of the calls whose name passes the test. The test is called once for each name."""
     passed = np.fromiter((test(name) for name in names), np.bool_, len(names))
     chosen: NDArray[np.bool_] = passed[calls["name"]]
     return chosen
 
 
-def outermost(calls: NDArray[Any]) -> NDArray[Any]:
-    """One of each call, in the order of their beginning."""
-    return calls.take(outermost_places(calls))
+def outermost_indices(calls: NDArray[Any]) -> NDArray[np.intp]:
+    """The calls without those that were made inside other calls, in the order of their beginning.
 
-
-def outermost_places(calls: NDArray[Any]) -> NDArray[np.intp]:
-    """Where a runtime call makes driver calls, they share its number, and it alone counts."""
+    Driver calls inside a runtime call have its correlation number.
+    """
     inner = (calls["flags"] & Flag.RUNTIME) == 0
     order = np.lexsort((calls["start_ns"], inner, calls["correlation"]))
     numbers = calls["correlation"][order]
@@ -65,7 +63,7 @@ def outermost_places(calls: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def issuing(calls: NDArray[Any], of: NDArray[Any]) -> NDArray[np.int64]:
-    """For each of the device's records the place of the call that asked for it, -1 where it was not recorded."""
+    """For each of the device's records the index of the call that requested it, -1 if that was not recorded."""
     if not len(calls):
         return np.full(len(of), -1, np.int64)
     order = np.argsort(calls["correlation"], kind="stable")
@@ -75,39 +73,50 @@ def issuing(calls: NDArray[Any], of: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(found, order[place], -1).astype(np.int64)
 
 
-class Cover:
-    """Stretches, united, with their running total."""
+def stream_keys(records: NDArray[Any]) -> NDArray[np.uint64]:
+    """The device, context and stream of each record as one number."""
+    device, context, stream = (records[name].astype(np.uint64) for name in ("device", "context", "stream"))
+    keys: NDArray[np.uint64] = device << np.uint64(48) | context << np.uint64(32) | stream
+    return keys
 
-    def __init__(self, *each: NDArray[np.int64]) -> None:
-        self.united = union(*each)
+
+def split_stream_key(key: int) -> tuple[int, int, int]:
+    """The device, context and stream of a key."""
+    return key >> 48, key >> 32 & 0xFFFF, key & 0xFFFFFFFF
+
+
+class Cover:
+    """The union of time intervals."""
+
+    def __init__(self, *parts: NDArray[np.int64]) -> None:
+        self.united = union(*parts)
         lengths = self.united[:, 1] - self.united[:, 0]
         self._before = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         self._ends = np.concatenate(([0], self.united[:, 1]))
 
     @property
     def total_ns(self) -> int:
-        """All that it covers."""
         return total_ns(self.united)
 
     def until(self, at_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What it covers before each of these times."""
+        """The covered time before each of these times."""
         begun = np.searchsorted(self.united[:, 0], at_ns, side="right")
         beyond = np.maximum(self._ends[begun] - at_ns, 0)
         return self._before[begun] - np.where(begun > 0, beyond, 0)
 
     def within(self, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What it covers between each two of these times."""
+        """The covered time between each pair of times."""
         return self.until(end_ns) - self.until(begin_ns)
 
     def holds(self, at_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of these times lies in one of its stretches, ends included."""
+        """Whether each of these times is covered. The ends of intervals count as covered."""
         begun = np.searchsorted(self.united[:, 0], at_ns, side="right")
         return (begun > 0) & (self._ends[begun] >= at_ns)
 
 
 @dataclass(frozen=True)
 class Periods:
-    """The steps that count, as columns; without any, the whole window as the one period."""
+    """The completed steps as columns. A window without any has one period, the whole window."""
 
     from_ns: NDArray[np.int64]
     begin_ns: NDArray[np.int64]
@@ -120,66 +129,66 @@ class Periods:
 
     @property
     def begun(self) -> bool:
-        """Whether the beginnings of steps are known. Of an optimizer's only the ends are, and each begins at one."""
+        """Whether the beginnings of steps are known. Of an optimizer's steps only the ends are known."""
         return self.stepped and bool((self.begin_ns > self.from_ns).any())
 
     @property
     def inside(self) -> NDArray[np.int64]:
-        """The stretches of the steps themselves, or of the window."""
+        """The intervals of the steps without their input, or of the window."""
         return np.column_stack((self.begin_ns, self.end_ns))
 
-    def of(self, chosen: NDArray[np.bool_]) -> Periods:
-        """Some of them."""
+    def select(self, chosen: NDArray[np.bool_]) -> Periods:
         return Periods(
             self.from_ns[chosen], self.begin_ns[chosen], self.end_ns[chosen], self.thread[chosen], self.stepped
         )
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """The records of the watched device, each kind in the order of its beginning."""
+class DeviceRecords:
+    """The records of the watched device, each kind in the order of beginning."""
 
     names: Sequence[str]
     copies: NDArray[Any]
     kernels: NDArray[Any]
     sets: NDArray[Any]
     calls: NDArray[Any]
-    """Outermost ones, of all devices."""
+    """The outermost calls, of all devices."""
     issued: NDArray[np.int64]
-    """For each copy the place of its call, or -1."""
+    """For each copy the index of its call, or -1."""
     allocations: NDArray[Any]
     others: int
-    """Copies, sets and kernels of other devices."""
+    """Number of copies, sets and kernels of other devices."""
 
     def copies_of(self, way: int, memory: MemoryKind | None = None) -> NDArray[np.bool_]:
-        """Which copies go this way, from or to this kind of host memory."""
+        """A mask of the copies that go this way, and from or to this kind of host memory."""
         chosen: NDArray[np.bool_] = self.copies["way"] == way
         return chosen if memory is None else chosen & (self.host_memory == memory)
 
     @cached_property
     def host_memory(self) -> NDArray[np.uint8]:
-        """The memory on each copy's host side; of a copy without one, that of its source."""
+        """The kind of memory on the host side of each copy. For copies without a host side, that of the source."""
         to_host = self.copies["way"] == CopyWay.D2H
         memory: NDArray[np.uint8] = np.where(to_host, self.copies["target"], self.copies["source"])
         return memory
 
     @cached_property
     def computing(self) -> NDArray[np.int64]:
-        """The stretches of kernels and of memory being set."""
+        """The intervals of kernels and memory sets."""
         return np.concatenate((intervals(self.kernels), intervals(self.sets)))
 
     @cached_property
     def busy(self) -> Cover:
-        """Where the device does anything."""
+        """The time in which the device does any work."""
         return Cover(self.computing, intervals(self.copies))
 
 
-def gather(window: Window, capture: Capture) -> Gathered:
-    """Sort the records out; those of other devices are counted and left."""
+def device_records(window: Window, capture: Capture) -> DeviceRecords:
+    """The records of the watched device. Those of other devices are only counted."""
     device = {kind: capture.of(kind) for kind in (Kind.COPY, Kind.KERNEL, Kind.SET)}
     own = {kind: records[records["device"] == window.device] for kind, records in device.items()}
-    calls = outermost(capture.of(Kind.CALL))
-    return Gathered(
+    calls = capture.of(Kind.CALL)
+    calls = calls.take(outermost_indices(calls))
+    return DeviceRecords(
         names=capture.names,
         copies=own[Kind.COPY],
         kernels=own[Kind.KERNEL],
@@ -192,7 +201,7 @@ def gather(window: Window, capture: Capture) -> Gathered:
 
 
 def periods_of(window: Window) -> Periods:
-    """The steps that were closed and did not fail."""
+    """The steps that ended in the window and did not fail."""
     steps = [step for step in window.steps if step.closed and step.failed is None]
     if not steps:
         whole = np.array([window.begin_ns], np.int64)
@@ -203,19 +212,19 @@ def periods_of(window: Window) -> Periods:
     return Periods(columns[0], begin, np.maximum(columns[2], begin), columns[3], stepped=True)
 
 
-def in_periods(gathered: Gathered, periods: Periods) -> NDArray[np.bool_]:
-    """Which copies belong to the periods: those half of whose time, or else whose call, lies in one of them."""
-    copies, calls = gathered.copies, gathered.calls
+def in_periods(records: DeviceRecords, periods: Periods) -> NDArray[np.bool_]:
+    """A mask of the copies whose middle is in a period. For copies without a time, their call is used."""
+    copies, calls = records.copies, records.calls
     at_ns = (copies["start_ns"] + copies["end_ns"]) // 2
     untimed = copies["end_ns"] <= copies["start_ns"]
-    asked = untimed & (gathered.issued >= 0)
-    at_ns[asked] = calls["start_ns"][gathered.issued[asked]]
+    requested = untimed & (records.issued >= 0)
+    at_ns[requested] = calls["start_ns"][records.issued[requested]]
     return Cover(np.column_stack((periods.from_ns, periods.end_ns))).holds(at_ns)
 
 
-def issued_by(gathered: Gathered, way: int, memory: MemoryKind) -> NDArray[np.bool_]:
-    """The calls that asked for copies of this way and memory."""
-    found = np.zeros(len(gathered.calls), np.bool_)
-    places = gathered.issued[gathered.copies_of(way, memory)]
+def issued_by(records: DeviceRecords, way: int, memory: MemoryKind) -> NDArray[np.bool_]:
+    """A mask of the calls that requested copies of this way and memory."""
+    found = np.zeros(len(records.calls), np.bool_)
+    places = records.issued[records.copies_of(way, memory)]
     found[places[places >= 0]] = True
     return found
