@@ -269,7 +269,7 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
         return
     large = [cell for cell in case.slow_cells(locked=True) if _is_large_one_way(cell)]
     for states in _lesser_states(full):
-        peak_gbps = carries_gbps(states[0])
+        peak_gbps = states[0].gbps
         if large and all(_fits_under(cell, peak_gbps) for cell in large):
             figures = " and ".join(
                 f"{format_gbps(cell.b_gbps.value or 0.0)} {cell.cell.direction}" for cell in large[:2]

@@ -435,7 +435,7 @@ def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
         ranks -= ranks.mean()
         if detrended:
             line = np.arange(ranks.size) - (ranks.size - 1) / 2
-            ranks -= line * (ranks @ line) / max(line @ line, 1.0)
+            ranks -= line * (float(ranks @ line) / max(float(line @ line), 1.0))
         products += float(ranks[1:] @ ranks[:-1])
         squares += float(ranks @ ranks)
     n = sum(values.size for values in stretches)
