@@ -21,7 +21,7 @@ TEST_F(cuda_cleanup, notes_what_a_release_throws) {
   EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{"it would not go"});
 }
 
-TEST_F(cuda_cleanup, says_nothing_about_a_release_that_worked) {
+TEST_F(cuda_cleanup, notes_nothing_about_a_release_that_succeeded) {
   bool done = false;
   release_noexcept([&done] { done = true; });
   EXPECT_TRUE(done);
@@ -36,7 +36,7 @@ TEST_F(cuda_cleanup, notes_where_a_call_failed) {
                                      std::to_string(__LINE__ - 4)});
 }
 
-/// Closes, or says that it cannot.
+/// An owner whose close succeeds or throws.
 struct door {
   char const* fault;
   bool tried{false};
@@ -46,16 +46,16 @@ struct door {
   }
 };
 
-TEST_F(cuda_cleanup, closes_every_one_and_throws_the_first_error_and_notes_the_rest) {
+TEST_F(cuda_cleanup, closes_all_owners_throws_the_first_error_and_notes_the_others) {
   std::array<door, 4> doors{door{nullptr}, door{"first"}, door{"second"}, door{nullptr}};
   closing all;
-  for (auto& each : doors) { all.close(each); }
-  EXPECT_TRUE(std::all_of(doors.begin(), doors.end(), [](door const& each) { return each.tried; }));
+  for (auto& one : doors) { all.close(one); }
+  EXPECT_TRUE(std::all_of(doors.begin(), doors.end(), [](door const& one) { return one.tried; }));
   EXPECT_EQ(text_of<std::runtime_error>([&all] { all.finish(); }), "first");
   EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{"second"});
 }
 
-TEST_F(cuda_cleanup, that_closed_every_one_throws_nothing) {
+TEST_F(cuda_cleanup, throws_nothing_if_all_owners_were_closed) {
   door open{nullptr};
   closing all;
   all.close(open);

@@ -23,7 +23,7 @@ TEST(ring_settings, are_accepted_up_to_their_bounds) {
   EXPECT_NO_THROW(validate({64, std::size_t{64} << 20U, 4096, fill_kind::plain, 50}));
 }
 
-TEST(ring_settings, beyond_their_bounds_are_refused_with_them) {
+TEST(ring_settings, beyond_their_bounds_are_refused_and_the_error_names_the_bounds) {
   auto with = sound;
   with.threads = 0;
   EXPECT_EQ(refusal(with), "a ring has 1 to 64 threads, and not 0");
