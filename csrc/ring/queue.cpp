@@ -52,7 +52,7 @@ transfer_queue::place transfer_queue::enter(interruption const& interrupted) {
   add(own);
   place found{*this, own};
   await_front(held, *own, interrupted);
-  held.unlock();  // `place` locks it again where this throws
+  held.unlock();  // the destructor of `place` locks the mutex
   return found;
 }
 

@@ -114,8 +114,8 @@ staging::manner staging::manner_of(staging_request const& request, chunk_plan co
 bool staging::move(transfer& shared, manner how, bool wait) {
   switch (how) {
     case manner::through_slots: return move_chunks(shared, wait);
-    // "might be synchronous with respect to host" (CUDA 12.9, API synchronization behavior): where
-    // the device reads pageable memory by itself it may read the array after the call.
+    // The copy "might be synchronous with respect to host" (CUDA 12.9, API synchronization
+    // behavior). A device that reads pageable memory itself may read the array after the call.
     case manner::by_the_driver: return move_directly(shared, wait || reads_pageable_memory_, false);
     case manner::direct: return move_directly(shared, true, false);  // the copies read the array
     case manner::direct_and_late: return move_directly(shared, true, true);

@@ -19,7 +19,7 @@ result call_cupti(char const* symbol, Arguments... arguments) {
 
 inline constexpr std::size_t room = 4096;
 
-/// The buffers that were handed over.
+/// The contents of the buffers that were handed over.
 inline std::vector<std::byte>& handed_over() {
   static auto& bytes = *new std::vector<std::byte>;
   return bytes;

@@ -105,7 +105,7 @@ TEST_F(copy_both_gated, returns_the_time_and_the_dispatch_time_of_one_transfer) 
   }
 }
 
-TEST_F(copy_both_gated, moves_what_each_side_sends) {
+TEST_F(copy_both_gated, moves_the_bytes_of_both_sides) {
   bench used{0, 2, patience{60}};
   both_memories const memory{memory_kind::pinned, 8};
   static_cast<void>(time_both_gated(used, memory.lanes(), {2, 1, {1, 2}, 6}));

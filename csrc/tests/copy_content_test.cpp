@@ -102,7 +102,7 @@ TEST(copy_fill, uses_every_value_of_a_byte_about_as_often) {
   }
 }
 
-TEST(copy_first_unlike, finds_nothing_in_what_was_filled) {
+TEST(copy_first_unlike, finds_nothing_after_fill) {
   for (auto const length : odd_lengths) {
     for (std::uint64_t const seed : {0U, 1U, 12345U}) {
       EXPECT_EQ(first_unlike(address_of(filled(length, seed)), length, seed), std::nullopt);

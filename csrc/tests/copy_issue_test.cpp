@@ -33,7 +33,7 @@ TEST_F(copy_issue, blocking_moves_one_slot) {
   }
 }
 
-TEST_F(copy_issue, asynchronous_moves_one_slot_behind_what_its_stream_does) {
+TEST_F(copy_issue, asynchronous_moves_one_slot_after_earlier_work_of_its_stream) {
   for (auto const way : both_directions) {
     stream const own{0};
     lane_memory const memory{way, 1001, memory_kind::pinned, 2};

@@ -52,7 +52,7 @@ TEST_F(cuda_bracket, drained_measures_the_hosts_time) {
   EXPECT_GE(around.elapsed_s(), 0.03);
 }
 
-TEST_F(cuda_bracket, drained_measures_what_hidden_streams_do) {
+TEST_F(cuda_bracket, drained_measures_work_of_hidden_streams) {
   stream const hidden{0};
   bracket around{0};
   around.begin();
@@ -76,7 +76,7 @@ TEST_F(cuda_bracket, drained_does_not_include_earlier_work) {
   EXPECT_LT(around.elapsed_s(), 0.15);
 }
 
-TEST_F(cuda_bracket, leaves_the_callers_context_alone) {
+TEST_F(cuda_bracket, does_not_change_the_callers_context) {
   hostrt::set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   bracket around{0};

@@ -162,7 +162,7 @@ TEST_F(cuda_device_guard, of_the_context_that_is_current_changes_nothing) {
   EXPECT_EQ(count_of("cuCtxSetCurrent"), 0);
 }
 
-TEST_F(cuda_device_guard, makes_a_primary_context_and_leaves_the_callers_alone) {
+TEST_F(cuda_device_guard, does_not_change_the_callers_context_for_a_primary_context) {
   ASSERT_EQ(current_context(), nullptr);
   EXPECT_NE(primary_context(0), nullptr);
   EXPECT_EQ(current_context(), nullptr);

@@ -86,7 +86,7 @@ TEST_F(cuda_stream, never_waits_for_the_legacy_default_stream) {
   EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
 }
 
-TEST_F(cuda_stream, leaves_the_callers_context_alone) {
+TEST_F(cuda_stream, does_not_change_the_callers_context) {
   hostrt::set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   { stream const made{0}; }

@@ -31,7 +31,7 @@ class ring_belt : public ::testing::Test {
   }
 };
 
-TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
+TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_a_copy_has_ended) {
   made_.begin(100, belt::part::fill, false);
   EXPECT_TRUE(made_.may_begin(63));
   EXPECT_FALSE(made_.may_begin(64));
@@ -40,7 +40,7 @@ TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
   EXPECT_FALSE(made_.may_begin(65));
 }
 
-TEST_F(ring_belt, lets_threads_empty_only_what_has_passed) {
+TEST_F(ring_belt, lets_threads_empty_only_slots_whose_copy_has_ended) {
   made_.begin(100, belt::part::empty, false);
   EXPECT_FALSE(made_.may_begin(0));
   made_.pass(3);

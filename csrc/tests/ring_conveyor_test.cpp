@@ -66,7 +66,7 @@ class ring_conveyor : public engine_test {
   std::optional<conveyor> made_;
 };
 
-TEST_F(ring_conveyor, uploads_what_it_claims) {
+TEST_F(ring_conveyor, uploads_every_chunk) {
   work(direction::h2d);
   EXPECT_TRUE(made().wait(60, nullptr));
   EXPECT_EQ(on_device(), source().contents());
@@ -76,7 +76,7 @@ TEST_F(ring_conveyor, uploads_what_it_claims) {
   EXPECT_GT(made().totals().filled_s, 0);
 }
 
-TEST_F(ring_conveyor, downloads_what_it_claims) {
+TEST_F(ring_conveyor, downloads_every_chunk) {
   auto const contents = random_bytes(size, 5);
   put_on_device(contents);
   work(direction::d2h);

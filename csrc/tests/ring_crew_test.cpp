@@ -18,9 +18,9 @@ class ring_crew : public engine_test {
 };
 
 /// A barrier for a number of threads, which also collects their seats.
-class gathering {
+class barrier {
  public:
-  explicit gathering(std::size_t wanted) : wanted_{wanted} {}
+  explicit barrier(std::size_t wanted) : wanted_{wanted} {}
   void join(int seat) {
     std::unique_lock held{lock_};
     seats_.insert(seat);
@@ -39,7 +39,7 @@ class gathering {
 TEST_F(ring_crew, runs_the_work_in_the_callers_thread_and_in_others_at_once) {
   crew made{context(), 3, 20e-6};
   for (int i = 0; i < 50; ++i) {
-    gathering all{4};
+    barrier all{4};
     std::atomic<int> in_caller{-1};
     auto const caller = std::this_thread::get_id();
     made.run(3, [&](int seat) {
@@ -54,7 +54,7 @@ TEST_F(ring_crew, runs_the_work_in_the_callers_thread_and_in_others_at_once) {
 TEST_F(ring_crew, has_the_context_current_in_its_threads) {
   crew made{context(), 1, 0};
   std::array<CUcontext, 2> found{};
-  gathering both{2};
+  barrier both{2};
   made.run(1, [&](int seat) {
     if (seat == 1) { EXPECT_EQ(driver().cuCtxGetCurrent(&found.at(1)), CUDA_SUCCESS); }
     both.join(seat);
@@ -65,7 +65,7 @@ TEST_F(ring_crew, has_the_context_current_in_its_threads) {
 TEST_F(ring_crew, returns_when_all_threads_with_a_seat_are_done) {
   crew made{context(), 3, 0};
   for (int i = 0; i < 50; ++i) {
-    gathering all{4};
+    barrier all{4};
     std::atomic<int> done{0};
     made.run(3, [&](int seat) {
       all.join(seat);
@@ -76,7 +76,7 @@ TEST_F(ring_crew, returns_when_all_threads_with_a_seat_are_done) {
   }
 }
 
-TEST_F(ring_crew, does_not_wait_for_threads_without_a_seat) {
+TEST_F(ring_crew, does_not_wait_for_seats_that_no_thread_takes) {
   crew made{context(), 0, 0};
   std::vector<int> seats;
   made.run(3, [&](int seat) { seats.push_back(seat); });
@@ -117,7 +117,7 @@ TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {
   crew made{context(), 1, 0};
   std::array<char, 16> name{};
   sigset_t blocked;
-  gathering both{2};
+  barrier both{2};
   made.run(1, [&](int seat) {
     if (seat == 1) {
       pthread_getname_np(pthread_self(), name.data(), name.size());
@@ -141,7 +141,7 @@ TEST_F(ring_crew, wakes_no_thread_if_the_caller_is_enough) {
 
 TEST_F(ring_crew, uses_no_processor_while_it_waits) {
   crew made{context(), 8, 50e-6};
-  gathering all{9};
+  barrier all{9};
   made.run(8, [&](int seat) { all.join(seat); });
   std::this_thread::sleep_for(std::chrono::milliseconds{5});  // longer than threads spin
   auto const before = std::clock();

@@ -64,7 +64,7 @@ TEST_F(ring_direct, return_when_page_locked_memory_has_been_read) {
 
 /// Such a device may still read the array after the driver's call for the copy has returned.
 TEST_F(ring_direct,
-       return_when_little_memory_has_been_read_by_a_device_that_reads_pageable_memory) {
+       return_when_a_small_array_has_been_read_by_a_device_that_reads_pageable_memory) {
   array const little{100};
   stream const own{0};
   for (auto const reads : {false, true}) {

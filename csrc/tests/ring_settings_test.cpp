@@ -13,7 +13,7 @@ std::string refusal(ring_settings const& made) {
   return text_of<std::invalid_argument>([&] { validate(made); });
 }
 
-TEST(ring_settings, say_how_much_memory_they_pin) {
+TEST(ring_settings, compute_their_pinned_bytes) {
   EXPECT_EQ(sound.pinned_bytes(), std::size_t{3} << 20U);
 }
 

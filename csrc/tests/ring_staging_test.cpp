@@ -72,7 +72,7 @@ TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_interrupted) {
   expect_usable(made);
 }
 
-TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_whole) {
+TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_valid) {
   ring made{0, settings};
   stream const own{0};
   array const target{size, 2};
@@ -92,7 +92,7 @@ TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_wh
 }
 
 /// One thread captures like torch.cuda.graph while another uploads.
-TEST_F(ring_staging, works_beside_a_capture_and_leaves_it_whole) {
+TEST_F(ring_staging, works_beside_a_capture_and_leaves_it_valid) {
   stream const captured{0};
   for (auto const mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
                           cudaStreamCaptureModeRelaxed}) {

@@ -64,7 +64,7 @@ class array {
   [[nodiscard]] bytes const& memory() const { return memory_; }
 
  private:
-  /// Copies an item, or a row of adjacent items.
+  /// Calls `visit(offset, bytes)` for each item, or for each row of adjacent items.
   template <typename Visit>
   // NOLINTNEXTLINE(misc-no-recursion): one level per dimension
   void for_each_run(std::size_t dimension, std::ptrdiff_t offset, Visit const& visit) const {

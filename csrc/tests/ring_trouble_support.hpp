@@ -49,7 +49,7 @@ class ring_trouble : public engine_test {
     static_cast<void>(through.download(device(), target.view(), own.view()));
     static_cast<void>(through.start_upload(source_.view(), device(), own.view()).result(60));
   }
-  /// Uploads other contents to the memory of the last transfer.
+  /// Uploads other contents, downloads them again, and compares them.
   void expect_usable(ring& through) {
     array const fresh{size, ++seed_};
     array const target{size, 2};

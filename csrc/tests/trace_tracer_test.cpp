@@ -14,7 +14,7 @@ std::int64_t steady_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1};
 }
 
-TEST_F(trace_tracer, records_what_happens_between_start_and_stop) {
+TEST_F(trace_tracer, records_activity_between_start_and_stop) {
   copied_memory memory{4096};
   auto traced = host_tracer();
   memory.copy();
@@ -39,7 +39,7 @@ cupti::result copy_and_disable(cupti::activity_kind kind) {
   return host_functions().disable(kind);
 }
 
-TEST_F(trace_tracer, keeps_what_is_recorded_until_recording_has_ended) {
+TEST_F(trace_tracer, keeps_records_until_recording_has_ended) {
   copied_memory memory{4096};
   copied_at_the_end = &memory;
   tracer traced{

@@ -73,7 +73,7 @@ TEST_F(trace_tracer_trouble, unsubscribes_after_a_refused_start) {
   EXPECT_NO_THROW(another.start());
 }
 
-TEST_F(trace_tracer_trouble, says_which_kinds_were_refused) {
+TEST_F(trace_tracer_trouble, reports_which_kinds_were_refused) {
   auto traced = host_tracer();
   hostrt::refuse_kind(49, 21);
   traced.start();
@@ -84,7 +84,7 @@ TEST_F(trace_tracer_trouble, says_which_kinds_were_refused) {
   EXPECT_TRUE(traced.refused().empty());
 }
 
-TEST_F(trace_tracer_trouble, runs_alone_in_a_process) {
+TEST_F(trace_tracer_trouble, is_unavailable_while_another_tracer_runs) {
   auto first = host_tracer();
   auto second = host_tracer();
   first.start();
