@@ -187,7 +187,7 @@ def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work) -> No
 @pytest.mark.parametrize(
     ("arrange", "why"),
     [
-        (lambda: testing.other_subscriber(True), "another profiler is at work in this process"),
+        (lambda: testing.other_subscriber(True), "another profiler is active in this process"),
         (lambda: testing.refuse_activity(35), "trace: unavailable: "),
     ],
 )

@@ -266,7 +266,7 @@ def test_a_clock_that_is_set_meanwhile_shows_as_drift(tracer: Tracer) -> None:
 
 def test_another_profiler_is_left_alone(tracer: Tracer) -> None:
     testing.other_subscriber(True)
-    with pytest.raises(TraceUnavailableError, match=r"another profiler is at work in this process .*end it first"):
+    with pytest.raises(TraceUnavailableError, match=r"another profiler is active in this process .*end it first"):
         tracer.start()
     testing.other_subscriber(False)
     with running(tracer):
@@ -292,7 +292,7 @@ def test_a_kind_that_the_library_does_not_know_is_left_out(engine: Engine, trace
 
 def test_a_second_tracer_has_to_wait(engine: Engine, tracer: Tracer) -> None:
     second = engine.Tracer([], ["copies"], CAPACITY_BYTES)
-    with running(tracer), pytest.raises(TraceUnavailableError, match="pyxfer is tracing already"):
+    with running(tracer), pytest.raises(TraceUnavailableError, match="pyxfer is already tracing"):
         second.start()
     second.close()
 

@@ -82,5 +82,5 @@ def test_nvidias_library_is_refused_without_a_driver_with_its_reason(cupti: str)
                 tracer.start()
             assert str(caught.value) == (
                 f"no CUPTI library can be used here: {cupti}: cuptiSubscribe failed with "
-                "CUPTI_ERROR_NOT_INITIALIZED (15): no driver answers, or it is older than this library"
+                "CUPTI_ERROR_NOT_INITIALIZED (15): there is no driver, or it is older than this library"
             )
