@@ -11,7 +11,7 @@ RUNS_ON_ALIGNED_MEMORY = 7
 
 
 class Misaligned(pyxfer.Transfer):
-    """An array used in place and added to itself on the CPU, whose kernels want it at a multiple of 64."""
+    """An array that TensorFlow uses in place; its CPU kernels need a multiple of 64 bytes."""
 
     array: Any = None
     runs = 0
