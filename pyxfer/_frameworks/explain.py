@@ -156,7 +156,8 @@ def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
     for way in ways:
         if way.name == name:
             return way
-    raise UsageError(_unknown(name, [*(each.name for f in frameworks for each in f.routes), *(w.name for w in ways)]))
+    names = [route.name for framework in frameworks for route in framework.routes]
+    raise UsageError(_unknown(name, [*names, *(way.name for way in ways)]))
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:

@@ -186,7 +186,7 @@ class HostArena:
         return self._uploader
 
     def holds(self, array: NDArray[Any]) -> bool:
-        """Whether the array lies in one of these buffers."""
+        """Whether the array is in one of these buffers."""
         return any(np.may_share_memory(array, whole) for whole in self._arrays.values())
 
     def _whole(self, kind: SourceKind) -> NDArray[np.uint8]:

@@ -191,8 +191,8 @@ class RouteSubject:
         """Send two different contents, so that a cache shows. Also returns whether nothing was copied at all."""
         self._marker.set(self.route.name, self._place.nbytes, "verified")
         aliased = False
-        for each in (seed, seed + 1):
-            data = self._random(each)
+        for content in (seed, seed + 1):
+            data = self._random(content)
             with self._place.holding(data):
                 self._transfer.write(data)
                 intact, aliased = self._run_and_compare(data)
