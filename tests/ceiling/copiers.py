@@ -1,4 +1,4 @@
-"""Copiers that do less than they were asked to, or say what they were asked."""
+"""Copiers that omit copies, and copiers that record their calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any point, once and twice, of programs that use the library: each ends soon, with what it has."""
+"""Ctrl-C, once and twice, in programs that use the library: they end soon and keep their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from marks import slow
 
 from pyxfer import Run
 
-# Half of what each program would last without the interrupt.
+# Half of the time that each program takes without the interrupt.
 SOON_S = 30.0
 SLOW = "link=1e8:1e-3:1e8:1e-3"
 HUNG = "stall=cudaMemcpyAsync:200:60"

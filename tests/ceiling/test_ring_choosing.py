@@ -1,4 +1,4 @@
-"""How the ring of a run gets its settings: once, in the thread that Ctrl-C reaches, and never without need."""
+"""How a run chooses the settings of its ring: once, in the calling thread, and only for staged copies."""
 
 from __future__ import annotations
 

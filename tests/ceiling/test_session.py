@@ -109,7 +109,7 @@ def test_every_row_has_a_bandwidth_or_a_reason(modelled: Run) -> None:
     assert len(modelled.measurements) == len(SIZES) * 2 * (1 + 1 + 3)
     for each in modelled.measurements:
         assert (each.gbps is None) == bool(each.rate.reason)
-        why_none = (each.rate.reason or "").startswith("no trial was valid: ")  # as on a machine that does much else
+        why_none = (each.rate.reason or "").startswith("no trial was valid: ")  # on a busy machine
         assert each.gbps is not None or each.remarks or each.trials == () or why_none
 
 
@@ -174,7 +174,7 @@ def test_fresh_adds_a_row_to_pageable_d2h_alone(engine: Engine) -> None:
 
 
 def test_the_first_touch_is_in_the_time_of_a_fresh_copy(engine: Engine) -> None:
-    # To a precision that is not reached: on a busy machine the least of a few trials says little.
+    # The precision cannot be reached, because the minimum of a few trials is unreliable on a busy machine.
     run = quick(memories=("pageable",), directions=("d2h",), fresh=True, sizes=(4 * MIB,), precision=1e-9, budget_s=1.0)
     warm, fresh = (each.summary for each in run.measurements)
     assert warm is not None
@@ -243,7 +243,7 @@ def test_the_run_is_saved_at_the_end_as_it_is_returned(engine: Engine) -> None:
 
 
 def test_a_long_run_is_saved_while_it_measures(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._ceiling.stages.SAVE_EVERY_S", 0.05)
+    monkeypatch.setattr("pyxfer._ceiling.stages.SAVE_EVERY_S", 0.0)
     testing.model_link(H2D, 1e-3, D2H, 1e-3)
     saved: list[Run] = []
     quick(save_to=saved.append, precision=1e-9)
@@ -307,7 +307,7 @@ def test_several_threads_that_measure_at_once_take_turns(engine: Engine) -> None
     found = [run.measurements[0].summary for run in measured_at_once(4)]
     quickest = [summary.min_s for summary in found if summary is not None]
     assert len(quickest) == 4
-    # Two at a time would halve each other's link, all the time.
+    # Two at a time would halve each other's bandwidth.
     assert max(quickest) < 1.6 * alone.min_s
 
 

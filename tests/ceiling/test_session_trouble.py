@@ -1,4 +1,4 @@
-"""A run meets every trouble that a device can make: it ends, says what it was, keeps what it has, and leaks nothing."""
+"""Failing, hanging and lost devices: the run ends, reports the fault, keeps its results and leaks nothing."""
 
 from __future__ import annotations
 

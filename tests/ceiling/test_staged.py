@@ -1,4 +1,4 @@
-"""Staged copies as a subject: what arrives, where it goes, which clocks it has."""
+"""Staged copies as a subject of the sampler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with staged copies: what their rows say, what they are held against, and every trouble of a ring."""
+"""Runs with staged copies: their rows, their ceiling, and the faults of a ring."""
 
 from __future__ import annotations
 
@@ -341,6 +341,6 @@ HUNG = (
 def test_ctrl_c_does_not_wait_for_a_ring_whose_device_does_not_answer(tmp_path: Path, times: int) -> None:
     script = HUNG.replace('("auto", "staged")', '("staged",), memories=("pageable",)')
     ended, left = interrupted(script, 1.0, tmp_path, "", times)
-    assert ended.startswith("interrupted ['")  # and says what is left to the end of the process
+    assert ended.startswith("interrupted ['")  # with a remark on the memory that stays allocated
     assert left != "[]"
     assert Run.load(tmp_path / "run.json").ended == "interrupted"

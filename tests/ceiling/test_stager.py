@@ -1,4 +1,4 @@
-"""A ring in a run: its clocks, its patience, and that nothing of it stays."""
+"""The stager: its times, its timeout, and the release of its ring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw copies with what the device recorded of them, on the host runtime."""
+"""Raw copies with records of the device, on the host runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes to a device over the host runtime, whose copies are recorded: honest ones, and others."""
+"""Correct and faulty routes to a device, over the host runtime, which records their copies."""
 
 from __future__ import annotations
 

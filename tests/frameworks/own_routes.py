@@ -1,4 +1,4 @@
-"""Routes of one's own that do what frameworks do, good and bad; worker processes import this file by its name."""
+"""Correct and faulty routes of a user; worker processes import this file by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CuPy's table and its refusals; all of its routes need a GPU."""
+"""CuPy's table and refusals; all of its routes need a GPU."""
 
 from __future__ import annotations
 

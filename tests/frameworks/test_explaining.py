@@ -1,4 +1,4 @@
-"""Explaining one route: it, what could take its place, and what refuses to be explained."""
+"""`explain`: the measured routes, and refused arguments."""
 
 from __future__ import annotations
 

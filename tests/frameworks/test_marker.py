@@ -1,4 +1,4 @@
-"""What a worker is at, readable after its end."""
+"""The marker of a worker's current step, which is readable after its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes through the pipe comes out as it went in, and nothing else does."""
+"""Messages survive packing, and invalid ones are refused."""
 
 from __future__ import annotations
 

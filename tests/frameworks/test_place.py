@@ -1,4 +1,4 @@
-"""Where transfers are set up: sources that rotate, placed as programs place them, and a look past the framework."""
+"""The place of a transfer: rotating sources, their alignment, and raw access to device memory."""
 
 from __future__ import annotations
 

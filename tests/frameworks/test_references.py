@@ -1,4 +1,4 @@
-"""Functions by name: found again by another process, or refused with what to do."""
+"""References to functions that another process can import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every route there is, those of users among them."""
+"""The tables of all frameworks, and registered routes."""
 
 from __future__ import annotations
 

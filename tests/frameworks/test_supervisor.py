@@ -17,7 +17,7 @@ from pyxfer._frameworks.messages import Doing, Task
 from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Patience, Supervisor
 
 TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), 0.005, 1.0, 1)
-# What a real worker begins with: its path, its task, the pipe and the marker.
+# The start of a real worker: its path, its task, the pipe and the marker.
 BEGIN = """
 import sys
 sys.path[:] = sys.argv[1].split("\\n")

@@ -1,4 +1,4 @@
-"""TensorFlow's table, its ingest routes for real, and the others with TensorFlow's second CPU device as the target."""
+"""TensorFlow's table, its ingest routes, and its other routes with a second CPU device in place of the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's table, its refusals, and its routes as far as they run without a GPU."""
+"""PyTorch's table and refusals, and its routes on the CPU."""
 
 from __future__ import annotations
 

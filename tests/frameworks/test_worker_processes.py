@@ -1,4 +1,4 @@
-"""Workers as processes: scripts whose runs are interrupted and killed, and routes that only a script has."""
+"""Worker processes of scripts that are interrupted or killed, and routes that a script defines."""
 
 from __future__ import annotations
 

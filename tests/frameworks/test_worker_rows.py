@@ -1,4 +1,4 @@
-"""The rows of one worker: each route against the ceiling of its own worker and rounds."""
+"""The rows of one worker, and their shares of its ceiling."""
 
 from __future__ import annotations
 

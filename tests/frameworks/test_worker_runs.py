@@ -1,4 +1,4 @@
-"""A run over worker processes: what is measured, what each trouble makes of its row, and that the others go on."""
+"""Runs with worker processes: their rows, and faults that affect only one route or worker."""
 
 from __future__ import annotations
 

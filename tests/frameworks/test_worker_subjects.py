@@ -1,4 +1,4 @@
-"""One route as a subject of the sampler: what is inside a trial's time, and what around it."""
+"""A route as a subject of the sampler."""
 
 from __future__ import annotations
 

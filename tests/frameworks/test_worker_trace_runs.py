@@ -1,4 +1,4 @@
-"""Tracing in worker processes: a trial that crashes or hangs there takes nothing with it that was timed."""
+"""Tracing in worker processes: timed rows survive a traced trial that crashes or hangs."""
 
 from __future__ import annotations
 

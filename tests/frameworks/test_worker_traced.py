@@ -1,4 +1,4 @@
-"""What a worker's traced trials find out: everything but the GPU is real, and the host runtime records its copies."""
+"""The traced trials of a worker, with the records of the host runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explaining what the frameworks themselves do, without a GPU: how each takes in an array, and what is faster."""
+"""`explain` of ingest routes of installed frameworks, without a GPU."""
 
 from __future__ import annotations
 

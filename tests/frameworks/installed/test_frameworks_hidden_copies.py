@@ -20,7 +20,7 @@ pytestmark = SLOW
 MIB = 1 << 20
 SMALL_PAGE, HUGE_PAGE = 4096, 2 * MIB
 KEPT, GIVEN_BACK = 16 * MIB, 48 * MIB
-# Two copies take twice the time of one where nothing else does; the rest is for the noise of a busy machine.
+# Two copies take at least twice the time of one; the rest allows for the noise of a busy machine.
 SHARE_OF_TWO_COPIES = 0.65
 
 

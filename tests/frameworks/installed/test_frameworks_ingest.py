@@ -13,7 +13,7 @@ from pyxfer._frameworks.registry import load_framework
 
 pytestmark = SLOW
 SIZES = (1 << 20, 16 << 20, 48 << 20)
-# Those that lend the array's own memory, and those that copy it.
+# Routes that alias the array's memory, and routes that copy it.
 ALIASED = {
     "torch": {"torch.ingest"},
     "tensorflow": {"tf.ingest-rawop", "tf.ingest-dlpack"},

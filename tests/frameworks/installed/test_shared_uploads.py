@@ -1,4 +1,4 @@
-"""The functions of one call, with real frameworks on the CPU."""
+"""`upload`, `download` and `prefetch` with installed frameworks on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of docs/uploading.md, as they stand there, over host memory and with small models."""
+"""The programs of docs/uploading.md, over host memory and with small models."""
 
 from __future__ import annotations
 

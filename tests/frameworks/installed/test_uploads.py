@@ -1,4 +1,4 @@
-"""Uploads into real frameworks on the CPU, and back: contents, dtypes, and whose memory it is."""
+"""Uploads to installed frameworks on the CPU, and downloads: contents, dtypes and memory ownership."""
 
 from __future__ import annotations
 
