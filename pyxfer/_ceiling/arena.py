@@ -119,8 +119,8 @@ def wake_link(
 
 
 PLACE_BYTES = 4096
-# A copy below this size is so short that a miss in the page tables would count; with few places there are none. The
-# engine reads from memory and from the cache at the link's speed, so few places are enough.
+# A copy below this size is so short that a miss in a page table would be part of its time, so few places take turns.
+# More are not needed, because the engine reads from memory and from the cache at the link's speed.
 SMALL_BYTES = 1 << 20
 SMALL_SLOTS = 32
 # The rest stays free for other programs and for the driver, which page-locks.

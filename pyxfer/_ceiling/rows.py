@@ -165,7 +165,7 @@ class Assembler:
     no_trial: str = NO_TRIAL
     """The reason in rows without a trial."""
     most_trials: int | None = None
-    """A row with this many trials gets no more, whatever the budget."""
+    """The largest number of trials of a row, regardless of the budget."""
 
     def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
         """The rows of all items in order. `ceilings` defaults to the best raw copies among the items."""

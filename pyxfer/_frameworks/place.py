@@ -153,7 +153,7 @@ MALLOC_HEADER = 16
 ALIGNMENT = 4096
 IMAGE_SHAPE = (256, 256, 3)
 IMAGE_BYTES = 256 * 256 * 3
-# Sources of one size rotate, so that staging does not read from a cache. This many exceed every cache.
+# Sources of one size rotate, so that staging does not read from a cache. More than this many would not help.
 MOST_SLOTS = 32
 
 
