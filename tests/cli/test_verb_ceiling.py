@@ -109,7 +109,7 @@ def test_a_file_without_leave_to_write_is_refused(tmp_path: Path) -> None:
         (("--direction", "h2d,"), "holds an empty item"),
         (("--memory", "cardboard"), "Known are pageable, pinned"),
         (("--mode", "teleport"), "Known are auto, memcpy, async, batch, staged"),
-        (("--mode", "staged", "--memory", "pinned"), "is page-locked already: add --memory pageable"),
+        (("--mode", "staged", "--memory", "pinned"), "add --memory pageable"),
         (("--precision", "0"), "is not above zero"),
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "0s"), "is not above zero"),

@@ -60,7 +60,7 @@ def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("torch.too",), "There is no route 'torch.too'. Did you mean torch.to"),
+        (("torch.too",), "Unknown route 'torch.too'. Did you mean torch.to"),
         (("torch.to", "--size", "1MiB,2MiB"), "is not a size"),
         (("torch.to", "--direction", "d2h"), "torch.to goes h2d"),
         ((), "Missing argument 'ROUTE'"),
