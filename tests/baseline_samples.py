@@ -1,4 +1,4 @@
-"""Runs of several processes on one machine, with as much noise within and between them as a test asks for."""
+"""Runs of several processes on one machine, with given noise within and between the processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ Slower = Callable[[Measurement], float]
 
 
 def as_usual(measurement: Measurement) -> float:
-    """As fast as ever."""
     del measurement
     return 1.0
 
@@ -40,7 +39,7 @@ def make_copies(
     memories: Sequence[str] = ("pinned", "pageable"),
     sizes: Sequence[int] = SIZES,
 ) -> tuple[Measurement, ...]:
-    """What one process finds: each cell a little off by itself, and its trials a little more."""
+    """The measurements of one process, with noise between cells and between trials."""
     return tuple(
         _measured(direction, memory, nbytes, rng, between, within, slower)
         for direction in directions
@@ -50,7 +49,7 @@ def make_copies(
 
 
 def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **noise: Any) -> tuple[Run, ...]:
-    """Runs of so many processes, each of its own noise, on the machine of `run`."""
+    """Runs of `count` processes with separate noise, on the machine of `run`."""
     rng = np.random.default_rng(seed)
     kept = run or make_run()
     parameters = make_parameters(directions=DIRECTIONS, sizes_bytes=SIZES)
@@ -61,24 +60,23 @@ def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **n
 
 
 def make_sample(name: str = "A", count: int = 3, seed: int = 1, **noise: Any) -> Sample:
-    """One side."""
+    """One side of a comparison."""
     return Sample(name, make_processes(count, seed, **noise))
 
 
 def slow_pinned(factor: float) -> Slower:
-    """Page-locked memory alone takes so much longer."""
+    """Copies of page-locked memory take this many times as long."""
     return lambda measurement: factor if measurement.memory == "pinned" else 1.0
 
 
 def all_slow(factor: float) -> Slower:
-    """Everything takes so much longer."""
+    """All copies take this many times as long."""
     return lambda measurement: factor
 
 
 def row_of(
     comparison: Comparison, direction: str = "h2d", memory: str = "pinned", nbytes: int = 16 * MIB
 ) -> CellComparison:
-    """The one cell."""
     found = [
         row
         for row in comparison.cells
@@ -89,24 +87,21 @@ def row_of(
 
 
 def verdicts(comparison: Comparison) -> dict[Cell, str]:
-    """The verdict of each cell."""
     return {row.cell: row.verdict for row in comparison.cells}
 
 
 def on_host(run: Run) -> Run:
-    """The same without a GPU."""
+    """The run as if it had been made on the host runtime."""
     device = msgspec.structs.replace(run.device, runtime="host", uuid=runs.unknown("no GPU"), name="host memory")
     link = msgspec.structs.replace(run.link, kind="none")
     return msgspec.structs.replace(run, runtime="host", device=device, link=link)
 
 
 def named_host(host: str) -> runs.Environment:
-    """The environment of a host of this name."""
     return make_environment(host=host)
 
 
 def cells_of(run: Run) -> list[Cell]:
-    """All cells of a run."""
     return [cell_of(measurement) for measurement in run.measurements]
 
 
@@ -126,7 +121,7 @@ def _measured(
 
 
 def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overrides: Any) -> Measurement:
-    """A raw copy that has no time yet."""
+    """A raw copy without a time."""
     reason: Any = runs.unknown("not timed")
     measurement = Measurement(
         route=f"raw.{memory}-{mode}",
