@@ -1,6 +1,6 @@
-"""The compiled engine, chosen: `_cuda` where a GPU answers, else `_host` over ordinary memory.
+"""Choose and load the compiled engine: `_cuda` if a GPU is usable, else `_host`, which uses ordinary memory.
 
-Nothing is loaded and no CUDA call is made before somebody chooses.
+Importing this module loads neither and makes no CUDA call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_EXIT_S = 0.5
 
 @dataclass(frozen=True)
 class Choice:
-    """An engine, and one line that says why it is not the GPU's (empty where it is, or was asked for)."""
+    """The chosen engine. `reason`: why it is the host's; empty for the GPU's, or if the caller chose the host."""
 
     engine: Engine
     runtime: Literal["cuda", "host"]
@@ -31,10 +31,10 @@ class Choice:
 
 
 def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
-    """The GPU's engine if a GPU answers; else the host's, unless a GPU is required.
+    """Choose the GPU's engine if a GPU is usable, else the host's.
 
     Raises:
-        CudaUnavailableError: a GPU is required and none is usable.
+        CudaUnavailableError: `require_gpu` is set and no GPU is usable.
 
     """
     if device == HOST and not require_gpu:
@@ -50,7 +50,7 @@ def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
 
 
 def load(runtime: Literal["cuda", "host"]) -> Engine:
-    """The compiled module of a runtime."""
+    """Import the compiled module of a runtime."""
     return cast("Engine", _module(f"_{runtime}"))
 
 
@@ -59,12 +59,12 @@ def _module(name: str) -> ModuleType:
 
 
 def _park_threads() -> None:
-    """A thread that comes back from native code while Python shuts down would be unwound through it, and abort."""
+    # A thread that returns from native code while Python shuts down would be unwound through C++ and abort the process.
     for runtime in ("cuda", "host"):
         module = sys.modules.get(f"{__name__}._{runtime}")
         if module is not None:
             module.park_threads_at_exit(AT_EXIT_S)
 
 
-# Registered before what uses the engine registers its own: it runs when they are done.
+# atexit runs functions in reverse order, so this one runs after those of the modules that use the engine.
 atexit.register(_park_threads)

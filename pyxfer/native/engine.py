@@ -1,4 +1,4 @@
-"""What the two compiled modules both offer."""
+"""The interface of the compiled modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """What `_cuda` and `_host` both offer; `_cuda.pyi` has the signatures."""
+    """The interface that `_cuda` and `_host` share; `_cuda.pyi` documents it."""
 
     RUNTIME: str
     RUNTIME_VERSION: int
