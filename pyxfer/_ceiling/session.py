@@ -45,7 +45,7 @@ from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, SaveTo, silent, unsaved
 from pyxfer._trace import phase
-from pyxfer._trace.phase import NOT_COME_TO
+from pyxfer._trace.phase import NOT_REACHED
 from pyxfer.errors import (
     CancelledError,
     CleanupWarning,
@@ -162,7 +162,7 @@ class Session:
         self._presence = Presence(device.uuid.value or device.name)
         self._workshop = Workshop(choice.engine, device.index, PATIENCE_S)
         self._remarks: list[Remark] = []
-        self._tracing: Fact[Tracing] = unknown(NOT_COME_TO)
+        self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
     def run(self) -> Run:
         """Measure until done, interrupted or failed."""
@@ -236,7 +236,7 @@ class Session:
             cancelled=self._workshop.cancelled,
             on_progress=self._on_progress,
             on_turn=self._keep,
-            after=after_timing(request.budget_s, trace=request.trace),
+            reserve=after_timing(request.budget_s, trace=request.trace),
         )
         sampler.run()
         self._trace(deadline)

@@ -10,8 +10,8 @@ from pyxfer._ceiling.rows import Ceilings, Item, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawSubject, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Environment, Fact, Remark, Tracing
-from pyxfer._machine.nvml import held_down_by
-from pyxfer._measure.sampler import After
+from pyxfer._machine.nvml import throttled_by
+from pyxfer._measure.sampler import Reserve
 from pyxfer._trace import phase
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 from pyxfer.units import format_seconds
@@ -57,9 +57,9 @@ def trace_items(
     )
 
 
-def after_timing(budget_s: float, *, trace: bool) -> After:
+def after_timing(budget_s: float, *, trace: bool) -> Reserve:
     """What the traced trials are left of a budget."""
-    return After(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * budget_s) if trace else After()
+    return Reserve(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * budget_s) if trace else Reserve()
 
 
 def prepare(item: Item[Way], shop: Workshop, seed: int) -> None:
@@ -98,7 +98,7 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
     if others:
         remarks.append(_holders(others))
     for environment in (before, after):
-        reasons = held_down_by(environment)
+        reasons = throttled_by(environment)
         if reasons:
             remarks.append(
                 Remark(

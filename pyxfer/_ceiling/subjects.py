@@ -12,7 +12,7 @@ import numpy as np
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.breakdown import asked_ns, copies_of
+from pyxfer._trace.breakdown import call_start_ns, copies_of
 from pyxfer._trace.collector import Traced, Usage, copy_way
 from pyxfer._trace.records import Capture, CopyWay, Kind
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.ways import Way
     from pyxfer._ceiling.workshop import Stager
     from pyxfer._measure.bracket import Bracket
-    from pyxfer._trace.collector import Taking, Traced
+    from pyxfer._trace.collector import Traced, TrialRecorder
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Sample
 
@@ -37,7 +37,7 @@ class Seen:
     capture: Capture
 
 
-def watch(taking: Taking, run: Callable[[], Sequence[Sample]]) -> Seen:
+def watch(taking: TrialRecorder, run: Callable[[], Sequence[Sample]]) -> Seen:
     """Make copies and take what was recorded of them."""
     taking.begin()
     before = Usage.so_far()
@@ -89,7 +89,7 @@ def _begin_ns(capture: Capture, way: CopyWay, *, gated: bool) -> int:
     if not len(copies):
         return 0
     first = int(copies["start_ns"][0])
-    return first if gated else min(first, asked_ns(capture, copies[0]))
+    return first if gated else min(first, call_start_ns(capture, copies[0]))
 
 
 # A window this long makes the event clock's half microsecond less than a part in five thousand.
@@ -171,7 +171,7 @@ class OneWay(OneSide):
         """One window, or one copy where a window cannot be queued."""
         return {self.side: as_trial(self._window(), round_index)}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window and what the device recorded of it; with a seed one copy of fresh content, verified."""
         if seed is None:
             seen = watch(taking, lambda: [self._window()])
@@ -246,7 +246,7 @@ class BothWays(_RawCopies):
         """Fresh random data over poison on both sides, both copied at once."""
         return Fact(self._arrives(seed, lambda: self._run(1, 0)))
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window each way and what the device recorded; with a seed one copy each of fresh content, verified."""
         if seed is None:
             seen = watch(taking, lambda: self._run(self._copies, self._warmups))
@@ -357,7 +357,7 @@ class StagedCopies(OneSide):
         trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
         return {self.side: trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """One copy and what the device recorded of it; with a seed of fresh content, verified."""
         if seed is None:
             return {self.side: self._recorded(taking)}, True
@@ -365,7 +365,7 @@ class StagedCopies(OneSide):
         right = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
         return {self.side: kept[0]}, right
 
-    def _recorded(self, taking: Taking, *, checked: bool = False) -> Traced:
+    def _recorded(self, taking: TrialRecorder, *, checked: bool = False) -> Traced:
         """Of what is checked the place has been poisoned, and is not to be forgotten."""
         if not checked:
             self._wake()

@@ -6,7 +6,7 @@ from pyxfer._doctor.case import SIDES, Case, Findings, best, fine, first_reason,
 from pyxfer._document.examinations import Bound, FarRates, Finding, Status
 from pyxfer._document.runs import Placement
 from pyxfer._machine.environment import UNTRANSLATED
-from pyxfer._machine.nvml import held_down_by
+from pyxfer._machine.nvml import throttled_by
 from pyxfer.units import format_gbps, format_percent, format_size
 
 _BY_HARDWARE = ("hardware slowdown", "hardware thermal slowdown", "hardware power brake")
@@ -20,7 +20,7 @@ def throttling(case: Case) -> Findings:
     if all(each.throttle_reasons.value is None for each in taken):
         yield untold("throttling", "throttling", expected, case.run.environment.throttle_reasons.reason)
         return
-    reasons = list(dict.fromkeys(reason for each in taken for reason in held_down_by(each)))
+    reasons = list(dict.fromkeys(reason for each in taken for reason in throttled_by(each)))
     if not reasons:
         yield fine(
             "throttling", "throttling", "none, before and after the copies", expected, "a cool GPU keeps its clocks"

@@ -245,7 +245,7 @@ class Bench:
             cancelled=self.cancelled.is_set,
             on_progress=tell,
             on_turn=lambda: self._keep(send),
-            after=after_timing(task.budget_s, trace=task.trace),
+            reserve=after_timing(task.budget_s, trace=task.trace),
         ).run()
 
     def _trace(self, send: Send, deadline_s: float) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.base import Route
     from pyxfer._frameworks.messages import Marker
     from pyxfer._frameworks.place import Place
-    from pyxfer._trace.collector import Taking
+    from pyxfer._trace.collector import TrialRecorder
     from pyxfer.native import Engine
 
 
@@ -82,7 +82,7 @@ class RouteSubject:
         self._last_s = trial.elapsed_s * trial.copies
         return {side_of(self.route): trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """One call, with everything that the device does in it; with a seed of fresh content, and whether that arrived.
 
         A row of calls would hide what lies between two of them, so it is one in every workload.
@@ -113,7 +113,7 @@ class RouteSubject:
             self._transfer.result = None
             self._marker.clear()
 
-    def _recorded(self, taking: Taking) -> Traced:
+    def _recorded(self, taking: TrialRecorder) -> Traced:
         self._transfer.refresh()
         self._engine.synchronize(self._place.device)
         taking.begin()

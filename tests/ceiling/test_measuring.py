@@ -281,7 +281,7 @@ def test_what_could_not_be_released_is_a_warning(engine: Engine) -> None:
         ({"precision": 0}, "precision has to be above zero"),
         ({"precision": -1.0}, "precision has to be above zero"),
         ({"budget_s": 0}, "budget has to be above zero"),
-        ({"stream": "cuda:0"}, "str is no stream"),
+        ({"stream": "cuda:0"}, "str is not a stream"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_before_the_callable_runs(

@@ -134,7 +134,7 @@ def test_what_nothing_of_is_sent_again_gets_no_bandwidth_however_long_it_takes(w
     assert row.elapsed_s is not None
     assert row.verified.value is True
     assert row.rate.reason == (
-        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link, where 1 MiB had to"
+        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link instead of 1 MiB"
     )
 
 
@@ -167,7 +167,7 @@ def test_the_factor_that_was_measured_stands_in_the_place_of_the_one_that_is_dec
 
 def test_another_memory_than_the_route_says_is_a_remark(work: Work) -> None:
     (remark,) = [each for each in work(crossing.StoredPinned).row().remarks if each.code == "wrong-memory"]
-    assert remark.text == "its copies met pinned memory on the host, by the device's records, and not pageable memory"
+    assert remark.text == "its copies used pinned memory on the host, by the device's records, and not pageable memory"
     assert remark.fix is None
     (remark,) = [each for each in work(crossing.Stored, dma="pinned").row().remarks if each.code == "wrong-memory"]
     assert remark.fix == "make sure that the memory is page-locked when the copy is made"
@@ -229,7 +229,9 @@ def test_wrong_contents_when_it_is_traced_take_its_bandwidth_away(work: Work) ->
 def test_lost_records_are_no_elision(work: Work) -> None:
     row = work(crossing.Losing).row()
     assert row.gbps is not None
-    assert "of the device's records were lost, so what crossed the link is not known whole" in (row.dma.reason or "")
+    assert "of the device's records were lost, so the bytes that crossed the link are not known" in (
+        row.dma.reason or ""
+    )
     assert "so where the time went is not known" in (row.breakdown.reason or "")
 
 

@@ -40,7 +40,7 @@ def test_every_call_and_number_exists_in_the_binding() -> None:
 def test_counters_are_read_by_their_field_numbers() -> None:
     found = read_counters(answering(value_95=1, value_173=2, value_179=3, value_180=4), gpu(pci=None))
     read = (found.replays, found.replay_rollovers, found.correctable, found.nonfatal, found.fatal)
-    assert [each.value for each in read] == [7, 1, 2, 3, 4]
+    assert [fact.value for fact in read] == [7, 1, 2, 3, 4]
 
 
 def test_an_unsupported_counter_has_the_reason_of_nvml() -> None:

@@ -1,4 +1,4 @@
-"""Processes of one user that wait for each other's measurements."""
+"""`queue_for`: processes of one user wait for each other."""
 
 from __future__ import annotations
 
@@ -25,67 +25,67 @@ TIMEOUT_S = 30
 
 
 def holder(folder: Path, device: str = DEVICE) -> subprocess.Popen[str]:
-    """A process that holds the device until it is given a line, once it has come to it."""
+    """A process that waits for the device, says `held`, and holds it until it gets a line."""
     command = [sys.executable, "-c", HOLDER, device, str(folder)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
-def test_one_waits_until_the_other_has_ended(tmp_path: Path) -> None:
+def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
     first = holder(tmp_path)
-    assert said(first) == "held"
+    assert next_line(first) == "held"
     second = holder(tmp_path)
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(0.3)
     assert first.communicate("go\n", timeout=TIMEOUT_S)[0] == "done\n"
-    assert said(second) == "held"
+    assert next_line(second) == "held"
     second.communicate("go\n", timeout=TIMEOUT_S)
 
 
-def test_one_that_is_killed_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_killed_process_releases_the_device(tmp_path: Path) -> None:
     first = holder(tmp_path)
-    assert said(first) == "held"
+    assert next_line(first) == "held"
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=TIMEOUT_S)
     with queue_for(DEVICE, tmp_path):
         pass
 
 
-def test_nobody_waits_for_another_device(tmp_path: Path) -> None:
+def test_devices_have_separate_queues(tmp_path: Path) -> None:
     first = holder(tmp_path)
-    assert said(first) == "held"
+    assert next_line(first) == "held"
     with queue_for("GPU-other", tmp_path):
         pass
     first.communicate("go\n", timeout=TIMEOUT_S)
 
 
-def test_the_same_thread_may_hold_it_again(tmp_path: Path) -> None:
+def test_a_thread_may_hold_the_device_repeatedly(tmp_path: Path) -> None:
     with queue_for(DEVICE, tmp_path), queue_for(DEVICE, tmp_path):
         pass
     second = holder(tmp_path)
-    assert said(second) == "held"
+    assert next_line(second) == "held"
     second.communicate("go\n", timeout=TIMEOUT_S)
 
 
-def test_an_error_gives_it_to_the_next(tmp_path: Path) -> None:
+def test_an_error_releases_the_device(tmp_path: Path) -> None:
     with pytest.raises(KeyError), queue_for(DEVICE, tmp_path):
         raise KeyError
     second = holder(tmp_path)
-    assert said(second) == "held"
+    assert next_line(second) == "held"
     second.communicate("go\n", timeout=TIMEOUT_S)
 
 
-def test_where_no_file_can_be_it_goes_on(tmp_path: Path) -> None:
+def test_without_a_lock_file_it_does_not_wait(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with queue_for(DEVICE, tmp_path / "file"):
         pass
 
 
-def test_who_waits_is_not_taken_for_one_who_measures(tmp_path: Path) -> None:
+def test_the_queues_file_is_not_a_presence(tmp_path: Path) -> None:
     with queue_for(DEVICE, tmp_path), Presence(DEVICE, tmp_path) as presence:
         presence.look()
     assert presence.met == set()

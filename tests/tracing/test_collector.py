@@ -1,4 +1,4 @@
-"""The collector around the engine's tracer, on the host runtime."""
+"""The collector, on the host runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ NBYTES = 1 << 20
 
 
 def copy_once(engine: Engine, memory: str = "pinned") -> None:
-    """One blocking copy to the device."""
     with (
         closing(engine.HostBuffer(NBYTES, memory)) as host,
         closing(engine.DeviceBuffer(NBYTES)) as device,
@@ -28,9 +27,7 @@ def copy_once(engine: Engine, memory: str = "pinned") -> None:
 
 
 @pytest.mark.parametrize(("memory", "kind"), [("pinned", MemoryKind.PINNED), ("pageable", MemoryKind.PAGEABLE)])
-def test_what_is_copied_while_it_runs_is_recorded_with_the_time_on_the_hosts_clock(
-    engine: Engine, memory: str, kind: MemoryKind
-) -> None:
+def test_a_copy_is_recorded_with_times_on_the_hosts_clock(engine: Engine, memory: str, kind: MemoryKind) -> None:
     with closing(Collector(engine)) as collector, collector.running():
         collector.take()
         begun = time.perf_counter_ns()
@@ -52,20 +49,20 @@ def test_what_is_copied_while_it_runs_is_recorded_with_the_time_on_the_hosts_clo
     assert not any(capture.dropped.values())
 
 
-def test_what_was_taken_is_not_taken_again(engine: Engine) -> None:
+def test_records_are_taken_once(engine: Engine) -> None:
     with closing(Collector(engine)) as collector, collector.running():
         copy_once(engine)
         assert len(collector.take().of(Kind.COPY)) == 1
         assert len(collector.take().of(Kind.COPY)) == 0
 
 
-def test_it_says_what_it_records_with(engine: Engine) -> None:
+def test_a_collector_names_its_library(engine: Engine) -> None:
     with closing(Collector(engine)) as collector, collector.running() as found:
         assert found.library == "the host runtime"
         assert found.version > 0
 
 
-def test_it_stops_however_the_block_ends(engine: Engine) -> None:
+def test_a_collector_stops_when_its_block_raises(engine: Engine) -> None:
     with closing(Collector(engine)) as collector:
         with pytest.raises(ZeroDivisionError), collector.running():
             raise ZeroDivisionError
@@ -76,22 +73,22 @@ def test_it_stops_however_the_block_ends(engine: Engine) -> None:
             assert len(collector.take().of(Kind.COPY)) == 1
 
 
-def test_beside_another_profiler_it_says_so(engine: Engine) -> None:
+def test_a_collector_cannot_start_beside_another_profiler(engine: Engine) -> None:
     testing.other_subscriber(True)
     with closing(Collector(engine)) as collector, pytest.raises(TraceUnavailableError, match="another profiler"):
         collector.start()
 
 
-def test_a_run_goes_on_without_it_with_the_reason(engine: Engine) -> None:
+def test_without_a_collector_there_is_a_reason(engine: Engine) -> None:
     testing.other_subscriber(True)
-    with tracing(engine, 0) as (taking, found):
-        assert taking is None
+    with tracing(engine, 0) as (recorder, found):
+        assert recorder is None
         assert (found.reason or "").startswith("trace: unavailable: ")
         assert "another profiler" in (found.reason or "")
 
 
-def test_after_a_run_the_next_one_can_trace(engine: Engine) -> None:
+def test_tracing_can_be_repeated(engine: Engine) -> None:
     for _ in range(2):
-        with tracing(engine, 0) as (taking, found):
-            assert taking is not None
+        with tracing(engine, 0) as (recorder, found):
+            assert recorder is not None
             assert found.value is not None
