@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from pyxfer import native
 from pyxfer._measure import exclusive
 from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import choose, load
 
 if TYPE_CHECKING:
-    from pyxfer.native.engine import Engine
+    from pyxfer.native import Engine
 
 pytest_plugins = ["pytester"]
 
@@ -71,7 +72,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests that need a GPU or a build without sanitizers, if there is none."""
+    """Skip tests that need a GPU, or a build without sanitizers."""
     if item.get_closest_marker("gpu") and (trouble := _gpu_trouble()):
         pytest.skip(trouble)
     marker = item.get_closest_marker("unsanitized")
@@ -115,6 +116,14 @@ def engine() -> Iterator[Engine]:
     testing.reset()
     _collect_garbage()
     assert sorted(testing.allocated()) == before, "the test left something allocated"
+
+
+@pytest.fixture
+def as_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The host runtime in place of the GPU engine, so that a test can choose driver and devices."""
+    real = native._module
+    monkeypatch.setattr(native, "_module", lambda name: real("_host" if name == "_cuda" else name))
+    return engine
 
 
 def _collect_garbage() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
 
-from pyxfer._document.machines import Fact, Runtime
+from pyxfer._document.machines import Fact, Runtime, SavedDocument
 from pyxfer._document.runs import Direction, Remark, Run, Side, Variant
 
 BASELINE_SCHEMA_VERSION = 1
@@ -54,7 +53,7 @@ class Spread(msgspec.Struct, frozen=True):
     highs_s: tuple[float | None, ...]
 
 
-class Baseline(msgspec.Struct, frozen=True):
+class Baseline(SavedDocument, frozen=True):
     """The figures that a host has reached: runs of several processes, one after the other."""
 
     name: str
@@ -64,29 +63,6 @@ class Baseline(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
     kind: Literal["baseline"] = "baseline"
     schema_version: int = BASELINE_SCHEMA_VERSION
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the baseline and its runs as JSON. An existing file stays as it was if that fails.
-
-        Raises:
-            UsageError: the file cannot be written; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Baseline:
-        """Load a saved baseline of this or an earlier version.
-
-        Raises:
-            DocumentError: the file cannot be read, or is not a baseline; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
 
 
 class CellComparison(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ class Kind(Generic[T]):
         writer: What writes such a file.
         schema_file: The published schema.
         upgrades: By version n, the function that turns a document of version n into one of version n + 1.
-        decode_runs: Replaces the runs inside a document, each of its own version, by structs.
+        decode_runs: Replaces the runs inside a document, which have separate versions, by structs.
         check: Raises `DocumentError` for contents that the struct's types allow and pyxfer never writes.
         one_line: Matches the objects that the file has on one line each, because it has thousands of them.
 
@@ -122,7 +122,7 @@ RUN = Kind(
     phrase="a run",
     writer="--export-json",
     schema_file="docs/run.schema.json",
-    # Version 2 added workers, natures and page faults, version 3 what the device recorded: all of it optional.
+    # Version 2 added workers, natures and page faults, version 3 the device's records, all optional.
     upgrades={1: dict, 2: dict},
     check=_check_explained,
     one_line=_TRIAL_OR_PART,

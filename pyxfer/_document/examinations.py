@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.runs import Device, Direction, Environment, Fact, Link, LinkState, Measurement, Memory, Rate, Run
+from pyxfer._document.runs import (
+    Device,
+    Direction,
+    Environment,
+    Fact,
+    Link,
+    LinkState,
+    Measurement,
+    Memory,
+    Rate,
+    Run,
+    SavedDocument,
+)
 from pyxfer.errors import UsageError
 
 EXAMINATION_SCHEMA_VERSION = 1
@@ -153,7 +164,7 @@ class Nearest(msgspec.Struct, frozen=True):
     differs: tuple[str, ...]
 
 
-class Examination(msgspec.Struct, frozen=True):
+class Examination(SavedDocument, frozen=True):
     """An examination of a host: the run without its trials, the values read around it, and the findings."""
 
     run: Run
@@ -195,26 +206,3 @@ class Examination(msgspec.Struct, frozen=True):
         if status not in known:
             raise UsageError(f"{status!r:.80} is not a status of a finding; choose one of {', '.join(known)}.")
         return tuple(finding for finding in self.findings if finding.status == status)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the examination as JSON. An existing file stays as it was if that fails.
-
-        Raises:
-            UsageError: the file cannot be written; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Examination:
-        """Load a saved examination.
-
-        Raises:
-            DocumentError: the file cannot be read, or is not an examination; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)

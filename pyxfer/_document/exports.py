@@ -239,8 +239,8 @@ def watch_markdown(watched: Watched) -> str:
     environment, device = watched.environment, watched.device
     made = f"{environment.taken_at}, pyxfer {environment.pyxfer}"
     heading = f"## {escape_markdown(f'{device.name}, {made}')}\n"
-    beside = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
-    texts = [watched.verdict.text, *watched.verdict.evidence, *beside, *map(_remark, watched.remarks)]
+    further = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
+    texts = [watched.verdict.text, *watched.verdict.evidence, *further, *map(_remark, watched.remarks)]
     sections = [heading, "".join(f"- {escape_markdown(text)}\n" for text in texts)]
     for name, header, readable in _readable(watched):
         if readable:

@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from typing import Generic, Literal, TypeVar
 
 import msgspec
+
+SavedT = TypeVar("SavedT", bound="SavedDocument")
+
+
+class SavedDocument(msgspec.Struct, frozen=True):
+    """A document with methods to save and load it."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the document as JSON, compressed if the name ends in .gz.
+
+        An existing file stays as it was if that fails.
+
+        Raises:
+            UsageError: the file cannot be written; the text says why.
+
+        """
+        from pyxfer._document import codec
+
+        codec.save(self, path)
+
+    @classmethod
+    def load(cls: type[SavedT], path: str | os.PathLike[str]) -> SavedT:
+        """Load a saved document of this or an earlier version.
+
+        Raises:
+            DocumentError: the file cannot be read, or is not such a document; the text says why.
+
+        """
+        from pyxfer._document import codec
+
+        return codec.load(cls, path)
+
 
 STAGED = "staged"
 """The mode of raw copies that go through a ring."""

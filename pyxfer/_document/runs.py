@@ -7,7 +7,6 @@ could not be read is null with the reason beside it, never left out and never ze
 from __future__ import annotations
 
 import math
-import os
 from typing import Literal, get_args
 
 import msgspec
@@ -28,6 +27,7 @@ from pyxfer._document.machines import (
     Ring,
     RingSource,
     Runtime,
+    SavedDocument,
     Side,
     unknown,
 )
@@ -66,6 +66,7 @@ __all__ = [
     "RingSource",
     "Run",
     "Runtime",
+    "SavedDocument",
     "Share",
     "Side",
     "Summary",
@@ -430,7 +431,7 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
     kind: Literal["ceiling", "measure", "frameworks", "explain"]
@@ -470,29 +471,6 @@ class Run(msgspec.Struct, frozen=True):
             sizes = ", ".join(str(size) for size in sorted({row.nbytes for row in fitting}))
             raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")
         return max(known, key=lambda row: row.gbps or 0.0)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the run as JSON. An existing file stays as it was if that fails.
-
-        Raises:
-            UsageError: the file cannot be written; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Run:
-        """Load a saved run of this or an earlier version.
-
-        Raises:
-            DocumentError: the file cannot be read, or is not a run; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
 
     def to_csv(self) -> str:
         """CSV with one row per measurement and unrounded numbers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from pyxfer._document.runs import (
     Rate,
     Run,
     Runtime,
+    SavedDocument,
     unknown,
 )
 
@@ -29,7 +29,7 @@ Judgement = Literal["fine", "too slow", "unsure", "not asked"]
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The limits of a test; null is no limit."""
+    """The limits of a test; null means unlimited."""
 
     min_of_ceiling: float | None = None
     max_s: float | None = None
@@ -69,7 +69,7 @@ class Tested(msgspec.Struct, frozen=True):
     budget_s: float
 
 
-class XferSession(msgspec.Struct, frozen=True):
+class XferSession(SavedDocument, frozen=True):
     """The document of a session: the tests that have measured, in the order in which they ended, and their places."""
 
     kind: Literal["pytest"]
@@ -79,29 +79,6 @@ class XferSession(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
     tests: tuple[Tested, ...]
     schema_version: int = XFER_SCHEMA_VERSION
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the session as JSON. An existing file stays as it was if that fails.
-
-        Raises:
-            UsageError: the file cannot be written; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> XferSession:
-        """Load a saved session.
-
-        Raises:
-            DocumentError: the file cannot be read, or is not a session; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
 
 
 class Measured(msgspec.Struct, frozen=True):

@@ -7,12 +7,22 @@ reason.
 from __future__ import annotations
 
 import math
-import os
 from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.runs import Device, Environment, Fact, Link, Remark, Runtime, Summary, Tracing, unknown
+from pyxfer._document.runs import (
+    Device,
+    Environment,
+    Fact,
+    Link,
+    Remark,
+    Runtime,
+    SavedDocument,
+    Summary,
+    Tracing,
+    unknown,
+)
 
 __all__ = [
     "LEAST_OF_CEILING",
@@ -110,7 +120,7 @@ class SlowSteps(msgspec.Struct, frozen=True):
     """The steps that took far longer than the others, the usual ones.
 
     `more_s`: the time that they took in sum beyond that of as many usual steps. `share`: `more_s` over the time of all
-    steps. `mostly`: the part with at least half of `more_s`; null if there is none, or if parts are not known.
+    steps. `mostly`: the part with at least half of `more_s`; null if no part has, or if parts are not known.
     """
 
     count: int
@@ -366,7 +376,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     taken_at: str
 
 
-class Watched(msgspec.Struct, frozen=True):
+class Watched(SavedDocument, frozen=True):
     """The document of a watch: one window of a program."""
 
     ended: WatchEnding
@@ -401,34 +411,11 @@ class Watched(msgspec.Struct, frozen=True):
                 f"{self.parts.period_s:g} s"
             )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the watch as JSON. An existing file stays as it was if that fails.
-
-        Raises:
-            UsageError: the file cannot be written; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Watched:
-        """Load a saved watch of this or an earlier version.
-
-        Raises:
-            DocumentError: the file cannot be read, or is not a watch; the text says why.
-
-        """
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
-
     def to_csv(self, table: str = "steps") -> str:
         """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
 
         Raises:
-            UsageError: there is no table of this name.
+            UsageError: the table does not exist.
 
         """
         from pyxfer._document import exports

@@ -32,7 +32,7 @@ def signed_change(ratio: float | None) -> str:
 
 
 def interval_text(row: CellComparison) -> str:
-    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty where it is not known."""
+    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty if it is not known."""
     if not row.low.value or not row.high.value:
         return ""
     return f"{signed_change(row.high.value).removesuffix(' %')} to {signed_change(row.low.value)}"
@@ -50,7 +50,7 @@ def overall_text(comparison: Comparison) -> str:
 
 
 def compared(comparison: Comparison) -> list[CellComparison]:
-    """The cells for which both sides have a time."""
+    """The cells with a time on both sides."""
     return [row for row in comparison.cells if row.ratio.value is not None]
 
 
@@ -156,7 +156,7 @@ def unseen_reason(watched: Watched) -> str:
 
 
 def slow_text(watched: Watched) -> str:
-    """The number of slow steps and their cost; empty if there are none."""
+    """The number of slow steps and their cost; empty without slow steps."""
     steps, slow = watched.steps, watched.steps.slow
     if slow is None:
         return ""

@@ -1,4 +1,4 @@
-"""The compiled engine over ordinary memory: the face of `_cuda`, and `testing` beside it."""
+"""The compiled engine over ordinary memory: the interface of `_cuda`, and the submodule `testing`."""
 
 from pyxfer.native import _testing
 from pyxfer.native._cuda import *  # noqa: F403 - all of it, the same

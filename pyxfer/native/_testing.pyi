@@ -1,6 +1,6 @@
-"""What `_host.testing` offers to tests; csrc/hostrt/control.hpp says more.
+"""The controls of the host runtime for tests, documented in csrc/hostrt/control.hpp.
 
-There is no file of this name to import: it is a part of `_host`.
+There is no module `_testing`: at run time it is `_host.testing`.
 """
 
 def model_link(h2d_bytes_per_s: float, h2d_latency_s: float, d2h_bytes_per_s: float, d2h_latency_s: float) -> None: ...

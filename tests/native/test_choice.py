@@ -3,26 +3,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
-from pyxfer import native
 from pyxfer.errors import CudaError, CudaUnavailableError
 from pyxfer.native import HOST, Engine, choose, load
 from pyxfer.native._host import testing
-
-
-@pytest.fixture
-def as_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The host runtime in place of the GPU engine, so that a test can choose driver and devices."""
-    real = native._module
-
-    def module(name: str) -> ModuleType:
-        return real("_host" if name == "_cuda" else name)
-
-    monkeypatch.setattr(native, "_module", module)
-    return engine
 
 
 def test_both_engines_have_their_runtime() -> None:
