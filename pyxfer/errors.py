@@ -68,7 +68,7 @@ class CudaError(PyxferError, RuntimeError):
 
 
 class CudaUnavailableError(CudaError):
-    """No GPU is usable: there is no driver or no device, or the driver is too old."""
+    """No usable GPU: the driver is missing or too old, or it has no device."""
 
 
 class CudaMemoryError(CudaError, MemoryError):

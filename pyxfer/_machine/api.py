@@ -10,7 +10,7 @@ from pyxfer.native import HOST, choose, load
 
 
 def is_available() -> bool:
-    """Whether a GPU can be used. False if there is no driver."""
+    """Whether a GPU can be used. False without a driver."""
     try:
         return load("cuda").device_count() > 0
     except CudaUnavailableError:

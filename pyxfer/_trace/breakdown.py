@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NOTHING_CROSSES = "nothing crosses the link"
 # A framework also sends a few bytes besides the data, such as a shape or a scalar. This share of the bytes is ignored.
-BESIDE = 0.01
+IGNORED_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Crossed:
 def crossed(trial: Traced, way: CopyWay) -> Crossed:
     """Sum up a trial's copies in one direction. The time of simultaneous copies counts once."""
     copies = copies_of(trial.capture, way)
-    without = untimed(copies)
+    without = _count_untimed(copies)
     seconds: Fact[float] = Fact(total_ns(union(intervals(copies))) / 1e9 / trial.copies)
     if without:
         seconds = unknown(f"the device gave no time for {without} of {len(copies)} copies")
@@ -62,8 +62,8 @@ def crossed(trial: Traced, way: CopyWay) -> Crossed:
         seconds=seconds,
         elapsed_s=trial.elapsed_s / trial.copies,
         memories=_memories(copies, "source" if way is CopyWay.H2D else "target"),
-        lost=lost(trial.capture, ("copies", "unknown")),
-        outside=outside(trial, copies),
+        lost=_count_lost(trial.capture, ("copies", "unknown")),
+        outside=_share_outside(trial, copies),
     )
 
 
@@ -88,19 +88,19 @@ def _call_end_ns(capture: Capture, copy: Any) -> int:
     return int(ends.max()) if len(ends) else int(copy["end_ns"])
 
 
-def untimed(copies: NDArray[Any]) -> int:
+def _count_untimed(copies: NDArray[Any]) -> int:
     """The number of copies without a time. The driver may send small ones inside a command, which has no time."""
     return int(np.count_nonzero(copies["start_ns"] == 0))
 
 
-def outside(trial: Traced, copies: NDArray[Any]) -> float:
+def _share_outside(trial: Traced, copies: NDArray[Any]) -> float:
     """The share of the copying that was outside of the trial by more than the error of the clocks."""
     whole, error_ns = union(intervals(copies)), trial.capture.clock.error_ns
     inside = total_ns(clip(whole, trial.begin_ns - error_ns, trial.end_ns + error_ns))
     return 1 - inside / total_ns(whole) if len(whole) else 0.0
 
 
-def lost(capture: Capture, words: Iterable[str]) -> int:
+def _count_lost(capture: Capture, words: Iterable[str]) -> int:
     """The number of lost records of these kinds."""
     return sum(capture.dropped.get(word, 0) for word in words)
 
@@ -128,12 +128,14 @@ def _memories(copies: NDArray[Any], side: str) -> frozenset[str]:
     whole = int(copies["nbytes"].sum())
     kinds = np.unique(copies[side]).tolist()
     bytes_of = {kind: int(copies["nbytes"][copies[side] == kind].sum()) for kind in kinds}
-    return frozenset(MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > BESIDE * whole)
+    return frozenset(
+        MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > IGNORED_SHARE * whole
+    )
 
 
-# With a larger share of the copying outside of the trial, there is no breakdown.
+# A trial with a larger share of the copying outside of it has no breakdown.
 OUTSIDE = 0.02
-# Nor if the clocks moved against each other by more than this share of the trial.
+# Nor has one in which the clocks moved against each other by more than this share.
 MOVED = 0.02
 APART = "the clocks of host and device disagree"
 _CROSSING = "crossing"
@@ -145,16 +147,16 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
 
     `ceiling_s` is the ceiling's time for `nbytes`. The copying beyond it counts as staging; without it none does.
     """
-    if missing := lost_in(trial):
-        return unknown(why_lost(missing))
-    if (moved := _moved(trial)) is not None:
+    if missing := lost_records(trial):
+        return unknown(lost_reason(missing))
+    if (moved := _drift_reason(trial)) is not None:
         return unknown(moved)
     copies = copies_of(trial.capture, trial.way) if trial.way is not None else trial.capture.records[:0]
-    if untimed(copies):
+    if _count_untimed(copies):
         return unknown("the device gave no time for its copies")
     if len(copies) and not len(intervals(copies)):
         return unknown(f"its copies took no time at all, so {APART}")
-    if (share := outside(trial, copies)) > OUTSIDE:
+    if (share := _share_outside(trial, copies)) > OUTSIDE:
         return unknown(
             f"{share * 100:.3g} % of the copying is outside of the trial: it copies ahead or later, or {APART}"
         )
@@ -178,12 +180,12 @@ def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> F
     return Fact(msgspec.structs.replace(nearest(known, median_s), trials=len(known), left_out=left_out))
 
 
-def lost_in(trial: Traced) -> int:
+def lost_records(trial: Traced) -> int:
     """The number of lost records that a trial's breakdown needs."""
-    return lost(trial.capture, _NEEDED)
+    return _count_lost(trial.capture, _NEEDED)
 
 
-def why_lost(missing: int) -> str:
+def lost_reason(missing: int) -> str:
     """The reason for a missing breakdown after lost records."""
     return f"{missing} of the device's records were lost, so where the time went is not known"
 
@@ -202,11 +204,11 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
         ("kernels", kernels),
         ("other copies", others),
         ("staging", _staged(trial, copies, (begin, issued, first), (last, returned))),
-        ("preparing", _stretch(begin, issued)),
-        ("waiting", _stretch(issued, first)),
-        ("gaps", _stretch(first, last)),
-        ("returning", _stretch(last, returned)),
-        ("finishing", _stretch(max(last, returned), end)),
+        ("preparing", _interval(begin, issued)),
+        ("waiting", _interval(issued, first)),
+        ("gaps", _interval(first, last)),
+        ("returning", _interval(last, returned)),
+        ("finishing", _interval(max(last, returned), end)),
     ]
     return {name: ns for name, ns in partition(begin, end, claims).items() if name}
 
@@ -225,12 +227,12 @@ def _staged(
         return no_intervals()
     to_device = trial.way is CopyWay.H2D
     if trial.staged:
-        ends = _stretch(begin, issued) if to_device else _stretch(*after)
-        return union(ends, _stretch(first, min(after[0], int(copies["end_ns"].max()))))
+        ends = _interval(begin, issued) if to_device else _interval(*after)
+        return union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
     if to_device and copies["source"][0] == MemoryKind.PAGEABLE:
-        return _stretch(issued, min(first, _call_end_ns(trial.capture, copies[0])))
+        return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
     if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:
-        return _stretch(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
+        return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
     return no_intervals()
 
 
@@ -243,7 +245,7 @@ def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64]
     return union(intervals(copies)), kernels, union(intervals(others))
 
 
-def _moved(trial: Traced) -> str | None:
+def _drift_reason(trial: Traced) -> str | None:
     """The reason if the clocks moved against each other by more than the error of their comparisons, else None."""
     clock, elapsed_ns = trial.capture.clock, trial.end_ns - trial.begin_ns
     if clock.drift_ns <= MOVED * elapsed_ns + 2 * clock.error_ns:
@@ -266,5 +268,5 @@ def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
     )
 
 
-def _stretch(begin_ns: int, end_ns: int) -> NDArray[np.int64]:
+def _interval(begin_ns: int, end_ns: int) -> NDArray[np.int64]:
     return np.array([[begin_ns, end_ns]], np.int64) if end_ns > begin_ns else no_intervals()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyxfer._document.runs import UNTRACED, Breakdown, Dma, Fact, Remark, unknown
 from pyxfer._trace.breakdown import (
     APART,
-    BESIDE,
+    IGNORED_SHARE,
     NOTHING_CROSSES,
     OUTSIDE,
     Crossed,
@@ -16,14 +16,14 @@ from pyxfer._trace.breakdown import (
     breakdown_of,
     crossed,
     dma_of,
-    lost_in,
-    why_lost,
+    lost_reason,
+    lost_records,
 )
 from pyxfer._trace.collector import Traced, nearest
 from pyxfer.units import format_percent, format_seconds, format_size
 
 # Fewer bytes than this besides the data are ignored, even if the data is small.
-BESIDE_BYTES = 256
+IGNORED_BYTES = 256
 # A smaller cost of tracing is not reported. Short calls take longer because the framework's threads had gone to sleep.
 TRACING_COST, TRACING_COST_S = 0.1, 100e-6
 # A traced trial is near the median of the timed ones if it differs by this share at most.
@@ -75,7 +75,7 @@ class Evidence:
         if trial.way is not None:
             self.crossed.append(crossed(trial, trial.way))
         self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
-        self.lost += lost_in(trial)
+        self.lost += lost_records(trial)
 
     def is_near(self, median_s: float | None) -> bool:
         """Whether a traced trial is near the median of the timed ones; also true if that is not known."""
@@ -90,7 +90,7 @@ class Evidence:
             return Findings(unknown(self.missing), unknown(self.missing))
         breakdown = breakdown_of(self.breakdowns, median_s)
         if breakdown.value is None and self.lost:
-            breakdown = unknown(why_lost(self.lost))
+            breakdown = unknown(lost_reason(self.lost))
         failure = (Remark("untraced", self.missing),) if self.failed else ()
         cost = (*_cost_remark(breakdown.value, median_s), *failure)
         if not self.crossed:
@@ -125,17 +125,17 @@ def _of_sizes(fewest: float, wanted: int) -> str:
 
 def _conversion(part: float) -> str:
     """The conversion that explains a fraction of the bytes. With a cache the bytes would differ between trials."""
-    done = _FRACTIONS.get(round(part)) if abs(part - round(part)) < BESIDE * part else None
+    done = _FRACTIONS.get(round(part)) if abs(part - round(part)) < IGNORED_SHARE * part else None
     return f": a conversion on the host {done} before the copy" if done else ""
 
 
 def _inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
-    beside = max(BESIDE * expected.nbytes, BESIDE_BYTES)
-    if dma.nbytes - expected.nbytes <= beside:
+    ignored = max(IGNORED_SHARE * expected.nbytes, IGNORED_BYTES)
+    if dma.nbytes - expected.nbytes <= ignored:
         return ()
     times = round(dma.nbytes / expected.nbytes)
     # A multiple of the bytes in at least as many copies: the same bytes were sent again, unless the route converts.
-    again = expected.inflation <= 1 and dma.copies >= times and abs(dma.nbytes - times * expected.nbytes) <= beside
+    again = expected.inflation <= 1 and dma.copies >= times and abs(dma.nbytes - times * expected.nbytes) <= ignored
     return (
         Remark(
             "inflated",

@@ -50,7 +50,7 @@ class Candidate:
 
     Attributes:
         trace: Runs one trial, with fresh content if the argument is true. None if the row has no valid timed trial.
-        give_up: Called with the reason why there is no (further) traced trial, and whether a trial failed.
+        give_up: Called when no (further) trial is traced, with the reason and whether a trial failed.
         is_near: Whether a traced trial is near the median of the timed ones; only for the row that is explained.
         trials: The number of traced trials so far.
 
@@ -108,7 +108,7 @@ def seconds_for(budget_s: float, deadline_s: float) -> float:
 
 @contextmanager
 def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None, Fact[Tracing]]]:
-    """Run a collector during the block; gives None and the reason if there is no library for it."""
+    """Run a collector during the block. Without a usable library it gives None and the reason."""
     try:
         collector = Collector(engine)
     except TraceUnavailableError as error:
