@@ -1,7 +1,7 @@
-"""The pytest plugin: the fixture `xfer`, the marker of that name, and the options that begin with `--xfer`.
+"""The pytest plugin: the fixture `xfer`, the marker `xfer`, and the options that begin with `--xfer`.
 
-pytest loads it in every run on every machine where pyxfer is installed, so it imports nothing heavy, and makes no CUDA
-call before a test uses the fixture.
+pytest loads this module in every run on every machine where pyxfer is installed. So it imports nothing heavy, and makes
+no CUDA call before a test uses the fixture.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 SETTINGS = pytest.StashKey[options.Settings]()
 BENCH: pytest.StashKey[Bench] = pytest.StashKey()
-TOLD = "pyxfer_measured"
-"""The attribute of a report that holds what its test has measured."""
+REPORT_ATTRIBUTE = "pyxfer_measured"
+"""The attribute of a test's report that holds its measurement."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the command line."""
+    """Add the options of pyxfer."""
     options.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read them, and be ready to report, where this is not a worker of xdist, whose reports go to its controller."""
+    """Read the options. Register the reporting, except in a worker of xdist, which sends its reports on."""
     config.addinivalue_line("markers", MARKER_LINE)
     try:
         settings = options.read_settings(config)
         config.stash[SETTINGS] = settings
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(Reporting(config, settings, TOLD), "pyxfer-reporting")
+            config.pluginmanager.register(Reporting(config, settings, REPORT_ATTRIBUTE), "pyxfer-reporting")
     except UsageError as error:
         raise pytest.UsageError(str(error)) from error
 
@@ -56,7 +56,7 @@ def xfer(request: pytest.FixtureRequest) -> Iterator[Xfer]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """After the test itself, where that has not failed."""
+    """Compare the measurement with its limits, after a test that has passed so far."""
     bench = item.stash.get(BENCH, None)
     if bench is not None:
         bench.judge()
@@ -64,19 +64,19 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """What was measured goes with the report, which xdist hands on."""
+    """Attach the measurement to the report, which xdist transports."""
     outcome: Any = yield
     bench = item.stash.get(BENCH, None)
     if bench is not None and call.when == "call":
         report = outcome.get_result()
-        setattr(report, TOLD, bench.told(report.outcome))
+        setattr(report, REPORT_ATTRIBUTE, bench.told(report.outcome))
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    """A marker with a wrong argument is an error of the collection."""
+    """Report a marker with a wrong argument as an error of the collection."""
     outcome: Any = yield
     report = outcome.get_result()
-    items = [each for each in report.result or () if isinstance(each, pytest.Item)]
+    items = [item for item in report.result or () if isinstance(item, pytest.Item)]
     if wrong := list(dict.fromkeys(text for text in map(wrong_markers, items) if text is not None)):
         report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []

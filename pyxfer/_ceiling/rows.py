@@ -38,7 +38,7 @@ from pyxfer._trace.phase import Candidate
 from pyxfer.units import format_gbps, format_percent
 
 if TYPE_CHECKING:
-    from pyxfer._trace.collector import Taking, Traced
+    from pyxfer._trace.collector import Traced, TrialRecorder
 
 NO_TRIAL = "the run ended before its first trial"
 ENDED_EARLY: Mapping[Ending, str] = {
@@ -57,7 +57,7 @@ Source = TypeVar("Source")
 class Traceable(Protocol):
     """A subject whose trials can be traced."""
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """Run one trial with records. With a seed it sends fresh content; returns whether that arrived intact."""
 
 
@@ -249,7 +249,7 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
         return Candidate(None, item.untraced)
     traceable: Traceable = subject
 
-    def trace(taking: Taking, fresh: bool) -> None:
+    def trace(taking: TrialRecorder, fresh: bool) -> None:
         traced, intact = traceable.traced(taking, seed if fresh else None)
         if not intact:
             item.verified = Fact(False)

@@ -43,7 +43,7 @@ from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._measure.sampler import OnProgress, Progress, SaveTo, silent, unsaved
-from pyxfer._trace.phase import NOT_COME_TO
+from pyxfer._trace.phase import NOT_REACHED
 from pyxfer.errors import CleanupWarning, CudaMemoryError, DeviceTimeoutError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
 
@@ -162,7 +162,7 @@ class Session:
         self._presence = Presence(device.uuid.value or device.name)
         self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
         self._remarks: list[Remark] = []
-        self._tracing: Fact[Tracing] = unknown(NOT_COME_TO)
+        self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
     def run(self) -> Run:
         """Measure until done, interrupted or failed."""

@@ -13,8 +13,8 @@ from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trial
 from pyxfer._ceiling.subjects import RawSubject, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Environment, Fact, Remark, Tracing
-from pyxfer._machine.nvml import held_down_by
-from pyxfer._measure.sampler import MAX_ROUNDS, After, Group, OnProgress, Progress, Sampler
+from pyxfer._machine.nvml import throttled_by
+from pyxfer._measure.sampler import MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
 from pyxfer._trace import phase
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 from pyxfer.units import format_seconds, format_size
@@ -90,7 +90,7 @@ class Stages:
 
         """
         limits = self.limits
-        after = After(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * limits.budget_s)
+        reserve = Reserve(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * limits.budget_s)
         Sampler(
             groups=self._groups(),
             precision=limits.precision,
@@ -99,7 +99,7 @@ class Stages:
             cancelled=self.shop.cancelled,
             on_progress=self.on_progress,
             on_turn=self._save_now_and_then,
-            after=after if limits.trace else After(),
+            reserve=reserve if limits.trace else Reserve(),
         ).run()
         self._trace(phase.seconds_for(limits.budget_s, deadline_s))
 
@@ -180,7 +180,7 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
     if others:
         remarks.append(_shared(others))
     for environment in (before, after):
-        reasons = held_down_by(environment)
+        reasons = throttled_by(environment)
         if reasons:
             remarks.append(
                 Remark(

@@ -12,7 +12,7 @@ import numpy as np
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.breakdown import asked_ns, copies_of
+from pyxfer._trace.breakdown import call_start_ns, copies_of
 from pyxfer._trace.collector import Traced, Usage, copy_way
 from pyxfer._trace.records import Capture, CopyWay, Kind
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.ways import Way
     from pyxfer._ceiling.workshop import Stager
     from pyxfer._measure.bracket import Bracket
-    from pyxfer._trace.collector import Taking, Traced
+    from pyxfer._trace.collector import Traced, TrialRecorder
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Sample
 
@@ -37,7 +37,7 @@ class Recorded:
     capture: Capture
 
 
-def record(taking: Taking, run: Callable[[], Sequence[Sample]]) -> Recorded:
+def record(taking: TrialRecorder, run: Callable[[], Sequence[Sample]]) -> Recorded:
     """Run copies and take their records."""
     taking.begin()
     before = Usage.so_far()
@@ -90,7 +90,7 @@ def _begin_ns(capture: Capture, way: CopyWay, *, gated: bool) -> int:
     if not len(copies):
         return 0
     first = int(copies["start_ns"][0])
-    return first if gated else min(first, asked_ns(capture, copies[0]))
+    return first if gated else min(first, call_start_ns(capture, copies[0]))
 
 
 # In a window this long the event clock's half microsecond is less than 0.02 %.
@@ -170,7 +170,7 @@ class OneWay(OneSide):
         """One window, or one copy without a gate."""
         return {self.side: as_trial(self._window(), round_index)}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window and its records; with a seed one copy of fresh content, and whether it arrived intact."""
         if seed is None:
             window = record(taking, lambda: [self._window()])
@@ -244,7 +244,7 @@ class BothWays(_RawCopies):
         """Send random data over poisoned memory in both directions at once, and compare the results."""
         return Fact(self._arrives(seed, lambda: self._run(1, 0)))
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """A window each way and its records; with a seed one copy each of fresh content, and whether it is intact."""
         if seed is None:
             window = record(taking, lambda: self._run(self._copies, self._warmups))
@@ -353,7 +353,7 @@ class StagedCopies(OneSide):
         trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
         return {self.side: trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """One copy and its records. With a seed it sends fresh content; returns whether that arrived intact."""
         if seed is None:
             return {self.side: self._recorded(taking)}, True
@@ -361,7 +361,7 @@ class StagedCopies(OneSide):
         intact = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
         return {self.side: kept[0]}, intact
 
-    def _recorded(self, taking: Taking, *, checked: bool = False) -> Traced:
+    def _recorded(self, taking: TrialRecorder, *, checked: bool = False) -> Traced:
         if not checked:  # a checked destination is poisoned, so its pages must stay
             self._wake()
             self._refresh()

@@ -1,10 +1,43 @@
-"""The part of the document that describes a machine; `pyxfer._document.runs` has the rest, and offers this too."""
+"""The part of a document that describes a machine: its devices, link and environment."""
 
 from __future__ import annotations
 
+import os
 from typing import Generic, Literal, TypeVar
 
 import msgspec
+
+SavedT = TypeVar("SavedT", bound="SavedDocument")
+
+
+class SavedDocument(msgspec.Struct, frozen=True):
+    """A document with methods to save and load it."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the document as JSON, compressed if the name ends in .gz.
+
+        An existing file stays as it was if that fails.
+
+        Raises:
+            UsageError: the file cannot be written; the text says why.
+
+        """
+        from pyxfer._document import codec
+
+        codec.save(self, path)
+
+    @classmethod
+    def load(cls: type[SavedT], path: str | os.PathLike[str]) -> SavedT:
+        """Load a saved document of this or an earlier version.
+
+        Raises:
+            DocumentError: the file cannot be read, or is not such a document; the text says why.
+
+        """
+        from pyxfer._document import codec
+
+        return codec.load(cls, path)
+
 
 STAGED = "staged"
 """The mode of raw copies that go through a ring."""
@@ -14,10 +47,10 @@ RingSource = Literal["given", "cached", "tuned", "default"]
 
 
 class Ring(msgspec.Struct, frozen=True):
-    """The ring that a run's staged copies went through: `threads` that shared `slots` of `chunk_bytes`.
+    """The ring of a run's staged copies: `threads` shared `slots` of `chunk_bytes`.
 
-    `fill` is how its threads were to copy, `kernel` what this processor has for that. `source`: where the settings come
-    from, and `reason` why from there. `made_s`: page-locking its memory and starting its threads.
+    `fill`: how the threads were set to copy; `kernel`: the instructions that this processor has for that. `source`:
+    where the settings come from, and `reason` why. `made_s`: time to page-lock the memory and start the threads.
     """
 
     threads: int
@@ -40,7 +73,7 @@ LinkKind = Literal["pcie", "c2c", "nvlink", "none", "unknown"]
 
 
 class Fact(msgspec.Struct, Generic[T], frozen=True):
-    """A value, or null with the reason why there is none."""
+    """A value, or null and the reason why it is missing."""
 
     value: T | None = None
     reason: str | None = None
@@ -51,12 +84,12 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
 
 
 def unknown(reason: str) -> Fact[T]:
-    """A fact that is missing, and why."""
+    """A fact without a value."""
     return Fact(reason=reason)
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something a reader must know, and the flag or step that would change it."""
+    """Something that a reader has to know about a result, with the option or step that changes it."""
 
     code: str
     text: str
@@ -64,7 +97,7 @@ class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One device as CUDA counts them, CUDA_VISIBLE_DEVICES honoured."""
+    """A device. `index` is CUDA's number under the current CUDA_VISIBLE_DEVICES."""
 
     index: int
     runtime: Runtime
@@ -80,14 +113,14 @@ class Device(msgspec.Struct, frozen=True):
 
 
 class LinkState(msgspec.Struct, frozen=True):
-    """What two ends of a PCI Express link agreed on."""
+    """Generation and width of a PCI Express link."""
 
     generation: int
     width: int
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """One link on the way from the device up to the root, seen from its lower end."""
+    """One link on the path from the device up to the root; `pci` is the address of its lower end."""
 
     pci: str
     now: Fact[LinkState]
@@ -95,7 +128,7 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """The way between host memory and the device, and what it could do on paper."""
+    """The link between host memory and a device, with its theoretical peaks."""
 
     kind: LinkKind
     now: Fact[LinkState]
@@ -113,14 +146,14 @@ class Link(msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
 
     def most_gbps(self, side: Side) -> float | None:
-        """What no bandwidth of a side can exceed: its protocol peak, or where that is not known the raw one."""
+        """The bandwidth that a side cannot exceed: its protocol peak, or the raw peak if that is not known."""
         known = self.peak_gbps(side).value
         if known is not None or side == "ingest" or self.raw_peak_gbps.value is None:
             return known
         return self.raw_peak_gbps.value * (2 if side == "sum" else 1)
 
     def peak_gbps(self, side: Side) -> Fact[float]:
-        """The protocol peak of a side; of `sum`, of both together."""
+        """The protocol peak of a side; for `sum`, that of both directions together."""
         if side == "h2d":
             return self.h2d_peak_gbps
         if side == "d2h":
@@ -135,7 +168,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where the measuring thread ran and where its host memory lay."""
+    """The CPUs of the measuring thread, and the NUMA nodes of its host memory."""
 
     device_node: Fact[int]
     cpus: Fact[str]
@@ -144,7 +177,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Clocks(msgspec.Struct, frozen=True):
-    """GPU clocks, now and at most."""
+    """The GPU's clocks and their maxima."""
 
     sm_mhz: int
     memory_mhz: int
@@ -153,7 +186,7 @@ class Clocks(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """What a reader needs to believe a result, or to explain its difference from another."""
+    """The state of the machine: it supports a result, or explains its difference from another."""
 
     host: str
     taken_at: str

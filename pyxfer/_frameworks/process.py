@@ -47,7 +47,7 @@ from pyxfer._frameworks.place import Place
 from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
-from pyxfer._trace.phase import NOT_COME_TO
+from pyxfer._trace.phase import NOT_REACHED
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size
@@ -216,7 +216,7 @@ class Outcome:
     how: str | None = None
     """The reason without the step that was under way."""
     duration_s: float = 0.0
-    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_COME_TO))
+    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_REACHED))
 
 
 @dataclass(frozen=True)

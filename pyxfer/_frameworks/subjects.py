@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.base import Route
     from pyxfer._frameworks.messages import Marker
     from pyxfer._frameworks.place import Place
-    from pyxfer._trace.collector import Taking
+    from pyxfer._trace.collector import TrialRecorder
     from pyxfer.native import Engine
 
 
@@ -84,7 +84,7 @@ class RouteSubject:
         self._last_s = trial.elapsed_s * trial.copies
         return {side_of(self.route): trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
         """One call and its records. With a seed it sends fresh content; returns whether that arrived intact.
 
         It is one call in every workload, because the time between two calls would be part of a trial of several.
@@ -115,7 +115,7 @@ class RouteSubject:
             self._transfer.result = None
             self._marker.clear()
 
-    def _recorded(self, taking: Taking) -> Traced:
+    def _recorded(self, taking: TrialRecorder) -> Traced:
         self._transfer.refresh()
         self._engine.synchronize(self._place.device)
         taking.begin()

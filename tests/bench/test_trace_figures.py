@@ -282,4 +282,4 @@ def test_the_documents_of_all_calls_and_frameworks_are_read(tmp_path: Path) -> N
     for framework in figures.FRAMEWORKS:
         shared.write_document(tmp_path / f"watched_{framework}.json.gz", make_training(framework))
     assert len(figures.calls(tmp_path)) == 4
-    assert [each.framework for each in figures.trainings(tmp_path)] == ["torch", "tensorflow"]
+    assert [training.framework for training in figures.trainings(tmp_path)] == ["torch", "tensorflow"]

@@ -131,7 +131,7 @@ def test_a_route_that_sends_nothing_again_has_no_bandwidth(work: Work) -> None:
     assert row.elapsed_s is not None
     assert row.verified.value is True
     assert row.rate.reason == (
-        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link, where 1 MiB had to"
+        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link instead of 1 MiB"
     )
 
 
@@ -164,7 +164,7 @@ def test_the_measured_factor_replaces_the_declared_one(work: Work) -> None:
 
 def test_another_memory_than_declared_is_a_remark(work: Work) -> None:
     (remark,) = [each for each in work(crossing.StoredPinned).row().remarks if each.code == "wrong-memory"]
-    assert remark.text == "its copies met pinned memory on the host, by the device's records, and not pageable memory"
+    assert remark.text == "its copies used pinned memory on the host, by the device's records, and not pageable memory"
     assert remark.fix is None
     (remark,) = [each for each in work(crossing.Stored, dma="pinned").row().remarks if each.code == "wrong-memory"]
     assert remark.fix == "make sure that the memory is page-locked when the copy is made"
@@ -226,7 +226,9 @@ def test_wrong_contents_of_a_traced_trial_remove_the_bandwidth(work: Work) -> No
 def test_lost_records_are_not_elision(work: Work) -> None:
     row = work(crossing.Losing).row()
     assert row.gbps is not None
-    assert "of the device's records were lost, so what crossed the link is not known whole" in (row.dma.reason or "")
+    assert "of the device's records were lost, so the bytes that crossed the link are not known" in (
+        row.dma.reason or ""
+    )
     assert "so where the time went is not known" in (row.breakdown.reason or "")
 
 

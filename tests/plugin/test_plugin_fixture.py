@@ -94,7 +94,7 @@ def test_a_second_use_is_refused(suite: Any, link: Any) -> None:
         ("xfer(print, nbytes=True)", "above zero.*got True"),
         ("xfer(print, nbytes=1.5)", "above zero.*got 1.5"),
         ("xfer(print, nbytes=1, direction='up')", "Unknown direction 'up'. Known are h2d, d2h, both"),
-        ("xfer(print, nbytes=1, stream='a')", "str is no stream"),
+        ("xfer(print, nbytes=1, stream='a')", "str is not a stream"),
         ("xfer.pedantic(print, nbytes=1, rounds=0)", "rounds is a whole number from 1 on; got 0"),
         ("xfer.pedantic(print, nbytes=1, warmup_rounds=-1)", "warmup_rounds is a whole number from 0 on"),
         ("xfer.pedantic(print, (1,), nbytes=1, setup=lambda: ((), {}))", "give them in one of the two"),

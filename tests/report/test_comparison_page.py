@@ -56,7 +56,7 @@ def test_a_confirmed_loss_says_by_how_many_processes() -> None:
 def test_what_cannot_be_told_is_said_with_the_reason() -> None:
     noisy = compare_samples(make_sample("A", between=0.03), make_sample("B", seed=2, between=0.03))
     text = page(noisy)
-    assert text.startswith("AMBIGUOUS: whether 12 of 12 cells have lost 3 % cannot be told.")
+    assert text.startswith("AMBIGUOUS: it is uncertain whether 12 of 12 cells have lost 3 %.")
     assert "processes differ by about" in text
     assert "and 8 more in the same way" in text
 
