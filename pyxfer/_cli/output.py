@@ -1,4 +1,4 @@
-"""What measuring verbs share: exports, the progress bar, and the page with its exit code."""
+"""Shared by the measuring verbs: exports, the progress bar, and the page with its exit code."""
 
 from __future__ import annotations
 

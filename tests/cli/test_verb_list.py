@@ -13,7 +13,7 @@ from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 
 @functools.cache
 def listed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a process without a GPU lists."""
+    """The output of `pyxfer list` without a GPU."""
     return pyxfer("list", *arguments, CUDA_VISIBLE_DEVICES="")
 
 

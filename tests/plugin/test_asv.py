@@ -35,7 +35,7 @@ class Copy(Transfers):
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What asv's own discovery finds in a suite."""
+    """The benchmarks that asv discovers in a suite."""
     folder = tmp_path / "own_benchmarks"
     folder.mkdir()
     (folder / "__init__.py").write_text("")

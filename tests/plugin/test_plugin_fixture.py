@@ -87,7 +87,7 @@ def test_a_second_use_is_refused(suite: Any, link: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         ("xfer(None, nbytes=1)", "callable; got NoneType"),
         ("xfer(print, nbytes=0)", "above zero.*got 0"),
@@ -102,12 +102,12 @@ def test_a_second_use_is_refused(suite: Any, link: Any) -> None:
         ("xfer.result", "not used yet in this test"),
     ],
 )
-def test_invalid_arguments_are_refused(suite: Any, link: Any, call: str, said: str) -> None:
+def test_invalid_arguments_are_refused(suite: Any, link: Any, call: str, message: str) -> None:
     suite.write(f"""
         import pytest, pyxfer
 
         def test_wrong(xfer):
-            with pytest.raises(pyxfer.UsageError, match={said!r}):
+            with pytest.raises(pyxfer.UsageError, match={message!r}):
                 {call}
     """)
     suite.run("-W", "ignore::UserWarning").assert_outcomes(passed=1)

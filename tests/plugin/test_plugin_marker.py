@@ -154,7 +154,7 @@ def test_an_unused_fixture_is_a_warning(suite: Any, link: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("at_least=0.8", "has no argument 'at_least'; known are min_of_ceiling, max_s, budget, precision, device"),
         ("0.8", "takes only named arguments*got (0.8,)"),
@@ -168,7 +168,7 @@ def test_an_unused_fixture_is_a_warning(suite: Any, link: Any) -> None:
         ("device='ABC'", "has device='ABC', which is not an index*"),
     ],
 )
-def test_an_invalid_marker_is_a_collection_error(suite: Any, arguments: str, said: str) -> None:
+def test_an_invalid_marker_is_a_collection_error(suite: Any, arguments: str, message: str) -> None:
     suite.write(f"""
         import pytest
 
@@ -179,7 +179,7 @@ def test_an_invalid_marker_is_a_collection_error(suite: Any, arguments: str, sai
     """)
     result = suite.run()
     result.assert_outcomes(errors=1)
-    pattern = said.replace("[", "[[]")
+    pattern = message.replace("[", "[[]")
     result.stdout.fnmatch_lines([f"test_it.py::test_wrong[[]1]: the marker xfer {pattern}"])
 
 

@@ -47,7 +47,7 @@ def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail needs --xfer-compare"),
         (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: no saved session in *"),
@@ -70,11 +70,11 @@ def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
         (["--xfer-disable", "--xfer-json=a.json"], "--xfer-disable measures nothing*"),
     ],
 )
-def test_invalid_options_are_refused_before_any_test(suite: Any, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_refused_before_any_test(suite: Any, arguments: list[str], message: str) -> None:
     suite.write("def test_never(): assert False")
     result = suite.bare(*arguments)
     assert result.ret == USAGE
-    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
 def test_without_a_gpu_tests_are_skipped_with_cudas_reason(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def test_absurd_figures_in_a_file_do_not_fail(suite: Any, link: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("{", "is cut short"),
@@ -247,9 +247,9 @@ def test_absurd_figures_in_a_file_do_not_fail(suite: Any, link: Any) -> None:
         ('{"schema_version": 1, "kind": "pytest"}', "is not a pyxfer pytest session: Object missing required field"),
     ],
 )
-def test_a_file_that_is_not_a_session_is_refused_before_any_test(suite: Any, text: str, said: str) -> None:
+def test_a_file_that_is_not_a_session_is_refused_before_any_test(suite: Any, text: str, message: str) -> None:
     suite.write("def test_never(): assert False")
     Path(suite.path / "saved.json").write_text(text)
     result = suite.bare("--xfer-compare=saved.json")
     assert result.ret == USAGE
-    result.stderr.fnmatch_lines([f"ERROR: --xfer-compare: '*saved.json' {said}*"])
+    result.stderr.fnmatch_lines([f"ERROR: --xfer-compare: '*saved.json' {message}*"])

@@ -46,7 +46,7 @@ def lines_at(columns: int, run: runs.Run, sort: str | None = None) -> list[str]:
 def section(text: str, heading: str) -> str:
     """From a heading to the next one at the left edge that ends a framework's part."""
     begin = text.index(heading)
-    ends = [text.find(mark, begin + 1) for mark in ("\nPyTorch ", "\nTensorFlow ", "\nJAX ", "\nIn words", "\na  ")]
+    ends = [text.find(mark, begin + 1) for mark in ("\nPyTorch ", "\nTensorFlow ", "\nJAX ", "\nSummary", "\na  ")]
     return text[begin : min(end for end in ends if end > 0)]
 
 

@@ -21,7 +21,7 @@ def page_of(run: runs.Run) -> str:
 
 
 def tables(text: str, framework: str, name: str) -> str:
-    """What stands under a name in a framework's part, up to the next name."""
+    """The table below a name in a framework's part."""
     part = text[re.search(rf"^{framework} [0-9.+a-z]+: h2d", text, re.MULTILINE).end() :]  # type: ignore[union-attr]
     part = part[part.index(f"\n{name}\n") + 1 :]
     return re.split(r"\n\n(?=[a-zA-Z])", part, maxsplit=1)[0]
