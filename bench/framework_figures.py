@@ -22,7 +22,7 @@ SHOWN = "tensorflow"
 IMAGE_ROUTES = ("tf.function", "tf.function-jit", "torch.to")
 IMAGE_FRAMEWORKS = ("tensorflow", "torch")
 MB_PER_GB = 1000.0
-AFTER_NOTES = "\nIn words\n"
+AFTER_NOTES = "\nSummary\n"
 
 
 def overview_page(run: Run) -> str:

@@ -14,8 +14,7 @@ from watched_training import PHASES, Phase, Trained, Training, cost_text
 
 from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
-from pyxfer._report.explain import print_explained
-from pyxfer._report.explain_words import find_explained
+from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.route_tables import title
 from pyxfer._report.run import print_run
@@ -26,7 +25,7 @@ from pyxfer.units import format_percent, format_seconds, format_size
 # A usual call of each framework.
 CALLS = ("tf_function", "torch_to", "cupy_asarray", "jax_asarray")
 # Sections of the page that the excerpt leaves out.
-LEFT_OUT = ("Clocks", "Mind")
+LEFT_OUT = ("Clocks", "Notes")
 # In the order of a transfer. The page calls `staging` either "staging" or "copying slower".
 PARTS: Mapping[PartName, str] = {
     "copying": "the copy, at the ceiling's speed",

@@ -1,4 +1,4 @@
-"""The entry point of `python -m pyxfer` and of the installed command."""
+"""`python -m pyxfer`, and the entry point of the installed command."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C during its imports ends it without a traceback, as it does later."""
+    """Run the command line. Ctrl-C during its import ends it as quietly as later."""
     try:
-        from pyxfer._cli.failures import heed_interrupts
+        from pyxfer._cli.failures import install_interrupt_handler
 
-        heed_interrupts()  # the rest takes a while to load
+        install_interrupt_handler()  # before the slow imports
         from pyxfer._cli.main import run
     except KeyboardInterrupt:
         raise SystemExit(130) from None

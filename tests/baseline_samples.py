@@ -100,10 +100,6 @@ def named_host(host: str) -> runs.Environment:
     return make_environment(host=host)
 
 
-def cells_of(run: Run) -> list[Cell]:
-    return [cell_of(measurement) for measurement in run.measurements]
-
-
 def _measured(
     direction: Direction,
     memory: str,
