@@ -86,7 +86,6 @@ def row_of(
 
 
 def verdicts(comparison: Comparison) -> dict[Cell, str]:
-    """The verdict of each cell."""
     return {row.cell: row.verdict for row in comparison.cells}
 
 
@@ -98,7 +97,6 @@ def on_host(run: Run) -> Run:
 
 
 def named_host(host: str) -> runs.Environment:
-    """The environment of a host of this name."""
     return make_environment(host=host)
 
 
@@ -118,7 +116,7 @@ def _measured(
 
 
 def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overrides: Any) -> Measurement:
-    """A raw copy that has no time yet."""
+    """A raw copy without a time."""
     reason: Any = runs.unknown("not timed")
     measurement = Measurement(
         route=f"raw.{memory}-{mode}",

@@ -1,4 +1,4 @@
-"""Explain runs with figures such as an H200 host gives: a route whose time goes on the host, and what is faster."""
+"""Explain runs with figures like those of an H200 host: a route that is slow on the host, and faster routes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ PARTS: tuple[tuple[runs.PartName, float], ...] = (
 
 
 def make_breakdown(parts: tuple[tuple[runs.PartName, float], ...] = PARTS, **overrides: Any) -> runs.Breakdown:
-    """One traced trial."""
     made = tuple(runs.Part(name, seconds) for name, seconds in parts)
     elapsed_s = sum(part.seconds for part in made)
     breakdown = runs.Breakdown(
@@ -53,7 +52,7 @@ def make_dma(seconds: float | None = 9.33e-3, **overrides: Any) -> runs.Dma:
 
 
 def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> runs.Measurement:
-    """The row that is explained: `tf.function`, timed and traced."""
+    """The explained row: `tf.function`, timed and traced."""
     row = make_route_row("tensorflow", "tf.function", "h2d", NBYTES, (seconds, 1e9))
     around = [seconds * (1 + 0.001 * step) for step in (-4, 2, -1, 3, 1, -3, -2, 4)]
     fields: dict[str, Any] = {
@@ -71,7 +70,7 @@ def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> runs.Measureme
 
 
 def make_others() -> tuple[runs.Measurement, ...]:
-    """Three routes that are faster, one that may be, one that is slower."""
+    """Three faster routes, one that may be faster, and a slower one."""
     figures = {
         "tf.dlpack-pinned": (58e-6, 54.1),
         "tf.dlpack-pageable": (60e-6, 11.9),
@@ -79,7 +78,7 @@ def make_others() -> tuple[runs.Measurement, ...]:
         "tf.function-jit": (130e-6, 2.74),
         "tf.cast-eager": (120e-6, 1.1),
     }
-    rows = [make_route_row("tensorflow", name, "h2d", NBYTES, each) for name, each in figures.items()]
+    rows = [make_route_row("tensorflow", name, "h2d", NBYTES, costs) for name, costs in figures.items()]
     return tuple(
         msgspec.structs.replace(
             row,
@@ -91,7 +90,7 @@ def make_others() -> tuple[runs.Measurement, ...]:
 
 
 def make_explain_run(row: runs.Measurement | None = None, **overrides: Any) -> runs.Run:
-    """`pyxfer explain tf.function --size 96MiB`."""
+    """A run of `pyxfer explain tf.function --size 96MiB`."""
     fields: dict[str, Any] = {
         "kind": "explain",
         "parameters": make_parameters(
@@ -108,18 +107,17 @@ def make_explain_run(row: runs.Measurement | None = None, **overrides: Any) -> r
 
 
 def page_of(row: runs.Measurement | None = None, **overrides: Any) -> str:
-    """The page of such a run."""
     return printed(lambda page: print_run(make_explain_run(row, **overrides), page))
 
 
 def section(text: str, heading: str) -> str:
-    """From a heading to the next empty line."""
+    """The text from a heading to the next empty line."""
     begin = text.index(heading) + len(heading)
     return text[begin : text.index("\n\n", begin)] if "\n\n" in text[begin:] else text[begin:]
 
 
 def made(**figures: Any) -> runs.Measurement:
-    """The row with other figures, each given as seconds."""
+    """The explained row with other figures, in seconds."""
     fields: dict[str, Any] = {
         name: None if value is None else stats.summarise([value] * 8) for name, value in figures.items()
     }

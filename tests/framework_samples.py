@@ -1,4 +1,4 @@
-"""A small frameworks run: figures such as an H200 host gives, a route that is refused and a worker that crashed."""
+"""A small frameworks run with figures like those of an H200 host, a refused route and a crashed worker."""
 
 from __future__ import annotations
 
@@ -90,13 +90,11 @@ _VERSIONS = {"torch": "2.11.0+cu130", "tensorflow": "2.21.0", "jax": "0.11.2"}
 
 
 def framework_of(route: str) -> str:
-    """The framework whose route it is."""
     owner = route.partition(".")[0]
     return "tensorflow" if owner == "tf" else owner
 
 
 def make_nature(route: str, **overrides: Any) -> runs.Nature:
-    """What a route says of itself."""
     pinned = "pinned" in route
     copies = 2 if route in {"tf.constant", "tf.function", "tf.function-jit", "tf.cast-eager", "tf.ingest"} else 0
     nature = runs.Nature(
@@ -111,7 +109,7 @@ def make_nature(route: str, **overrides: Any) -> runs.Nature:
 
 
 def make_worker(name: str, **overrides: Any) -> runs.Worker:
-    """A worker that did all it was asked for."""
+    """A complete worker."""
     framework, _, setting = name.partition(" ")
     worker = runs.Worker(
         name=name,
@@ -164,14 +162,14 @@ def make_route_row(
 
 
 def make_aliased(worker: str, route: str, nbytes: int) -> runs.Measurement:
-    """An ingest route that copies nothing: a time, and no bandwidth."""
+    """An ingest route that copies nothing, so it has a time but no bandwidth."""
     row = make_route_row(worker, route, "ingest", nbytes, (0.42e-6, 1e9))
     nothing: Any = unknown(ALIASED)
     return msgspec.structs.replace(row, rate=nothing, peak_share=nothing, ceiling_share=nothing)
 
 
 def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) -> runs.Measurement:
-    """A route that was not to be had."""
+    """A route that was not available."""
     labels: dict[str, Any] = {
         "route": route,
         "nbytes": nbytes,
@@ -183,7 +181,7 @@ def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) ->
 
 
 def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[runs.Measurement, ...]:
-    """The ceiling's rows of one worker."""
+    """The raw rows of one worker."""
     if direction == "ingest":
         return (make_route_row(worker, "raw.host-copy", direction, nbytes, _HOST_COPY),)
     return (
@@ -193,7 +191,7 @@ def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[runs.Measur
 
 
 def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> runs.Run:
-    """Three frameworks in every direction, one that is not installed, and a worker that crashed."""
+    """Three frameworks in all directions, one that is not installed, and a crashed worker."""
     log = ("F0000 check failed: misaligned pointer", "*** Check failure stack trace: ***", "Aborted (core dumped)")
     workers = (
         *(make_worker(name) for name in _H2D),
@@ -205,7 +203,7 @@ def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> run
 
 
 def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -> runs.Run:
-    """The founding question's workload, beside what was published for it."""
+    """The workload image-batch, with published figures."""
     fields = {
         "measurements": _batch_rows(batches),
         "workers": tuple(make_worker(name) for name in _BATCHES),
@@ -220,7 +218,6 @@ def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -
 
 
 def make_published(label: str, route: str, gpu: str, mbps: tuple[float, ...]) -> runs.Published:
-    """Figures for the batches 1 to 512."""
     return runs.Published(label, route, gpu, dict(zip(BATCHES, mbps, strict=True)), "a forum")
 
 
@@ -231,7 +228,7 @@ def _rows(sizes: tuple[int, ...]) -> tuple[runs.Measurement, ...]:
         for worker, figures in table.items():
             for nbytes in sizes:
                 rows += make_raw_rows(worker, direction, nbytes)
-                rows += [make_route_row(worker, name, direction, nbytes, each) for name, each in figures.items()]
+                rows += [make_route_row(worker, name, direction, nbytes, costs) for name, costs in figures.items()]
     rows += [make_refused("tensorflow", "tf.rawop-unaligned", nbytes) for nbytes in sizes]
     for nbytes in sizes:
         rows += [*make_raw_rows("torch", "ingest", nbytes), make_aliased("torch", "torch.ingest", nbytes)]
@@ -245,7 +242,7 @@ def _batch_rows(batches: tuple[int, ...]) -> tuple[runs.Measurement, ...]:
         for batch in batches:
             nbytes = batch * IMAGE_BYTES
             rows += (msgspec.structs.replace(row, batch=batch) for row in make_raw_rows(worker, "h2d", nbytes))
-            rows += [make_route_row(worker, name, "h2d", nbytes, each, batch=batch) for name, each in figures.items()]
+            rows += [make_route_row(worker, name, "h2d", nbytes, costs, batch=batch) for name, costs in figures.items()]
     return tuple(rows)
 
 

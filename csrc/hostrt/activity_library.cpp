@@ -49,9 +49,9 @@ void activity_refusals::refuse_kind(cupti::activity_kind kind, result code) {
   kinds_[kind] = code;
 }
 
-void activity_refusals::set_other_subscriber(bool there) {
+void activity_refusals::set_other_subscriber(bool subscribed) {
   std::scoped_lock const lock{mutex_};
-  other_ = there;
+  other_ = subscribed;
 }
 
 void activity_refusals::reset() {
@@ -86,7 +86,7 @@ char const* result_name(result code) noexcept {
 
 namespace {
 
-/// A name for good, as that of a kernel in a module that stays loaded.
+/// Copies a name that is never freed, like that of a kernel in a module that stays loaded.
 char const* kept(std::string const& name) {
   static auto& mutex = *new std::mutex;
   static auto& names = *new std::set<std::string>;
@@ -107,15 +107,16 @@ std::vector<open_mark>& this_threads_marks() {
 cupti::result result_code(int code) {
   constexpr int most = 999;
   if (code < 0 || code > most) {
-    throw std::invalid_argument{std::to_string(code) + " is no result of CUPTI"};
+    throw std::invalid_argument{std::to_string(code) + " is not a result of CUPTI"};
   }
   return static_cast<cupti::result>(code);
 }
 
 std::uint32_t end_mark(std::string const& name) {
   auto& open = this_threads_marks();
-  auto const found = std::find_if(open.rbegin(), open.rend(),
-                                  [&](open_mark const& each) { return each.name == name; });
+  auto const found = std::find_if(open.rbegin(), open.rend(), [&](open_mark const& candidate) {
+    return candidate.name == name;
+  });
   if (found == open.rend()) {
     throw std::invalid_argument{"no range '" + name + "' is open in this thread"};
   }
@@ -128,8 +129,8 @@ std::uint32_t end_mark(std::string const& name) {
 
 void kernel(std::string const& name, double seconds, std::uintptr_t stream) {
   auto const on = streams().find(reinterpret_cast<cudaStream_t>(stream));
-  if (!on) throw std::invalid_argument{std::to_string(stream) + " is no stream"};
-  if (!(seconds >= 0)) throw std::invalid_argument{"a kernel cannot take less than no time"};
+  if (!on) throw std::invalid_argument{std::to_string(stream) + " is not a stream"};
+  if (!(seconds >= 0)) throw std::invalid_argument{"the duration of a kernel is negative"};
   auto const* const shown = kept(name);
   activity_place const where{on->device(), on->id(), tracing() ? next_correlation() : 0};
   streams().enqueue(on, [=](work_start const& start) {
@@ -161,7 +162,7 @@ void refuse_kind(int kind, int code) {
   refusals().refuse_kind(static_cast<cupti::activity_kind>(kind), result_code(code));
 }
 
-void other_subscriber(bool there) { refusals().set_other_subscriber(there); }
+void other_subscriber(bool subscribed) { refusals().set_other_subscriber(subscribed); }
 
 void lose_records(std::size_t count) { buffers().lose(count); }
 
@@ -220,7 +221,7 @@ result switch_kind(activity_kind kind, bool on) {
   return result::success;
 }
 
-/// Those without records of their own are fine too: there are no peers here, and no overhead.
+/// Peer copies and overheads are known kinds too, although this runtime never records them.
 bool is_known(activity_kind kind) {
   return record_bytes(kind) != 0 || kind == activity_kind::peer_copy ||
          kind == activity_kind::overhead;
@@ -273,7 +274,7 @@ result get_thread_id_type(std::uint32_t* type) {
   return result::success;
 }
 
-/// Of all types there are only native ids here.
+/// It stores the type, but records always have native ids.
 result set_thread_id_type(std::uint32_t type) {
   if (type > cupti::native_thread_ids) return result::invalid_parameter;
   thread_id_type = type;
@@ -326,7 +327,7 @@ auto const& symbols() {
 void* activity_function(char const* symbol) noexcept {
   auto const& known = symbols();
   auto const* const found = std::find_if(known.begin(), known.end(),
-                                         [&](auto const& each) { return each.name == symbol; });
+                                         [&](auto const& entry) { return entry.name == symbol; });
   return found == known.end() ? nullptr : found->function;
 }
 

@@ -16,7 +16,7 @@ namespace pyxfer::hostrt {
 namespace driver {
 namespace {
 
-/// The contexts are the devices' primary ones: a value that tells them apart, never dereferenced.
+/// The handles of the devices' primary contexts begin here. They are never dereferenced.
 constexpr std::uintptr_t first_context = 0x100;
 
 CUresult init(unsigned int flags) {
@@ -145,7 +145,7 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
   });
 }
 
-/// Writes what is known of memory; zeros of memory that no call made or registered.
+/// Writes an attribute of a region; zero if the memory was neither allocated nor registered here.
 cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
                             std::optional<region> const& known) {
   if (value == nullptr) return cudaErrorInvalidValue;
@@ -172,7 +172,7 @@ CUresult pointer_attribute(void* value, CUpointer_attribute attribute, CUdevicep
   });
 }
 
-/// Unlike the call for one attribute it answers for unknown memory too.
+/// Unlike the call for one attribute, it also succeeds for unknown memory.
 CUresult pointer_attributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                             CUdeviceptr pointer) {
   return driver_call<index_of("cuPointerGetAttributes")>([&] {
@@ -186,7 +186,7 @@ CUresult pointer_attributes(unsigned int count, CUpointer_attribute* attributes,
   });
 }
 
-CUresult answer(char const** out, char const* text) {
+CUresult return_text(char const** out, char const* text) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = text;
   return text == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -200,13 +200,13 @@ error_text const* find_driver_error(CUresult code) {
 CUresult get_error_name(CUresult code, char const** name) {
   (void)admit(index_of("cuGetErrorName"));
   auto const* const known = find_driver_error(code);
-  return answer(name, known == nullptr ? nullptr : known->driver_name);
+  return return_text(name, known == nullptr ? nullptr : known->driver_name);
 }
 
 CUresult get_error_string(CUresult code, char const** text) {
   (void)admit(index_of("cuGetErrorString"));
   auto const* const known = find_driver_error(code);
-  return answer(text, known == nullptr ? nullptr : known->text);
+  return return_text(text, known == nullptr ? nullptr : known->text);
 }
 
 struct symbol_entry {
@@ -214,7 +214,7 @@ struct symbol_entry {
   void* function;
 };
 
-// Not const at compile time: a function's address as `void*` is no constant expression.
+// Not constexpr, because casting a function's address to `void*` is not a constant expression.
 auto const& symbols() {
   static std::array const table{
       symbol_entry{"cuInit", reinterpret_cast<void*>(init)},
@@ -253,7 +253,7 @@ auto const& symbols() {
 void* driver_function(std::string_view symbol) noexcept {
   auto const& known = driver::symbols();
   auto const* const found = std::find_if(known.begin(), known.end(),
-                                         [&](auto const& each) { return each.name == symbol; });
+                                         [&](auto const& entry) { return entry.name == symbol; });
   return found == known.end() ? nullptr : found->function;
 }
 

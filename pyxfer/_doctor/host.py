@@ -6,7 +6,7 @@ from pyxfer._doctor.case import SIDES, Case, Findings, best, fine, first_reason,
 from pyxfer._document.examinations import Bound, FarRates, Finding, Status
 from pyxfer._document.runs import Placement
 from pyxfer._machine.environment import UNTRANSLATED
-from pyxfer._machine.nvml import held_down_by
+from pyxfer._machine.nvml import throttled_by
 from pyxfer.units import format_gbps, format_percent, format_size
 
 NEAR_SHARE = 0.99
@@ -27,7 +27,7 @@ def throttling(case: Case) -> Findings:
     if all(environment.throttle_reasons.value is None for environment in environments):
         yield undetermined("throttling", "throttling", expected, case.run.environment.throttle_reasons.reason)
         return
-    reasons = list(dict.fromkeys(reason for environment in environments for reason in held_down_by(environment)))
+    reasons = list(dict.fromkeys(reason for environment in environments for reason in throttled_by(environment)))
     if not reasons:
         yield fine(
             "throttling", "throttling", "none, before and after the copies", expected, "a cool GPU keeps its clocks"

@@ -11,7 +11,7 @@ from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import MOST_SHARE, Finding, Nearest, Reference, Status, Sureness, is_beyond_peak
 from pyxfer._document.runs import Measurement, Rate, Side
 from pyxfer._machine.environment import UNTRANSLATED
-from pyxfer._machine.nvml import held_down_by
+from pyxfer._machine.nvml import throttled_by
 from pyxfer.units import format_gbps, format_percent, format_size
 
 _FULL = (0.88, 1.02)
@@ -77,7 +77,7 @@ def _translation(case: Case) -> Iterator[Cause]:
 
 def _throttling(case: Case) -> Iterator[Cause]:
     for environment in (case.run.environment, case.run.environment_after):
-        reasons = held_down_by(environment)
+        reasons = throttled_by(environment)
         if reasons:
             yield Cause(f"the GPU's clocks were held down: {', '.join(reasons)}", "see nvidia-smi -q -d PERFORMANCE")
             return

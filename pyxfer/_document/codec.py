@@ -1,6 +1,6 @@
-"""Documents as JSON: every kind is encoded, decoded, saved, loaded and described by a schema here.
+"""Encode, decode, save and load documents as JSON, and make their schemas.
 
-What a document contains is data: none of it is executed, opened or used as a format string.
+The contents of a document are data: none of them is executed, opened or used as a format string.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 Step = Callable[[Json], Json]
 
 MOST_RUNS = 1000
-"""In one baseline."""
+"""The most runs in one baseline."""
 SCHEMA_PYTHON = (3, 11)
 """Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
 _TOO_LARGE = "a number beyond all that pyxfer writes"
@@ -60,8 +60,8 @@ class Kind(Generic[T]):
         writer: What writes such a file.
         schema_file: The published schema.
         upgrades: By version n, the function that turns a document of version n into one of version n + 1.
-        decode_runs: Replaces the runs inside a document, each of its own version, by structs.
-        check: Raises `DocumentError` for what the types of the struct allow and pyxfer does not write.
+        decode_runs: Replaces the runs inside a document, which have separate versions, by structs.
+        check: Raises `DocumentError` for contents that the struct's types allow and pyxfer never writes.
         one_line: Matches the objects that the file has on one line each, because it has thousands of them.
 
     """
@@ -124,7 +124,7 @@ RUN = Kind(
     phrase="a run",
     writer="--export-json",
     schema_file="docs/run.schema.json",
-    # Version 2 added workers, natures and page faults, version 3 what the device recorded: all of it optional.
+    # Version 2 added workers, natures and page faults, version 3 the device's records, all optional.
     upgrades={1: dict, 2: dict},
     check=_check_run,
     one_line=_TRIAL_OR_PART,
@@ -218,7 +218,7 @@ def decode_reference(data: bytes, source: str) -> Reference:
 
 
 def kind_of(data: bytes) -> Kind[Any]:
-    """The kind that the `kind` field names; `RUN` where it names no other, also in what is not a document."""
+    """The kind that the `kind` field names. `RUN` for any other value, and for data that is not a document."""
     try:
         return _kind_named(msgspec.json.decode(data, type=_Head).kind) or RUN
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -304,7 +304,7 @@ def _parse_failure(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "is nested deeper than anything that pyxfer writes"
     if "surrogate" in str(error):
-        return "has half of a character, which is no text"
+        return "has half of a surrogate pair, which is not valid text"
     return f"has {_TOO_LARGE}" if "out of range" in str(error) else "is not JSON"
 
 
@@ -334,7 +334,7 @@ def to_bare_json(value: object) -> bytes:
     """JSON without spaces and line ends."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a host or file name in a foreign encoding, which should not cost the document
+    except UnicodeEncodeError:  # a host or file name that is not UTF-8
         return msgspec.json.encode(_escape_surrogates(msgspec.to_builtins(value)))
 
 
@@ -416,7 +416,7 @@ def schema(struct: type[Any]) -> Json:
 
 
 def _dedented(value: Any) -> Any:
-    """Descriptions without the indentation of the source, which Python removes only from 3.13 on."""
+    """Remove the indentation of the source from descriptions; Python itself does so from 3.13 on."""
     if isinstance(value, dict):
         return {key: cleandoc(item) if key == "description" else _dedented(item) for key, item in value.items()}
     return [_dedented(item) for item in value] if isinstance(value, list) else value

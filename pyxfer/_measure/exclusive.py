@@ -1,7 +1,7 @@
-"""One measurement at a time: threads of this process take turns, other processes are told apart and named.
+"""One measurement at a time: threads of this process take turns, and measurements of other processes are reported.
 
-Two measurements on one link halve each other's figures, so a thread waits for its turn. Another process is not waited
-for, because that would look like a hang; the run says instead that somebody else was measuring.
+Two measurements on one link halve each other's figures, so a thread waits for its turn. It does not wait for another
+process, because that would look like a hang; the run has a remark instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _queued = threading.local()
 
 @contextlib.contextmanager
 def turn(device: str) -> Iterator[None]:
-    """Hold the device among this process's threads; the same thread may hold it again."""
+    """Wait until no other thread of this process holds the device, and hold it. A thread may hold it repeatedly."""
     with _locks_guard:
         lock = _locks[device]
     with lock:
@@ -31,10 +31,10 @@ def turn(device: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
-    """Hold the device among all processes of this user that ask for it here, and wait for it.
+    """Wait until no other process of this user that calls this function holds the device, and hold it.
 
-    For short turns, such as those of the workers of one test run. Where no file can be locked it goes on without. The
-    same thread may hold it again.
+    It is meant for short turns, such as those of the workers of one test run. If no file can be locked, it does not
+    wait. A thread may hold the device repeatedly.
     """
     held: set[str] = _queued.__dict__.setdefault("held", set())
     if device in held:
@@ -54,7 +54,8 @@ def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
 
 
 def _open_queue(folder: Path, device: str) -> int | None:
-    """The file stays, because whoever waits has it open; in a shared folder a file of another user cannot be opened."""
+    # The file is never removed, because waiting processes have it open. It has the user's id in its name, because the
+    # kernel may refuse to open another user's file in a shared folder.
     try:
         _make_shared(folder)
         flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -64,7 +65,7 @@ def _open_queue(folder: Path, device: str) -> int | None:
 
 
 class Presence:
-    """A file that says that this process measures on a device, while it does."""
+    """A locked file that shows other processes that this one measures on a device. `met`: others that did the same."""
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
         self._folder = folder or _shared_folder()
@@ -90,7 +91,7 @@ class Presence:
             self._file = None
 
     def look(self) -> None:
-        """Note which other processes are measuring on the device just now."""
+        """Add the processes that measure on the device now to `met`."""
         try:
             found = list(self._folder.glob(f"{self._prefix}.*"))
         except OSError:
@@ -106,8 +107,7 @@ def _shared_folder() -> Path:
 
 
 def _make_shared(folder: Path) -> None:
-    """Other users leave their files here too, and take away only their own."""
-    if not folder.exists():
+    if not folder.exists():  # with the sticky bit: all users create files in it, and remove only their own
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o1777)
 
@@ -117,7 +117,7 @@ def _file_name(device: str) -> str:
 
 
 def _is_held(path: Path) -> bool:
-    """A file whose owner was killed is not held any more; it is taken away."""
+    """Whether a process holds the file. If not, its owner was killed, and the file is removed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

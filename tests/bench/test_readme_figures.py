@@ -25,7 +25,7 @@ from explain_samples import make_dma, make_explain_run
 from framework_samples import make_frameworks_run, make_image_batch_run
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
 from training_samples import make_training
-from xfer_samples import session
+from xfer_samples import row_of, session
 
 from pyxfer._doctor.session import examine_run
 from pyxfer._document.runs import Fact, Rate, unknown
@@ -250,3 +250,16 @@ def test_documents_of_tables_on_no_page_are_not_read(tree: Path) -> None:
 def test_a_page_without_markers_needs_no_documents(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("plain\n")
     assert readme_figures.main(["--check"], tmp_path) == 0
+
+
+def test_the_page_of_a_session_is_that_of_pytest() -> None:
+    lines = readme_figures.session_page(session(row_of(), row_of("tests/test_b.py::test_other", None))).splitlines()
+    assert lines[0] == lines[-1] == "```"
+    assert lines[1] == "--------------------- pyxfer: host memory, not a PCIe link ---------------------"
+    assert lines[2].split() == ["test", "dir", "size", "GB/s", "+-", "of", "ceiling", "verdict"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_guide_shows_the_code_of_the_summarised_tests() -> None:
+    _, _, body = (readme_figures.ROOT / "bench" / "pytest_example.py").read_text().partition('"""\n\n')
+    assert f"```python\n{body}```" in (readme_figures.ROOT / "docs" / "pytest.md").read_text()

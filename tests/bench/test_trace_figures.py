@@ -49,7 +49,7 @@ def call_of(tmp_path: Path, row: Measurement | None = None) -> figures.Call:
 
 def test_the_page_of_a_route_has_every_section(tmp_path: Path) -> None:
     text = figures.explain_page(call_of(tmp_path))
-    for heading in ("device  NVIDIA H200", "Where the time goes", "Clocks", "Faster here", "Workers", "Checks"):
+    for heading in ("device  NVIDIA H200", "Where the time goes", "Clocks", "Faster routes", "Workers", "Checks"):
         assert f"\n{heading}" in text
 
 
@@ -57,9 +57,9 @@ def test_the_excerpt_omits_the_clocks_and_the_sections_after_the_faster_routes(t
     remarked = make_explained(remarks=(Remark("wide", "the median is known within 3 %", None),))
     text = figures.explain_excerpt(call_of(tmp_path, remarked))
     assert text.startswith(f"{CAPTION}GB = 1e9 bytes.\n\n```\ntf.function, to the GPU, 96 MiB: ")
-    for heading in ("Where the time goes", "crossed", "Faster here, measured in the same run"):
+    for heading in ("Where the time goes", "crossed", "Faster routes, measured in the same run"):
         assert f"\n{heading}" in text
-    for heading in ("Clocks", "Mind", "Workers"):
+    for heading in ("Clocks", "Notes", "Workers"):
         assert f"\n{heading}" not in text
 
 
@@ -282,4 +282,4 @@ def test_the_documents_of_all_calls_and_frameworks_are_read(tmp_path: Path) -> N
     for framework in figures.FRAMEWORKS:
         shared.write_document(tmp_path / f"watched_{framework}.json.gz", make_training(framework))
     assert len(figures.calls(tmp_path)) == 4
-    assert [each.framework for each in figures.trainings(tmp_path)] == ["torch", "tensorflow"]
+    assert [training.framework for training in figures.trainings(tmp_path)] == ["torch", "tensorflow"]

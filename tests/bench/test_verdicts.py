@@ -14,7 +14,7 @@ from pyxfer.errors import UsageError
 
 @pytest.fixture(autouse=True)
 def _whole_link() -> Iterator[None]:
-    """Leave the host runtime as it was."""
+    """Reset the host runtime afterwards."""
     yield
     from pyxfer.native._host import testing
 

@@ -62,7 +62,7 @@ def test_an_exported_baseline_can_be_imported(store: Store, tmp_path: Path) -> N
         (b"\x89PNG", "is not JSON"),
         (b"[" * 100_000, "is nested deeper than anything that pyxfer writes"),
         (b'{"a": ' + b"1" * 5000 + b"}", "has a number beyond all that pyxfer writes"),
-        (b'{"a": "\\udcff"}', "has half of a character, which is no text"),
+        (b'{"a": "\\udcff"}', "has half of a surrogate pair, which is not valid text"),
         (b"[]", "not a pyxfer baseline"),
         (b"{}", "has no schema_version"),
         (changed("schema_version", to=99), "schema_version 99"),

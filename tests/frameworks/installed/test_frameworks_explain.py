@@ -1,4 +1,4 @@
-"""Explaining what the frameworks themselves do, without a GPU: how each takes in an array, and what is faster."""
+"""`explain` of ingest routes of installed frameworks, without a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ each_framework = pytest.mark.parametrize("name", [pytest.param(name, marks=needs
 
 
 @each_framework
-def test_the_time_of_taking_in_an_array_is_told_and_the_way_around_it_is_advised(name: str) -> None:
+def test_explaining_an_ingest_route_shows_its_time_and_a_faster_one(name: str) -> None:
     run = pyxfer.explain(COPYING[name], "16MiB", device="host", budget_s=4.0, seed=1, patience_s=PATIENCE_S)
     (row,) = [each for each in run.measurements if each.route == COPYING[name]]
     assert run.tracing.value is not None
@@ -36,7 +36,7 @@ def test_the_time_of_taking_in_an_array_is_told_and_the_way_around_it_is_advised
 
 
 @each_framework
-def test_every_row_of_a_run_has_a_breakdown_that_is_its_whole(whole_run: pyxfer.Run, name: str) -> None:
+def test_every_breakdown_of_a_run_sums_to_the_trial(whole_run: pyxfer.Run, name: str) -> None:
     traced = 0
     for row in whole_run.measurements:
         if row.worker == name and row.breakdown.value is not None:
