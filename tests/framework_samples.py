@@ -132,7 +132,9 @@ def make_route_row(
 ) -> runs.Measurement:
     """Eight trials of one route, or of the raw copy, at one size."""
     seconds = figures[0] + nbytes / figures[1] / 1e9
-    summary = stats.summarise([seconds * (1 + 0.001 * step) for step in (0, 3, 1, 4, 2, 6, 5, 7)])
+    times = [seconds * (1 + 0.001 * step) for step in (0, 3, 1, 4, 2, 6, 5, 7)]
+    dispatch_s = 8e-6 if "pinned" in route else seconds * 0.99
+    summary = stats.summarise(times)
     fixed_s, gbps = _HOST_COPY if direction == "ingest" else _CEILING
     ceiling_s = fixed_s + nbytes / gbps / 1e9
     share = ceiling_s / seconds
@@ -153,8 +155,8 @@ def make_route_row(
         peak_share=unknown(peak.reason or "") if peak.value is None else Fact(rate.gbps / peak.value),
         ceiling_share=Fact(runs.Share(share, share * 0.999, share * 1.001)),
         summary=summary,
-        dispatch=stats.summarise([8e-6 if "pinned" in route else seconds * 0.99] * 8),
-        trials=tuple(runs.Trial(round=i, elapsed_s=seconds, faults=None) for i in range(8)),
+        dispatch=stats.summarise([dispatch_s] * 8),
+        trials=tuple(runs.Trial(i, time_s, dispatch_s) for i, time_s in enumerate(times)),
         worker=worker,
         nature=None if raw else make_nature(route),
     )

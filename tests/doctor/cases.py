@@ -45,8 +45,8 @@ def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = L
     summary = None
     peak = make_link().peak_gbps(side).value or 1.0
     if gbps is not None:
-        rate = Fact(Rate(gbps, gbps * 0.9995, gbps * 1.0005))
-        summary = stats.summarise([nbytes / gbps / 1e9 * (1 + step / 1e4) for step in range(9)])
+        summary = stats.summarise([nbytes / gbps / 1e9 * (1 + step / 1e4) for step in (0, 3, -2, 1, -4, 2, -3, 4, -1)])
+        rate = Fact(stats.rate(nbytes, summary))
     made = make_measurement(
         side=side,
         route=f"raw.{memory}",
