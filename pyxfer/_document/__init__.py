@@ -13,6 +13,7 @@ and `to_markdown` import the codec or the exports when they are called.
 - `files`: writing a file completely or not at all
 - `wording`: sentences that exports and terminal pages share
 - `exports`: CSV and Markdown
+- `checks`: figures of a run that disagree
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 - `__main__`: prints the schema of a kind
 """

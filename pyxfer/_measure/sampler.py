@@ -64,9 +64,10 @@ class Series:
 
     def summaries(self) -> list[Summary]:
         """The summary of every side that has a valid trial."""
-        if self._summarised[0] != self.runs:
+        count = sum(map(len, self.trials.values()))
+        if self._summarised[0] != count:
             times = (self.valid_times(side) for side in self.trials)
-            self._summarised = (self.runs, [stats.summarise(seconds) for seconds in times if seconds])
+            self._summarised = (count, [stats.summarise(seconds) for seconds in times if seconds])
         return self._summarised[1]
 
     def is_precise(self, precision: float) -> bool:

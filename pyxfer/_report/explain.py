@@ -266,9 +266,10 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
     time = units.format_seconds(dma.seconds.value)
     if dma.gbps is None:
         return time
-    most = explained.run.link.most_gbps(explained.row.side)
+    link, side = explained.run.link, explained.row.side
+    most, peak = link.most_gbps(side), link.peak_gbps(side).value
     if most is not None and dma.gbps > most:
-        return f"{time}, impossible: above the link's peak of {units.format_gbps(most)}"
+        return f"{time}, impossible: above the link's peak of {units.format_gbps(peak or most)}"
     text = f"{time}, {units.format_gbps(dma.gbps)}"
     ceiling = explained.ceiling
     above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps

@@ -11,7 +11,7 @@ import shared
 import trace_figures as figures
 from explain_samples import make_breakdown, make_dma, make_explain_run, make_explained
 from pages import line_with
-from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measurement, make_run
+from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measurement, make_run, retimed
 from training_samples import make_trained, make_training
 from watched_training import Training
 
@@ -130,10 +130,10 @@ def test_names_from_a_document_are_escaped(tmp_path: Path) -> None:
 
 def copied(way: Any, events_s: float, records_s: float | None, nbytes: int = 16 * MIB, **overrides: Any) -> Measurement:
     row = make_measurement(nbytes, way)
-    assert row.summary is not None
-    summary = msgspec.structs.replace(row.summary, median_s=events_s)
+    nothing: Any = unknown("not judged")
+    row = msgspec.structs.replace(retimed(row, [events_s] * 8), rate=nothing, peak_share=nothing)
     dma = unknown("not traced") if records_s is None else Fact(make_dma(records_s, nbytes=nbytes))
-    return msgspec.structs.replace(row, **{"summary": summary, "dma": dma, **overrides})
+    return msgspec.structs.replace(row, **{"dma": dma, **overrides})
 
 
 def dma_text(tmp_path: Path, *rows: Measurement) -> str:

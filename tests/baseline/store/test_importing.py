@@ -88,8 +88,10 @@ def test_an_exported_baseline_can_be_imported(store: Store, tmp_path: Path) -> N
         (changed("runs", 2, "environment", "host", to="node-9"), "names another machine"),
         (changed("runs", 2, "device", "uuid", "value", to="GPU-other"), "names another machine"),
         (without_times(), "has no valid time of any cell"),
-        (without_times(median_s=-1.0), "has no valid time of any cell"),
-        (without_times(median_s=1e-320), "has no valid time of any cell"),
+        (without_times(median_s=-1.0), r"measurements\[0\]\.summary"),
+        (without_times(median_s=1e-320), r"measurements\[0\]\.summary"),
+        (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=-1e308), r"measurements\[0\]\.rate\.gbps"),
+        (changed("runs", 0, "measurements", 0, "rate", "value", "gbps", to=1e308), r"measurements\[0\]\.rate\.gbps"),
     ],
 )
 def test_an_edited_export_is_refused_with_the_reason(data: bytes, sentence: str) -> None:
@@ -105,8 +107,6 @@ def test_an_edited_export_is_refused_with_the_reason(data: bytes, sentence: str)
         (("name",), "'; DROP TABLE pyxfer_baselines; --"),
         (("runs", 0, "measurements", 0, "route"), "raw.x'); --"),
         (("runs", 0, "measurements", 0, "memory"), "\\0000"),
-        (("runs", 0, "measurements", 0, "rate", "value", "gbps"), -1e308),
-        (("runs", 0, "measurements", 0, "rate", "value", "gbps"), 1e308),
         (("runs", 0, "measurements", 0, "nbytes"), 2**63 - 1),
         (("runs", 0, "measurements", 0, "batch"), 2**63 - 1),
         (("runs", 0, "environment", "taken_at"), "0001-01-01T00:00:00+00:00"),
