@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.ways import Way
+from pyxfer._document.machines import MOST_SHARE
 from pyxfer._document.runs import (
     OF_SIDES,
     Bracket,
@@ -307,8 +308,8 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
     rate = stats.rate(moved, summary)
     if most_gbps is not None and rate.gbps > most_gbps:
         return unknown(
-            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps)}, so these bytes did "
-            "not all cross it"
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MOST_SHARE)}: these "
+            "bytes did not all cross it, or the shown state of the link or MaxPayload is wrong"
         )
     return Fact(rate)
 

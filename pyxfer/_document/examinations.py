@@ -16,14 +16,11 @@ REFERENCE_SCHEMA_VERSION = 1
 Status = Literal["wrong", "suspicious", "unknown", "fine"]
 Sureness = Literal["certain", "likely", "possible"]
 
-MOST_SHARE = 1.01
-"""Of the protocol peak; a clock may be off by some of the last per cent, and beyond it figure or peak is not right."""
-
 
 def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
-    """Whether it is quicker than the link can be, so that not both of figure and peak can be believed."""
-    peak = run.link.peak_gbps(measurement.side).value
-    return peak is not None and (peak <= 0 or (measurement.gbps or 0.0) > peak * MOST_SHARE)
+    """Whether it is faster than the link can be, so that the figure or the peak is wrong."""
+    most, peak = run.link.most_gbps(measurement.side), run.link.peak_gbps(measurement.side).value
+    return most is not None and ((measurement.gbps or 0.0) > most or (peak is not None and peak <= 0))
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._document.machines import MOST_SHARE
 from pyxfer._report.text import HOST_MEMORY, clean, reason_text
 
 _LONGEST_CALL = 120
@@ -205,7 +206,7 @@ def _speed_text(explained: Explained, gbps: float) -> str:
     """How fast that was, beside the ceiling's copies by the same records; nothing is faster than the link."""
     most = explained.run.link.most_gbps(explained.row.side)
     if most is not None and gbps > most:
-        return f", which is impossible: it would be above the link's peak of {units.format_gbps(most)}"
+        return f", which is impossible: it would be above the link's peak of {units.format_gbps(most / MOST_SHARE)}"
     ceiling = explained.ceiling
     above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps
     if not above:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyxfer._document.examinations import MOST_SHARE, is_beyond_peak
+from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer.errors import UsageError
 
@@ -53,7 +53,7 @@ def exposition(exported: Sequence[Exported]) -> bytes:
 
 def beyond_peak(run: Run) -> list[Measurement]:
     """The copies that are left out, because they are quicker than their link can be."""
-    return [each for each in _quickest(run) if not _is_believable(run, each)]
+    return [each for each in _quickest(run) if is_beyond_peak(run, each)]
 
 
 class _Collector:
@@ -145,11 +145,7 @@ def _one_a_device(exported: Sequence[Exported]) -> list[Exported]:
 
 def _raw_copies(run: Run) -> list[Measurement]:
     """The raw copies that have a bandwidth that can be believed."""
-    return [each for each in _quickest(run) if _is_believable(run, each)]
-
-
-def _is_believable(run: Run, each: Measurement) -> bool:
-    return not is_beyond_peak(run, each) and (each.of_peak is None or each.of_peak <= MOST_SHARE)
+    return [each for each in _quickest(run) if not is_beyond_peak(run, each)]
 
 
 def _quickest(run: Run) -> list[Measurement]:
