@@ -193,6 +193,9 @@ SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
 RangeSource = Literal["mark", "nvtx"]
 LEAST_OF_CEILING = 4 << 10
 """Bytes: a smaller copy goes within a command, which takes no longer than issuing it, and no ceiling is above it."""
+LEAST_COMPARABLE = 256 << 10
+"""Bytes: the ceiling of smaller copies contains the time of issuing them, which the device's records do not contain."""
+CEILING_PRECISION = 0.02
 NO_GPU_WATCHED = "no GPU was watched, and what other libraries do without one is not seen"
 
 
@@ -227,8 +230,11 @@ class CopyClass(msgspec.Struct, frozen=True):
 
     @property
     def of_ceiling(self) -> float | None:
-        """The share of the ceiling; none of copies too small for one, also where an earlier pyxfer kept a figure."""
-        return None if self.least_bytes < LEAST_OF_CEILING else self.ceiling_share.value
+        """The share of the ceiling, at most 1; none of copies too small for one or faster than the ceiling."""
+        share = self.ceiling_share.value
+        if share is None or self.least_bytes < LEAST_OF_CEILING or share > 1 + CEILING_PRECISION:
+            return None
+        return min(share, 1.0)
 
 
 class Overlap(msgspec.Struct, frozen=True):
