@@ -36,6 +36,7 @@ from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.phase import Candidate
+from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
 if TYPE_CHECKING:
@@ -151,11 +152,14 @@ class Item(Generic[Source]):
             if side != "sum":
                 evidence.missing, evidence.failed = why, failed
 
-    def findings(self, side: Side, median_s: float | None) -> Findings:
-        """What the traced trials show of a side."""
+    def findings(self, side: Side, median_s: float | None, chunk_bytes: int | None) -> Findings:
+        """What the traced trials show of a side; `chunk_bytes` are those of the ring, if it is known."""
         if self.unavailable is not None and side != "sum":
             return Findings(unknown(self.unavailable), unknown(self.unavailable))
-        expected = Expected(self.nbytes, self.head.inflation, self.head.crossed, self.verified.value is True)
+        memory = self.head.crossed
+        if self.head.direction == "h2d" and getattr(self.head.source, "staged", False):
+            memory = "" if is_left_to_driver(self.nbytes, chunk_bytes) else memory
+        expected = Expected(self.nbytes, self.head.inflation, memory, self.verified.value is True)
         return self.evidence[side].findings(expected, median_s)
 
 
@@ -170,6 +174,8 @@ class Assembler:
     """The reason in rows without a trial."""
     most_trials: int | None = None
     """A row with this many trials gets no more, whatever the budget."""
+    chunk_bytes: int | None = None
+    """Of the ring that staged copies go through, if it is known."""
 
     def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
         """The rows of all items in order, each against the best of these items unless `ceilings` are given."""
@@ -188,7 +194,7 @@ class Assembler:
         head, trials, moved = item.head, item.trials(side), item.moved_bytes(side)
         valid = [trial for trial in trials if trial.invalid is None]
         summary = summary_of([trial.elapsed_s for trial in valid])
-        findings = item.findings(side, summary.median_s if summary else None)
+        findings = item.findings(side, summary.median_s if summary else None, self.chunk_bytes)
         rate = self._rate(item, side, summary, findings)
         why_not = item.unavailable
         return Measurement(
