@@ -195,7 +195,8 @@ def timers_table(document: timers.Timers) -> str:
     where = shared.machine_line(document.device, document.environment)
     what = escape_markdown(f"{where}; {format_size(document.nbytes)} to the GPU a call.")
     reasons = "".join(f"\n{escape_markdown(line)}.\n" for line in timers.missing_lines(document.rows))
-    return f"{what}\n\n{markdown_table(timers.HEADER, timers.cells(document.rows))}{reasons}"
+    below = f"\n{timers.pairs_line(document.rows)}\n"
+    return f"{what}\n\n{markdown_table(timers.HEADER, timers.cells(document.rows))}{below}{reasons}"
 
 
 def session_page(session: XferSession) -> str:

@@ -166,7 +166,10 @@ def dma_table(run: Run) -> str:
         for nbytes in sorted({row.nbytes for row in run.measurements})
     ]
     agreeing = sum(map(dma_agreement.agrees, run.measurements))
-    bound = f"{format_seconds(dma_agreement.APART_S)} and {format_percent(dma_agreement.APART)} of the events' time"
+    short = (
+        f"{format_seconds(dma_agreement.APART_S)} or {format_percent(dma_agreement.APART_OF_SHORT)} of the events' time"
+    )
+    bound = f"{format_percent(dma_agreement.APART)} of the events' time and the lesser of {short}"
     below = f"{agreeing} of {len(run.measurements)} agree within the bound, {bound}."
     return f"{_caption([run], 'Times of one copy.')}\n\n{markdown_table(header, body)}\n{escape_markdown(below)}\n"
 

@@ -10,7 +10,7 @@ import msgspec
 from samples import KIB, MIB, make_device, make_link, make_measurement, make_run
 
 from pyxfer._document import runs
-from pyxfer._document.runs import unknown
+from pyxfer._document.runs import Fact, unknown
 from pyxfer._report.layout import Page
 
 USUAL_SIZES = tuple(4 * KIB * 4**step for step in range(9))

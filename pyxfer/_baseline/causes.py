@@ -308,7 +308,7 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
     own = case.b.link.hops[0] if case.b.link.hops else None
     if before is None or now is None or now == own:
         return
-    was, has = (hop.now.value or hop.most.value for hop in (before, now))
+    was, has = (hop.working.value for hop in (before, now))
     if was is not None and has is not None and has.gbps < was.gbps:
         yield Cause(
             "hop-narrow",

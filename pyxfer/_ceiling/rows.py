@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.ways import Way
+from pyxfer._document.machines import MOST_SHARE
 from pyxfer._document.runs import (
     OF_SIDES,
     Bracket,
@@ -35,6 +36,7 @@ from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.phase import Candidate
+from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
 if TYPE_CHECKING:
@@ -148,10 +150,14 @@ class Item(Generic[Source]):
             if side != "sum":
                 evidence.missing, evidence.failed = why, failed
 
-    def findings(self, side: Side, median_s: float | None) -> Findings:
+    def findings(self, side: Side, median_s: float | None, chunk_bytes: int | None) -> Findings:
+        """What the traced trials show of a side; `chunk_bytes` are those of the ring, if it is known."""
         if self.unavailable is not None and side != "sum":
             return Findings(unknown(self.unavailable), unknown(self.unavailable))
-        expected = Expected(self.nbytes, self.head.inflation, self.head.crossed, self.verified.value is True)
+        memory = self.head.crossed
+        if self.head.direction == "h2d" and getattr(self.head.source, "staged", False):
+            memory = "" if is_left_to_driver(self.nbytes, chunk_bytes) else memory
+        expected = Expected(self.nbytes, self.head.inflation, memory, self.verified.value is True)
         return self.evidence[side].findings(expected, median_s)
 
 
@@ -166,6 +172,8 @@ class Assembler:
     """The reason in rows without a trial."""
     most_trials: int | None = None
     """The largest number of trials of a row, regardless of the budget."""
+    chunk_bytes: int | None = None
+    """The chunk size of the ring that staged copies go through, if known."""
 
     def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
         """The rows of all items in order. `ceilings` defaults to the best raw copies among the items."""
@@ -184,7 +192,7 @@ class Assembler:
         head, trials, moved = item.head, item.trials(side), item.moved_bytes(side)
         valid = [trial for trial in trials if trial.invalid is None]
         summary = summary_of([trial.elapsed_s for trial in valid])
-        findings = item.findings(side, summary.median_s if summary else None)
+        findings = item.findings(side, summary.median_s if summary else None, self.chunk_bytes)
         rate = self._rate(item, side, summary, findings)
         missing = item.unavailable
         return Measurement(
@@ -306,8 +314,8 @@ def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact
     rate = stats.rate(moved, summary)
     if most_gbps is not None and rate.gbps > most_gbps:
         return unknown(
-            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps)}, so these bytes did "
-            "not all cross it"
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MOST_SHARE)}: these "
+            "bytes did not all cross it, or the shown state of the link or MaxPayload is wrong"
         )
     return Fact(rate)
 

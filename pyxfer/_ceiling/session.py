@@ -267,7 +267,9 @@ class Session:
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
         request = self._request
         no_trial = ENDED_EARLY.get(ended, NO_TRIAL)
-        assembler = Assembler(self._link, request.precision, request.budget_s, no_trial)
+        ring = self._shop.ring.value
+        chunk_bytes = None if ring is None else ring.chunk_bytes
+        assembler = Assembler(self._link, request.precision, request.budget_s, no_trial, chunk_bytes=chunk_bytes)
         measurements = assembler.measurements(self._items)
         locking: list[LockingCost] = [
             locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()

@@ -27,14 +27,11 @@ REFERENCE_SCHEMA_VERSION = 1
 Status = Literal["wrong", "suspicious", "unknown", "fine"]
 Sureness = Literal["certain", "likely", "possible"]
 
-MOST_SHARE = 1.01
-"""The largest plausible share of the protocol peak. A clock may be off by part of a percent, and not by more."""
-
 
 def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
-    """Whether the measurement is faster than the link can be, so that either the figure or the peak is wrong."""
-    peak = run.link.peak_gbps(measurement.side).value
-    return peak is not None and (peak <= 0 or (measurement.gbps or 0.0) > peak * MOST_SHARE)
+    """Whether the measurement is faster than the link can be, so that the figure or the peak is wrong."""
+    most, peak = run.link.most_gbps(measurement.side), run.link.peak_gbps(measurement.side).value
+    return most is not None and ((measurement.gbps or 0.0) > most or (peak is not None and peak <= 0))
 
 
 class Finding(msgspec.Struct, frozen=True):

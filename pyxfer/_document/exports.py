@@ -94,6 +94,7 @@ _RUN_COLUMNS = (
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
     *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
     *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
+    *("runtime", "device"),
 )
 _READABLE_RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "size"),
@@ -106,7 +107,8 @@ _READABLE_FRAMEWORK_COLUMNS = (
 
 def run_csv(run: Run) -> str:
     """One row per measurement, with all its values unrounded."""
-    return csv_table(_RUN_COLUMNS, [_row(measurement) for measurement in run.measurements])
+    where = run.runtime, run.device.name
+    return csv_table(_RUN_COLUMNS, [(*_row(measurement), *where) for measurement in run.measurements])
 
 
 def run_markdown(run: Run) -> str:
@@ -198,7 +200,7 @@ def _notes(run: Run) -> list[str]:
         "failed": ["This run failed before its end."],
     }[run.ended]
     failure = [run.failure] if run.failure else []
-    host = [run.runtime_reason] if run.runtime == "host" else []
+    host = [run.runtime_reason] if run.runtime == "host" and run.runtime_reason else []
     workers = [_worker_note(worker) for worker in run.workers if worker.ended != "complete"]
     return [*ended, *failure, *host, *workers, *map(_remark, (*run.link.remarks, *run.remarks))]
 

@@ -45,8 +45,11 @@ NOT_STAGED = "nothing was staged"
 
 COMPLETION_OVERHEAD_BYTES = 20
 WRITE_OVERHEAD_BYTES = 24
-"""With 64-bit addresses; a write below 4 GiB has a header that is four bytes shorter."""
+"""With a header of 16 bytes, for addresses from 4 GiB on."""
 SHORT_WRITE_OVERHEAD_BYTES = 20
+"""With a header of 12 bytes, for addresses below 4 GiB."""
+SMALLEST_PAYLOAD_BYTES = 128
+"""Every PCI Express function can take it (MaxPayload in Device Control)."""
 MOST_SHARE = 1.01
 """Of a peak. Event clocks may be off by up to a per cent; beyond it the figure or the peak is wrong."""
 
@@ -144,6 +147,24 @@ class Hop(msgspec.Struct, frozen=True):
     now: Fact[LinkState]
     most: Fact[LinkState]
 
+    @property
+    def working(self) -> Fact[LinkState]:
+        """Its state under load, of a link above the device: the largest generation, on the lanes that it has.
+
+        `now` was read without traffic. A link that idles may lower its generation, and keeps its width.
+        """
+        now, most = self.now.value, self.most.value
+        if now is None or most is None:
+            return self.now if most is None else self.most
+        return Fact(LinkState(most.generation, min(now.width, most.width)))
+
+
+def protocol_gbps(raw_gbps: float, payload_bytes: int, side: Side, *, short: bool = False) -> float:
+    """The raw peak less the packet headers of `h2d` or `d2h`; `short`: of writes to addresses below 4 GiB."""
+    write = SHORT_WRITE_OVERHEAD_BYTES if short else WRITE_OVERHEAD_BYTES
+    overhead = COMPLETION_OVERHEAD_BYTES if side == "h2d" else write
+    return raw_gbps * payload_bytes / (payload_bytes + overhead)
+
 
 class Link(msgspec.Struct, frozen=True):
     """The link between host memory and a device, with its theoretical peaks."""
@@ -176,8 +197,7 @@ class Link(msgspec.Struct, frozen=True):
             return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
         if self.peak_gbps(side).value is None or payload is None:
             return raw * MOST_SHARE
-        overhead = COMPLETION_OVERHEAD_BYTES if side == "h2d" else SHORT_WRITE_OVERHEAD_BYTES
-        return raw * payload / (payload + overhead) * MOST_SHARE
+        return protocol_gbps(raw, payload, side, short=True) * MOST_SHARE
 
     def peak_gbps(self, side: Side) -> Fact[float]:
         """The protocol peak of a side; for `sum`, that of both directions together."""

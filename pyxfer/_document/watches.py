@@ -203,6 +203,9 @@ SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
 RangeSource = Literal["mark", "nvtx"]
 LEAST_OF_CEILING = 4 << 10
 """Bytes. The driver sends a smaller copy inside a command, as fast as it issues commands, so it has no ceiling."""
+LEAST_COMPARABLE = 256 << 10
+"""Bytes. The ceiling of smaller copies includes the time of issuing them, which the device's records do not."""
+CEILING_PRECISION = 0.02
 NO_GPU_WATCHED = "no GPU was watched, and what other libraries do without one is not seen"
 
 
@@ -237,8 +240,11 @@ class CopyClass(msgspec.Struct, frozen=True):
 
     @property
     def of_ceiling(self) -> float | None:
-        """The share of the ceiling. None for copies too small for one, even if an earlier pyxfer saved a figure."""
-        return None if self.least_bytes < LEAST_OF_CEILING else self.ceiling_share.value
+        """The share of the ceiling, at most 1; none of copies too small for one or faster than the ceiling."""
+        share = self.ceiling_share.value
+        if share is None or self.least_bytes < LEAST_OF_CEILING or share > 1 + CEILING_PRECISION:
+            return None
+        return min(share, 1.0)
 
 
 class Overlap(msgspec.Struct, frozen=True):

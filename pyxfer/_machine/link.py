@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, SMALLEST_PAYLOAD_BYTES, WRITE_OVERHEAD_BYTES
 from pyxfer._document.runs import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, Engine, is_host
@@ -25,7 +25,6 @@ from pyxfer._machine.pci import (
     read_hops,
 )
 
-_SMALLEST_PAYLOAD = 128
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 
 
@@ -67,7 +66,7 @@ def _above(link: Link) -> Iterator[Remark]:
     narrowest = link.narrowest_hop.value
     if narrowest is None or narrowest is link.hops[0]:
         return
-    now = (narrowest.now if narrowest.now.value is not None else narrowest.most).value
+    now = narrowest.working.value
     own = (link.under_load if link.under_load.value is not None else link.system_most).value
     if now is not None and own is not None:
         yield Remark(
@@ -79,7 +78,7 @@ def _above(link: Link) -> Iterator[Remark]:
 
 
 def _packets(link: Link) -> Iterator[Remark]:
-    if link.max_payload_bytes.value == _SMALLEST_PAYLOAD:
+    if link.max_payload_bytes.value == SMALLEST_PAYLOAD_BYTES:
         yield Remark(
             "max-payload-128",
             "MaxPayload is 128 bytes, so packet headers take 14 to 16 % of the link; with 256 bytes they take 7 to 9 %",
@@ -153,11 +152,10 @@ def with_load(link: Link, state: Fact[LinkState]) -> Link:
     if link.kind == "none":
         return link
     loaded = msgspec.structs.replace(link, under_load=state)
-    states = _working_states(loaded)
-    peaks = _peaks(loaded, _bottleneck(states))
+    peaks = _peaks(loaded, bottleneck(loaded))
     whole = msgspec.structs.replace(
         loaded,
-        narrowest_hop=_narrowest(loaded, states),
+        narrowest_hop=narrowest_hop(loaded),
         raw_peak_gbps=peaks.raw,
         h2d_peak_gbps=peaks.h2d,
         d2h_peak_gbps=peaks.d2h,
@@ -165,7 +163,7 @@ def with_load(link: Link, state: Fact[LinkState]) -> Link:
     return msgspec.structs.replace(whole, remarks=link_remarks(whole))
 
 
-def _working_states(link: Link) -> list[Fact[LinkState]]:
+def working_states(link: Link) -> list[Fact[LinkState]]:
     """The states of the device's link and of those above it under load; the largest possible states if not known.
 
     The links above were read together with the device's. If that was idle, they may have been idle too, and only
@@ -174,19 +172,20 @@ def _working_states(link: Link) -> list[Fact[LinkState]]:
     seen = link.under_load.value
     if seen is None:
         own = lesser(link.system_most, link.hops[0].most) if link.hops else link.system_most
-        return [own, *(hop.most for hop in link.hops[1:])]
-    was_awake = link.now.value is not None and link.now.value.generation >= seen.generation
-    above = [_first_known(hop.now, hop.most) if was_awake else hop.most for hop in link.hops[1:]]
-    return [link.under_load, *above]
+    return [own, *(hop.working for hop in link.hops[1:])]
 
 
-def _bottleneck(states: list[Fact[LinkState]]) -> Fact[LinkState]:
+def bottleneck(link: Link) -> Fact[LinkState]:
+    """The state of the narrowest link on the way, which sets the peaks; unknown if that of the device is."""
+    states = working_states(link)
     return states[0] if states[0].value is None else min(states, key=hop_gbps)
 
 
-def _narrowest(link: Link, states: list[Fact[LinkState]]) -> Fact[Hop]:
+def narrowest_hop(link: Link) -> Fact[Hop]:
+    """The link on the way that carries the least; of equal ones the nearest to the device."""
     if not link.hops:
         return Fact(reason=_NO_PATH)
+    states = working_states(link)
     known = [pair for pair in zip(link.hops, states, strict=True) if pair[1].value is not None]
     if not known:
         return Fact(reason=states[0].reason)

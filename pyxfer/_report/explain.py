@@ -8,6 +8,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._document.machines import MOST_SHARE
 from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import BAR, Column, Page, bars, fitting_table, grid_width, percent_cells, time_cells
 from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
@@ -266,10 +267,9 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
     time = units.format_seconds(dma.seconds.value)
     if dma.gbps is None:
         return time
-    link, side = explained.run.link, explained.row.side
-    most, peak = link.most_gbps(side), link.peak_gbps(side).value
+    most = explained.run.link.most_gbps(explained.row.side)
     if most is not None and dma.gbps > most:
-        return f"{time}, impossible: above the link's peak of {units.format_gbps(peak or most)}"
+        return f"{time}, impossible: above the link's peak of {units.format_gbps(most / MOST_SHARE)}"
     text = f"{time}, {units.format_gbps(dma.gbps)}"
     ceiling = explained.ceiling
     above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyxfer._document.examinations import MOST_SHARE, is_beyond_peak
+from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer.errors import UsageError
 
@@ -53,7 +53,7 @@ def exposition(exported: Sequence[Exported]) -> bytes:
 
 def beyond_peak(run: Run) -> list[Measurement]:
     """The copies that are left out because they are faster than the link's peak."""
-    return [copy for copy in _fastest(run) if not _is_believable(run, copy)]
+    return [copy for copy in _fastest(run) if is_beyond_peak(run, copy)]
 
 
 class _Collector:
@@ -144,11 +144,7 @@ def _one_a_device(exported: Sequence[Exported]) -> list[Exported]:
 
 
 def _raw_copies(run: Run) -> list[Measurement]:
-    return [copy for copy in _fastest(run) if _is_believable(run, copy)]
-
-
-def _is_believable(run: Run, copy: Measurement) -> bool:
-    return not is_beyond_peak(run, copy) and (copy.of_peak is None or copy.of_peak <= MOST_SHARE)
+    return [copy for copy in _fastest(run) if not is_beyond_peak(run, copy)]
 
 
 def _fastest(run: Run) -> list[Measurement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from rich.table import Table
 
@@ -128,10 +128,15 @@ def verified_text(run: runs.Run) -> str:
 
 
 def invalid_lines(run: runs.Run) -> Lines:
-    """The number of invalid trials by reason."""
-    trials = [trial for measurement in run.measurements for trial in measurement.trials]
-    reasons = Counter(clean(trial.invalid) for trial in trials if trial.invalid is not None)
-    return [("invalid", f"{count} of {len(trials)} trials: {reason}") for reason, count in reasons.items()]
+    """The number of invalid trials by reason. A trial of a copy both ways is in three rows and counts once."""
+    trials, reasons = set[Hashable](), dict[str, set[Hashable]]()
+    for row in run.measurements:
+        for trial in row.trials:
+            executed = (row.worker, row.route, row.variant, row.direction, row.nbytes, trial.round)
+            trials.add(executed)
+            if trial.invalid is not None:
+                reasons.setdefault(clean(trial.invalid), set()).add(executed)
+    return [("invalid", f"{len(found)} of {len(trials)} trials: {reason}") for reason, found in reasons.items()]
 
 
 def remark_lines(run: runs.Run) -> Lines:

@@ -395,8 +395,21 @@ def _print_copies(watched: watches.Watched, page: Page) -> None:
     if activity is not None and activity.copies:
         page.heading(COPIES_HEADING)
         page.show(copies_table(activity.copies, page.columns))
+        for line in no_share_texts(watched):
+            page.line(line)
     if ceiling:
         page.line(ceiling)
+
+
+def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
+    """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
+    activity, reasons = watched.activity.value, dict[str, list[str]]()
+    if activity is None or watched.ceiling_source.value is None:
+        return ()
+    for row in activity.copies:
+        if row.way in ("h2d", "d2h") and row.ceiling_share.reason is not None:
+            reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.way} {size_text(row)}")
+    return tuple(f"No share of the ceiling for {', '.join(rows)}: {reason}." for reason, rows in reasons.items())
 
 
 def _calls_heading(watched: watches.Watched) -> str:

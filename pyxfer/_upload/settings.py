@@ -42,6 +42,19 @@ DEFAULT_BUDGET_BYTES = 256 << 20
 # The driver sends copies up to this size together with the command, which no slot can beat.
 DIRECT_BYTES = 32 << 10
 
+# An upload of two chunks to this many has ended before a second thread is awake (csrc/ring/settings.hpp).
+_CHUNKS_OF_DRIVER = 4
+LARGEST_TUNED_CHUNK_BYTES = 256 << 10
+
+
+def is_left_to_driver(nbytes: int, chunk_bytes: int | None) -> bool:
+    """Whether an upload goes past the slots; without the ring's `chunk_bytes`, whether it may with tuned settings."""
+    if nbytes < DIRECT_BYTES:
+        return True
+    least = 0 if chunk_bytes is None else chunk_bytes
+    return least < nbytes <= _CHUNKS_OF_DRIVER * (chunk_bytes or LARGEST_TUNED_CHUNK_BYTES)
+
+
 # The same limits as in csrc/ring/settings.hpp.
 MAX_THREADS = 64
 MIN_SLOTS, MAX_SLOTS = 2, 4096

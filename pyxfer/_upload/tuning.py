@@ -39,6 +39,7 @@ from pyxfer._measure.exclusive import Presence
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.settings import (
     DEFAULT_BUDGET_BYTES,
+    LARGEST_TUNED_CHUNK_BYTES,
     MIN_CHUNK_BYTES,
     MIN_SLOTS,
     RING_VARIABLE,
@@ -357,7 +358,7 @@ class Bench:
 
 # A grid of all combinations would take minutes. Neighbouring values differ by less than two tunings of one host do.
 _THREADS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
-_CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
+_CHUNKS = (32 << 10, 64 << 10, 128 << 10, LARGEST_TUNED_CHUNK_BYTES)
 _SLOTS = (128, 256, 512, 1024)
 # The order in which settings are changed: fill and threads matter most.
 _SETTINGS = ("fill", "threads", "chunk_bytes", "slots")

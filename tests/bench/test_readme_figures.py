@@ -154,7 +154,11 @@ def make_timers() -> timers.Timers:
 def test_the_timers_table_has_a_row_for_each_timer_with_the_verdict() -> None:
     text = readme_figures.timers_table(make_timers())
     assert "pyxfer 0.1.0, 2025-11-21; 64 MiB to the GPU a call." in text
-    assert "| torch.to | pyxfer | 1003.5 | 1000.0 to 1007.0 | 1000.0 to 1007.0 | 8 | yes |" in text
+    summary = make_timers().rows[1].summary.value
+    assert summary is not None
+    interval = f"{(summary.low_s or 0) * 1e6:.1f} to {(summary.high_s or 0) * 1e6:.1f}"
+    assert f"| torch.to | pyxfer | 1003.5 | {interval} | {interval} | 8 | yes |" in text
+    assert "1 of 1 pairs agree within noise; the 95 % intervals of 0 pairs do not overlap." in text
 
 
 def test_the_timers_table_has_the_reason_of_a_missing_figure() -> None:

@@ -46,6 +46,8 @@ def test_a_link_slower_than_its_copies_is_suspicious() -> None:
     fast = copy("h2d", None, verified=Fact(True), summary=stats.summarise([seconds] * 9))
     finding = only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(fast,)))
     assert (finding.status, finding.sure) == ("suspicious", "certain")
+    near = msgspec.structs.replace(fast, summary=stats.summarise([LARGE / 4.03e9] * 9))
+    assert only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(near,))).status == "wrong"
     slower = msgspec.structs.replace(fast, summary=stats.summarise([LARGE / 3.9e9] * 9))
     assert only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(slower,))).status == "wrong"
 
@@ -87,6 +89,36 @@ def test_a_narrower_port_above_the_device_is_found(now: LinkState, most: LinkSta
     finding = only(links.path, bare_metal(link=h200_link(hops=hops)))
     assert finding.status == status
     assert ("0000:3a:00.0" in finding.seen) == (status != "fine")
+
+
+def behind_port(now: LinkState, gbps: float, device_now: LinkState = GEN5_X16) -> Finding:
+    """The path of a host with a port above the device that was read in `now`, and copies at this bandwidth."""
+    hops = (Hop("0000:3b:00.0", Fact(device_now), Fact(GEN5_X16)), Hop("0000:3a:00.0", Fact(now), Fact(GEN5_X16)))
+    link = h200_link(hops=hops, now=Fact(device_now))
+    return only(links.path, bare_metal(link=link, measurements=(copy("h2d", gbps, verified=Fact(True)),)))
+
+
+@pytest.mark.parametrize("device_now", [GEN5_X16, LinkState(1, 16)])
+def test_a_port_that_has_lost_lanes_is_wrong_also_if_it_was_read_idle(device_now: LinkState) -> None:
+    finding = behind_port(LinkState(1, 8), 27.7, device_now)
+    assert (finding.status, finding.sure) == ("wrong", "certain")
+    assert finding.seen == "the link of 0000:3a:00.0, above the device, is PCIe 5.0 x8"
+    assert "8 of 16 lanes" in finding.why
+    assert "generation" not in finding.why
+
+
+def test_a_port_that_idles_by_itself_is_fine_and_said() -> None:
+    finding = behind_port(LinkState(1, 16), 55.5)
+    assert (finding.status, finding.sure) == ("fine", "likely")
+    assert "that of 0000:3a:00.0 was at PCIe 1.0 x16 while idle" in finding.seen
+
+
+def test_a_port_of_a_lower_generation_than_it_can_have_is_wrong_if_no_copy_is_faster() -> None:
+    finding = behind_port(LinkState(3, 16), 12.4)
+    assert (finding.status, finding.sure) == ("wrong", "likely")
+    assert "PCIe 3.0 x16" in finding.seen
+    assert behind_port(LinkState(3, 16), 12.4, device_now=LinkState(1, 16)).status == "fine"  # all were idle
+    assert behind_port(LinkState(3, 16), 15.8).status == "fine"
 
 
 def test_a_path_that_is_not_shown_is_unknown() -> None:

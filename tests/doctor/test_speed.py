@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from doctor.cases import LARGE, MIB, copies, copy, found, h200, h200_link, health, only
+from doctor.cases import LARGE, MIB, bare_metal, copies, copy, found, h200, h200_link, health, only
 
 from pyxfer._doctor import speed
 from pyxfer._doctor.session import nearest_known
 from pyxfer._document.examinations import Finding
-from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Side, unknown
+from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Rate, Remark, Side, unknown
 
 PEAK = h200_link().h2d_peak_gbps.value or 0.0
 
@@ -39,9 +39,97 @@ def test_a_share_whose_interval_crosses_a_limit_is_likely() -> None:
     assert h2d(copy("h2d", PEAK * 0.95)).sure == "certain"
 
 
-@pytest.mark.parametrize(("share", "status"), [(1.009, "fine"), (1.011, "suspicious"), (2.37, "suspicious")])
+@pytest.mark.parametrize(("share", "status"), [(1.009, "fine"), (1.011, "suspicious"), (1.08, "suspicious")])
 def test_a_figure_above_the_peak_is_suspicious(share: float, status: str) -> None:
-    assert h2d(copy("h2d", PEAK * share)).status == status
+    finding = h2d(copy("h2d", PEAK * share))
+    assert finding.status == status
+    assert ("the figure is wrong, or the shown link or MaxPayload" in finding.why) == (status == "suspicious")
+
+
+@pytest.mark.parametrize("gbps", [63.8, 138.0, 190.0])
+@pytest.mark.parametrize("unread", [(), ("h2d_peak_gbps",), ("h2d_peak_gbps", "raw_peak_gbps")])
+def test_a_figure_that_no_state_of_the_link_can_carry_is_wrong(gbps: float, unread: tuple[str, ...]) -> None:
+    link = msgspec.structs.replace(h200_link(), **{name: unknown("not read") for name in unread})
+    run = h200(link=link, measurements=(copy("h2d", gbps),))
+    nearest = nearest_known(run).value
+    assert [each.status for each in found(speed.ceilings, run, nearest=nearest)] == ["wrong", "unknown"]
+    assert found(speed.known_host, run, nearest=nearest) == []
+    plain = h200(link=link, measurements=(copy("h2d", 55.0), copy("h2d", gbps, "pageable")))
+    assert only(speed.pageable, plain, nearest=nearest).status == "wrong"
+
+
+def of(gbps: float, link: Link, side: Side = "h2d") -> Finding:
+    """The finding of the ceiling of a side, of a host with this link that no known host is like."""
+    return found(speed.ceilings, bare_metal(link=link, measurements=(copy(side, gbps),)))[side == "d2h"]
+
+
+@pytest.mark.parametrize(
+    ("generation", "side", "gbps", "status"),
+    [
+        (3, "h2d", 12.15, "fine"),  # P100
+        *[(3, "h2d", 12.4, "fine"), (3, "d2h", 12.4, "fine")],  # V100
+        *[(3, "h2d", 11.9, "suspicious"), (3, "h2d", 10.6, "suspicious"), (3, "h2d", 10.4, "wrong")],
+        *[(4, "h2d", 24.8, "fine"), (4, "h2d", 25.2, "fine"), (4, "d2h", 25.2, "fine")],  # A10, A100
+        *[(4, "h2d", 24.4, "suspicious"), (4, "h2d", 21.7, "suspicious"), (4, "h2d", 21.5, "wrong")],
+        *[(5, "h2d", 55.4, "fine"), (5, "h2d", 52.5, "suspicious"), (5, "h2d", 49.6, "wrong")],
+        *[(2, "h2d", 6.2, "fine"), (1, "h2d", 3.1, "fine")],
+    ],
+)
+def test_each_generation_has_its_limits(generation: int, side: Side, gbps: float, status: str) -> None:
+    state = LinkState(generation, 16)
+    finding = of(gbps, h200_link(state, system_most=Fact(state), device_most=Fact(state)), side)
+    assert (finding.status, finding.sure) == (status, "certain")
+
+
+def test_the_limits_are_those_of_the_link_that_sets_the_peak() -> None:
+    above = Hop("0000:3a:00.0", Fact(LinkState(4, 16)), Fact(LinkState(4, 16)))
+    finding = of(25.2, h200_link(hops=(h200_link().hops[0], above)))
+    assert finding.status == "fine"
+    assert "PCIe 4.0 x16" in finding.expected
+
+
+def unread_payload() -> Link:
+    """A link whose MaxPayload only root can read."""
+    return h200_link(max_payload_bytes=unknown("the rest takes root with CAP_SYS_ADMIN"))
+
+
+@pytest.mark.parametrize(
+    ("side", "gbps", "status", "sure"),
+    [
+        *[("h2d", 3.0, "wrong", "certain"), ("d2h", 3.0, "wrong", "certain")],
+        *[("h2d", 46.0, "wrong", "certain"), ("h2d", 47.0, "suspicious", "likely")],
+        *[("h2d", 49.2, "fine", "likely"), ("h2d", 62.9, "fine", "likely")],
+    ],
+)
+def test_without_root_the_smallest_payload_bounds_the_ceiling(side: Side, gbps: float, status: str, sure: str) -> None:
+    finding = of(gbps, unread_payload(), side)
+    assert (finding.status, finding.sure) == (status, sure)
+    assert "CAP_SYS_ADMIN" in finding.expected
+
+
+def test_the_share_of_the_smallest_payload_is_given() -> None:
+    assert of(3.0, unread_payload()).seen == "3.00 GB/s at 256 MiB, 5.5 % of the protocol peak at 128 B payload"
+
+
+def test_downloads_may_have_short_headers() -> None:
+    finding = of(58.0, h200_link(), "d2h")
+    assert finding.status == "fine"
+    assert "57.61 GB/s" in finding.expected
+    assert "58.45 GB/s with the 12-byte ones of addresses below 4 GiB" in finding.expected
+    assert of(59.0, h200_link(), "d2h").status == "fine"
+    assert of(59.1, h200_link(), "d2h").status == "suspicious"
+
+
+@pytest.mark.parametrize("factor", [2, 4, 8])
+def test_a_part_of_the_bandwidth_points_to_as_many_lanes(factor: int) -> None:
+    finding = of(PEAK * 0.95 / factor, h200_link())
+    assert f"a link with 1/{factor} of the lanes" in finding.why
+    assert finding.why.count("a link with") == 1
+
+
+@pytest.mark.parametrize(("gbps", "points"), [(23.9, False), (24.0, True), (29.5, True), (29.6, False)])
+def test_half_of_the_lanes_are_suspected_only_if_such_a_link_fits(gbps: float, points: bool) -> None:
+    assert ("a link with 1/2 of the lanes" in of(gbps, h200_link()).why) == points
 
 
 def test_copies_above_the_peak_are_not_compared_further() -> None:

@@ -134,9 +134,23 @@ def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
         *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
         *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
         *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
+        *("runtime", "device"),
     )
     assert len(rows) == len(run.measurements)
     assert {len(row) for row in rows} == {len(header)}
+
+
+def test_csv_says_of_each_row_where_it_was_measured() -> None:
+    over_host = make_run(runtime="host", device=make_device(runtime="host", name="host memory"))
+    for run, where in ((make_run(), ("cuda", "NVIDIA H200")), (over_host, ("host", "host memory"))):
+        rows = read_csv(exports.run_csv(run))
+        assert rows
+        assert {(row["runtime"], row["device"]) for row in rows} == {where}
+
+
+def test_csv_runs_no_formula_that_a_device_is_named_by() -> None:
+    (row,) = read_csv(exports.run_csv(make_run(device=make_device(name=FORMULA), measurements=(make_measurement(),))))
+    assert row["device"] == "'" + FORMULA
 
 
 def test_csv_numbers_are_unrounded() -> None:
@@ -217,6 +231,12 @@ def test_markdown_of_a_host_run_begins_with_the_reason() -> None:
     lines = exports.run_markdown(run).splitlines()
     assert lines[0].startswith("## host memory, not a PCIe link, no link, ")
     assert lines[2] == "- no GPU answers: no driver"
+
+
+def test_markdown_of_host_memory_that_was_asked_for_has_no_empty_note() -> None:
+    run = make_run(runtime="host", runtime_reason="", link=make_link(kind="none"), remarks=())
+    assert "- \n" not in exports.run_markdown(run)
+    assert exports.run_markdown(run).splitlines()[2].startswith("| route |")
 
 
 def test_markdown_of_a_run_escapes_labels() -> None:

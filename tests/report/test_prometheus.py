@@ -111,8 +111,7 @@ def test_ingest_rows_are_left_out() -> None:
 
 
 def test_copies_beyond_the_peak_are_left_out() -> None:
-    stale = copy("h2d", 55.0, nbytes=16 << 20, peak_share=Fact(2.37))
-    text = written(h200(measurements=(copy("h2d", 138.0), copy("h2d", 55.0, worker="torch"), stale, copy("d2h", 55.0))))
+    text = written(h200(measurements=(copy("h2d", 138.0), copy("h2d", 55.0, worker="torch"), copy("d2h", 55.0))))
     for name in ("pyxfer_copy_bandwidth_bytes_per_second", "pyxfer_copy_peak_ratio"):
         assert values(text, name, side="h2d") == []
         assert len(values(text, name, side="d2h")) == 1

@@ -156,6 +156,21 @@ def test_invalid_trials_are_counted_by_reason() -> None:
     assert "2 of 72 trials: the gate timed out" in text
 
 
+def test_a_trial_of_a_copy_both_ways_is_counted_once() -> None:
+    run = full_run(("both",), ("pinned",))
+    sides = [row for row in run.measurements if row.nbytes == run.measurements[0].nbytes]
+    rest = [row for row in run.measurements if row not in sides]
+    late = [
+        msgspec.structs.replace(
+            row, trials=(msgspec.structs.replace(row.trials[0], invalid="the other began later"), *row.trials[1:])
+        )
+        for row in sides
+    ]
+    assert {row.side for row in late} == {"h2d", "d2h", "sum"}
+    text = page_of(msgspec.structs.replace(run, measurements=(*late, *rest)))
+    assert "1 of 72 trials: the other began later" in text
+
+
 def test_interruption_is_reported_before_the_rates() -> None:
     text = page_of(full_run(ended="interrupted"))
     assert text.index("Interrupted") < text.index("GB/s")

@@ -41,6 +41,36 @@ def test_a_step_is_bound_by_the_link_if_its_copies_take_longer_than_its_input() 
     )
 
 
+@pytest.mark.parametrize(
+    ("input_us", "h2d", "bound_by"), [(20, 20, "input"), (19, 20, "link"), (11, 20, "link"), (21, 20, "input")]
+)
+def test_the_longer_of_making_and_sending_the_input_is_named(input_us: float, h2d: float, bound_by: str) -> None:
+    assert verdict_of(input_us, h2d=h2d, kernels=100 - input_us - h2d).bound_by == bound_by
+
+
+@pytest.mark.parametrize(
+    ("input_us", "d2h", "host", "bound_by", "degree"),
+    [
+        (7.8, 0, 85, "host", ""),
+        (30, 0, 29, "input", ""),
+        (30, 0, 31, "host", ""),
+        (6, 0, 19, "input", "moderately"),  # the host counts from 20 % on
+        (6, 7, 0, "output", "moderately"),
+        (7, 6, 0, "input", "moderately"),
+        (0, 30, 40, "host", ""),
+    ],
+)
+def test_the_largest_cause_is_named(input_us: float, d2h: float, host: float, bound_by: str, degree: str) -> None:
+    verdict = verdict_of(input_us, d2h=d2h, host=host, kernels=100 - input_us - d2h - host)
+    assert (verdict.bound_by, verdict.degree) == (bound_by, degree)
+
+
+@pytest.mark.parametrize(("input_us", "named"), [(4, False), (8, True)])
+def test_a_step_bound_by_the_host_says_how_long_it_awaits_input(input_us: float, named: bool) -> None:
+    text = verdict_of(input_us, host=80, kernels=20 - input_us).text
+    assert ("another 8 %" in text, "not the cause" in text) == (named, not named)
+
+
 def test_the_evidence_has_the_figures_of_the_parts() -> None:
     assert verdict_of(30, h2d=20, kernels=50).evidence == (
         "input 30.0 us of 100 us (30.0 %): the device does nothing while the host is between steps",
@@ -64,7 +94,7 @@ def test_a_step_with_a_busy_device_is_bound_by_the_device() -> None:
 
 def test_without_steps_the_input_can_only_be_its_copies() -> None:
     script = Script()
-    script.copy(CopyWay.H2D, 0, 40)
+    script.copy(CopyWay.H2D, 0, 60)
     verdict = analysed(make_window(script, 100)).verdict
     assert verdict.bound_by == "link"
     assert verdict.text.startswith("The program is bound by its input. The device does nothing but receive input")
