@@ -164,13 +164,9 @@ def with_load(link: Link, state: Fact[LinkState]) -> Link:
 
 
 def working_states(link: Link) -> list[Fact[LinkState]]:
-    """The states of the device's link and of those above it under load; the largest possible states if not known.
-
-    The links above were read together with the device's. If that was idle, they may have been idle too, and only
-    their largest states are known.
-    """
-    seen = link.under_load.value
-    if seen is None:
+    """The states of the device's link and of those above it under load; the largest possible states if not known."""
+    own = link.under_load
+    if own.value is None:
         own = lesser(link.system_most, link.hops[0].most) if link.hops else link.system_most
     return [own, *(hop.working for hop in link.hops[1:])]
 
