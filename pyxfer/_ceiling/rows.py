@@ -31,7 +31,7 @@ from pyxfer._document.runs import (
     Variant,
     unknown,
 )
-from pyxfer._measure import stats
+from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
@@ -237,7 +237,7 @@ class Assembler:
         self, item: Item[Any], valid: Sequence[Trial], trials: Sequence[Trial], findings: Findings
     ) -> Iterable[Remark]:
         if valid:
-            doubt = stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
+            doubt = remarks.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
             if doubt is not None:
                 exhausted = self.most_trials is not None and len(trials) >= self.most_trials
                 yield _exhausted(doubt, len(valid)) if exhausted else doubt
@@ -405,7 +405,7 @@ def _exhausted(doubt: Remark, trials: int) -> Remark:
     """The same remark for a row with the largest number of trials, which a longer budget cannot help."""
     if doubt.code not in ("unstable", "few-trials"):
         return doubt
-    return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", stats.QUIETER)
+    return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", remarks.QUIETER)
 
 
 def _inflated(inflation: float) -> Remark:

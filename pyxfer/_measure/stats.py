@@ -1,4 +1,4 @@
-"""Statistics of trials: medians with their intervals, rates, shares, fits, and remarks on doubtful results.
+"""Statistics of trials: medians with their intervals, rates, shares and fits of curves.
 
 Medians throughout: transfer times have a long slow tail, which a mean would follow and a median does not.
 
@@ -17,20 +17,165 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from pyxfer._document.runs import Fact, Rate, Remark, Share, Summary, unknown
+from pyxfer._document.runs import Fact, Rate, Share, Summary, unknown
 from pyxfer.errors import MeasurementError
-from pyxfer.units import format_percent, format_seconds, format_size
+from pyxfer.units import format_percent, format_size
 
-__all__ = ["Fit", "fit_curve", "instability", "rate", "ratio_share", "summarise", "trials_needed"]
+Values = NDArray[np.float64]
 
+CONFIDENCE = 0.95
+MIN_TRIALS = 6
+"""Below this no interval of the median exists at 95 %: 1 - 2/2^5 is 93.75 %."""
+
+BLOCKS = 6
+"""The medians of six independent stretches enclose the true median in 1 - 2/2^6 = 97 % of cases."""
+ALLOWANCE = 1.8
+"""How much wider than what the trials show an interval is, for levels that shift more slowly than they can show.
+
+Chosen so that intervals of parts of the committed series hold the median of the rest (bench/interval_coverage.py).
+"""
+MAX_CORRELATION = 0.9
+ROUNDING = 1e-9
+
+
+def summarise(seconds: Sequence[float]) -> Summary:
+    """Median with its interval, quartiles, raw MAD and extremes of valid trials, given in the order they ran."""
+    values = _checked(seconds, "trial")
+    median = float(np.median(values))
+    low, high = _median_interval(values)
+    q1, q3 = (float(q) for q in np.quantile(values, (0.25, 0.75)))
+    return Summary(
+        n=values.size,
+        median_s=median,
+        low_s=low,
+        high_s=high,
+        q1_s=q1,
+        q3_s=q3,
+        mad_s=float(np.median(np.abs(values - median))),
+        min_s=float(values.min()),
+        max_s=float(values.max()),
+        confidence=CONFIDENCE,
+    )
+
+
+def rate(nbytes: int, summary: Summary) -> Rate:
+    """Bytes a second at the median; the slow end of the interval gives the low rate."""
+    if summary.median_s <= 0:
+        raise MeasurementError(
+            f"half of the {summary.n} trials took no time that the clock could see, so there is no bandwidth; "
+            "time a larger size"
+        )
+    return Rate(
+        gbps=nbytes / summary.median_s / 1e9,
+        low_gbps=None if summary.high_s is None else nbytes / summary.high_s / 1e9,
+        high_gbps=None if not summary.low_s else nbytes / summary.low_s / 1e9,
+    )
+
+
+def ratio_share(numerators: Sequence[float], denominators: Sequence[float]) -> Share:
+    """The median of per-round ratios with its interval; both sequences hold one value a round, in the same order.
+
+    Of times, the reference's stand above: ceiling seconds over route seconds is the route's share of the ceiling.
+    """
+    if len(numerators) != len(denominators):
+        raise MeasurementError(
+            f"{len(numerators)} rounds cannot be set against {len(denominators)}; a ratio needs both in each round"
+        )
+    if any(value <= 0 for value in denominators):
+        raise MeasurementError("a round took no time that the clock could see, so it has no ratio; time a larger size")
+    ratios = _checked([above / below for above, below in zip(numerators, denominators, strict=True)], "round")
+    low, high = _median_interval(ratios)
+    return Share(value=float(np.median(ratios)), low=low, high=high)
+
+
+def trials_needed(summary: Summary, precision: float) -> int:
+    """How many trials in all would bring the interval within the precision: its width shrinks with sqrt(n)."""
+    half_width = summary.relative_half_width
+    if half_width is None:
+        return MIN_TRIALS
+    return max(MIN_TRIALS, math.ceil(summary.n * (half_width / precision) ** 2))
+
+
+def _checked(values: Sequence[float], what: str) -> Values:
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise MeasurementError(f"no valid {what} is left to say anything about")
+    if not np.isfinite(array).all():
+        raise MeasurementError(f"a {what} has a time that is not a finite number; its clock cannot be trusted")
+    return array
+
+
+def _median_interval(values: Values) -> tuple[float | None, float | None]:
+    """The 95 % interval of the median of values in the order they were taken; None twice below `MIN_TRIALS`.
+
+    The larger of two ranges, on each side of the median:
+    - the order statistics that enclose it if trials are independent, widened for the neighbours' correlation;
+    - the medians of `BLOCKS` stretches, which differ by whatever changes from stretch to stretch.
+    It is then widened by `ALLOWANCE`. All widening is of ratios, so that the interval of a rate is that of its time.
+    """
+    rank = _interval_rank(values.size)
+    if rank == 0:
+        return None, None
+    ordered = np.sort(values)
+    low, high = float(ordered[rank - 1]), float(ordered[-rank])
+    median = float(np.median(values))
+    if median <= 0:
+        return low, high
+    stretch = math.sqrt(variance_inflation(values))
+    blocks = [float(np.median(block)) for block in np.array_split(values, BLOCKS)]
+    below = min((low / median) ** stretch, min(blocks) / median)
+    above = max((high / median) ** stretch, max(blocks) / median)
+    return median * below**ALLOWANCE, median * above**ALLOWANCE
+
+
+def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
+    """How many correlated values are worth one independent value: (1 + r)/(1 - r), r being the lag-1 rank correlation.
+
+    Differences between the stretches do not count, nor do trends within them if `detrended`. The estimate of r is
+    corrected for its bias, which is downwards, and raised by its standard error.
+    """
+    products = squares = 0.0
+    for values in stretches:
+        ranks = mid_ranks(values)
+        ranks -= ranks.mean()
+        if detrended:
+            line = np.arange(ranks.size) - (ranks.size - 1) / 2
+            ranks -= line * (float(ranks @ line) / max(float(line @ line), 1.0))
+        products += float(ranks[1:] @ ranks[:-1])
+        squares += float(ranks @ ranks)
+    n = sum(values.size for values in stretches)
+    found = products / squares if squares > ROUNDING * n else 0.0
+    bias = len(stretches) * (2 + 4 * max(found, 0.0) if detrended else 1 + 3 * max(found, 0.0)) / n
+    correlation = found + bias + math.sqrt((1 - found**2) / n)
+    correlation = min(max(correlation, 0.0), MAX_CORRELATION)
+    return (1 + correlation) / (1 - correlation)
+
+
+def mid_ranks(values: Values) -> Values:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], dtype=np.float64)
+
+
+@lru_cache(maxsize=4096)
+def _interval_rank(n: int) -> int:
+    """The largest k for which the k-th smallest and k-th largest of n values enclose the median at 95 %; 0 for none.
+
+    The number of values below the median is binomial (n, 1/2), so the interval misses with twice P(X < k). Summed in
+    logarithms: the coefficients leave the range of a float beyond a thousand trials.
+    """
+    i = np.arange(1, n + 1)
+    log_choose = np.concatenate(([0.0], np.cumsum(np.log((n - i + 1) / i))))
+    cumulative = np.cumsum(np.exp(log_choose - n * math.log(2)))
+    return int(np.searchsorted(cumulative, (1 - CONFIDENCE) / 2, side="right"))
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
 
 MIN_SIZES = 3
 MAX_MISFIT = 0.25
 """A line that misses a point by more does not describe the curve."""
 MIN_LATENCY_SHARE = 0.1
 MAX_SLOPE_ERROR = 0.1
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -117,8 +262,10 @@ def _no_fit(reason: str) -> Fit:
     return Fit(unknown(reason), unknown(reason), unknown(reason), unknown(reason))
 
 
+# --- Student's t ------------------------------------------------------------------------------------------------------
+
 _NORMAL_FROM = 1e6
-"""From so many degrees of freedom on it is the normal distribution to six digits."""
+"""Degrees of freedom from which on it equals the normal distribution to six digits."""
 _STEPS = 200
 _TERMS = 500
 _CLOSE = 1e-14
@@ -127,12 +274,12 @@ _TINY = 1e-300
 
 @lru_cache(maxsize=4096)
 def quantile(p: float, df: float) -> float:
-    """The t that a share `p` of the distribution with `df` degrees of freedom lies below; `df` may be infinite."""
+    """The quantile `p` of Student's t with `df` degrees of freedom, which may be infinite."""
     if not 0 < p < 1 or not df > 0:
         raise ValueError(f"there is no quantile of {p!r} with {df!r} degrees of freedom")
     if df >= _NORMAL_FROM:
         return NormalDist().inv_cdf(p)
-    if p < 0.5:  # noqa: PLR2004 - the distribution is symmetric about nought
+    if p < 0.5:  # noqa: PLR2004 - the distribution is symmetric about zero
         return -quantile(1 - p, df)
     low, high = 0.0, 1.0
     while tail(high, df) > 1 - p:
@@ -146,7 +293,7 @@ def quantile(p: float, df: float) -> float:
 
 
 def tail(t: float, df: float) -> float:
-    """The share of the distribution that lies above a `t` of at least nought."""
+    """The share of the distribution above `t`, which must not be negative."""
     return _incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
 
 
@@ -161,15 +308,15 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    c, d = 1.0, 1 / _away_from_nought(1 - (a + b) * x / (a + 1))
+    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, _TERMS):
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
         step = 1.0
         for term in (even, odd):
-            d = 1 / _away_from_nought(1 + term * d)
-            c = _away_from_nought(1 + term / c)
+            d = 1 / _away_from_zero(1 + term * d)
+            c = _away_from_zero(1 + term / c)
             step = c * d
             value *= step
         if abs(step - 1) < _CLOSE:
@@ -177,288 +324,5 @@ def _fraction(a: float, b: float, x: float) -> float:
     return value
 
 
-def _away_from_nought(value: float) -> float:
+def _away_from_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
-
-
-CONFIDENCE = 0.95
-MIN_TRIALS = 6
-"""Below this no interval of the median exists at 95 %: 1 - 2/2^5 is 93.75 %."""
-
-BLOCKS = 6
-"""The medians of six independent stretches enclose the true median in 1 - 2/2^6 = 97 % of cases."""
-ALLOWANCE = 1.8
-"""How much wider than what the trials show an interval is, for levels that shift more slowly than they can show.
-
-Chosen so that intervals of parts of the committed series hold the median of the rest (bench/interval_coverage.py).
-"""
-MAX_CORRELATION = 0.9
-ROUNDING = 1e-9
-
-DRIFT_Z = 3.8
-"""At most one false alarm in a thousand, also where neighbours correlate with 0.7; a run has about fifty rows."""
-MODE_TRIALS = 6
-MODE_SHARE = 0.2
-MODE_GAP = 0.7
-"""Halves of normal or even noise stand 0.2 apart by this measure; two normal modes 0.7 from nine deviations on."""
-MODE_APART = 0.015
-"""Two steps of a coarse event clock at the shortest copies are 1.3 % apart and no modes."""
-OUTLIER_SHARE = 0.05
-MAX_BUDGET_FACTOR = 100
-QUIETER = "let the machine settle, stop other work on it and measure again"
-
-
-def summarise(seconds: Sequence[float]) -> Summary:
-    """Median with its interval, quartiles, raw MAD and extremes of valid trials, given in the order they ran."""
-    values = _checked(seconds, "trial")
-    median = float(np.median(values))
-    low, high = _median_interval(values)
-    q1, q3 = (float(q) for q in np.quantile(values, (0.25, 0.75)))
-    return Summary(
-        n=values.size,
-        median_s=median,
-        low_s=low,
-        high_s=high,
-        q1_s=q1,
-        q3_s=q3,
-        mad_s=float(np.median(np.abs(values - median))),
-        min_s=float(values.min()),
-        max_s=float(values.max()),
-        confidence=CONFIDENCE,
-    )
-
-
-def rate(nbytes: int, summary: Summary) -> Rate:
-    """Bytes a second at the median; the slow end of the interval gives the low rate."""
-    if summary.median_s <= 0:
-        raise MeasurementError(
-            f"half of the {summary.n} trials took no time that the clock could see, so there is no bandwidth; "
-            "time a larger size"
-        )
-    return Rate(
-        gbps=nbytes / summary.median_s / 1e9,
-        low_gbps=None if summary.high_s is None else nbytes / summary.high_s / 1e9,
-        high_gbps=None if not summary.low_s else nbytes / summary.low_s / 1e9,
-    )
-
-
-def ratio_share(numerators: Sequence[float], denominators: Sequence[float]) -> Share:
-    """The median of per-round ratios with its interval; both sequences hold one value a round, in the same order.
-
-    Of times, the reference's stand above: ceiling seconds over route seconds is the route's share of the ceiling.
-    """
-    if len(numerators) != len(denominators):
-        raise MeasurementError(
-            f"{len(numerators)} rounds cannot be set against {len(denominators)}; a ratio needs both in each round"
-        )
-    if any(value <= 0 for value in denominators):
-        raise MeasurementError("a round took no time that the clock could see, so it has no ratio; time a larger size")
-    ratios = _checked([above / below for above, below in zip(numerators, denominators, strict=True)], "round")
-    low, high = _median_interval(ratios)
-    return Share(value=float(np.median(ratios)), low=low, high=high)
-
-
-def trials_needed(summary: Summary, precision: float) -> int:
-    """How many trials in all would bring the interval within the precision: its width shrinks with sqrt(n)."""
-    half_width = summary.relative_half_width
-    if half_width is None:
-        return MIN_TRIALS
-    return max(MIN_TRIALS, math.ceil(summary.n * (half_width / precision) ** 2))
-
-
-# --- what makes a result doubtful ------------------------------------------------------------------------------------
-
-
-def instability(values: Sequence[float], precision: float, budget_s: float | None = None) -> Remark | None:
-    """The most telling trouble with these trials, given in the order they ran; None where the median can be trusted.
-
-    Causes come before the width they bring about: more trials narrow noise, and neither a drift nor a second mode.
-    Whatever is wider than the precision gets a remark.
-    """
-    summary = summarise(values)
-    seconds = np.asarray(values, dtype=np.float64)
-    if summary.low_s is None:
-        return _few_trials(summary, budget_s)
-    return (
-        _drift(seconds, summary, precision)
-        or _bimodal(seconds, summary, precision)
-        or _unstable(summary, precision, budget_s)
-        or _outliers(seconds, summary, precision)
-    )
-
-
-def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
-    trials = "1 trial" if summary.n == 1 else f"{summary.n} trials"
-    return Remark(
-        code="few-trials",
-        text=f"{trials} bound no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
-        fix=_longer(MIN_TRIALS / summary.n, budget_s),
-    )
-
-
-def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """First third against last third by the rank-sum test, which outliers and skew do not affect.
-
-    Its variance is that of correlated trials, with the correlation estimated within both thirds, free of their trends.
-    """
-    third = seconds.size // 3
-    if third == 0:
-        return None
-    first, last = seconds[:third], seconds[-third:]
-    before, after = float(np.median(first)), float(np.median(last))
-    if abs(after - before) <= precision * summary.median_s:
-        return None
-    ranks = _mid_ranks(np.concatenate((first, last)))
-    independent = third * third * (2 * third + 1) / 12
-    spread = math.sqrt(independent * variance_inflation(first, last, detrended=True))
-    if abs(ranks[third:].sum() - third * (2 * third + 1) / 2) < DRIFT_Z * spread:
-        return None
-    return Remark(
-        code="drift",
-        text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
-        f"{format_seconds(after)} in its last",
-        fix=f"{QUIETER}, or span the drift with a longer --budget",
-    )
-
-
-def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """Two modes: the widest gap is most of the way from one side's median to the other's."""
-    ordered = np.sort(seconds)
-    margin = max(MODE_TRIALS, math.ceil(MODE_SHARE * ordered.size))
-    gaps = np.diff(ordered)[margin - 1 : ordered.size - margin]
-    if gaps.size == 0:
-        return None
-    split = margin + int(gaps.argmax())
-    fast, slow = ordered[:split], ordered[split:]
-    near, far = float(np.median(fast)), float(np.median(slow))
-    clear = np.quantile(slow, 0.1) - np.quantile(fast, 0.9)
-    if clear < MODE_GAP * (far - near) or far - near <= max(MODE_APART, precision) * summary.median_s:
-        return None
-    return Remark(
-        code="bimodal",
-        text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
-        f"the others near {format_seconds(far)}",
-        fix=f"{QUIETER}; --export-json keeps every trial",
-    )
-
-
-def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
-    half_width = summary.relative_half_width
-    if half_width is None:
-        return Remark(
-            code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes"
-        )
-    if half_width <= precision:
-        return None
-    factor = trials_needed(summary, precision) / summary.n
-    reached, wanted = format_percent(half_width), format_percent(precision)
-    return Remark(
-        code="unstable",
-        text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
-        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))) or QUIETER,
-    )
-
-
-def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """Tukey's far fences, never nearer than the precision: the quartiles of a coarse clock coincide."""
-    reach = max(3 * summary.iqr_s, precision * summary.median_s)
-    outside = int(((seconds < summary.q1_s - reach) | (seconds > summary.q3_s + reach)).sum())
-    if outside < max(2, OUTLIER_SHARE * summary.n):
-        return None
-    return Remark(
-        code="outliers",
-        text=f"{outside} of {summary.n} trials lie far outside the others, up to {format_seconds(summary.max_s)} "
-        f"against a median of {format_seconds(summary.median_s)}",
-        fix=f"{QUIETER}, or outnumber them with a longer --budget",
-    )
-
-
-def _longer(factor: float, budget_s: float | None) -> str:
-    if factor > MAX_BUDGET_FACTOR:
-        return ""
-    if budget_s is None:
-        return f"a --budget {math.ceil(factor)} times as long"
-    return f"--budget {math.ceil(factor * budget_s)}s"
-
-
-def _looser(half_width: float) -> str:
-    """The next rounder precision that these trials do reach."""
-    unit = 10.0 ** math.floor(math.log10(half_width))
-    reached = math.ceil(half_width / unit) * unit
-    return f"--precision {reached * 100:.3g}%" if reached < 1 else ""
-
-
-# --- the parts -------------------------------------------------------------------------------------------------------
-
-
-def _checked(values: Sequence[float], what: str) -> Values:
-    array = np.asarray(values, dtype=np.float64)
-    if array.size == 0:
-        raise MeasurementError(f"no valid {what} is left to say anything about")
-    if not np.isfinite(array).all():
-        raise MeasurementError(f"a {what} has a time that is not a finite number; its clock cannot be trusted")
-    return array
-
-
-def _median_interval(values: Values) -> tuple[float | None, float | None]:
-    """The 95 % interval of the median of values in the order they were taken; None twice below `MIN_TRIALS`.
-
-    The larger of two ranges, on each side of the median:
-    - the order statistics that enclose it if trials are independent, widened for the neighbours' correlation;
-    - the medians of `BLOCKS` stretches, which differ by whatever changes from stretch to stretch.
-    It is then widened by `ALLOWANCE`. All widening is of ratios, so that the interval of a rate is that of its time.
-    """
-    rank = _interval_rank(values.size)
-    if rank == 0:
-        return None, None
-    ordered = np.sort(values)
-    low, high = float(ordered[rank - 1]), float(ordered[-rank])
-    median = float(np.median(values))
-    if median <= 0:
-        return low, high
-    stretch = math.sqrt(variance_inflation(values))
-    blocks = [float(np.median(block)) for block in np.array_split(values, BLOCKS)]
-    below = min((low / median) ** stretch, min(blocks) / median)
-    above = max((high / median) ** stretch, max(blocks) / median)
-    return median * below**ALLOWANCE, median * above**ALLOWANCE
-
-
-def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
-    """How many correlated values are worth one independent value: (1 + r)/(1 - r), r being the lag-1 rank correlation.
-
-    Differences between the stretches do not count, nor do trends within them if `detrended`. The estimate of r is
-    corrected for its bias, which is downwards, and raised by its standard error.
-    """
-    products = squares = 0.0
-    for values in stretches:
-        ranks = _mid_ranks(values)
-        ranks -= ranks.mean()
-        if detrended:
-            line = np.arange(ranks.size) - (ranks.size - 1) / 2
-            ranks -= line * (float(ranks @ line) / max(float(line @ line), 1.0))
-        products += float(ranks[1:] @ ranks[:-1])
-        squares += float(ranks @ ranks)
-    n = sum(values.size for values in stretches)
-    found = products / squares if squares > ROUNDING * n else 0.0
-    bias = len(stretches) * (2 + 4 * max(found, 0.0) if detrended else 1 + 3 * max(found, 0.0)) / n
-    correlation = found + bias + math.sqrt((1 - found**2) / n)
-    correlation = min(max(correlation, 0.0), MAX_CORRELATION)
-    return (1 + correlation) / (1 - correlation)
-
-
-def _mid_ranks(values: Values) -> Values:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], dtype=np.float64)
-
-
-@lru_cache(maxsize=4096)
-def _interval_rank(n: int) -> int:
-    """The largest k for which the k-th smallest and k-th largest of n values enclose the median at 95 %; 0 for none.
-
-    The number of values below the median is binomial (n, 1/2), so the interval misses with twice P(X < k). Summed in
-    logarithms: the coefficients leave the range of a float beyond a thousand trials.
-    """
-    i = np.arange(1, n + 1)
-    log_choose = np.concatenate(([0.0], np.cumsum(np.log((n - i + 1) / i))))
-    cumulative = np.cumsum(np.exp(log_choose - n * math.log(2)))
-    return int(np.searchsorted(cumulative, (1 - CONFIDENCE) / 2, side="right"))
