@@ -206,7 +206,9 @@ def _speed_text(explained: Explained, gbps: float) -> str:
     """How fast that was, beside the ceiling's copies by the same records; nothing is faster than the link."""
     most = explained.run.link.most_gbps(explained.row.side)
     if most is not None and gbps > most:
-        return f", which is impossible: it would be above the link's peak of {units.format_gbps(most / MOST_SHARE)}"
+        peak = units.format_gbps(most / MOST_SHARE)
+        wrong = "so these records or the shown link are wrong"
+        return f", which is impossible: it would be above the link's peak of {peak}, {wrong}"
     ceiling = explained.ceiling
     above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps
     if not above:

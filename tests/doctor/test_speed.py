@@ -58,6 +58,12 @@ def test_a_figure_that_no_state_of_the_link_can_carry_is_wrong(gbps: float, unre
     assert only(speed.pageable, plain, nearest=nearest).status == "wrong"
 
 
+@pytest.mark.parametrize(("gbps", "status"), [(50.0, "suspicious"), (63.6, "suspicious"), (63.7, "wrong")])
+def test_a_figure_that_the_shown_state_cannot_carry_and_another_can_is_suspicious(gbps: float, status: str) -> None:
+    run = h200(link=h200_link(LinkState(1, 16)), measurements=(copy("h2d", gbps),))
+    assert found(speed.ceilings, run)[0].status == status
+
+
 def of(gbps: float, link: Link, side: Side = "h2d") -> Finding:
     """The finding of the ceiling of a side, of a host with this link that no known host is like."""
     return found(speed.ceilings, bare_metal(link=link, measurements=(copy(side, gbps),)))[side == "d2h"]
