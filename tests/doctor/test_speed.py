@@ -126,6 +126,18 @@ def test_downloads_may_have_short_headers() -> None:
     assert of(59.1, h200_link(), "d2h").status == "suspicious"
 
 
+@pytest.mark.parametrize(
+    ("link", "side", "gbps", "expected"),
+    [
+        (h200_link(), "h2d", 59.5, "58.45 GB/s, the protocol peak of PCIe 5.0 x16 at 256 B payload"),
+        (h200_link(), "d2h", 59.5, "58.45 GB/s, the protocol peak of PCIe 5.0 x16 at 256 B payload with 12-byte"),
+        (unread_payload(), "h2d", 190.0, "63.02 GB/s, the raw peak of PCIe 5.0 x16"),
+    ],
+)
+def test_a_figure_above_the_peak_names_the_highest_peak(link: Link, side: Side, gbps: float, expected: str) -> None:
+    assert of(gbps, link, side).expected.startswith(f"no more than {expected}")
+
+
 @pytest.mark.parametrize("factor", [2, 4, 8])
 def test_a_part_of_the_bandwidth_points_to_as_many_lanes(factor: int) -> None:
     finding = of(PEAK * 0.95 / factor, h200_link())
