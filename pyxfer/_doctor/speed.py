@@ -20,7 +20,7 @@ from pyxfer._doctor.case import (
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
 from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness
-from pyxfer._document.machines import SMALLEST_PAYLOAD_BYTES, protocol_gbps
+from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Measurement, Rate, Side
 from pyxfer._machine.environment import UNTRANSLATED
 from pyxfer._machine.link import bottleneck
@@ -186,10 +186,11 @@ def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Fin
     """For a copy that is faster than its link can be: either the figure or the peak is wrong."""
     side, gbps, rate = found.side, found.gbps or 0.0, found.rate.value
     low = None if rate is None else rate.low_gbps
-    most_gbps, peak_gbps = case.run.link.most_gbps(side) or case.most_of_device_gbps or 0.0, case.least_peak_gbps(side)
-    share = f", {format_percent(gbps / peak_gbps)} of {_peak_name(case, side)}" if peak_gbps and peak_gbps > 0 else ""
+    most_gbps = case.run.link.most_gbps(side) or case.most_of_device_gbps or 0.0
+    peak_gbps, name = most_gbps / MOST_SHARE, _highest_peak_name(case, side)
+    share = f", {format_percent(gbps / peak_gbps)} of {name}" if peak_gbps > 0 else ""
     seen = f"{_rate_text(found)}{share}"
-    expected = f"no more than {_peak_text(case, side)}"
+    expected = f"no more than {format_gbps(peak_gbps)}, {name}, and 1 % for the clock"
     made_up = ", which a virtual machine may make up" if case.is_virtual else ""
     why = f"a copy cannot be faster than its link: the figure is wrong, or the shown link or MaxPayload{made_up}"
     if case.exceeds_device(found):
@@ -198,6 +199,14 @@ def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Fin
     do = f"trust neither, measure again with pyxfer ceiling, and {_link_advice(case)}"
     status: Status = "wrong" if case.exceeds_device(found) else "suspicious"
     return Finding(code, subject, status, seen, expected, why, sure, do)
+
+
+def _highest_peak_name(case: Case, side: Side) -> str:
+    state, payload = state_text(bottleneck(case.run.link).value), case.run.link.max_payload_bytes.value
+    if case.run.link.peak_gbps(side).value is None or payload is None:
+        return f"the raw peak of {state}"
+    headers = " with 12-byte write headers" if side == "d2h" else ""
+    return f"the protocol peak of {state} at {payload} B payload{headers}"
 
 
 def _rate_text(row: Measurement) -> str:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
 
 
-ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
+ELIDED = (
+    "elided: it took less time than the link needs for its bytes, so they did not all cross it, or the shown link is "
+    "wrong"
+)
 # The first call may compile, and the second may still grow a memory pool.
 WARM_CALLS = 2
 # Errors that end the whole worker, or that the sampler sorts by type.

@@ -58,6 +58,12 @@ def test_a_figure_that_no_state_of_the_link_can_carry_is_wrong(gbps: float, unre
     assert only(speed.pageable, plain, nearest=nearest).status == "wrong"
 
 
+@pytest.mark.parametrize(("gbps", "status"), [(50.0, "suspicious"), (63.6, "suspicious"), (63.7, "wrong")])
+def test_a_figure_that_the_shown_state_cannot_carry_and_another_can_is_suspicious(gbps: float, status: str) -> None:
+    run = h200(link=h200_link(LinkState(1, 16)), measurements=(copy("h2d", gbps),))
+    assert found(speed.ceilings, run)[0].status == status
+
+
 def of(gbps: float, link: Link, side: Side = "h2d") -> Finding:
     """The finding of the ceiling of a side, of a host with this link that no known host is like."""
     return found(speed.ceilings, bare_metal(link=link, measurements=(copy(side, gbps),)))[side == "d2h"]
@@ -118,6 +124,18 @@ def test_downloads_may_have_short_headers() -> None:
     assert "58.45 GB/s with the 12-byte ones of addresses below 4 GiB" in finding.expected
     assert of(59.0, h200_link(), "d2h").status == "fine"
     assert of(59.1, h200_link(), "d2h").status == "suspicious"
+
+
+@pytest.mark.parametrize(
+    ("link", "side", "gbps", "expected"),
+    [
+        (h200_link(), "h2d", 59.5, "58.45 GB/s, the protocol peak of PCIe 5.0 x16 at 256 B payload"),
+        (h200_link(), "d2h", 59.5, "58.45 GB/s, the protocol peak of PCIe 5.0 x16 at 256 B payload with 12-byte"),
+        (unread_payload(), "h2d", 190.0, "63.02 GB/s, the raw peak of PCIe 5.0 x16"),
+    ],
+)
+def test_a_figure_above_the_peak_names_the_highest_peak(link: Link, side: Side, gbps: float, expected: str) -> None:
+    assert of(gbps, link, side).expected.startswith(f"no more than {expected}")
 
 
 @pytest.mark.parametrize("factor", [2, 4, 8])
