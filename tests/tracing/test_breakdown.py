@@ -49,6 +49,12 @@ def test_staging_by_the_driver_ends_when_the_call_returns() -> None:
     assert parts(trial) == {"preparing": 5, "staging": 4, "waiting": 11, "copying": 50, "finishing": 10}
 
 
+def test_staging_before_the_first_copy_ends_when_its_own_call_returns() -> None:
+    copies = copy(20, 70, correlation=7), copy(70, 75, 64, correlation=8)
+    trial = traced(call(5, 9, 7), call(9, 74, 8), *copies, elapsed_us=75)
+    assert parts(trial, None) == {"preparing": 5, "staging": 4, "waiting": 11, "copying": 55}
+
+
 def test_a_copy_back_to_pageable_memory_is_staged_until_its_call_returns() -> None:
     trial = traced(call(5, 90, 7), copy(20, 70, way=CopyWay.D2H, correlation=7), way=CopyWay.D2H, returned_us=95)
     assert parts(trial) == {

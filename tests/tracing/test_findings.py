@@ -112,6 +112,11 @@ def test_a_multiple_of_the_bytes_has_a_fix(sizes: tuple[int, ...], inflation: fl
 AHEAD = copy(-200, -100)
 
 
+@pytest.mark.parametrize(("inside_us", "codes"), [(2, ["outside"]), (3, [])])
+def test_a_copy_that_is_98_percent_outside_counts_as_outside(inside_us: int, codes: list[str]) -> None:
+    assert [each.code for each in findings(copy(inside_us - 100, inside_us)).remarks] == codes
+
+
 def test_copies_outside_of_most_trials_are_a_remark() -> None:
     found = findings(AHEAD, AHEAD, copy(0, 900))
     assert remark(found, "outside").text == (
@@ -127,7 +132,8 @@ def test_copies_inside_of_most_trials_are_not_a_remark() -> None:
 def test_a_few_further_bytes_are_not_inflation() -> None:
     assert findings((copy(0, 900), copy(900, 901, 64))).remarks == ()
     small = Expected(1024, memory="pageable")
-    assert findings((copy(0, 900, 1024), copy(900, 901, 200)), expected=small).remarks == ()
+    assert findings((copy(0, 900, 1024), copy(900, 901, 256)), expected=small).remarks == ()
+    assert remark(findings((copy(0, 900, 1024), copy(900, 901, 257)), expected=small), "inflated")
 
 
 def test_unexpected_memory_is_a_remark() -> None:
@@ -157,7 +163,7 @@ def test_the_cost_of_tracing_is_a_remark() -> None:
 @pytest.mark.parametrize(
     ("median_s", "words"),
     [(510e-6, "96.1 % more than"), (500e-6, "2.0 times as long as"), (101e-6, "9.9 times as long as"),
-     (1.631e-6, "610 times as long as")],
+     (100e-6, "10 times as long as"), (1.631e-6, "610 times as long as")],
 )  # fmt: skip
 def test_a_large_cost_of_tracing_is_given_as_a_factor(median_s: float, words: str) -> None:
     assert words in remark(findings(copy(0, 900), median_s=median_s), "traced").text
@@ -170,6 +176,13 @@ def test_a_median_of_zero_gives_no_cost_of_tracing() -> None:
 @pytest.mark.parametrize("median_s", [950e-6, 1000e-6, None])
 def test_a_small_cost_of_tracing_is_not_a_remark(median_s: float | None) -> None:
     assert findings(copy(0, 900), median_s=median_s).remarks == ()
+
+
+@pytest.mark.parametrize(("elapsed_us", "codes"), [(109, []), (111, ["traced"])])
+def test_a_cost_of_tracing_up_to_100_us_is_not_a_remark(elapsed_us: float, codes: list[str]) -> None:
+    evidence = Evidence()
+    evidence.add(traced(copy(0, 9), elapsed_us=elapsed_us), 50e-6, MIB)
+    assert [each.code for each in evidence.findings(Expected(MIB), 10e-6).remarks] == codes
 
 
 def test_findings_without_traced_trials_have_the_reason() -> None:
