@@ -86,9 +86,9 @@ def test_a_row_that_sent_all_bytes_is_not_elided() -> None:
 
 
 def test_an_inflated_row_has_the_measured_factor() -> None:
-    found = findings(copy(0, 900, 4 * MIB), expected=Expected(MIB, inflation=2.0))
+    found = findings(copy(0, 900, 7 * MIB // 2), expected=Expected(MIB, inflation=2.0))
     assert remark(found, "inflated").text == (
-        "4 times the bytes cross the link, by the device's records; the bandwidth counts each byte once"
+        "3.5 times the bytes cross the link, by the device's records; the bandwidth counts each byte once"
     )
 
 
@@ -99,6 +99,7 @@ CONVERT, ONCE = "convert on the GPU, after the copy", "send them once, or conver
     ("sizes", "inflation", "fix"),
     [
         ((MIB, MIB, MIB), 1.0, ONCE),
+        ((MIB, MIB, MIB, MIB - 4096), 1.0, ONCE),
         ((MIB, MIB, MIB), 3.0, CONVERT),
         ((3 * MIB,), 1.0, CONVERT),
         ((MIB, MIB // 2), 1.0, CONVERT),
@@ -183,6 +184,21 @@ def test_a_cost_of_tracing_up_to_100_us_is_not_a_remark(elapsed_us: float, codes
     evidence = Evidence()
     evidence.add(traced(copy(0, 9), elapsed_us=elapsed_us), 50e-6, MIB)
     assert [each.code for each in evidence.findings(Expected(MIB), 10e-6).remarks] == codes
+
+
+@pytest.mark.parametrize(
+    ("median_s", "near"),
+    [(None, True), (100e-6, True), (100.9e-6, True), (99.1e-6, True), (101.1e-6, False), (98.9e-6, False)],
+)
+def test_a_traced_trial_is_near_the_median_within_one_percent(median_s: float | None, near: bool) -> None:
+    evidence = Evidence()
+    evidence.add(traced(copy(0, 100), elapsed_us=300), 50e-6, MIB)
+    evidence.add(traced(copy(0, 50), elapsed_us=100), 50e-6, MIB)
+    assert evidence.is_near(median_s) == near
+
+
+def test_without_a_breakdown_no_trial_is_far_from_the_median() -> None:
+    assert Evidence().is_near(1.0)
 
 
 def test_findings_without_traced_trials_have_the_reason() -> None:
