@@ -18,6 +18,9 @@
 #include "trace/cupti_records.hpp"
 
 namespace pyxfer::hostrt {
+
+// --- the clock -----------------------------------------------------------------------------------
+
 namespace {
 
 std::int64_t nanoseconds(std::chrono::nanoseconds span) noexcept { return span.count(); }
@@ -55,6 +58,8 @@ void skew_activity_clock(std::int64_t offset_ns, double ns_per_s) {
   clock.ns_per_s = ns_per_s;
   clock.since = steady::now();
 }
+
+// --- the buffers of the reader -------------------------------------------------------------------
 
 void activity_buffers::set_reader(cupti::buffer_requested requested,
                                   cupti::buffer_completed completed) {
@@ -98,6 +103,8 @@ activity_buffers& buffers() {
   static auto& the_buffers = *new activity_buffers;
   return the_buffers;
 }
+
+// --- the records ---------------------------------------------------------------------------------
 
 namespace {
 
@@ -239,6 +246,8 @@ void emit_marker(std::uint32_t id, std::uint32_t flags, char const* name) noexce
   raw.name = name;
   write(raw);
 }
+
+// --- the records of calls ------------------------------------------------------------------------
 
 namespace {
 

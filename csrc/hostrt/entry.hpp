@@ -95,6 +95,25 @@ struct error_text {
 /// Null for an unknown code.
 [[nodiscard]] error_text const* find_error(int code) noexcept;
 
+/// A function that a library of this runtime exports.
+struct exported {
+  template <typename Function>
+  exported(std::string_view symbol, Function* implementation)
+      : name{symbol}, function{reinterpret_cast<void*>(implementation)} {}
+
+  std::string_view name;
+  void* function;
+};
+
+/// The function of that name; null if the table does not have it.
+template <typename Table>
+[[nodiscard]] void* find_exported(Table const& table, std::string_view symbol) noexcept {
+  for (exported const& each : table) {
+    if (each.name == symbol) return each.function;
+  }
+  return nullptr;
+}
+
 /// The driver call of that name; null if this library does not have it.
 [[nodiscard]] void* driver_function(std::string_view symbol) noexcept;
 

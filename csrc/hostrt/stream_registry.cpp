@@ -15,6 +15,9 @@
 #include "stream.hpp"
 
 namespace pyxfer::hostrt {
+
+// --- the registry --------------------------------------------------------------------------------
+
 namespace {
 
 /// A worker must not run the program's signal handlers, and a thread inherits its creator's mask.
@@ -213,6 +216,8 @@ stream_registry& streams() {
   return the_streams;
 }
 
+// --- calls on streams, as the runtime and the driver answer them ---------------------------------
+
 cudaError_t synchronize(std::vector<stream_point> const& points) {
   for (auto const& point : points) point.wait();
   if (!device_lost()) return cudaSuccess;
@@ -247,11 +252,15 @@ cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found) {
   return code == cudaSuccess ? captures().admit_work(*found) : code;
 }
 
+cudaError_t find_for_query(cudaStream_t handle, std::shared_ptr<stream>& found) {
+  auto const code = find_stream(handle, found);
+  return code == cudaSuccess ? captures().admit_query(*found) : code;
+}
+
 cudaError_t synchronize_stream(cudaStream_t stream) {
   std::shared_ptr<hostrt::stream> on;
-  if (auto const code = find_stream(stream, on); code != cudaSuccess) return code;
-  if (auto const code = captures().admit_query(*on); code != cudaSuccess) return code;
-  return synchronize(streams().pending(on));
+  auto const code = find_for_query(stream, on);
+  return code == cudaSuccess ? synchronize(streams().pending(on)) : code;
 }
 
 cudaError_t synchronize_device(int device) {
@@ -261,9 +270,8 @@ cudaError_t synchronize_device(int device) {
 
 cudaError_t query_stream(cudaStream_t stream) {
   std::shared_ptr<hostrt::stream> on;
-  if (auto const code = find_stream(stream, on); code != cudaSuccess) return code;
-  if (auto const code = captures().admit_query(*on); code != cudaSuccess) return code;
-  return query(streams().pending(on));
+  auto const code = find_for_query(stream, on);
+  return code == cudaSuccess ? query(streams().pending(on)) : code;
 }
 
 cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned int flags,

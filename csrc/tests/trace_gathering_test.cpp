@@ -128,7 +128,7 @@ TEST(trace_gathering, converts_every_record_once) {
 TEST(trace_gathering, leaves_unknown_times_at_zero) {
   record_table records(1);
   clock_comparison const by_a_hundred{1100, 1000, 0};
-  convert(records, 0, by_a_hundred, by_a_hundred);
+  convert_times(records, 0, by_a_hundred, by_a_hundred);
   EXPECT_EQ(records[0].start_ns, 0);
   EXPECT_EQ(records[0].end_ns, 0);
 }

@@ -10,9 +10,12 @@
 #include <utility>
 
 namespace pyxfer::trace {
+
+// --- the clocks ----------------------------------------------------------------------------------
+
 namespace {
 
-constexpr int readings = 16;
+constexpr int comparisons = 16;
 
 std::int64_t host_clock_ns() {
   auto const now = std::chrono::steady_clock::now().time_since_epoch();
@@ -20,21 +23,22 @@ std::int64_t host_clock_ns() {
 }
 
 /// Whether the activity clock was set between two comparisons: no clock drifts by a thousandth.
-bool was_set(clock_comparison const& from, clock_comparison const& to) noexcept {
+bool clock_was_set(clock_comparison const& from, clock_comparison const& to) noexcept {
   constexpr std::int64_t thousand = 1000;
   auto const slack = from.error_ns + to.error_ns;
   auto const moved = std::abs(to.offset_ns() - from.offset_ns());
   return moved > (to.host_ns - from.host_ns) / thousand + slack;
 }
 
+/// 0 inside the span, else the distance to its nearer end.
 std::int64_t distance(std::int64_t at, std::int64_t begin, std::int64_t end) noexcept {
   return std::max({begin - at, at - end, std::int64_t{0}});
 }
 
 /// Converts a time around a clock that was set. It uses the offset from before or from after the
 /// change, whichever gives a time between the two comparisons.
-std::int64_t within(std::int64_t activity_ns, clock_comparison const& from,
-                    clock_comparison const& to) noexcept {
+std::int64_t time_between(std::int64_t activity_ns, clock_comparison const& from,
+                          clock_comparison const& to) noexcept {
   auto const before = activity_ns + from.offset_ns();
   auto const after = activity_ns + to.offset_ns();
   auto const by_before = distance(before, from.host_ns, to.host_ns);
@@ -46,7 +50,7 @@ std::int64_t within(std::int64_t activity_ns, clock_comparison const& from,
 clock_comparison compare_clocks(std::function<std::int64_t()> const& activity_clock) {
   clock_comparison best;
   best.error_ns = std::numeric_limits<std::int64_t>::max();
-  for (int i = 0; i < readings; ++i) {
+  for (int i = 0; i < comparisons; ++i) {
     auto const before = host_clock_ns();
     auto const activity = activity_clock();
     auto const half = (host_clock_ns() - before + 1) / 2;
@@ -58,7 +62,7 @@ clock_comparison compare_clocks(std::function<std::int64_t()> const& activity_cl
 std::int64_t host_time(std::int64_t activity_ns, clock_comparison const& from,
                        clock_comparison const& to) noexcept {
   if (activity_ns == 0) { return 0; }
-  if (was_set(from, to)) { return within(activity_ns, from, to); }
+  if (clock_was_set(from, to)) { return time_between(activity_ns, from, to); }
   if (activity_ns <= from.activity_ns) { return activity_ns + from.offset_ns(); }
   if (activity_ns >= to.activity_ns) { return activity_ns + to.offset_ns(); }
   auto const part = static_cast<double>(activity_ns - from.activity_ns) /
@@ -66,6 +70,17 @@ std::int64_t host_time(std::int64_t activity_ns, clock_comparison const& from,
   auto const moved = static_cast<double>(to.offset_ns() - from.offset_ns());
   return activity_ns + from.offset_ns() + std::llround(part * moved);
 }
+
+void convert_times(record_table& records, std::size_t first, clock_comparison const& from,
+                   clock_comparison const& to) noexcept {
+  for (auto i = first; i < records.size(); ++i) {
+    auto& row = records[i];
+    row.start_ns = host_time(row.start_ns, from, to);
+    row.end_ns = host_time(row.end_ns, from, to);
+  }
+}
+
+// --- the records ---------------------------------------------------------------------------------
 
 namespace {
 
@@ -129,7 +144,7 @@ void gathering::lose(std::size_t records) noexcept {
 
 void gathering::convert(clock_comparison const& from, clock_comparison const& to) noexcept {
   std::scoped_lock const lock{mutex_};
-  trace::convert(records_, converted_, from, to);
+  convert_times(records_, converted_, from, to);
   converted_ = records_.size();
 }
 
@@ -152,15 +167,6 @@ gathered gathering::take() {
                         dropped.at(i));
   }
   return out;
-}
-
-void convert(record_table& records, std::size_t first, clock_comparison const& from,
-             clock_comparison const& to) noexcept {
-  for (auto i = first; i < records.size(); ++i) {
-    auto& row = records[i];
-    row.start_ns = host_time(row.start_ns, from, to);
-    row.end_ns = host_time(row.end_ns, from, to);
-  }
 }
 
 }  // namespace pyxfer::trace

@@ -32,6 +32,10 @@ struct clock_comparison {
 [[nodiscard]] std::int64_t host_time(std::int64_t activity_ns, clock_comparison const& from,
                                      clock_comparison const& to) noexcept;
 
+/// Converts the times of the records from `first` on to the host's time.
+void convert_times(record_table& records, std::size_t first, clock_comparison const& from,
+                   clock_comparison const& to) noexcept;
+
 /// The gathered records.
 struct gathered {
   record_table records;
@@ -73,9 +77,5 @@ class gathering {
   name_table names_;
   std::array<std::size_t, 1 + kinds_of_records> dropped_{};
 };
-
-/// Converts the times of the records from `first` on to the host's time.
-void convert(record_table& records, std::size_t first, clock_comparison const& from,
-             clock_comparison const& to) noexcept;
 
 }  // namespace pyxfer::trace

@@ -114,7 +114,7 @@ taken tracer::take() {
     compare_again(compare());
   }
   auto found = gathering_->take();
-  convert(found.records, found.converted, before, compared_);
+  convert_times(found.records, found.converted, before, compared_);
   return {std::move(found.records), std::move(found.names), std::move(found.dropped),
           std::exchange(error_ns_, compared_.error_ns), std::exchange(drift_ns_, 0)};
 }

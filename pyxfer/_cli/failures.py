@@ -1,6 +1,6 @@
-"""How a command ends: an error becomes one line on stderr and an exit code; Ctrl-C and lost output streams.
+"""How a command ends: exit codes, messages for errors, Ctrl-C, and output streams whose reader is gone.
 
-Only an error in pyxfer itself has a traceback, which `main.run` prints.
+An error becomes one line on stderr. Only an error in pyxfer itself has a traceback, which `main.run` prints.
 """
 
 from __future__ import annotations
@@ -23,12 +23,111 @@ from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, Stor
 if TYPE_CHECKING:
     from pyxfer._document.runs import Run
 
-
+USAGE = 2
+NO_GPU = 3
+NOT_VALID = 4
 INTERRUPTED = 130
+READER_GONE = 141  # as a shell reports SIGPIPE
+
 # The first Ctrl-C ends a run within a second, saving included; after this time another one kills the process.
 PATIENCE_S = 2.0
 # An interrupt that Python dropped is sent again after this time, when the code that cannot raise it has ended.
 _AGAIN_S = 0.01
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def as_exit_codes() -> Iterator[None]:
+    """Turn the errors of a whole command into messages and exit codes."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except PyxferError as error:
+        _end(str(error), _code_of(error))
+    except MemoryError:
+        _end("out of host memory; use smaller sizes, such as --sizes 4KiB:16MiB:x4", NOT_VALID)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _end(f"{error.strerror or error}{where}", USAGE)
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+    except ImportError as error:  # Ctrl-C while a compiled module was being loaded
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _end("interrupted", INTERRUPTED)
+
+
+def _code_of(error: PyxferError) -> int:
+    if isinstance(error, CudaUnavailableError):
+        return NO_GPU
+    return USAGE if isinstance(error, (UsageError, DocumentError, StoreError)) else NOT_VALID
+
+
+def _end(message: str, code: int) -> None:
+    say(message)
+    raise SystemExit(code) from None
+
+
+def say(text: str) -> None:
+    """Print one line on stderr; a closed stderr is ignored."""
+    from pyxfer._report.text import clean
+
+    line = f"pyxfer: {clean(text, longest=2000)}"
+    with suppress(OSError):
+        if sys.stderr.isatty():
+            line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False)
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+# --- invalid results -------------------------------------------------------------------------------------------------
+
+
+def end_as(run: Run) -> None:
+    """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
+    if run.ended == "interrupted":
+        raise SystemExit(INTERRUPTED)
+    invalid = why_invalid(run)
+    if invalid:
+        sys.stdout.flush()  # the message refers to the page above it
+        _end(invalid, NOT_VALID)
+
+
+def why_invalid(run: Run) -> str:
+    """Why the run's results are invalid or incomplete, or an empty text."""
+    if run.ended == "failed":
+        return f"the run failed: {run.failure or 'no reason given'}"
+    if any(measurement.verified.value is False for measurement in run.measurements):
+        return "data arrived wrong, so the results are invalid"
+    if any(measurement.rate.value is not None for measurement in run.measurements):
+        return _why_not_explained(run) or _why_not_whole(run)
+    if any(measurement.trials for measurement in run.measurements):
+        return "no valid trial, for the reasons above"
+    return "nothing was measured, for the reasons above"
+
+
+def _why_not_explained(run: Run) -> str:
+    """The explained route has no bandwidth, although it should copy something."""
+    from pyxfer._report.explain import copies_nothing, find_explained
+
+    explained = find_explained(run) if run.kind == "explain" else None
+    if explained is None or explained.row.rate.value is not None or copies_nothing(explained.row):
+        return ""
+    return f"{explained.row.route} has no bandwidth: {explained.row.rate.reason or 'no reason given'}"
+
+
+def _why_not_whole(run: Run) -> str:
+    """A framework's last worker crashed, hung or failed."""
+    last = {(worker.framework, worker.setting): worker for worker in run.workers}
+    broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung", "failed")]
+    return "; ".join(f"worker {worker.name} {worker.ended}: {worker.reason}" for worker in broken)
+
+
+# --- Ctrl-C ----------------------------------------------------------------------------------------------------------
 
 
 class CtrlC(KeyboardInterrupt):
@@ -56,10 +155,8 @@ class InterruptHandler:
     def answer_again(self) -> None:
         """Send the signal once more, because the first exception was dropped."""
         self._first_s = None
-        try:  # noqa: SIM105 - contextlib takes a while to load
+        with suppress(RuntimeError):  # Python is shutting down
             _thread.start_new_thread(self._come_again, (_thread.get_ident(),))
-        except RuntimeError:  # Python is shutting down
-            pass
 
     def _come_again(self, thread: int) -> None:
         """Run in a separate thread: an immediate signal would be raised in the same place and dropped again."""
@@ -83,6 +180,19 @@ def install_interrupt_handler() -> None:
 
     signal.signal(signal.SIGINT, handler)
     sys.unraisablehook = hook
+
+
+def exit_at_once_if_stuck(code: object) -> None:
+    """End the process if a thread is stuck in the driver, because Python's shutdown would unwind it and abort."""
+    measuring = sys.modules.get("pyxfer._measure.interruptible")
+    if measuring is not None and measuring.is_work_left():
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, SystemExit):  # ExitingOutput raises SystemExit
+                stream.flush()
+        os._exit(code if isinstance(code, int) else 1)
+
+
+# --- output streams --------------------------------------------------------------------------------------------------
 
 
 class DroppingOutput(io.TextIOWrapper):
@@ -145,105 +255,3 @@ def _replaced(stream: TextIO, by: type[DroppingOutput]) -> TextIO:
 
 def _null_stream() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")
-
-
-USAGE = 2
-NO_GPU = 3
-NOT_VALID = 4
-READER_GONE = 141
-
-
-@contextmanager
-def as_exit_codes() -> Iterator[None]:
-    """Turn the errors of a whole command into messages and exit codes."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except PyxferError as error:
-        _end(str(error), _code_of(error))
-    except MemoryError:
-        _end("out of host memory; use smaller sizes, such as --sizes 4KiB:16MiB:x4", NOT_VALID)
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        _end(f"{error.strerror or error}{where}", USAGE)
-    except KeyboardInterrupt:
-        _end("interrupted", INTERRUPTED)
-    except ImportError as error:  # Ctrl-C while a compiled module was being loaded
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        _end("interrupted", INTERRUPTED)
-
-
-def say(text: str) -> None:
-    """Print one line on stderr; a closed stderr is ignored."""
-    from pyxfer._report.text import clean
-
-    line = f"pyxfer: {clean(text, longest=2000)}"
-    with suppress(OSError):
-        if sys.stderr.isatty():
-            line = textwrap.fill(line, shutil.get_terminal_size().columns, break_long_words=False)
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
-
-
-def end_as(run: Run) -> None:
-    """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
-    if run.ended == "interrupted":
-        raise SystemExit(INTERRUPTED)
-    invalid = why_invalid(run)
-    if invalid:
-        sys.stdout.flush()  # the message refers to the page above it
-        _end(invalid, NOT_VALID)
-
-
-def exit_at_once_if_stuck(code: object) -> None:
-    """End the process if a thread is stuck in the driver, because Python's shutdown would unwind it and abort."""
-    measuring = sys.modules.get("pyxfer._measure.interruptible")
-    if measuring is not None and measuring.is_work_left():
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, SystemExit):  # ExitingOutput raises SystemExit
-                stream.flush()
-        os._exit(code if isinstance(code, int) else 1)
-
-
-def why_invalid(run: Run) -> str:
-    """Why the run's results are invalid or incomplete, or an empty text."""
-    if run.ended == "failed":
-        return f"the run failed: {run.failure or 'no reason given'}"
-    if any(measurement.verified.value is False for measurement in run.measurements):
-        return "data arrived wrong, so the results are invalid"
-    if any(measurement.rate.value is not None for measurement in run.measurements):
-        return _why_not_explained(run) or _why_not_whole(run)
-    if any(measurement.trials for measurement in run.measurements):
-        return "no valid trial, for the reasons above"
-    return "nothing was measured, for the reasons above"
-
-
-def _why_not_explained(run: Run) -> str:
-    """The explained route has no bandwidth, although it should copy something."""
-    from pyxfer._report.explain import copies_nothing, find_explained
-
-    explained = find_explained(run) if run.kind == "explain" else None
-    if explained is None or explained.row.rate.value is not None or copies_nothing(explained.row):
-        return ""
-    return f"{explained.row.route} has no bandwidth: {explained.row.rate.reason or 'no reason given'}"
-
-
-def _why_not_whole(run: Run) -> str:
-    """A framework's last worker crashed, hung or failed."""
-    last = {(worker.framework, worker.setting): worker for worker in run.workers}
-    broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung", "failed")]
-    return "; ".join(f"worker {worker.name} {worker.ended}: {worker.reason}" for worker in broken)
-
-
-def _code_of(error: PyxferError) -> int:
-    if isinstance(error, CudaUnavailableError):
-        return NO_GPU
-    return USAGE if isinstance(error, (UsageError, DocumentError, StoreError)) else NOT_VALID
-
-
-def _end(message: str, code: int) -> None:
-    say(message)
-    raise SystemExit(code) from None

@@ -1,4 +1,4 @@
-"""The command `pyxfer` with all of its verbs."""
+"""The command `pyxfer`: the application with all of its verbs, and the short verbs themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -22,15 +22,13 @@ from pyxfer._cli.failures import (
     end_as,
     exit_at_once_if_stuck,
     prepare_streams,
-    say,
 )
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.output import ProgressReport, announce_runtime, write_json
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
-if TYPE_CHECKING:
-    from pyxfer import native
-
+# --- verbs -----------------------------------------------------------------------------------------------------------
 
 # The largest size reaches the ceiling within 0.2 %; the smallest shows the cost of a single call.
 _SIZES = (4 * 1024, 1024**2, 64 * 1024**2)
@@ -39,15 +37,11 @@ _BUDGET_S = 5.0
 
 def show_host() -> None:
     """Measure a few sizes and print the card of this host."""
-    from pyxfer import native
     from pyxfer._ceiling.session import ceiling
-    from pyxfer._cli.output import ProgressReport
     from pyxfer._report.host import print_host_card
     from pyxfer._report.layout import Page
 
-    choice = native.choose(0)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(0)
     with ProgressReport() as report:
         run = ceiling(0, sizes=_SIZES, budget_s=_BUDGET_S, trace=False, on_progress=report)
     print_host_card(run, Page(sys.stdout))
@@ -59,18 +53,12 @@ def info(json: opt.Json = False) -> None:
 
     Nothing is measured.
     """
-    import msgspec
-
-    from pyxfer import native
     from pyxfer._machine import devices, environment, link, numa
     from pyxfer._report.host import print_machine
     from pyxfer._report.layout import Page
     from pyxfer._upload import tuning
 
-    choice = native.choose(0)
-    if choice.reason:
-        say(choice.reason)
-    engine = choice.engine
+    engine = announce_runtime(0).engine
     found = devices.list_devices(engine)
     links = tuple(link.read_link(engine, device) for device in found)
     surroundings = environment.read_environment(engine, found[0])
@@ -89,7 +77,7 @@ def info(json: opt.Json = False) -> None:
             "rings": rings,
             "environment": surroundings,
         }
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
+        write_json(whole)
     else:
         print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))
 
@@ -144,48 +132,41 @@ def list_all(what: What = None, json: opt.Json = False) -> None:
 
     Shows the reason for each one that is not available.
     """
-    from pyxfer.native import choose
-
-    if what not in (None, "routes"):
-        raise UsageError(f"unknown list {what!r}; write pyxfer list, or pyxfer list routes.")
-    choice = choose(0)
     if what is None:
-        if choice.reason:
-            say(choice.reason)
-        _list_machine(choice, json)
+        _list_machine(json)
+    elif what == "routes":
+        _list_routes(json)
     else:
-        _list_routes(choice, json)
+        raise UsageError(f"unknown list {what!r}; write pyxfer list, or pyxfer list routes.")
 
 
-def _list_machine(choice: native.Choice, json: bool) -> None:
+def _list_machine(json: bool) -> None:
     from pyxfer._ceiling.ways import list_routes
     from pyxfer._machine import devices
     from pyxfer._report.layout import Page
     from pyxfer._report.routes import mode_states, print_routes
 
-    found = devices.list_devices(choice.engine)
-    routes = list_routes(choice.engine)
+    engine = announce_runtime(0).engine
+    found, routes = devices.list_devices(engine), list_routes(engine)
     if json:
-        _write({"devices": found, "routes": routes, "modes": mode_states(routes)})
+        write_json({"devices": found, "routes": routes, "modes": mode_states(routes)})
     else:
         print_routes(found, routes, Page(sys.stdout))
 
 
-def _list_routes(choice: native.Choice, json: bool) -> None:
+def _list_routes(json: bool) -> None:
     from pyxfer._frameworks.registry import list_frameworks, list_routes
     from pyxfer._report.layout import Page
     from pyxfer._report.routes import print_framework_routes
+    from pyxfer.native import choose
 
     if json:
-        _write(list_routes())
+        write_json(list_routes())
     else:
-        print_framework_routes(list_frameworks(choice), Page(sys.stdout))
+        print_framework_routes(list_frameworks(choose(0)), Page(sys.stdout))
 
 
-def _write(value: object) -> None:
-    import msgspec
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+# --- the application -------------------------------------------------------------------------------------------------
 
 
 class _Verbs(TyperGroup):
@@ -276,6 +257,9 @@ app.command(
 )(compare)
 app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d"))(history)
 app.add_typer(export, name="export")
+
+
+# --- the program -----------------------------------------------------------------------------------------------------
 
 
 def run() -> None:

@@ -9,7 +9,7 @@ import typer
 
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import end_as, say
-from pyxfer._cli.output import deliver
+from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
@@ -73,13 +73,10 @@ def frameworks(
     copies, and compares it with the ceiling at its size.
     """
     import pyxfer
-    from pyxfer import native, units
-    from pyxfer._cli.output import Exports, ProgressReport
+    from pyxfer import units
 
     exports = Exports(export_json, export_csv, export_md)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.frameworks(
             names,
@@ -138,13 +135,10 @@ def explain(
     the link and their memory, and waiting. Lists faster alternatives with their measured gain.
     """
     import pyxfer
-    from pyxfer import native, units
-    from pyxfer._cli.output import Exports, ProgressReport
+    from pyxfer import units
 
     exports = Exports(export_json, export_csv, export_md)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.explain(
             route,
@@ -173,9 +167,7 @@ def tune(
     Measures the fastest way to stage pageable memory, and saves the settings for later programs. The first upload of a
     program does the same; run this if the machine was busy at that time.
     """
-    import msgspec
-
-    from pyxfer import native, units
+    from pyxfer import units
     from pyxfer._machine.devices import find_device
     from pyxfer._report.host import print_tuning
     from pyxfer._report.layout import Page
@@ -183,16 +175,14 @@ def tune(
     from pyxfer._upload import tuning
 
     limit_s = units.parse_duration(limit)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
     if chosen.source != "tuned":
         raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try --limit 1s")
     state = tuning.state_of(chosen, found.index)
     if json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n")
+        write_json(state)
         return
     page = Page(sys.stdout)
     page.line(device_text(found), style="bold")
@@ -239,14 +229,11 @@ def doctor(
 
 
 def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
-    from pyxfer import native, units
-    from pyxfer._cli.output import ProgressReport
+    from pyxfer import units
     from pyxfer._doctor import session
 
     budget_s = units.parse_duration(budget)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
 
@@ -284,16 +271,13 @@ def ceiling(
     theoretical peak of the link. Results that miss the target precision are marked, with the reason and a remedy.
     """
     import pyxfer
-    from pyxfer import native, units
-    from pyxfer._cli.output import Exports, ProgressReport
+    from pyxfer import units
 
     exports = Exports(export_json, export_csv, export_md)
     directions = opt.split_list(direction, "--direction")
     memories, modes = opt.split_list(memory, "--memory"), opt.split_list(mode, "--mode")
     precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(
             device,

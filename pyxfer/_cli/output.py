@@ -1,4 +1,4 @@
-"""Shared by the measuring verbs: exports, the progress bar, and the page with its exit code."""
+"""Shared by several verbs: exports, the progress bar, the page with its exit code, the runtime, and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from rich.progress import Progress as Bar
 
     from pyxfer._document.runs import Run
+    from pyxfer.native import Choice
 
 
 STDOUT = "-"
@@ -163,3 +164,20 @@ def deliver(run: Run, exports: Exports) -> None:
     print_run(run, Page(sys.stderr if exports.takes_stdout else sys.stdout))
     exports.finish(run)
     end_as(run)
+
+
+def announce_runtime(device: int | str, require_gpu: bool = False) -> Choice:
+    """Choose the runtime for a device. If it is the one over host memory, print the reason."""
+    from pyxfer import native
+
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    return choice
+
+
+def write_json(value: object) -> None:
+    """Write a value as a document's file has it."""
+    from pyxfer._document.codec import to_json
+
+    sys.stdout.write(to_json(value).decode() + "\n")

@@ -28,15 +28,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 Step = Callable[[Json], Json]
 
-MOST_RUNS = 1000
-"""The most runs in one baseline."""
-SCHEMA_PYTHON = (3, 11)
-"""Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
-_TOO_LARGE = "a number beyond all that pyxfer writes"
-_LARGEST_INTEGER = 2**63 - 1
-# pyxfer writes no integer with 19 digits, so hardly any document is searched for one that is too large.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
-_LINE_END = re.compile(rb"\n\s*")
+# --- the kinds -------------------------------------------------------------------------------------------------------
 
 
 def _unchanged(document: Json, source: str) -> Json:
@@ -79,7 +71,8 @@ class Kind(Generic[T]):
     one_line: re.Pattern[bytes] | None = None
 
 
-# --- the kinds -------------------------------------------------------------------------------------------------------
+MOST_RUNS = 1000
+"""The most runs in one baseline."""
 
 
 def _check_run(run: Run, source: str) -> None:
@@ -238,8 +231,8 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     named = _kind_named(document.get("kind"))
     # The types of a run refuse any other value of its `kind` field.
     if named is not kind and (named is not None or kind is not RUN):
-        is_what = f"is {named.phrase}, and not {kind.phrase}" if named else f"is not {kind.phrase}"
-        raise DocumentError(f"{source} {is_what}; name a file that {kind.writer} wrote")
+        found = f"is {named.phrase}, and not" if named else "is not"
+        raise DocumentError(f"{source} {found} {kind.phrase}; name a file that {kind.writer} wrote")
     newest = upgrade(document, kind.upgrades, kind.version)
     decoded = convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
     kind.check(decoded, source)
@@ -283,6 +276,12 @@ def _check_version(document: Any, source: str, title: str, newest: int) -> None:
         )
 
 
+_TOO_LARGE = "a number beyond all that pyxfer writes"
+_LARGEST_INTEGER = 2**63 - 1
+# pyxfer writes no integer with 19 digits, so hardly any document is searched for one that is too large.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
 def _parse(data: bytes, source: str, title: str) -> Any:
     try:
         document = msgspec.json.decode(data)
@@ -323,6 +322,9 @@ def _has_huge_integer(document: Any) -> bool:
 
 
 # --- JSON text -------------------------------------------------------------------------------------------------------
+
+
+_LINE_END = re.compile(rb"\n\s*")
 
 
 def to_json(value: object) -> bytes:
@@ -399,6 +401,10 @@ def _empty_path(kind: Kind[Any]) -> str:
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+SCHEMA_PYTHON = (3, 11)
+"""Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
 
 
 def schema(struct: type[Any]) -> Json:

@@ -87,12 +87,13 @@ def _remark(remark: Remark) -> str:
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
+_FRAMEWORK_COLUMNS = ("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults")
 _RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
     *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
     *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
-    *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
+    *_FRAMEWORK_COLUMNS,
     *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
     *("runtime", "device"),
 )
@@ -107,8 +108,9 @@ _READABLE_FRAMEWORK_COLUMNS = (
 
 def run_csv(run: Run) -> str:
     """One row per measurement, with all its values unrounded."""
-    where = run.runtime, run.device.name
-    return csv_table(_RUN_COLUMNS, [(*_row(measurement), *where) for measurement in run.measurements])
+    where = {"runtime": run.runtime, "device": run.device.name}
+    rows = [{**_run_cells(measurement), **where} for measurement in run.measurements]
+    return csv_table(_RUN_COLUMNS, [[cells.get(name) for name in _RUN_COLUMNS] for cells in rows])
 
 
 def run_markdown(run: Run) -> str:
@@ -120,9 +122,7 @@ def run_markdown(run: Run) -> str:
     header: tuple[str, ...] = _READABLE_RUN_COLUMNS
     if run.kind == "frameworks" or run.workers:
         header = (*header, *_READABLE_FRAMEWORK_COLUMNS)
-        readable = [
-            (*row, *_framework_cells(m, format_seconds)) for row, m in zip(readable, run.measurements, strict=True)
-        ]
+        readable = [(*row, *_readable_framework_row(m)) for row, m in zip(readable, run.measurements, strict=True)]
     return "\n".join(filter(None, (heading, notes, markdown_table(header, readable), _parts_markdown(run))))
 
 
@@ -144,42 +144,50 @@ def _parts_markdown(run: Run) -> str:
     return f"{heading}One traced transfer{timed}.\n\n{markdown_table(('part', 'time', 'of it'), cells)}"
 
 
-def _labels(measurement: Measurement) -> tuple[str, ...]:
+def _run_cells(measurement: Measurement) -> dict[str, Cell]:
+    """The cells of a row by column; an empty cell may be left out."""
     m = measurement
-    return m.route, m.direction, m.side, m.memory, m.mode, m.variant
+    return {
+        **_fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+        **_fields(m.rate.value, "gbps", "low_gbps", "high_gbps"),
+        **_fields(m, "of_ceiling", "of_peak"),
+        **_fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+        **_fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
+        "missing": m.rate.reason,
+        "remarks": "; ".join(map(_remark, m.remarks)),
+        # A raw row of a framework's worker has only the worker's name.
+        **_fields(m, "worker", "batch", "faults"),
+        **_fields(m.nature, "framework", "call", "host_copies", "dma", "returns"),
+        "overhead_s": None if m.nature is None else m.overhead_s,
+        **_dma_cells(m),
+    }
 
 
-def _row(measurement: Measurement) -> tuple[Cell, ...]:
-    m, rate, summary = measurement, measurement.rate.value, measurement.summary
-    rates = (rate.gbps, rate.low_gbps, rate.high_gbps) if rate else (None,) * 3
-    times = (
-        (summary.median_s, summary.low_s, summary.high_s, summary.iqr_s, summary.mad_s, summary.min_s, summary.n)
-        if summary
-        else (None,) * 7
-    )
-    costs = (m.dispatch_s, m.wall_s, m.first_s.value)
-    remarks = "; ".join(_remark(remark) for remark in m.remarks)
-    shares = (m.of_ceiling, m.of_peak)
-    texts = (m.verified.value, m.rate.reason, remarks)
-    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, *texts, *_framework_cells(m, float), *_dma_cells(m)
-
-
-def _framework_cells(measurement: Measurement, format_overhead: Callable[[float], Cell]) -> tuple[Cell, ...]:
-    """Cells of the framework columns; a raw row of a framework's worker has only the worker's name."""
-    m, nature = measurement, measurement.nature
-    natures: tuple[Cell, ...] = (None,) * 5
-    overhead = None
-    if nature is not None:
-        natures = (nature.framework, nature.call, nature.host_copies, nature.dma, nature.returns)
-        overhead = None if m.overhead_s is None else format_overhead(m.overhead_s)
-    return m.worker, *natures, m.batch, overhead, m.faults
-
-
-def _dma_cells(measurement: Measurement) -> tuple[Cell, ...]:
+def _dma_cells(measurement: Measurement) -> dict[str, Cell]:
     dma = measurement.dma.value
     if dma is None:
-        return (None,) * 5 + (measurement.dma.reason,)
-    return dma.seconds.value, dma.nbytes, dma.copies, dma.source, dma.gbps, dma.seconds.reason
+        return {"dma_missing": measurement.dma.reason}
+    return {
+        "dma_s": dma.seconds.value,
+        "dma_bytes": dma.nbytes,
+        "dma_copies": dma.copies,
+        "dma_source": dma.source,
+        "dma_gbps": dma.gbps,
+        "dma_missing": dma.seconds.reason,
+    }
+
+
+def _fields(struct: object | None, *names: str) -> dict[str, Cell]:
+    """Fields of a struct; nothing if there is none."""
+    return {} if struct is None else {name: _cell(getattr(struct, name)) for name in names}
+
+
+def _cell(value: Cell | Fact[Any]) -> Cell:
+    """An unknown fact is an empty cell; its reason is left out."""
+    if isinstance(value, Fact):
+        known: Cell = value.value
+        return known
+    return value
 
 
 def _readable_row(measurement: Measurement) -> tuple[Cell, ...]:
@@ -189,8 +197,15 @@ def _readable_row(measurement: Measurement) -> tuple[Cell, ...]:
         interval = f"{format_gbps(rate.low_gbps).removesuffix(' GB/s')} to {format_gbps(rate.high_gbps)}"
     shares = (None if share is None else format_percent(share) for share in (m.of_ceiling, m.of_peak))
     notes = "; ".join([*([m.rate.reason] if m.rate.reason else []), *map(_remark, m.remarks)])
-    bandwidth = format_gbps(rate.gbps) if rate else None
-    return *_labels(m), format_size(m.nbytes), bandwidth, interval, *shares, notes
+    size, bandwidth = format_size(m.nbytes), format_gbps(rate.gbps) if rate else None
+    return m.route, m.direction, m.side, m.memory, m.mode, m.variant, size, bandwidth, interval, *shares, notes
+
+
+def _readable_framework_row(measurement: Measurement) -> tuple[Cell, ...]:
+    cells = _run_cells(measurement)
+    if measurement.nature is not None and measurement.overhead_s is not None:
+        cells["overhead_s"] = format_seconds(measurement.overhead_s)
+    return tuple(cells.get(name) for name in _FRAMEWORK_COLUMNS)
 
 
 def _notes(run: Run) -> list[str]:
@@ -284,15 +299,7 @@ _WATCH_TABLES: Mapping[str, Callable[[Watched], Rows]] = {
 
 
 def _struct_rows(structs: Sequence[msgspec.Struct], names: Sequence[str]) -> list[tuple[Cell, ...]]:
-    return [tuple(_cell(getattr(row, name)) for name in names) for row in structs]
-
-
-def _cell(value: Cell | Fact[Any]) -> Cell:
-    """An unknown fact is an empty cell; its reason is left out."""
-    if isinstance(value, Fact):
-        known: Cell = value.value
-        return known
-    return value
+    return [tuple(_fields(row, *names).values()) for row in structs]
 
 
 def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence, Set
+from typing import Any, get_args
 
 import msgspec
 
@@ -15,9 +15,9 @@ from pyxfer._ceiling.stages import Stages, prepare_raw
 from pyxfer._ceiling.ways import Way
 from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark, Tracing
-from pyxfer._frameworks.base import HOST_COPY, Route
+from pyxfer._frameworks.base import HOST_COPY, Make, Route
 from pyxfer._frameworks.messages import Awake, Doing, FromWorker, Marker, Rows, Task, Tracer
-from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place
+from pyxfer._frameworks.place import IMAGE_BYTES, HostArena, Place, SourceKind
 from pyxfer._frameworks.subjects import RouteSubject, describe_error
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import read_link
@@ -36,7 +36,6 @@ from pyxfer.native import Choice
 from pyxfer.units import format_size
 
 PATIENCE_S = 30.0
-SOURCE_KINDS = 3
 MEMORIES: tuple[Memory, ...] = ("pageable", "pinned")
 DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h", "ingest")
 # As most programs copy: cudaMemcpy for pageable memory, queued copies for page-locked memory.
@@ -47,32 +46,6 @@ MOST_ROUNDS = 200
 ALIASED = "no bytes were moved: the result uses the memory of the array that it was made from"
 
 Send = Callable[[FromWorker], None]
-
-
-def route_head(route: Route, task: Task) -> Head[Route]:
-    """The head of a framework's route in a worker."""
-    return Head(
-        source=route,
-        route=route.name,
-        direction=route.direction,
-        memory=route.memory,
-        mode="framework",
-        bracket=route.bracket,
-        crossed="" if route.dma == "none" else route.dma,
-        inflation=route.inflation,
-        worker=task.worker,
-        nature=None if route is HOST_COPY else route.nature(task.framework, task.workload),
-        image_bytes=IMAGE_BYTES if task.workload == "image-batch" else None,
-    )
-
-
-def host_ceilings(items: Sequence[Item[Any]]) -> Ceilings:
-    """The ceilings of `ingest` by size: the trials of one NumPy copy."""
-    return {
-        item.place("ingest"): item.trials("ingest")
-        for item in items
-        if item.head.source is HOST_COPY and item.series is not None
-    }
 
 
 class Bench:
@@ -86,6 +59,7 @@ class Bench:
         device: Device,
         lack_of_gpu: str | None,
     ) -> None:
+        """`lack_of_gpu` is the reason why routes over the link cannot be measured, or None if they can."""
         self._task = task
         self._choice = choice
         self._device = device
@@ -93,21 +67,8 @@ class Bench:
         self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
         crossing = {route.direction for route in routes if route.direction != "ingest" and lack_of_gpu is None}
         self._crosses_link = bool(crossing)
-        images = IMAGE_BYTES if task.workload == "image-batch" else None
-        raw = [
-            Item(way_head(Way(direction, memory, mode), task.worker, images), nbytes)
-            for nbytes in task.sizes
-            for direction in DIRECTIONS
-            if direction in crossing
-            for memory, mode in RAW_MODES
-        ]
-        reference = [HOST_COPY] if any(route.direction == "ingest" for route in routes) else []
-        self._routes = [
-            Item(route_head(route, task), nbytes, None if route.direction == "ingest" else lack_of_gpu)
-            for nbytes in task.sizes
-            for route in (*reference, *routes)
-        ]
-        self._items: list[Item[Any]] = [*raw, *self._routes]
+        self._routes = _route_items(task, routes, lack_of_gpu)
+        self._items: list[Item[Any]] = [*_raw_items(task, crossing), *self._routes]
         self._arena: HostArena | None = None
         self.remarks: list[Remark] = []
 
@@ -184,21 +145,14 @@ class Bench:
 
     def _prepare_route(self, item: Item[Route], number: int, marker: Marker) -> None:
         """Set up, warm and verify a route; its failure becomes the reason in its row."""
-        task, route, engine = self._task, item.head.source, self._choice.engine
+        task, route = self._task, item.head.source
         make = route.make(task.workload)
         if make is None or self._arena is None:
             item.unavailable = f"it has no part in the workload {task.workload}"
             return
         marker.set(route.name, item.nbytes, "set up")
         try:
-            # The published benchmark sends one array again and again, which a large cache may hold.
-            repeats = task.workload == "image-batch"
-            place = Place(
-                item.nbytes, self._device.index, self._arena, self._shop.copier(1), engine, rotates=not repeats
-            )
-            subject = item.subject = RouteSubject(
-                *(route, make(place), place, engine, marker), repeats=repeats, least_s=self._least_s(item)
-            )
+            subject = item.subject = self._set_up(item, make, self._arena, marker)
             item.first_s = Fact(subject.warm())
             item.verified, aliased = subject.verify(task.seed + 2 * number)
             item.no_rate = ALIASED if aliased else None
@@ -210,6 +164,15 @@ class Bench:
             item.unavailable = describe_error(error)
             _drop(item)
         marker.clear()
+
+    def _set_up(self, item: Item[Route], make: Make, arena: HostArena, marker: Marker) -> RouteSubject:
+        engine, copier = self._choice.engine, self._shop.copier(1)
+        # The published benchmark sends one array again and again, which a large cache may hold.
+        repeats = self._task.workload == "image-batch"
+        place = Place(item.nbytes, self._device.index, arena, copier, engine, rotates=not repeats)
+        transfer = make(place)
+        least_s = self._least_s(item)
+        return RouteSubject(item.head.source, transfer, place, engine, marker, repeats=repeats, least_s=least_s)
 
     def _least_s(self, item: Item[Route]) -> float:
         most_gbps = self._link.most_gbps(item.head.sides[0])
@@ -227,8 +190,61 @@ class Bench:
         self.remarks += [Remark("cleanup", f"Something could not be released: {fault}") for fault in faults]
 
 
+def route_head(route: Route, task: Task) -> Head[Route]:
+    """The head of a framework's route in a worker."""
+    return Head(
+        source=route,
+        route=route.name,
+        direction=route.direction,
+        memory=route.memory,
+        mode="framework",
+        bracket=route.bracket,
+        crossed="" if route.dma == "none" else route.dma,
+        inflation=route.inflation,
+        worker=task.worker,
+        nature=None if route is HOST_COPY else route.nature(task.framework, task.workload),
+        image_bytes=_image_bytes(task),
+    )
+
+
+def host_ceilings(items: Sequence[Item[Any]]) -> Ceilings:
+    """The ceilings of `ingest` by size: the trials of one NumPy copy."""
+    return {
+        item.place("ingest"): item.trials("ingest")
+        for item in items
+        if item.head.source is HOST_COPY and item.series is not None
+    }
+
+
+def _raw_items(task: Task, directions: Set[Direction]) -> list[Item[Way]]:
+    return [
+        Item(way_head(Way(direction, memory, mode), task.worker, _image_bytes(task)), nbytes)
+        for nbytes in task.sizes
+        for direction in DIRECTIONS
+        if direction in directions
+        for memory, mode in RAW_MODES
+    ]
+
+
+def _route_items(task: Task, routes: Sequence[Route], lack_of_gpu: str | None) -> list[Item[Route]]:
+    """The routes at all sizes, with a NumPy copy if there are routes that stay on the host."""
+    reference = [HOST_COPY] if any(route.direction == "ingest" for route in routes) else []
+    return [
+        Item(route_head(route, task), nbytes, None if route.direction == "ingest" else lack_of_gpu)
+        for nbytes in task.sizes
+        for route in (*reference, *routes)
+    ]
+
+
+def _image_bytes(task: Task) -> int | None:
+    return IMAGE_BYTES if task.workload == "image-batch" else None
+
+
 def _by_size_and_direction(item: Item[Any]) -> tuple[int, ...]:
     return (item.nbytes, DIRECTIONS.index(item.head.direction))
+
+
+SOURCE_KINDS = len(get_args(SourceKind))
 
 
 def _check_source_memory(largest: int) -> None:

@@ -1,4 +1,8 @@
-"""Worker processes: the main function of a worker, and the supervisor that starts it and watches for its end."""
+"""Worker processes: the supervisor, which starts one and watches for its end, and the main function of a worker.
+
+They exchange the messages of `messages.py` over a pipe. The worker's current step is in a `Marker`, which the
+supervisor can still read after a crash.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +55,231 @@ from pyxfer._trace.phase import NOT_REACHED
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size
+
+# --- the supervisor --------------------------------------------------------------------------------------------------
+
+# Importing a framework and making its context, from a cold disk.
+START_PATIENCE_S = 300.0
+# One step: a compilation, a first page-locking, a turn of trials.
+STEP_PATIENCE_S = 120.0
+# A worker sends its rows between two trials after the order to stop.
+STOP_PATIENCE_S = 0.7
+END_PATIENCE_S = 10.0
+_SLICE_S = 0.2
+IN_WORKER = "PYXFER_IN_WORKER"
+"""The environment variable that is set in a worker."""
+# Set sys.path before any import, so that a local json.py does not shadow the standard library.
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._frameworks.process import main; "
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+
+
+@dataclass
+class Outcome:
+    """The messages of a worker, and how it ended."""
+
+    ended: WorkerEnding = "crashed"
+    reason: str | None = None
+    hello: Hello | None = None
+    awake: Awake | None = None
+    measurements: tuple[Measurement, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    log: tuple[str, ...] = ()
+    guilty: Mark | None = None
+    how: str | None = None
+    """The reason without the step that was under way."""
+    duration_s: float = 0.0
+    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_REACHED))
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a worker may send nothing, while it starts and later."""
+
+    start_s: float = START_PATIENCE_S
+    step_s: float = STEP_PATIENCE_S
+
+
+class Supervisor:
+    """Starts a worker, receives its messages, and ends it."""
+
+    def __init__(
+        self,
+        task: Task,
+        environment: Mapping[str, str],
+        patience: Patience,
+        on_doing: Callable[[Doing], None],
+        on_rows: Callable[[Outcome], None],
+    ) -> None:
+        self._task = task
+        self._environment = environment
+        self._patience = patience
+        self._on_doing = on_doing
+        self._on_rows = on_rows
+        self._outcome = Outcome()
+        self._doing: Doing | None = None
+        self._done = False
+
+    def run(self) -> Outcome:
+        """Run the worker until it ends. On Ctrl-C `ended` is "interrupted", with the results so far."""
+        begun = time.monotonic()
+        with tempfile.TemporaryFile() as log, contextlib.closing(Marker()) as marker:
+            ours, theirs = Pipe()
+            process = self._start(theirs, marker, log.fileno())
+            theirs.close()
+            try:
+                ours.send_bytes(pack(self._task))
+                self._listen(ours, process)
+            except (OSError, EOFError):
+                self._note_exit(process)
+            except msgspec.MsgspecError as error:
+                self._note("failed", f"it sent an invalid message: {error}")
+            except KeyboardInterrupt:
+                self._note("interrupted", "the run was interrupted")
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._stop(ours, process)
+            finally:
+                self._outcome.guilty = marker.read()
+                ours.close()
+                _kill(process)
+            self._outcome.log = _tail(log.fileno())
+        self._outcome.duration_s = time.monotonic() - begun
+        self._blame()
+        return self._outcome
+
+    def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
+        arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]
+        flags = ["-I"] if sys.flags.isolated else []
+        return subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
+            [sys.executable, *flags, "-X", "faulthandler", "-c", _BOOT, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
+            pass_fds=(theirs.fileno(), marker.handle),
+            start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
+        )
+
+    def _listen(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
+        last_s = time.monotonic()
+        while not self._done:
+            if ours.poll(_SLICE_S):
+                self._take(unpack_report(ours.recv_bytes()))
+                last_s = time.monotonic()
+            elif process.poll() is not None and not ours.poll():
+                self._note_exit(process)  # a process that it has forked may hold the pipe open
+                return
+            elif time.monotonic() - last_s > self._patience_s():
+                self._note("hung", f"it sent nothing for {format_seconds(self._patience_s())}")
+                return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_PATIENCE_S)
+
+    def _patience_s(self) -> float:
+        return self._patience.step_s if self._outcome.hello else self._patience.start_s
+
+    def _take(self, message: FromWorker) -> None:
+        outcome = self._outcome
+        if isinstance(message, Hello):
+            outcome.hello = message
+        elif isinstance(message, Awake):
+            outcome.awake = message
+        elif isinstance(message, Tracer):
+            outcome.tracing = message.tracing
+        elif isinstance(message, Rows):
+            outcome.measurements = message.measurements
+            self._on_rows(outcome)
+        elif isinstance(message, Doing):
+            self._doing = message
+            self._on_doing(message)
+        else:
+            self._end(message)
+
+    def _end(self, message: Refused | Failed | Finished) -> None:
+        self._done = True
+        if isinstance(message, Finished):
+            self._outcome.ended, self._outcome.remarks = "complete", message.remarks
+        else:
+            self._note("unavailable" if isinstance(message, Refused) else "failed", message.reason)
+
+    def _stop(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
+        """Order it to stop and take its last messages, without waiting for a long call."""
+        until = time.monotonic() + STOP_PATIENCE_S
+        try:
+            ours.send_bytes(pack(Stop()))
+            while not self._done and process.poll() is None and (left := until - time.monotonic()) > 0:
+                if ours.poll(left):
+                    self._take(unpack_report(ours.recv_bytes()))
+        except (OSError, EOFError, msgspec.MsgspecError):
+            pass
+        self._note("interrupted", "the run was interrupted")
+
+    def _note_exit(self, process: subprocess.Popen[bytes]) -> None:
+        """Note how the process ended; the pipe closed before the last message."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_PATIENCE_S)
+        self._note("crashed", _describe_exit(process.returncode))
+
+    def _note(self, ended: WorkerEnding, reason: str) -> None:
+        self._outcome.ended, self._outcome.reason = ended, reason
+
+    def _blame(self) -> None:
+        """Add the step under way to the reason of a crash or hang."""
+        outcome = self._outcome
+        outcome.how = outcome.reason
+        if outcome.ended not in ("crashed", "hung") or outcome.reason is None:
+            return
+        if outcome.guilty is not None:
+            mark = outcome.guilty
+            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {_describe_phase(mark.phase)}"
+        elif outcome.hello is None:
+            outcome.reason += ", while it started"
+
+
+def _describe_phase(phase: str) -> str:
+    return "making its first call" if phase == "first call" else f"being {phase}"
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is None:
+        return "its pipe closed, but it did not end"
+    if code >= 0:
+        return f"it ended by itself with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    if -code == signal.SIGKILL:
+        return "it was killed (SIGKILL; possibly out of memory)"
+    return f"it crashed ({name})"
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and its children."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+LOG_LINES = 12
+LOG_BYTES = 64 * 1024
+CRASH_LINES = 5
+# The beginning of Python's own report of a crash (faulthandler), and of the part on the thread that crashed.
+_CRASH = "Fatal Python error"
+_CRASHED_THREAD = "Current thread"
+# Two dozen addresses of TensorFlow's native stack would push its error message out of the log.
+_NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
+
+
+def _tail(log: int) -> tuple[str, ...]:
+    """The last lines of the log. Of Python's own report of a crash, which comes last, only the beginning is kept."""
+    size = os.fstat(log).st_size
+    text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
+    thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
+    return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])
+
+
+# --- the worker ------------------------------------------------------------------------------------------------------
 
 # More frequent progress messages would only wake the other process.
 LIFE_EVERY_S = 0.2
@@ -176,221 +405,3 @@ def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None
             os._exit(ORPHANED)
 
     return send
-
-
-# Importing a framework and making its context, from a cold disk.
-START_PATIENCE_S = 300.0
-# One step: a compilation, a first page-locking, a turn of trials.
-STEP_PATIENCE_S = 120.0
-# A worker sends its rows between two trials after the order to stop.
-STOP_PATIENCE_S = 0.7
-END_PATIENCE_S = 10.0
-LOG_LINES = 12
-LOG_BYTES = 64 * 1024
-CRASH_LINES = 5
-_CRASH = "Fatal Python error"
-_CRASHED_THREAD = "Current thread"
-# Two dozen addresses of TensorFlow's native stack would push its error message out of the log.
-_NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
-_SLICE_S = 0.2
-IN_WORKER = "PYXFER_IN_WORKER"
-# Set sys.path before any import, so that a local json.py does not shadow the standard library.
-_BOOT = (
-    "import sys; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._frameworks.process import main; "
-    "main(int(sys.argv[2]), int(sys.argv[3]))"
-)
-
-
-@dataclass
-class Outcome:
-    """The messages of a worker, and how it ended."""
-
-    ended: WorkerEnding = "crashed"
-    reason: str | None = None
-    hello: Hello | None = None
-    awake: Awake | None = None
-    measurements: tuple[Measurement, ...] = ()
-    remarks: tuple[Remark, ...] = ()
-    log: tuple[str, ...] = ()
-    guilty: Mark | None = None
-    how: str | None = None
-    """The reason without the step that was under way."""
-    duration_s: float = 0.0
-    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_REACHED))
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a worker may send nothing, while it starts and later."""
-
-    start_s: float = START_PATIENCE_S
-    step_s: float = STEP_PATIENCE_S
-
-
-class Supervisor:
-    """Starts a worker, receives its messages, and ends it."""
-
-    def __init__(
-        self,
-        task: Task,
-        environment: Mapping[str, str],
-        patience: Patience,
-        on_doing: Callable[[Doing], None],
-        on_rows: Callable[[Outcome], None],
-    ) -> None:
-        self._task = task
-        self._environment = environment
-        self._patience = patience
-        self._on_doing = on_doing
-        self._on_rows = on_rows
-        self._outcome = Outcome()
-        self._doing: Doing | None = None
-        self._done = False
-
-    def run(self) -> Outcome:
-        """Run the worker until it ends. On Ctrl-C `ended` is "interrupted", with the results so far."""
-        begun = time.monotonic()
-        with tempfile.TemporaryFile() as log, contextlib.closing(Marker()) as marker:
-            ours, theirs = Pipe()
-            process = self._start(theirs, marker, log.fileno())
-            theirs.close()
-            try:
-                ours.send_bytes(pack(self._task))
-                self._listen(ours, process)
-            except (OSError, EOFError):
-                self._note_end(process)
-            except msgspec.MsgspecError as error:
-                self._outcome.ended, self._outcome.reason = "failed", f"it sent an invalid message: {error}"
-            except KeyboardInterrupt:
-                self._outcome.ended, self._outcome.reason = "interrupted", "the run was interrupted"
-                with contextlib.suppress(KeyboardInterrupt):
-                    self._stop(ours, process)
-            finally:
-                self._outcome.guilty = marker.read()
-                ours.close()
-                _kill(process)
-            self._outcome.log = _tail(log.fileno())
-        self._outcome.duration_s = time.monotonic() - begun
-        self._blame()
-        return self._outcome
-
-    def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
-        arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]
-        flags = ["-I"] if sys.flags.isolated else []
-        return subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
-            [sys.executable, *flags, "-X", "faulthandler", "-c", _BOOT, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
-            pass_fds=(theirs.fileno(), marker.handle),
-            start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
-        )
-
-    def _listen(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
-        last_s = time.monotonic()
-        while not self._done:
-            if ours.poll(_SLICE_S):
-                self._take(unpack_report(ours.recv_bytes()))
-                last_s = time.monotonic()
-            elif process.poll() is not None and not ours.poll():
-                self._note_end(process)  # a process that it has forked may hold the pipe open
-                return
-            elif time.monotonic() - last_s > self._patience_s():
-                self._outcome.ended = "hung"
-                self._outcome.reason = f"it sent nothing for {format_seconds(self._patience_s())}"
-                return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_PATIENCE_S)
-
-    def _patience_s(self) -> float:
-        return self._patience.step_s if self._outcome.hello else self._patience.start_s
-
-    def _take(self, message: FromWorker) -> None:
-        outcome = self._outcome
-        if isinstance(message, Hello):
-            outcome.hello = message
-        elif isinstance(message, Awake):
-            outcome.awake = message
-        elif isinstance(message, Tracer):
-            outcome.tracing = message.tracing
-        elif isinstance(message, Rows):
-            outcome.measurements = message.measurements
-            self._on_rows(outcome)
-        elif isinstance(message, Doing):
-            self._doing = message
-            self._on_doing(message)
-        else:
-            self._end(message)
-
-    def _end(self, message: Refused | Failed | Finished) -> None:
-        outcome = self._outcome
-        self._done = True
-        if isinstance(message, Finished):
-            outcome.ended, outcome.remarks = "complete", message.remarks
-        else:
-            outcome.ended = "unavailable" if isinstance(message, Refused) else "failed"
-            outcome.reason = message.reason
-
-    def _stop(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
-        """Order it to stop and take its last messages, without waiting for a long call."""
-        until = time.monotonic() + STOP_PATIENCE_S
-        try:
-            ours.send_bytes(pack(Stop()))
-            while not self._done and process.poll() is None and (left := until - time.monotonic()) > 0:
-                if ours.poll(left):
-                    self._take(unpack_report(ours.recv_bytes()))
-        except (OSError, EOFError, msgspec.MsgspecError):
-            pass
-        self._outcome.ended, self._outcome.reason = "interrupted", "the run was interrupted"
-
-    def _note_end(self, process: subprocess.Popen[bytes]) -> None:
-        """Note how the process ended; the pipe closed before the last message."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_PATIENCE_S)
-        self._outcome.ended = "crashed"
-        self._outcome.reason = _describe_exit(process.returncode)
-
-    def _blame(self) -> None:
-        """Add the step under way to the reason of a crash or hang."""
-        outcome = self._outcome
-        outcome.how = outcome.reason
-        if outcome.ended not in ("crashed", "hung") or outcome.reason is None:
-            return
-        if outcome.guilty is not None:
-            mark = outcome.guilty
-            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {_describe_phase(mark.phase)}"
-        elif outcome.hello is None:
-            outcome.reason += ", while it started"
-
-
-def _describe_phase(phase: str) -> str:
-    return {"first call": "making its first call"}.get(phase, f"being {phase}")
-
-
-def _describe_exit(code: int | None) -> str:
-    if code is None:
-        return "its pipe closed, but it did not end"
-    if code >= 0:
-        return f"it ended by itself with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    if -code == signal.SIGKILL:
-        return "it was killed (SIGKILL; possibly out of memory)"
-    return f"it crashed ({name})"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and its children."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _tail(log: int) -> tuple[str, ...]:
-    """The last lines of the log. Of Python's own report of a crash, which comes last, only the beginning is kept."""
-    size = os.fstat(log).st_size
-    text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
-    crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
-    thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
-    return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from pyxfer.errors import UsageError
 from pyxfer.native import choose
@@ -20,49 +20,11 @@ if TYPE_CHECKING:
     from pyxfer._document.runs import Bracket as BracketWord
     from pyxfer.native import Engine
 
-
-@runtime_checkable
-class CudaStream(Protocol):
-    """An object with the `__cuda_stream__` protocol of cuda.core."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Version of the protocol, and the handle."""
-
-
-StreamLike = object
-# Of torch.cuda.Stream, cupy.cuda.Stream and pyxfer's Stream.
-_HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
-
-
-def stream_handle(stream: StreamLike) -> int:
-    """The CUstream as an integer; 0 is the legacy default stream.
-
-    Raises:
-        UsageError: pyxfer does not know the object as a stream.
-
-    """
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return _checked(stream)
-    if isinstance(stream, CudaStream):
-        return _checked(stream.__cuda_stream__()[1])
-    for name in _HANDLE_NAMES:
-        handle = getattr(stream, name, None)
-        if isinstance(handle, int) and not isinstance(handle, bool):
-            return _checked(handle)
-    raise UsageError(
-        f"{type(stream).__name__} is not a stream: give an integer handle, an object with __cuda_stream__, a "
-        "torch.cuda.Stream or a cupy.cuda.Stream, or leave it out to drain the device around each call."
-    )
-
-
-def _checked(handle: int) -> int:
-    if not 0 <= handle < 1 << 64:
-        raise UsageError(f"{handle} is not a stream handle: give an address, or 0 for the legacy default stream.")
-    return handle
-
-
-# Python handles Ctrl-C between two slices of a wait.
+# A wait is in slices, because Python handles Ctrl-C between two of them.
 SLICE_S = 0.2
+
+
+# --- brackets --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -174,6 +136,9 @@ class HostClock(_HostTimes):
         pass
 
 
+# --- the timer of users ----------------------------------------------------------------------------------------------
+
+
 class Timer:
     """Times a block with CUDA events: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`.
 
@@ -190,7 +155,7 @@ class Timer:
         self._stream = stream
         self._device = device
         self._bracket: Bracket | None = None
-        self._times: tuple[float, float, float] | None = None
+        self._times: _Times | None = None
 
     def __enter__(self) -> Timer:
         if self._bracket is not None:
@@ -215,26 +180,80 @@ class Timer:
             bracket.returned()
             if kind is None:
                 bracket.end()
-                self._times = (bracket.elapsed_s, bracket.wall_s, bracket.dispatch_s)
+                self._times = _Times(bracket.elapsed_s, bracket.wall_s, bracket.dispatch_s)
         finally:
             bracket.close()
 
     @property
     def elapsed_s(self) -> float:
         """Seconds between the two events."""
-        return self._taken()[0]
+        return self._known().elapsed_s
 
     @property
     def wall_s(self) -> float:
         """Seconds on the host's clock from the beginning of the block to the end of its work."""
-        return self._taken()[1]
+        return self._known().wall_s
 
     @property
     def dispatch_s(self) -> float:
         """Seconds on the host's clock that the block itself took; its queued work may take longer."""
-        return self._taken()[2]
+        return self._known().dispatch_s
 
-    def _taken(self) -> tuple[float, float, float]:
+    def _known(self) -> _Times:
         if self._times is None:
             raise UsageError("This timer has no times: its block has not ended, or it raised an exception.")
         return self._times
+
+
+class _Times(NamedTuple):
+    elapsed_s: float
+    wall_s: float
+    dispatch_s: float
+
+
+# --- streams of other libraries --------------------------------------------------------------------------------------
+
+StreamLike = object
+"""What users give as a stream; `stream_handle` says which objects it takes."""
+
+# Of torch.cuda.Stream, cupy.cuda.Stream and pyxfer's Stream.
+_HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
+
+
+@runtime_checkable
+class CudaStream(Protocol):
+    """An object with the `__cuda_stream__` protocol of cuda.core."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+
+
+def stream_handle(stream: StreamLike) -> int:
+    """The CUstream as an integer; 0 is the legacy default stream.
+
+    Raises:
+        UsageError: pyxfer does not know the object as a stream.
+
+    """
+    handle = _find_handle(stream)
+    if handle is None:
+        raise UsageError(
+            f"{type(stream).__name__} is not a stream: give an integer handle, an object with __cuda_stream__, a "
+            "torch.cuda.Stream or a cupy.cuda.Stream, or leave it out to drain the device around each call."
+        )
+    if not 0 <= handle < 1 << 64:
+        raise UsageError(f"{handle} is not a stream handle: give an address, or 0 for the legacy default stream.")
+    return handle
+
+
+def _find_handle(stream: StreamLike) -> int | None:
+    if _is_number(stream):
+        return stream
+    if isinstance(stream, CudaStream):
+        return stream.__cuda_stream__()[1]
+    attributes = (getattr(stream, name, None) for name in _HANDLE_NAMES)
+    return next(filter(_is_number, attributes), None)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

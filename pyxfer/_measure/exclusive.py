@@ -1,7 +1,9 @@
-"""One measurement at a time: threads of this process take turns, and measurements of other processes are reported.
+"""One measurement at a time, because two measurements on one link halve each other's figures.
 
-Two measurements on one link halve each other's figures, so a thread waits for its turn. It does not wait for another
-process, because that would look like a hang; the run has a remark instead.
+- `turn`: threads of this process wait for each other.
+- `Presence`: other processes that measure on the device are noted, for a remark in the run. A run does not wait for
+  them, because that would look like a hang.
+- `queue_for`: processes wait for each other. Only the workers of one test run do so, because their turns are short.
 """
 
 from __future__ import annotations
@@ -15,57 +17,27 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-_locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-_locks_guard = threading.Lock()
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+_turns_guard = threading.Lock()
 _queued = threading.local()
 
 
 @contextlib.contextmanager
 def turn(device: str) -> Iterator[None]:
     """Wait until no other thread of this process holds the device, and hold it. A thread may hold it repeatedly."""
-    with _locks_guard:
-        lock = _locks[device]
+    with _turns_guard:
+        lock = _turns[device]
     with lock:
         yield
 
 
-@contextlib.contextmanager
-def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
-    """Wait until no other process of this user that calls this function holds the device, and hold it.
-
-    It is meant for short turns, such as those of the workers of one test run. If no file can be locked, it does not
-    wait. A thread may hold the device repeatedly.
-    """
-    held: set[str] = _queued.__dict__.setdefault("held", set())
-    if device in held:
-        yield
-        return
-    handle = _open_queue(folder or _shared_folder(), device)
-    held.add(device)
-    try:
-        if handle is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        held.discard(device)
-        if handle is not None:
-            os.close(handle)
-
-
-def _open_queue(folder: Path, device: str) -> int | None:
-    # The file is never removed, because waiting processes have it open. It has the user's id in its name, because the
-    # kernel may refuse to open another user's file in a shared folder.
-    try:
-        _make_shared(folder)
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", flags, 0o600)
-    except OSError:
-        return None
-
-
 class Presence:
-    """A locked file that shows other processes that this one measures on a device. `met`: others that did the same."""
+    """Shows other processes, by a locked file, that this one measures on a device.
+
+    `met` has the ids of the processes that did the same at its beginning, at its end or at a call of `look`.
+    """
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
         self._folder = folder or _shared_folder()
@@ -77,7 +49,7 @@ class Presence:
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
             _make_shared(self._folder)
-            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            self._file = os.open(self._path, _OPEN, 0o644)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.look()
         return self
@@ -102,20 +74,6 @@ class Presence:
                 self.met.add(int(pid))
 
 
-def _shared_folder() -> Path:
-    return Path(tempfile.gettempdir()) / "pyxfer-measuring"
-
-
-def _make_shared(folder: Path) -> None:
-    if not folder.exists():  # with the sticky bit: all users create files in it, and remove only their own
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o1777)
-
-
-def _file_name(device: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in device)
-
-
 def _is_held(path: Path) -> bool:
     """Whether a process holds the file. If not, its owner was killed, and the file is removed."""
     try:
@@ -132,3 +90,50 @@ def _is_held(path: Path) -> bool:
         return False
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
+    """Wait until no other process of this user that calls this function holds the device, and hold it.
+
+    If no file can be locked, it does not wait. A thread may hold the device repeatedly.
+    """
+    held: set[str] = _queued.__dict__.setdefault("held", set())
+    if device in held:
+        yield
+        return
+    handle = _open_queue(folder or _shared_folder(), device)
+    held.add(device)
+    try:
+        if handle is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        held.discard(device)
+        if handle is not None:
+            os.close(handle)
+
+
+def _open_queue(folder: Path, device: str) -> int | None:
+    # The file is never removed, because waiting processes have it open. It has the user's id in its name, because the
+    # kernel may refuse to open another user's file in a shared folder.
+    try:
+        _make_shared(folder)
+        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", _OPEN, 0o600)
+    except OSError:
+        return None
+
+
+def _shared_folder() -> Path:
+    return Path(tempfile.gettempdir()) / "pyxfer-measuring"
+
+
+def _make_shared(folder: Path) -> None:
+    if not folder.exists():  # with the sticky bit: all users create files in it, and remove only their own
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o1777)
+
+
+def _file_name(device: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in device)

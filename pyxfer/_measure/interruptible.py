@@ -20,7 +20,8 @@ SLICE_S = 0.05
 # Python shuts down would be unwound through C++ and abort the process.
 AT_EXIT_S = 1.0
 
-# Not Thread.is_alive(): in CPython a join() that Ctrl-C interrupts can leave a running thread marked as ended.
+# Running work. Not Thread.is_alive(): in CPython a join() that Ctrl-C interrupts can leave a running thread marked as
+# ended.
 _unfinished: set[threading.Event] = set()
 
 
@@ -61,7 +62,7 @@ def run_at_most(work: Callable[[], None], seconds: float | None) -> bool:
     finished = threading.Event()
     _start(work, finished, [])
     if not _wait(finished, seconds):
-        atexit.register(finished.wait, AT_EXIT_S)
+        _abandon(finished)
     return finished.is_set()
 
 
@@ -95,5 +96,9 @@ def _end_early(finished: threading.Event, cancel: Callable[[], None], grace_s: f
         pass
     if finished.is_set():
         return Ending.INTERRUPTED
-    atexit.register(finished.wait, AT_EXIT_S)
+    _abandon(finished)
     return Ending.STUCK
+
+
+def _abandon(finished: threading.Event) -> None:
+    atexit.register(finished.wait, AT_EXIT_S)

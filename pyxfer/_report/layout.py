@@ -1,4 +1,4 @@
-"""A page on a stream, coloured and wrapped on a terminal and plain elsewhere, and the tables on it."""
+"""A page on a stream, coloured and wrapped on a terminal and plain elsewhere; the tables, cells and bars on it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,75 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-_MOST_DECIMALS = 5
-_DIGITS_OF_TIMES = 5
+# --- the page --------------------------------------------------------------------------------------------------------
+
+# Layouts may rely on this width.
+NARROWEST = 80
+# In a file or a pipe nothing is wrapped, so that grep finds a whole remark.
+_UNWRAPPED = 100_000
+
+
+def is_plain(stream: TextIO) -> bool:
+    """Whether colour and cursor movement are off: no terminal, NO_COLOR, or TERM=dumb."""
+    return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+class Page:
+    """Prints to one stream. rich renders into a buffer, so that errors of the stream are raised here."""
+
+    def __init__(self, stream: TextIO, columns: int | None = None) -> None:
+        """With `columns` any stream wraps like a terminal of that width."""
+        self._stream = stream
+        plain = is_plain(stream)
+        if columns is None and stream.isatty():
+            columns = max(NARROWEST, Console(file=stream).width)
+        width = columns or _UNWRAPPED
+        self.columns = columns or NARROWEST
+        self._buffer = io.StringIO()
+        self._console = Console(
+            file=self._buffer,
+            width=width,
+            force_terminal=not plain,
+            color_system=None if plain else "standard",
+            no_color=plain,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+
+    def show(self, renderable: RenderableType) -> None:
+        """Write a renderable without trailing spaces."""
+        self._console.print(renderable)
+        lines = self._buffer.getvalue().split("\n")
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        self._stream.write("\n".join(line.rstrip(" ") for line in lines))
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """A paragraph, wrapped at words on a terminal."""
+        self.show(Text(text, style=style))
+
+    def heading(self, text: str) -> None:
+        """An empty line and a heading."""
+        self.line()
+        self.line(text, style="bold")
+
+    def hanging(self, lines: Iterable[tuple[str, str]], style: str = "") -> None:
+        """Lines of a label and a text, which wraps beside its label."""
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, style=style)
+        grid.add_column(overflow="fold")
+        for name, text in lines:
+            grid.add_row(Text(name), Text(text))
+        if grid.row_count:
+            self.show(grid)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
 # The widest gap first.
 GAPS = (2, 1)
-_TIMES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
 
 
 @dataclass(frozen=True)
@@ -108,6 +172,13 @@ def spread(head: Sequence[Column], columns: Sequence[Column], tail: Sequence[Col
     return [fitting_table([*head, *tail], width)]
 
 
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+_MOST_DECIMALS = 5
+_DIGITS_OF_TIMES = 5
+_TIMES = (("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9))
+
+
 def time_cells(values: Sequence[float | None]) -> tuple[str, tuple[str, ...]]:
     """The unit that suits the longest time, and all times in it with the same number of decimals."""
     sizes = [abs(value) for value in values if value]
@@ -131,6 +202,8 @@ def percent_cells(values: Sequence[float | None]) -> tuple[str, ...]:
     return tuple("" if value is None else f"{value * 100:.1f} %" for value in values)
 
 
+# --- bars ------------------------------------------------------------------------------------------------------------
+
 BAR = "#"
 
 
@@ -146,66 +219,3 @@ def bars(shares: Sequence[float], room: int) -> list[str]:
         drawn.append(" " * start + BAR * min(length, room - start))
         begin += share
     return drawn
-
-
-# Layouts may rely on this width.
-NARROWEST = 80
-# In a file or a pipe nothing is wrapped, so that grep finds a whole remark.
-_UNWRAPPED = 100_000
-
-
-def is_plain(stream: TextIO) -> bool:
-    """Whether colour and cursor movement are off: no terminal, NO_COLOR, or TERM=dumb."""
-    return not stream.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-
-
-class Page:
-    """Prints to one stream. rich renders into a buffer, so that errors of the stream are raised here."""
-
-    def __init__(self, stream: TextIO, columns: int | None = None) -> None:
-        """With `columns` any stream wraps like a terminal of that width."""
-        self._stream = stream
-        plain = is_plain(stream)
-        if columns is None and stream.isatty():
-            columns = max(NARROWEST, Console(file=stream).width)
-        width = columns or _UNWRAPPED
-        self.columns = columns or NARROWEST
-        self._buffer = io.StringIO()
-        self._console = Console(
-            file=self._buffer,
-            width=width,
-            force_terminal=not plain,
-            color_system=None if plain else "standard",
-            no_color=plain,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
-
-    def show(self, renderable: RenderableType) -> None:
-        """Write a renderable without trailing spaces."""
-        self._console.print(renderable)
-        lines = self._buffer.getvalue().split("\n")
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        self._stream.write("\n".join(line.rstrip(" ") for line in lines))
-
-    def line(self, text: str = "", style: str = "") -> None:
-        """A paragraph, wrapped at words on a terminal."""
-        self.show(Text(text, style=style))
-
-    def heading(self, text: str) -> None:
-        """An empty line and a heading."""
-        self.line()
-        self.line(text, style="bold")
-
-    def hanging(self, lines: Iterable[tuple[str, str]], style: str = "") -> None:
-        """Lines of a label and a text, which wraps beside its label."""
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(no_wrap=True, style=style)
-        grid.add_column(overflow="fold")
-        for name, text in lines:
-            grid.add_row(Text(name), Text(text))
-        if grid.row_count:
-            self.show(grid)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from ceiling.troubles import interrupted
 from marks import slow
 
 from pyxfer import Run
 
-# Half of the time that each program takes without the interrupt.
-SOON_S = 30.0
 SLOW = "link=1e8:1e-3:1e8:1e-3"
 HUNG = "stall=cudaMemcpyAsync:200:60"
 
@@ -84,28 +78,6 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 print(load("host").testing.allocated(), flush=True)
 """
-
-
-def interrupted(script: str, after_s: float, place: Path, orders: str = "", times: int = 1) -> list[str]:
-    """The output of a program that was interrupted `after_s` seconds after its start; it may write to `place`."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(place / "run.json")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYXFER_HOSTRT": orders, "TMPDIR": str(place)},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    time.sleep(after_s)
-    begun = time.perf_counter()
-    for _ in range(times):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
-    out, err = process.communicate(timeout=60)
-    assert time.perf_counter() - begun < SOON_S
-    assert process.returncode == 0, err
-    return [line for line in out.splitlines() if line != "started"]
 
 
 @pytest.mark.parametrize("after_s", [0.2, slow(0.4), slow(0.8), slow(1.2)])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ceiling.test_stager import CHOSEN
+from ceiling.rings import CHOSEN
 
 from pyxfer import Run, ceiling
 from pyxfer._ceiling import workshop as module

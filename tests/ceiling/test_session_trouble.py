@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import gc
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from marks import slow
+from ceiling.troubles import BRIEF_S, TIMES, once_measuring, run_into
 from measure.test_exclusive import another_process
 
 from pyxfer import Run, ceiling
-from pyxfer._ceiling import session
-from pyxfer._ceiling.workshop import Workshop
-from pyxfer._measure.sampler import Progress
-from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError, DeviceLostError, DeviceTimeoutError, PyxferError
+from pyxfer.errors import CudaError, CudaMemoryError, DeviceLostError, DeviceTimeoutError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -56,75 +49,6 @@ CALLS = (
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
 )
-TIMES = pytest.mark.parametrize("nth", [1, *(slow(nth) for nth in (2, 3, 8, 50))])
-# No more than the trials that every row has.
-BRIEF_S = 0.05
-
-
-@dataclass
-class Ended:
-    """How a run ended, and its messages."""
-
-    run: Run | None
-    error: PyxferError | None
-    warned: list[str]
-
-    @property
-    def texts(self) -> list[str]:
-        """Every sentence that a user would read."""
-        said = [str(self.error or ""), *self.warned]
-        if self.run is not None:
-            rows = self.run.measurements
-            said += [self.run.failure or "", *(remark.text for remark in self.run.remarks)]
-            said += [reason or "" for row in rows for reason in (row.rate.reason, row.verified.reason)]
-            said += [remark.text for row in rows for remark in row.remarks]
-            said += [row.dma.reason or "" for row in rows]
-        return said
-
-    def says(self, text: str) -> bool:
-        return any(text in each for each in self.texts)
-
-
-def run_into(**changes: Any) -> Ended:
-    """The outcome of a small run with every kind of copy."""
-    asked: dict[str, Any] = {
-        "sizes": (4 * KIB,),
-        "directions": ("h2d", "both"),
-        "memories": ("pageable", "registered", "pinned"),
-        "precision": 1.0,
-        "budget_s": 5.0,
-        "seed": 1,
-    }
-    run, error = None, None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            run = ceiling("host", **{**asked, **changes})
-        except PyxferError as raised:
-            error = raised.with_traceback(None)
-            error.__context__ = None
-    assert {each.category for each in caught} <= {CleanupWarning}
-    return Ended(run, error, [str(each.message) for each in caught])
-
-
-def once_measuring(order: Callable[[], None]) -> Callable[[Progress], None]:
-    """Gives an order after the first trials."""
-    given: list[Progress] = []
-
-    def hear(progress: Progress) -> None:
-        if progress.phase == "measuring" and not given:
-            given.append(progress)
-            order()
-
-    return hear
-
-
-@pytest.fixture
-def nothing_left(engine: Engine) -> Iterator[Engine]:
-    """Check that nothing stays allocated, and that nothing waits for the garbage collector."""
-    yield engine
-    assert testing.allocated() == []
-    assert engine.take_cleanup_failures() == []
 
 
 def test_the_list_of_calls_is_complete(engine: Engine) -> None:
@@ -232,25 +156,6 @@ def test_a_failed_release_is_a_warning_and_a_remark(nothing_left: Engine) -> Non
     assert remark.code == "cleanup"
     assert remark.text.startswith("Something could not be released: cudaStreamDestroy failed with cudaErrorIllegalAdd")
     assert [text.partition(" ")[0] for text in ended.warned] == ["cudaStreamDestroy"]
-
-
-@pytest.fixture
-def hung(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A short timeout; memory that a run leaves to a hung device is released when it answers again."""
-    left: list[Any] = []
-
-    def abandon(shop: Workshop) -> None:
-        left.extend(shop._held())
-        shop._forget()
-
-    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(Workshop, "abandon", abandon)
-    yield
-    testing.release_stalls()
-    for each in left:
-        each.close()
-    assert left
-    engine.take_cleanup_failures()
 
 
 def test_a_device_that_stops_answering_ends_the_run_with_its_results(hung: None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from ceiling.test_stager import CHOSEN
+from ceiling.rings import CHOSEN
 
 from pyxfer._ceiling import subjects
 from pyxfer._ceiling.arena import Arena

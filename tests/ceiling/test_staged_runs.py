@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ceiling.test_interrupts import interrupted
-from ceiling.test_session_trouble import BRIEF_S, TIMES, Ended, once_measuring, run_into
+from ceiling.troubles import BRIEF_S, TIMES, Ended, interrupted, once_measuring, run_into
 from marks import slow
 
 from pyxfer import Measurement, Run, ceiling
-from pyxfer._ceiling import session
-from pyxfer._ceiling.workshop import Workshop
 from pyxfer.errors import DeviceLostError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -31,16 +28,8 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYXFER_RING", RING)
 
 
-@pytest.fixture
-def nothing_left(engine: Engine) -> Iterator[Engine]:
-    """Check that nothing stays allocated, and that nothing waits for the garbage collector."""
-    yield engine
-    assert testing.allocated() == []
-    assert engine.take_cleanup_failures() == []
-
-
 def quick(**changes: Any) -> Run:
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "directions": ("h2d", "d2h"),
         "memories": ("pageable", "pinned"),
         "modes": ("auto", "staged"),
@@ -49,18 +38,18 @@ def quick(**changes: Any) -> Run:
         "budget_s": 1.0,
         "seed": 1,
     }
-    return ceiling("host", **{**asked, **changes})
+    return ceiling("host", **{**settings, **changes})
 
 
 def into_trouble(**changes: Any) -> Ended:
     """A small run of plain and staged copies of pageable memory; the first page-locked memory is the ring's."""
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "memories": ("pageable",),
         "modes": ("memcpy", "staged"),
         "directions": ("h2d", "d2h"),
         "sizes": (64 * KIB,),  # less goes past the ring's slots
     }
-    return run_into(**{**asked, **changes})
+    return run_into(**{**settings, **changes})
 
 
 def rows(run: Run | None, route: str = STAGED) -> list[Measurement]:
@@ -88,10 +77,10 @@ def test_staged_copies_are_measured_each_way_warm_and_fresh(whole: Run) -> None:
 
 
 def test_staged_copies_do_not_exceed_the_link(whole: Run) -> None:
-    assert {each.direction: (each.gbps or 0) <= {"h2d": 2.02, "d2h": 1.01}[each.direction] for each in rows(whole)} == {
-        "h2d": True,
-        "d2h": True,
-    }
+    most_gbps = {"h2d": 2.02, "d2h": 1.01}
+    for each in rows(whole):
+        assert each.gbps is not None
+        assert each.gbps <= most_gbps[each.direction]
 
 
 def test_staged_copies_are_several_copies_from_the_slots(whole: Run) -> None:
@@ -142,9 +131,7 @@ def test_staged_copies_have_page_locked_memory_as_ceiling_and_are_not_one(whole:
     assert {whole.ceiling(direction, MIB).memory for direction in ("h2d", "d2h")} == {"pinned"}
 
 
-def test_staged_copies_without_page_locked_memory_have_no_share(
-    nothing_left: Engine,
-) -> None:
+def test_staged_copies_without_page_locked_memory_have_no_share(nothing_left: Engine) -> None:
     run = quick(memories=("pageable",), trace=False)
     for each in rows(run):
         assert each.gbps is not None
@@ -249,23 +236,9 @@ def test_a_staged_copy_that_fails_in_a_trial_keeps_its_trials(nothing_left: Engi
     assert len(other.trials) > len(failed.trials)
 
 
-def test_a_device_that_stops_answering_ends_the_run_with_its_results(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left: list[Any] = []
-
-    def abandon(shop: Any) -> None:
-        left.extend(shop._held())
-        shop._forget()
-
-    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(Workshop, "abandon", abandon)
+def test_a_device_that_stops_answering_ends_the_run_with_its_results(hung: None) -> None:
     stall = once_measuring(lambda: testing.stall("cudaMemcpyAsync", 1, 60))
     ended = into_trouble(modes=("staged",), directions=("h2d",), precision=1e-9, on_progress=stall)
-    testing.release_stalls()
-    for each in left:
-        each.close()
-    engine.take_cleanup_failures()
     assert ended.run is not None
     assert ended.run.ended == "failed"
     assert "did not finish a staged copy within 0.2 s" in (ended.run.failure or "")
@@ -280,12 +253,12 @@ from pyxfer._ceiling import session
 session.PATIENCE_S = 0.2
 testing = load("host").testing
 
-def hear(progress):
+def hang(progress):
     if progress.text.startswith("verifying raw.pageable-staged"):
         testing.stall("cudaMemcpyAsync", 1, 60)
 
 try:
-    pyxfer.ceiling("host", memories="pageable", modes="staged", directions="h2d", sizes=(65536,), on_progress=hear)
+    pyxfer.ceiling("host", memories="pageable", modes="staged", directions="h2d", sizes=(65536,), on_progress=hang)
 except pyxfer.PyxferError as error:
     print(type(error).__name__, "staged copy" in str(error), flush=True)
 os._exit(0)
@@ -306,34 +279,31 @@ ceiling = pyxfer.ceiling
 from functools import partial
 from pyxfer._ceiling import session
 session.run_interruptible = partial(session.run_interruptible, grace_s=GRACE_S)
-def hear(progress):
+def act(progress):
     if progress.phase == "PHASE":
-        DEED
+        ACTION
         print("started", flush=True)
 
-asked = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4", on_progress=hear)
-run = ceiling("host", **asked, precision=1e-6, budget_s=60.0, seed=1, save_to=lambda run: run.save(sys.argv[1]))
+copies = dict(modes=("auto", "staged"), directions=("h2d", "d2h"), sizes="4KiB:1MiB:x4", on_progress=act)
+run = ceiling("host", **copies, precision=1e-6, budget_s=60.0, seed=1, save_to=lambda run: run.save(sys.argv[1]))
 print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
 from pyxfer.native import load
 print(load("host").testing.allocated(), flush=True)
 """
-
-
-PATIENT = RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", "")
+# A longer grace period, because a busy machine may need it.
+PATIENT = RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("ACTION", "")
 
 
 @pytest.mark.parametrize("after_s", [0.5, slow(0.2), slow(1.0)])
 def test_ctrl_c_ends_a_run_with_its_results_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
-    assert interrupted(
-        RUN.replace("GRACE_S", "30.0").replace("PHASE", "preparing").replace("DEED", ""), after_s, tmp_path, SLOW
-    ) == ["interrupted []", "[]"]
+    assert interrupted(PATIENT, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
 HUNG = (
     RUN.replace("GRACE_S", "0.7")
     .replace("PHASE", "measuring")
-    .replace("DEED", 'pyxfer.native.load("host").testing.stall("cudaMemcpyAsync", 1, 60)')
+    .replace("ACTION", 'pyxfer.native.load("host").testing.stall("cudaMemcpyAsync", 1, 60)')
 )
 
 

@@ -12,20 +12,16 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from ceiling.rings import CHOSEN
 
 from pyxfer._ceiling import workshop as module
 from pyxfer._ceiling.workshop import Stager
-from pyxfer._upload.settings import RingSettings
-from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB = 1024
 NBYTES = 256 * KIB
-CHOSEN = ChosenSettings(
-    RingSettings(threads=2, chunk_bytes=32 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test"
-)
 
 
 @pytest.fixture

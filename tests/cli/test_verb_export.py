@@ -53,11 +53,11 @@ def test_the_default_output_is_stdout(command: Command, tmp_path: Path) -> None:
     assert "# TYPE pyxfer_build_info gauge" in command("export", "prometheus", str(tmp_path / "run.json")).stdout
 
 
-def test_copies_beyond_the_peak_are_left_out_and_named(command: Command, tmp_path: Path) -> None:
+def test_a_run_with_copies_beyond_the_peak_is_refused(command: Command, tmp_path: Path) -> None:
     mine(gbps=138.0).save(tmp_path / "run.json")
     result = command("export", "prometheus", str(tmp_path / "run.json"))
-    assert (result.returncode, "pyxfer_copy_" in result.stdout) == (0, False)
-    assert "h2d pinned 256 MiB;" in result.stderr
+    assert (result.returncode, "pyxfer_copy_" in result.stdout) == (2, False)
+    assert "measurements[0].rate.gbps" in result.stderr
 
 
 def test_a_file_name_that_is_not_collected_is_reported(command: Command, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from doctor.cases import LARGE, MIB, bare_metal, copies, copy, found, h200, h200_link, health, only
 
 from pyxfer._doctor import speed
+from pyxfer._doctor.case import Case
 from pyxfer._doctor.session import nearest_known
 from pyxfer._document.examinations import Finding
 from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Rate, Remark, Side, unknown
@@ -150,6 +151,21 @@ def test_half_of_the_lanes_are_suspected_only_if_such_a_link_fits(gbps: float, p
     assert ("a link with 1/2 of the lanes" in of(gbps, h200_link()).why) == points
 
 
+@pytest.mark.parametrize(("low", "sure"), [(1.005, "likely"), (1.02, "certain")])
+def test_a_figure_above_the_peak_is_certain_if_its_interval_is(low: float, sure: str) -> None:
+    assert h2d(copy("h2d", 1.0, rate=Fact(Rate(PEAK * 1.05, PEAK * low, PEAK * 1.06)))).sure == sure
+
+
+@pytest.mark.parametrize(
+    ("share", "factors"),
+    [(0.52, []), (0.505, [2]), (0.445, [2]), (0.43, []), (0.25, [4]), (0.215, []), (0.12, [8]), (0.1, []), (None, [])],
+)
+def test_a_low_share_is_explained_by_a_link_of_that_fraction(share: float | None, factors: list[int]) -> None:
+    run = h200()
+    causes = speed.likely_causes(Case(run), run.measurements[0], share)
+    assert [cause.text.split(" of the lanes")[0] for cause in causes] == [f"a link with 1/{each}" for each in factors]
+
+
 def test_copies_above_the_peak_are_not_compared_further() -> None:
     run = h200(measurements=copies(2.5))
     nearest = nearest_known(run).value
@@ -219,6 +235,7 @@ def test_a_slow_part_of_a_gpu_is_suspicious(field: str) -> None:
 
 def test_a_copy_without_a_result_gives_its_reason() -> None:
     assert h2d(copy("h2d", None)).seen == "not one trial was valid"
+    assert h2d(copy("h2d", None, "pageable")).seen == "the run has no h2d copy of page-locked memory"
 
 
 def test_without_a_peak_the_known_host_is_compared() -> None:
@@ -229,6 +246,16 @@ def test_without_a_peak_the_known_host_is_compared() -> None:
     assert (fine.status, fine.sure) == ("fine", "likely")
     slow = h200(link=link, measurements=copies(0.9))
     assert found(speed.ceilings, slow, nearest=nearest)[0].status == "suspicious"
+
+
+def test_a_size_that_the_known_host_lacks_is_not_compared_with_it() -> None:
+    link = msgspec.structs.replace(h200_link(), h2d_peak_gbps=unknown("MaxPayload is not known: no"))
+    measurements = (copy("h2d", 55.5, nbytes=48 * MIB),)
+    without_peak, run = h200(link=link, measurements=measurements), h200(measurements=measurements)
+    nearest = nearest_known(run).value
+    ceiling = found(speed.ceilings, without_peak, nearest=nearest)[0]
+    assert (ceiling.status, ceiling.seen) == ("unknown", "MaxPayload is not known: no")
+    assert found(speed.known_host, run, nearest=nearest) == []
 
 
 def test_without_a_peak_and_a_known_host_the_ceiling_is_unknown() -> None:
@@ -242,6 +269,7 @@ def test_a_host_of_the_same_kind_is_compared_with_the_known_one(share: float, st
     run = h200(measurements=copies(share * 1.0001))
     findings = found(speed.known_host, run, nearest=nearest_known(run).value)
     assert [finding.status for finding in findings] == [status, status]
+    assert findings[0].expected.startswith("at least 95 % of ")
 
 
 def test_a_ceiling_with_a_fault_is_not_compared_with_the_known_host() -> None:
@@ -261,7 +289,7 @@ def test_pageable_copies_are_compared_with_the_known_host(gbps: float, status: s
     assert only(speed.pageable, run, nearest=nearest_known(run).value).status == status
 
 
-@pytest.mark.parametrize(("gbps", "status"), [(3.1, "fine"), (2.9, "suspicious")])
+@pytest.mark.parametrize(("gbps", "status"), [(3.0, "fine"), (2.9, "suspicious")])
 def test_without_a_known_host_pageable_copies_must_reach_3_gbps(gbps: float, status: str) -> None:
     run = h200(measurements=(copy("h2d", 55.5), copy("h2d", gbps, "pageable")))
     assert only(speed.pageable, run).status == status
@@ -283,9 +311,10 @@ def test_fine_pageable_copies_also_have_advice() -> None:
 
 
 def test_wrong_contents_are_wrong_at_any_rate() -> None:
-    run = h200(measurements=(copy("h2d", 55.5), copy("d2h", 55.4, verified=Fact(False))))
+    whole = copy("h2d", 55.5), copy("h2d", 10.0, "pageable")
+    run = h200(measurements=(*whole, copy("d2h", 55.4, verified=Fact(False))))
     finding = only(speed.contents, run)
-    assert (finding.status, finding.seen) == ("wrong", "wrong in 1 of 2 measurements")
+    assert (finding.status, finding.seen) == ("wrong", "wrong in 1 of 3 measurements")
     assert found(speed.ceilings, run)[1].status == "unknown"
 
 

@@ -205,7 +205,7 @@ def test_markdown_of_a_run_has_rounded_values_with_units() -> None:
         "| route | direction | side | memory | mode | variant | size | bandwidth | 95 % interval | of ceiling "
         "| of peak | notes |",
         "| --- | --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | --- |",
-        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.92 to 55.08 GB/s | 100.0 % "
+        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.96 to 55.03 GB/s | 100.0 % "
         "| 94.1 % |  |",
     ]
 

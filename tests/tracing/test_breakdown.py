@@ -49,6 +49,12 @@ def test_staging_by_the_driver_ends_when_the_call_returns() -> None:
     assert parts(trial) == {"preparing": 5, "staging": 4, "waiting": 11, "copying": 50, "finishing": 10}
 
 
+def test_staging_before_the_first_copy_ends_when_its_own_call_returns() -> None:
+    copies = copy(20, 70, correlation=7), copy(70, 75, 64, correlation=8)
+    trial = traced(call(5, 9, 7), call(9, 74, 8), *copies, elapsed_us=75)
+    assert parts(trial, None) == {"preparing": 5, "staging": 4, "waiting": 11, "copying": 55}
+
+
 def test_a_copy_back_to_pageable_memory_is_staged_until_its_call_returns() -> None:
     trial = traced(call(5, 90, 7), copy(20, 70, way=CopyWay.D2H, correlation=7), way=CopyWay.D2H, returned_us=95)
     assert parts(trial) == {
@@ -59,6 +65,12 @@ def test_a_copy_back_to_pageable_memory_is_staged_until_its_call_returns() -> No
         "returning": 5,
         "finishing": 905,
     }
+
+
+def test_staging_after_the_last_copy_ends_when_its_own_call_returns() -> None:
+    copies = copy(20, 40, way=CopyWay.D2H, correlation=7), copy(40, 70, 64, way=CopyWay.D2H, correlation=8)
+    trial = traced(call(5, 30, 7), call(30, 90, 8), *copies, way=CopyWay.D2H, elapsed_us=95)
+    assert parts(trial, None) == {"preparing": 5, "waiting": 15, "copying": 50, "staging": 20, "returning": 5}
 
 
 def through_ring(*records: Any, **options: Any) -> Traced:
@@ -95,6 +107,12 @@ def test_a_kernel_between_two_slots_is_a_kernel() -> None:
     copies = slot_copies((110, 135), (165, 190))
     trial = through_ring(call(100, 104, 7), *copies, kernel(140, 160), elapsed_us=190, returned_us=190)
     assert parts(trial) == {"staging": 100 + 10, "waiting": 10, "kernels": 20, "copying": 50}
+
+
+def test_filling_slots_after_the_call_returned_is_staging() -> None:
+    copies = slot_copies((110, 135), (150, 175))
+    trial = through_ring(call(100, 104, 7), *copies, elapsed_us=190, returned_us=140)
+    assert parts(trial) == {"staging": 100 + 15, "waiting": 10, "copying": 50, "finishing": 15}
 
 
 def test_time_after_the_last_slot_is_not_staging() -> None:
@@ -184,11 +202,11 @@ def test_returning_ends_with_the_last_event() -> None:
 
 
 def test_values_of_a_breakdown_are_those_of_one_transfer() -> None:
-    trial = traced(copy(0, 200), copy(200, 400), elapsed_us=400, copies=2)
+    trial = traced(*(copy(200 * n, 200 * n + 200) for n in range(4)), elapsed_us=800, copies=4)
     assert parts(trial) == {"copying": 50, "staging": 150}
     breakdown = break_down(trial, CEILING_S, MIB).value
     assert breakdown is not None
-    assert (breakdown.faults, breakdown.switches, breakdown.preemptions) == (60, 2, 1)
+    assert (breakdown.faults, breakdown.switches, breakdown.preemptions) == (30, 1, 0.5)
     assert breakdown.dispatch_s == pytest.approx(200e-6)
     assert breakdown.wall_s == pytest.approx(200e-6)
 

@@ -78,13 +78,27 @@ def test_the_evidence_has_the_figures_of_the_parts() -> None:
     )
 
 
-def test_a_step_is_bound_by_its_output_while_no_kernel_runs() -> None:
-    verdict = verdict_of(0, d2h=30, kernels=70)
-    assert (verdict.bound_by, verdict.degree) == ("output", "")
+@pytest.mark.parametrize(
+    ("d2h", "degree", "bound_by"),
+    [(21, "", "output"), (20, "moderately", "output"), (6, "moderately", "output"), (5, "", "device")],
+)
+def test_a_step_is_bound_by_its_output_while_no_kernel_runs(d2h: float, degree: str, bound_by: str) -> None:
+    verdict = verdict_of(0, d2h=d2h, kernels=100 - d2h)
+    assert (verdict.bound_by, verdict.degree) == (bound_by, degree)
 
 
 def test_a_step_with_an_idle_device_is_bound_by_the_host() -> None:
-    assert verdict_of(0, kernels=70, host=30).bound_by == "host"
+    verdict = verdict_of(2, kernels=68, host=30)
+    assert verdict.bound_by == "host"
+    assert verdict.text.endswith("for 30.0 % of the step, and its input is not the cause.")
+
+
+def test_an_idle_device_without_steps_says_nothing_of_the_input() -> None:
+    script = Script()
+    script.kernel(0, 70)
+    verdict = analysed(make_window(script, 100)).verdict
+    assert verdict.bound_by == "host"
+    assert "input" not in verdict.text
 
 
 def test_a_step_with_a_busy_device_is_bound_by_the_device() -> None:
@@ -104,6 +118,10 @@ def test_without_records_the_verdict_is_unknown() -> None:
     verdict = analysed(make_window(None, 100, steps_at((0, 60, 100)))).verdict
     assert verdict.bound_by == "unknown"
     assert "whether the device was busy in that time is not known" in verdict.evidence[0]
+
+
+def test_without_records_and_steps_there_is_no_evidence() -> None:
+    assert analysed(make_window(None, 100)).verdict.evidence == ()
 
 
 def test_a_part_without_time_is_not_in_the_evidence() -> None:
