@@ -95,6 +95,9 @@ def h200(**overrides: Any) -> Run:
     fields = {"host": "vm", "iommu": Fact("no groups"), "virtual_machine": Fact("Firecracker")}
     environment = make_environment(**{**fields, **overrides.pop("environment", {})})
     link = overrides.pop("link", h200_link())
+    measurements = (
+        overrides.pop("measurements") if "measurements" in overrides else copies(_share_of_h200(link), link=link)
+    )
     return make_run(
         **{
             "device": make_device(pci=Fact("0000:00:06.0")),
@@ -102,7 +105,7 @@ def h200(**overrides: Any) -> Run:
             "environment": environment,
             "environment_after": environment,
             "placement": one_node(),
-            "measurements": copies(_share_of_h200(link), link=link),
+            "measurements": measurements,
             "remarks": (),
             "curves": (),
             "locking": (),

@@ -29,7 +29,7 @@ def test_the_three_fastest_routes_are_named_with_their_gain() -> None:
         "tf.rawop(x)",
     ]
     assert advice(*make_others())[0] == (
-        "1.  `tf.dlpack-pinned(x)` (tf.dlpack-pinned): 1.93 ms instead of 36.9 ms, 19.2 times as fast (19.0 to 19.3); "
+        "1.  `tf.dlpack-pinned(x)` (tf.dlpack-pinned): 1.93 ms instead of 36.9 ms, 19.2 times as fast (19.1 to 19.2); "
         "needs pinned memory"
     )
 
