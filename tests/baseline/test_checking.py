@@ -159,6 +159,12 @@ def test_a_baseline_from_the_future_gets_a_remark(made_at: str, codes: list[str]
     assert (found.comparison.verdict, [remark.code for remark in found.comparison.remarks]) == ("SAME", codes)
 
 
+def test_the_remark_on_the_clock_has_both_times_to_the_second() -> None:
+    future = msgspec.structs.replace(baseline(), made_at="2031-01-01T00:00:00.123456+00:00")
+    (remark,) = check(future, measuring(1.0)).comparison.remarks
+    assert "made at 2031-01-01T00:00:00, and this run at 2025-11-21T08:30:00:" in remark.text
+
+
 def test_more_retries_widen_the_intervals() -> None:
     once, thrice = (check(baseline(), measuring(1.0), retries=retries).comparison.cells[0] for retries in (0, 2))
     assert (once.high.value or 0) < (thrice.high.value or 0)
@@ -201,10 +207,11 @@ def test_a_baseline_without_a_cell_in_every_process_is_not_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [make_run(device=make_device(uuid=Fact("GPU-other"))), on_host(make_run())], ids=["gpu", "host memory"]
+    ("other", "name"),
+    [(make_run(device=make_device(uuid=Fact("GPU-other"))), "GPU-other"), (on_host(make_run()), "host memory")],
 )
-def test_another_machine_is_refused(other: Run) -> None:
-    with pytest.raises(UsageError, match="of another machine or device"):
+def test_another_machine_is_refused(other: Run, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"of another machine or device than the measured one \(node-7, {name}\)"):
         check(baseline(), measuring(1.0, run=other))
 
 
