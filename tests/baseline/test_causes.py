@@ -137,7 +137,8 @@ def test_unchanged_packets_are_not_a_cause() -> None:
 
 
 def test_a_rate_is_compared_with_the_most_that_the_slot_can_do() -> None:
-    unread: dict[str, Any] = {"now": unknown("no NVML"), "under_load": unknown("no NVML"), "device_most": unknown("no NVML")}
+    why: Any = unknown("no NVML")
+    unread = {"now": why, "under_load": why, "device_most": why}
     slot_alone, neither = make_link(**unread), make_link(**unread, system_most=unknown("no sysfs"))
     assert codes(all_slow(HALF), make_run(link=slot_alone), make_run(link=slot_alone)) == ["link-lesser"]
     assert codes(all_slow(HALF), make_run(link=neither), make_run(link=neither)) == ["unexplained"]
