@@ -1,8 +1,8 @@
 """The sampler: rounds in shuffled order, until the medians are precise or the budget is spent.
 
-Machines drift, so subjects that are compared run in the same rounds, and groups take turns instead of finishing one
-after the other. If not all results can become precise within the budget, the cheapest come first, which makes most of
-them precise. The others get a remark with the time that they need.
+Machines drift, so subjects that are compared run in the same rounds, and groups take turns until the budget is spent.
+So the trials of each subject are spread over the whole run and meet every level of the host. Results that are not
+precise then get a remark with the time that they need.
 """
 
 from __future__ import annotations
@@ -74,11 +74,6 @@ class Series:
         """Whether the intervals of all sides are as narrow as this precision."""
         widths = [summary.relative_half_width for summary in self.summaries()]
         return bool(widths) and all(width is not None and width <= precision for width in widths)
-
-    def rounds_needed(self, precision: float) -> int:
-        """An estimate of the further rounds that the least precise side needs."""
-        known = [summary for summary in self.summaries() if summary.low_s is not None]
-        return max((stats.trials_needed(summary, precision) - summary.n for summary in known), default=0)
 
 
 @dataclass(frozen=True)
@@ -194,10 +189,10 @@ class Sampler:
             self._report()
         self._reserved_s = self._reserve_s()
         while not self._is_spent():
-            unsettled = [(group, series) for group in self.groups for series in group.unsettled(self.precision)]
+            unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
             if not unsettled:
                 return
-            for group, chosen in self._affordable(unsettled) or self._least_sampled(unsettled):
+            for group, chosen in unsettled:
                 self._turn(group, chosen)
                 if self._is_spent():
                     break
@@ -213,30 +208,6 @@ class Sampler:
         costs = [series.mean_cost_s for group in self.groups for series in group.series if series.runs]
         needed_s = self.reserve.rounds * sum(TRACED_COST * cost + self.reserve.each_s for cost in costs)
         return min(self.reserve.most_s, self.reserve.once_s + needed_s)
-
-    def _affordable(self, unsettled: list[tuple[Group, Series]]) -> list[tuple[Group, list[Series]]]:
-        """The series that can become precise in the time left, the cheapest first."""
-        costs = {id(series): self._cost_s(group, series) for group, series in unsettled}
-        # Twice the time left, because the width of an interval of few trials is itself uncertain.
-        left = 2 * (self.deadline_s - self._reserved_s - self.clock())
-        chosen: dict[int, list[Series]] = {}
-        for group, series in sorted(unsettled, key=lambda pair: costs[id(pair[1])]):
-            left -= costs[id(series)]
-            if left < 0:
-                break
-            chosen.setdefault(id(group), []).append(series)
-        return [(group, chosen[id(group)]) for group in self.groups if id(group) in chosen]
-
-    @staticmethod
-    def _least_sampled(unsettled: list[tuple[Group, Series]]) -> list[tuple[Group, list[Series]]]:
-        """The series that has had the least time, for when none can become precise any more."""
-        group, series = min(unsettled, key=lambda pair: pair[1].spent_s)
-        return [(group, [series])]
-
-    def _cost_s(self, group: Group, series: Series) -> float:
-        """Seconds until the series is settled, including the trials of its anchor."""
-        round_s = sum(member.mean_cost_s for member in group.with_anchors([series]))
-        return round_s * max(series.rounds_needed(self.precision), MIN_ROUNDS - series.runs, 1)
 
     def _turn(self, group: Group, chosen: list[Series]) -> None:
         until = self.clock() + TURN_S

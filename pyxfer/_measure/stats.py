@@ -176,6 +176,8 @@ MAX_MISFIT = 0.25
 """A line that misses a point by more does not describe the curve."""
 MIN_LATENCY_SHARE = 0.1
 MAX_SLOPE_ERROR = 0.1
+NARROW = 0.01
+"""Points with intervals narrower than this weigh the same: a line describes no copies more closely."""
 
 
 @dataclass(frozen=True)
@@ -221,23 +223,22 @@ def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
 def _relative_least_squares(sizes: Values, seconds: Values) -> tuple[float, float]:
     """Seconds of fixed cost, not below zero, and seconds a byte."""
     columns = np.stack([1 / seconds, sizes / seconds], axis=1)
-    lengths = np.linalg.norm(
-        columns, axis=0
-    )  # the columns differ by nine decades; at equal length none is rounded away
-    latency, per_byte = np.linalg.lstsq(columns / lengths, np.ones(sizes.size), rcond=None)[0] / lengths
+    # The columns differ by nine decades; at equal length none is rounded away.
+    lengths = np.linalg.norm(columns, axis=0)
+    latency, per_byte = np.linalg.lstsq(columns / lengths, weights, rcond=None)[0] / lengths
     if latency < 0:
-        return 0.0, float(columns[:, 1].sum() / lengths[1] ** 2)
+        return 0.0, float(columns[:, 1] @ weights / lengths[1] ** 2)
     return float(latency), float(per_byte)
 
 
-def _errors(sizes: Values, seconds: Values, half_widths: Values) -> tuple[float, float]:
+def _errors(sizes: Values, seconds: Values, half_widths: Values, weights: Values) -> tuple[float, float]:
     """Half-widths of the fixed cost and of the seconds a byte, from those of the points, which are independent."""
-    latency, per_byte = _relative_least_squares(sizes, seconds)
+    latency, per_byte = _relative_least_squares(sizes, seconds, weights)
     moved = [
-        _relative_least_squares(sizes, np.where(np.arange(sizes.size) == i, seconds * (1 + half_widths[i]), seconds))
-        for i in range(sizes.size)
+        _relative_least_squares(sizes, np.where(sizes == size, seconds * (1 + half_width), seconds), weights)
+        for size, half_width in zip(sizes, half_widths, strict=True)
     ]
-    return math.hypot(*(each[0] - latency for each in moved)), math.hypot(*(each[1] - per_byte for each in moved))
+    return math.hypot(*(one[0] - latency for one in moved)), math.hypot(*(one[1] - per_byte for one in moved))
 
 
 def _latency(latency: float, error: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
