@@ -193,7 +193,8 @@ class Fit:
 def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     """Fixed cost and asymptote of (bytes, seconds, relative half-width of the seconds), by relative least squares.
 
-    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too.
+    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too. Points
+    with wide intervals weigh less.
     A figure is given only where the points determine it: see `_latency` and `_asymptote`.
     """
     distinct = len({nbytes for nbytes, _, _ in points})
@@ -203,16 +204,17 @@ def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     sizes, seconds, half_widths = np.asarray(points, dtype=np.float64).T
     if not (seconds > 0).all():
         return _no_fit("a size took no time that the clock could see; leave it out with --sizes")
-    latency, per_byte = _relative_least_squares(sizes, seconds)
+    weights = NARROW / np.maximum(half_widths, NARROW)
+    latency, per_byte = _relative_least_squares(sizes, seconds, weights)
     if per_byte <= 0:
         return _no_fit("the time does not grow with the size; ask for larger ones with --sizes")
-    misfits = np.abs(latency + per_byte * sizes - seconds) / seconds
+    misfits = np.maximum(np.abs(latency + per_byte * sizes - seconds) / seconds - half_widths, 0)
     worst = float(misfits.max())
     if worst > MAX_MISFIT:
         where = format_size(float(sizes[misfits.argmax()]))
         reason = f"one line does not fit these times ({format_percent(worst)} off at {where}); read each size by itself"
         return replace(_no_fit(reason), worst_misfit=Fact(worst))
-    latency_error, per_byte_error = _errors(sizes, seconds, half_widths)
+    latency_error, per_byte_error = _errors(sizes, seconds, half_widths, weights)
     latency_s = _latency(latency, latency_error, worst, float(seconds.min()))
     asymptote_gbps = _asymptote(latency / per_byte, per_byte, per_byte_error, float(sizes.max()))
     missing = latency_s.reason or asymptote_gbps.reason
@@ -220,9 +222,9 @@ def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     return Fit(latency_s, asymptote_gbps, half_bytes, Fact(worst))
 
 
-def _relative_least_squares(sizes: Values, seconds: Values) -> tuple[float, float]:
+def _relative_least_squares(sizes: Values, seconds: Values, weights: Values) -> tuple[float, float]:
     """Seconds of fixed cost, not below zero, and seconds a byte."""
-    columns = np.stack([1 / seconds, sizes / seconds], axis=1)
+    columns = np.stack([weights / seconds, weights * sizes / seconds], axis=1)
     # The columns differ by nine decades; at equal length none is rounded away.
     lengths = np.linalg.norm(columns, axis=0)
     latency, per_byte = np.linalg.lstsq(columns / lengths, weights, rcond=None)[0] / lengths
