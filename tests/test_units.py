@@ -75,6 +75,8 @@ def test_a_size_is_whole_bytes(text: str, nbytes: int) -> None:
         ("1e999999999", "'1e999999999' is not a size"),
         ("9223372036854775808", "more than any machine addresses"),
         ("9" * 5000, "999...' is not a size"),
+        ("0" * 64 + "1", f"'{'0' * 64}...' is not a size"),
+        ("x" * 64, f"'{'x' * 64}' is not a size"),
         ("٤KiB", "is not a size"),
         ("4\x1b[31mKiB", r"'4\x1b[31mKiB' is not a size"),
     ],
@@ -115,6 +117,7 @@ def test_a_formatted_binary_size_can_be_parsed(count: int, unit: str) -> None:
         ("8KiB:8KiB:x2", (8 * KIB,)),
         ("64KiB,4KiB:16KiB:X2,10", (10, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB)),
         ("1:200:+1", tuple(range(1, 201))),
+        (",".join(str(n) for n in range(1, 201)), tuple(range(1, 201))),
     ],
 )
 def test_sizes_are_sorted_and_unique(text: str, sizes: tuple[int, ...]) -> None:

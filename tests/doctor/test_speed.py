@@ -12,7 +12,7 @@ from pyxfer._doctor import speed
 from pyxfer._doctor.case import Case
 from pyxfer._doctor.session import nearest_known
 from pyxfer._document.examinations import Finding
-from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Side, unknown
+from pyxfer._document.runs import Fact, Measurement, Placement, Rate, Remark, Run, Side, unknown
 
 PEAK = h200_link().h2d_peak_gbps.value or 0.0
 
@@ -58,6 +58,48 @@ def test_a_low_share_is_explained_by_a_link_of_that_fraction(share: float | None
     run = h200()
     causes = speed.likely_causes(Case(run), run.measurements[0], share)
     assert [cause.text.split(" of the lanes")[0] for cause in causes] == [f"a link with 1/{each}" for each in factors]
+
+
+def likely_causes(run: Run) -> list[str]:
+    return [cause.text for cause in speed.likely_causes(Case(run), run.measurements[0], None)]
+
+
+@pytest.mark.parametrize("when", ["environment", "environment_after"])
+def test_throttling_before_or_after_the_run_is_a_likely_cause(when: str) -> None:
+    environments = {"environment": h200().environment, "environment_after": h200().environment}
+    throttled = msgspec.structs.replace(environments[when], throttle_reasons=Fact(("idle", "power cap")))
+    run = msgspec.structs.replace(h200(), **{**environments, when: throttled})
+    assert likely_causes(run) == ["the GPU's clocks were held down: power cap"]
+
+
+def test_throttling_before_and_after_the_run_is_one_likely_cause() -> None:
+    run = h200(environment={"throttle_reasons": Fact(("power cap",))})
+    assert len(likely_causes(run)) == 1
+
+
+def test_other_processes_are_a_likely_cause() -> None:
+    assert likely_causes(h200(environment={"other_gpu_processes": Fact((4711,))})) == likely_causes(
+        h200(remarks=(Remark("contended", "another process used the GPU"),))
+    )
+    assert "other processes" in likely_causes(h200(environment={"other_gpu_processes": Fact((4711,))}))[0]
+
+
+@pytest.mark.parametrize(("field", "kind"), [("mig", "a MIG instance"), ("vgpu", "a vGPU")])
+def test_a_part_of_a_gpu_shares_its_link(field: str, kind: str) -> None:
+    device = msgspec.structs.replace(h200().device, **{field: Fact(True)})
+    assert likely_causes(h200(device=device)) == [f"{kind} shares its link with the others on the GPU"]
+
+
+@pytest.mark.parametrize("code", ["drift", "bimodal", "unstable"])
+def test_unsteady_copies_are_a_likely_cause(code: str) -> None:
+    (cause,) = likely_causes(h200(measurements=(copy("h2d", 50.0, remarks=(Remark(code, "not steady"),)),)))
+    assert cause.startswith("the copies were not steady")
+
+
+@pytest.mark.parametrize(("near", "causes"), [(2048, 0), (2047, 1)])
+def test_memory_that_is_mostly_on_another_node_is_a_likely_cause(near: int, causes: int) -> None:
+    placement = Placement(Fact(0), Fact("0-31"), Fact(0), Fact({"0": near, "1": 4096 - near}))
+    assert len(likely_causes(h200(placement=placement))) == causes
 
 
 def test_copies_above_the_peak_are_not_compared_further() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from watch.windows import Script, analysed, make_window, steps_at
+from watch.windows import MACHINE, Flat, Script, analysed, make_window, steps_at
 
 from pyxfer._document.watches import Verdict
 from pyxfer._trace.records import CopyWay
+from pyxfer._watch.analysis import analyse
 
 
 def verdict_of(input_us: float, h2d: float = 0, d2h: float = 0, kernels: float = 0, host: float = 0) -> Verdict:
@@ -92,6 +95,15 @@ def test_without_records_the_verdict_is_unknown() -> None:
     verdict = analysed(make_window(None, 100, steps_at((0, 60, 100)))).verdict
     assert verdict.bound_by == "unknown"
     assert "whether the device was busy in that time is not known" in verdict.evidence[0]
+
+
+def test_in_host_memory_the_verdict_is_unknown() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 40)
+    watched = analyse(make_window(script, 100), Flat(50.0), replace(MACHINE, runtime="host"))
+    assert watched.verdict.bound_by == "unknown"
+    assert watched.advice == ()
+    assert watched.activity.value is not None
 
 
 def test_without_records_and_steps_there_is_no_evidence() -> None:
