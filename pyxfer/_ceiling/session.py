@@ -11,7 +11,7 @@ import msgspec
 
 from pyxfer._ceiling.arena import LOCKED_KINDS, check_memory, locking_cost, measure_locking
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
-from pyxfer._ceiling.stages import STUCK, Stages, circumstances, late, prepare_raw
+from pyxfer._ceiling.stages import STUCK, Stages, circumstances, cleanup, late, prepare_raw
 from pyxfer._ceiling.ways import (
     AUTO,
     DEFAULT_BUDGET_S,
@@ -213,7 +213,7 @@ class Session:
 
     def _release(self) -> None:
         for fault in self._shop.close():
-            self._remarks.append(Remark("cleanup", f"Something could not be released: {fault}"))
+            self._remarks.append(cleanup(fault))
             warnings.warn(fault, CleanupWarning, stacklevel=2)
 
     def _measure(self) -> None:

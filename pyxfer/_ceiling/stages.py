@@ -193,6 +193,11 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
     return remarks
 
 
+def cleanup(fault: str) -> Remark:
+    """The remark on something that could not be released."""
+    return Remark("cleanup", f"Something could not be released: {fault}")
+
+
 def late(prepared_s: float) -> Remark:
     """The remark on a preparation that took the whole budget."""
     return Remark(

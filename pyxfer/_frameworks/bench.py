@@ -11,7 +11,7 @@ import msgspec
 
 from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.rows import Assembler, Ceilings, Head, Item, best_trials, way_head
-from pyxfer._ceiling.stages import Stages, prepare_raw
+from pyxfer._ceiling.stages import Stages, cleanup, prepare_raw
 from pyxfer._ceiling.ways import Way
 from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import Device, Direction, Fact, Measurement, Memory, Placement, Remark, Tracing
@@ -187,7 +187,7 @@ class Bench:
                 self._arena.close()
         except (CudaError, DeviceTimeoutError) as error:
             faults.append(str(error))
-        self.remarks += [Remark("cleanup", f"Something could not be released: {fault}") for fault in faults]
+        self.remarks += map(cleanup, faults)
 
 
 def route_head(route: Route, task: Task) -> Head[Route]:

@@ -35,63 +35,64 @@ def test_machine_without_limits_has_the_figures_of_the_kernel(tmp_path: Path) ->
     assert available_host_bytes(tmp_path).value == 800_000 * 1024
 
 
-def test_available_is_the_limit_of_a_version_2_group_less_its_use(tmp_path: Path) -> None:
-    machine(
-        tmp_path,
-        "0::/box\n",
-        **{f"{V2}/box/memory.max": "5000000", f"{V2}/box/memory.current": "3000000", f"{V2}/memory.max": "max"},
-    )
+@pytest.mark.parametrize(
+    ("groups", "files", "available"),
+    [
+        pytest.param(
+            "0::/box\n",
+            {f"{V2}/box/memory.max": "5000000", f"{V2}/box/memory.current": "3000000", f"{V2}/memory.max": "max"},
+            2_000_000,
+            id="a version 2 group",
+        ),
+        pytest.param(
+            "0::/\n",
+            {
+                f"{V2}/memory.max": "5000000",
+                f"{V2}/memory.current": "3000000",
+                f"{V2}/memory.stat": "anon 1\ninactive_file 500000\nactive_file 9\n",
+            },
+            2_500_000,
+            id="inactive file pages are available",
+        ),
+        pytest.param(
+            "0::/outer/inner\n",
+            {
+                f"{V2}/outer/inner/memory.max": "9000000",
+                f"{V2}/outer/inner/memory.current": "0",
+                f"{V2}/outer/memory.max": "4000000",
+                f"{V2}/outer/memory.current": "1000000",
+            },
+            3_000_000,
+            id="a parent group",
+        ),
+        pytest.param(
+            "5:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n",
+            {
+                f"{V1}/docker/abc/memory.limit_in_bytes": "6000000",
+                f"{V1}/docker/abc/memory.usage_in_bytes": "2000000",
+                f"{V1}/docker/abc/memory.stat": "inactive_file 7\ntotal_inactive_file 1000000\n",
+            },
+            5_000_000,
+            id="a version 1 group",
+        ),
+        pytest.param(
+            "4:memory:/docker/abc\n",
+            {f"{V1}/memory.limit_in_bytes": "6000000", f"{V1}/memory.usage_in_bytes": "1"},
+            5_999_999,
+            id="a path of the host is read at the mount point",
+        ),
+    ],
+)
+def test_the_limit_of_a_control_group_less_its_use_is_available(
+    tmp_path: Path, groups: str, files: dict[str, str], available: int
+) -> None:
+    machine(tmp_path, groups, **files)
+    assert available_host_bytes(tmp_path).value == available
+
+
+def test_the_memory_of_the_host_is_the_limit_of_its_group(tmp_path: Path) -> None:
+    machine(tmp_path, "0::/box\n", **{f"{V2}/box/memory.max": "5000000", f"{V2}/memory.max": "max"})
     assert host_bytes(tmp_path).value == 5_000_000
-    assert available_host_bytes(tmp_path).value == 2_000_000
-
-
-def test_inactive_file_pages_are_available(tmp_path: Path) -> None:
-    machine(
-        tmp_path,
-        "0::/\n",
-        **{
-            f"{V2}/memory.max": "5000000",
-            f"{V2}/memory.current": "3000000",
-            f"{V2}/memory.stat": "anon 1\ninactive_file 500000\nactive_file 9\n",
-        },
-    )
-    assert available_host_bytes(tmp_path).value == 2_500_000
-
-
-def test_limit_of_a_parent_group_applies(tmp_path: Path) -> None:
-    machine(
-        tmp_path,
-        "0::/outer/inner\n",
-        **{
-            f"{V2}/outer/inner/memory.max": "9000000",
-            f"{V2}/outer/inner/memory.current": "0",
-            f"{V2}/outer/memory.max": "4000000",
-            f"{V2}/outer/memory.current": "1000000",
-        },
-    )
-    assert available_host_bytes(tmp_path).value == 3_000_000
-
-
-def test_limit_of_a_version_1_group_applies(tmp_path: Path) -> None:
-    machine(
-        tmp_path,
-        "5:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n",
-        **{
-            f"{V1}/docker/abc/memory.limit_in_bytes": "6000000",
-            f"{V1}/docker/abc/memory.usage_in_bytes": "2000000",
-            f"{V1}/docker/abc/memory.stat": "inactive_file 7\ntotal_inactive_file 1000000\n",
-        },
-    )
-    assert available_host_bytes(tmp_path).value == 5_000_000
-
-
-def test_group_with_a_path_of_the_host_is_read_at_the_mount_point(tmp_path: Path) -> None:
-    machine(
-        tmp_path,
-        "4:memory:/docker/abc\n",
-        **{f"{V1}/memory.limit_in_bytes": "6000000", f"{V1}/memory.usage_in_bytes": "1"},
-    )
-    assert available_host_bytes(tmp_path).value == 5_999_999
 
 
 def test_the_largest_version_1_limit_means_no_limit(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_download_goes_into_a_tensor(up: Uploader, torch: Any) -> None:
 
 
 def test_an_unsupported_dtype_is_not_downloaded(up: Uploader, torch: Any) -> None:
-    with pytest.raises(UsageError, match=r"items of torch\.float8_e4m3fn cannot be sent"):
+    with pytest.raises(UsageError, match=r"items of torch\.float8_e4m3fn cannot be downloaded"):
         up.download(torch.zeros(3, dtype=torch.float8_e4m3fn))
 
 
