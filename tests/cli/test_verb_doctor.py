@@ -52,7 +52,8 @@ def test_a_saved_run_can_be_examined_as_json(command: Command, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_the_page_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
-    h200(link=h200_link(LinkState(4, 8)), measurements=copies(0.1)).save(tmp_path / "run.json")
+    link = h200_link(LinkState(4, 8))
+    h200(link=link, measurements=copies(0.1, link=link)).save(tmp_path / "run.json")
     code, text = in_terminal("doctor", str(tmp_path / "run.json"), NO_COLOR="1")
     assert code == 0
     assert max(map(len, text.splitlines())) <= 80
