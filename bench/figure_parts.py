@@ -1,4 +1,4 @@
-"""Shared by the tables of `readme_figures.py`: captions, terminal output as a code block, reading a document."""
+"""Shared by the tables of `readme_figures.py`: documents, captions, intervals, terminal output as a code block."""
 
 from __future__ import annotations
 
@@ -12,18 +12,70 @@ import shared
 
 from pyxfer._document.exports import escape_markdown
 from pyxfer._document.files import read_whole
-from pyxfer._document.runs import Run
+from pyxfer._document.runs import Measurement, Run, Summary
+from pyxfer._measure import stats
 from pyxfer._report.layout import NARROWEST, Page
-from pyxfer.errors import DocumentError
+from pyxfer.errors import DocumentError, UsageError
+from pyxfer.units import format_seconds
 
 GB = "GB = 1e9 bytes."
+INTERVAL = "In brackets: the 95 % interval of the median. Trials that give no interval give no figure."
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 
+class IncompleteRunError(UsageError):
+    """A table's run was interrupted or failed."""
+
+
+def complete_run(path: Path) -> Run:
+    """Read a run; `IncompleteRunError` if it did not end."""
+    run = Run.load(path)
+    if run.ended != "complete":
+        raise IncompleteRunError(f"{path.name} of {run.environment.taken_at[:10]} is {run.ended}: measure it again")
+    return run
+
+
 def caption(run: Run, units: str = GB) -> str:
-    """The machine, software, date and units."""
-    return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. {units}")
+    """The machine, software, date, units, and what the brackets are."""
+    return escape_markdown(f"{shared.machine_line(run.device, run.environment)}. {units} {INTERVAL}")
+
+
+def summary_of(row: Measurement | None) -> Summary | None:
+    """The summary of the valid trials, if they give an interval; documents of older versions hold narrower ones."""
+    seconds = [] if row is None else [trial.elapsed_s for trial in row.trials if trial.invalid is None]
+    summary = stats.summarise(seconds) if seconds else None
+    return None if summary is None or summary.low_s is None else summary
+
+
+def gbps_cell(row: Measurement | None) -> str:
+    """The bandwidth and its interval, or a dash without an interval."""
+    return _rate_cell(row, lambda gbps: f"{gbps:.2f}")
+
+
+def mbps_cell(row: Measurement | None) -> str:
+    """`gbps_cell` in MB/s, as in published figures."""
+    return _rate_cell(row, lambda gbps: f"{1000 * gbps:.0f}")
+
+
+def seconds_cell(row: Measurement) -> str:
+    """The duration and its interval, or a dash without an interval."""
+    summary = summary_of(row)
+    if summary is None or summary.low_s is None or summary.high_s is None:
+        return "-"
+    return _with_interval(format_seconds, summary.median_s, summary.low_s, summary.high_s)
+
+
+def _rate_cell(row: Measurement | None, show: Callable[[float], str]) -> str:
+    summary = summary_of(row)
+    if row is None or row.gbps is None or summary is None:
+        return "-"
+    rate = stats.rate(row.moved_bytes, summary)
+    return _with_interval(show, rate.gbps, rate.low_gbps or 0.0, rate.high_gbps or 0.0)
+
+
+def _with_interval(show: Callable[[float], str], value: float, low: float, high: float) -> str:
+    return f"{show(value)} ({show(low)} to {show(high)})"
 
 
 def printed(document: Document, show: Callable[[Document, Page], None]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from figure_parts import caption, fenced, printed
+from figure_parts import caption, fenced, gbps_cell, mbps_cell, printed
 
 from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Direction, Measurement, Published, Run
@@ -21,7 +21,6 @@ SHOWN = "tensorflow"
 # The calls compared in the published image benchmark; the fastest route of each framework is added to them.
 IMAGE_ROUTES = ("tf.function", "tf.function-jit", "torch.to")
 IMAGE_FRAMEWORKS = ("tensorflow", "torch")
-MB_PER_GB = 1000.0
 AFTER_NOTES = "\nSummary\n"
 
 
@@ -74,20 +73,6 @@ def usual_best(run: Run) -> str:
     return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
 
-def shares(run: Run) -> str:
-    """Every route over the link at the largest size, fastest first within its framework and direction."""
-    header = ["framework", "direction", "size", "route", "host copies", "GB/s", "of ceiling"]
-    body = []
-    for group in groups_of(run):
-        for row in group.routes:
-            nature = row.any.nature
-            name, *rates = _route_cells(row, group.largest)
-            copies = "-" if nature is None else str(nature.host_copies)
-            place = [title(group.framework), group.direction, format_size(group.largest)]
-            body.append([*place, name, copies, *rates])
-    return f"{caption(run)}\n\n{markdown_table(header, body)}"
-
-
 def image_batches(run: Run) -> str:
     """Rows are batch sizes; columns are this host's routes, the ceiling and published figures, in MB/s."""
     groups = [group for group in groups_of(run) if group.framework in IMAGE_FRAMEWORKS]
@@ -100,9 +85,9 @@ def image_batches(run: Run) -> str:
     body = []
     for nbytes in sizes:
         batch = _batch(groups, nbytes)
-        rates = [_mbps(row.gbps(nbytes)) for row in rows]
+        rates = [mbps_cell(row.at.get(nbytes)) for row in rows]
         others = [_published(figures, batch) for figures in published]
-        body.append([str(batch), *rates, _mbps(_ceiling_gbps(run, nbytes)), *others])
+        body.append([str(batch), *rates, mbps_cell(_ceiling(run, nbytes)), *others])
     sources = ", ".join(dict.fromkeys(figures.source for figures in published))
     below = f"\nPublished figures: {escape_markdown(sources)}.\n" if sources else ""
     return f"{caption(run, 'MB/s, MB = 1e6 bytes.')}\n\n{markdown_table(header, body)}{below}"
@@ -126,15 +111,11 @@ def _batch(groups: Sequence[Group], nbytes: int) -> int:
     return next(batch for batch in known if batch is not None)
 
 
-def _ceiling_gbps(run: Run, nbytes: int) -> float | None:
+def _ceiling(run: Run, nbytes: int) -> Measurement | None:
     try:
-        return run.ceiling("h2d", nbytes).gbps
+        return run.ceiling("h2d", nbytes)
     except UsageError:
         return None
-
-
-def _mbps(gbps: float | None) -> str:
-    return "-" if gbps is None else f"{gbps * MB_PER_GB:.0f}"
 
 
 def _published(figures: Published, batch: int) -> str:
@@ -146,7 +127,6 @@ def _route_cells(row: Row | None, nbytes: int) -> list[str]:
     if row is None:
         return ["-", "-", "-"]
     found: Measurement | None = row.at.get(nbytes)
-    if found is None or found.gbps is None:
-        return [row.name, "-", "-"]
-    share = "-" if found.of_ceiling is None else format_percent(found.of_ceiling)
-    return [row.name, f"{found.gbps:.2f}", share]
+    rate = gbps_cell(found)
+    share = None if found is None or rate == "-" else found.of_ceiling
+    return [row.name, rate, "-" if share is None else format_percent(share)]

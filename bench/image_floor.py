@@ -135,11 +135,12 @@ WORKS: dict[str, Callable[[int | str], Callable[[Any], Any]]] = {"torch": torch_
 
 def table(result: Floors) -> tuple[list[str], list[list[str]]]:
     """Header and rows, one per framework and batch size."""
-    header = ["framework", "batch", "its own work", "page-locked copy", "both"]
+    header = ["framework", "batch", "trials", "its own work", "page-locked copy", "both"]
     return header, [
         [
             title(row.framework),
             f"{row.batch} images",
+            str(len(row.work_s)),
             format_seconds(statistics.median(row.work_s)),
             format_seconds(statistics.median(row.pinned_s)),
             format_seconds(row.least_s),

@@ -26,7 +26,15 @@ import trace_figures as traces
 import upload_figures as uploads
 import upload_soak
 import verdicts
-from figure_parts import caption, fenced, load_own, page_of
+from figure_parts import (
+    IncompleteRunError,
+    caption,
+    complete_run,
+    fenced,
+    gbps_cell,
+    load_own,
+    page_of,
+)
 from first_upload import Firsts
 from prefetched_training import Prefetched
 
@@ -62,15 +70,14 @@ Figures = Mapping[str, Callable[[], str]]
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
     return {
-        "ceiling-table": lambda: ceiling_table(Run.load(results / "ceiling.json.gz")),
-        "small-sizes": lambda: small_sizes(Run.load(results / "ceiling.json.gz")),
-        "host-card": lambda: page_of(Run.load(results / "host.json.gz"), print_host_card),
+        "ceiling-table": lambda: ceiling_table(complete_run(results / "ceiling.json.gz")),
+        "small-sizes": lambda: small_sizes(complete_run(results / "ceiling.json.gz")),
+        "host-card": lambda: page_of(complete_run(results / "host.json.gz"), print_host_card),
         "doctor-page": lambda: page_of(Examination.load(results / "doctor.json.gz"), print_examination),
-        "ceiling-page": lambda: page_of(Run.load(results / "ceiling.json.gz"), print_run),
-        "frameworks-page": lambda: frameworks.overview_page(Run.load(results / "frameworks.json.gz")),
-        "frameworks-usual-best": lambda: frameworks.usual_best(Run.load(results / "frameworks.json.gz")),
-        "image-batch-table": lambda: frameworks.image_batches(Run.load(results / "image_batch.json.gz")),
-        "shares-table": lambda: frameworks.shares(Run.load(results / "shares.json.gz")),
+        "ceiling-page": lambda: page_of(complete_run(results / "ceiling.json.gz"), print_run),
+        "frameworks-page": lambda: frameworks.overview_page(complete_run(results / "frameworks.json.gz")),
+        "frameworks-usual-best": lambda: frameworks.usual_best(complete_run(results / "frameworks.json.gz")),
+        "image-batch-table": lambda: frameworks.image_batches(complete_run(results / "image_batch.json.gz")),
         "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json.gz")),
         "explain-excerpt": lambda: traces.explain_excerpt(traces.explained(results / "explain_tf_function.json.gz")),
         "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
@@ -78,9 +85,9 @@ def figures(results: Path) -> Figures:
         "watched-gains": lambda: traces.watched_gains(traces.trainings(results)),
         "watched-table": lambda: traces.watched_table(traces.trainings(results)),
         "watch-page": lambda: traces.watch_page(traces.training(results / "watched_torch.json.gz")),
-        "staged-table": lambda: "\n".join(map(uploads.staged_table, runs_of(results, "staged*.json.gz"))),
-        "uploads-table": lambda: "\n".join(map(uploads.uploads_table, runs_of(results, "uploads*.json.gz"))),
-        "upload-images-table": lambda: uploads.uploads_table(Run.load(results / "upload_images.json.gz")),
+        "staged-table": lambda: each_run(results, "staged*.json.gz", uploads.staged_table),
+        "uploads-table": lambda: each_run(results, "uploads*.json.gz", uploads.uploads_table),
+        "upload-images-table": lambda: each_run(results, "upload_images.json.gz", uploads.uploads_table),
         "ring-pauses": lambda: ring_pauses.markdown(
             load_own(results / "ring_pauses.json.gz", ring_pauses.Pauses, "ring_pauses.py")
         ),
@@ -106,12 +113,19 @@ def coverage_of(results: Path) -> intervals.Coverage:
     return load_own(results / "interval_coverage.json.gz", intervals.Coverage, "interval_coverage.py")
 
 
-def runs_of(results: Path, pattern: str) -> list[Run]:
-    """The runs whose file names match; `UsageError` if there are none."""
+def each_run(results: Path, pattern: str, table: Callable[[Run], str]) -> str:
+    """A table of each run whose file name matches, or the reason why it has none; `UsageError` if no name matches."""
     paths = sorted(results.glob(pattern))
     if not paths:
         raise UsageError(f"{results} has no {pattern}.")
-    return [Run.load(path) for path in paths]
+    return "\n".join(_table_or_reason(path, table) for path in paths)
+
+
+def _table_or_reason(path: Path, table: Callable[[Run], str]) -> str:
+    try:
+        return table(complete_run(path))
+    except IncompleteRunError as error:
+        return f"No figures: {escape_markdown(str(error))}.\n"
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
@@ -223,15 +237,15 @@ def _sizes(run: Run) -> list[int]:
 
 
 def _rate_cells(found: Measurement | None) -> list[str]:
-    if found is None or found.gbps is None:
-        return ["-", "-"]
-    return [f"{found.gbps:.2f}", "-" if found.of_peak is None else format_percent(found.of_peak)]
+    rate = gbps_cell(found)
+    peak = None if found is None or rate == "-" else found.of_peak
+    return [rate, "-" if peak is None else format_percent(peak)]
 
 
 def _time_cells(found: Measurement | None) -> list[str]:
-    if found is None or found.gbps is None or found.elapsed_s is None:
-        return ["-", "-"]
-    return [f"{found.gbps:.2f}", f"{found.elapsed_s * 1e6:.2f}"]
+    rate = gbps_cell(found)
+    seconds = None if found is None or rate == "-" else found.elapsed_s
+    return [rate, "-" if seconds is None else f"{seconds * 1e6:.2f}"]
 
 
 def _peaks(link: Link) -> str:

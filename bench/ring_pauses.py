@@ -121,11 +121,12 @@ def with_ring(engine: Engine, device: int, settings: RingSettings, pool: np.ndar
 def table(result: Pauses) -> tuple[list[str], list[list[str]]]:
     """Header and rows: per size and spin time, the duration after each pause and the share of the page-locked rate."""
     after = [f"after {format_seconds(pause_s)}" if pause_s else "at once" for pause_s in PAUSES_S]
-    header = ["size", "threads spin for", *after]
+    header = ["size", "threads spin for", "uploads", *after]
     lines: dict[tuple[int, int], list[str]] = {}
     for row in result.rows:
         line = lines.setdefault(
-            (row.nbytes, row.spin_us), [format_size(row.nbytes), format_seconds(row.spin_us * 1e-6)]
+            (row.nbytes, row.spin_us),
+            [format_size(row.nbytes), format_seconds(row.spin_us * 1e-6), str(len(row.uploads_s))],
         )
         line.append(f"{format_seconds(row.upload_s)}, {format_percent(row.of_pinned)}")
     return header, [lines[key] for key in sorted(lines)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import dma_agreement
 import msgspec
 import shared
-from figure_parts import GB, fenced, load_own, printed
+from figure_parts import GB, INTERVAL, complete_run, fenced, load_own, printed, seconds_cell
 from watched_training import PHASES, Phase, Trained, Training, cost_text
 
 from pyxfer._document.exports import escape_markdown, markdown_table
@@ -60,7 +60,7 @@ class Call:
 
 def explained(path: Path) -> Call:
     """The explained route of a saved run; `UsageError` if the run has none or it was not traced."""
-    run = Run.load(path)
+    run = complete_run(path)
     found = find_explained(run) if run.kind == "explain" else None
     if found is None:
         raise UsageError(f"{path} explains no route; make it with pyxfer explain --export-json.")
@@ -78,7 +78,7 @@ def calls(results: Path) -> list[Call]:
 
 def raw_copies(path: Path) -> Run:
     """A ceiling run reduced to the raw copies that have records."""
-    run = Run.load(path)
+    run = complete_run(path)
     rows = tuple(row for row in dma_agreement.traced_rows(run, RAW_ROUTE) if row.variant == "warm")
     if run.kind != "ceiling" or not rows:
         raise UsageError(
@@ -134,7 +134,7 @@ def explained_calls(found: Sequence[Call]) -> str:
             call.row.route,
             call.row.direction,
             format_size(call.row.nbytes),
-            format_seconds(call.median_s),
+            seconds_cell(call.row),
             "-" if call.row.of_ceiling is None else format_percent(call.row.of_ceiling),
             *(_share(call.breakdown.seconds(name), call.breakdown.elapsed_s) for name in names),
             format_size(call.dma.nbytes),
@@ -144,7 +144,7 @@ def explained_calls(found: Sequence[Call]) -> str:
         ]
         for call in found
     ]
-    return f"{_caption([call.run for call in found], GB)}\n\n{markdown_table(header, body)}"
+    return f"{_caption([call.run for call in found], f'{GB} {INTERVAL}')}\n\n{markdown_table(header, body)}"
 
 
 def _share(part_s: float, whole_s: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import shared
 import staged_shares
-from figure_parts import caption
+from figure_parts import caption, gbps_cell, seconds_cell, summary_of
 from first_upload import First, Firsts
 from prefetched_training import Prefetched
 from watched_training import cost_text
@@ -45,7 +45,7 @@ def uploads_table(run: Run) -> str:
     for own in _through_ring(run):
         for other in run.measurements:
             same = (other.worker, other.direction, other.nbytes) == (own.worker, own.direction, own.nbytes)
-            if same and other.nature is not None and not _is_ring(other) and other.summary is not None:
+            if same and other.nature is not None and not _is_ring(other) and summary_of(other) is not None:
                 body.append([*_place(own), *_call(own), other.route, *_against(other, own)])
     return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
@@ -77,8 +77,8 @@ def _staged(run: Run, way: Direction, nbytes: int) -> list[str]:
     of_pinned = staged_shares.share(run, ring, staged_shares.CEILING)
     of_driver = staged_shares.share(run, ring, staged_shares.DRIVERS)
     return [
-        "-" if driver is None or driver.gbps is None else f"{driver.gbps:.2f}",
-        "-" if ring.gbps is None else f"{ring.gbps:.2f}",
+        gbps_cell(driver),
+        gbps_cell(ring),
         "-" if of_pinned is None else format_percent(of_pinned.value),
         "-" if of_driver is None else f"{of_driver.value:.2f}",
     ]
@@ -89,7 +89,7 @@ def _is_warm(row: Measurement, way: Direction, nbytes: int) -> bool:
 
 
 def _through_ring(run: Run) -> Iterator[Measurement]:
-    return (row for row in run.measurements if _is_ring(row) and row.summary is not None)
+    return (row for row in run.measurements if _is_ring(row) and summary_of(row) is not None)
 
 
 def _is_ring(row: Measurement) -> bool:
@@ -103,11 +103,11 @@ def _place(row: Measurement) -> list[str]:
 
 def _call(row: Measurement) -> list[str]:
     share = "-" if row.of_ceiling is None else format_percent(row.of_ceiling)
-    return [row.route, format_seconds(row.elapsed_s or 0.0), share]
+    return [row.route, seconds_cell(row), share]
 
 
 def _against(other: Measurement, own: Measurement) -> list[str]:
-    return [format_seconds(other.elapsed_s or 0.0), f"{(other.elapsed_s or 0.0) / (own.elapsed_s or 1.0):.1f}"]
+    return [seconds_cell(other), f"{(other.elapsed_s or 0.0) / (own.elapsed_s or 1.0):.1f}"]
 
 
 def _first(name: str, firsts: tuple[First, ...]) -> list[str]:

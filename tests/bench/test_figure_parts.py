@@ -18,7 +18,7 @@ from pyxfer.errors import DocumentError
 def test_a_caption_names_the_machine_and_the_unit() -> None:
     text = figure_parts.caption(make_run())
     assert text.startswith("NVIDIA H200, INTEL(R) XEON(R) PLATINUM 8568Y+, driver 570.124.06, pyxfer 0.1.0, 2025-11-21")
-    assert text.endswith("GB = 1e9 bytes.")
+    assert "GB = 1e9 bytes." in text
 
 
 def test_a_page_is_a_code_block_of_eighty_columns() -> None:

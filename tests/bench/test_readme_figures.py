@@ -22,8 +22,9 @@ from bench.test_upload_soak import soaked as make_soaked
 from bench.test_verdicts import document as make_verdicts
 from bench.test_verdicts import row as make_row
 from explain_samples import make_dma, make_explain_run
+from figure_parts import IncompleteRunError
 from framework_samples import make_frameworks_run, make_image_batch_run
-from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
+from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run, retimed
 from training_samples import make_training
 from xfer_samples import row_of, session
 
@@ -69,10 +70,15 @@ def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
 
 
 def test_the_ceiling_table_has_rates_and_their_share_of_the_peak() -> None:
-    rate = Fact(Rate(gbps=55.58, low_gbps=None, high_gbps=None))
-    pinned = make_measurement(64 * MIB // 4, rate=rate, peak_share=Fact(0.951))
+    pinned = retimed(make_measurement(16 * MIB), [0.3e-3] * 10)
     text = readme_figures.ceiling_table(make_run(measurements=(pinned,)))
-    assert "| 16 MiB | 55.58 | 95.1 % | - | - | - | - | - | - |" in text
+    assert "| 16 MiB | 55.92 (55.92 to 55.92) | 95.7 % | - | - | - | - | - | - |" in text
+
+
+def test_a_row_without_an_interval_has_no_figure() -> None:
+    few = retimed(make_measurement(16 * MIB), [0.3e-3] * 5)
+    text = readme_figures.ceiling_table(make_run(measurements=(few,)))
+    assert "| 16 MiB | - | - | - | - | - | - | - | - |" in text
 
 
 def test_the_ceiling_table_has_machine_date_and_peaks() -> None:
@@ -116,7 +122,7 @@ def test_small_sizes_have_the_time_of_one_copy() -> None:
     found = make_measurement(4096)
     assert found.elapsed_s is not None
     text = readme_figures.small_sizes(make_run(measurements=(found,)))
-    assert f"| {found.gbps:.2f} | {found.elapsed_s * 1e6:.2f} | - | - |" in text
+    assert f"| {found.elapsed_s * 1e6:.2f} | - | - |" in text
 
 
 def make_peers() -> peers.Peers:
@@ -175,7 +181,6 @@ def tree(tmp_path: Path) -> Path:
     make_run().save(results / "host.json.gz")
     examine_run(make_run()).save(results / "doctor.json.gz")
     make_frameworks_run((64 * 1024, 16 * MIB)).save(results / "frameworks.json.gz")
-    make_frameworks_run((96 * MIB,)).save(results / "shares.json.gz")
     make_image_batch_run((1, 512)).save(results / "image_batch.json.gz")
     make_run(measurements=(make_measurement(dma=Fact(make_dma(304e-6))),)).save(results / "dma.json.gz")
     for name in trace_figures.CALLS:
@@ -242,6 +247,21 @@ def test_every_run_of_uploads_has_a_table(tree: Path) -> None:
     for path in (tree / "bench" / "results").glob("uploads*.json.gz"):
         path.unlink()
     with pytest.raises(UsageError, match=r"uploads\*\.json\.gz"):
+        readme_figures.main([], tree)
+
+
+def test_an_interrupted_run_has_a_reason_and_no_figures(tree: Path) -> None:
+    make_run(ended="interrupted").save(tree / "bench" / "results" / "uploads.json.gz")
+    (tree / "README.md").write_text("<!-- figures:uploads-table -->\n<!-- /figures -->\n")
+    assert readme_figures.main([], tree) == 0
+    text = (tree / "README.md").read_text()
+    assert "No figures: uploads.json.gz of 2025-11-21 is interrupted" in text
+    assert "| framework |" not in text
+
+
+def test_an_interrupted_run_of_the_only_document_of_a_table_is_refused(tree: Path) -> None:
+    make_run(ended="interrupted").save(tree / "bench" / "results" / "ceiling.json.gz")
+    with pytest.raises(IncompleteRunError, match=r"ceiling\.json\.gz of 2025-11-21 is interrupted"):
         readme_figures.main([], tree)
 
 

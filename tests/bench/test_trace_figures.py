@@ -77,7 +77,7 @@ def test_a_call_has_its_median_and_the_parts_of_its_traced_trial(tmp_path: Path)
     row = make_explained(40e-3, breakdown=Fact(make_breakdown((("preparing", 0.03), ("copying", 0.01)))))
     text = figures.explained_calls([call_of(tmp_path, row)])
     assert row.of_ceiling is not None
-    assert table(text)[1][:4] == ["tf.function", "h2d", "96 MiB", "40.0 ms"]
+    assert table(text)[1][:4] == ["tf.function", "h2d", "96 MiB", "40.0 ms (40.0 ms to 40.0 ms)"]
     assert column(text, "the copy, at the ceiling's speed") == ["25.0 %"]
     assert column(text, "preparing") == ["75.0 %"]
 
@@ -115,7 +115,7 @@ def test_the_caption_has_the_dates_of_all_calls(tmp_path: Path) -> None:
     call = call_of(tmp_path)
     later = msgspec.structs.replace(call.run, environment=make_environment(taken_at="2025-12-01T00:00:00+00:00"))
     text = figures.explained_calls([call, call, figures.Call(later, call.row, 1.0, call.breakdown, call.dma)])
-    assert text.startswith(f"{MACHINE}, 2025-11-21; {MACHINE}, 2025-12-01. GB = 1e9 bytes.\n")
+    assert text.startswith(f"{MACHINE}, 2025-11-21; {MACHINE}, 2025-12-01. GB = 1e9 bytes. ")
 
 
 def test_names_from_a_document_are_escaped(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import upload_figures as figures
 from bench.test_first_upload import firsts
 from bench.test_prefetched_training import result as prefetched
 from framework_samples import make_route_row
-from samples import MIB, make_measurement, make_run
+from samples import MIB, make_measurement, make_run, retimed
 from staged_shares import CEILING, DRIVERS, STAGED
 
 from pyxfer._document.runs import Measurement, Trial
@@ -37,13 +37,12 @@ def test_staged_copies_are_compared_with_the_driver_and_the_ceiling() -> None:
 def test_usual_calls_are_compared_with_the_route_through_the_ring() -> None:
     def row(route: str, slower: float) -> Measurement:
         made = make_route_row("torch", "torch.to", "h2d", MIB, (0.0, 1.0))
-        summary = stats.summarise([slower * 1e-3] * 7)
-        return msgspec.structs.replace(made, route=route, summary=summary)
+        return msgspec.structs.replace(retimed(made, [slower * 1e-3] * 7), route=route)
 
     run = make_run(measurements=(row("torch.upload", 2), row("torch.to", 10), raw(CEILING, 1e-3)))
     (line,) = table(figures.uploads_table(run))
-    assert line[3:5] == ["torch.upload", "2.00 ms"]
-    assert line[6:] == ["torch.to", "10.0 ms", "5.0"]
+    assert line[3:5] == ["torch.upload", "2.00 ms (2.00 ms to 2.00 ms)"]
+    assert line[6:] == ["torch.to", "10.0 ms (10.0 ms to 10.0 ms)", "5.0"]
 
 
 def test_first_uploads_and_loops_have_a_row_each() -> None:
