@@ -28,7 +28,15 @@ def test_a_share_is_relative_to_the_copy_of_the_same_round() -> None:
 
 def test_each_size_and_spin_time_is_a_row_with_every_pause() -> None:
     header, rows = ring_pauses.table(make_pauses())
-    assert header == ["size", "threads spin for", "uploads", "at once", "after 200 us", "after 1.00 ms", "after 5.00 ms"]
+    assert header == [
+        "size",
+        "threads spin for",
+        "uploads",
+        "at once",
+        "after 200 us",
+        "after 1.00 ms",
+        "after 5.00 ms",
+    ]
     assert rows == [["4 MiB", spun, "3", *["200 us, 50.0 %"] * 4] for spun in ("20.0 us", "20.0 ms")]
     assert "| 4 MiB | 20.0 ms | 3 | 200 us, 50.0 % |" in ring_pauses.markdown(make_pauses())
 
