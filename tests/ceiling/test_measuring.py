@@ -113,10 +113,11 @@ def test_a_copy_over_a_modelled_link_has_its_bandwidth_and_share(engine: Engine,
     least_s = LATENCY_S + MIB / rate
     with copying(engine, direction, MIB) as copy:
         found = timed(copy, nbytes=MIB, direction=direction)
-    assert found.gbps is not None
-    assert 0.5 * MIB / least_s / 1e9 < found.gbps <= 1.01 * MIB / least_s / 1e9
+    assert found.summary is not None
+    assert found.gbps == pytest.approx(MIB / found.summary.median_s / 1e9)
+    # The median depends on other work on this machine; the least time does not.
+    assert 0.99 * least_s <= found.summary.min_s < 1.5 * least_s
     assert found.of_ceiling is not None
-    assert 0.5 < found.of_ceiling < 1.5
 
 
 def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
@@ -128,8 +129,10 @@ def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
             copy()
 
         found = with_a_time(twice, nbytes=MIB, direction="h2d", budget_s=1.0)
+    assert found.summary is not None
     assert found.of_ceiling is not None
-    assert 0.25 < found.of_ceiling < 0.52
+    assert found.of_ceiling < 0.52
+    assert 1.99 * MIB / H2D <= found.summary.min_s < 2.5 * MIB / H2D
 
 
 def test_both_directions_count_the_bytes_each_way(engine: Engine) -> None:
