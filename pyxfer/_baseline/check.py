@@ -168,11 +168,7 @@ def baseline_sample(baseline: Baseline) -> Sample:
             f"one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
     sample = Sample(f"baseline {baseline.name!r}", baseline.runs)
-    if sample.distinct() < count:
-        raise UsageError(
-            f"the baseline {baseline.name!r} holds the same run more than once, so it does not show how much processes "
-            "differ; save a new one: pyxfer baseline save"
-        )
+    sample.check()
     return sample
 
 

@@ -58,6 +58,7 @@ class Series:
 class _Gathered:
     medians: list[tuple[int, float, float | None, float | None, float]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
 
 
 def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
@@ -73,7 +74,7 @@ def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
 def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
     summary, gbps = measurement.summary, measurement.gbps
     if measurement.verified.value is False:
-        gathered.reasons.append("contents differ after the transfer, so its times are not used")
+        gathered.wrong.append(process)
     elif summary is None or gbps is None:
         gathered.reasons.append(measurement.rate.reason or "it has no time")
     elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
@@ -86,7 +87,14 @@ def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
 
 
 def _series(gathered: _Gathered) -> Series:
-    """A process that has a cell twice (raw copies beside each framework) counts once, with the mean of both."""
+    """A process that has a cell twice (raw copies beside each framework) counts once, with the mean of both.
+
+    A cell whose contents were wrong in one process has no time in any: a copy that may be wrong is not compared.
+    """
+    if gathered.wrong:
+        which = ", ".join(str(process + 1) for process in dict.fromkeys(gathered.wrong))
+        reason = f"contents differ after the transfer in process {which}, so its times are not used"
+        return Series(Spread((), (), ()), (), None, reason)
     found = {process: [row for row in gathered.medians if row[0] == process] for process, *_ in gathered.medians}
     if not found:
         return Series(Spread((), (), ()), (), None, gathered.reasons[0])
@@ -136,7 +144,7 @@ class Sample:
         return self.runs[0]
 
     def check(self) -> None:
-        """Refuse a side without runs, with a failed run, or with runs of several machines.
+        """Refuse a side without runs, with a failed run, with runs of several machines, or with one run several times.
 
         Raises:
             UsageError: the reason, with the name of the side.
@@ -152,10 +160,11 @@ class Sample:
         if len(machines) > 1:
             names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
             raise UsageError(f"{self.name} has runs of several machines ({names}); compare the runs of one machine")
-
-    def distinct(self) -> int:
-        """The number of different runs."""
-        return len({_run_key(run) for run in self.runs})
+        if len({_run_key(run) for run in self.runs}) < len(self.runs):
+            raise UsageError(
+                f"{self.name} holds the same run more than once, so it does not show how much processes differ; give "
+                "each run once, or save a new baseline: pyxfer baseline save"
+            )
 
     def remarks(self) -> list[Remark]:
         ended = [number for number, run in enumerate(self.runs, start=1) if run.ended == "interrupted"]

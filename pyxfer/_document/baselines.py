@@ -83,7 +83,8 @@ class CellComparison(msgspec.Struct, frozen=True):
     """One cell of two sides: how much longer B takes than A, 1.0 being as long, and what may be said of it.
 
     `text` is the cell as `--cell` takes it. `confirmed`: a check has found it slow again, in every process that
-    measured it; a comparison of files never is.
+    measured it; a comparison of files never is. `assumed`: each side is one process, so the spread between processes
+    is assumed, and the verdict is SAME or AMBIGUOUS.
     """
 
     cell: Cell
@@ -98,6 +99,7 @@ class CellComparison(msgspec.Struct, frozen=True):
     b_processes: int
     why: str
     confirmed: bool = False
+    assumed: bool = False
 
 
 class Difference(msgspec.Struct, frozen=True):

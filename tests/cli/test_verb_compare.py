@@ -77,6 +77,7 @@ def test_two_runs_are_compared_with_the_remark_that_their_spread_is_not_known(
 ) -> None:
     result = pyxfer("compare", files["run"], files["slow_run"])
     assert "the spread between processes of this host was not measured" in result.stdout
+    assert pyxfer("compare", files["run"], files["slow_run"], "--fail-on", "slower:5%").returncode == 0
 
 
 def test_a_file_against_itself_has_lost_nothing(pyxfer: Command, files: dict[str, str]) -> None:
