@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from functools import cached_property
+from itertools import pairwise
+from statistics import median
 
 from pyxfer._baseline.cells import cell_of, cell_text, fingerprint_of, identity
 from pyxfer._document.baselines import Cell, Spread
@@ -26,6 +30,8 @@ class Series:
     processes: tuple[int, ...]
     gbps: float | None
     missing: str = ""
+    sittings: tuple[int, ...] = ()
+    """The sitting of each process; without them all are of one."""
 
     @property
     def n(self) -> int:
@@ -37,21 +43,98 @@ class Series:
         return tuple(math.log(median_s) for median_s in self.spread.medians_s)
 
     @cached_property
+    def far(self) -> tuple[bool, ...]:
+        """Which processes are left out: at most a third, each of them far from the median of its sitting."""
+        numbers = self.sittings or (0,) * self.n
+        middles = {
+            number: median(log for log, own in zip(self.logs, numbers, strict=True) if own == number)
+            for number in numbers
+        }
+        steps = [log - middles[number] for log, number in zip(self.logs, numbers, strict=True)]
+        found = tuple(is_far(step, steps) for step in steps)
+        most = round(self.n / 3) if self.n >= LEAST_TO_LEAVE_OUT else 0
+        return found if sum(found) <= most else (False,) * self.n
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The places of the processes that are not left out, by sitting."""
+        together: dict[int, list[int]] = {}
+        for place in range(self.n):
+            if not self.far[place]:
+                together.setdefault(self.sittings[place] if self.sittings else 0, []).append(place)
+        return tuple(map(tuple, together.values()))
+
+    @cached_property
+    def means(self) -> tuple[float, ...]:
+        """The mean of the logarithms in each sitting."""
+        return tuple(sum(self.logs[place] for place in group) / len(group) for group in self.groups)
+
+    @cached_property
     def mean_log(self) -> float:
-        """The logarithm of the geometric mean."""
-        return sum(self.logs) / self.n
+        """The logarithm of the geometric mean; each sitting counts once."""
+        return sum(self.means) / len(self.means)
 
     @cached_property
     def squares(self) -> float:
-        """The sum of the squared distances from the mean."""
-        mean = self.mean_log
-        return sum((log - mean) ** 2 for log in self.logs)
+        """The sum of the squared distances from the means of the sittings."""
+        pairs = zip(self.groups, self.means, strict=True)
+        return sum((self.logs[place] - mean) ** 2 for group, mean in pairs for place in group)
+
+    @cached_property
+    def df(self) -> int:
+        """The degrees of freedom of `squares`."""
+        return sum(map(len, self.groups)) - len(self.groups)
+
+    @cached_property
+    def weight(self) -> float:
+        """The variance of `mean_log` if the variance between processes is 1."""
+        return sum(1 / len(group) for group in self.groups) / len(self.groups) ** 2
 
     @cached_property
     def variance_inside(self) -> float:
         """The variance of the mean by the intervals within the processes alone."""
-        parts = [_squared_error(low, high) for low, high in zip(self.spread.lows_s, self.spread.highs_s, strict=True)]
-        return sum(parts) / self.n**2
+        ends = list(zip(self.spread.lows_s, self.spread.highs_s, strict=True))
+        parts = [sum(_squared_error(*ends[place]) for place in group) / len(group) ** 2 for group in self.groups]
+        return sum(parts) / len(self.groups) ** 2
+
+
+LEAST_TO_LEAVE_OUT = 5
+"""Fewer processes do not show which of them is the odd one."""
+_FAR, _LEAST_DEVIATION = 6, 0.002
+_TO_SIGMA = 1.4826  # the standard deviation over the median deviation, of normal values
+
+
+def is_far(log: float, logs: Sequence[float]) -> bool:
+    """Whether a value is many robust deviations from the median of these."""
+    middle = median(logs)
+    deviation = _TO_SIGMA * median(abs(each - middle) for each in logs)
+    return abs(log - middle) > _FAR * max(deviation, _LEAST_DEVIATION)
+
+
+SITTING_S = 3600.0
+"""Runs that begin within this time of the one before are of one sitting."""
+
+
+def sittings_of(runs: Sequence[Run]) -> tuple[int, ...]:
+    """The number of each run's sitting; if a time cannot be read, all are of one."""
+    try:
+        moments = [moment_of(run.environment.taken_at).timestamp() for run in runs]
+    except (ValueError, OverflowError):
+        return (0,) * len(runs)
+    ordered = sorted(moments)
+    begins = [later for earlier, later in pairwise(ordered) if later - earlier > SITTING_S]
+    return tuple(bisect_right(begins, moment) for moment in moments)
+
+
+def moment_of(text: str) -> datetime:
+    """The time that a document holds.
+
+    Raises:
+        ValueError: it is not a time.
+
+    """
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 @dataclass
@@ -68,7 +151,8 @@ def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
         for measurement in run.measurements:
             gathered = cells.setdefault(cell_of(measurement), _Gathered())
             _add(gathered, process, measurement)
-    return {cell: _series(gathered) for cell, gathered in cells.items()}
+    sittings = sittings_of(runs)
+    return {cell: _series(gathered, sittings) for cell, gathered in cells.items()}
 
 
 def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
@@ -86,7 +170,7 @@ def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
         )
 
 
-def _series(gathered: _Gathered) -> Series:
+def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
     """A process that has a cell twice (raw copies beside each framework) counts once, with the mean of both.
 
     A cell whose contents were wrong in one process has no time in any: a copy that may be wrong is not compared.
@@ -103,7 +187,10 @@ def _series(gathered: _Gathered) -> Series:
         lows_s=tuple(_mean([row[2] for row in rows]) for rows in found.values()),
         highs_s=tuple(_mean([row[3] for row in rows]) for rows in found.values()),
     )
-    return Series(spread, tuple(found), _mean([_mean([row[4] for row in rows]) for rows in found.values()]))
+    series = Series(spread, tuple(found), None, "", tuple(sittings[process] for process in found))
+    gbps = [_mean([row[4] for row in rows]) for rows in found.values()]
+    kept = [(_mean([gbps[place] for place in group]) or 0.0) for group in series.groups]
+    return replace(series, gbps=_mean(kept))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -84,7 +84,8 @@ class CellComparison(msgspec.Struct, frozen=True):
 
     `text` is the cell as `--cell` takes it. `confirmed`: a check has found it slow again, in every process that
     measured it; a comparison of files never is. `assumed`: each side is one process, so the spread between processes
-    is assumed, and the verdict is SAME or AMBIGUOUS.
+    is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would have been
+    SLOW here.
     """
 
     cell: Cell
@@ -100,6 +101,7 @@ class CellComparison(msgspec.Struct, frozen=True):
     why: str
     confirmed: bool = False
     assumed: bool = False
+    least_loss: float | None = None
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ def test_a_faster_host_is_measured_once() -> None:
 
 def test_only_slow_cells_are_confirmed() -> None:
     slow = iter(make_processes(3, 5, slower=slow_pinned(1.2)))
-    found = check(baseline(), lambda: next(slow))
+    found = check(baseline(), lambda: next(slow), retries=2)
     assert {row.cell.memory for row in found.confirmed} == {"pinned"}
 
 
@@ -96,7 +96,7 @@ def test_every_run_is_passed_on_before_the_next_is_measured() -> None:
         return measure()
 
     measured = [0]
-    found = check(baseline(), measure_after, on_run=seen.append)
+    found = check(baseline(), measure_after, retries=2, on_run=seen.append)
     assert tuple(seen) == found.runs
 
 
@@ -107,7 +107,7 @@ def test_a_missing_cell_is_measured_again_and_listed() -> None:
         run = next(runs)
         return msgspec.structs.replace(run, measurements=run.measurements[1:])
 
-    found = check(baseline(), fewer)
+    found = check(baseline(), fewer, retries=2)
     assert len(found.runs) == 3
     assert "now did not measure it" in next(row.why for row in found.comparison.cells if row.ratio.value is None)
 
@@ -152,7 +152,8 @@ def test_an_error_of_the_measurement_is_raised() -> None:
 )
 def test_a_baseline_from_the_future_gets_a_remark(made_at: str, codes: list[str]) -> None:
     found = check(msgspec.structs.replace(baseline(), made_at=made_at), measuring(1.0))
-    assert (found.comparison.verdict, [remark.code for remark in found.comparison.remarks]) == ("SAME", codes)
+    remarks = [remark.code for remark in found.comparison.remarks if remark.code != "least-loss"]
+    assert (found.comparison.verdict, remarks) == ("SAME", codes)
 
 
 def test_more_retries_widen_the_intervals() -> None:

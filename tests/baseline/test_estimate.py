@@ -19,11 +19,14 @@ from pyxfer._baseline.compare import (
     ASSUMED,
     ASSUMED_IN_MEMORY,
     ASSUMED_LOCKED,
+    LEAST_BETWEEN_SITTINGS,
     LEAST_SPREAD,
-    Estimate,
+    Error,
     Pair,
     assumed_spread,
+    error_of,
     estimate,
+    estimates_of,
     slow_limit,
     verdict_of,
 )
@@ -54,7 +57,7 @@ def series(logs: Sequence[float] | NDArray[np.float64], half_width: float | None
 
 def table(
     rng: np.random.Generator, processes: tuple[int, int], spread: NDArray[np.float64], log_ratio: float, together: float
-) -> list[Estimate]:
+) -> list[Error]:
     """Twelve cells of two sides. `together` is the spread that all cells of a process have in common."""
     sides = [
         mean + rng.standard_normal((n, CELLS)) * spread + together * rng.standard_normal((n, 1))
@@ -62,18 +65,23 @@ def table(
     ]
     a, b = sides
     pairs = [Pair(series(a[:, cell]), series(b[:, cell]), ASSUMED_LOCKED) for cell in range(CELLS)]
-    return [estimate(pair, [other for other in pairs if other is not pair], CELLS) for pair in pairs]
+    return [error_of(pair, [other for other in pairs if other is not pair]) for pair in pairs]
 
 
 def tables(
     processes: tuple[int, int], spread: NDArray[np.float64], lost: float = 0.0, together: float = 0.0
-) -> list[list[Estimate]]:
+) -> list[list[Error]]:
     rng = np.random.default_rng(20251121)
     return [table(rng, processes, spread, slow_limit(lost) if lost else 0.0, together) for _ in range(TABLES)]
 
 
-def shares(found: list[list[Estimate]]) -> dict[str, float]:
-    counts = Counter(verdict_of(each, TOLERANCE) for table_ in found for each in table_)
+def verdicts_of(found: list[Error]) -> list[str]:
+    estimates = estimates_of(dict(enumerate(found)), TOLERANCE, 1)
+    return [verdict_of(each, TOLERANCE) for each in estimates.values()]
+
+
+def shares(found: list[list[Error]]) -> dict[str, float]:
+    counts = Counter(verdict for table_ in found for verdict in verdicts_of(table_))
     return {verdict: count / TABLES / CELLS for verdict, count in counts.items()}
 
 
@@ -86,7 +94,8 @@ def test_all_intervals_of_a_table_contain_the_true_ratio(
     processes: tuple[int, int], spread: NDArray[np.float64], together: float
 ) -> None:
     found = tables(processes, spread, together=together)
-    held = sum(all(each.low <= 0 <= each.high for each in table_) for table_ in found) / TABLES
+    intervals = [[each.interval(CELLS) for each in table_] for table_ in found]
+    held = sum(all(each.low <= 0 <= each.high for each in table_) for table_ in intervals) / TABLES
     assert held > 0.92
 
 
@@ -96,7 +105,7 @@ def test_equal_sides_are_slow_in_less_than_one_table_in_a_hundred(
     processes: tuple[int, int], spread: NDArray[np.float64], together: float
 ) -> None:
     found = tables(processes, spread, together=together)
-    slow = sum(any(verdict_of(each, TOLERANCE) == "SLOW" for each in table_) for table_ in found)
+    slow = sum("SLOW" in verdicts_of(table_) for table_ in found)
     assert slow <= TABLES / 100
 
 
@@ -128,7 +137,8 @@ def test_more_processes_find_a_loss_more_often() -> None:
 def test_a_cell_without_neighbours_has_students_interval() -> None:
     found = estimate(Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED), ())
     assert found.log_ratio == pytest.approx(0.01)
-    assert found.high - found.log_ratio == pytest.approx(2.77645 * 0.01 * math.sqrt(2 / 3), rel=1e-4)
+    error = math.sqrt(0.01**2 * 2 / 3 + LEAST_BETWEEN_SITTINGS**2 * 2)
+    assert found.high - found.log_ratio == pytest.approx(2.77645 * error, rel=1e-4)
 
 
 def test_more_cells_widen_the_interval() -> None:
