@@ -272,6 +272,21 @@ def check_processes(count: int) -> None:
         )
 
 
+def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:
+    """The baseline with the runs of a later sitting.
+
+    Raises:
+        UsageError: a run is of another machine.
+        MeasurementError: no cell was measured in every run.
+
+    """
+    for run in runs:
+        _check_machine(before, run)
+    kept = set(collect(before.runs))
+    added = (_with_cells(kept, run) for run in runs)
+    return make_baseline(before.name, {**before.labels, **labels}, (*before.runs, *added), made_at)
+
+
 def make_baseline(name: str, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:
     """A baseline of the runs of one machine.
 

@@ -130,8 +130,8 @@ def _between_sittings(pair: Pair, variance: float) -> tuple[float, float]:
         return least * share, math.inf
     squares = sum((mean - side.mean_log) ** 2 for side in sides for mean in side.means)
     by_processes = variance * sum((len(side.means) - 1) * len(side.means) * side.weight for side in sides)
-    whole = df + BORROWED_DF
-    return (max(0.0, squares - by_processes) + BORROWED_DF * least) / whole * share, whole
+    own, whole = max(0.0, squares - by_processes) / df, df + BORROWED_DF
+    return max(own, (df * own + BORROWED_DF * least) / whole) * share, whole
 
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:

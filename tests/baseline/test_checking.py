@@ -10,7 +10,7 @@ import pytest
 from baseline_samples import all_slow, make_copies, make_copy, make_processes, on_host, slow_pinned, timed
 from samples import make_device, make_run
 
-from pyxfer._baseline.check import Checked, check, make_baseline
+from pyxfer._baseline.check import Checked, added_to, check, make_baseline
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Fact, Run
 from pyxfer.errors import MeasurementError, UsageError
@@ -62,6 +62,63 @@ def test_one_bad_process_confirms_nothing() -> None:
 def test_every_process_must_be_slow_for_a_confirmation() -> None:
     found = checked(1.4, 1.35, 1.02)
     assert found.confirmed == ()
+
+
+def test_a_slow_cell_is_confirmed_only_if_most_processes_are_slow() -> None:
+    kept = baseline(make_processes(10))
+    for slow, confirmed in ((8, False), (9, True)):
+        factors = [1.06] * slow + [1.02] * (12 - slow)
+        found = check(kept, measuring(*factors), retries=11)
+        assert {row.verdict for row in found.comparison.cells} == {"SLOW"}
+        assert bool(found.confirmed) is confirmed
+
+
+def test_a_bad_process_of_the_baseline_does_not_hide_a_loss() -> None:
+    bad = make_processes(1, 7, slower=all_slow(1.25))
+    found = check(baseline((*make_processes(4), *bad)), measuring(1.1, 1.1, 1.1), retries=2)
+    assert len(found.confirmed) == len(found.comparison.cells)
+    (remark,) = [remark for remark in found.comparison.remarks if remark.code == "left-out"]
+    assert "Process 5 of baseline 'default'" in remark.text
+
+
+def test_a_check_at_the_speed_of_a_process_that_was_left_out_is_not_confirmed() -> None:
+    other_mode = make_processes(1, 7, slower=all_slow(1.1))
+    found = check(baseline((*make_processes(4), *other_mode)), measuring(1.1, 1.1, 1.1), retries=2)
+    assert {row.verdict for row in found.comparison.cells} == {"SLOW"}
+    assert found.confirmed == ()
+
+
+def test_the_number_of_processes_doubles_from_look_to_look() -> None:
+    for retries, counts in ((0, {1}), (2, {1, 2, 3}), (11, {1, 2, 4, 8, 12})):
+        seen = {
+            len(check(baseline(make_processes(5, seed, between=0.006)), _endless(seed), retries=retries).runs)
+            for seed in range(8)
+        }
+        assert seen <= counts
+
+
+def _endless(seed: int) -> Callable[[], Run]:
+    runs = iter(make_processes(12, seed + 100, between=0.006))
+    return lambda: next(runs)
+
+
+def test_a_check_says_the_smallest_loss_that_it_could_have_found() -> None:
+    found = checked(1.0)
+    (remark,) = [remark for remark in found.comparison.remarks if remark.code == "least-loss"]
+    losses = [row.least_loss or 0.0 for row in found.comparison.cells]
+    assert 0.03 < min(losses) < max(losses)
+    assert f"{min(losses) * 100:.1f} %" in remark.text
+
+
+def test_runs_join_a_baseline_of_the_same_machine_only() -> None:
+    kept = baseline()
+    grown = added_to(kept, {"day": "2"}, make_processes(2, 8), MADE_AT)
+    assert (len(grown.runs), grown.labels, grown.fingerprint) == (5, {"day": "2"}, kept.fingerprint)
+    other = make_processes(1, 8, run=make_run(device=make_device(uuid=Fact("GPU-other"))))
+    with pytest.raises(UsageError, match="of another machine or device"):
+        added_to(kept, {}, other, MADE_AT)
+    with pytest.raises(UsageError, match="holds the same run more than once"):
+        added_to(kept, {}, kept.runs[:1], MADE_AT)
 
 
 def test_measuring_ends_when_every_cell_is_decided() -> None:

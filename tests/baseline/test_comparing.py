@@ -216,6 +216,16 @@ def test_a_cell_is_certainly_slower_by_the_end_of_its_interval() -> None:
     assert row_of(found) in certainly_slower(found, below)
 
 
+def test_a_loss_beyond_the_least_loss_is_slow() -> None:
+    one: dict[str, Any] = {"memories": ("pinned",), "directions": ("h2d",), "sizes": SIZES[:1]}
+    a, b = make_sample("A", **one), make_sample("B", seed=2, **one)
+    (row,) = compare_samples(a, b).cells
+    edge = 1 / (1 - (row.least_loss or 0)) / (row.ratio.value or 1)
+    for factor, verdict in ((edge * 0.9999, "AMBIGUOUS"), (edge * 1.0001, "SLOW")):
+        slower = Sample("B", tuple(scaled(run, factor) for run in b.runs))
+        assert set(verdicts(compare_samples(a, slower)).values()) == {verdict}
+
+
 def test_an_ambiguous_cell_makes_the_whole_ambiguous_beside_a_fast_one() -> None:
     fast = make_sample("B", seed=2, slower=slow_pinned(0.8))
     noisy = compare_samples(make_sample("A", within=0.0001), fast)

@@ -8,12 +8,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from samples import make_environment, make_run
 
 from pyxfer._baseline.compare import (
     ASSUMED,
@@ -30,7 +32,7 @@ from pyxfer._baseline.compare import (
     slow_limit,
     verdict_of,
 )
-from pyxfer._baseline.samples import Series
+from pyxfer._baseline.samples import Series, sittings_of
 from pyxfer._document.baselines import Spread
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
@@ -161,6 +163,108 @@ def test_one_noisy_neighbour_does_not_increase_the_spread() -> None:
 def test_equal_processes_have_the_least_spread() -> None:
     same = series([0.0, 0.0, 0.0])
     assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == LEAST_SPREAD == 0.001
+
+
+# --- processes that are left out -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("logs", "far"),
+    [
+        ([0.0, 0.001, 0.002, 0.001, 0.2], 1),
+        ([0.0, 0.001, 0.002, 0.15, 0.2], 2),
+        ([0.0, 0.001, 0.002, 0.08, 0.081, 0.082], 0),
+        ([0.0, 0.001, 0.002, 0.001] * 2 + [0.2, 0.2], 2),
+        ([0.0, 0.001] * 3 + [0.08, 0.081] * 2, 0),
+        ([0.0, 0.001, 0.2], 0),
+        ([0.0, 0.001, 0.002, 0.2], 0),
+        ([0.0, 0.0, 0.0, 0.0, 0.011], 0),
+        ([0.0, 0.0, 0.0, 0.0, 0.013], 1),
+        ([0.0, 0.02, -0.02, 0.01, 0.09], 0),
+    ],
+)
+def test_at_most_a_third_of_the_processes_is_left_out(logs: list[float], far: int) -> None:
+    found = series(logs)
+    assert sum(found.far) == far
+    assert found.df == len(logs) - far - 1
+    assert found.mean_log == pytest.approx(np.mean([log for log, out in zip(logs, found.far, strict=True) if not out]))
+
+
+# --- sittings --------------------------------------------------------------------------------------------------------
+
+
+def in_sittings(*levels: float) -> Series:
+    """Three processes in each sitting."""
+    logs = [level + step for level in levels for step in (-0.001, 0.0, 0.001)]
+    sittings = tuple(number for number in range(len(levels)) for _ in range(3))
+    return replace(series(logs), sittings=sittings)
+
+
+def test_a_sitting_at_another_level_is_not_left_out() -> None:
+    assert not any(in_sittings(0.0, 0.0, 0.03).far)
+
+
+def test_each_sitting_counts_once() -> None:
+    uneven = replace(series([0.0, 0.0, 0.0, 0.03]), sittings=(0, 0, 0, 1))
+    assert uneven.mean_log == pytest.approx(0.015)
+    assert uneven.df == 2
+
+
+def test_levels_that_differ_between_sittings_widen_the_interval() -> None:
+    now = series([0.0, 0.001, 0.002])
+    steady, shifting = (
+        estimate(Pair(in_sittings(*levels), now, ASSUMED_LOCKED), ())
+        for levels in ((0.0, 0.0, 0.0), (-0.02, 0.0, 0.02))
+    )
+    assert shifting.half > 5 * steady.half
+    assert shifting.spread == pytest.approx(steady.spread)
+
+
+def test_the_variance_between_sittings_is_without_that_between_processes() -> None:
+    rng = np.random.default_rng(1)
+    halves = []
+    for level in (0.0, 0.02):
+        found = []
+        for _ in range(200):
+            logs = np.repeat(level * rng.standard_normal(5), 3) + 0.01 * rng.standard_normal(15)
+            a = replace(series(logs), sittings=tuple(np.repeat(np.arange(5), 3).tolist()))
+            now = series(level * rng.standard_normal() + 0.01 * rng.standard_normal(12))
+            found.append(estimate(Pair(a, now, ASSUMED_LOCKED), ()))
+        assert np.mean([each.low <= 0 <= each.high for each in found]) > 0.9
+        halves.append(float(np.median([each.half for each in found])))
+    assert halves[1] > 2 * halves[0]
+
+
+@pytest.mark.parametrize(
+    ("times", "sittings"),
+    [
+        (("2026-01-01T10:00:00Z", "2026-01-01T10:50:00Z", "2026-01-01T11:40:00Z"), (0, 0, 0)),
+        (("2026-01-01T10:00:00Z", "2026-01-01T11:01:00Z", "2026-01-02T10:00:00+00:00"), (0, 1, 2)),
+        (("2026-01-02T10:00:00Z", "2026-01-01T10:00:00Z", "2026-01-02T10:30:00"), (1, 0, 1)),
+        (("2026-01-02T10:00:00Z", "yesterday"), (0, 0)),
+    ],
+)
+def test_runs_within_an_hour_are_one_sitting(times: tuple[str, ...], sittings: tuple[int, ...]) -> None:
+    runs = [make_run(environment=make_environment(taken_at=moment)) for moment in times]
+    assert sittings_of(runs) == sittings
+
+
+# --- many cells ------------------------------------------------------------------------------------------------------
+
+
+def decided(lows: Sequence[float]) -> list[str]:
+    """The verdicts of cells that are slower by these logarithms, each with a standard error of 1 %."""
+    errors = {number: Error(log, 0.01, math.inf, 0.01, assumed=False) for number, log in enumerate(lows)}
+    return [verdict_of(each, TOLERANCE) for each in estimates_of(errors, TOLERANCE, 1).values()]
+
+
+def test_cells_that_are_slow_together_need_no_wider_interval_than_one() -> None:
+    limit = slow_limit(TOLERANCE)
+    assert decided([limit + 0.02] * 6) == ["SLOW"] * 6
+    assert decided([limit + 0.02] * 5 + [limit]) == ["AMBIGUOUS"] * 6
+    assert decided([limit + 0.023] * 5 + [limit]) == ["SLOW"] * 5 + ["AMBIGUOUS"]
+    assert decided([limit + 0.026] + [limit] * 5) == ["AMBIGUOUS"] * 6
+    assert decided([limit + 0.027] + [limit] * 5) == ["SLOW"] + ["AMBIGUOUS"] * 5
 
 
 def test_the_interval_is_not_narrower_than_those_within_the_processes() -> None:
