@@ -82,7 +82,7 @@ class Baseline(msgspec.Struct, frozen=True):
 class CellComparison(msgspec.Struct, frozen=True):
     """One cell of two sides: how much longer B takes than A, 1.0 being as long, and what may be said of it.
 
-    `text` is the cell as `--cell` takes it. `confirmed`: a check has found it slow again, in every process that
+    `text` is the cell as `--cell` takes it. `confirmed`: a check has found it slow again, in most processes that
     measured it; a comparison of files never is. `assumed`: each side is one process, so the spread between processes
     is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would have been
     SLOW here.

@@ -123,7 +123,7 @@ def _have(rows: Sequence[CellComparison]) -> str:
 
 def _processes(rows: Sequence[CellComparison]) -> str:
     most = max(row.b_processes for row in rows)
-    return "1 process confirms" if most == 1 else f"Each of {most} processes confirms"
+    return "1 process confirms" if most == 1 else f"{most} processes confirm"
 
 
 # --- watches ---------------------------------------------------------------------------------------------------------
