@@ -3,7 +3,8 @@
     python bench/dma_agreement.py RUN.json [--route pinned-async]
 
 Each line is a traced raw copy from or to page-locked memory: the median time between two events, the time in the
-records of the traced trial nearest to it, and the difference, which may be up to 2 us plus 0.5 % of the events' time.
+records of the traced trial nearest to it, and the difference. That may be up to 0.5 % of the events' time, plus 2 us or
+10 % of the events' time, whichever is less: 2 us alone would accept any times of a copy of 1.6 us.
 The exit status is 1 if a difference is larger or if no row was traced.
 """
 
@@ -20,7 +21,7 @@ import pyxfer
 from pyxfer._document.runs import Measurement
 from pyxfer.units import format_seconds, format_size
 
-APART_S, APART = 2e-6, 0.005
+APART_S, APART, APART_OF_SHORT = 2e-6, 0.005, 0.10
 
 
 def main() -> int:
@@ -48,7 +49,8 @@ def apart_s(row: Measurement) -> float:
 
 def bound_s(row: Measurement) -> float:
     """The largest difference that counts as agreement."""
-    return APART_S + APART * (row.elapsed_s or 0.0)
+    elapsed_s = row.elapsed_s or 0.0
+    return min(APART_S, APART_OF_SHORT * elapsed_s) + APART * elapsed_s
 
 
 def agrees(row: Measurement) -> bool:

@@ -119,9 +119,9 @@ def page(result: Firsts) -> str:
     rows = [
         [
             name,
-            *(format_seconds(statistics.median(getattr(each, field) for each in firsts)) for field in _TIMES),
-            f"{100 * max(each.idle_share for each in firsts):.2f} %",
-            format_size(max(each.pinned_bytes for each in firsts)),
+            *(format_seconds(statistics.median(getattr(process, field) for process in firsts)) for field in _TIMES),
+            f"{100 * max(process.idle_share for process in firsts):.2f} %",
+            format_size(max(process.pinned_bytes for process in firsts)),
         ]
         for name, firsts in (("tuned", result.tuned), ("cached", result.cached))
     ]
@@ -136,15 +136,15 @@ def judge(result: Firsts) -> list[str]:
     """The exceeded limits, one sentence each; the slowest process counts."""
     wrong = []
     for name, firsts, most_s in (("tuned", result.tuned, MOST_TUNED_S), ("cached", result.cached, MOST_CACHED_S)):
-        worst_s = max(each.upload_s for each in firsts)
+        worst_s = max(process.upload_s for process in firsts)
         if worst_s > most_s:
             wrong.append(
                 f"WRONG: {name}: the first upload took {format_seconds(worst_s)}, over {format_seconds(most_s)}"
             )
     both = (*result.tuned, *result.cached)
-    if max(each.idle_share for each in both) > MOST_IDLE:
+    if max(process.idle_share for process in both) > MOST_IDLE:
         wrong.append("WRONG: an idle process uses the processor")
-    if max(each.pinned_bytes for each in both) > BUDGET_BYTES:
+    if max(process.pinned_bytes for process in both) > BUDGET_BYTES:
         wrong.append("WRONG: more is page-locked than the budget")
     return wrong
 

@@ -22,7 +22,7 @@ SHOWN = "tensorflow"
 IMAGE_ROUTES = ("tf.function", "tf.function-jit", "torch.to")
 IMAGE_FRAMEWORKS = ("tensorflow", "torch")
 MB_PER_GB = 1000.0
-AFTER_NOTES = "\nIn words\n"
+AFTER_NOTES = "\nSummary\n"
 
 
 def overview_page(run: Run) -> str:
@@ -41,12 +41,12 @@ def overview_page(run: Run) -> str:
 
 def restricted(run: Run, directions: Sequence[str], framework: str | None = None, nbytes: int | None = None) -> Run:
     """The run reduced to these directions, this framework and this size."""
-    workers = tuple(each for each in run.workers if framework in (None, each.framework))
-    names = {each.name for each in workers}
+    workers = tuple(worker for worker in run.workers if framework in (None, worker.framework))
+    names = {worker.name for worker in workers}
     measurements = tuple(
-        each
-        for each in run.measurements
-        if each.direction in directions and each.worker in names and nbytes in (None, each.nbytes)
+        row
+        for row in run.measurements
+        if row.direction in directions and row.worker in names and nbytes in (None, row.nbytes)
     )
     return msgspec.structs.replace(run, workers=workers, measurements=measurements)
 
@@ -93,17 +93,17 @@ def image_batches(run: Run) -> str:
     groups = [group for group in groups_of(run) if group.framework in IMAGE_FRAMEWORKS]
     rows = _image_rows(groups)
     names = [row.name for row in rows]
-    published = [each for each in run.published if each.route in names]
+    published = [figures for figures in run.published if figures.route in names]
     sizes = sorted({nbytes for group in groups for nbytes in group.sizes})
     header = ["batch", *(_image_heading(row, groups) for row in rows), "ceiling"]
-    header += [f"published: {each.label}, {each.gpu}" for each in published]
+    header += [f"published: {figures.label}, {figures.gpu}" for figures in published]
     body = []
     for nbytes in sizes:
         batch = _batch(groups, nbytes)
         rates = [_mbps(row.gbps(nbytes)) for row in rows]
-        others = [_published(each, batch) for each in published]
+        others = [_published(figures, batch) for figures in published]
         body.append([str(batch), *rates, _mbps(_ceiling_gbps(run, nbytes)), *others])
-    sources = ", ".join(dict.fromkeys(each.source for each in published))
+    sources = ", ".join(dict.fromkeys(figures.source for figures in published))
     below = f"\nPublished figures: {escape_markdown(sources)}.\n" if sources else ""
     return f"{caption(run, 'MB/s, MB = 1e6 bytes.')}\n\n{markdown_table(header, body)}{below}"
 

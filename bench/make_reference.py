@@ -72,19 +72,19 @@ def reference_of(run: Run, name: str, document: str, source: str, sha256: str) -
 def figures(measurements: Sequence[Measurement]) -> list[ReferenceFigure]:
     """The fastest raw copy of every direction, size and memory (pinned or pageable)."""
     found: dict[tuple[str, str, int], ReferenceFigure] = {}
-    for each in measurements:
-        key, rate = (each.direction, each.memory, each.nbytes), each.rate.value
-        if rate is None or not is_raw(each) or each.side != each.direction:
+    for row in measurements:
+        key, rate = (row.direction, row.memory, row.nbytes), row.rate.value
+        if rate is None or not is_raw(row) or row.side != row.direction:
             continue
-        if each.memory not in ("pinned", "pageable") or (key in found and found[key].rate.gbps >= rate.gbps):
+        if row.memory not in ("pinned", "pageable") or (key in found and found[key].rate.gbps >= rate.gbps):
             continue
-        found[key] = ReferenceFigure(each.direction, each.memory, each.nbytes, rate)  # type: ignore[arg-type]
+        found[key] = ReferenceFigure(row.direction, row.memory, row.nbytes, rate)  # type: ignore[arg-type]
     return [found[key] for key in sorted(found)]
 
 
 def without_trials(run: Run) -> Run:
     """The run without its trials, which are nine tenths of the document; the statistics stay."""
-    bare = tuple(msgspec.structs.replace(each, trials=()) for each in run.measurements)
+    bare = tuple(msgspec.structs.replace(row, trials=()) for row in run.measurements)
     return msgspec.structs.replace(run, measurements=bare)
 
 

@@ -97,8 +97,8 @@ def train(
     resident: list[list[float]] = []
     prefetched: list[list[float]] = []
     with pyxfer.prefetch(itertools.cycle(batches), to=asked.framework, device=asked.device) as coming:
-        for each in (on_device, coming):
-            _steps(step, each, WARM_UP)
+        for stream in (on_device, coming):
+            _steps(step, stream, WARM_UP)
         for number in range(asked.blocks):
             pairs = [(on_device, resident), (coming, prefetched)]
             for source, seconds in pairs if number % 2 == 0 else reversed(pairs):

@@ -26,10 +26,9 @@ import trace_figures as traces
 import upload_figures as uploads
 import upload_soak
 import verdicts
-from figure_parts import caption, load_own, page_of
+from figure_parts import caption, fenced, load_own, page_of
 from first_upload import Firsts
 from prefetched_training import Prefetched
-from session_figures import session_page
 
 from pyxfer._document.examinations import Examination
 from pyxfer._document.exports import escape_markdown, markdown_table
@@ -38,7 +37,9 @@ from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
 from pyxfer._document.sessions import XferSession
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.host import print_host_card
+from pyxfer._report.layout import NARROWEST
 from pyxfer._report.run import print_run
+from pyxfer._report.session import place_lines, title
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent, format_size
 
@@ -194,7 +195,17 @@ def timers_table(document: timers.Timers) -> str:
     where = shared.machine_line(document.device, document.environment)
     what = escape_markdown(f"{where}; {format_size(document.nbytes)} to the GPU a call.")
     reasons = "".join(f"\n{escape_markdown(line)}.\n" for line in timers.missing_lines(document.rows))
-    return f"{what}\n\n{markdown_table(timers.HEADER, timers.cells(document.rows))}{reasons}"
+    below = f"\n{timers.pairs_line(document.rows)}\n"
+    return f"{what}\n\n{markdown_table(timers.HEADER, timers.cells(document.rows))}{below}{reasons}"
+
+
+def session_page(session: XferSession) -> str:
+    """The summary that pytest prints for a session, in 80 columns, as a fenced code block."""
+    lines = []
+    for number, place in enumerate(session.places):
+        lines.append(f" {title(place)} ".center(NARROWEST, "-"))
+        lines += [line for line, _ in place_lines(session, number, {}, NARROWEST)]
+    return fenced("\n".join(lines))
 
 
 def best(run: Run, side: Side, memory: Memory, nbytes: int) -> Measurement | None:

@@ -48,10 +48,10 @@ def main() -> int:
 def share(run: pyxfer.Run, row: Measurement, other: str) -> Share | None:
     """Rate relative to the copy of route `other` in the same rounds; the warm one if it has no fresh copy."""
     for variant in (row.variant, "warm"):
-        for each in run.measurements:
-            same = (each.direction, each.nbytes, each.side) == (row.direction, row.nbytes, row.side)
-            if same and each.route == other and each.variant == variant:
-                return _by_rounds(each, row)
+        for candidate in run.measurements:
+            same = (candidate.direction, candidate.nbytes, candidate.side) == (row.direction, row.nbytes, row.side)
+            if same and candidate.route == other and candidate.variant == variant:
+                return _by_rounds(candidate, row)
     return None
 
 

@@ -19,8 +19,9 @@ An empty callable is timed as well: its time is the overhead that is part of eve
 
 Every round runs each timer on each call once, in the reverse order of the round before. A timer's figure is the median
 of its samples of all rounds. Its *noise* is a range: it covers the 95 % interval of that median and the medians of the
-single rounds, and its lower end is then reduced by the timer's figure for the empty callable. Timers agree on a call if
-the noises of each pair overlap.
+single rounds, and its lower end is then reduced by the timer's figure for the empty callable. Timers agree on a call
+within noise if the noises of each pair overlap. A line below the table counts the pairs whose intervals, which are
+narrower, do not overlap.
 
 The last lines give pyxfer's times for the empty callable in both brackets. The exit status is 1 if timers disagree or
 if one of these times exceeds 5 us.
@@ -31,6 +32,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from importlib import metadata
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -134,13 +136,40 @@ def agree(call: str, rows: Sequence[Row]) -> bool | None:
     return max(low for low, _ in noises) <= min(high for _, high in noises)
 
 
+def pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Every two timers of the same call, without the empty callable."""
+    known = [row for row in rows if row.call != EMPTY and row.summary.value is not None]
+    return [(one, other) for one, other in combinations(known, 2) if one.call == other.call]
+
+
+def differ(one: Row, other: Row) -> bool:
+    """Whether the 95 % intervals of the two medians do not overlap."""
+    a, b = one.summary.value, other.summary.value
+    if a is None or b is None:
+        return False
+    if a.low_s is None or a.high_s is None or b.low_s is None or b.high_s is None:
+        return False
+    return max(a.low_s, b.low_s) > min(a.high_s, b.high_s)
+
+
+def pairs_line(rows: Sequence[Row]) -> str:
+    """How many pairs agree within noise, and how many of them have intervals apart."""
+    compared = pairs(rows)
+    spans = [(noise(one, rows), noise(other, rows)) for one, other in compared]
+    agreeing = sum(a is not None and b is not None and max(a[0], b[0]) <= min(a[1], b[1]) for a, b in spans)
+    apart = sum(differ(one, other) for one, other in compared)
+    return (
+        f"{agreeing} of {len(compared)} pairs agree within noise; the 95 % intervals of {apart} pairs do not overlap."
+    )
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
 def table(document: Timers) -> str:
     """The table, followed by the reasons for missing figures and the lines of the empty callable."""
     lines = [*missing_lines(document.rows), *(_empty_line(empty) for empty in document.empty)]
-    return "\n".join([shared.aligned(HEADER, cells(document.rows)), *lines])
+    return "\n".join([shared.aligned(HEADER, cells(document.rows)), pairs_line(document.rows), *lines])
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:

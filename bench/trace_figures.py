@@ -14,8 +14,7 @@ from watched_training import PHASES, Phase, Trained, Training, cost_text
 
 from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
-from pyxfer._report.explain import print_explained
-from pyxfer._report.explain_words import find_explained
+from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.layout import NARROWEST
 from pyxfer._report.route_tables import title
 from pyxfer._report.run import print_run
@@ -26,7 +25,7 @@ from pyxfer.units import format_percent, format_seconds, format_size
 # A usual call of each framework.
 CALLS = ("tf_function", "torch_to", "cupy_asarray", "jax_asarray")
 # Sections of the page that the excerpt leaves out.
-LEFT_OUT = ("Clocks", "Mind")
+LEFT_OUT = ("Clocks", "Notes")
 # In the order of a transfer. The page calls `staging` either "staging" or "copying slower".
 PARTS: Mapping[PartName, str] = {
     "copying": "the copy, at the ceiling's speed",
@@ -120,7 +119,7 @@ def explain_page(call: Call) -> str:
 def explain_excerpt(call: Call) -> str:
     """The page without the sections in `LEFT_OUT`."""
     sections = printed(call.run, print_explained).split("\n\n")
-    kept = [each for each in sections if each.partition("\n")[0] not in LEFT_OUT]
+    kept = [section for section in sections if section.partition("\n")[0] not in LEFT_OUT]
     whole = "\n\n".join(kept)
     return f"{_caption([call.run], GB)}\n\n{fenced(whole)}"
 
@@ -167,7 +166,10 @@ def dma_table(run: Run) -> str:
         for nbytes in sorted({row.nbytes for row in run.measurements})
     ]
     agreeing = sum(map(dma_agreement.agrees, run.measurements))
-    bound = f"{format_seconds(dma_agreement.APART_S)} and {format_percent(dma_agreement.APART)} of the events' time"
+    short = (
+        f"{format_seconds(dma_agreement.APART_S)} or {format_percent(dma_agreement.APART_OF_SHORT)} of the events' time"
+    )
+    bound = f"{format_percent(dma_agreement.APART)} of the events' time and the lesser of {short}"
     below = f"{agreeing} of {len(run.measurements)} agree within the bound, {bound}."
     return f"{_caption([run], 'Times of one copy.')}\n\n{markdown_table(header, body)}\n{escape_markdown(below)}\n"
 
@@ -186,9 +188,9 @@ def watched_gains(found: Sequence[Training]) -> str:
     """Rows are loops: the step, what it is bound by, the predicted gain, the measured gain."""
     header = ["framework", "loop", "step", "bound by", "predicted gain", "real gain"]
     body = [
-        [title(each.framework), loop.loop, _median(loop, "unwatched"), _bound_by(loop), *_gains(each, loop)[:2]]
-        for each in found
-        for loop in each.loops
+        [title(document.framework), loop.loop, _median(loop, "unwatched"), _bound_by(loop), *_gains(document, loop)[:2]]
+        for document in found
+        for loop in document.loops
     ]
     return f"{_training_caption(found)}\n\n{markdown_table(header, body)}"
 
@@ -198,11 +200,11 @@ def watched_table(found: Sequence[Training]) -> str:
     header = ["framework", "loop", "unwatched", "watched", "cost", "after the window", "cost"]
     header += ["bound by", "predicted gain", "real gain", "apart"]
     body = []
-    for each in found:
-        for loop in each.loops:
+    for document in found:
+        for loop in document.loops:
             phases = [cell for phase in PHASES[1:] for cell in (_median(loop, phase), cost_text(loop.cost(phase)))]
-            line = [title(each.framework), loop.loop, _median(loop, "unwatched"), *phases]
-            body.append([*line, _bound_by(loop), *_gains(each, loop)])
+            line = [title(document.framework), loop.loop, _median(loop, "unwatched"), *phases]
+            body.append([*line, _bound_by(loop), *_gains(document, loop)])
     return f"{_training_caption(found)}\n\n{markdown_table(header, body)}"
 
 
@@ -232,11 +234,11 @@ def _gains(document: Training, loop: Trained) -> list[str]:
 
 
 def _training_caption(found: Sequence[Training]) -> str:
-    shapes = [", ".join(f"{name} {value}" for name, value in each.shape.items()) for each in found]
+    shapes = [", ".join(f"{name} {value}" for name, value in document.shape.items()) for document in found]
     return _caption(found, f"Training: {'; '.join(dict.fromkeys(shapes))}.")
 
 
 def _caption(found: Sequence[Run | Training], words: str) -> str:
     """The machines, software and dates of the figures, followed by `words`."""
-    where = dict.fromkeys(shared.machine_line(each.device, each.environment) for each in found)
+    where = dict.fromkeys(shared.machine_line(document.device, document.environment) for document in found)
     return escape_markdown(f"{'; '.join(where)}. {words}")

@@ -112,12 +112,12 @@ def _against(other: Measurement, own: Measurement) -> list[str]:
 
 def _first(name: str, firsts: tuple[First, ...]) -> list[str]:
     def median(of: str) -> str:
-        return format_seconds(statistics.median(getattr(each, of) for each in firsts))
+        return format_seconds(statistics.median(getattr(process, of) for process in firsts))
 
-    idle = format_percent(max(each.idle_share for each in firsts))
+    idle = format_percent(max(process.idle_share for process in firsts))
     return [
         name,
         *map(median, ("cuda_s", "upload_s", "again_s")),
         idle,
-        format_size(max(each.pinned_bytes for each in firsts)),
+        format_size(max(process.pinned_bytes for process in firsts)),
     ]

@@ -140,14 +140,14 @@ def table(result: Soak) -> tuple[list[str], list[list[str]]]:
     """Header and rows, one per kind of array."""
     rows = [
         [
-            each.kind,
-            f"{each.uploads:,}",
-            format_size(each.nbytes),
-            format_seconds(each.seconds / max(each.uploads, 1)),
-            f"{each.wrong} of {each.compared}",
-            *(format_size(max(0, each.grown_bytes(what))) for what in HELD),
+            row.kind,
+            f"{row.uploads:,}",
+            format_size(row.nbytes),
+            format_seconds(row.seconds / max(row.uploads, 1)),
+            f"{row.wrong} of {row.compared}",
+            *(format_size(max(0, row.grown_bytes(what))) for what in HELD),
         ]
-        for each in result.soaked
+        for row in result.soaked
     ]
     return ["arrays", "uploads", "in all", "each", "wrong", *(f"{what} +" for what in HELD)], rows
 
@@ -155,15 +155,13 @@ def table(result: Soak) -> tuple[list[str], list[list[str]]]:
 def judge(result: Soak) -> list[str]:
     """The failed checks, one sentence each."""
     wrong = [
-        f"WRONG: {each.wrong} {each.kind} arrays were downloaded with wrong bytes"
-        for each in result.soaked
-        if each.wrong
+        f"WRONG: {row.wrong} {row.kind} arrays were downloaded with wrong bytes" for row in result.soaked if row.wrong
     ]
-    for each in result.soaked:
+    for row in result.soaked:
         wrong += [
-            f"WRONG: {each.kind}: {what} memory has grown by {format_size(each.grown_bytes(what))}"
+            f"WRONG: {row.kind}: {what} memory has grown by {format_size(row.grown_bytes(what))}"
             for what in HELD
-            if each.grown_bytes(what) > LARGE[1]
+            if row.grown_bytes(what) > LARGE[1]
         ]
     return wrong
 

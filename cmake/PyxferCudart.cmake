@@ -1,5 +1,5 @@
-# Where cuda_runtime_api.h and libcudart_static.a come from: NVIDIA's wheels among the build requirements (12.9, which
-# serves every driver from 525 on), or with PYXFER_USE_TOOLKIT the machine's own toolkit. No nvcc either way.
+# cuda_runtime_api.h and libcudart_static.a come from NVIDIA's wheels among the build requirements (12.9, which works
+# with every driver from 525 on), or with PYXFER_USE_TOOLKIT from the machine's toolkit. nvcc is not needed.
 add_library(pyxfer_cuda_headers INTERFACE)
 add_library(pyxfer_cudart INTERFACE)
 

@@ -1,17 +1,17 @@
-# What every target of pyxfer is compiled with.
+# Options for every target of pyxfer.
 add_library(pyxfer_options INTERFACE)
 target_include_directories(pyxfer_options INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/csrc")
 target_compile_options(pyxfer_options INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow
   $<$<BOOL:${PYXFER_WERROR}>:-Werror>
-  # __FILE__ is shown in errors: from the root of the project, not from where it was built.
+  # Errors show __FILE__: as a path from the root of the project.
   "-fmacro-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}/=")
 
-# What the two modules are linked with besides. The C++ library goes in, so that a wheel needs no newer one than the
-# machine of its Python has. libgcc does not: since GCC 12 its static unwinder wants glibc 2.35 (_dl_find_object), and
-# NumPy needs the shared one anyway. Nothing but the modules' entry points can be seen from outside, not even the
-# templates of the C++ library, which bear default visibility whatever the compiler is told. What nobody calls is left
-# out: the library's std::random_device alone would want glibc 2.36 (arc4random).
+# Link options of the two modules. The C++ library is linked in, so that a wheel does not need a newer one than the
+# machine has. libgcc is not: since GCC 12 its static unwinder needs glibc 2.35 (_dl_find_object), and NumPy needs the
+# shared one anyway. The version script hides everything except the modules' entry points, also the templates of the
+# C++ library, which have default visibility despite -fvisibility=hidden. Unused code is removed: std::random_device
+# alone would need glibc 2.36 (arc4random).
 set(exported_names "${CMAKE_CURRENT_LIST_DIR}/exported.map")
 add_library(pyxfer_module_options INTERFACE)
 if(PYXFER_SANITIZE)

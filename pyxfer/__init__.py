@@ -1,6 +1,6 @@
-"""How fast bytes can cross the link between host memory and a CUDA GPU, and how fast they do.
+"""Measure and improve transfers between host memory and a CUDA GPU.
 
-Importing pyxfer makes no CUDA call, and loads nothing before it is used.
+Importing pyxfer makes no CUDA call. Each public name is loaded when it is first used.
 """
 
 from importlib import import_module
@@ -136,7 +136,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_HOME_OF.get(name, "pyxfer.errors")), name)
-    globals()[name] = found  # a mark must not be looked up anew each time
+    globals()[name] = found  # later look-ups, e.g. of `mark` in a loop, do not come here
     return found
 
 

@@ -1,4 +1,4 @@
-"""`python -m pyxfer`, and what the installed command runs."""
+"""`python -m pyxfer`, and the entry point of the installed command."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import os
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is still being imported ends it as quietly as later."""
+    """Run the command line. Ctrl-C during its import ends it as quietly as later."""
     try:
-        from pyxfer._cli.failures import heed_interrupts
+        from pyxfer._cli.failures import install_interrupt_handler
 
-        heed_interrupts()  # the rest takes a while to load
+        install_interrupt_handler()  # before the slow imports
         from pyxfer._cli.main import run
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except Exception:  # noqa: BLE001 - an installation may lack anything, and 1 would say that something is slower
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which means that something became slower
         import traceback
 
         traceback.print_exc()
         raise SystemExit(4) from None
     try:
         run()
-    except KeyboardInterrupt:  # pressed so often that it fell between two answers
+    except KeyboardInterrupt:  # a second Ctrl-C, while the first was being handled
         os._exit(130)
 
 

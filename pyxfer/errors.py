@@ -1,45 +1,55 @@
-"""What can go wrong, as types: every error of pyxfer is a `PyxferError`.
+"""The exceptions and warnings of pyxfer. Every exception is a `PyxferError`.
 
-The compiled modules raise the CUDA ones; their text ends in what to do about it.
+The compiled modules raise `CudaError` and its subclasses. Their messages end with what to do.
 """
 
 from __future__ import annotations
 
 
 class PyxferError(Exception):
-    """Anything that pyxfer itself reports."""
+    """Base class of all exceptions of pyxfer."""
 
 
 class UsageError(PyxferError, ValueError):
-    """What was asked for cannot be: a size, a device, a route, a direction, a file."""
+    """An argument or option is invalid, or does not fit this machine; nothing was measured."""
 
 
 class DocumentError(PyxferError, ValueError):
-    """A file that is not a run, is cut short, or comes from a later pyxfer."""
+    """A file cannot be read, is not a document of pyxfer, is cut short, or was written by a later pyxfer."""
 
 
 class StoreError(PyxferError):
-    """A store that cannot be used, or that has not taken what was to be stored; the text says what to do."""
+    """A store cannot be opened, read or written. The message says what to do."""
 
 
 class MeasurementError(PyxferError, RuntimeError):
-    """The measurement ran and its result cannot be trusted."""
+    """A measurement ran, but its result cannot be trusted."""
 
 
 class DeviceTimeoutError(PyxferError, TimeoutError):
-    """The device did not finish what it was given within the deadline."""
+    """The device did not finish its work within the deadline."""
 
 
 class CancelledError(PyxferError):
-    """The operation was asked to end, by Ctrl-C or from another thread."""
+    """The operation was cancelled, by Ctrl-C or by another thread."""
 
 
 class ForkedError(PyxferError, RuntimeError):
-    """CUDA was used before `fork`, so this child process cannot use it."""
+    """This process was forked from one that had used CUDA, so it cannot use CUDA."""
 
 
 class CudaError(PyxferError, RuntimeError):
-    """A CUDA call failed: which one, where, with which code, and what to do."""
+    """A CUDA call failed.
+
+    Attributes:
+        code: Number of the CUDA error.
+        name: Name of the CUDA error, such as `cudaErrorMemoryAllocation`.
+        call: The call that failed.
+        where: Source file and line of the call.
+        description: CUDA's description of the error.
+        hint: What to do; may be empty.
+
+    """
 
     def __init__(self, code: int, name: str, call: str, where: str, description: str, hint: str) -> None:
         sentence = f"{call} failed with {name} ({code}): {description}."
@@ -52,30 +62,30 @@ class CudaError(PyxferError, RuntimeError):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[CudaError], tuple[int, str, str, str, str, str]]:
-        """Pickle whole, so that a worker process can hand its error on."""
+        # By default pickle would call the class with the message alone. Workers send their errors to the parent.
         arguments = (self.code, self.name, self.call, self.where, self.description, self.hint)
         return type(self), arguments
 
 
 class CudaUnavailableError(CudaError):
-    """No usable GPU: no driver, a driver too old, or no device."""
+    """No usable GPU: the driver is missing or too old, or it has no device."""
 
 
 class CudaMemoryError(CudaError, MemoryError):
-    """Device or page-locked memory ran out."""
+    """An allocation of device memory or page-locked memory failed."""
 
 
 class DeviceLostError(CudaError):
-    """The device is gone or in an error state that only a new process can leave."""
+    """The device is gone, or in an error state that lasts until the process ends."""
 
 
 class TraceUnavailableError(PyxferError):
-    """The device's records cannot be had here; the text says why, and everything else goes on without them."""
+    """The device's activity records are not available; the message says why. Measurements continue without them."""
 
 
 class CleanupWarning(ResourceWarning):
-    """Something could not be released; the process goes on."""
+    """A resource could not be released. The program continues."""
 
 
 class FallbackWarning(RuntimeWarning):
-    """pyxfer fell back to a slower path; the text says why, and what to do about it."""
+    """pyxfer fell back to a slower path. The message says why, and what to do."""

@@ -1,6 +1,6 @@
-"""Sizes, durations, shares and rates: from what a user types, and to what a user reads.
+"""Parse and format sizes, durations, shares and rates.
 
-KB is 1000 bytes and KiB 1024, everywhere. Inside, sizes are whole bytes, durations seconds, shares fractions of one.
+KB is 1000 bytes and KiB 1024, everywhere. Parsed sizes are whole bytes, durations seconds, shares fractions of one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEAST_PLAIN, _MOST_PLAIN = 1e-12, 1e15
 _NEXT_UNIT = 1000
 _FOUR_DIGITS_FROM = 10
 _ONE_DECIMAL_FROM = 10
-# Beyond this many KiB or MiB nobody reads the count: 10 GB is better than 9765625 KiB.
+# A larger count of KiB or MiB is hard to read: 10 GB is better than 9765625 KiB.
 _MAX_COUNT = 999_999
 
 _PREFIXES = "KMGT"
@@ -34,7 +34,7 @@ _SECONDS = {
     "min": Fraction(60),
     "h": Fraction(3600),
 }
-# No exponents, so that "1e999999999" is refused at no cost.
+# Exponents are not accepted: "1e999999999" would be a number of a billion digits.
 _QUANTITY = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)", re.ASCII)
 
 _SIZE_EXAMPLE = 'write a size such as "4KiB", "64MB" or "4096"'
@@ -44,7 +44,7 @@ _DURATION_EXAMPLE = 'write a duration such as "30s", "500ms", "2min" or "1.5"'
 
 
 def parse_size(text: str) -> int:
-    """Whole bytes from text such as `4KiB`, `64 MB`, `1.5GiB`, `4096`."""
+    """Parse a size such as `4KiB`, `64 MB`, `1.5GiB` or `4096` into bytes."""
     number, unit = _quantity(text, "size", _SIZE_EXAMPLE)
     if unit.upper() in tuple(_PREFIXES):
         prefix = unit.upper()
@@ -63,7 +63,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Sorted sizes from single values, lists and ranges: `4KiB`, `4KiB,1MiB`, `4KiB:256MiB:x4`, `1MiB:8MiB:+1MiB`."""
+    """Parse sizes and ranges of sizes: `4KiB`, `4KiB,1MiB`, `4KiB:256MiB:x4`, `1MiB:8MiB:+1MiB`. Sorted, in bytes."""
     items = text.split(",")
     sizes: set[int] = set()
     for item in items[: MAX_SIZES + 1]:
@@ -74,7 +74,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def parse_ratio(text: str) -> float:
-    """A share between nothing and the whole: `0.5%` and `0.005` are the same."""
+    """Parse a share above 0 and below 1, such as `0.5%` or `0.005`."""
     number, unit = _quantity(text, "share", _RATIO_EXAMPLE)
     if unit not in ("", "%"):
         raise UsageError(f"the share {_shown(text)} has the unknown unit {_shown(unit)}; {_RATIO_EXAMPLE}")
@@ -85,7 +85,7 @@ def parse_ratio(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from text such as `30s`, `500ms`, `2min`, `1.5`."""
+    """Parse a duration such as `30s`, `500ms`, `2min` or `1.5` into seconds."""
     number, unit = _quantity(text, "duration", _DURATION_EXAMPLE)
     if unit not in _SECONDS:
         raise UsageError(f"the duration {_shown(text)} has the unknown unit {_shown(unit)}; {_DURATION_EXAMPLE}")
@@ -96,7 +96,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_size(nbytes: float) -> str:
-    """Exact binary units where they are whole (`4 KiB`), else decimal ones of four digits (`1.5 MB`)."""
+    """Format a size in binary units if they are whole (`4 KiB`), else in decimal ones with four digits (`1.5 MB`)."""
     if nbytes < 0:
         return f"-{format_size(-nbytes)}"
     if not nbytes < _MOST_PLAIN * _DECIMAL["TB"]:
@@ -113,7 +113,7 @@ def format_size(nbytes: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Three significant digits in the unit that suits: `2.51 us`, `4.85 ms`, `1.20 s`."""
+    """Format a duration with three significant digits: `2.51 us`, `4.85 ms`, `1.20 s`."""
     if seconds == 0:
         return "0 s"
     for name, factor in (("ns", 1e9), ("us", 1e6), ("ms", 1e3)):
@@ -124,13 +124,13 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_gbps(gbps: float) -> str:
-    """Three or four significant digits of 1e9 bytes a second: `0.527 GB/s`, `1.62 GB/s`, `55.31 GB/s`."""
+    """Format a rate in 1e9 bytes per second: `0.527 GB/s`, `1.62 GB/s`, `55.31 GB/s`."""
     three = _digits(gbps, 3)
     return f"{three if abs(float(three)) < _FOUR_DIGITS_FROM else _digits(gbps, 4)} GB/s"
 
 
 def format_percent(share: float) -> str:
-    """A share of one in percent: one decimal from 10 % on, two significant digits below."""
+    """Format a share in percent: with one decimal from 10 % on, with two significant digits below."""
     percent = share * 100
     if not abs(percent) < _MOST_PLAIN:
         return f"{percent:.2g} %"
@@ -138,7 +138,7 @@ def format_percent(share: float) -> str:
 
 
 def _quantity(text: str, what: str, example: str) -> tuple[Fraction, str]:
-    """The exact positive number in front of a unit, and the unit as it was typed."""
+    """Split text into an exact number above zero and its unit."""
     stripped = text.strip()
     if not stripped:
         raise UsageError(f"the {what} is empty; {example}")
@@ -189,12 +189,12 @@ def _too_many(text: str) -> UsageError:
 
 
 def _shown(text: str) -> str:
-    """What was typed, quoted, with control characters visible and no longer than a line."""
+    """Quote the user's text for a message: control characters escaped, long text cut."""
     return repr(text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "...")
 
 
 def _digits(value: float, significant: int) -> str:
-    """So many significant digits, zeros at the end kept; an exponent only where nobody could read the zeros."""
+    """The number with this many significant digits, including zeros; with an exponent only if very large or small."""
     if value == 0:
         return "0"
     if not math.isfinite(value):

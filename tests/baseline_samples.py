@@ -54,8 +54,13 @@ def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **n
     kept = run or make_run()
     parameters = make_parameters(directions=DIRECTIONS, sizes_bytes=SIZES)
     return tuple(
-        msgspec.structs.replace(kept, measurements=make_copies(rng, **noise), parameters=parameters, remarks=())
-        for _ in range(count)
+        msgspec.structs.replace(
+            kept,
+            measurements=make_copies(rng, **noise),
+            parameters=msgspec.structs.replace(parameters, seed=parameters.seed + place),
+            remarks=(),
+        )
+        for place in range(count)
     )
 
 
@@ -86,7 +91,6 @@ def row_of(
 
 
 def verdicts(comparison: Comparison) -> dict[Cell, str]:
-    """The verdict of each cell."""
     return {row.cell: row.verdict for row in comparison.cells}
 
 
@@ -98,7 +102,6 @@ def on_host(run: Run) -> Run:
 
 
 def named_host(host: str) -> runs.Environment:
-    """The environment of a host of this name."""
     return make_environment(host=host)
 
 
@@ -118,7 +121,7 @@ def _measured(
 
 
 def make_copy(direction: Direction, memory: str, mode: str, nbytes: int, **overrides: Any) -> Measurement:
-    """A raw copy that has no time yet."""
+    """A raw copy without a time."""
     reason: Any = runs.unknown("not timed")
     measurement = Measurement(
         route=f"raw.{memory}-{mode}",

@@ -1,4 +1,4 @@
-"""The command as a user starts it: in a process of its own, with a pipe, a file or a terminal at its end."""
+"""Run the command in a separate process, with pipes or in a terminal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TIMEOUT_S = 60.0
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of these tests without what colours or widens a page, or has Python write at once."""
+    """The environment without variables that change the colours, width or buffering of the output."""
     left_out = ("NO_COLOR", "COLUMNS", "FORCE_COLOR", "PYTHONUNBUFFERED")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**kept, "TERM": "xterm-256color", **changes}
 
 
 def pyxfer(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with pipes at its end."""
+    """Run the command with pipes."""
     return subprocess.run(
         [*COMMAND, *arguments],
         capture_output=True,
@@ -36,7 +36,7 @@ def pyxfer(*arguments: str, cwd: Path | None = None, **changes: str) -> subproce
 
 
 def shell(command: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of bash in which `pyxfer` is the command; its code is that of the first in a pipe."""
+    """Run a line of bash in which `pyxfer` is the command. The exit code is that of the first command of the pipe."""
     script = f'pyxfer() {{ "{sys.executable}" -m pyxfer "$@"; }}; {command}; exit "${{PIPESTATUS[0]}}"'
     return subprocess.run(
         ["bash", "-c", script],
@@ -49,7 +49,7 @@ def shell(command: str, **changes: str) -> subprocess.CompletedProcess[str]:
 
 
 def in_terminal(*arguments: str, columns: int = 80, **changes: str) -> tuple[int, str]:
-    """Run the command in a terminal of so many columns: its exit code, and all that the terminal was sent."""
+    """Run the command in a terminal; return its exit code and its output."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *arguments],
@@ -65,7 +65,7 @@ def in_terminal(*arguments: str, columns: int = 80, **changes: str) -> tuple[int
 
 
 def interrupt_when(text: str, *arguments: str, times: int = 1, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Press Ctrl-C so many times once the command has written the text to stderr."""
+    """Press Ctrl-C `times` times when the command has written the text to stderr."""
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         stdout=subprocess.PIPE,
@@ -94,7 +94,7 @@ def _read_until_closed(controller: int) -> list[bytes]:
             continue
         try:
             chunk = os.read(controller, 65536)
-        except OSError:  # Linux ends a terminal that nobody holds any more with EIO
+        except OSError:  # EIO: the process has closed the terminal
             break
         if not chunk:
             break

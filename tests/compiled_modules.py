@@ -1,4 +1,4 @@
-"""The compiled modules as files, as the tools of binutils see them."""
+"""The symbols and libraries of the compiled modules, read with binutils."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RELEASED = pytest.mark.unsanitized(reason="this is about the modules as they are
 
 
 def module_file(name: str) -> Path:
-    """Where a compiled module lies, without loading it."""
+    """The file of a compiled module, which is not loaded."""
     spec = importlib.util.find_spec(f"pyxfer.native.{name}")
     assert spec, f"pyxfer.native.{name} is not built"
     return Path(spec.origin or "")
@@ -37,7 +37,7 @@ def imported(name: str) -> set[str]:
 
 
 def _dynamic_symbols(name: str) -> list[tuple[str, str]]:
-    """The section and the name of each; the columns are number, value, size, type, bind, visibility, section, name."""
+    """Section and name of all symbols. The columns are number, value, size, type, bind, visibility, section, name."""
     rows = [line.split() for line in _readelf("--dyn-syms", name).splitlines()]
     found = [(row[6], row[7]) for row in rows if len(row) >= 8 and row[0].rstrip(":").isdigit()]
     assert found, "readelf listed no symbols"

@@ -1,4 +1,4 @@
-"""What every test can rely on: where it runs, what it runs with, and that the host runtime is left as it was found."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from pyxfer import native
 from pyxfer._measure import exclusive
 from pyxfer.errors import CudaUnavailableError
 from pyxfer.native import choose, load
 
 if TYPE_CHECKING:
-    from pyxfer.native.engine import Engine
+    from pyxfer.native import Engine
 
 pytest_plugins = ["pytester"]
 
-# More do not end sooner: each process collects all tests and starts servers of its own.
+# More processes are not faster: each one collects all tests and starts its own servers.
 MOST_PROCESSES = 8
 SANITIZER = os.environ.get("PYXFER_SANITIZER", "")
 
-# The same examples in every run: what fails, fails again. The gate tries more of them.
+# All runs use the same examples, so that a failure can be repeated. CI uses more of them.
 settings.register_profile("here", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "here")
@@ -38,7 +39,7 @@ settings.load_profile("ci" if "CI" in os.environ else "here")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Use a process for each core where the whole suite runs; a selection of tests is quicker in one process."""
+    """Use a process for each core for the whole suite. A selection of tests is faster in one process."""
     option = config.option
     if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("xdist"):
         return
@@ -49,18 +50,17 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure() -> None:
-    """Heed Ctrl-C: a shell that starts the tests in the background has them, and all they start, ignore it."""
+    """Handle Ctrl-C. A shell makes background processes, and all that they start, ignore it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
-    """What the collecting has made is searched for garbage this once."""
+    """Exclude the objects of the collection from later garbage collections."""
     _collect_garbage()
 
 
 def pytest_report_header() -> list[str]:
-    """Name what is tested, and on what."""
     chosen = choose()
     driver = load("cuda").driver_version()
     sanitized = f", built with {SANITIZER}" if SANITIZER else ""
@@ -72,7 +72,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what this machine or this build cannot show, with the reason."""
+    """Skip tests that need a GPU, or a build without sanitizers."""
     if item.get_closest_marker("gpu") and (trouble := _gpu_trouble()):
         pytest.skip(trouble)
     marker = item.get_closest_marker("unsanitized")
@@ -82,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder where processes that measure find each other: for this test process alone."""
+    """The folder of the `Presence` files. This test process has its own, so that it meets no other process."""
     folder = tmp_path_factory.mktemp("measuring")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exclusive, "_shared_folder", lambda: folder)
@@ -91,9 +91,9 @@ def meeting_place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Work in another folder: a Python started in the checkout would import the sources and not what is installed.
+    """Work in another folder: a Python started in the checkout would import the sources, not the installed package.
 
-    Temporary files have a folder of this process, in which no other process that measures is met and waited for.
+    Temporary files are in a separate folder, so that no other measuring process is met or waited for.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
@@ -104,9 +104,9 @@ def _away_from_the_source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    """The engine over ordinary memory, without orders; what the test allocates it must free.
+    """The engine on the host runtime, reset before and after. The test must free all that it allocates.
 
-    Orders are given through `pyxfer.native._host.testing`.
+    Tests control the runtime with `pyxfer.native._host.testing`.
     """
     from pyxfer.native._host import testing
 
@@ -118,15 +118,23 @@ def engine() -> Iterator[Engine]:
     assert sorted(testing.allocated()) == before, "the test left something allocated"
 
 
+@pytest.fixture
+def as_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The host runtime in place of the GPU engine, so that a test can choose driver and devices."""
+    real = native._module
+    monkeypatch.setattr(native, "_module", lambda name: real("_host" if name == "_cuda" else name))
+    return engine
+
+
 def _collect_garbage() -> None:
-    """And leave what stays out of every later search: frameworks and the tests themselves are a million objects."""
+    # Frameworks and tests are a million objects. Freezing excludes them from later collections.
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def gpu_engine() -> Engine:
-    """The engine of the GPU; the test is skipped where none is usable."""
+    """The engine of the GPU. The test is skipped without a usable GPU."""
     if trouble := _gpu_trouble():
         pytest.skip(trouble)
     return load("cuda")

@@ -1,4 +1,4 @@
-"""Explain runs with figures such as an H200 host gives: a route whose time goes on the host, and what is faster."""
+"""Explain runs with figures like those of an H200 host: a route that is slow on the host, and faster routes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from framework_samples import make_nature, make_raw_rows, make_route_row, make_worker
 from pages import printed
-from samples import MIB, make_parameters, make_run
+from samples import MIB, make_link, make_parameters, make_run
 
 from pyxfer._document import runs
 from pyxfer._document.runs import Fact
@@ -29,7 +29,6 @@ PARTS: tuple[tuple[runs.PartName, float], ...] = (
 
 
 def make_breakdown(parts: tuple[tuple[runs.PartName, float], ...] = PARTS, **overrides: Any) -> runs.Breakdown:
-    """One traced trial."""
     made = tuple(runs.Part(name, seconds) for name, seconds in parts)
     elapsed_s = sum(part.seconds for part in made)
     breakdown = runs.Breakdown(
@@ -53,15 +52,22 @@ def make_dma(seconds: float | None = 9.33e-3, **overrides: Any) -> runs.Dma:
 
 
 def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> runs.Measurement:
-    """The row that is explained: `tf.function`, timed and traced."""
+    """The explained row: `tf.function`, timed and traced."""
     row = make_route_row("tensorflow", "tf.function", "h2d", NBYTES, (seconds, 1e9))
-    around = [seconds * (1 + 0.001 * step) for step in (-4, 2, -1, 3, 1, -3, -2, 4)]
+    around = [seconds * (1 + 1e-4 * step) for step in (-4, 2, -1, 3, 1, -3, -2, 4)]
+    rate = stats.rate(NBYTES, stats.summarise(around))
+    ceiling = make_raw_rows("tensorflow", "h2d", NBYTES)[0]
     fields: dict[str, Any] = {
         "bracket": "drained",
         "nature": make_nature("tf.function", call="tf.function(f)(x)"),
         "summary": stats.summarise(around),
-        "rate": Fact(stats.rate(NBYTES, stats.summarise(around))),
-        "trials": tuple(runs.Trial(number, each) for number, each in enumerate(around)),
+        "rate": Fact(rate),
+        "peak_share": Fact(rate.gbps / (make_link().h2d_peak_gbps.value or 0.0)),
+        "ceiling_share": Fact(stats.ratio_share([trial.elapsed_s for trial in ceiling.trials], around)),
+        "trials": tuple(
+            runs.Trial(number, time_s, dispatch_s=seconds * 0.99, wall_s=seconds)
+            for number, time_s in enumerate(around)
+        ),
         "dispatch": stats.summarise([seconds * 0.99] * 8),
         "wall": stats.summarise([seconds] * 8),
         "dma": Fact(make_dma()),
@@ -71,7 +77,7 @@ def make_explained(seconds: float = 36.9e-3, **overrides: Any) -> runs.Measureme
 
 
 def make_others() -> tuple[runs.Measurement, ...]:
-    """Three routes that are faster, one that may be, one that is slower."""
+    """Three faster routes, one that may be faster, and a slower one."""
     figures = {
         "tf.dlpack-pinned": (58e-6, 54.1),
         "tf.dlpack-pageable": (60e-6, 11.9),
@@ -79,19 +85,12 @@ def make_others() -> tuple[runs.Measurement, ...]:
         "tf.function-jit": (130e-6, 2.74),
         "tf.cast-eager": (120e-6, 1.1),
     }
-    rows = [make_route_row("tensorflow", name, "h2d", NBYTES, each) for name, each in figures.items()]
-    return tuple(
-        msgspec.structs.replace(
-            row,
-            trials=tuple(runs.Trial(number, row.elapsed_s or 0.0) for number in range(8)),
-            memory="pinned" if "pinned" in row.route else "pageable",
-        )
-        for row in rows
-    )
+    rows = [make_route_row("tensorflow", name, "h2d", NBYTES, costs) for name, costs in figures.items()]
+    return tuple(msgspec.structs.replace(row, memory="pinned" if "pinned" in row.route else "pageable") for row in rows)
 
 
 def make_explain_run(row: runs.Measurement | None = None, **overrides: Any) -> runs.Run:
-    """`pyxfer explain tf.function --size 96MiB`."""
+    """A run of `pyxfer explain tf.function --size 96MiB`."""
     fields: dict[str, Any] = {
         "kind": "explain",
         "parameters": make_parameters(
@@ -108,18 +107,17 @@ def make_explain_run(row: runs.Measurement | None = None, **overrides: Any) -> r
 
 
 def page_of(row: runs.Measurement | None = None, **overrides: Any) -> str:
-    """The page of such a run."""
     return printed(lambda page: print_run(make_explain_run(row, **overrides), page))
 
 
 def section(text: str, heading: str) -> str:
-    """From a heading to the next empty line."""
+    """The text from a heading to the next empty line."""
     begin = text.index(heading) + len(heading)
     return text[begin : text.index("\n\n", begin)] if "\n\n" in text[begin:] else text[begin:]
 
 
 def made(**figures: Any) -> runs.Measurement:
-    """The row with other figures, each given as seconds."""
+    """The explained row with other figures, in seconds."""
     fields: dict[str, Any] = {
         name: None if value is None else stats.summarise([value] * 8) for name, value in figures.items()
     }

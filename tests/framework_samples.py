@@ -1,4 +1,4 @@
-"""A small frameworks run: figures such as an H200 host gives, a route that is refused and a worker that crashed."""
+"""A small frameworks run with figures like those of an H200 host, a refused route and a crashed worker."""
 
 from __future__ import annotations
 
@@ -90,13 +90,11 @@ _VERSIONS = {"torch": "2.11.0+cu130", "tensorflow": "2.21.0", "jax": "0.11.2"}
 
 
 def framework_of(route: str) -> str:
-    """The framework whose route it is."""
     owner = route.partition(".")[0]
     return "tensorflow" if owner == "tf" else owner
 
 
 def make_nature(route: str, **overrides: Any) -> runs.Nature:
-    """What a route says of itself."""
     pinned = "pinned" in route
     copies = 2 if route in {"tf.constant", "tf.function", "tf.function-jit", "tf.cast-eager", "tf.ingest"} else 0
     nature = runs.Nature(
@@ -111,7 +109,7 @@ def make_nature(route: str, **overrides: Any) -> runs.Nature:
 
 
 def make_worker(name: str, **overrides: Any) -> runs.Worker:
-    """A worker that did all it was asked for."""
+    """A complete worker."""
     framework, _, setting = name.partition(" ")
     worker = runs.Worker(
         name=name,
@@ -134,7 +132,9 @@ def make_route_row(
 ) -> runs.Measurement:
     """Eight trials of one route, or of the raw copy, at one size."""
     seconds = figures[0] + nbytes / figures[1] / 1e9
-    summary = stats.summarise([seconds * (1 + 0.001 * step) for step in (0, 3, 1, 4, 2, 6, 5, 7)])
+    times = [seconds * (1.0035 + 1e-4 * step) for step in (-3.5, 2.5, -1.5, 0.5, -0.5, 1.5, -2.5, 3.5)]
+    dispatch_s = 8e-6 if "pinned" in route else seconds * 0.99
+    summary = stats.summarise(times)
     fixed_s, gbps = _HOST_COPY if direction == "ingest" else _CEILING
     ceiling_s = fixed_s + nbytes / gbps / 1e9
     share = ceiling_s / seconds
@@ -155,8 +155,8 @@ def make_route_row(
         peak_share=unknown(peak.reason or "") if peak.value is None else Fact(rate.gbps / peak.value),
         ceiling_share=Fact(runs.Share(share, share * 0.999, share * 1.001)),
         summary=summary,
-        dispatch=stats.summarise([8e-6 if "pinned" in route else seconds * 0.99] * 8),
-        trials=tuple(runs.Trial(round=i, elapsed_s=seconds, faults=None) for i in range(8)),
+        dispatch=stats.summarise([dispatch_s] * 8),
+        trials=tuple(runs.Trial(i, time_s, dispatch_s) for i, time_s in enumerate(times)),
         worker=worker,
         nature=None if raw else make_nature(route),
     )
@@ -164,14 +164,14 @@ def make_route_row(
 
 
 def make_aliased(worker: str, route: str, nbytes: int) -> runs.Measurement:
-    """An ingest route that copies nothing: a time, and no bandwidth."""
+    """An ingest route that copies nothing, so it has a time but no bandwidth."""
     row = make_route_row(worker, route, "ingest", nbytes, (0.42e-6, 1e9))
     nothing: Any = unknown(ALIASED)
     return msgspec.structs.replace(row, rate=nothing, peak_share=nothing, ceiling_share=nothing)
 
 
 def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) -> runs.Measurement:
-    """A route that was not to be had."""
+    """A route that was not available."""
     labels: dict[str, Any] = {
         "route": route,
         "nbytes": nbytes,
@@ -183,7 +183,7 @@ def make_refused(worker: str, route: str, nbytes: int, reason: str = REFUSED) ->
 
 
 def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[runs.Measurement, ...]:
-    """The ceiling's rows of one worker."""
+    """The raw rows of one worker."""
     if direction == "ingest":
         return (make_route_row(worker, "raw.host-copy", direction, nbytes, _HOST_COPY),)
     return (
@@ -193,7 +193,7 @@ def make_raw_rows(worker: str, direction: Any, nbytes: int) -> tuple[runs.Measur
 
 
 def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> runs.Run:
-    """Three frameworks in every direction, one that is not installed, and a worker that crashed."""
+    """Three frameworks in all directions, one that is not installed, and a crashed worker."""
     log = ("F0000 check failed: misaligned pointer", "*** Check failure stack trace: ***", "Aborted (core dumped)")
     workers = (
         *(make_worker(name) for name in _H2D),
@@ -205,7 +205,7 @@ def make_frameworks_run(sizes: tuple[int, ...] = SIZES, **overrides: Any) -> run
 
 
 def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -> runs.Run:
-    """The founding question's workload, beside what was published for it."""
+    """The workload image-batch, with published figures."""
     fields = {
         "measurements": _batch_rows(batches),
         "workers": tuple(make_worker(name) for name in _BATCHES),
@@ -220,7 +220,6 @@ def make_image_batch_run(batches: tuple[int, ...] = BATCHES, **overrides: Any) -
 
 
 def make_published(label: str, route: str, gpu: str, mbps: tuple[float, ...]) -> runs.Published:
-    """Figures for the batches 1 to 512."""
     return runs.Published(label, route, gpu, dict(zip(BATCHES, mbps, strict=True)), "a forum")
 
 
@@ -231,7 +230,7 @@ def _rows(sizes: tuple[int, ...]) -> tuple[runs.Measurement, ...]:
         for worker, figures in table.items():
             for nbytes in sizes:
                 rows += make_raw_rows(worker, direction, nbytes)
-                rows += [make_route_row(worker, name, direction, nbytes, each) for name, each in figures.items()]
+                rows += [make_route_row(worker, name, direction, nbytes, costs) for name, costs in figures.items()]
     rows += [make_refused("tensorflow", "tf.rawop-unaligned", nbytes) for nbytes in sizes]
     for nbytes in sizes:
         rows += [*make_raw_rows("torch", "ingest", nbytes), make_aliased("torch", "torch.ingest", nbytes)]
@@ -245,7 +244,7 @@ def _batch_rows(batches: tuple[int, ...]) -> tuple[runs.Measurement, ...]:
         for batch in batches:
             nbytes = batch * IMAGE_BYTES
             rows += (msgspec.structs.replace(row, batch=batch) for row in make_raw_rows(worker, "h2d", nbytes))
-            rows += [make_route_row(worker, name, "h2d", nbytes, each, batch=batch) for name, each in figures.items()]
+            rows += [make_route_row(worker, name, "h2d", nbytes, costs, batch=batch) for name, costs in figures.items()]
     return tuple(rows)
 
 

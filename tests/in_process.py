@@ -1,4 +1,4 @@
-"""The command without a process of its own: for what its streams and signals have no part in."""
+"""Run the command in this process, for tests that need neither its streams nor signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyxfer._cli.main import app
 
 @dataclass(frozen=True)
 class Ended:
-    """How it ended, as `subprocess` would say it."""
+    """The result, with the names of `subprocess.CompletedProcess`."""
 
     returncode: int
     stdout: str
@@ -20,13 +20,12 @@ class Ended:
 
 
 class Command:
-    """`command("compare", ...)`."""
+    """Runs the command: `command("compare", ...)`."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
     def __call__(self, *arguments: str) -> Ended:
-        """Run it and take what it has written."""
         self._capture.readouterr()
         code: object = 0
         try:

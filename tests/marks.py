@@ -1,4 +1,4 @@
-"""Cases of a test that are left out of a quick run."""
+"""Marks for the cases of parametrized tests."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import pytest
 
 
 def slow(*values: object) -> Any:
-    """A case that shows again in another combination what the other cases of the test show."""
+    """A case that is left out of a quick run, because other cases of the test show the same behaviour."""
     return pytest.param(*values, marks=pytest.mark.slow)

@@ -1,4 +1,4 @@
-"""Saved documents with one number changed, as by a hand or a bad disk."""
+"""Saved documents with one number changed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-# Of a list, whose items are alike.
+# The items of a list are alike, so that few of them suffice.
 _MOST_ITEMS = 2
 
 
 def numbers(document: Any, place: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """The place of every number in it, as JSON."""
+    """The paths of all numbers in a document, as JSON."""
     inside = document if isinstance(document, dict) else {}
     if isinstance(document, list):
         inside = dict(enumerate(document[:_MOST_ITEMS]))
@@ -23,7 +23,7 @@ def numbers(document: Any, place: tuple[str | int, ...] = ()) -> Iterator[str]:
 
 
 def with_number(document: Any, place: str, number: float) -> bytes:
-    """The document with another number there."""
+    """The document with another number at a path."""
     changed = copy.deepcopy(document)
     *above, last = json.loads(place)
     inside = changed

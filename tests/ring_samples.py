@@ -1,4 +1,4 @@
-"""Tunings of a ring for any test that needs one, made of figures such as an H200 host gives."""
+"""Tunings of a ring with figures like those of an H200 host."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ def make_key(**overrides: Any) -> TuningKey:
 
 
 def make_rates(h2d: tuple[float, ...], d2h: tuple[float, ...]) -> tuple[CopyRate, ...]:
-    """Both ways at the usual sizes."""
-    each = zip(SIZES, h2d, d2h, strict=True)
-    return tuple(rate for size, up, down in each for rate in (CopyRate("h2d", size, up), CopyRate("d2h", size, down)))
+    rows = zip(SIZES, h2d, d2h, strict=True)
+    return tuple(rate for size, up, down in rows for rate in (CopyRate("h2d", size, up), CopyRate("d2h", size, down)))
 
 
 def make_tuned(**overrides: Any) -> Tuned:

@@ -1,4 +1,4 @@
-"""Routes set up over a place, and run and looked at as a worker does it."""
+"""Set routes up, and run and verify them as a worker does."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class HostPlace(Place):
     """A place whose device memory is a framework's own memory on the CPU."""
 
     def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Read it past the framework."""
+        """Read the memory without the framework."""
         found: NDArray[np.uint8] = as_array(address, nbytes).copy()
         return found
 
     def store(self, address: int, data: NDArray[Any]) -> None:
-        """Write it past the framework."""
+        """Write the memory without the framework."""
         as_array(address, data.nbytes)[:] = data
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of one verified run."""
+    """The result of one run."""
 
     arrived: NDArray[Any]
     expected: NDArray[Any]
@@ -52,14 +52,14 @@ class Seen:
 
     @property
     def right(self) -> bool:
-        """Contents, size and type are as they should be."""
+        """Whether contents, size and type are as expected."""
         same_type = self.arrived.dtype == self.expected.dtype
         return same_type and np.array_equal(self.arrived.reshape(-1), self.expected.reshape(-1))
 
 
 @contextlib.contextmanager
 def a_place(engine: Engine, nbytes: int, kind: type[Place] = Place) -> Iterator[Place]:
-    """A place of one size with memory of its own."""
+    """A place of one size with separate memory."""
     copier = engine.Copier(0, 1, PATIENCE_S)
     arena = HostArena(engine, 0, nbytes, 0)
     try:
@@ -70,7 +70,7 @@ def a_place(engine: Engine, nbytes: int, kind: type[Place] = Place) -> Iterator[
 
 
 def verify(transfer: Transfer, place: Place, engine: Engine, seed: int) -> Seen:
-    """Run once with random bytes; a second call with another seed shows what a cache kept of the first."""
+    """Run once with random bytes. A second call with another seed reveals a cache."""
     data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
     with place.holding(data):
         transfer.write(data)
@@ -86,7 +86,7 @@ def verify(transfer: Transfer, place: Place, engine: Engine, seed: int) -> Seen:
 
 
 def copies_touched(transfer: Transfer, nbytes: int) -> int:
-    """How often one run writes as many new pages as the size has; beyond 32 MiB malloc takes new ones every time."""
+    """The number of host copies of one run, by its page faults: beyond 32 MiB malloc uses new pages every time."""
     if "[always]" in HUGE_PAGES.read_text():
         pytest.skip("transparent huge pages are always on, so that page faults do not count copies")
     for _ in range(2):  # the first may compile
@@ -101,7 +101,7 @@ def copies_touched(transfer: Transfer, nbytes: int) -> int:
 
 
 def import_or_skip(name: str) -> ModuleType:
-    """The framework, with whatever it warns of while it is imported let pass."""
+    """Import a framework without its warnings, or skip the test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module: ModuleType = pytest.importorskip(name)
@@ -109,12 +109,12 @@ def import_or_skip(name: str) -> ModuleType:
 
 
 def usual_directions(framework: Framework) -> list[str]:
-    """The directions of the routes that most users take."""
+    """The directions that have a usual route."""
     return sorted(route.direction for route in framework.routes if route.usual)
 
 
 def break_import(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a module of this name be found that cannot be imported, as a framework whose libraries are missing."""
+    """Make the import of a module fail, as of a framework whose libraries are missing."""
     (folder / f"{name}.py").write_text('raise ImportError("libcublas.so.12: cannot open shared object file")\n')
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, name, raising=False)

@@ -1,7 +1,8 @@
-"""A small complete run for any test that needs one, made of figures such as an H200 host gives."""
+"""A small complete run with figures like those of an H200 host."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ KIB, MIB = 1024, 1024**2
 SIZES = (4 * KIB, 16 * MIB)
 SECONDS = {4 * KIB: 2.52e-6, 16 * MIB: 304e-6}
 
-# Text that a terminal, a spreadsheet, a page or a Markdown viewer might act on, were it taken for more than text.
+# Text that a spreadsheet, a terminal page or a Markdown viewer would interpret if it were not escaped.
 FORMULA = "=cmd|' /C calc'!A0"
 MARKUP = "[red]x[/red]"
 SCRIPT = "<script>alert(1)</script>"
@@ -100,10 +101,12 @@ def make_environment(**overrides: Any) -> runs.Environment:
 def make_measurement(
     nbytes: int = 16 * MIB, side: runs.Side = "h2d", slower: float = 1.0, **overrides: Any
 ) -> runs.Measurement:
-    """Eight trials of a pinned copy, a little apart from each other."""
+    """Eight slightly different trials of a pinned copy."""
     moved_bytes = 2 * nbytes if side == "sum" else nbytes
     scale = slower * {"h2d": 1.0, "d2h": 1.01, "sum": 1.07}[side]
-    seconds = [SECONDS[nbytes] * scale * (1 + 0.001 * step) for step in (0, 3, 1, 4, 2, 6, 5, 7)]
+    seconds = [
+        SECONDS[nbytes] * scale * (1.0035 + 1e-4 * step) for step in (-3.5, 2.5, -1.5, 0.5, -0.5, 1.5, -2.5, 3.5)
+    ]
     summary = stats.summarise(seconds)
     rate = stats.rate(moved_bytes, summary)
     peak = make_link().peak_gbps(side).value
@@ -130,8 +133,25 @@ def make_measurement(
     return msgspec.structs.replace(measurement, **overrides)
 
 
+def retimed(row: runs.Measurement, seconds: Sequence[float], dispatch_s: float | None = None) -> runs.Measurement:
+    """The row with these trials and all figures that follow from them, but without a share of a ceiling."""
+    summary = stats.summarise(seconds)
+    rate = stats.rate(row.moved_bytes, summary)
+    peak = make_link().peak_gbps(row.side).value
+    return msgspec.structs.replace(
+        row,
+        trials=tuple(runs.Trial(number, time_s, dispatch_s) for number, time_s in enumerate(seconds)),
+        summary=summary,
+        dispatch=None if dispatch_s is None else stats.summarise([dispatch_s] * len(seconds)),
+        wall=None,
+        rate=Fact(rate),
+        peak_share=unknown("no peak") if peak is None else Fact(rate.gbps / peak),
+        ceiling_share=unknown("no ceiling"),
+    )
+
+
 def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **overrides: Any) -> runs.Measurement:
-    """A measurement that has no result, and why."""
+    """A measurement without a result."""
     blank: dict[str, Any] = dict.fromkeys(
         ("rate", "peak_share", "ceiling_share", "verified", "first_s"), unknown(reason)
     )
@@ -139,14 +159,14 @@ def make_missing(reason: str = "out of page-locked memory: 16 MiB refused", **ov
 
 
 def make_hostile() -> runs.Measurement:
-    """A measurement whose every label is an attack on somebody."""
+    """A measurement whose labels are formulas, scripts and markup."""
     return make_measurement(
         route=FORMULA, memory=SCRIPT, mode=MARKUP, remarks=(runs.Remark(code="label", text=f"{FORMULA} {SCRIPT}"),)
     )
 
 
 def make_measurements() -> tuple[runs.Measurement, ...]:
-    """Each direction at two sizes, one that is missing, one hostile."""
+    """Measurements of all directions at two sizes, a missing one, and a hostile one."""
     unstable = runs.Remark(
         code="unstable", text="the median is known to 1.2 %, not to 0.5 %", fix="--budget 180s or --precision 2%"
     )
@@ -160,7 +180,6 @@ def make_measurements() -> tuple[runs.Measurement, ...]:
 
 
 def make_parameters(**overrides: Any) -> runs.Parameters:
-    """What the run was asked for."""
     parameters = runs.Parameters(
         device="0",
         directions=("h2d", "d2h", "both"),
@@ -177,7 +196,7 @@ def make_parameters(**overrides: Any) -> runs.Parameters:
 
 
 def make_run(**overrides: Any) -> runs.Run:
-    """A finished run of `pyxfer ceiling`; any field of it can be given."""
+    """A complete run of `pyxfer ceiling`."""
     run = runs.Run(
         kind="ceiling",
         ended="complete",

@@ -32,10 +32,10 @@ ARGUMENTS = (
 )
 
 
-def test_every_error_is_one_of_pyxfers() -> None:
-    found = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, Exception)]
+def test_every_error_is_a_pyxfer_error() -> None:
+    found = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Exception)]
     assert len(found) > 10
-    assert [each for each in found if not issubclass(each, (PyxferError, CleanupWarning, FallbackWarning))] == []
+    assert [kind for kind in found if not issubclass(kind, (PyxferError, CleanupWarning, FallbackWarning))] == []
 
 
 @pytest.mark.parametrize(
@@ -52,23 +52,23 @@ def test_every_error_is_one_of_pyxfers() -> None:
         (FallbackWarning, RuntimeWarning),
     ],
 )
-def test_an_error_can_be_caught_as_the_usual_one_of_its_kind(error: type[Exception], also: type[Exception]) -> None:
+def test_errors_derive_from_builtin_ones(error: type[Exception], also: type[Exception]) -> None:
     assert issubclass(error, also)
 
 
 @pytest.mark.parametrize("kind", CUDA_ERRORS)
-def test_a_cuda_error_says_what_happened_with_what_and_what_to_do(kind: type[CudaError]) -> None:
+def test_a_cuda_error_has_its_fields_and_a_message(kind: type[CudaError]) -> None:
     error = kind(*ARGUMENTS)
     assert str(error) == "cudaMalloc failed with cudaErrorMemoryAllocation (2): out of memory. Free some."
     assert (error.code, error.name, error.call, error.where, error.description, error.hint) == ARGUMENTS
 
 
-def test_without_advice_the_sentence_ends_there() -> None:
+def test_a_cuda_error_may_have_no_hint() -> None:
     assert str(CudaError(*ARGUMENTS[:5], "")).endswith("out of memory.")
 
 
 @pytest.mark.parametrize("kind", CUDA_ERRORS)
-def test_a_cuda_error_goes_whole_through_a_pickle(kind: type[CudaError]) -> None:
+def test_a_cuda_error_can_be_pickled(kind: type[CudaError]) -> None:
     error = kind(*ARGUMENTS)
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is kind

@@ -1,4 +1,4 @@
-"""Imports go down only: docs/design.md, read against every source file."""
+"""The rules of docs/design.md for source files: layers, sizes, and what may be imported when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENGINE = ROOT / "csrc"
 if not ENGINE.is_dir():
     pytest.skip("the sources are not beside the tests", allow_module_level=True)
 
-# From the bottom up: a room imports rooms above it in this list, and what stands beside it here.
+# From the bottom up. The values are the layers that a layer may import.
 LOWEST = {"errors", "units"}
 SHARED = {"native", "_document", "_machine", "_measure"} | LOWEST
 COMMANDS = {"_baseline", "_ceiling", "_doctor", "_frameworks", "_upload", "_watch"}
@@ -43,15 +43,10 @@ PYTHON_LAYERS = {
     "__main__": {"_cli"},
 }
 FRAMEWORKS = {"torch", "tensorflow", "jax", "cupy"}
-KEPT_FOR_LATER = {*FRAMEWORKS, "pynvml"}  # imported inside functions only
+LATE_IMPORTS = {*FRAMEWORKS, "pynvml"}  # imported inside functions only
 MESSAGES = PACKAGE / "_frameworks" / "messages.py"  # between processes, and never in a file
 DOCUMENTS = PACKAGE / "_document"
-SAVE_AND_LOAD = {
-    "save",
-    "load",
-    "to_csv",
-    "to_markdown",
-}  # methods of structs, which use modules that import the structs
+SAVE_AND_LOAD = {"save", "load", "to_csv", "to_markdown"}  # these methods use modules that import the structs
 PAGES = {"rich", "typer"}
 MAY_DRAW = {"_cli", "_report"}
 
@@ -65,8 +60,8 @@ CPP_LAYERS = {
     "bind": {"bind", "copy", "cuda", "numa", "ring", "trace"},
     "tests": {"tests", "hostrt", "copy", "cuda", "numa", "ring", "trace"},
 }
-CUPTIS_OWN = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # which the host runtime speaks as it speaks CUDA
-MAY_ORDER_THE_HOST_RUNTIME = {"bind/module_host.cpp"}
+CUPTI_HEADERS = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # the host runtime also implements CUPTI
+MAY_CONTROL_THE_HOST_RUNTIME = {"bind/module_host.cpp"}
 
 PY_LINES, CPP_LINES, HPP_LINES, FUNCTION_LINES = 700, 500, 250, 60
 
@@ -82,55 +77,56 @@ def _forget_the_trees() -> Iterator[None]:
     _tree.cache_clear()
 
 
-def test_a_module_imports_only_what_lies_below_it() -> None:
+def test_a_module_imports_only_lower_layers() -> None:
     assert not {_layer(path) for path in MODULES} - set(PYTHON_LAYERS), "give them a place in docs/design.md and here"
     assert not _offenders(MODULES, lambda path: _imports_of_pyxfer(path) - PYTHON_LAYERS[_layer(path)])
 
 
-def test_nobody_imports_the_command_line_but_the_command() -> None:
+def test_only_the_command_imports_the_command_line() -> None:
     users = {_layer(path) for path in MODULES if "_cli" in _imports_of_pyxfer(path)}
     assert users <= {"_cli", "__main__"}
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+def test_heavy_modules_are_imported_in_functions() -> None:
     def early(path: Path) -> set[str]:
-        return {name.partition(".")[0] for name in _imported(_statements_at_import(path))} & KEPT_FOR_LATER
+        return {name.partition(".")[0] for name in _imported(_statements_at_import(path))} & LATE_IMPORTS
 
     assert not _offenders(MODULES, early)
 
 
-def test_only_the_pages_and_the_command_line_know_how_to_draw() -> None:
+def test_only_pages_and_command_line_import_rich_and_typer() -> None:
     def drawing(path: Path) -> set[str]:
         return {name.partition(".")[0] for name in _imported(ast.walk(_tree(path)))} & PAGES
 
     assert not _offenders([path for path in MODULES if _layer(path) not in MAY_DRAW], drawing)
 
 
-def test_only_the_document_module_defines_structs() -> None:
+def test_only_the_document_package_defines_structs() -> None:
     def structs(path: Path) -> set[str]:
         return {node.name for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef) and _is_struct(node)}
 
     assert not _offenders([path for path in MODULES if _layer(path) != "_document" and path != MESSAGES], structs)
 
 
-def test_no_module_bears_the_name_of_a_public_function() -> None:
+def test_no_module_has_the_name_of_a_public_function() -> None:
     import pyxfer
 
     functions = {name for name in pyxfer.__all__ if not isinstance(getattr(pyxfer, name), type)}
     assert not functions & {_layer(path) for path in MODULES}, "the later import would shadow the other"
 
 
-def test_a_source_includes_only_what_lies_below_it() -> None:
-    def upwards(path: Path) -> set[str]:
+def test_a_source_includes_only_lower_layers() -> None:
+    def too_high(path: Path) -> set[str]:
         where = path.relative_to(ENGINE)
-        allowed = CPP_LAYERS[where.parts[0]] | ({"hostrt"} if where.as_posix() in MAY_ORDER_THE_HOST_RUNTIME else set())
-        spoken = CUPTIS_OWN if where.parts[0] == "hostrt" else set()
-        return {_home(path, name) for name in _includes(path, '"') if name not in spoken} - allowed
+        controls = where.as_posix() in MAY_CONTROL_THE_HOST_RUNTIME
+        allowed = CPP_LAYERS[where.parts[0]] | ({"hostrt"} if controls else set())
+        exempt = CUPTI_HEADERS if where.parts[0] == "hostrt" else set()
+        return {_home(path, name) for name in _includes(path, '"') if name not in exempt} - allowed
 
-    assert not _offenders(CPP_FILES, upwards)
+    assert not _offenders(CPP_FILES, too_high)
 
 
-def test_only_the_binding_knows_python() -> None:
+def test_only_the_binding_includes_python() -> None:
     def of_python(path: Path) -> set[str]:
         return {name for name in _includes(path, "<") if name == "Python.h" or name.startswith("pybind11/")}
 
@@ -141,7 +137,7 @@ def test_a_python_file_is_not_too_long() -> None:
     assert not _offenders(PYTHON_FILES, lambda path: _too_long(path, PY_LINES))
 
 
-def test_modules_do_not_import_each_other() -> None:
+def test_imports_have_no_circles() -> None:
     graph = {_name(path): _modules_imported(path) for path in MODULES}
     waiting = dict(graph)
     while free := [name for name, needs in waiting.items() if not needs & waiting.keys() - {name}]:
@@ -157,7 +153,7 @@ def test_modules_of_documents_import_only_those_before_them() -> None:
 
     def not_before(path: Path) -> set[str]:
         functions = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef))
-        exempt = {id(each) for node in functions if node.name in SAVE_AND_LOAD for each in ast.walk(node)}
+        exempt = {id(inner) for node in functions if node.name in SAVE_AND_LOAD for inner in ast.walk(node)}
         found = _imported(node for node in ast.walk(_tree(path)) if id(node) not in exempt)
         parts = {name.split(".")[2] for name in found if name.startswith("pyxfer._document.")}
         return parts - set(listed[: listed.index(path.stem)])
@@ -165,7 +161,7 @@ def test_modules_of_documents_import_only_those_before_them() -> None:
     assert not _offenders(modules.values(), not_before)
 
 
-def test_a_python_function_does_one_thing() -> None:
+def test_a_python_function_is_not_too_long() -> None:
     def long(path: Path) -> set[str]:
         functions = (
             node for node in ast.walk(_tree(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -175,7 +171,7 @@ def test_a_python_function_does_one_thing() -> None:
     assert not _offenders(PYTHON_FILES, long)
 
 
-def test_a_cpp_file_does_one_thing() -> None:
+def test_a_cpp_file_is_not_too_long() -> None:
     def long(path: Path) -> set[str]:
         return _too_long(path, HPP_LINES if path.suffix == ".hpp" else CPP_LINES)
 
@@ -189,7 +185,7 @@ def _offenders(paths: Iterable[Path], faults: Callable[[Path], set[str]]) -> dic
 
 def _too_long(path: Path, most: int) -> set[str]:
     lines = path.read_text(encoding="utf-8").count("\n")
-    return {f"{lines} lines: it has become two things"} if lines > most else set()
+    return {f"{lines} lines, more than {most}"} if lines > most else set()
 
 
 def _layer(path: Path) -> str:
@@ -213,7 +209,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _imports_of_pyxfer(path: Path) -> set[str]:
-    """What a file imports of pyxfer by its place directly under it, also inside functions."""
+    """The layers of pyxfer that a file imports, also inside functions."""
     inside = ["pyxfer", *path.relative_to(PACKAGE).parts[:-1]]
     found = set()
     for name in _imported(ast.walk(_tree(path)), inside):
@@ -235,7 +231,7 @@ def _imported(nodes: Iterator[ast.AST], inside: list[str] | None = None) -> Iter
 
 
 def _statements_at_import(path: Path) -> Iterator[ast.AST]:
-    """What runs when the module is imported: all but the insides of functions and what only type checkers read."""
+    """The statements that run at import: those outside of functions and of `if TYPE_CHECKING`."""
     waiting: list[ast.AST] = [_tree(path)]
     while waiting:
         node = waiting.pop()
@@ -262,7 +258,7 @@ def _includes(path: Path, opening: str) -> list[str]:
 
 
 def _home(path: Path, name: str) -> str:
-    """The folder of csrc in which an included header lies."""
+    """The folder of csrc that contains an included header."""
     beside = path.parent / name
     found = beside if beside.exists() else ENGINE / name
     return found.resolve().relative_to(ENGINE).parts[0]

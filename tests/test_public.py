@@ -1,4 +1,4 @@
-"""The public face: what `import pyxfer` gives, no more, and all of it typed and documented."""
+"""The public names of pyxfer: they are complete, annotated and documented."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = sorted(pyxfer.__all__)
 
 
 def _homes() -> dict[str, str]:
-    """Where a type checker sees each name come from."""
+    """The module that a type checker sees for every name."""
     tree = ast.parse(FACE.read_text(encoding="utf-8"))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {
@@ -30,30 +30,30 @@ def _homes() -> dict[str, str]:
     }
 
 
-def test_all_names_are_exactly_those_that_a_type_checker_sees() -> None:
+def test_public_names_are_those_imported_for_type_checkers() -> None:
     assert set(_homes()) == set(pyxfer.__all__)
 
 
-def test_every_name_is_the_one_that_a_type_checker_sees() -> None:
+def test_public_names_are_the_objects_that_type_checkers_see() -> None:
     homes = _homes()
     assert not [name for name in NAMES if _of_pyxfer(name) is not getattr(importlib.import_module(homes[name]), name)]
 
 
-def test_names_can_be_completed_before_they_are_loaded() -> None:
+def test_dir_lists_public_names() -> None:
     assert {*pyxfer.__all__, "__version__"} <= set(dir(pyxfer))
 
 
-def test_all_names_are_named_once_and_in_order() -> None:
+def test_public_names_are_sorted() -> None:
     assert list(pyxfer.__all__) == sorted(set(pyxfer.__all__))
 
 
-def test_a_star_import_gives_all_names() -> None:
+def test_a_star_import_gives_all_public_names() -> None:
     namespace: dict[str, Any] = {}
     exec("from pyxfer import *", namespace)
     assert set(pyxfer.__all__) <= set(namespace)
 
 
-def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="bandwidth"):
         pyxfer.bandwidth  # noqa: B018
 
@@ -66,24 +66,24 @@ def test_the_version_is_that_of_the_installed_distribution() -> None:
     assert pyxfer.__version__ == installed
 
 
-def test_every_public_name_says_what_it_is() -> None:
+def test_every_public_name_has_a_docstring() -> None:
     documented = {name: inspect.getdoc(_of_pyxfer(name)) or "" for name in NAMES}
     assert not [name for name, text in documented.items() if not text]
     made_by_dataclass = [name for name, text in documented.items() if text.startswith(f"{name}(")]
     assert not made_by_dataclass
 
 
-def test_every_public_function_is_annotated_throughout() -> None:
+def test_every_public_function_is_fully_annotated() -> None:
     missing = []
     for label, function in _functions():
         signature = inspect.signature(function)
-        bare = [each.name for each in signature.parameters.values() if each.annotation is inspect.Parameter.empty]
-        missing += [f"{label}: {each}" for each in bare if each not in ("self", "cls")]
+        bare = [item.name for item in signature.parameters.values() if item.annotation is inspect.Parameter.empty]
+        missing += [f"{label}: {name}" for name in bare if name not in ("self", "cls")]
         missing += [f"{label}: its result"] if signature.return_annotation is inspect.Signature.empty else []
     assert not missing
 
 
-def test_every_method_of_a_public_class_says_what_it_does() -> None:
+def test_every_public_method_has_a_docstring() -> None:
     public = [(label, function) for label, function in _functions() if not label.rpartition(".")[2].startswith("_")]
     assert not [label for label, function in public if not inspect.getdoc(function)]
 
@@ -93,7 +93,7 @@ def _of_pyxfer(name: str) -> object:
 
 
 def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """The functions that public names bring with them, written in pyxfer itself."""
+    """The public functions, and the methods and properties of public classes, that pyxfer defines."""
     for name in NAMES:
         yield from _functions_of(name, _of_pyxfer(name))
 

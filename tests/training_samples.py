@@ -1,4 +1,4 @@
-"""Documents of watched training: two loops of one framework, of which a watch has said what the first could gain."""
+"""Documents of watched training: two loops of one framework, with the predicted gain of the first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLOCKS, BLOCK_STEPS = 8, 5
 
 
 def make_trained(loop: str, seconds: float, *, cost: float = 0.0, blocks: int = BLOCKS, **verdict: Any) -> Trained:
-    """Steps that take so long, and in a watch's window so much longer."""
+    """A loop whose steps take `seconds`, and longer by the share `cost` while it is watched."""
     times = {"unwatched": seconds, "watched": seconds * (1 + cost), "after": seconds}
     watched = make_watched()
     changed = msgspec.structs.replace(watched.verdict, **verdict)
@@ -22,9 +22,9 @@ def make_trained(loop: str, seconds: float, *, cost: float = 0.0, blocks: int = 
 
 
 def make_training(framework: str = "torch", *, apart: float = 0.1, **overrides: Any) -> Training:
-    """A usual loop, and one that gains less than was predicted by that share of what it gains."""
+    """A usual loop, and one whose gain differs from the prediction by the share `apart`."""
     usual = make_trained("usual", 20e-3, cost=0.01, bound_by="input")
-    predicted_s = max(each.gain_s for each in usual.watched.advice if each.code in INPUT_ADVICE)
+    predicted_s = max(advice.gain_s for advice in usual.watched.advice if advice.code in INPUT_ADVICE)
     ahead = make_trained("ahead", 20e-3 - predicted_s / (1 + apart), bound_by="device")
     training = Training(
         framework=framework,

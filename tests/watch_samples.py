@@ -1,4 +1,4 @@
-"""A watch of the usual shape: a training loop that makes its input, sends it from pageable memory, and waits."""
+"""A watch of a training loop that makes its input, sends it from pageable memory, and waits for its loss."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LINE = "train.py:31 in step"
 def training_window(
     decode: str = "decode", line: str = LINE, stalls: Mapping[int, float] | None = None, **given: Any
 ) -> Window:
-    """Twenty steps of 13 ms: 4 to make the input, 3.6 to send it, 5 to compute, and the loss fetched in each.
+    """Twenty steps of 13 ms: 4 ms to make the input, 3.6 to send it, 5 to compute. Every step fetches its loss.
 
-    `stalls`: the steps, by their place, whose input takes so many microseconds more.
+    `stalls`: by the index of a step, the microseconds that its input takes longer.
     """
     script, time = Script(), 0.0
     spans, ranges, samples = [], [], []
@@ -46,16 +46,16 @@ def training_window(
 
 
 def make_watched(**given: Any) -> Watched:
-    """What that loop's window says, beside a ceiling of 50 GB/s."""
+    """The watch of that loop, with a ceiling of 50 GB/s."""
     return analysed(training_window(**given), Flat(50.0))
 
 
 def make_stalled() -> Watched:
-    """The same loop, with an input that was late twice."""
+    """The same loop with two late inputs."""
     return make_watched(stalls={7: 30_000, 15: 12_000})
 
 
 def make_unseen(**given: Any) -> Watched:
-    """The same loop, where nothing could be recorded."""
+    """The same loop without records."""
     window = training_window(**given)
     return analysed(make_window(None, (window.end_ns - window.begin_ns) / US, window.steps))

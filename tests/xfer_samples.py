@@ -1,4 +1,4 @@
-"""Sessions of pytest made up for tests of what is done with them."""
+"""Sessions of pytest with invented figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def row_of(test: str = "tests/test_a.py::test_copy", gbps: float | None = 2.0, **changes: Any) -> Tested:
-    """One test that copied a MiB."""
+    """A test that copied 1 MiB."""
     elapsed = MIB / (gbps or 1.0) / 1e9
     summary = Summary(10, elapsed, elapsed * 0.99, elapsed * 1.01, elapsed, elapsed, 0.0, elapsed, elapsed)
     none = "the bandwidth cannot be"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// One function a family of names. No logic here: words become types, results become objects, and
-/// the GIL is released around everything that may block.
+/// Each function binds one group of names. Bindings contain no logic: they convert words to types
+/// and results to objects, and release the GIL around calls that may block.
 namespace pyxfer {
 
 void bind_errors();
@@ -24,25 +24,25 @@ void bind_ring(pybind11::module_& module);
 void bind_dlpack(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
 
-/// What the module calls itself, and what only one of the two modules has; each defines its own.
+/// The module's name for its runtime, and the bindings that only one of the two modules has. Each
+/// module defines both.
 char const* runtime_word();
 void bind_runtime_own(pybind11::module_& module);
 
-/// Where its runtime's records come from, of the libraries that were asked for; each defines its
-/// own.
+/// The candidates for the libraries that the caller names. Each module defines it.
 std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& libraries);
 
-/// Somebody's stream, of which Python knows the handle.
+/// The stream of a handle that Python passes as an integer.
 [[nodiscard]] inline stream_view view_of(std::uintptr_t handle) {
   return stream_view{reinterpret_cast<CUstream>(handle)};
 }
 
-/// The GIL is released while it exists.
+/// Releases the GIL while it exists.
 ///
-/// A thread that asks for the GIL while the interpreter ends is ended inside that call (up to
-/// Python 3.13), by an unwinding that C++ destructors turn into an abort. So from
-/// `park_threads_at_exit` on a thread that would come back sleeps instead, to the end of the
-/// process.
+/// Up to Python 3.13, a thread that requests the GIL during finalization is ended inside that call,
+/// and the unwinding aborts the process at the first C++ destructor. So after
+/// `park_threads_at_exit` a thread that would take the GIL back sleeps instead, until the process
+/// ends.
 class gil_released {
  public:
   gil_released() : state_{PyEval_SaveThread()} {}
@@ -56,18 +56,18 @@ class gil_released {
   PyThreadState* state_;
 };
 
-/// For the thread that ends the interpreter, which comes back itself: returns when no other thread
-/// is about to come back, or after `seconds`.
+/// Called by the thread that finalizes the interpreter, which can still take the GIL. Returns when
+/// no other thread is about to take the GIL back, or after `seconds`.
 void park_threads_at_exit(double seconds);
 
 using release_gil = pybind11::call_guard<gil_released>;
 
-/// Deletes without the GIL: CUDA waits for the device before it frees memory, and the device may
-/// wait for a host function that needs the GIL.
+/// Deletes without the GIL, because CUDA waits for the device before it frees memory, and the
+/// device may wait for a host function that needs the GIL.
 template <typename Owner>
 struct delete_without_gil {
   void operator()(Owner* owned) const {
-    pybind11::error_scope const kept;  // an object may go while an exception is on its way
+    pybind11::error_scope const kept;  // keeps an exception that is being raised
     gil_released const released;
     delete owned;
   }
@@ -81,7 +81,7 @@ template <typename Owner, typename... Arguments>
   return owned<Owner>{new Owner{std::forward<Arguments>(arguments)...}};
 }
 
-/// The class of something that its destructor releases.
+/// A class whose objects release something in their destructors.
 template <typename Owner>
 using owner_class = pybind11::class_<Owner, owned<Owner>>;
 

@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace pyxfer {
 namespace {
 
-/// A bench with the flag that ends its waits, so that another thread can cancel what runs on it.
+/// A bench, and the flag by which another thread can cancel its waits.
 class copier {
  public:
   copier(int device, std::size_t streams, double patience_s)

@@ -17,20 +17,20 @@ namespace {
 
 using numbers = std::vector<std::int64_t>;
 
-/// As NumPy has them.
+/// The limit of NumPy.
 constexpr std::size_t most_dimensions = 64;
 
-/// An array on its way to another library, and what keeps its memory.
+/// An exported array, and a reference to the object that owns its memory.
 template <typename Managed>
 struct handed_over {
   Managed managed{};
   numbers shape;
   numbers strides;
-  PyObject* owner{};  ///< a reference of its own
+  PyObject* owner{};  ///< a strong reference
 };
 
-/// Whether no other thread gets the GIL any more: one that asks for it then is ended where it is,
-/// or waits forever.
+/// Whether the interpreter is being finalized. A thread that requests the GIL then is ended at
+/// once, or waits forever.
 bool is_ending() {
 #if PY_VERSION_HEX >= 0x030D0000
   return Py_IsInitialized() == 0 || Py_IsFinalizing() != 0;
@@ -39,19 +39,18 @@ bool is_ending() {
 #endif
 }
 
-/// Drops the owner, wherever the consumer is done. Once the interpreter ends, the owner stays to
-/// the end of the process.
+/// Drops the owner. The consumer may call it in any thread. During finalization the owner is kept.
 template <typename Managed>
 void release(Managed* managed) {
   std::unique_ptr<handed_over<Managed>> const gone{
       static_cast<handed_over<Managed>*>(managed->context)};
   if (is_ending()) { return; }
   py::gil_scoped_acquire const held;
-  py::error_scope const kept;  // a capsule may be collected while an exception is on its way
+  py::error_scope const kept;  // keeps an exception that is being raised
   Py_DECREF(gone->owner);
 }
 
-/// Of a capsule that is collected. One that was consumed bears another name.
+/// The destructor of a capsule. A consumer renames the capsule, and then releases the array itself.
 template <typename Managed>
 void release_unconsumed(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, Managed::name) == 0) { return; }
@@ -63,7 +62,7 @@ void note_version(dlpack::managed_versioned& made) {
   made.major = dlpack::managed_versioned::spoken_major;
 }
 
-/// In C order without gaps.
+/// Strides in items of a contiguous array in C order.
 numbers strides_of(numbers const& shape) {
   numbers made(shape.size());
   std::int64_t step = 1;

@@ -8,7 +8,7 @@
 namespace pyxfer {
 namespace {
 
-/// Of the thread that ends the interpreter; a default one before that.
+/// The thread that finalizes the interpreter; a default id before finalization.
 std::atomic<std::thread::id> ending{};
 std::atomic<int> coming_back{0};
 
@@ -19,8 +19,8 @@ bool is_parked() {
 
 }  // namespace
 
-// A thread that has counted itself and then finds nothing ending is waited for: both are
-// sequentially consistent.
+// If a thread counts itself before `ending` is set, park_threads_at_exit waits for it: the accesses
+// to both variables are sequentially consistent.
 gil_released::~gil_released() {
   ++coming_back;
   if (is_parked()) {
@@ -35,7 +35,7 @@ void park_threads_at_exit(double seconds) {
   ending = std::this_thread::get_id();
   polling const since;
   while (coming_back != 0 && since.waited_s() < seconds) {
-    gil_released const others_first;  // which counts itself only when it comes back
+    gil_released const others_first;  // counts itself only while it takes the GIL back
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
 }

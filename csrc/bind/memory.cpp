@@ -15,8 +15,7 @@ namespace {
 void bind_host_buffer(py::module_& module) {
   owner_class<host_buffer>(module, "HostBuffer", py::module_local(), py::is_final())
       .def(py::init([](std::size_t nbytes, std::string const& memory, int device) {
-             // Here and not as a call guard: pybind11 registers the object after this, under the
-             // GIL.
+             // Not a call guard, because pybind11 then registers the object, which needs the GIL.
              gil_released const released;
              return make_owned<host_buffer>(nbytes, memory_kind_of(memory), device);
            }),

@@ -23,7 +23,7 @@ void bind_activity(py::module_& testing) {
   testing.def("skew_clock", &hostrt::skew_clock, py::arg("ns_offset"), py::arg("ns_per_s"));
   testing.def("refuse_activity", &hostrt::refuse_activity, py::arg("code"));
   testing.def("refuse_kind", &hostrt::refuse_kind, py::arg("kind"), py::arg("code"));
-  testing.def("other_subscriber", &hostrt::other_subscriber, py::arg("there"));
+  testing.def("other_subscriber", &hostrt::other_subscriber, py::arg("subscribed"));
   testing.def("lose_records", &hostrt::lose_records, py::arg("count"));
 }
 
@@ -31,7 +31,8 @@ void bind_activity(py::module_& testing) {
 
 void bind_runtime_own(py::module_& module) {
   auto testing = module.def_submodule(
-      "testing", "For tests only: make the host runtime slow, fail, stall, or tell what it holds.");
+      "testing",
+      "For tests only: makes the host runtime slow, fail or stall, and shows its state.");
   testing.def(
       "model_link",
       [](double h2d_bytes_per_s, double h2d_latency_s, double d2h_bytes_per_s,
@@ -55,8 +56,8 @@ void bind_runtime_own(py::module_& module) {
   testing.def("end_capture", &hostrt::end_capture, py::arg("stream"));
   testing.def("allocated", [] {
     py::list found;
-    for (auto const& each : hostrt::allocated()) {
-      found.append(py::make_tuple(each.kind, each.address, each.bytes));
+    for (auto const& live : hostrt::allocated()) {
+      found.append(py::make_tuple(live.kind, live.address, live.bytes));
     }
     return found;
   });

@@ -21,9 +21,9 @@ std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
   return view_of(*handle);
 }
 
-/// Runs a blocking transfer that Ctrl-C can end: Python's signal handlers run in the main thread
-/// while it waits, and what they raise ends the transfer. No other thread asks, because a thread
-/// that took the GIL while the interpreter ends would not come back.
+/// Runs a blocking transfer that Ctrl-C can end: while the main thread waits it runs Python's
+/// signal handlers, and an exception that they raise ends the transfer. Other threads do not take
+/// the GIL here, because during finalization that call would not return.
 template <typename Transfer>
 staged run_interruptibly(Transfer const& transfer) {
   thread_local bool const is_main_thread = ::gettid() == ::getpid();
@@ -40,8 +40,9 @@ staged run_interruptibly(Transfer const& transfer) {
   } catch (cancelled_error const&) {
     if (!raised) { throw; }
   }
-  if (raised) {  // also where the transfer has just ended
-    // What came since is the same interruption: raised later it could end a destructor.
+  if (raised) {  // even if the transfer has just ended
+    // Signals that came since belong to the same interruption. Their exceptions could otherwise be
+    // raised in a destructor.
     py::gil_scoped_acquire const held;
     while (PyErr_CheckSignals() != 0) { PyErr_Clear(); }
     std::rethrow_exception(raised);

@@ -14,7 +14,7 @@ namespace {
 using trace::taken;
 using trace::tracer;
 
-/// Asked for when it is needed, so that this module does not import NumPy.
+/// Made when it is needed, so that importing this module does not import NumPy.
 py::dtype record_type() {
   py::list fields;
   auto const add = [&](char const* name, char const* format) {
@@ -33,16 +33,16 @@ py::dtype record_type() {
   return py::dtype::from_args(fields);
 }
 
-/// The table itself, not a copy: it holds what was taken.
+/// The table itself, not a copy: the array keeps `self` alive.
 py::array records_of(py::object const& self) {
   auto const& records = self.cast<taken const&>().records;
   return {record_type(), records.size(), records.data(), self};
 }
 
-/// A property that may have to wait for a call of another thread.
-template <typename Question>
-py::cpp_function asking(Question const& question) {
-  return {question, release_gil()};
+/// A property whose getter may wait for a call of another thread.
+template <typename Getter>
+py::cpp_function without_gil(Getter const& getter) {
+  return {getter, release_gil()};
 }
 
 void bind_taken(py::module_& module) {
@@ -66,9 +66,9 @@ void bind_trace(py::module_& module) {
              return make_owned<tracer>(trace_candidates(libraries), kinds, capacity_bytes);
            }),
            py::arg("libraries"), py::arg("kinds"), py::arg("capacity_bytes"))
-      .def_property_readonly("library", asking(&tracer::library_name))
-      .def_property_readonly("version", asking(&tracer::version))
-      .def_property_readonly("refused", asking(&tracer::refused))
+      .def_property_readonly("library", without_gil(&tracer::library_name))
+      .def_property_readonly("version", without_gil(&tracer::version))
+      .def_property_readonly("refused", without_gil(&tracer::refused))
       .def("start", &tracer::start, release_gil())
       .def("stop", &tracer::stop, release_gil())
       .def("take", &tracer::take, release_gil())

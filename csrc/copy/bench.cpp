@@ -8,7 +8,7 @@
 namespace pyxfer {
 namespace {
 
-/// Long enough for the rest of a window; Ctrl-C has to end a run within a second.
+/// Long enough for the rest of a window, and short enough that Ctrl-C ends a run within a second.
 constexpr double drain_s = 0.5;
 
 }  // namespace
@@ -60,14 +60,14 @@ void bench::drain() noexcept {
 
 void bench::close() {
   closing all;
-  for (auto& each : events_) { all.close(each); }
-  for (auto& each : streams_) { all.close(each); }
+  for (auto& event : events_) { all.close(event); }
+  for (auto& stream : streams_) { all.close(stream); }
   all.finish();
 }
 
 void bench::abandon() noexcept {
-  for (auto& each : events_) { each.abandon(); }
-  for (auto& each : streams_) { each.abandon(); }
+  for (auto& event : events_) { event.abandon(); }
+  for (auto& stream : streams_) { stream.abandon(); }
 }
 
 drain_guard::~drain_guard() {

@@ -9,8 +9,8 @@
 
 namespace pyxfer {
 
-/// The streams and events that timed copies use again and again; one thread at a time, except for
-/// close().
+/// The streams and events that timed copies reuse. Only close() may be called by several threads at
+/// a time.
 class bench {
  public:
   bench(int device, std::size_t streams, patience limit);
@@ -21,25 +21,25 @@ class bench {
   [[nodiscard]] stream_view on(std::size_t index) const { return streams_.at(index).view(); }
   [[nodiscard]] event& mark(std::size_t index) { return events_.at(index); }
 
-  /// Streams after the first begin only when the first has come to here ...
+  /// Makes the other streams wait for the work that is now queued on the first.
   void fork(event& at);
-  /// ... and the first goes on only when the others have come to here.
+  /// Makes the first stream wait for the work that is now queued on the others.
   void join();
-  /// Every stream goes on only when all have come to here.
+  /// Makes every stream wait for the work that is now queued on all of them.
   void meet();
-  /// Wait a moment for whatever an aborted operation left queued; a release that follows must not
-  /// meet a running copy.
+  /// Waits briefly for the work that an aborted operation left queued, so that memory is not
+  /// released while a copy uses it.
   void drain() noexcept;
 
   void close();
   void abandon() noexcept;
 
-  /// Marks that every operation may use.
+  /// Indices of the marks.
   static constexpr std::size_t start_mark = 0;
   static constexpr std::size_t stop_mark = 1;
   static constexpr std::size_t fork_mark = 2;
-  static constexpr std::size_t side_marks = 3;  ///< four for each side of a copy both ways
-  static constexpr std::size_t own_marks = 11;  ///< after these, one mark a stream for join()
+  static constexpr std::size_t side_marks = 3;  ///< the first of four per side of a copy both ways
+  static constexpr std::size_t own_marks = 11;  ///< the first of one per stream, for join()
 
  private:
   int device_;
@@ -48,8 +48,8 @@ class bench {
   std::vector<event> events_;
 };
 
-/// Drains the bench when an operation ends by an exception. Declare it before the gate: the gate
-/// must open first.
+/// Drains the bench if an operation ends with an exception. Declare it before the gate, because the
+/// gate has to open first.
 class drain_guard {
  public:
   explicit drain_guard(bench& used) : bench_{used} {}

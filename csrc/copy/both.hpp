@@ -9,8 +9,8 @@
 
 namespace pyxfer {
 
-/// Transfers both ways at once. `tails` are untimed transfers after the window of each side, so
-/// that the other side's window never runs alone.
+/// Transfers in both directions at once. `tails` is the number of untimed transfers after the
+/// window of each side: they keep this side busy while the other side's window ends.
 struct both_plan {
   std::size_t copies;
   std::size_t warmups;
@@ -22,13 +22,14 @@ struct both_plan {
 using both_lanes = std::array<lane, 2>;
 using both_samples = std::array<sample, 2>;
 
-/// Page-locked memory: both sides queued behind one gate. A side's sample is
-/// invalid where the other was idle during a part of it.
-[[nodiscard]] both_samples time_both_gated(bench& with, both_lanes const& along, both_plan plan);
+/// For page-locked memory: both sides are queued behind one gate. A side's sample is invalid if the
+/// other side was idle during a part of it.
+[[nodiscard]] both_samples time_both_gated(bench& streams, both_lanes const& along, both_plan plan);
 
-/// Pageable memory, whose copies block: a thread a side, each going on until the other has its
-/// window. Where a much quicker side gives that up, the other's sample is invalid.
-[[nodiscard]] both_samples time_both_threads(bench& with, both_lanes const& along,
+/// For pageable memory, whose copies block: each side has a thread, which continues to copy until
+/// the other side's window has ended. If a much faster side gives up waiting, the sample of the
+/// other side is invalid.
+[[nodiscard]] both_samples time_both_threads(bench& streams, both_lanes const& along,
                                              std::size_t copies, std::size_t first_slot);
 
 }  // namespace pyxfer

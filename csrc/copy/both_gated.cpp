@@ -16,15 +16,16 @@ struct side_events {
   event& last;
 };
 
-side_events events_of(bench& with, std::size_t side) {
+side_events events_of(bench& streams, std::size_t side) {
   auto const base = bench::side_marks + 4 * side;
-  return {with.mark(base), with.mark(base + 1), with.mark(base + 2), with.mark(base + 3)};
+  return {streams.mark(base), streams.mark(base + 1), streams.mark(base + 2),
+          streams.mark(base + 3)};
 }
 
-/// Queue one side; returns the seconds that queueing its window took the host.
-double queue_side(bench& with, std::size_t side, lane const& along, both_plan const& plan) {
-  auto const on = with.on(side);
-  auto const events = events_of(with, side);
+/// Queues one side, and returns the host's time for queueing its window, in seconds.
+double queue_side(bench& streams, std::size_t side, lane const& along, both_plan const& plan) {
+  auto const on = streams.on(side);
+  auto const events = events_of(streams, side);
   std::size_t turn = plan.first_slot;
   auto const queue = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) { copy_async(along, turn++, on); }
@@ -41,7 +42,7 @@ double queue_side(bench& with, std::size_t side, lane const& along, both_plan co
   return seconds_between(called, returned);
 }
 
-/// Empty where `other` was busy during the whole window of `mine`.
+/// Empty if `other` was busy during the whole window of `mine`.
 char const* overlap_fault(side_events const& mine, side_events const& other) {
   if (mine.start.seconds_since(other.first) < 0) { return "the other direction began later"; }
   if (other.last.seconds_since(mine.stop) < 0) { return "the other direction ended earlier"; }
@@ -50,20 +51,20 @@ char const* overlap_fault(side_events const& mine, side_events const& other) {
 
 }  // namespace
 
-both_samples time_both_gated(bench& with, both_lanes const& along, both_plan plan) {
-  device_guard const guard{with.device()};
-  drain_guard drained{with};
-  // One gate, because the driver runs host functions one at a time, and then a meeting, so that
-  // neither side begins alone.
-  gate entrance{with.on(0), gate_timeout_s};
-  with.meet();
-  std::array<double, 2> const dispatch{queue_side(with, 0, along[0], plan),
-                                       queue_side(with, 1, along[1], plan)};
+both_samples time_both_gated(bench& streams, both_lanes const& along, both_plan plan) {
+  device_guard const guard{streams.device()};
+  drain_guard drained{streams};
+  // There is one gate, because the driver runs host functions one at a time. Behind it the streams
+  // wait for each other, so that neither side begins alone.
+  gate entrance{streams.on(0), gate_timeout_s};
+  streams.meet();
+  std::array<double, 2> const dispatch{queue_side(streams, 0, along[0], plan),
+                                       queue_side(streams, 1, along[1], plan)};
   entrance.open();
-  auto const h2d = events_of(with, 0);
-  auto const d2h = events_of(with, 1);
-  wait(h2d.last, with.limit(), "the h2d side of a copy both ways");
-  wait(d2h.last, with.limit(), "the d2h side of a copy both ways");
+  auto const h2d = events_of(streams, 0);
+  auto const d2h = events_of(streams, 1);
+  wait(h2d.last, streams.limit(), "the h2d side of a copy both ways");
+  wait(d2h.last, streams.limit(), "the d2h side of a copy both ways");
   drained.done();
 
   auto const copies = static_cast<double>(plan.copies);

@@ -12,12 +12,12 @@
 namespace pyxfer {
 namespace {
 
-/// A side this much faster than the other gives up waiting for it.
+/// A side gives up waiting for the other after this many windows.
 constexpr std::size_t most_rounds = 64;
 
 constexpr char const* one_side = "one side of a copy both ways";
 
-/// What the two threads share.
+/// State that the two threads share.
 struct meeting {
   std::atomic<int> arrived{0};
   std::atomic<int> finished{0};
@@ -31,21 +31,21 @@ struct meeting {
   [[nodiscard]] bool over() const { return finished.load() == 2 || broken.load(); }
 };
 
-sample run_side(bench& with, std::size_t side, lane const& along, std::size_t copies,
+sample run_side(bench& streams, std::size_t side, lane const& along, std::size_t copies,
                 std::size_t first_slot, meeting& shared) {
-  device_guard const guard{with.device()};
-  auto const on = with.on(side);
-  auto& start = with.mark(bench::side_marks + 4 * side);
-  auto& stop = with.mark(bench::side_marks + 4 * side + 1);
+  device_guard const guard{streams.device()};
+  auto const on = streams.on(side);
+  auto& start = streams.mark(bench::side_marks + 4 * side);
+  auto& stop = streams.mark(bench::side_marks + 4 * side + 1);
   auto turn = first_slot;
   auto const copy_until = [&](std::size_t last, auto const& ended) {
     while (turn < last && !ended()) { copy_async(along, turn++, on); }
   };
-  auto const cancelled = [&] { return with.limit().cancelled(); };
+  auto const cancelled = [&] { return streams.limit().cancelled(); };
 
   shared.wait_for_both();
   start.record(on);
-  wait(start, with.limit(), "an event on an idle stream");  // as in time_on_stream
+  wait(start, streams.limit(), "an event on an idle stream");  // as in time_on_stream
   auto const called = host_clock::now();
   copy_until(first_slot + copies, cancelled);
   auto const returned = host_clock::now();
@@ -56,7 +56,7 @@ sample run_side(bench& with, std::size_t side, lane const& along, std::size_t co
   ++shared.finished;
   copy_until(first_slot + copies * most_rounds, [&] { return shared.over() || cancelled(); });
   shared.left_alone.at(1 - side) = !shared.over();
-  wait(stop, with.limit(), one_side);
+  wait(stop, streams.limit(), one_side);
   auto const count = static_cast<double>(copies);
   return {stop.seconds_since(start) / count, seconds_between(called, returned) / count,
           std::nullopt, copies, ""};
@@ -64,16 +64,16 @@ sample run_side(bench& with, std::size_t side, lane const& along, std::size_t co
 
 }  // namespace
 
-both_samples time_both_threads(bench& with, both_lanes const& along, std::size_t copies,
+both_samples time_both_threads(bench& streams, both_lanes const& along, std::size_t copies,
                                std::size_t first_slot) {
-  device_guard const guard{with.device()};  // fails here, before there is anything to drain
-  drain_guard drained{with};
+  device_guard const guard{streams.device()};  // first: if it fails there is nothing to drain
+  drain_guard drained{streams};
   meeting shared;
   both_samples samples{};
   std::array<std::exception_ptr, 2> faults{};
   auto const run = [&](std::size_t side) {
     try {
-      samples.at(side) = run_side(with, side, along.at(side), copies, first_slot, shared);
+      samples.at(side) = run_side(streams, side, along.at(side), copies, first_slot, shared);
     } catch (...) {
       faults.at(side) = std::current_exception();
       shared.broken = true;

@@ -19,7 +19,7 @@ namespace {
 constexpr int poison = 0xA5;
 constexpr std::size_t word = sizeof(std::uint64_t);
 constexpr std::size_t block_words = 512;
-/// Memory feeds a few cores at once; a thread must have enough to do to be worth its start.
+/// A few cores saturate the memory, and a thread is only worth starting for many bytes.
 constexpr std::size_t most_parts = 4;
 constexpr std::size_t least_part = std::size_t{8} << 20U;
 using block = std::array<std::uint64_t, block_words>;
@@ -37,20 +37,20 @@ unsigned char* bytes_at(std::uintptr_t address) {
 
 std::uintptr_t number(void const* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
-/// Writes the words from `first` on. A counter from a scrambled start in scrambled steps, its
-/// halves mixed: every word is another, as is every seed's, and there is no multiplication in the
-/// loop, so that it runs at the speed of memory.
+/// Writes the pattern's words from number `first` on: a counter with a scrambled start and step,
+/// whose halves are mixed. All words differ, and so do the patterns of different seeds. The loop
+/// has no multiplication, so it runs at the speed of memory.
 void make_words(block& words, std::uint64_t seed, std::size_t first) {
   auto const step = scrambled(seed + 2) | 1U;
   auto counter = scrambled(seed + 1) + first * step;
-  for (auto& each : words) {
-    each = counter ^ (counter >> 29U) ^ (counter << 23U);
+  for (auto& value : words) {
+    value = counter ^ (counter >> 29U) ^ (counter << 23U);
     counter += step;
   }
 }
 
-/// Calls `use(begin, end)`, which must not throw, for a few parts of the bytes. Where there are
-/// many bytes, each part has a thread of its own, unless the system refuses to start one.
+/// Calls `use(begin, end)`, which must not throw, for a few parts of the bytes. If there are many
+/// bytes, each part has its own thread, unless the system refuses to start one.
 template <typename Use>
 void in_parts(std::size_t bytes, Use const& use) {
   auto const cores = std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -67,10 +67,10 @@ void in_parts(std::size_t bytes, Use const& use) {
     } catch (std::system_error const&) { use_part(); }
   }
   use(0, std::min(bytes, length));
-  for (auto& each : others) { each.join(); }
+  for (auto& thread : others) { thread.join(); }
 }
 
-/// Calls `use(offset, words, length)` for each block of the pattern until it answers false.
+/// Calls `use(offset, words, length)` for each block of the pattern until it returns false.
 template <typename Use>
 void for_each_block(std::size_t begin, std::size_t end, std::uint64_t seed, Use const& use) {
   block words{};
@@ -80,13 +80,13 @@ void for_each_block(std::size_t begin, std::size_t end, std::uint64_t seed, Use 
   }
 }
 
-/// A blocking copy between the slot's device side and scratch, whatever the lane's own direction.
+/// Copies between the slot's device side and scratch, in the direction `way`, and waits.
 void copy_scratch(content_check const& what, direction way) {
   auto const device_side = number(what.along.device_at(what.slot));
   copy_blocking(lane{way, what.scratch, device_side, what.along.bytes, what.along.bytes, 1}, 0);
 }
 
-/// What the device holds now, fetched over bytes that cannot pass for it.
+/// Copies the slot's device side to scratch, which is poisoned first.
 void fetch(content_check const& what) {
   std::memset(bytes_at(what.scratch), poison, what.along.bytes);
   copy_scratch(what, direction::d2h);

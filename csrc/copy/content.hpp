@@ -8,10 +8,10 @@
 
 namespace pyxfer {
 
-/// Pseudo-random bytes that depend on the seed and the place alone.
+/// Writes pseudo-random bytes that depend only on the seed and on the offset.
 void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed);
 
-/// Offset of the first byte that is not what `fill` writes there.
+/// Offset of the first byte that differs from what `fill` writes there.
 [[nodiscard]] std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t bytes,
                                                       std::uint64_t seed);
 
@@ -22,11 +22,10 @@ struct content_check {
   std::size_t slot;
   std::uint64_t seed;
   std::uintptr_t scratch;
-  bool slow_reads;  ///< the host side is write-combined: it is read back through the device, not by
-                    ///< the processor
+  bool slow_reads;  ///< the host side is write-combined: the device reads it, not the processor
 };
 
-/// Fresh random data into the slot's source, poison into its destination.
+/// Writes random data to the slot's source and poison to its destination.
 void prepare(int device, content_check const& what);
 
 /// After the copy: offset of the first byte that did not arrive, or nothing.

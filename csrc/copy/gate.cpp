@@ -12,8 +12,8 @@
 namespace pyxfer {
 namespace {
 
-/// What callbacks that are still to run will use: one may run when its gate is gone, and on a lost
-/// device none ever does.
+/// Owns the states of callbacks that have not run yet. A callback may run after its gate is
+/// destroyed, and on a lost device it never runs.
 class callback_states {
  public:
   void keep(std::shared_ptr<void> const& kept) {

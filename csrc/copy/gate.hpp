@@ -6,9 +6,9 @@
 
 namespace pyxfer {
 
-/// Holds a stream until everything that is to be timed has been queued behind it, so that the time
-/// between two events is the device's alone. It opens by itself after `timeout_s`, and says so: a
-/// sample behind such a gate is invalid.
+/// Holds a stream until everything that is to be timed has been queued, so that the time between
+/// two events contains no work of the host. It opens by itself after `timeout_s`; the sample is
+/// then invalid.
 class gate {
  public:
   gate(stream_view on, double timeout_s);
@@ -19,7 +19,7 @@ class gate {
   gate& operator=(gate&&) = delete;
 
   void open() noexcept;
-  /// Valid once work behind the gate has been seen to finish.
+  /// Valid after work behind the gate has finished.
   [[nodiscard]] bool timed_out() const noexcept;
 
  private:

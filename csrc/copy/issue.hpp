@@ -8,7 +8,7 @@
 
 namespace pyxfer {
 
-/// How transfers are put into the streams; the words are those of the documents.
+/// How transfers are queued; the words are those of the documents.
 enum class issue_mode {
   async,  ///< cudaMemcpyAsync on one stream
   split,  ///< each transfer divided over all streams of the bench
@@ -17,13 +17,13 @@ enum class issue_mode {
 
 [[nodiscard]] issue_mode issue_mode_of(std::string const& word);
 
-/// One cudaMemcpy; returns when the runtime says so, which for pageable memory may be before the
-/// last byte has arrived.
+/// One cudaMemcpy. From pageable memory it may return before the last byte has arrived.
 void copy_blocking(lane const& along, std::size_t turn);
 
 void copy_async(lane const& along, std::size_t turn, stream_view on);
 
-/// Queue `count` transfers, beginning with slot `first`.
-void issue(bench& with, issue_mode mode, lane const& along, std::size_t first, std::size_t count);
+/// Queues `count` transfers, beginning with slot `first`.
+void issue(bench& streams, issue_mode mode, lane const& along, std::size_t first,
+           std::size_t count);
 
 }  // namespace pyxfer

@@ -10,8 +10,9 @@ enum class direction { h2d, d2h };
 
 [[nodiscard]] direction direction_of(std::string const& word);
 
-/// Where the transfers of one direction go: `slots` places `stride` bytes apart on both sides, used
-/// in turn, so that no transfer finds the last one's bytes in a cache.
+/// The memory of the transfers of one direction: `slots` places that are `stride` bytes apart on
+/// both sides. They are used in turn, so that no transfer finds the previous one's bytes in a
+/// cache.
 struct lane {
   direction way;
   std::uintptr_t host;
@@ -35,7 +36,8 @@ struct lane {
   }
 };
 
-/// Throws std::invalid_argument where the numbers make no lane.
+/// Throws std::invalid_argument for a null address, for zero bytes or slots, and for slots that
+/// overlap.
 void validate(lane const& made);
 
 }  // namespace pyxfer

@@ -6,15 +6,15 @@
 
 namespace pyxfer {
 
-/// What one timed execution gave. Times are those of one transfer: a window of several is divided
-/// by their number.
+/// The result of one timed execution. Times are per transfer: those of a window are divided by its
+/// number of transfers.
 struct sample {
   double elapsed_s;   ///< between the two events
-  double dispatch_s;  ///< host clock, from the call to its return
-  std::optional<double>
-      wall_s;  ///< host clock over the span of the events, where the host paces it
+  double dispatch_s;  ///< by the host's clock, from the call to its return
+  /// Between the events by the host's clock, if the host paces the copy.
+  std::optional<double> wall_s;
   std::size_t copies;
-  std::string invalid;  ///< why it must not be used; empty where it may
+  std::string invalid;  ///< why the sample must not be used; empty if it is valid
 };
 
 /// How many transfers a timed window holds, and how many run untimed before it.

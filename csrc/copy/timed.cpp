@@ -8,36 +8,36 @@
 namespace pyxfer {
 namespace {
 
-/// Queueing twenty copies takes some 100 us; a host that needs this long was not running.
+/// Queueing twenty copies takes about 100 us. A host that takes this long was not running.
 constexpr double gate_timeout_s = 1.0;
 
 constexpr char const* the_copy = "a copy";
 
-/// Waited for before a copy that the host itself paces: a late stamp would make the copy look
-/// short.
+/// It is waited for before a copy that the host paces. A late start stamp would make the copy look
+/// shorter than it is.
 constexpr char const* idle_event = "an event on an idle stream";
 
 }  // namespace
 
-sample time_gated(bench& with, issue_mode mode, lane const& along, window_plan plan) {
-  device_guard const guard{with.device()};
-  auto& start = with.mark(bench::start_mark);
-  auto& stop = with.mark(bench::stop_mark);
-  drain_guard drained{with};
-  gate entrance{with.on(0), gate_timeout_s};
+sample time_gated(bench& streams, issue_mode mode, lane const& along, window_plan plan) {
+  device_guard const guard{streams.device()};
+  auto& start = streams.mark(bench::start_mark);
+  auto& stop = streams.mark(bench::stop_mark);
+  drain_guard drained{streams};
+  gate entrance{streams.on(0), gate_timeout_s};
 
-  with.fork(with.mark(bench::fork_mark));
-  issue(with, mode, along, plan.first_slot, plan.warmups);
-  with.join();
-  start.record(with.on(0));
-  with.fork(with.mark(bench::fork_mark));
+  streams.fork(streams.mark(bench::fork_mark));
+  issue(streams, mode, along, plan.first_slot, plan.warmups);
+  streams.join();
+  start.record(streams.on(0));
+  streams.fork(streams.mark(bench::fork_mark));
   auto const called = host_clock::now();
-  issue(with, mode, along, plan.first_slot + plan.warmups, plan.copies);
+  issue(streams, mode, along, plan.first_slot + plan.warmups, plan.copies);
   auto const returned = host_clock::now();
-  with.join();
-  stop.record(with.on(0));
+  streams.join();
+  stop.record(streams.on(0));
   entrance.open();
-  wait(stop, with.limit(), the_copy);
+  wait(stop, streams.limit(), the_copy);
   drained.done();
 
   auto const copies = static_cast<double>(plan.copies);
@@ -46,21 +46,21 @@ sample time_gated(bench& with, issue_mode mode, lane const& along, window_plan p
           entrance.timed_out() ? "the gate timed out before everything was queued" : ""};
 }
 
-sample time_on_stream(bench& with, issue_mode mode, lane const& along, std::size_t slot) {
-  device_guard const guard{with.device()};
-  auto& start = with.mark(bench::start_mark);
-  auto& stop = with.mark(bench::stop_mark);
-  drain_guard drained{with};
+sample time_on_stream(bench& streams, issue_mode mode, lane const& along, std::size_t slot) {
+  device_guard const guard{streams.device()};
+  auto& start = streams.mark(bench::start_mark);
+  auto& stop = streams.mark(bench::stop_mark);
+  drain_guard drained{streams};
 
-  start.record(with.on(0));
-  wait(start, with.limit(), idle_event);
+  start.record(streams.on(0));
+  wait(start, streams.limit(), idle_event);
   auto const called = host_clock::now();
-  with.fork(with.mark(bench::fork_mark));
-  issue(with, mode, along, slot, 1);
+  streams.fork(streams.mark(bench::fork_mark));
+  issue(streams, mode, along, slot, 1);
   auto const returned = host_clock::now();
-  with.join();
-  stop.record(with.on(0));
-  wait(stop, with.limit(), the_copy);
+  streams.join();
+  stop.record(streams.on(0));
+  wait(stop, streams.limit(), the_copy);
   auto const finished = host_clock::now();
   drained.done();
 
@@ -68,21 +68,21 @@ sample time_on_stream(bench& with, issue_mode mode, lane const& along, std::size
           seconds_between(called, finished), 1, ""};
 }
 
-sample time_drained(bench& with, std::function<void()> const& copy) {
-  device_guard const guard{with.device()};
-  auto& start = with.mark(bench::start_mark);
-  auto& stop = with.mark(bench::stop_mark);
-  drain_guard drained{with};
+sample time_drained(bench& streams, std::function<void()> const& copy) {
+  device_guard const guard{streams.device()};
+  auto& start = streams.mark(bench::start_mark);
+  auto& stop = streams.mark(bench::stop_mark);
+  drain_guard drained{streams};
 
   PYXFER_TRY(cudaDeviceSynchronize());
-  start.record(with.on(0));
+  start.record(streams.on(0));
   auto const called = host_clock::now();
   copy();
   auto const returned = host_clock::now();
   PYXFER_TRY(cudaDeviceSynchronize());
   auto const finished = host_clock::now();
-  stop.record(with.on(0));
-  wait(stop, with.limit(), the_copy);
+  stop.record(streams.on(0));
+  wait(stop, streams.limit(), the_copy);
   drained.done();
 
   auto const elapsed = stop.seconds_since(start);
@@ -90,8 +90,8 @@ sample time_drained(bench& with, std::function<void()> const& copy) {
   return {elapsed, seconds_between(called, returned), wall, 1, drained_fault(elapsed, wall)};
 }
 
-sample time_drained(bench& with, lane const& along, std::size_t slot) {
-  return time_drained(with, [&] { copy_blocking(along, slot); });
+sample time_drained(bench& streams, lane const& along, std::size_t slot) {
+  return time_drained(streams, [&] { copy_blocking(along, slot); });
 }
 
 }  // namespace pyxfer

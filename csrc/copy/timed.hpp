@@ -8,19 +8,20 @@
 
 namespace pyxfer {
 
-/// A window of transfers queued behind a gate, between two events: the device's time alone. For
-/// page-locked memory only: a pageable copy waits for its stream, and so would wait for the gate.
-[[nodiscard]] sample time_gated(bench& with, issue_mode mode, lane const& along, window_plan plan);
+/// Times a window of transfers between two events, queued behind a gate: only the device's time.
+/// For page-locked memory only, because a pageable copy would wait for the gate.
+[[nodiscard]] sample time_gated(bench& streams, issue_mode mode, lane const& along,
+                                window_plan plan);
 
-/// One transfer between two events on its own stream, not gated.
-[[nodiscard]] sample time_on_stream(bench& with, issue_mode mode, lane const& along,
+/// Times one transfer between two events on its stream, without a gate.
+[[nodiscard]] sample time_on_stream(bench& streams, issue_mode mode, lane const& along,
                                     std::size_t slot);
 
-/// A call that copies and waits for it, between two events on an idle stream, the device drained
-/// before and after.
-[[nodiscard]] sample time_drained(bench& with, std::function<void()> const& copy);
+/// Times a call that copies, between two events on an idle stream. The device is drained before and
+/// after the call.
+[[nodiscard]] sample time_drained(bench& streams, std::function<void()> const& copy);
 
-/// One cudaMemcpy between two events on an idle stream, the device drained before and after.
-[[nodiscard]] sample time_drained(bench& with, lane const& along, std::size_t slot);
+/// The same for one cudaMemcpy.
+[[nodiscard]] sample time_drained(bench& streams, lane const& along, std::size_t slot);
 
 }  // namespace pyxfer

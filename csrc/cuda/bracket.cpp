@@ -11,10 +11,10 @@
 namespace pyxfer {
 namespace {
 
-/// The event clock's resolution, and the time between a host clock's reading and the call beside
-/// it.
+/// The resolution of the event clock, plus the time between reading the host's clock and the call
+/// next to it.
 constexpr double clock_slack_s = 1.5e-6;
-/// What is missing of a long time is less than the precision that is asked of it.
+/// For long times: less than the precision that a measurement requires.
 constexpr double clock_slack = 0.005;
 
 }  // namespace

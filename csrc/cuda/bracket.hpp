@@ -7,17 +7,18 @@
 
 namespace pyxfer {
 
-/// Around a drained device both clocks cover one span, and the events lie outside the host's
-/// readings. Why a trial whose events say less must not be used; empty where they do not.
+/// Checks a trial on a drained device. The events are recorded outside the host's readings, so
+/// their time must not be shorter. Returns why the trial must not be used, or an empty string.
 [[nodiscard]] char const* drained_fault(double elapsed_s, double wall_s) noexcept;
 
-/// Two events around somebody else's work.
+/// Two events around work of the caller.
 ///
-/// On a given stream they are recorded there. Without one the device is drained before and after,
-/// and they are recorded on an idle stream of the bracket's own: events there are not ordered with
-/// a framework's hidden streams, so the time between them is the host's, on the device's clock.
-/// A given stream must not be in capture. Each end is one call, because every step between the
-/// events is measured too. One thread at a time; only close() may be called by several.
+/// With a stream, the events are recorded on it; it must not be captured into a graph. Without one,
+/// the device is drained before and after the work, and the events are recorded on the bracket's
+/// own idle stream. They are not ordered with a framework's hidden streams, so the time between
+/// them is the host's time, measured by the device's clock. `begin` and `end` are single calls,
+/// because every step between the events is measured too. Only close() may be called by several
+/// threads at a time.
 class bracket {
  public:
   explicit bracket(int device);
@@ -25,14 +26,14 @@ class bracket {
 
   void begin();
   void end();
-  /// Whether the end has been passed; waits so long for it at most.
+  /// Waits at most `seconds` for the end; returns whether the device has passed it.
   [[nodiscard]] bool ended_within(double seconds) const;
   [[nodiscard]] double elapsed_s() const;
 
   void close();
 
  private:
-  /// Before an end is recorded: drains the device where no stream was given.
+  /// Called before an event is recorded: drains the device, or refuses a captured stream.
   void prepare_end() const;
 
   CUcontext context_;

@@ -10,7 +10,7 @@
 namespace pyxfer {
 namespace {
 
-/// Afterwards `mode` is the one before.
+/// Sets this thread's mode, and writes the previous one to `mode`.
 void exchange(CUstreamCaptureMode& mode) {
   PYXFER_TRY(driver().cuThreadExchangeStreamCaptureMode(&mode));
 }
@@ -35,7 +35,7 @@ void relax_captures_in_this_thread() {
 bool is_capturing(stream_view on) {
   auto found = CU_STREAM_CAPTURE_STATUS_NONE;
   auto const status = driver().cuStreamIsCapturing(on.handle(), &found);
-  // The legacy stream waits for every blocking stream, one of which is being captured.
+  // The legacy stream waits for all blocking streams, and one of them is being captured.
   if (status == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) { return true; }
   PYXFER_TRY_STATUS("cuStreamIsCapturing", status);
   return found != CU_STREAM_CAPTURE_STATUS_NONE;

@@ -8,10 +8,10 @@ namespace pyxfer {
 
 /// Lets this thread make any call while another thread captures a CUDA graph.
 ///
-/// While a capture in global mode is under way (the default of torch.cuda.graph), the driver
-/// refuses allocations and queries of events with 900 in every other thread, and invalidates that
-/// capture: the other library's work would be lost (PyTorch met it with NCCL, pytorch#148594). In
-/// relaxed mode it refuses only what concerns the captured streams and events themselves.
+/// During a capture in global mode (the default of torch.cuda.graph) the driver refuses allocations
+/// and event queries of every other thread with error 900, and invalidates the capture, so the
+/// other library's work would be lost (pytorch#148594 describes this with NCCL). In relaxed mode it
+/// only refuses calls on the captured streams and events themselves.
 class capture_relaxation {
  public:
   capture_relaxation();
@@ -25,13 +25,13 @@ class capture_relaxation {
   CUstreamCaptureMode previous_{CU_STREAM_CAPTURE_MODE_RELAXED};
 };
 
-/// The same for the rest of this thread, for threads of the engine.
+/// The same, until this thread ends; for the engine's own threads.
 void relax_captures_in_this_thread();
 
-/// Whether work given to the stream now would go into a CUDA graph, or invalidate a capture.
+/// Whether work that is queued on the stream now would go into a CUDA graph, or invalidate one.
 [[nodiscard]] bool is_capturing(stream_view on);
 
-/// Throws std::invalid_argument where the stream is being captured.
+/// Throws std::invalid_argument if the stream is being captured.
 void require_no_capture(stream_view on);
 
 }  // namespace pyxfer

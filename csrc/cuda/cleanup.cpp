@@ -37,7 +37,7 @@ void note_cleanup_failure(std::exception const& error) noexcept {
   }
   try {
     note_cleanup_failure((std::string{error.what()} + ", at " + call->where()).c_str());
-  } catch (std::exception const&) {  // out of memory for the place: the text alone
+  } catch (std::exception const&) {  // out of memory: without the place
     note_cleanup_failure(error.what());
   }
 }

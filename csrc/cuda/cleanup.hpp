@@ -6,17 +6,17 @@
 
 namespace pyxfer {
 
-/// A destructor must not throw and must not swallow: what it could not release is noted here, for
-/// Python to warn about.
+/// Notes that a destructor could not release something. It must neither throw nor ignore the error:
+/// Python warns of the notes later.
 void note_cleanup_failure(char const* text) noexcept;
 
-/// The same for an error, with the place of the call that failed.
+/// The same for an error, with the source line of the call that failed.
 void note_cleanup_failure(std::exception const& error) noexcept;
 
-/// The notes so far; they are forgotten by this call.
+/// Returns the notes so far, and removes them.
 [[nodiscard]] std::vector<std::string> take_cleanup_failures();
 
-/// Run a release that may throw inside a destructor.
+/// Runs a release that may throw, inside a destructor.
 template <typename Release>
 void release_noexcept(Release const& release) noexcept {
   try {
@@ -24,8 +24,8 @@ void release_noexcept(Release const& release) noexcept {
   } catch (std::exception const& error) { note_cleanup_failure(error); }
 }
 
-/// Closes every one of several owners, whatever becomes of the others; throws the first error when
-/// all have been tried, and notes the rest.
+/// Closes several owners. `finish` throws the first error, after all were tried; later errors are
+/// noted.
 class closing {
  public:
   template <typename Owner>
@@ -39,7 +39,7 @@ class closing {
   }
 
  private:
-  /// In the handler of the error.
+  /// Called in the handler of the error.
   void keep(std::exception const& error) noexcept {
     if (first_) {
       note_cleanup_failure(error);

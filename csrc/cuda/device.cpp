@@ -32,7 +32,7 @@ std::string uuid_text(CUuuid const& uuid) {
 std::string pci_address(int device) {
   std::array<char, 32> text{};
   auto const status = cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device);
-  if (status == cudaErrorInvalidDevice) {  // a device off the PCI bus has no address
+  if (status == cudaErrorInvalidDevice) {  // a device that is not on a PCI bus
     static_cast<void>(cudaGetLastError());
     return {};
   }

@@ -15,7 +15,7 @@ namespace pyxfer {
 struct device_properties {
   std::string name;
   std::string uuid;  ///< "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-  std::string pci;   ///< empty where the device is not on a PCI bus
+  std::string pci;   ///< empty if the device is not on a PCI bus
   std::size_t memory_bytes;
   int compute_major;
   int compute_minor;
@@ -28,10 +28,10 @@ struct device_properties {
 [[nodiscard]] device_properties properties_of(int device);
 [[nodiscard]] std::pair<std::size_t, std::size_t> memory_info(int device);
 
-/// Wait until everything on the device is done, other libraries' streams included.
+/// Waits for all work on the device, including that of other libraries' streams.
 void synchronize_device(int device);
 
-/// Makes a context current for a while, and any call allowed beside captures.
+/// Makes a context current, and relaxes captures, until it is destroyed.
 class context_guard {
  public:
   explicit context_guard(CUcontext wanted);
@@ -47,11 +47,11 @@ class context_guard {
   bool changed_{false};
 };
 
-/// A device's primary context, made if need be.
+/// The device's primary context, which is created if necessary.
 [[nodiscard]] CUcontext primary_context(int device);
 
-/// Makes a device's primary context current and puts back exactly what was current before, so that
-/// a framework in the same thread sees no change. Any call is allowed beside captures.
+/// Makes a device's primary context current, relaxes captures, and restores the previous context
+/// exactly, so that a framework in the same thread sees no change.
 class device_guard {
  public:
   explicit device_guard(int device);
@@ -66,8 +66,8 @@ class device_guard {
   CUcontext previous_{};
 };
 
-/// Release something of a device. Where the device cannot even be made current, it is released all
-/// the same and the failure thrown then: there is no second try.
+/// Calls `release` with the device current. If the device cannot be made current, `release` is
+/// called anyway, because there is no second attempt, and the error is thrown afterwards.
 template <typename Release>
 void release_on(int device, Release const& release) {
   std::optional<device_guard> guard;

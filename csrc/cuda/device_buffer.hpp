@@ -6,7 +6,7 @@
 
 namespace pyxfer {
 
-/// Device memory of pyxfer's own.
+/// Owns device memory.
 class device_buffer {
  public:
   device_buffer(std::size_t bytes, int device);
@@ -21,9 +21,9 @@ class device_buffer {
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Release it; of several threads that call this, one does.
+  /// Releases it. If several threads call this, one of them does.
   void close();
-  /// Leave it to the end of the process: its device no longer answers.
+  /// Leaves it to the end of the process, because the device does not respond.
   void abandon() noexcept { data_ = nullptr; }
 
  private:

@@ -2,12 +2,12 @@
 
 #include <cstdint>
 
-/// What dlpack.h lays down, of its versions 0 and 1: structures by which libraries hand arrays to
-/// one another. The order and the sizes of the fields are its own, the names are ours.
+/// The structures of dlpack.h, versions 0 and 1, by which libraries exchange arrays. The order and
+/// sizes of the fields are those of dlpack.h; the names are not.
 namespace pyxfer::dlpack {
 
 struct device {
-  std::int32_t kind;  ///< 1 for memory of the host, 2 for that of a GPU
+  std::int32_t kind;  ///< 1 for host memory, 2 for GPU memory
   std::int32_t index;
 };
 
@@ -27,8 +27,8 @@ struct tensor {
   std::uint64_t byte_offset;
 };
 
-/// What a capsule named `dltensor` points to. Who takes it renames the capsule, and calls the
-/// deleter once, from any thread.
+/// A capsule named `dltensor` points to it. The consumer renames the capsule, and calls the deleter
+/// once, from any thread.
 struct managed {
   static constexpr auto name = "dltensor";
 
@@ -37,7 +37,7 @@ struct managed {
   void (*deleter)(managed*);
 };
 
-/// The same of version 1, in a capsule named `dltensor_versioned`.
+/// The same in version 1, in a capsule named `dltensor_versioned`.
 struct managed_versioned {
   static constexpr auto name = "dltensor_versioned";
   static constexpr std::uint32_t spoken_major = 1;
@@ -50,7 +50,7 @@ struct managed_versioned {
   tensor described;
 };
 
-// On every platform that CUDA has.
+// On every platform that CUDA supports.
 static_assert(sizeof(tensor) == 48);
 static_assert(sizeof(managed) == 64);
 static_assert(sizeof(managed_versioned) == 80);

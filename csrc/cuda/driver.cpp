@@ -8,7 +8,7 @@
 namespace pyxfer {
 namespace {
 
-/// The oldest driver API that pyxfer speaks: every function above has kept its meaning since.
+/// The oldest driver API that pyxfer supports. The functions of the table have not changed since.
 constexpr unsigned oldest_api = 12000;
 
 template <typename Function>

@@ -7,9 +7,9 @@
 
 namespace pyxfer {
 
-/// The driver calls that take other libraries' handles. A runtime handle must not cross CUDA
-/// majors, a driver handle may (CUDA driver API, "version mixing rules"), and torch brings CUDA 13
-/// where TensorFlow brings 12.
+/// The driver calls that take other libraries' handles. A driver handle may cross major versions of
+/// CUDA, and a runtime handle may not (CUDA driver API, "version mixing rules"). PyTorch brings
+/// CUDA 13, and TensorFlow CUDA 12.
 struct driver_table {
   CUresult (*cuCtxGetCurrent)(CUcontext*);
   CUresult (*cuCtxSetCurrent)(CUcontext);
@@ -31,14 +31,14 @@ struct driver_table {
   CUresult (*cuGetErrorString)(CUresult, char const**);
 };
 
-/// Found on first use through the runtime, so that nothing links against libcuda. Throws where
-/// there is no driver, and tries again at the next call.
+/// The table, which is filled through the runtime on first use, so that nothing links against
+/// libcuda. Throws if there is no driver; the next call tries again.
 [[nodiscard]] driver_table const& driver();
 
-/// Whether the driver has a function of that API version; false also where there is no driver.
+/// Whether the driver has a function of that API version; false if there is no driver.
 [[nodiscard]] bool driver_has(std::string const& symbol, unsigned int api_version);
 
-/// Name and text of a driver error; never null, also where the table itself could not be had.
+/// Name and text of a driver error; never null, even if the table cannot be filled.
 void driver_error_text(CUresult status, char const** name, char const** text) noexcept;
 
 }  // namespace pyxfer

@@ -8,8 +8,8 @@
 namespace pyxfer {
 namespace {
 
-/// "driver().cuEventRecord(e, s)" and "cudaMalloc(&p, n)" both begin their function's name with
-/// "cu".
+/// Finds the function's name in "driver().cuEventRecord(e, s)" or "cudaMalloc(&p, n)": it begins
+/// with "cu".
 std::string called_function(std::string const& expression) {
   auto const begin = expression.find("cu");
   if (begin == std::string::npos) { return expression; }
@@ -44,12 +44,12 @@ bool is_lost(int code) {
     case cudaErrorMisalignedAddress:
     case cudaErrorMpsClientTerminated:
     case cudaErrorTensorMemoryLeak:
-    // The header does not say so of these. The driver repeats the faults of hardware, and 999,
-    // which a GPU that left the bus gives, to every later call.
+    // The header does not say this of the next three. The driver returns a hardware fault from
+    // every later call, and so 999, which a GPU that left the bus returns.
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorUnknown:
-    // After cudaDeviceReset: what the engine holds belongs to the context that was destroyed.
+    // After cudaDeviceReset: the engine's handles belong to the destroyed context.
     case cudaErrorContextIsDestroyed: return true;
     default: return false;
   }
@@ -81,7 +81,7 @@ cuda_error::cuda_error(int code, std::string name, std::string call, std::string
       description_{std::move(description)} {}
 
 void throw_error(cudaError_t status, char const* expression, char const* where) {
-  static_cast<void>(cudaGetLastError());  // a non-sticky error must not show up again elsewhere
+  static_cast<void>(cudaGetLastError());  // else a later call would report it again
   throw_typed(static_cast<int>(status), cudaGetErrorName(status), called_function(expression),
               where, cudaGetErrorString(status));
 }

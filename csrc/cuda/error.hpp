@@ -6,11 +6,11 @@
 #include <stdexcept>
 #include <string>
 
-/// Typed errors below, the macro that raises them last. A failed call is thrown out of line, so
-/// that a check costs a comparison.
+/// Typed errors, and the macro that throws them. The throwing code is out of line, so that a check
+/// costs one comparison.
 namespace pyxfer {
 
-/// A CUDA call failed: which one, where in csrc/, with which code, and what to do about it.
+/// A CUDA call failed: which call, at which line of csrc/, and with which code.
 class cuda_error : public std::runtime_error {
  public:
   cuda_error(int code, std::string name, std::string call, std::string where,
@@ -50,7 +50,7 @@ class timeout_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Somebody asked the running operation to end.
+/// The running operation was cancelled.
 class cancelled_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -60,7 +60,7 @@ class forked_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What to do about a code; empty where nothing general can be said.
+/// What a user can do about an error code; empty if there is no general advice.
 [[nodiscard]] std::string hint_for(int code);
 
 [[noreturn]] void throw_error(cudaError_t status, char const* expression, char const* where);
@@ -79,9 +79,9 @@ inline void check(CUresult status, char const* expression, char const* where) {
 #define PYXFER_TEXT_OF(x) #x
 #define PYXFER_LINE_TEXT(x) PYXFER_TEXT_OF(x)
 
-/// Make the call; throw a typed error that names it and this line if it fails.
+/// Makes the call. If it fails, throws a typed error that names the call and this line.
 #define PYXFER_TRY(call) ::pyxfer::check((call), #call, __FILE__ ":" PYXFER_LINE_TEXT(__LINE__))
 
-/// The same for a status at hand, with the name of the call that gave it.
+/// The same for a status that the call `name` has returned.
 #define PYXFER_TRY_STATUS(name, status) \
   ::pyxfer::check((status), name, __FILE__ ":" PYXFER_LINE_TEXT(__LINE__))

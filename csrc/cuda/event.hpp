@@ -8,11 +8,10 @@
 
 namespace pyxfer {
 
-/// What an event tells: when it passed, or only that it has, which costs the device less.
+/// What an event is used for: to measure time, or only to order work, which costs the device less.
 enum class event_use { clock, order };
 
-/// A timestamp on a stream, in driver-API form: it may be recorded on any library's stream of the
-/// same device.
+/// An event of the driver API, which may be recorded on any library's stream of its device.
 class event {
  public:
   explicit event(int device, event_use use = event_use::clock);
@@ -30,10 +29,10 @@ class event {
   [[nodiscard]] bool passed() const;
   /// Seconds from `start` to this; both must have been passed.
   [[nodiscard]] double seconds_since(event const& start) const;
-  /// Make later work on `waiting` wait for the latest record.
+  /// Makes later work on `waiting` wait for the latest record.
   void hold(stream_view waiting) const;
 
-  /// Destroy it; of several threads that call this, one does.
+  /// Destroys it. If several threads call this, one of them does.
   void close();
   void abandon() noexcept { handle_ = nullptr; }
 

@@ -10,7 +10,7 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-/// CUDA 13's runtime wants a later driver than 12's (CUDA compatibility, minor version
+/// The CUDA 13 runtime needs a later driver than CUDA 12 ("CUDA Compatibility", minor version
 /// compatibility).
 constexpr char const* least_driver = CUDART_VERSION >= 13000 ? "580" : "525";
 constexpr char const* least_cuda = CUDART_VERSION >= 13000 ? "13.0" : "12.0";

@@ -26,7 +26,7 @@ bool is_mapped_here(memory_kind kind) {
 
 std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// One write a page, so that no first touch falls into a trial.
+/// Writes to every page, so that no trial touches one for the first time.
 void touch(void* data, std::size_t bytes) {
   auto* const first = static_cast<unsigned char*>(data);
   for (std::size_t at = 0; at < bytes; at += page_size()) { first[at] = 1; }
@@ -72,7 +72,7 @@ host_buffer::host_buffer(std::size_t bytes, memory_kind kind, int device)
 }
 
 void host_buffer::map_pages() {
-  // The kernel may promise more than there is, and then end the process that touches it.
+  // The kernel may map more than there is, and kill the process when it touches the pages.
   if (size_ > memory_of_machine().free_bytes) { throw std::bad_alloc{}; }
   void* const found =
       ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -126,7 +126,7 @@ void host_buffer::close() {
 }
 
 void host_buffer::release(void* data) {
-  // The mapping goes whatever the runtime answers, and in a forked child too.
+  // The pages are unmapped even if the runtime returns an error, and in a forked child too.
   auto const unmap = [this](void* mapped) { ::munmap(mapped, size_); };
   std::unique_ptr<void, decltype(unmap)> const mapping{is_mapped_here(kind_) ? data : nullptr,
                                                        unmap};

@@ -7,20 +7,22 @@
 
 namespace pyxfer {
 
-/// What the host side of a copy is; the words are those of the documents.
+/// The kind of host memory; the words are those of the documents.
 enum class memory_kind { pageable, pinned, registered, write_combined };
 
 [[nodiscard]] memory_kind memory_kind_of(std::string const& word);
 
-/// What the driver knows of memory. A copy engine reads and writes page-locked memory itself,
-/// whoever has locked it, if one allocation or one registration holds all of it: the driver refuses
-/// to copy what begins or ends in one that holds less (`partly_locked`). Memory of the host
-/// runtime's device can be read as the host's, too, and is yet no source of a copy from the host.
+/// What the driver knows about a range of memory.
+///
+/// A copy engine accesses the range directly if one allocation or registration holds all of it,
+/// also one of another library (`page_locked`). If one holds only its beginning, the driver refuses
+/// to copy the range (`partly_locked`). With the host runtime, `of_device` can be read by the host
+/// too, but is not the source of a copy from the host.
 enum class known_as { pageable, page_locked, partly_locked, of_device };
 
 [[nodiscard]] known_as known_memory(std::uintptr_t address, std::size_t bytes);
 
-/// Host memory of one kind, its pages touched, page-aligned.
+/// Owns page-aligned host memory of one kind, whose pages have been touched.
 class host_buffer {
  public:
   host_buffer(std::size_t bytes, memory_kind kind, int device);
@@ -35,17 +37,17 @@ class host_buffer {
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] memory_kind kind() const noexcept { return kind_; }
-  /// Seconds that the page-locking call took; zero for pageable memory. Pages of registered memory
-  /// were touched before, pages of pinned memory are made by the call.
+  /// Duration of the page-locking call in seconds; zero for pageable memory. Pages of registered
+  /// memory were touched before the call; pages of pinned memory are allocated by it.
   [[nodiscard]] double locking_s() const noexcept { return locking_s_; }
 
-  /// Give the pages of a range back to the system, so that its next use touches them first.
-  /// Pageable memory only.
+  /// Gives the pages of a range back to the system, so that its next use touches new pages. For
+  /// pageable memory only.
   void forget(std::size_t offset, std::size_t bytes);
 
-  /// Release it; of several threads that call this, one does.
+  /// Releases it. If several threads call this, one of them does.
   void close();
-  /// Leave it to the end of the process: a copy may still be under way.
+  /// Leaves it to the end of the process, because a copy may still be under way.
   void abandon() noexcept { data_ = nullptr; }
 
  private:

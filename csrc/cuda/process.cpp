@@ -19,8 +19,7 @@ bool same_process() noexcept {
 }
 
 void note_process() {
-  auto const self =
-      ::getpid();  // once: it is a system call, and this is in the way of every transfer
+  auto const self = ::getpid();  // only once: it is a system call, and every transfer comes here
   pid_t user = 0;
   if (!first_user.compare_exchange_strong(user, self, std::memory_order_relaxed) && user != self) {
     throw forked_error(

@@ -2,11 +2,12 @@
 
 namespace pyxfer {
 
-/// CUDA does not survive fork(). The first use notes the process; in a forked child every later use
-/// throws `forked_error`, and owners inherited from the parent release nothing.
+/// Every use of CUDA calls it first, because CUDA does not survive fork(). The first call notes the
+/// process. In a forked child later calls throw `forked_error`, and inherited owners release
+/// nothing.
 void note_process();
 
-/// Whether this process may call CUDA with what was made so far.
+/// Whether handles that were made so far are valid in this process.
 [[nodiscard]] bool same_process() noexcept;
 
 }  // namespace pyxfer

@@ -6,12 +6,12 @@
 
 namespace pyxfer {
 
-/// Somebody's memory, page-locked where it lies until this is closed. The memory has to stay as
-/// long; the pages that it begins and ends in are locked whole.
+/// Page-locks memory of another owner until it is closed. The memory must live that long. Its first
+/// and its last page are locked as a whole.
 class registration {
  public:
-  /// Memory that is not `writeable` may be mapped read-only: then copies to a device can read it,
-  /// where the platform can lock such memory.
+  /// Memory that is not `writeable` may be mapped read-only. It is then locked for copies to a
+  /// device, if the platform supports that.
   registration(std::uintptr_t address, std::size_t bytes, int device, bool writeable = true);
   ~registration();
   registration(registration&& other) noexcept;
@@ -24,9 +24,9 @@ class registration {
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Unlock it; of several threads that call this, one does.
+  /// Unlocks it. If several threads call this, one of them does.
   void close();
-  /// Leave it to the end of the process: a copy may still be under way.
+  /// Leaves it to the end of the process, because a copy may still be under way.
   void abandon() noexcept { data_ = nullptr; }
 
  private:

@@ -6,7 +6,7 @@
 
 namespace pyxfer {
 
-/// Somebody's stream, by value; nullptr is the legacy default stream.
+/// A handle of any library's stream, not owned; nullptr is the legacy default stream.
 class stream_view {
  public:
   explicit stream_view(CUstream handle) noexcept : handle_{handle} {}
@@ -16,8 +16,7 @@ class stream_view {
   CUstream handle_;
 };
 
-/// A non-blocking stream of pyxfer's own: it never waits for the legacy default stream, nor makes
-/// that wait.
+/// Owns a non-blocking stream: it is not synchronized with the legacy default stream.
 class stream {
  public:
   explicit stream(int device);
@@ -31,10 +30,9 @@ class stream {
   [[nodiscard]] CUstream handle() const noexcept { return handle_; }
   [[nodiscard]] stream_view view() const noexcept { return stream_view{handle_}; }
 
-  /// Destroy it now, with errors; a second time does nothing. Of several threads that call this,
-  /// one does.
+  /// Destroys it, and throws an error of the call. If several threads call this, one of them does.
   void close();
-  /// Let it go without a call: its device no longer answers.
+  /// Drops the handle without a call, because the device does not respond.
   void abandon() noexcept { handle_ = nullptr; }
 
  private:

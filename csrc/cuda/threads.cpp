@@ -12,8 +12,8 @@ namespace {
 /// pthread_setname_np refuses a longer name.
 constexpr std::size_t longest_name = 15;
 
-/// All but those by which a fault of the thread itself is reported (faulthandler, sanitizers):
-/// where they are blocked the kernel ends the process without a word.
+/// All signals except those of a fault in the thread itself, which faulthandler and sanitizers
+/// report. If those were blocked, the kernel would kill the process without a report.
 sigset_t signals_from_outside() noexcept {
   sigset_t found;
   sigfillset(&found);

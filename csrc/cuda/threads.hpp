@@ -5,8 +5,8 @@
 
 namespace pyxfer {
 
-/// Starts a thread of the engine. Signals from outside are blocked in it, because a thread
-/// inherits its creator's mask and the program's handlers must not run here. Debuggers and
+/// Starts a thread of the engine. Signals from other processes are blocked in it, because the
+/// program's handlers must not run on it, and a thread inherits its creator's mask. Debuggers and
 /// profilers show `name`, of which the kernel keeps 15 characters.
 [[nodiscard]] std::thread start_thread(char const* name, std::function<void()> run);
 

@@ -25,7 +25,7 @@ bool polling::pause() const {
     std::this_thread::sleep_for(nap_);
     return true;
   }
-  std::this_thread::yield();  // on few cores the awaited work may need this one
+  std::this_thread::yield();  // the awaited work may need this core
   return false;
 }
 

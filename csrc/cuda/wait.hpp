@@ -15,7 +15,7 @@ using host_clock = std::chrono::steady_clock;
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// How long a wait may take, and who may end it early. Copies share the flag.
+/// How long a wait may take, and a flag that ends it early. Copies share the flag.
 class patience {
  public:
   explicit patience(double seconds)
@@ -34,14 +34,14 @@ class patience {
   std::shared_ptr<std::atomic<bool>> cancelled_;
 };
 
-/// Between two looks at what a thread waits for. At first it only offers its core to others,
-/// because a sleep would show in the clocks of short copies.
+/// Pauses between two checks of a condition. At first it only yields the core, because a sleep
+/// would show in the times of short copies.
 class polling {
  public:
   polling() = default;
   polling(double spin_s, std::chrono::microseconds nap) : spin_s_{spin_s}, nap_{nap} {}
 
-  /// Whether it has slept.
+  /// Returns whether it has slept.
   bool pause() const;  // NOLINT(modernize-use-nodiscard): most callers only pause
   [[nodiscard]] double waited_s() const { return seconds_between(begin_, host_clock::now()); }
 
@@ -52,8 +52,8 @@ class polling {
   host_clock::time_point begin_{host_clock::now()};
 };
 
-/// Poll until the device has passed `until`; false after `seconds`. It never blocks inside the
-/// driver, because nothing could end that.
+/// Polls until the device has passed `until`; false after `seconds`, or when `cancelled` is set. It
+/// never blocks inside the driver, because that could not be ended.
 [[nodiscard]] bool wait_for(event const& until, double seconds,
                             std::atomic<bool> const* cancelled = nullptr);
 

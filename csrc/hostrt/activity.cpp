@@ -18,6 +18,9 @@
 #include "trace/cupti_records.hpp"
 
 namespace pyxfer::hostrt {
+
+// --- the clock -----------------------------------------------------------------------------------
+
 namespace {
 
 std::int64_t nanoseconds(std::chrono::nanoseconds span) noexcept { return span.count(); }
@@ -55,6 +58,8 @@ void skew_activity_clock(std::int64_t offset_ns, double ns_per_s) {
   clock.ns_per_s = ns_per_s;
   clock.since = steady::now();
 }
+
+// --- the buffers of the reader -------------------------------------------------------------------
 
 void activity_buffers::set_reader(cupti::buffer_requested requested,
                                   cupti::buffer_completed completed) {
@@ -99,6 +104,8 @@ activity_buffers& buffers() {
   return the_buffers;
 }
 
+// --- the records ---------------------------------------------------------------------------------
+
 namespace {
 
 using cupti::activity_kind;
@@ -124,7 +131,7 @@ std::uint32_t native_thread() noexcept {
 
 std::uint32_t this_process() noexcept { return static_cast<std::uint32_t>(::getpid()); }
 
-/// Behind what is known of a record CUPTI's has more, which is 0 here.
+/// CUPTI's records are longer than the fields that are declared here; the rest is filled with 0.
 template <typename Raw>
 void write(Raw const& raw) noexcept {
   static_assert(sizeof raw <= longest_record);
@@ -151,8 +158,9 @@ std::uint32_t next_correlation() noexcept {
 }
 
 std::size_t record_bytes(activity_kind kind) noexcept {
-  auto const* const found = std::find_if(known_bytes.begin(), known_bytes.end(),
-                                         [&](kind_bytes const& each) { return each.kind == kind; });
+  auto const* const found =
+      std::find_if(known_bytes.begin(), known_bytes.end(),
+                   [&](kind_bytes const& known) { return known.kind == kind; });
   return found == known_bytes.end() ? 0 : found->bytes;
 }
 
@@ -239,6 +247,8 @@ void emit_marker(std::uint32_t id, std::uint32_t flags, char const* name) noexce
   write(raw);
 }
 
+// --- the records of calls ------------------------------------------------------------------------
+
 namespace {
 
 using cupti::domain;
@@ -248,7 +258,7 @@ struct nested_call {
   char const* driver;
 };
 
-/// What the real runtime calls of the driver.
+/// The driver calls that the real runtime makes.
 constexpr std::array nested_calls{
     nested_call{"cudaDeviceSynchronize", "cuCtxSynchronize"},
     nested_call{"cudaMalloc", "cuMemAlloc_v2"},
@@ -271,8 +281,8 @@ constexpr std::size_t call_count = all_calls.size();
 constexpr bool is_of_runtime(std::string_view name) { return name.substr(0, 4) == "cuda"; }
 
 constexpr char const* nested_in(std::string_view name) {
-  for (auto const& each : nested_calls) {
-    if (each.runtime == name) return each.driver;
+  for (auto const& nested : nested_calls) {
+    if (nested.runtime == name) return nested.driver;
   }
   return nullptr;
 }
@@ -293,7 +303,7 @@ name_list names_of(domain of) {
   return names;
 }
 
-/// A kind is switched on with all of its calls, which can then be switched off one by one.
+/// Enabling a domain enables all of its calls. Each call can then be disabled.
 struct calls_of_domain {
   std::array<std::atomic<bool>, call_count> off{};
 
@@ -328,7 +338,7 @@ char const* callback_name(domain of, std::uint32_t callback) {
 }
 
 void enable_call(domain of, std::uint32_t callback, bool enable) {
-  // The real library has no effect for it where the kind is off and there is a context.
+  // In the real library it has no effect if the kind is disabled and there is a context.
   if (tracing(kind_of(of))) calls_of(of).off.at(callback - 1) = !enable;
 }
 

@@ -23,7 +23,7 @@ constexpr std::uint64_t bit_of(cupti::activity_kind kind) noexcept {
   return std::uint64_t{1} << static_cast<unsigned int>(kind);
 }
 
-/// Whether anything is recorded. All that it costs where nothing is.
+/// Whether anything is recorded. If not, this is the only cost of recording.
 [[nodiscard]] inline bool tracing() noexcept {
   return enabled_kinds().load(std::memory_order_relaxed) != 0;
 }
@@ -32,7 +32,7 @@ constexpr std::uint64_t bit_of(cupti::activity_kind kind) noexcept {
   return (enabled_kinds().load(std::memory_order_relaxed) & bit_of(kind)) != 0;
 }
 
-/// Joins a call with what is done for it; 0 joins nothing.
+/// A new id that joins the records of a call and of its work; 0 is not an id.
 [[nodiscard]] std::uint32_t next_correlation() noexcept;
 
 struct activity_span {
@@ -60,48 +60,49 @@ struct copy_sides {
   }
 };
 
-// Each writes a record if its kind is enabled.
+// Each function writes a record if its kind is enabled.
 
 void emit_copy(activity_place const& where, activity_span const& when, copy_sides const& sides,
                std::size_t bytes, std::size_t copies, bool asynchronous) noexcept;
 void emit_set(activity_place const& where, activity_span const& when, activity_memory memory,
               std::size_t bytes, bool asynchronous) noexcept;
-/// `name` must stay.
+/// `name` must stay valid.
 void emit_kernel(activity_place const& where, activity_span const& when, char const* name) noexcept;
 void emit_memory(activity_place const& where, activity_memory memory, void const* address,
                  std::size_t bytes, bool released) noexcept;
 void emit_call(cupti::domain of, std::uint32_t callback, activity_span const& when,
                std::uint32_t correlation, int result) noexcept;
-/// `name` must stay; null at the end of a range.
+/// `name` must stay valid; it is null at the end of a range.
 void emit_marker(std::uint32_t id, std::uint32_t flags, char const* name) noexcept;
 
-/// What a kind's record takes in a buffer, as CUPTI 12.9 has it.
+/// The size of a kind's record in a buffer, as in CUPTI 12.9; 0 for an unknown kind.
 [[nodiscard]] std::size_t record_bytes(cupti::activity_kind kind) noexcept;
 
-/// The activity clock, which counts from 1970 as CUPTI's does, and does not agree with the steady
-/// clock where a test has it disagree.
+/// The activity clock at a time of the steady clock. It counts from 1970, like CUPTI's, and a test
+/// can skew it.
 [[nodiscard]] std::uint64_t activity_time(steady::time_point at) noexcept;
 
-/// From now on it is `offset_ns` off, and moves by so much a second.
+/// Skews the activity clock by `offset_ns`, and from now on by `ns_per_s` more every second.
 void skew_activity_clock(std::int64_t offset_ns, double ns_per_s);
 
-/// Where records are written: the buffers of whoever has registered to read them.
+/// The buffers that records are written to. They belong to the registered reader.
 class activity_buffers {
  public:
   void set_reader(cupti::buffer_requested requested, cupti::buffer_completed completed);
   void append(void const* record, std::size_t bytes) noexcept;
-  /// Hands over what is written.
+  /// Hands the current buffer over to the reader.
   void flush() noexcept;
 
   void lose(std::size_t records) noexcept { dropped_ += records; }
-  /// How many records found no buffer since this was last asked.
+  /// The number of records that found no buffer since the last call.
   [[nodiscard]] std::size_t take_dropped() noexcept { return dropped_.exchange(0); }
 
  private:
   void hand_over() noexcept;
   [[nodiscard]] bool has_room(std::size_t bytes) noexcept;
 
-  // Held during the reader's functions too: a flush has to wait for a buffer on its way.
+  // Held while the reader's functions run too: a flush has to wait for a buffer that is handed
+  // over.
   std::mutex mutex_;
   cupti::buffer_requested requested_ = nullptr;
   cupti::buffer_completed completed_ = nullptr;
@@ -113,18 +114,18 @@ class activity_buffers {
 
 [[nodiscard]] activity_buffers& buffers();
 
-/// The name of a callback id as CUPTI gives it; null behind the last. The ids of both domains are
-/// those of `all_calls`, from 1: as a driver call that of a runtime call is the one it makes.
+/// The name of a callback id, as CUPTI reports it; null after the last id. In both domains the ids
+/// are the indices of `all_calls` plus 1. In the driver's domain the id of a runtime call names the
+/// driver call that it makes.
 [[nodiscard]] char const* callback_name(cupti::domain of, std::uint32_t callback);
 
-/// Whether calls of that id are recorded, until all are switched on again; without effect while the
-/// domain is off, as in the real library once there is a context.
+/// Sets whether calls of that id are recorded, until all calls are enabled again. It has no effect
+/// while the domain is disabled, as in the real library once there is a context.
 void enable_call(cupti::domain of, std::uint32_t callback, bool enabled);
-/// Whether all calls of the domain are recorded.
+/// Sets whether all calls of the domain are recorded.
 void enable_all_calls(cupti::domain of, bool enabled);
 
-/// One call, from before its body to behind it. While it lives this thread's work bears its
-/// correlation.
+/// Records one call. While it exists, work that this thread queues has the call's correlation.
 class recorded_call {
  public:
   explicit recorded_call(std::size_t call) noexcept;

@@ -2,23 +2,30 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <iterator>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "activity.hpp"
 #include "control.hpp"
 #include "device.hpp"
+#include "entry.hpp"
 #include "injection.hpp"
 #include "stream_registry.hpp"
 #include "trace/cupti_records.hpp"
 
 namespace pyxfer::hostrt {
 
+using cupti::activity_kind;
+using cupti::domain;
 using cupti::result;
+
+// --- what the library refuses --------------------------------------------------------------------
 
 result activity_refusals::subscribe() {
   std::scoped_lock const lock{mutex_};
@@ -33,7 +40,7 @@ bool activity_refusals::unsubscribe() {
   return std::exchange(subscribed_, false);
 }
 
-result activity_refusals::enable(cupti::activity_kind kind) const {
+result activity_refusals::enable(activity_kind kind) const {
   std::scoped_lock const lock{mutex_};
   auto const found = kinds_.find(kind);
   return found == kinds_.end() ? result::success : found->second;
@@ -44,14 +51,14 @@ void activity_refusals::refuse_subscription(result code) {
   subscription_ = code;
 }
 
-void activity_refusals::refuse_kind(cupti::activity_kind kind, result code) {
+void activity_refusals::refuse_kind(activity_kind kind, result code) {
   std::scoped_lock const lock{mutex_};
   kinds_[kind] = code;
 }
 
-void activity_refusals::set_other_subscriber(bool there) {
+void activity_refusals::set_other_subscriber(bool subscribed) {
   std::scoped_lock const lock{mutex_};
-  other_ = there;
+  other_ = subscribed;
 }
 
 void activity_refusals::reset() {
@@ -84,10 +91,12 @@ char const* result_name(result code) noexcept {
   return nullptr;
 }
 
+// --- what tests control --------------------------------------------------------------------------
+
 namespace {
 
-/// A name for good, as that of a kernel in a module that stays loaded.
-char const* kept(std::string const& name) {
+/// Copies a name that is never freed, like that of a kernel in a module that stays loaded.
+char const* never_freed(std::string const& name) {
   static auto& mutex = *new std::mutex;
   static auto& names = *new std::set<std::string>;
   std::scoped_lock const lock{mutex};
@@ -104,18 +113,19 @@ std::vector<open_mark>& this_threads_marks() {
   return open;
 }
 
-cupti::result result_code(int code) {
+result result_code(int code) {
   constexpr int most = 999;
   if (code < 0 || code > most) {
-    throw std::invalid_argument{std::to_string(code) + " is no result of CUPTI"};
+    throw std::invalid_argument{std::to_string(code) + " is not a result of CUPTI"};
   }
-  return static_cast<cupti::result>(code);
+  return static_cast<result>(code);
 }
 
 std::uint32_t end_mark(std::string const& name) {
   auto& open = this_threads_marks();
-  auto const found = std::find_if(open.rbegin(), open.rend(),
-                                  [&](open_mark const& each) { return each.name == name; });
+  auto const found = std::find_if(open.rbegin(), open.rend(), [&](open_mark const& candidate) {
+    return candidate.name == name;
+  });
   if (found == open.rend()) {
     throw std::invalid_argument{"no range '" + name + "' is open in this thread"};
   }
@@ -128,9 +138,9 @@ std::uint32_t end_mark(std::string const& name) {
 
 void kernel(std::string const& name, double seconds, std::uintptr_t stream) {
   auto const on = streams().find(reinterpret_cast<cudaStream_t>(stream));
-  if (!on) throw std::invalid_argument{std::to_string(stream) + " is no stream"};
-  if (!(seconds >= 0)) throw std::invalid_argument{"a kernel cannot take less than no time"};
-  auto const* const shown = kept(name);
+  if (!on) throw std::invalid_argument{std::to_string(stream) + " is not a stream"};
+  if (!(seconds >= 0)) throw std::invalid_argument{"the duration of a kernel is negative"};
+  auto const* const shown = never_freed(name);
   activity_place const where{on->device(), on->id(), tracing() ? next_correlation() : 0};
   streams().enqueue(on, [=](work_start const& start) {
     auto const end = start.ready + as_duration(seconds);
@@ -148,7 +158,7 @@ void mark(std::string const& name, bool begin) {
   }
   auto const id = next_correlation();
   this_threads_marks().push_back({name, id});
-  emit_marker(id, cupti::marker_begin, kept(name));
+  emit_marker(id, cupti::marker_begin, never_freed(name));
 }
 
 void skew_clock(std::int64_t ns_offset, double ns_per_s) {
@@ -158,10 +168,10 @@ void skew_clock(std::int64_t ns_offset, double ns_per_s) {
 void refuse_activity(int code) { refusals().refuse_subscription(result_code(code)); }
 
 void refuse_kind(int kind, int code) {
-  refusals().refuse_kind(static_cast<cupti::activity_kind>(kind), result_code(code));
+  refusals().refuse_kind(static_cast<activity_kind>(kind), result_code(code));
 }
 
-void other_subscriber(bool there) { refusals().set_other_subscriber(there); }
+void other_subscriber(bool subscribed) { refusals().set_other_subscriber(subscribed); }
 
 void lose_records(std::size_t count) { buffers().lose(count); }
 
@@ -172,11 +182,9 @@ void reset_activity() {
   static_cast<void>(buffers().take_dropped());
 }
 
-namespace {
+// --- the library's functions ---------------------------------------------------------------------
 
-using cupti::activity_kind;
-using cupti::domain;
-using cupti::result;
+namespace {
 
 constexpr std::uint32_t pretended_version = 28;  // CUDA 12.9's
 
@@ -220,7 +228,7 @@ result switch_kind(activity_kind kind, bool on) {
   return result::success;
 }
 
-/// Those without records of their own are fine too: there are no peers here, and no overhead.
+/// Peer copies and overheads are known kinds too, although this runtime never records them.
 bool is_known(activity_kind kind) {
   return record_bytes(kind) != 0 || kind == activity_kind::peer_copy ||
          kind == activity_kind::overhead;
@@ -273,7 +281,7 @@ result get_thread_id_type(std::uint32_t* type) {
   return result::success;
 }
 
-/// Of all types there are only native ids here.
+/// It stores the type, but records always have native ids.
 result set_thread_id_type(std::uint32_t type) {
   if (type > cupti::native_thread_ids) return result::invalid_parameter;
   thread_id_type = type;
@@ -294,40 +302,30 @@ result enable_driver_api(std::uint32_t callback, std::uint8_t enabled) {
   return enable_api(domain::driver, callback, enabled);
 }
 
-struct symbol_entry {
-  std::string_view name;
-  void* function;
-};
-
 auto const& symbols() {
   static std::array const table{
-      symbol_entry{"cuptiGetVersion", reinterpret_cast<void*>(get_version)},
-      symbol_entry{"cuptiGetResultString", reinterpret_cast<void*>(get_result_string)},
-      symbol_entry{"cuptiSubscribe", reinterpret_cast<void*>(subscribe)},
-      symbol_entry{"cuptiUnsubscribe", reinterpret_cast<void*>(unsubscribe)},
-      symbol_entry{"cuptiActivityRegisterCallbacks", reinterpret_cast<void*>(register_callbacks)},
-      symbol_entry{"cuptiActivityEnable", reinterpret_cast<void*>(enable)},
-      symbol_entry{"cuptiActivityDisable", reinterpret_cast<void*>(disable)},
-      symbol_entry{"cuptiActivityFlushAll", reinterpret_cast<void*>(flush_all)},
-      symbol_entry{"cuptiActivityGetNextRecord", reinterpret_cast<void*>(get_next_record)},
-      symbol_entry{"cuptiActivityGetNumDroppedRecords", reinterpret_cast<void*>(get_dropped)},
-      symbol_entry{"cuptiGetTimestamp", reinterpret_cast<void*>(get_timestamp)},
-      symbol_entry{"cuptiGetCallbackName", reinterpret_cast<void*>(get_callback_name)},
-      symbol_entry{"cuptiGetThreadIdType", reinterpret_cast<void*>(get_thread_id_type)},
-      symbol_entry{"cuptiSetThreadIdType", reinterpret_cast<void*>(set_thread_id_type)},
-      symbol_entry{"cuptiActivityEnableRuntimeApi", reinterpret_cast<void*>(enable_runtime_api)},
-      symbol_entry{"cuptiActivityEnableDriverApi", reinterpret_cast<void*>(enable_driver_api)},
+      exported{"cuptiGetVersion", get_version},
+      exported{"cuptiGetResultString", get_result_string},
+      exported{"cuptiSubscribe", subscribe},
+      exported{"cuptiUnsubscribe", unsubscribe},
+      exported{"cuptiActivityRegisterCallbacks", register_callbacks},
+      exported{"cuptiActivityEnable", enable},
+      exported{"cuptiActivityDisable", disable},
+      exported{"cuptiActivityFlushAll", flush_all},
+      exported{"cuptiActivityGetNextRecord", get_next_record},
+      exported{"cuptiActivityGetNumDroppedRecords", get_dropped},
+      exported{"cuptiGetTimestamp", get_timestamp},
+      exported{"cuptiGetCallbackName", get_callback_name},
+      exported{"cuptiGetThreadIdType", get_thread_id_type},
+      exported{"cuptiSetThreadIdType", set_thread_id_type},
+      exported{"cuptiActivityEnableRuntimeApi", enable_runtime_api},
+      exported{"cuptiActivityEnableDriverApi", enable_driver_api},
   };
   return table;
 }
 
 }  // namespace
 
-void* activity_function(char const* symbol) noexcept {
-  auto const& known = symbols();
-  auto const* const found = std::find_if(known.begin(), known.end(),
-                                         [&](auto const& each) { return each.name == symbol; });
-  return found == known.end() ? nullptr : found->function;
-}
+void* activity_function(char const* symbol) noexcept { return find_exported(symbols(), symbol); }
 
 }  // namespace pyxfer::hostrt

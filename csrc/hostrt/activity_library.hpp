@@ -7,23 +7,23 @@
 
 namespace pyxfer::hostrt {
 
-/// The function of CUPTI's of that name, over what the host runtime records; null where it has
+/// The function of CUPTI with that name, for the records of the host runtime; null if there is
 /// none.
 [[nodiscard]] void* activity_function(char const* symbol) noexcept;
 
-/// The subscriber there is, and what tests order it to be told.
+/// Whether CUPTI has a subscriber, and the errors that tests have ordered for its functions.
 class activity_refusals {
  public:
-  /// What a subscription answers; with success the place is taken.
+  /// The result of a subscription. After success there is a subscriber.
   [[nodiscard]] cupti::result subscribe();
-  /// False where nobody was subscribed.
+  /// False if there was no subscriber.
   [[nodiscard]] bool unsubscribe();
   [[nodiscard]] cupti::result enable(cupti::activity_kind kind) const;
 
   void refuse_subscription(cupti::result code);
   void refuse_kind(cupti::activity_kind kind, cupti::result code);
-  void set_other_subscriber(bool there);
-  /// Forgets the orders; who is subscribed stays.
+  void set_other_subscriber(bool subscribed);
+  /// Removes the ordered errors, but not the subscription.
   void reset();
 
  private:
@@ -36,10 +36,10 @@ class activity_refusals {
 
 [[nodiscard]] activity_refusals& refusals();
 
-/// "CUPTI_ERROR_..."; null for a code that is none.
+/// A name such as "CUPTI_ERROR_INVALID_KIND"; null for an unknown code.
 [[nodiscard]] char const* result_name(cupti::result code) noexcept;
 
-/// Takes back what control.hpp orders of the records.
+/// Undoes what tests have ordered about records with control.hpp.
 void reset_activity();
 
 }  // namespace pyxfer::hostrt

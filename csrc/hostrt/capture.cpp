@@ -8,26 +8,27 @@ namespace pyxfer::hostrt {
 namespace {
 
 template <typename Which>
-bool has_stream(capture const& each, Which const& which) {
-  return std::any_of(each.streams.begin(), each.streams.end(),
+bool has_stream(capture const& active, Which const& which) {
+  return std::any_of(active.streams.begin(), active.streams.end(),
                      [&](auto const& one) { return which(*one); });
 }
 
-bool holds(capture const& each, stream const& on) {
-  return has_stream(each, [&](stream const& one) { return &one == &on; });
+bool holds(capture const& active, stream const& on) {
+  return has_stream(active, [&](stream const& one) { return &one == &on; });
 }
 
-/// By the documentation of cuThreadExchangeStreamCaptureMode.
-bool forbids_unsafe_calls(capture const& each) {
+/// The rules are those in the documentation of cuThreadExchangeStreamCaptureMode.
+bool forbids_unsafe_calls(capture const& active) {
   auto const mode = this_thread().capture_mode;
   if (mode == cudaStreamCaptureModeRelaxed) return false;
-  if (each.thread == std::this_thread::get_id()) return each.mode != cudaStreamCaptureModeRelaxed;
-  return mode == cudaStreamCaptureModeGlobal && each.mode == cudaStreamCaptureModeGlobal;
+  if (active.thread == std::this_thread::get_id())
+    return active.mode != cudaStreamCaptureModeRelaxed;
+  return mode == cudaStreamCaptureModeGlobal && active.mode == cudaStreamCaptureModeGlobal;
 }
 
-/// Whether work on `on` would be ordered with a blocking stream of the capture.
-bool forbids_legacy(capture const& each, stream const& on) {
-  return on.is_legacy() && has_stream(each, [&](stream const& one) {
+/// Whether work on `on` would be ordered with a blocking stream in the capture.
+bool forbids_legacy(capture const& active, stream const& on) {
+  return on.is_legacy() && has_stream(active, [&](stream const& one) {
            return one.blocking() && one.device() == on.device();
          });
 }
@@ -77,7 +78,7 @@ std::shared_ptr<capture> capture_registry::of(stream const& on) const {
 
 cudaError_t capture_registry::status(stream const& on, cudaStreamCaptureStatus& status) const {
   std::scoped_lock const lock{mutex_};
-  auto const refuses = [&](auto const& each) { return forbids_legacy(*each, on); };
+  auto const refuses = [&](auto const& active) { return forbids_legacy(*active, on); };
   if (std::any_of(under_way_.begin(), under_way_.end(), refuses)) {
     return cudaErrorStreamCaptureImplicit;
   }
@@ -93,29 +94,30 @@ cudaError_t capture_registry::admit_unsafe() {
 }
 
 cudaError_t capture_registry::admit_work(stream const& on) {
-  auto const invalid = admit(cudaErrorStreamCaptureInvalidated,
-                             [&](capture const& each) { return !each.valid && holds(each, on); });
+  auto const invalid = admit(cudaErrorStreamCaptureInvalidated, [&](capture const& active) {
+    return !active.valid && holds(active, on);
+  });
   if (invalid != cudaSuccess) return invalid;
   return admit(cudaErrorStreamCaptureImplicit,
-               [&](capture const& each) { return forbids_legacy(each, on); });
+               [&](capture const& active) { return forbids_legacy(active, on); });
 }
 
 cudaError_t capture_registry::admit_query(stream const& on) {
   return admit(cudaErrorStreamCaptureUnsupported,
-               [&](capture const& each) { return holds(each, on); });
+               [&](capture const& active) { return holds(active, on); });
 }
 
 cudaError_t capture_registry::admit_device_query(int device) {
-  return admit(cudaErrorStreamCaptureUnsupported, [&](capture const& each) {
-    return has_stream(each, [&](stream const& one) { return one.device() == device; });
+  return admit(cudaErrorStreamCaptureUnsupported, [&](capture const& active) {
+    return has_stream(active, [&](stream const& one) { return one.device() == device; });
   });
 }
 
 cudaError_t capture_registry::admit_event_query(std::shared_ptr<capture> const& captured_by) {
   if (!captured_by) return cudaSuccess;
   (void)admit(cudaErrorCapturedEvent,
-              [&](capture const& each) { return &each == captured_by.get(); });
-  return cudaErrorCapturedEvent;  // also where the capture has ended
+              [&](capture const& active) { return &active == captured_by.get(); });
+  return cudaErrorCapturedEvent;  // even if the capture has ended
 }
 
 cudaError_t capture_registry::admit_wait(std::shared_ptr<stream> const& waiting,
@@ -124,7 +126,7 @@ cudaError_t capture_registry::admit_wait(std::shared_ptr<stream> const& waiting,
   if (waiting_is_in == captured_by) return cudaSuccess;
   if (waiting_is_in) {
     return admit(captured_by ? cudaErrorStreamCaptureMerge : cudaErrorStreamCaptureIsolation,
-                 [&](capture const& each) { return &each == waiting_is_in.get(); });
+                 [&](capture const& active) { return &active == waiting_is_in.get(); });
   }
   std::scoped_lock const lock{mutex_};
   auto const found = std::find(under_way_.begin(), under_way_.end(), captured_by);
@@ -136,7 +138,7 @@ cudaError_t capture_registry::admit_wait(std::shared_ptr<stream> const& waiting,
 capture_registry::captures_under_way::const_iterator capture_registry::find(
     stream const& on) const {
   return std::find_if(under_way_.begin(), under_way_.end(),
-                      [&](auto const& each) { return holds(*each, on); });
+                      [&](auto const& active) { return holds(*active, on); });
 }
 
 template <typename Refuses>
@@ -144,9 +146,9 @@ cudaError_t capture_registry::admit(cudaError_t code, Refuses const& refuses) {
   if (!any_) return cudaSuccess;
   std::scoped_lock const lock{mutex_};
   auto result = cudaSuccess;
-  for (auto const& each : under_way_) {
-    if (!refuses(*each)) continue;
-    each->valid = false;
+  for (auto const& active : under_way_) {
+    if (!refuses(*active)) continue;
+    active->valid = false;
     result = code;
   }
   return result;

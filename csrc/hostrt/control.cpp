@@ -111,8 +111,7 @@ void begin_capture(std::uintptr_t stream, std::string const& mode) {
   auto const code =
       cudaStreamBeginCapture(reinterpret_cast<cudaStream_t>(stream), capture_mode(mode));
   if (code != cudaSuccess) {
-    throw std::invalid_argument{std::string{"the capture does not begin: "} +
-                                cudaGetErrorName(code)};
+    throw std::invalid_argument{std::string{"the capture cannot begin: "} + cudaGetErrorName(code)};
   }
 }
 
@@ -123,8 +122,8 @@ int end_capture(std::uintptr_t stream) {
 
 std::vector<allocation> allocated() {
   std::vector<allocation> live;
-  for (auto const& each : memory().all()) {
-    live.push_back({name_of(each.kind), each.address, each.bytes});
+  for (auto const& region : memory().all()) {
+    live.push_back({name_of(region.kind), region.address, region.bytes});
   }
   for (auto const handle : streams().handles()) live.push_back({"stream", handle, 0});
   for (auto const handle : events().handles()) live.push_back({"event", handle, 0});
@@ -134,7 +133,7 @@ std::vector<allocation> allocated() {
 std::map<std::string, long> calls() { return injected().counts(); }
 
 void reset() {
-  // Else the orders of the environment would come after a reset that precedes the first call.
+  // If this reset precedes the first call, the environment's orders must not be added after it.
   configure_from_environment();
   injected().reset();
   captures().forget_all();
@@ -167,7 +166,7 @@ Number number_from(std::string const& text, Number least, Number most) {
   auto const* const end = text.data() + text.size();
   auto const [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc{} || stop != end) {
-    throw std::invalid_argument{"'" + text + "' is not a number of the right sort"};
+    throw std::invalid_argument{"'" + text + "' is not a valid number"};
   }
   if (!(number >= least && number <= most)) {
     throw std::invalid_argument{"'" + text + "' is out of range"};
@@ -294,7 +293,7 @@ void configure(std::string const& line) {
   for (auto const& text : split(line, ';')) {
     if (!text.empty()) orders.push_back(read_order(text));
   }
-  for (auto const& each : orders) each();
+  for (auto const& carry_out : orders) carry_out();
 }
 
 void configure_from_environment() {

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
-/// What tests order of the runtime without a GPU. The code under test never includes this.
+/// Functions with which tests control the host runtime: they order errors, delays and link speeds.
+/// The code under test never includes this header.
 ///
-/// Whole processes are ordered about through the environment variable PYXFER_HOSTRT, read once, at
-/// the first call or `reset`. It holds orders separated by `;`:
+/// The environment variable PYXFER_HOSTRT controls a whole process. It is read once, at the first
+/// call or `reset`, and holds orders separated by `;`:
 ///
 ///     fail=CALL:NTH:CODE          like `fail`
 ///     lose=CALL:NTH:CODE          like `fail_sticky`
@@ -21,12 +22,12 @@
 ///     devices=COUNT               like `set_device_count`
 ///     no-trace=CODE               like `refuse_activity`
 ///
-/// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If any order cannot be read, none is
-/// carried out: a sentence on stderr says which, and every call returns cudaErrorInvalidValue.
+/// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, none is
+/// carried out: stderr names the order, and every call returns cudaErrorInvalidValue.
 ///
-/// CALL is the name of a runtime or driver call; NTH counts that call from 1, from now on. The
-/// functions throw std::invalid_argument for a name that this library does not have, an NTH below
-/// 1, or a code that is no error code, because such an order would silently never come true.
+/// CALL is the name of a runtime or driver call. NTH is the number of that call, counted from 1 and
+/// from now on. The functions throw std::invalid_argument for an unknown name, for an NTH below 1,
+/// and for a code that is not an error code, because such an order would never take effect.
 namespace pyxfer::hostrt {
 
 struct allocation {
@@ -37,97 +38,96 @@ struct allocation {
 
 struct direction_model {
   double bytes_per_s;  ///< 0: as fast as memory
-  double latency_s;    ///< added to every copy, and once to a batch; the engine is busy with it
+  double latency_s;    ///< added to every copy, and once to a batch; the engine is busy during it
 };
 
-/// Gives the link a speed. Each direction of a device has one copy engine: copies of several
-/// streams in the same direction share it, opposite directions run side by side. A model faster
-/// than this machine's memory gives the memory's speed.
+/// Sets the link's speed. Each device has one copy engine per direction: copies of several streams
+/// in the same direction share it, and opposite directions run at the same time. The link is never
+/// faster than this machine's memory.
 void model_link(direction_model h2d, direction_model d2h);
 
-/// The nth call of that name returns `code`, once. A release call (free, destroy, unregister)
-/// releases first: the real ones report the errors of earlier work that way.
+/// The nth call of that name returns `code`, once. A call that releases something (free, destroy,
+/// unregister) still releases it, because the real calls also report errors of earlier work.
 void fail(std::string const& call, int nth, int code);
 
 /// The same, and the device is lost with that code.
 void fail_sticky(std::string const& call, int nth, int code);
 
-/// The nth call takes so much longer: an asynchronous one (copy, memset, host function, record,
-/// wait) where it executes on its stream, every other one in the call itself.
+/// The nth call takes `seconds` longer. An asynchronous call (copy, memset, host function, record,
+/// wait) is delayed when it executes on its stream, every other call before it returns.
 void stall(std::string const& call, int nth, double seconds);
 
-/// Ends all stalls ordered up to now, also those whose call has not been made.
+/// Ends all stalls that were ordered so far, including those whose call was not made yet.
 void release_stalls();
 
-/// From now on every call but those for versions, error texts and the last error returns `code`.
-/// Queued work is dropped for good, waiting calls return, release calls still release.
+/// From now on every call returns `code`, except those for versions, error texts and the last
+/// error. Queued work is dropped, waiting calls return, and releasing calls still release.
 void lose_device(int code);
 
-/// Destroys the context of a device, as cudaDeviceReset by another library does: its streams answer
-/// 400 and its events 709. Queued work is still done, and memory stays until it is released.
+/// Destroys the context of a device, like cudaDeviceReset of another library: calls return 400 for
+/// its streams and 709 for its events. Queued work is still done, and memory stays until released.
 void destroy_context(int device);
 
-/// 1 by default, at most 16; with 0 calls return cudaErrorNoDevice.
+/// The number of devices: 1 by default, at most 16. With 0, calls return cudaErrorNoDevice.
 void set_device_count(int count);
 
-/// Makes a driver entry point one that cannot be found, or a runtime call return
-/// cudaErrorCallRequiresNewerDriver, as with an old driver.
+/// Behaves like an old driver: an entry point of the driver cannot be found, or a runtime call
+/// returns cudaErrorCallRequiresNewerDriver.
 void set_missing(std::string const& symbol, bool missing);
 
-/// 35 (no driver, or too old) or 100 (no device) from every call but those named at `lose_device`;
-/// 0 ends it.
+/// Every call returns 35 (no driver, or too old) or 100 (no device), except those named at
+/// `lose_device`; 0 ends it.
 void set_no_driver(int code);
 
-/// cudaDeviceGetAttribute gives that value for an attribute (by its number in cudaDeviceAttr), for
-/// example 1 for cudaDevAttrPageableMemoryAccess as on Grace Hopper.
+/// Sets the value of a device attribute, which is a number of cudaDeviceAttr: for example 1 for
+/// cudaDevAttrPageableMemoryAccess, as on Grace Hopper.
 void set_attribute(int attribute, int value);
 
-/// Begins to capture a stream (by its handle) in the mode "global", "thread_local" or "relaxed", as
-/// another library would.
+/// Begins to capture the stream of a handle in the mode "global", "thread_local" or "relaxed", like
+/// another library.
 void begin_capture(std::uintptr_t stream, std::string const& mode);
 
-/// Ends it; 0 where the capture is whole, else the code of the call.
+/// Ends the capture. Returns 0 if it is valid, else the code of the call.
 [[nodiscard]] int end_capture(std::uintptr_t stream);
 
-/// Queues work that takes so long on a stream (by its handle), and records it as a kernel's.
+/// Queues work that takes `seconds` on the stream of a handle, and records it as a kernel.
 void kernel(std::string const& name, double seconds, std::uintptr_t stream);
 
-/// Records that a range of this thread begins, or that the last one of that name ends, as NVTX
-/// would.
+/// Records, like NVTX, that a range of this thread begins, or that the last open range of that name
+/// ends.
 void mark(std::string const& name, bool begin);
 
-/// From now on the activity clock is `ns_offset` off, and moves by `ns_per_s` a second.
+/// Skews the activity clock by `ns_offset`, and from now on by `ns_per_s` more every second.
 void skew_clock(std::int64_t ns_offset, double ns_per_s);
 
-/// Subscribing to the records answers that code of CUPTI's (39: somebody else has; 35: not allowed;
-/// 15: the library does not fit the driver); 0 ends it.
+/// Subscribing returns that result of CUPTI (39: there is another subscriber; 35: not allowed; 15:
+/// the library does not fit the driver); 0 ends it.
 void refuse_activity(int code);
 
-/// Enabling that kind of record answers `code`, as in a library that does not know it.
+/// Enabling that kind of record returns `code`, as in a library that does not support it.
 void refuse_kind(int kind, int code);
 
-/// Another profiler of this process has subscribed, or has ended.
-void other_subscriber(bool there);
+/// Sets whether another profiler of this process is subscribed.
+void other_subscriber(bool subscribed);
 
-/// So many records more have been dropped for want of a buffer.
+/// Adds `count` to the number of dropped records.
 void lose_records(std::size_t count);
 
-/// Everything live now. The default streams do not count.
+/// Everything that is allocated now, except the default streams.
 [[nodiscard]] std::vector<allocation> allocated();
 
-/// How often each call was made since the last `reset`, also in vain.
+/// The number of times that each call was made since the last `reset`, including failed ones.
 [[nodiscard]] std::map<std::string, long> calls();
 
-/// Takes back all orders, ends all stalls and captures, restores lost devices and contexts, forgets
-/// the counts, and puts this thread back to device 0 without a context or a last error. What is
-/// allocated stays.
+/// Removes all orders, ends all stalls and captures, restores lost devices and contexts, and clears
+/// the counts. This thread is set to device 0 without a context or a last error. Allocations stay.
 void reset();
 
-/// Carries out the orders of one line in the syntax that control.hpp describes. Throws
-/// std::invalid_argument, with nothing carried out, when one cannot be read.
+/// Carries out a line of orders in the syntax above. If an order cannot be read, carries out none
+/// and throws std::invalid_argument.
 void configure(std::string const& line);
 
-/// Does it, once, for PYXFER_HOSTRT.
+/// Carries out the orders of PYXFER_HOSTRT. Only the first call does anything.
 void configure_from_environment();
 
 }  // namespace pyxfer::hostrt

@@ -124,7 +124,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* /*pciBusId*/, int /*len*/, int /*device*/) {
-  // There is no PCI device, and a made-up address could be that of a real one.
+  // An invented address could be that of a real device.
   return runtime_call<index_of("cudaDeviceGetPCIBusId")>([] { return cudaErrorInvalidDevice; });
 }
 

@@ -9,7 +9,7 @@
 
 namespace pyxfer::hostrt {
 
-/// What a user reads as the device's name.
+/// The device's name, which users read.
 inline constexpr char const* device_name = "host memory, not a PCIe link";
 
 [[nodiscard]] bool is_device(int ordinal) noexcept;
@@ -17,10 +17,10 @@ inline constexpr char const* device_name = "host memory, not a PCIe link";
 /// Nothing for an attribute that has no meaning without a GPU.
 [[nodiscard]] std::optional<int> attribute(cudaDeviceAttr attr) noexcept;
 
-/// 0 without a driver, as the real runtime says it.
+/// 0 without a driver, as from the real runtime.
 [[nodiscard]] int driver_version() noexcept;
 
-/// The code the device was lost with, cudaSuccess while it works.
+/// The code with which the device was lost, or cudaSuccess.
 [[nodiscard]] cudaError_t loss_code() noexcept;
 
 [[nodiscard]] inline bool device_lost() noexcept { return loss_code() != cudaSuccess; }
@@ -28,36 +28,36 @@ inline constexpr char const* device_name = "host memory, not a PCIe link";
 /// Changes with every loss and every restoration.
 [[nodiscard]] std::uint64_t loss_epoch() noexcept;
 
-/// Whether work queued in that epoch is still to be done. What was queued before or during a loss
-/// never is, not even after `restore_device`: its memory may be gone.
+/// Whether work that was queued in that epoch will be done. Work from before or during a loss is
+/// never done, not even after `restore_device`, because its memory may have been freed.
 [[nodiscard]] inline bool is_current(std::uint64_t epoch) noexcept {
   return epoch == loss_epoch() && !device_lost();
 }
 
-/// Loses the device: queued work is dropped and whoever waits for it returns.
+/// Loses the device: queued work is dropped, and calls that wait for it return.
 void lose(cudaError_t code);
 
 void restore_device() noexcept;
 
-/// What cudaDeviceReset and cuDevicePrimaryCtxReset do to the handles of a device: an H100 with
-/// driver 580 then answered 709 for events and 400 for streams.
+/// Whether the device's context was destroyed, as by cudaDeviceReset or cuDevicePrimaryCtxReset. An
+/// H100 with driver 580 then returned 709 for events and 400 for streams.
 [[nodiscard]] bool context_destroyed(int device) noexcept;
 
 void set_context_destroyed(int device) noexcept;
 
 void restore_contexts() noexcept;
 
-/// Held shared while work reads or writes memory that a caller may release.
+/// Locked shared while work accesses memory that a caller may release.
 [[nodiscard]] std::shared_mutex& memory_in_use();
 
-/// Runs `work` unless the device was lost since it was queued.
+/// Runs `work` unless the device has been lost since that epoch.
 template <typename Work>
 void touch_memory(std::uint64_t epoch, Work const& work) {
   std::shared_lock const lock{memory_in_use()};
   if (is_current(epoch)) work();
 }
 
-/// After a loss: returns once no dropped work still touches memory.
+/// After a loss: returns when no dropped work still accesses memory.
 void await_last_touch();
 
 }  // namespace pyxfer::hostrt

@@ -16,7 +16,7 @@ namespace pyxfer::hostrt {
 namespace driver {
 namespace {
 
-/// The contexts are the devices' primary ones: a value that tells them apart, never dereferenced.
+/// The handles of the devices' primary contexts begin here. They are never dereferenced.
 constexpr std::uintptr_t first_context = 0x100;
 
 CUresult init(unsigned int flags) {
@@ -145,7 +145,7 @@ CUresult exchange_capture_mode(CUstreamCaptureMode* mode) {
   });
 }
 
-/// Writes what is known of memory; zeros of memory that no call made or registered.
+/// Writes an attribute of a region; zero if the memory was neither allocated nor registered here.
 cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
                             std::optional<region> const& known) {
   if (value == nullptr) return cudaErrorInvalidValue;
@@ -172,7 +172,7 @@ CUresult pointer_attribute(void* value, CUpointer_attribute attribute, CUdevicep
   });
 }
 
-/// Unlike the call for one attribute it answers for unknown memory too.
+/// Unlike the call for one attribute, it also succeeds for unknown memory.
 CUresult pointer_attributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                             CUdeviceptr pointer) {
   return driver_call<index_of("cuPointerGetAttributes")>([&] {
@@ -186,7 +186,7 @@ CUresult pointer_attributes(unsigned int count, CUpointer_attribute* attributes,
   });
 }
 
-CUresult answer(char const** out, char const* text) {
+CUresult return_text(char const** out, char const* text) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *out = text;
   return text == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -200,49 +200,42 @@ error_text const* find_driver_error(CUresult code) {
 CUresult get_error_name(CUresult code, char const** name) {
   (void)admit(index_of("cuGetErrorName"));
   auto const* const known = find_driver_error(code);
-  return answer(name, known == nullptr ? nullptr : known->driver_name);
+  return return_text(name, known == nullptr ? nullptr : known->driver_name);
 }
 
 CUresult get_error_string(CUresult code, char const** text) {
   (void)admit(index_of("cuGetErrorString"));
   auto const* const known = find_driver_error(code);
-  return answer(text, known == nullptr ? nullptr : known->text);
+  return return_text(text, known == nullptr ? nullptr : known->text);
 }
 
-struct symbol_entry {
-  std::string_view name;
-  void* function;
-};
-
-// Not const at compile time: a function's address as `void*` is no constant expression.
 auto const& symbols() {
   static std::array const table{
-      symbol_entry{"cuInit", reinterpret_cast<void*>(init)},
-      symbol_entry{"cuDriverGetVersion", reinterpret_cast<void*>(get_version)},
-      symbol_entry{"cuCtxGetCurrent", reinterpret_cast<void*>(get_current_context)},
-      symbol_entry{"cuCtxSetCurrent", reinterpret_cast<void*>(set_current_context)},
-      symbol_entry{"cuCtxSynchronize", reinterpret_cast<void*>(synchronize_context)},
-      symbol_entry{"cuDeviceGet", reinterpret_cast<void*>(get_device)},
-      symbol_entry{"cuDeviceGetName", reinterpret_cast<void*>(get_device_name)},
-      symbol_entry{"cuDeviceGetUuid", reinterpret_cast<void*>(get_device_uuid)},
-      symbol_entry{"cuDeviceTotalMem", reinterpret_cast<void*>(get_total_memory)},
-      symbol_entry{"cuEventCreate", reinterpret_cast<void*>(event_create)},
-      symbol_entry{"cuEventDestroy", reinterpret_cast<void*>(event_destroy)},
-      symbol_entry{"cuEventRecord", reinterpret_cast<void*>(event_record)},
-      symbol_entry{"cuEventQuery", reinterpret_cast<void*>(event_query)},
-      symbol_entry{"cuEventSynchronize", reinterpret_cast<void*>(event_synchronize)},
-      symbol_entry{"cuEventElapsedTime", reinterpret_cast<void*>(event_elapsed_time)},
-      symbol_entry{"cuStreamWaitEvent", reinterpret_cast<void*>(stream_wait_event)},
-      symbol_entry{"cuStreamSynchronize", reinterpret_cast<void*>(stream_synchronize)},
-      symbol_entry{"cuStreamQuery", reinterpret_cast<void*>(stream_query)},
-      symbol_entry{"cuStreamIsCapturing", reinterpret_cast<void*>(stream_is_capturing)},
-      symbol_entry{"cuThreadExchangeStreamCaptureMode",
-                   reinterpret_cast<void*>(exchange_capture_mode)},
-      symbol_entry{"cuPointerGetAttribute", reinterpret_cast<void*>(pointer_attribute)},
-      symbol_entry{"cuPointerGetAttributes", reinterpret_cast<void*>(pointer_attributes)},
-      symbol_entry{"cuMemcpyBatchAsync", reinterpret_cast<void*>(cudaMemcpyBatchAsync)},
-      symbol_entry{"cuGetErrorName", reinterpret_cast<void*>(get_error_name)},
-      symbol_entry{"cuGetErrorString", reinterpret_cast<void*>(get_error_string)},
+      exported{"cuInit", init},
+      exported{"cuDriverGetVersion", get_version},
+      exported{"cuCtxGetCurrent", get_current_context},
+      exported{"cuCtxSetCurrent", set_current_context},
+      exported{"cuCtxSynchronize", synchronize_context},
+      exported{"cuDeviceGet", get_device},
+      exported{"cuDeviceGetName", get_device_name},
+      exported{"cuDeviceGetUuid", get_device_uuid},
+      exported{"cuDeviceTotalMem", get_total_memory},
+      exported{"cuEventCreate", event_create},
+      exported{"cuEventDestroy", event_destroy},
+      exported{"cuEventRecord", event_record},
+      exported{"cuEventQuery", event_query},
+      exported{"cuEventSynchronize", event_synchronize},
+      exported{"cuEventElapsedTime", event_elapsed_time},
+      exported{"cuStreamWaitEvent", stream_wait_event},
+      exported{"cuStreamSynchronize", stream_synchronize},
+      exported{"cuStreamQuery", stream_query},
+      exported{"cuStreamIsCapturing", stream_is_capturing},
+      exported{"cuThreadExchangeStreamCaptureMode", exchange_capture_mode},
+      exported{"cuPointerGetAttribute", pointer_attribute},
+      exported{"cuPointerGetAttributes", pointer_attributes},
+      exported{"cuMemcpyBatchAsync", cudaMemcpyBatchAsync},
+      exported{"cuGetErrorName", get_error_name},
+      exported{"cuGetErrorString", get_error_string},
   };
   return table;
 }
@@ -251,10 +244,7 @@ auto const& symbols() {
 }  // namespace driver
 
 void* driver_function(std::string_view symbol) noexcept {
-  auto const& known = driver::symbols();
-  auto const* const found = std::find_if(known.begin(), known.end(),
-                                         [&](auto const& each) { return each.name == symbol; });
-  return found == known.end() ? nullptr : found->function;
+  return find_exported(driver::symbols(), symbol);
 }
 
 }  // namespace pyxfer::hostrt

@@ -16,14 +16,14 @@
 
 namespace pyxfer::hostrt {
 
-/// What the runtime keeps for every calling thread.
+/// The runtime's state for a calling thread.
 struct thread_state {
   int device = 0;
   bool has_context = false;
   bool in_host_function = false;
   cudaError_t last_error = cudaSuccess;
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
-  /// Of the call that is being made, where it is recorded.
+  /// The id of the call that is being made, if it is recorded.
   std::uint32_t correlation = 0;
 };
 
@@ -32,7 +32,7 @@ inline thread_state& this_thread() noexcept {
   return state;
 }
 
-/// Whether a call's body may run, and what the call returns if not, or in spite of it.
+/// Whether a call's body may run. If `code` is an error, the call returns it in either case.
 struct admission {
   cudaError_t code;
   ordered_delay delay;
@@ -41,8 +41,8 @@ struct admission {
 
 [[nodiscard]] admission admit(std::size_t call);
 
-/// Runs a call's body. A body that takes an `ordered_delay` is asynchronous and serves it on its
-/// stream; for every other body the call itself is delayed.
+/// Runs a call's body. A body that takes an `ordered_delay` is asynchronous, and waits for it on
+/// its stream. For every other body the call itself waits.
 template <std::size_t Call, typename Body>
 cudaError_t unrecorded(Body const& body) noexcept {
   try {
@@ -61,17 +61,17 @@ cudaError_t unrecorded(Body const& body) noexcept {
   } catch (std::system_error const&) { return cudaErrorOperatingSystem; }
 }
 
-/// Runs the body of a driver call.
+/// The same, and records the call if a tracer runs.
 template <std::size_t Call, typename Body>
 cudaError_t guarded(Body const& body) noexcept {
   if (!tracing()) return unrecorded<Call>(body);
-  recorded_call const told{Call};
+  recorded_call const recorded{Call};
   auto const result = unrecorded<Call>(body);
-  told.returned(result);
+  recorded.returned(result);
   return result;
 }
 
-/// The same for a runtime call, which remembers its error for cudaGetLastError.
+/// `guarded` for a runtime call, which stores its error for cudaGetLastError.
 template <std::size_t Call, typename Body>
 cudaError_t runtime_call(Body const& body) noexcept {
   auto const result = guarded<Call>(body);
@@ -79,7 +79,7 @@ cudaError_t runtime_call(Body const& body) noexcept {
   return result;
 }
 
-/// `guarded` for a driver call. The codes that both share have the same numbers.
+/// `guarded` for a driver call. Codes that runtime and driver share have the same numbers.
 template <std::size_t Call, typename Body>
 CUresult driver_call(Body const& body) noexcept {
   return static_cast<CUresult>(guarded<Call>(body));
@@ -88,14 +88,33 @@ CUresult driver_call(Body const& body) noexcept {
 struct error_text {
   int code;
   char const* runtime_name;
-  char const* driver_name;  ///< null when only the runtime has this code
+  char const* driver_name;  ///< null if only the runtime has this code
   char const* text;
 };
 
-/// Null for a code that is not known.
+/// Null for an unknown code.
 [[nodiscard]] error_text const* find_error(int code) noexcept;
 
-/// The driver call of that name; null when this library has none.
+/// A function that a library of this runtime exports.
+struct exported {
+  template <typename Function>
+  exported(std::string_view symbol, Function* implementation)
+      : name{symbol}, function{reinterpret_cast<void*>(implementation)} {}
+
+  std::string_view name;
+  void* function;
+};
+
+/// The function of that name; null if the table does not have it.
+template <typename Table>
+[[nodiscard]] void* find_exported(Table const& table, std::string_view symbol) noexcept {
+  for (exported const& each : table) {
+    if (each.name == symbol) return each.function;
+  }
+  return nullptr;
+}
+
+/// The driver call of that name; null if this library does not have it.
 [[nodiscard]] void* driver_function(std::string_view symbol) noexcept;
 
 }  // namespace pyxfer::hostrt

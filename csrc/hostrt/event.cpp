@@ -41,7 +41,7 @@ std::vector<std::uintptr_t> event_registry::handles() const {
   std::scoped_lock const lock{mutex_};
   std::vector<std::uintptr_t> values;
   values.reserve(events_.size());
-  for (auto const& [handle, each] : events_) values.push_back(handle);
+  for (auto const& [handle, live] : events_) values.push_back(handle);
   return values;
 }
 
@@ -61,11 +61,11 @@ constexpr unsigned int known_flags = unsigned{CU_EVENT_BLOCKING_SYNC} |
 
 bool are_event_flags(unsigned int flags) {
   if ((flags & ~known_flags) != 0) return false;
-  // An event shared between processes cannot be timed, and says so when it is made.
+  // An event that is shared between processes cannot be timed, and must be created so.
   return (flags & CU_EVENT_INTERPROCESS) == 0 || (flags & CU_EVENT_DISABLE_TIMING) != 0;
 }
 
-/// The places to reach before an event counts as done: none when it was never recorded.
+/// The places in streams that complete an event when reached; none if it was never recorded.
 cudaError_t find_places(CUevent handle, std::vector<stream_point>& places) {
   std::shared_ptr<event> found;
   if (auto const code = find_event(handle, found); code != cudaSuccess) return code;
@@ -79,7 +79,7 @@ cudaError_t record(event& recorded, std::shared_ptr<stream> const& on, ordered_d
   auto made = std::make_shared<recording>();
   made->captured_by = captures().of(*on);
   if (delay.none() && streams().idle(*on)) {
-    // A device passes an event on an idle stream at once; the worker here would have to be woken.
+    // A device passes an event on an idle stream at once. Here the worker would have to wake first.
     made->at = stream_point::passed_now(on);
   } else {
     made->at = streams().enqueue(
@@ -93,8 +93,8 @@ cudaError_t elapsed(float& milliseconds, event const& start, event const& end) {
   auto const from = start.latest();
   auto const to = end.latest();
   if (!from || !to || !start.timed() || !end.timed()) return cudaErrorInvalidResourceHandle;
-  for (auto const& each : {from, to}) {
-    auto const code = captures().admit_event_query(each->captured_by);
+  for (auto const& recorded : {from, to}) {
+    auto const code = captures().admit_event_query(recorded->captured_by);
     if (code != cudaSuccess) return code;
   }
   if (!from->at.reached() || !to->at.reached()) return cudaErrorNotReady;

@@ -17,11 +17,11 @@ namespace pyxfer::hostrt {
 /// One recording of an event: its place in a stream, and the stream's clock there.
 struct recording {
   stream_point at;
-  /// Null where the stream was not being captured.
+  /// Null if the stream was not being captured.
   std::shared_ptr<capture> captured_by;
 };
 
-/// An event knows its latest recording. Earlier ones live on while their streams need them.
+/// An event holds its latest recording. Earlier ones exist as long as their streams need them.
 class event {
  public:
   event(int device, bool timed) noexcept : device_{device}, timed_{timed} {}
@@ -42,7 +42,7 @@ class event_registry {
  public:
   [[nodiscard]] CUevent create(int device, bool timed);
   [[nodiscard]] bool destroy(CUevent handle);
-  /// Null when the handle is none of a live event.
+  /// Null if the handle is not that of an existing event.
   [[nodiscard]] std::shared_ptr<event> find(CUevent handle) const;
   [[nodiscard]] std::vector<std::uintptr_t> handles() const;
 

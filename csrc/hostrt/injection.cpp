@@ -18,11 +18,11 @@ orders injection::apply_rules(std::size_t call) {
   bool sticky = false;
   {
     std::scoped_lock const lock{mutex_};
-    auto const due = [&](rule& each) {
-      if (each.call != call || --each.calls_left > 0) return false;
-      if (each.code != cudaSuccess) ordered.code = each.code;
-      if (!each.delay.none()) ordered.delay = each.delay;
-      sticky = sticky || each.sticky;
+    auto const due = [&](rule& candidate) {
+      if (candidate.call != call || --candidate.calls_left > 0) return false;
+      if (candidate.code != cudaSuccess) ordered.code = candidate.code;
+      if (!candidate.delay.none()) ordered.delay = candidate.delay;
+      sticky = sticky || candidate.sticky;
       return true;
     };
     rules_.erase(std::remove_if(rules_.begin(), rules_.end(), due), rules_.end());

@@ -18,12 +18,12 @@
 
 namespace pyxfer::hostrt {
 
-/// How a call behaves when there is no driver, or the device is lost.
+/// How a call behaves without a driver, and after the loss of the device.
 enum class call_kind {
-  always,   ///< answers without a driver and after a loss: versions, error texts, the last error
-  query,    ///< needs a driver, makes no context
+  always,   ///< succeeds without a driver and after a loss: versions, error texts, the last error
+  query,    ///< needs a driver, and makes no context
   work,     ///< needs a driver, and makes the device's primary context current
-  release,  ///< gives back what it was asked to give back even when it then reports an error
+  release,  ///< releases even if it returns an error
 };
 
 struct call_info {
@@ -94,8 +94,8 @@ inline constexpr std::array all_calls{
     call_info{"cuGetErrorString", call_kind::always},
 };
 
-/// The place of `name` in `all_calls`; a name that is not there does not compile in a constant
-/// expression, and throws std::invalid_argument elsewhere.
+/// The index of `name` in `all_calls`. An unknown name does not compile in a constant expression,
+/// and throws std::invalid_argument elsewhere.
 constexpr std::size_t index_of(std::string_view name) {
   for (std::size_t i = 0; i < all_calls.size(); ++i) {
     if (all_calls[i].name == name) return i;
@@ -103,9 +103,9 @@ constexpr std::size_t index_of(std::string_view name) {
   throw std::invalid_argument{"not a call of the host runtime"};
 }
 
-/// Whether a call allocates, frees, or asks how far work has come: the calls that captures forbid
-/// (an H100 with driver 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others by the
-/// documentation of cudaThreadExchangeStreamCaptureMode).
+/// The calls that captures forbid: those that allocate, free, query or synchronize. An H100 with
+/// driver 580 refused cudaMalloc, cudaHostAlloc and cuEventQuery; the others are those of the
+/// documentation of cudaThreadExchangeStreamCaptureMode.
 inline constexpr std::array unsafe_in_capture{
     index_of("cudaMalloc"),
     index_of("cudaFree"),
@@ -128,21 +128,21 @@ inline constexpr std::array unsafe_in_capture{
 
 constexpr bool is_unsafe_in_capture(std::size_t call) {
   // std::any_of is constexpr from C++20 on.
-  for (auto const each : unsafe_in_capture) {  // NOLINT(readability-use-anyofallof)
-    if (each == call) return true;
+  for (auto const unsafe : unsafe_in_capture) {  // NOLINT(readability-use-anyofallof)
+    if (unsafe == call) return true;
   }
   return false;
 }
 
 inline constexpr int max_devices = 16;
 
-/// What a test ordered for one call.
+/// What tests have ordered for one call.
 struct orders {
   cudaError_t code = cudaSuccess;
   ordered_delay delay{0};
 };
 
-/// Counts the calls, and knows which of them are to fail or to stall.
+/// Counts the calls, and stores which of them fail or stall.
 class injection {
  public:
   struct rule {
@@ -153,7 +153,7 @@ class injection {
     ordered_delay delay;
   };
 
-  /// Counts one call and returns what was ordered for it.
+  /// Counts a call, and returns what was ordered for it.
   [[nodiscard]] orders enter(std::size_t call);
 
   void add(rule const& added);
@@ -162,11 +162,11 @@ class injection {
 
   void set_device_count(int count) noexcept { device_count_ = count; }
   [[nodiscard]] int device_count() const noexcept { return device_count_; }
-  /// Every call returns `code`; cudaSuccess ends it.
+  /// From now on every call returns `code`; cudaSuccess ends it.
   void set_no_driver(cudaError_t code) noexcept { no_driver_ = code; }
   [[nodiscard]] cudaError_t no_driver() const noexcept;
   void set_attribute(int attribute, int value);
-  /// The value ordered for a device attribute, if one was.
+  /// The value that was ordered for a device attribute, if any.
   [[nodiscard]] std::optional<int> attribute(int attribute) const;
   void set_misconfigured() noexcept { misconfigured_ = true; }
 

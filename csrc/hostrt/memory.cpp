@@ -16,9 +16,9 @@
 namespace pyxfer::hostrt {
 
 void* map_pages(std::size_t bytes) {
-  // Asked first: the kernel would promise more than there is and end the process that uses it.
+  // The kernel would map more than there is, and kill the process when it touches the pages.
   if (bytes > memory_of_machine().free_bytes) return nullptr;
-  // Populated: a first touch inside a timed copy would be no part of what the copy costs.
+  // Populated, because a timed copy must not include the first touch of a page.
   auto* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   return address == MAP_FAILED ? nullptr : address;
@@ -46,7 +46,7 @@ void unmap_pages(void* address, std::size_t bytes) noexcept { munmap(address, by
 
 namespace {
 
-std::uintptr_t end_of(region const& each) { return each.address + each.bytes; }
+std::uintptr_t end_of(region const& known) { return known.address + known.bytes; }
 
 }  // namespace
 
@@ -80,7 +80,8 @@ placement memory_registry::place(void const* address, std::size_t bytes) const {
   auto const below = last_below(end);
   if (!below || end_of(*below) <= begin) return placement::pageable;
   if (begin < below->address) {
-    // A copy from pageable memory into a locked region is as one of pageable memory alone.
+    // A range that begins in pageable memory and ends in locked memory is copied as pageable
+    // memory.
     auto const before = last_below(begin + 1);
     auto const begins_pageable = !before || end_of(*before) <= begin;
     auto const meets_device = below->kind == memory_kind::device;
@@ -94,7 +95,7 @@ std::vector<region> memory_registry::all() const {
   std::shared_lock const lock{mutex_};
   std::vector<region> live;
   live.reserve(regions_.size());
-  for (auto const& [address, each] : regions_) live.push_back(each);
+  for (auto const& [address, known] : regions_) live.push_back(known);
   return live;
 }
 
@@ -109,7 +110,7 @@ using namespace pyxfer::hostrt;
 
 namespace {
 
-void tell(region const& memory, bool released) {
+void record_memory(region const& memory, bool released) {
   if (!tracing()) return;
   auto const kind =
       memory.kind == memory_kind::device ? activity_memory::device : activity_memory::pinned;
@@ -125,16 +126,18 @@ cudaError_t allocate(void** address, std::size_t bytes, memory_kind kind) {
   if (pages == nullptr) return cudaErrorMemoryAllocation;
   auto const begin = reinterpret_cast<std::uintptr_t>(pages);
   if (!memory().add({begin, bytes, kind, this_thread().device})) {
-    // Only memory that was registered and unmapped behind our back can be in the way.
+    // The range overlaps memory that the program registered, and unmapped before it unregistered
+    // it.
     unmap_pages(pages, bytes);
     return cudaErrorMemoryAllocation;
   }
   *address = pages;
-  tell({begin, bytes, kind, this_thread().device}, false);
+  record_memory({begin, bytes, kind, this_thread().device}, false);
   return cudaSuccess;
 }
 
-/// Frees what `wanted` accepts. It waits for all work first, as the real calls do.
+/// Frees the region at `address` if `wanted` accepts its kind. Like the real calls, it waits for
+/// all work before it frees.
 template <typename Wanted>
 cudaError_t release(void* address, Wanted const& wanted) {
   this_thread().has_context = true;
@@ -142,7 +145,7 @@ cudaError_t release(void* address, Wanted const& wanted) {
   auto const removed = memory().remove(address, wanted);
   if (!removed) return cudaErrorInvalidValue;
   auto const result = synchronize(streams().pending_anywhere());
-  tell(*removed, true);
+  record_memory(*removed, true);
   unmap_pages(address, removed->bytes);
   return result;
 }
@@ -154,7 +157,7 @@ bool is_allocated_on_host(memory_kind kind) {
 bool has_only(unsigned int flags, unsigned int allowed) { return (flags & ~allowed) == 0; }
 
 cudaPointerAttributes attributes_of(void const* address) {
-  // Without const: the attributes hand out the pointer that CUDA calls take.
+  // Not const, because the attributes contain pointers that CUDA calls take.
   auto* const pointer = const_cast<void*>(address);
   cudaPointerAttributes found{};
   auto const known = memory().find(address);
@@ -207,7 +210,7 @@ cudaError_t cudaHostRegister(void* ptr, std::size_t size, unsigned int flags) {
     if (begin + size < begin || memory().place(ptr, size) == placement::device) {
       return cudaErrorInvalidValue;
     }
-    // The driver pins writable pages unless it is told otherwise.
+    // Without cudaHostRegisterReadOnly the driver requires writable pages.
     if (!is_mapped(begin, size, (flags & cudaHostRegisterReadOnly) != 0)) {
       return cudaErrorInvalidValue;
     }
@@ -222,7 +225,7 @@ cudaError_t cudaHostUnregister(void* ptr) {
     auto const removed =
         memory().remove(ptr, [](memory_kind kind) { return kind == memory_kind::registered; });
     if (!removed) return cudaErrorHostMemoryNotRegistered;
-    // Its owner may free it next.
+    // Waits for work that uses the memory, because its owner may free it next.
     return synchronize(streams().pending_anywhere());
   });
 }

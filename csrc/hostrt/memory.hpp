@@ -14,10 +14,10 @@ namespace pyxfer::hostrt {
 
 using pyxfer::memory_of_machine;
 
-/// Resident zeroed pages, or null when there are not that many to be had.
+/// Maps resident zeroed pages. Returns null if there is not enough memory.
 [[nodiscard]] void* map_pages(std::size_t bytes);
 
-/// Whether every page of a range is mapped, and may be written unless `read_only`.
+/// Whether every page of a range is mapped and readable, and unless `read_only` also writable.
 [[nodiscard]] bool is_mapped(std::uintptr_t begin, std::size_t bytes, bool read_only);
 
 void unmap_pages(void* address, std::size_t bytes) noexcept;
@@ -31,21 +31,21 @@ struct region {
   int device;
 };
 
-/// Where a range of bytes lies.
+/// What kind of memory a range of bytes is in.
 enum class placement {
-  pageable,  ///< in no known region, or running into locked memory
+  pageable,  ///< in no known region, or beginning in none and ending in locked memory
   locked,    ///< inside one region of pinned, write-combined or registered memory
   device,    ///< inside one region of device memory
-  outside,   ///< begins or ends beyond a known region
+  outside,   ///< partly in a known region, so that a copy is refused
 };
 
 /// The live regions that the runtime allocated or registered; they never overlap.
 class memory_registry {
  public:
-  /// False when a part of the range is known already.
+  /// False if the region overlaps a known one.
   [[nodiscard]] bool add(region const& added);
 
-  /// Forgets and returns the region that begins at `address`, if `wanted` holds for its kind.
+  /// Removes and returns the region that begins at `address`, if `wanted` holds for its kind.
   template <typename Wanted>
   [[nodiscard]] std::optional<region> remove(void const* address, Wanted const& wanted) {
     std::unique_lock const lock{mutex_};
@@ -64,8 +64,8 @@ class memory_registry {
   [[nodiscard]] std::vector<region> all() const;
 
  private:
-  /// The last region that begins below `end`, which is the only one that can hold or cut a range
-  /// ending there.
+  /// The last region that begins below `end`. Only this one can contain or cut a range that ends
+  /// there.
   [[nodiscard]] std::optional<region> last_below(std::uintptr_t end) const;
 
   mutable std::shared_mutex mutex_;

@@ -16,10 +16,11 @@ using namespace pyxfer::hostrt;
 
 namespace {
 
-/// Up to here the driver takes a pageable source along with the command, by the documentation.
+/// Up to this size the driver copies a pageable source before the call returns, according to the
+/// documentation.
 constexpr std::size_t staged_limit = std::size_t{64} << 10U;
-/// The same for a stream that is busy: an H100 with driver 580 returned at once at 1 MiB, and
-/// waited at 64 MiB.
+/// The same for a busy stream: an H100 with driver 580 returned at once for 1 MiB, and waited for
+/// 64 MiB.
 constexpr std::size_t staged_limit_when_busy = std::size_t{1} << 20U;
 
 cudaError_t copy_blocking(transfer copy) {
@@ -45,7 +46,8 @@ struct memset_order {
   bool asynchronous;
 };
 
-void tell(memset_order const& order, activity_place const& where, activity_span const& when) {
+void record_memset(memset_order const& order, activity_place const& where,
+                   activity_span const& when) {
   auto const locked = memory().place(order.to, order.bytes) == placement::locked;
   emit_set(where, when, locked ? activity_memory::pinned : activity_memory::device, order.bytes,
            order.asynchronous);
@@ -60,7 +62,9 @@ stream_point queue_memset(std::shared_ptr<stream> const& on, memset_order const&
     auto const begin = steady::now();
     touch_memory(start.epoch, set);
     auto const end = steady::now();
-    if (where.correlation != 0 && is_current(start.epoch)) tell(order, where, {begin, end});
+    if (where.correlation != 0 && is_current(start.epoch)) {
+      record_memset(order, where, {begin, end});
+    }
     return end;
   });
 }
@@ -90,10 +94,10 @@ cudaError_t cudaMemcpyAsync(void* dst, void const* src, std::size_t count, cudaM
     if (count == 0) return cudaSuccess;
     copy.asynchronous = true;
     auto const limit = on->idle() ? staged_limit : staged_limit_when_busy;
-    auto const taken_along =
+    auto const is_staged =
         copy.pageable && copy.kind == cudaMemcpyHostToDevice && copy.bytes <= limit;
-    auto const waits = copy.pageable && !taken_along;
-    if (taken_along) stage(copy);
+    auto const waits = copy.pageable && !is_staged;
+    if (is_staged) stage(copy);
     auto const arrival = submit(on, {std::move(copy)}, delay);
     return waits ? synchronize({arrival}) : cudaSuccess;
   });
@@ -147,14 +151,15 @@ bool has_valid_attributes(batch const& wanted) {
   auto const* const end = begin + wanted.attribute_count;
   auto const increasing = std::adjacent_find(begin, end, std::greater_equal<>{}) == end;
   if (*begin != 0 || !increasing || *(end - 1) >= wanted.count) return false;
-  return std::all_of(wanted.attributes, wanted.attributes + wanted.attribute_count,
-                     [](auto const& each) { return is_access_order(each.srcAccessOrder); });
+  return std::all_of(
+      wanted.attributes, wanted.attributes + wanted.attribute_count,
+      [](auto const& attribute) { return is_access_order(attribute.srcAccessOrder); });
 }
 
 bool must_read_now(batch const& wanted) {
   return std::any_of(wanted.attributes, wanted.attributes + wanted.attribute_count,
-                     [](cudaMemcpyAttributes const& each) {
-                       return each.srcAccessOrder == cudaMemcpySrcAccessOrderDuringApiCall;
+                     [](cudaMemcpyAttributes const& attribute) {
+                       return attribute.srcAccessOrder == cudaMemcpySrcAccessOrderDuringApiCall;
                      });
 }
 

@@ -11,7 +11,7 @@ namespace pyxfer::hostrt {
 namespace {
 
 // The names and texts of the 12.9 runtime and driver, for the codes that a program without kernels
-// can meet.
+// can receive.
 constexpr std::array known_errors{
     error_text{0, "cudaSuccess", "CUDA_SUCCESS", "no error"},
     error_text{1, "cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
@@ -163,8 +163,9 @@ constexpr std::array known_errors{
 }  // namespace
 
 error_text const* find_error(int code) noexcept {
-  auto const* const found = std::find_if(known_errors.begin(), known_errors.end(),
-                                         [=](error_text const& each) { return each.code == code; });
+  auto const* const found =
+      std::find_if(known_errors.begin(), known_errors.end(),
+                   [=](error_text const& known) { return known.code == code; });
   return found == known_errors.end() ? nullptr : found;
 }
 
@@ -174,12 +175,12 @@ using namespace pyxfer::hostrt;
 
 namespace {
 
-// As the real runtime says it.
+// The real runtime's text.
 constexpr char const* unrecognized = "unrecognized error code";
 
 }  // namespace
 
-// These two report an error without making it the last one, so they are no `runtime_call`.
+// Not `runtime_call`, because these two return an error without storing it as the last one.
 cudaError_t cudaGetLastError() {
   return guarded<index_of("cudaGetLastError")>([] {
     auto const last = std::exchange(this_thread().last_error, cudaSuccess);

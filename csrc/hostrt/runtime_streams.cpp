@@ -15,14 +15,14 @@ using namespace pyxfer::hostrt;
 
 namespace {
 
-/// A runtime call that an old driver lacks is missing under its driver name too.
+/// Whether the symbol, or the runtime call of the same name, was made missing.
 bool is_missing(std::string const& symbol) {
   auto const of_runtime = "cuda" + symbol.substr(std::min<std::size_t>(2, symbol.size()));
   return injected().missing(symbol) || injected().missing(of_runtime);
 }
 
-/// Calls the caller's function, with CUDA calls forbidden meanwhile. The driver calls one at a
-/// time, from all streams (seen on an H100 with driver 580).
+/// Calls the caller's function, in which CUDA calls are forbidden. The driver calls one such
+/// function at a time over all streams (observed on an H100 with driver 580).
 void call_host_function(cudaHostFn_t function, void* argument, std::uint64_t epoch) {
   static auto& one_at_a_time = *new std::mutex;
   std::scoped_lock const lock{one_at_a_time};

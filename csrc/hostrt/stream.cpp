@@ -27,7 +27,7 @@ void stream::run() {
   task next;
   while (take(next)) {
     perform(next);
-    // What the work holds (an event's record, a staged copy) must be gone before a waiter goes on.
+    // What the work holds (an event's record, a staged copy) is released before a waiter continues.
     next = {};
     finish();
   }
@@ -66,11 +66,11 @@ stream_point stream::last_point() {
 }
 
 bool stream::take(task& next) {
-  auto const has_news = [this] { return enqueued_ != completed_ || retired_; };
-  spin_until(has_news);
+  auto const is_ready = [this] { return enqueued_ != completed_ || retired_; };
+  spin_until(is_ready);
   std::unique_lock lock{mutex_};
   worker_sleeps_ = true;
-  work_came_.wait(lock, has_news);
+  work_came_.wait(lock, is_ready);
   worker_sleeps_ = false;
   if (queue_.empty()) return false;
   next = std::move(queue_.front());

@@ -13,8 +13,8 @@
 
 namespace pyxfer::hostrt {
 
-/// A value for a handle that no other stream or event ever has, so that a stale one is recognised.
-/// It is never dereferenced, and lies above the handles of the default streams.
+/// A unique value for the handle of a stream or event, so that a stale handle is recognised. It is
+/// never dereferenced, and is above the handles of the default streams.
 inline std::uintptr_t next_handle() noexcept {
   static std::atomic<std::uintptr_t> last{0x1000};
   return last += 0x10;
@@ -22,19 +22,19 @@ inline std::uintptr_t next_handle() noexcept {
 
 class stream;
 
-/// A place in a stream: everything queued there up to `ticket`.
+/// A place in a stream: after all work that was queued up to `ticket`.
 struct stream_point {
   std::shared_ptr<stream> on;
   std::uint64_t ticket = 0;
-  /// When that was done by the clock of `on`; valid once `reached`. Null before a stream's first
+  /// When that work ended by the clock of `on`; valid after `reached`. Null before a stream's first
   /// work.
   std::shared_ptr<steady::time_point const> ended = nullptr;
 
-  /// A place that needs no waiting.
+  /// A place that is reached now.
   [[nodiscard]] static stream_point passed_now(std::shared_ptr<stream> on);
 
   [[nodiscard]] bool reached() const;
-  /// Returns once the place is reached or the device is lost.
+  /// Returns when the place is reached or the device is lost.
   void wait() const;
 };
 
@@ -42,51 +42,50 @@ struct stream_point {
 struct work_start {
   /// The loss epoch in which the work was queued.
   std::uint64_t epoch = 0;
-  /// The time at which a device could begin: the work before it is done by the streams' clocks, and
-  /// the call was made. The worker's thread may come here later.
+  /// When a device would begin: after the call, and after the earlier work by the streams' clocks.
+  /// The worker's thread may run later than that.
   steady::time_point ready;
 };
 
-/// Work of a stream. Returns when it ended by the stream's clock.
+/// Work of a stream. Returns the time of the stream's clock at which it ended.
 using stream_work = std::function<steady::time_point(work_start const&)>;
 
 /// An in-order queue and the worker thread that empties it.
 ///
-/// A stream has a clock of its own, which is never ahead of the real one. Modelled work takes
-/// exactly its modelled time by that clock, however late a busy machine lets the worker's thread
-/// run; what takes real time, such as a host function, takes it by that clock too.
+/// A stream has its own clock, which is never ahead of the real one. By that clock modelled work
+/// takes exactly its modelled time, even if a busy machine runs the worker's thread late. Other
+/// work, such as a host function, takes its real time.
 class stream : public std::enable_shared_from_this<stream> {
  public:
   /// The id that the real runtime gives the legacy default stream.
   static constexpr std::uint32_t legacy_id = 7;
 
-  /// More commands than this the driver does not queue: the call waits (about 1,000 on real
-  /// devices).
+  /// A call waits while this many commands are queued (about 1,000 on real devices).
   static constexpr std::uint64_t most_queued = 1024;
 
   stream(int device, bool blocking, std::uint32_t id) noexcept
       : device_{device}, blocking_{blocking}, id_{id} {}
 
-  /// The worker's loop: ends when the stream is retired and its queue is empty.
+  /// The worker's loop. It ends when the stream is retired and its queue is empty.
   void run();
 
   /// Waits while the queue is full.
   void await_room();
 
-  /// Queues `work` behind everything queued before and behind all of `after`.
+  /// Queues `work`, to run after all work queued before and after the places in `after`.
   stream_point enqueue(stream_work work, std::vector<stream_point> after);
 
-  /// No more work will come.
+  /// Ends the worker after the queued work.
   void retire();
 
-  /// Lets every waiter look again whether it still has to wait.
+  /// Makes every waiter check again whether it has to wait.
   void wake();
 
   [[nodiscard]] stream_point last_point();
   [[nodiscard]] bool idle() const noexcept { return enqueued_ == completed_; }
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] bool is_legacy() const noexcept { return id_ == legacy_id; }
-  /// What records call it.
+  /// The stream's id in records.
   [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
   /// Whether it synchronises with the legacy default stream.
   [[nodiscard]] bool blocking() const noexcept { return blocking_; }
@@ -113,9 +112,9 @@ class stream : public std::enable_shared_from_this<stream> {
   std::condition_variable work_came_;
   std::condition_variable work_done_;
   std::deque<task> queue_;
-  /// Of the last work queued.
+  /// When the last queued work ended.
   std::shared_ptr<steady::time_point const> last_ended_;
-  /// The stream's clock; the worker's alone.
+  /// The stream's clock, which only the worker accesses.
   steady::time_point clock_;
   std::atomic<std::uint64_t> enqueued_{0};
   std::atomic<std::uint64_t> completed_{0};

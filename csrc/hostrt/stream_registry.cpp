@@ -15,9 +15,12 @@
 #include "stream.hpp"
 
 namespace pyxfer::hostrt {
+
+// --- the registry --------------------------------------------------------------------------------
+
 namespace {
 
-/// A thread inherits its maker's signal mask: a worker must never run the program's handlers.
+/// A worker must not run the program's signal handlers, and a thread inherits its creator's mask.
 class signals_blocked {
  public:
   signals_blocked() noexcept {
@@ -35,7 +38,7 @@ class signals_blocked {
   sigset_t before_{};
 };
 
-/// The per-thread default streams of one thread, one a device.
+/// The per-thread default streams of one thread, one per device.
 struct own_streams {
   std::map<int, std::shared_ptr<stream>> by_device;
   pid_t process = getpid();
@@ -47,7 +50,7 @@ struct own_streams {
   own_streams& operator=(own_streams&&) = delete;
 
   ~own_streams() {
-    // A forked child has the streams but not their workers, one of which may have held a lock.
+    // A forked child has no workers, and one of them may have held a lock.
     if (process != getpid()) return;
     for (auto const& [device, own] : by_device) own->retire();
   }
@@ -77,7 +80,7 @@ std::shared_ptr<stream> stream_registry::start(int device, bool blocking, std::u
   running_.push_back(started);
   try {
     signals_blocked const blocked;
-    // Detached: a worker that is stuck in a gate at exit must not hold up the process.
+    // Detached, so that a worker that is stuck in a gate does not delay the exit of the process.
     std::thread{[this, started] {
       started->run();
       forget(started.get());
@@ -156,9 +159,10 @@ void stream_registry::add_implicit(stream& on, std::vector<stream_point>& after)
     add_if_pending(default_stream->second->last_point(), after);
     return;
   }
-  for (auto const& each : running_) {
-    auto const ordered = each->blocking() && each->device() == on.device() && each.get() != &on;
-    if (ordered) add_if_pending(each->last_point(), after);
+  for (auto const& running : running_) {
+    auto const ordered =
+        running->blocking() && running->device() == on.device() && running.get() != &on;
+    if (ordered) add_if_pending(running->last_point(), after);
   }
 }
 
@@ -174,8 +178,8 @@ std::vector<stream_point> stream_registry::pending(std::shared_ptr<stream> const
 std::vector<stream_point> stream_registry::pending_on_device(int device) {
   std::vector<stream_point> points;
   std::scoped_lock const lock{mutex_};
-  for (auto const& each : running_) {
-    if (each->device() == device) add_if_pending(each->last_point(), points);
+  for (auto const& running : running_) {
+    if (running->device() == device) add_if_pending(running->last_point(), points);
   }
   return points;
 }
@@ -183,34 +187,36 @@ std::vector<stream_point> stream_registry::pending_on_device(int device) {
 std::vector<stream_point> stream_registry::pending_anywhere() {
   std::vector<stream_point> points;
   std::scoped_lock const lock{mutex_};
-  for (auto const& each : running_) add_if_pending(each->last_point(), points);
+  for (auto const& running : running_) add_if_pending(running->last_point(), points);
   return points;
 }
 
 void stream_registry::wake_all() {
   std::scoped_lock const lock{mutex_};
-  for (auto const& each : running_) each->wake();
+  for (auto const& running : running_) running->wake();
 }
 
 std::vector<std::uintptr_t> stream_registry::handles() const {
   std::scoped_lock const lock{mutex_};
   std::vector<std::uintptr_t> values;
   values.reserve(created_.size());
-  for (auto const& [handle, each] : created_) values.push_back(handle);
+  for (auto const& [handle, created] : created_) values.push_back(handle);
   return values;
 }
 
 void stream_registry::forget(stream const* ended) {
   std::scoped_lock const lock{mutex_};
-  auto const same = [&](auto const& each) { return each.get() == ended; };
+  auto const same = [&](auto const& running) { return running.get() == ended; };
   running_.erase(std::remove_if(running_.begin(), running_.end(), same), running_.end());
 }
 
 stream_registry& streams() {
-  // Never destroyed: the workers outlive every static destructor.
+  // Never destroyed, because workers may still run during static destruction.
   static auto& the_streams = *new stream_registry;
   return the_streams;
 }
+
+// --- calls on streams, as the runtime and the driver answer them ---------------------------------
 
 cudaError_t synchronize(std::vector<stream_point> const& points) {
   for (auto const& point : points) point.wait();
@@ -246,11 +252,15 @@ cudaError_t find_for_work(cudaStream_t handle, std::shared_ptr<stream>& found) {
   return code == cudaSuccess ? captures().admit_work(*found) : code;
 }
 
+cudaError_t find_for_query(cudaStream_t handle, std::shared_ptr<stream>& found) {
+  auto const code = find_stream(handle, found);
+  return code == cudaSuccess ? captures().admit_query(*found) : code;
+}
+
 cudaError_t synchronize_stream(cudaStream_t stream) {
   std::shared_ptr<hostrt::stream> on;
-  if (auto const code = find_stream(stream, on); code != cudaSuccess) return code;
-  if (auto const code = captures().admit_query(*on); code != cudaSuccess) return code;
-  return synchronize(streams().pending(on));
+  auto const code = find_for_query(stream, on);
+  return code == cudaSuccess ? synchronize(streams().pending(on)) : code;
 }
 
 cudaError_t synchronize_device(int device) {
@@ -260,9 +270,8 @@ cudaError_t synchronize_device(int device) {
 
 cudaError_t query_stream(cudaStream_t stream) {
   std::shared_ptr<hostrt::stream> on;
-  if (auto const code = find_stream(stream, on); code != cudaSuccess) return code;
-  if (auto const code = captures().admit_query(*on); code != cudaSuccess) return code;
-  return query(streams().pending(on));
+  auto const code = find_for_query(stream, on);
+  return code == cudaSuccess ? query(streams().pending(on)) : code;
 }
 
 cudaError_t make_stream_wait(cudaStream_t stream, cudaEvent_t event, unsigned int flags,

@@ -40,7 +40,7 @@ modelled_link& link() {
   return the_link;
 }
 
-void told_copies::add(transfer const& copy, activity_span const& when) noexcept {
+void copy_recorder::add(transfer const& copy, activity_span const& when) noexcept {
   if (copies_ != 0 && !(sides_ == copy.sides)) finish();
   if (copies_ == 0) {
     sides_ = copy.sides;
@@ -52,7 +52,7 @@ void told_copies::add(transfer const& copy, activity_span const& when) noexcept 
   ++copies_;
 }
 
-void told_copies::finish() noexcept {
+void copy_recorder::finish() noexcept {
   if (copies_ == 0 || where_.correlation == 0) return;
   emit_copy(where_, when_, sides_, bytes_, copies_, asynchronous_);
   copies_ = 0;
@@ -79,7 +79,7 @@ copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {
   return {ways.at(static_cast<std::size_t>(kind)), memory_at(source), memory_at(target)};
 }
 
-/// Of this thread: time in which it waits for a core does not count.
+/// The processor time of this thread, in which waiting for a core does not count.
 steady::duration cpu_time() {
   timespec used{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
@@ -89,18 +89,17 @@ steady::duration cpu_time() {
 void move_bytes(transfer const& copy, std::size_t first, std::size_t bytes, std::uint64_t epoch) {
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
-  // Overlapping ranges are the caller's error; memmove makes it a wrong copy, not undefined.
+  // memmove, because overlapping ranges are an error of the caller, but must not be undefined here.
   touch_memory(epoch, [&] { std::memmove(to, from, bytes); });
 }
 
-/// Returns when the copy began and ended by the stream's clock.
+/// Returns the times of the stream's clock at which the copy began and ended.
 activity_span carry_out(transfer const& copy, activity_place const& where, bool first,
                         work_start const& start) {
   auto const epoch = start.epoch;
   auto const modelled = link().occupy(where.device, copy.kind, copy.bytes, first, start.ready);
-  // Half of the bytes move when the copy begins and half when it ends, so that a source changed, or
-  // a target read or written, at the wrong time gives wrong bytes whether it was too early or too
-  // late.
+  // Half of the bytes move when the copy begins and half when it ends. So a test finds wrong bytes
+  // if the source was changed, or the target was read or written, too early or too late.
   auto const half = copy.bytes / 2;
   auto const lost = [&] { return !is_current(epoch); };
   auto const began = steady::now();
@@ -122,10 +121,10 @@ activity_span carry_out(transfer const& copy, activity_place const& where, bool 
 
 steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
                                  work_start start) {
-  told_copies told{where};
+  copy_recorder recorder{where};
   for (auto const& copy : copies) {
     auto const when = carry_out(copy, where, &copy == &copies.front(), start);
-    if (is_current(start.epoch)) told.add(copy, when);
+    if (is_current(start.epoch)) recorder.add(copy, when);
     start.ready = when.end;
   }
   return start.ready;

@@ -17,19 +17,19 @@
 
 namespace pyxfer::hostrt {
 
-/// When a copy has an engine to itself.
+/// When a copy uses an engine.
 struct crossing {
   steady::time_point begin;
   steady::time_point end;
 };
 
-/// The modelled link: one copy engine a device and direction, each doing one copy after the other.
+/// The modelled link: each device has one copy engine per direction, which does one copy at a time.
 class modelled_link {
  public:
   void set(direction_model h2d, direction_model d2h);
 
-  /// Reserves the engine of that direction from `ready` on; nothing where the direction is not
-  /// modelled. `first` of a submission bears its latency.
+  /// Reserves the engine of that direction from `ready` on; returns nothing if the direction is not
+  /// modelled. The latency is added if the copy is the `first` of a submission.
   [[nodiscard]] std::optional<crossing> occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
                                                bool first, steady::time_point ready);
 
@@ -46,43 +46,43 @@ class modelled_link {
 
 [[nodiscard]] modelled_link& link();
 
-/// One checked copy.
+/// One validated copy.
 struct transfer {
   void* to = nullptr;
   void const* from = nullptr;
   std::size_t bytes = 0;
   cudaMemcpyKind kind = cudaMemcpyDefault;
-  /// One side is neither pinned nor registered, so that the caller has to wait for the copy.
+  /// One side is neither pinned nor registered, so the caller has to wait for the copy.
   bool pageable = false;
-  /// Asked for with a call that need not wait for it.
+  /// The call was an asynchronous one.
   bool asynchronous = false;
   copy_sides sides;
-  /// Where the source was staged, if it was.
+  /// The copy of the source, if it was staged.
   std::shared_ptr<void const> staged;
 };
 
-/// Checks a copy against the known memory and fills in what kind it is. With zero bytes everything
-/// is fine.
+/// Validates a copy against the known memory, and fills in its kind. A copy of zero bytes is always
+/// valid.
 [[nodiscard]] cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                                transfer& planned);
 
-/// Replaces the source of `planned` by a copy of it, so that the caller may reuse his.
+/// Copies the source of `planned`, so that the caller may change it.
 void stage(transfer& planned);
 
-/// Queues the copies as one piece of work.
+/// Queues the copies as one task of the stream.
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay);
 
-/// Records the copies of one submission. Copies alike that follow one another are one record with
-/// their number, as the real driver merges those of a batch.
-class told_copies {
+/// Records the copies of one submission. Like the real driver for a batch, it merges consecutive
+/// copies between the same kinds of memory into one record, which has their number.
+class copy_recorder {
  public:
-  explicit told_copies(activity_place const& where) noexcept : where_{where} {}
-  ~told_copies() { finish(); }
-  told_copies(told_copies const&) = delete;
-  told_copies& operator=(told_copies const&) = delete;
-  told_copies(told_copies&&) = delete;
-  told_copies& operator=(told_copies&&) = delete;
+  explicit copy_recorder(activity_place const& where) noexcept : where_{where} {}
+  ~copy_recorder() { finish(); }
+  copy_recorder(copy_recorder const&) = delete;
+  copy_recorder& operator=(copy_recorder const&) = delete;
+  copy_recorder(copy_recorder&&) = delete;
+  copy_recorder& operator=(copy_recorder&&) = delete;
 
   void add(transfer const& copy, activity_span const& when) noexcept;
 

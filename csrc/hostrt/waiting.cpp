@@ -10,8 +10,8 @@
 namespace pyxfer::hostrt {
 namespace {
 
-/// So late the kernel of a busy virtual machine may wake a sleeper, which a modelled link would
-/// show.
+/// The kernel of a busy virtual machine may wake a sleeping thread this late, which would show in
+/// the times of a modelled link.
 constexpr std::chrono::microseconds late_limit{150};
 
 struct alarm_bell {
@@ -19,7 +19,7 @@ struct alarm_bell {
   std::condition_variable rung;
 };
 
-// Never destroyed: worker threads may still pause while the process ends.
+// Never destroyed, because worker threads may still pause during static destruction.
 alarm_bell& bell() {
   static auto& the_bell = *new alarm_bell;
   return the_bell;

@@ -9,11 +9,11 @@ namespace pyxfer::hostrt {
 
 using steady = std::chrono::steady_clock;
 
-/// Long enough to bridge the gap between two calls of a tight loop, short enough that idle streams
-/// do not eat a core.
+/// Longer than the gap between two calls of a tight loop, and short enough that idle streams do not
+/// occupy a core.
 inline constexpr std::chrono::microseconds spin_limit{50};
 
-/// Asks `done` for a short while, giving the core away between two questions.
+/// Polls `done` briefly, and yields the core between two checks. Returns whether it was true.
 template <typename Done>
 bool spin_until(Done const& done) {
   auto const deadline = steady::now() + spin_limit;
@@ -29,18 +29,18 @@ void pause_until(steady::time_point deadline, std::function<bool()> const& ended
 
 void wake_pauses();
 
-/// `seconds` as a duration of the steady clock; negative and absurdly long ones are cut.
+/// Converts to a duration of the steady clock, between 0 and a million seconds.
 [[nodiscard]] steady::duration as_duration(double seconds) noexcept;
 
-/// An ordered delay. It ends early with `end_delays` and with the loss of the device.
+/// A delay that a test has ordered. `end_delays` and the loss of the device end it early.
 class ordered_delay {
  public:
   explicit ordered_delay(double seconds);
 
   [[nodiscard]] bool none() const noexcept { return seconds_ <= 0; }
 
-  /// Waits, on the thread that executes what is to be delayed. Returns when that was over: `ready`
-  /// without a delay.
+  /// Waits, in the thread that executes the delayed work. Returns the time at which the wait ended,
+  /// or `ready` if there is no delay.
   // NOLINTNEXTLINE(modernize-use-nodiscard): some callers only wait
   steady::time_point serve(steady::time_point ready = steady::now()) const;
 
@@ -50,7 +50,7 @@ class ordered_delay {
   std::uint64_t epoch_;
 };
 
-/// Ends every delay ordered up to now, also those whose turn has not come.
+/// Ends every delay that was ordered so far, including those that have not begun.
 void end_delays();
 
 }  // namespace pyxfer::hostrt

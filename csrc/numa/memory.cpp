@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto unlimited = std::numeric_limits<std::size_t>::max();
 
-/// The number behind `key` in a file of "key number" lines; `otherwise` when it is not there.
+/// Reads the number after `key` in a file of "key number" lines; `otherwise` if it is missing.
 std::size_t number_of(std::string const& path, std::string const& key, std::size_t otherwise) {
   std::ifstream file{path};
   std::string word;
@@ -46,7 +46,7 @@ memory_amounts within_group(memory_amounts machine, group_files const& group) {
   auto const limit = number_in(group.limit, unlimited);
   if (limit >= machine.total_bytes) return machine;
   auto const used = number_in(group.used, 0);
-  // File cache counts as used, but the kernel gives it up before it refuses memory.
+  // File cache counts as used, but the kernel frees it before it refuses an allocation.
   auto const cache = std::min(used, number_of(group.statistics, group.reclaimable, 0));
   auto const held = std::min(limit, used - cache);
   return {std::min(machine.free_bytes, limit - held), limit};

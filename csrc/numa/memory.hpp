@@ -9,7 +9,8 @@ struct memory_amounts {
   std::size_t total_bytes;
 };
 
-/// What this process may still take, within the machine's memory and its control group's limit.
+/// The memory that this process can still allocate, limited by the machine and by its control
+/// group.
 [[nodiscard]] memory_amounts memory_of_machine();
 
 }  // namespace pyxfer

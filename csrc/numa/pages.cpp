@@ -13,8 +13,8 @@
 namespace pyxfer {
 namespace {
 
-// More nodes than any kernel is built for (CONFIG_NODES_SHIFT is at most 10); get_mempolicy refuses
-// fewer than it has.
+// More nodes than any kernel is built for (CONFIG_NODES_SHIFT is at most 10). get_mempolicy refuses
+// a mask that is shorter than the kernel's own.
 constexpr std::size_t most_nodes = 4096;
 constexpr std::size_t bits_per_word = sizeof(unsigned long) * CHAR_BIT;
 
@@ -24,7 +24,7 @@ constexpr std::size_t bits_per_word = sizeof(unsigned long) * CHAR_BIT;
 
 template <typename... Arguments>
 void call_kernel(char const* call, long number, Arguments... arguments) {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): these calls have wrappers in libnuma alone
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): only libnuma has wrappers for these calls
   if (::syscall(number, arguments...) < 0) { throw_system_error(errno, call); }
 }
 
@@ -56,7 +56,7 @@ std::map<int, std::size_t> page_nodes(std::uintptr_t address, std::size_t bytes)
   if (bytes - 1 > UINTPTR_MAX - address) { throw_system_error(EINVAL, "move_pages"); }
   auto pages = sample_pages(address, bytes);
   std::vector<int> status(pages.size());
-  // Without target nodes the call moves nothing and only tells.
+  // Without target nodes the call moves nothing and only reports each page's node.
   call_kernel("move_pages", SYS_move_pages, 0, pages.size(), pages.data(), nullptr, status.data(),
               0);
   std::map<int, std::size_t> counts;

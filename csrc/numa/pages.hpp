@@ -1,7 +1,7 @@
-// Where memory lies, and where it shall lie: the kernel's NUMA calls, without libnuma.
+// The kernel's NUMA calls, without libnuma: which node a page is on, and where new pages go.
 //
-// Everything here throws std::system_error with the kernel's errno: EPERM in a container whose
-// seccomp profile keeps these calls for CAP_SYS_NICE, ENOSYS on a kernel built without NUMA.
+// Every function throws std::system_error with the kernel's errno: EPERM in a container whose
+// seccomp profile reserves these calls for CAP_SYS_NICE, ENOSYS on a kernel built without NUMA.
 #pragma once
 
 #include <cstddef>
@@ -12,32 +12,31 @@
 
 namespace pyxfer {
 
-/// Pages looked at in one buffer at most; more are sampled evenly, for asking costs about a
-/// microsecond a page.
+/// The most pages that are checked in one buffer. A larger buffer is sampled evenly, because a
+/// check costs about a microsecond per page.
 inline constexpr std::size_t most_pages_sampled = 4096;
 
-/// How many pages of the buffer lie on which node. The counts are of the pages looked at.
+/// Counts the checked pages of a buffer by NUMA node.
 ///
-/// A page that lies on no node is counted under the negative error the kernel gives for it: -ENOENT
-/// where nothing was written yet, -EFAULT where nothing is mapped. That is an answer about the
-/// buffer and no failure of the call.
+/// A page without a node is counted under the negative errno that the kernel reports for it:
+/// -ENOENT if it was never written, -EFAULT if it is not mapped. This describes the buffer; the
+/// call itself has not failed.
 [[nodiscard]] std::map<int, std::size_t> page_nodes(std::uintptr_t address, std::size_t bytes);
 
-/// What a thread has told the kernel about where its new pages shall lie.
+/// A thread's memory policy: on which nodes the kernel allocates its new pages.
 struct memory_policy {
   int mode;
   std::vector<unsigned long> nodes;
 };
 
-/// The policy of the calling thread.
 [[nodiscard]] memory_policy current_policy();
 
-/// Give the calling thread this policy.
+/// Sets the policy of the calling thread.
 void restore(memory_policy const& policy);
 
-/// Prefer this node for pages that the calling thread touches first; without a node, put back the
-/// policy that the last call with a node found. Calls nest, each thread on its own; without a node
-/// and with nothing to put back it does nothing.
+/// Prefers a node for pages that the calling thread touches first. Without a node it restores the
+/// policy from before the last call with a node, or does nothing if there was no such call. Calls
+/// nest, separately in each thread.
 void prefer_node(std::optional<int> node);
 
 }  // namespace pyxfer

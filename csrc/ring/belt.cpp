@@ -10,7 +10,8 @@ constexpr std::size_t few_bytes = 512 * kib;
 constexpr std::size_t many_bytes = 4096 * kib;
 constexpr std::size_t most_bytes = 8192 * kib;
 
-/// Fewer slots are filled again before the engine is done with them; more leave the cache.
+/// With fewer slots, threads would wait for the engine to leave them; more do not stay in the
+/// cache.
 constexpr std::size_t least_round_bytes = 8192 * kib;
 constexpr std::size_t rounds = 8;
 
@@ -40,8 +41,8 @@ void belt::begin(std::size_t chunks, part of_threads, bool idle) {
   end_ += chunks;
 }
 
-/// As many slots as hold that, but a part of the round at most, so that the others can be used
-/// meanwhile.
+/// The number of slots that hold `bytes`, but at most a share of the round, so that threads can use
+/// the other slots at the same time.
 std::size_t belt::in_slots(std::size_t bytes, std::size_t shares) const noexcept {
   return std::clamp<std::size_t>(bytes / chunk_bytes_, 1,
                                  std::max<std::size_t>(1, round_ / shares));
@@ -71,14 +72,15 @@ void belt::issue(run const& taken) noexcept {
   grown_ = std::min(2 * grown_, most_);
 }
 
-/// Slots that the engine may have: those that are full, or those that are empty.
+/// The number of slots that the engine may take: full ones when threads fill, empty ones when they
+/// empty.
 std::size_t belt::ready() const noexcept {
   if (of_threads_ == part::fill) { return static_cast<std::size_t>(front_ - issued_); }
   return static_cast<std::size_t>(std::min(front_ + round_, end_) - issued_);
 }
 
-/// What threads are to empty comes in small copies at first, so that they can begin, and at last,
-/// so that they end together.
+/// If threads empty the slots, the first copies are small, so that the threads can begin early, and
+/// so are the last ones, so that the threads end together.
 std::size_t belt::most_at_once() const noexcept {
   if (of_threads_ == part::fill) { return most_; }
   auto const half = static_cast<std::size_t>(end_ - issued_) / 2;

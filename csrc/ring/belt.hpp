@@ -10,16 +10,17 @@
 namespace pyxfer {
 
 // clang-format off
-/// The order of a ring's slots. Threads fill or empty slots, and the copy engine has the other
-/// part. Chunks are numbered through over all transfers; a chunk's number says which slot it uses.
+/// The order of a ring's slots. In an upload threads fill slots, which the copy engine then reads;
+/// in a download the engine fills them and threads empty them. Chunks are numbered consecutively
+/// over all transfers; the number of a chunk determines its slot.
 ///
-/// The engine takes as many slots at a time as are ready together: few while it has nothing else to
-/// do, and more the more it has, because the start of a copy costs it as much as some hundred
-/// kilobytes.
+/// One copy of the engine takes several adjacent slots that are ready. It takes few while the
+/// engine is idle, and more while it is busy, because the start of a copy costs as much time as
+/// some hundred kilobytes.
 ///
-/// What threads fill cycles through a part of the slots, so that they are still in a cache when
-/// their turn comes again. What they empty cycles through all, so that the engine does not write to
-/// lines that a core has just read.
+/// Uploads cycle through a part of the slots, which are then still in a cache when they are used
+/// again. Downloads cycle through all slots, so that the engine does not write to lines that a core
+/// has just read.
 ///
 /// | field                                  | written by               | read by      | ordered by                                |
 /// |----------------------------------------|--------------------------|--------------|-------------------------------------------|
@@ -39,31 +40,31 @@ class belt {
 
   explicit belt(ring_settings const& made);
 
-  /// Number of slots that a transfer cycles through. Where it changes, the copies of the transfer
-  /// before must have ended.
+  /// Number of slots that a transfer cycles through. Before it changes, the copies of the previous
+  /// transfer must have ended.
   [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads) const noexcept;
   [[nodiscard]] std::size_t round() const noexcept { return round_; }
-  /// Begins a transfer, when the threads of the one before have returned. Chunks that it has left
-  /// are passed over. Where the engine is `idle`, filling starts in the first slots again.
+  /// Begins a transfer, after the threads of the previous one have returned. Chunks that it did not
+  /// move are skipped. If the engine is `idle`, filling starts in the first slots again.
   void begin(std::size_t chunks, part of_threads, bool idle);
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
   [[nodiscard]] std::size_t slot_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number % round_);
   }
 
-  /// For any thread: whether the engine has left the slot of this chunk to the threads.
+  /// For any thread: whether the engine has finished with the slot of this chunk.
   [[nodiscard]] bool may_begin(std::uint64_t number) const noexcept;
-  /// For any thread: it has filled or emptied the slot of this chunk.
+  /// For any thread: marks the slot of this chunk as filled or emptied.
   void done(std::uint64_t number) noexcept;
 
-  /// For the thread that polls: the slots that the next copy should take, now that this many copies
-  /// are under way; maybe none.
+  /// For the thread that polls: the slots that the next copy should take, possibly none. It depends
+  /// on the number of copies that are under way.
   [[nodiscard]] run next(std::size_t copies_under_way) noexcept;
-  /// The copy of that run is under way.
+  /// For the thread that polls: notes that the copy of that run is under way.
   void issue(run const& taken) noexcept;
   [[nodiscard]] std::uint64_t issued() const noexcept { return issued_; }
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
-  /// Copies of all chunks before this number have ended.
+  /// For the thread that polls: notes that the copies of all chunks before this number have ended.
   void pass(std::uint64_t number) noexcept { passed_.store(number, std::memory_order_release); }
 
  private:
@@ -75,20 +76,21 @@ class belt {
 
   std::size_t slots_;
   std::size_t chunk_bytes_;
-  /// By slot: one more than the number of the chunk with which the threads are done.
+  /// For each slot: one more than the number of the chunk that the threads last finished there.
   std::vector<std::atomic<std::uint64_t>> marks_;
   part of_threads_{part::fill};
   std::size_t round_;
   std::uint64_t first_{};
 
-  // What changes with every copy lies apart from what every thread reads with every chunk.
+  // In other cache lines: these change with every copy, and every thread reads the ones above with
+  // every chunk.
   alignas(cache_line) std::atomic<std::uint64_t> passed_{0};
   alignas(cache_line) std::uint64_t end_{};
-  std::uint64_t front_{};   ///< the threads are done with all before
-  std::uint64_t issued_{};  ///< the engine was given all before
-  std::size_t grown_{};     ///< of a download, what the next copy may take
-  std::size_t few_{};       ///< while another copy is under way
-  std::size_t many_{};      ///< while several are
+  std::uint64_t front_{};   ///< the threads have finished all chunks before it
+  std::uint64_t issued_{};  ///< copies of all chunks before it were issued
+  std::size_t grown_{};     ///< most slots of the next copy, in a download
+  std::size_t few_{};       ///< slots to wait for while another copy is under way
+  std::size_t many_{};      ///< the same while several are
   std::size_t most_{};
 };
 

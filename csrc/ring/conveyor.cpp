@@ -12,19 +12,18 @@ namespace {
 /// More at a time would only make the copies smaller.
 constexpr std::size_t most_under_way = 3;
 
-/// A cancelled transfer waits for the pieces of its array that are under way: three of these take
-/// 8 ms at 25 GB/s. The start of a copy is less than 0.2 % of what this size takes.
+/// A cancelled transfer waits for the pieces of its array that are under way. Three of them take 8
+/// ms at 25 GB/s. The start of a copy takes less than 0.2 % of the time of a piece.
 constexpr std::size_t direct_piece = std::size_t{64} << 20U;
 
-/// A thread of the crew offers its core to others for this long before it sleeps: longer than the
-/// engine needs for the chunks of all threads, so that it sleeps only where the engine has stopped
-/// or has not begun.
+/// A thread of the crew yields its core for this long before it sleeps. The engine needs less time
+/// for the chunks of all threads, so a thread sleeps only if the engine has stopped or has not
+/// begun.
 constexpr double crew_spin_s = 300e-6;
 constexpr std::chrono::microseconds crew_nap{500};
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-/// Between the array and a slot.
 void move_chunk(chunk const& part, void* slot, transfer const& shared, double& filled_s) {
   auto const begin = host_clock::now();
   if (shared.way() == direction::h2d) {
@@ -51,7 +50,7 @@ void conveyor::prepare(transfer& next, std::size_t chunks) {
   issued_ = 0;
   totals_ = {};
   auto const other_round = belt_.round_for(chunks, part) != belt_.round();
-  // Where this returns early the transfer is stopped: no thread claims a chunk.
+  // An early return means that the transfer is stopped: no thread claims a chunk.
   if (other_round && !await_copies_under_way(0, next)) { return; }
   retire_copies();
   belt_.begin(chunks, part, under_way() == 0);
@@ -64,8 +63,8 @@ void conveyor::run_as_crew(transfer& shared) {
   add(own);
 }
 
-/// The caller stays until the last copy, because a thread that slept would wake late. It has a
-/// chunk ready before the crew is awake, and empties what threads leave that wake too late.
+/// The caller polls until the last copy, because a thread that sleeps wakes late. It moves a chunk
+/// before the crew is awake, and at the end the chunks that no thread of the crew has claimed.
 bool conveyor::run_as_caller(transfer& shared, bool wait) {
   staged own{};
   auto const first = shared.plan().is_attended() ? 1 : shared.plan().chunks();
@@ -146,7 +145,7 @@ void conveyor::try_poll_copies(transfer const& shared) {
   if (held && !shared.is_stopped()) { poll_copies(shared); }
 }
 
-/// Retires the copies that have ended and issues the next one; whether there was one of either.
+/// Retires the copies that have ended and issues the next one; returns whether it did either.
 bool conveyor::poll_copies(transfer const& shared) {
   auto const ended = retire_copies();
   if (under_way() == most_under_way) { return ended; }
@@ -156,14 +155,14 @@ bool conveyor::poll_copies(transfer const& shared) {
   return true;
 }
 
-/// Whether a copy has ended.
+/// Returns whether a copy has ended.
 bool conveyor::retire_copies() {
   auto const before = ended_;
   while (under_way() != 0 && copies_[ended_ % copies_.size()].passed.passed()) {
     belt_.pass(copies_[ended_ % copies_.size()].end);
     ++ended_;
   }
-  // Also past the chunks that a stopped transfer has left.
+  // This also passes the chunks that a stopped transfer did not move.
   if (under_way() == 0) { belt_.pass(belt_.issued()); }
   return ended_ != before;
 }
@@ -196,7 +195,7 @@ bool conveyor::finish(transfer& shared, bool wait) {
   std::optional<polling> rest;
   while (true) {
     {
-      // Tried and not waited for: a thread that sleeps for a lock wakes late.
+      // try_to_lock, because a thread that sleeps for a lock wakes late.
       std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
       if (held && belt_.issued() == belt_.end() && (!wait || under_way() == 0)) { return true; }
       if (shared.is_stopped()) { return false; }
@@ -205,7 +204,7 @@ bool conveyor::finish(transfer& shared, bool wait) {
         shared.note_interruption();
       }
     }
-    if (!rest) { rest.emplace(); }  // the pauses grow from the last copy on
+    if (!rest) { rest.emplace(); }  // begins to yield again after every copy
     if (rest->pause()) { shared.note_interruption(); }
   }
 }
@@ -229,11 +228,11 @@ bool conveyor::await_idle(double seconds) const {
   return true;
 }
 
-/// Asks the stream and not an event: a copy whose event could not be recorded counts too.
+/// Asks the stream, not an event, because the event of a copy may not have been recorded.
 bool conveyor::is_idle() const {
   auto const status = cudaStreamQuery(stream_.handle());
   if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // the runtime remembers this answer as an error
+    static_cast<void>(cudaGetLastError());  // the runtime stores this answer as an error
     return false;
   }
   PYXFER_TRY_STATUS("cudaStreamQuery", status);
@@ -248,7 +247,7 @@ void conveyor::settle() {
 
 void conveyor::close() {
   closing all;
-  for (auto& each : copies_) { all.close(each.passed); }
+  for (auto& entry : copies_) { all.close(entry.passed); }
   all.close(stream_);
   all.finish();
 }

@@ -14,9 +14,9 @@
 namespace pyxfer {
 
 // clang-format off
-/// Moves the chunks of one transfer at a time through page-locked slots, with as many threads as
-/// take part. One of them at a time polls the copies and issues new ones, because the driver serves
-/// one thread at a time: whichever holds `polling_`. The others go on filling or emptying slots.
+/// Moves the chunks of one transfer at a time through page-locked slots, with several threads. The
+/// thread that holds `polling_` polls the copies and issues new ones, because the driver serves one
+/// thread at a time. The other threads continue to fill or empty slots.
 ///
 /// | field                                      | written by               | read by    | ordered by                      |
 /// |--------------------------------------------|--------------------------|------------|---------------------------------|
@@ -27,37 +27,39 @@ namespace pyxfer {
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): apart from what others write
 class conveyor {
  public:
-  /// The slots are adjacent in page-locked memory.
+  /// `slots` is the address of the first slot; the others follow it in page-locked memory.
   conveyor(int device, std::uintptr_t slots, ring_settings const& made);
 
-  /// Begins a transfer of that many chunks. Nothing of the one before may be at work but its
-  /// copies.
+  /// Begins a transfer of that many chunks, after the threads of the previous one have returned.
+  /// Its copies may still be under way.
   void prepare(transfer& next, std::size_t chunks);
-  /// In a thread of the crew: moves chunks until none is left or the transfer is stopped.
+  /// In a thread of the crew: moves chunks until none is left, or the transfer is stopped.
   void run_as_crew(transfer& shared);
-  /// In the caller's thread: the same, and polls the copies. True when every chunk has been issued,
-  /// or with `wait` has arrived; false when the transfer is stopped.
+  /// In the caller's thread: does the same, and polls the copies. True when the copies of all
+  /// chunks were issued, or with `wait` have ended; false if the transfer is stopped.
   [[nodiscard]] bool run_as_caller(transfer& shared, bool wait);
-  /// In the caller's thread: waits for the work that the copies have to wait for; false when the
+  /// In the caller's thread: waits for the work that the copies have to wait for; false if the
   /// transfer is stopped.
   [[nodiscard]] static bool await_begin(transfer& shared);
-  /// In the caller's thread: copies between the device and the array itself, past the slots. True
-  /// when all has been issued, or with `wait` has arrived.
+  /// In the caller's thread: copies between the device and the array itself, without the slots.
+  /// True when all copies were issued, or with `wait` have ended; false if the transfer is stopped.
   [[nodiscard]] bool copy_direct(transfer& shared, bool wait);
-  /// Polls the copies until that holds.
+  /// Polls the copies until all were issued, or with `wait` have ended; false if the transfer is
+  /// stopped.
   [[nodiscard]] bool finish(transfer& shared, bool wait);
-  [[nodiscard]] staged totals() const;  ///< when the threads have returned
+  /// Valid after the threads have returned.
+  [[nodiscard]] staged totals() const;
 
   [[nodiscard]] bool has_issued() const noexcept { return issued_ != 0; }
-  /// Makes the later work of a stream wait for what was issued.
+  /// Makes later work of a stream wait for the copies that were issued.
   void hold(stream_view waiting) const { last().hold(waiting); }
-  /// Waits for what was issued; false after `seconds`, or when `cancelled` is set.
+  /// Waits for the copies that were issued; false after `seconds`, or when `cancelled` is set.
   [[nodiscard]] bool wait(double seconds, std::atomic<bool> const* cancelled) const;
   /// Waits until the stream of the copies is idle; false after `seconds`.
   [[nodiscard]] bool await_idle(double seconds) const;
-  /// Whether an event stands behind all that was issued.
+  /// Whether an event was recorded behind the last copy.
   [[nodiscard]] bool is_settled() const noexcept { return settled_; }
-  /// After an error: records that event, where it is missing.
+  /// After an error: records that event if it is missing.
   void settle();
 
   void close();
@@ -65,7 +67,7 @@ class conveyor {
  private:
   struct copy {
     event passed;
-    std::uint64_t end;  ///< number of the first chunk behind it
+    std::uint64_t end;  ///< number of the first chunk after it
   };
   enum class role { caller, crew };
 
@@ -92,10 +94,10 @@ class conveyor {
   std::vector<copy> copies_;
 
   alignas(cache_line) std::mutex polling_;
-  std::size_t begun_{};  ///< copies with an event
-  std::size_t ended_{};  ///< of those, the first that are known to have ended
+  std::size_t begun_{};  ///< number of copies with an event
+  std::size_t ended_{};  ///< number of those that are known to have ended
   bool settled_{true};
-  std::size_t issued_{};  ///< copies of this transfer
+  std::size_t issued_{};  ///< number of copies of this transfer
 
   std::mutex summing_;
   staged totals_{};

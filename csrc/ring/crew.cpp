@@ -14,10 +14,10 @@ namespace pyxfer {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
                   std::atomic<std::uint32_t>::is_always_lock_free,
-              "the kernel compares the number itself");
+              "the futex call reads the number directly");
 
 void bell::sleep(std::uint32_t since) noexcept {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): there is no other way to it
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): the C library has no wrapper for it
   ::syscall(SYS_futex, &rings_, FUTEX_WAIT_PRIVATE, since, nullptr, nullptr, 0);
 }
 
@@ -91,14 +91,14 @@ void crew::serve() {
   }
 }
 
-/// 0 where none is free.
+/// Returns 0 if no seat is free.
 int crew::take_seat() noexcept {
   auto free = seats_.load();
   while (free != 0 && !seats_.compare_exchange_weak(free, free - 1)) {}
   return free;
 }
 
-/// Offers the core to others between two looks: the awaited work may need it.
+/// Yields the core between two checks, because the awaited work may need it.
 template <typename Done>
 void crew::spin_until(Done const& done) const {
   auto const begin = host_clock::now();
@@ -110,7 +110,7 @@ void crew::spin_until(Done const& done) const {
 void crew::close() noexcept {
   ended_ = true;
   work_came_.ring(static_cast<int>(threads_.size()));
-  for (auto& each : threads_) { each.join(); }
+  for (auto& thread : threads_) { thread.join(); }
   threads_.clear();
 }
 

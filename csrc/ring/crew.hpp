@@ -12,16 +12,16 @@
 
 namespace pyxfer {
 
-/// Wakes sleeping threads with one system call. The threads of a condition variable would queue for
-/// its mutex. (C++20 has it as std::atomic::wait.)
+/// Wakes sleeping threads with one system call. Threads that wait on a condition variable would
+/// queue for its mutex when they wake. (In C++20 this is std::atomic::wait.)
 ///
-/// rings_ is written by `ring` and read by every thread. The kernel compares it before it lets a
-/// thread sleep, so a ring between `rings` and `sleep` is not lost.
+/// `ring` writes rings_, and every thread reads it. The kernel compares it before it lets a thread
+/// sleep, so a ring between `rings` and `sleep` is not lost.
 class bell {
  public:
-  /// Read it before looking whether there is a reason to sleep.
+  /// Read it before checking whether there is a reason to sleep.
   [[nodiscard]] std::uint32_t rings() const noexcept { return rings_; }
-  /// Returns when the bell has rung since then, or spuriously.
+  /// Sleeps until the bell has rung since `rings` returned `since`. It may also return spuriously.
   void sleep(std::uint32_t since) noexcept;
   /// Wakes at most that many sleeping threads.
   void ring(int most) noexcept;
@@ -31,10 +31,10 @@ class bell {
 };
 
 // clang-format off
-/// Threads that sleep while there is nothing to do.
+/// Threads that sleep while they have no work.
 ///
-/// A piece of work has seats. A thread that wakes takes the next free one; threads that wake too
-/// late find none, and `run` does not wait for them.
+/// Work is offered with a number of seats. A thread that wakes takes a free seat. Threads that wake
+/// too late find none, and `run` does not wait for them.
 ///
 /// | field    | written by                           | read by              | ordered by                            |
 /// |----------|--------------------------------------|----------------------|---------------------------------------|
@@ -48,7 +48,7 @@ class crew {
  public:
   using seat_work = std::function<void(int seat)>;
 
-  /// Starts them, with that context current.
+  /// Starts the threads, with that context current.
   crew(CUcontext context, int threads, double spin_s);
   ~crew() { close(); }
   crew(crew const&) = delete;
@@ -56,8 +56,8 @@ class crew {
   crew(crew&&) = delete;
   crew& operator=(crew&&) = delete;
 
-  /// Does the work in this thread at seat 0, and in the threads that wake in time at seats 1 to
-  /// `others`; returns when all of them have returned from it. One caller at a time. The work must
+  /// Runs the work in this thread at seat 0, and at seats 1 to `others` in the threads that wake in
+  /// time. Returns when all of them are done. Only one thread may call it at a time. The work must
   /// not throw.
   void run(int others, seat_work const& work);
 
@@ -76,9 +76,9 @@ class crew {
   bell work_came_;
   bell one_done_;
   seat_work const* work_{};
-  std::atomic<int> seats_{0};  ///< still free; the last one is seat 1
+  std::atomic<int> seats_{0};  ///< number of free seats; the last one to be taken is seat 1
   std::atomic<int> done_{0};
-  std::atomic<bool> awaited_{false};  ///< the caller sleeps until they are done
+  std::atomic<bool> awaited_{false};  ///< the caller sleeps until the threads are done
   std::atomic<bool> ended_{false};
   std::vector<std::thread> threads_;
 };

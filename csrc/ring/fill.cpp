@@ -17,8 +17,7 @@ void plain(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from
 
 #ifdef __x86_64__
 
-/// So far ahead the source is asked for. The processor does that itself, but not into the next
-/// page.
+/// How far ahead the source is prefetched. The processor also prefetches, but not across pages.
 constexpr std::size_t ahead = 16 * cache_line;
 
 using line_copier = void (*)(unsigned char* to, unsigned char const* from, std::size_t lines);
@@ -65,20 +64,21 @@ void by_lines(void* to, void const* from, std::size_t bytes) {
   copy_lines(target + head, source + head, lines);
   auto const done = head + lines * cache_line;
   std::memcpy(target + done, source + done, bytes - done);
-  _mm_sfence();  // such stores are ordered with nothing that follows, not even with a lock
+  _mm_sfence();  // nothing else orders streaming stores with what follows, not even a lock
 }
 
-/// A line is complete, and has left the core's buffers, so many lines later.
+/// How far behind the stores lines are demoted: a line must have left the core's store buffer.
 constexpr std::size_t behind = 8 * cache_line;
-/// The source is asked for into the second cache, which has room for more that is under way.
+/// How far ahead the source is prefetched into the second-level cache, which allows more
+/// outstanding lines.
 constexpr std::size_t far_ahead = 64 * cache_line;
 
-/// Processors without the instruction pass it over.
+/// Processors without the instruction ignore it.
 [[gnu::target("cldemote")]] void demote(unsigned char* first, unsigned char const* end) {
   for (; first < end; first += cache_line) { _cldemote(first); }
 }
 
-/// Lines are asked for before they are written, from the cache that they were demoted to.
+/// The target's lines are prefetched for writing, from the cache that they were demoted to.
 [[gnu::target("avx2,prfchw,cldemote")]] void demote_lines_avx2(unsigned char* to,
                                                                unsigned char const* from,
                                                                std::size_t lines) {
@@ -176,8 +176,8 @@ std::vector<fill_kernel> executable_fill_kernels() { return find_kernels(true); 
 
 fill_kernel fill_kernel_of(fill_kind kind) {
   auto best = fill_kernels().front();
-  for (auto const& each : fill_kernels()) {
-    if (each.kind <= kind) { best = each; }
+  for (auto const& kernel : fill_kernels()) {
+    if (kernel.kind <= kind) { best = kernel; }
   }
   return best;
 }

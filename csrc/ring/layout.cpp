@@ -8,6 +8,9 @@
 #include <string>
 
 namespace pyxfer {
+
+// --- the description of an array -----------------------------------------------------------------
+
 namespace {
 
 [[noreturn]] void refuse(std::string const& why) { throw std::invalid_argument(why); }
@@ -17,7 +20,7 @@ std::size_t as_extent(std::ptrdiff_t number) {
   return static_cast<std::size_t>(number);
 }
 
-/// Bytes of all items together, checked as NumPy checks them: they can be counted with a sign.
+/// The bytes of all items. Like NumPy, it refuses a size that a signed number cannot hold.
 std::size_t total_bytes(std::ptrdiff_t itemsize, std::vector<std::ptrdiff_t> const& shape) {
   std::ptrdiff_t total = itemsize;
   bool overflows = false;
@@ -29,7 +32,7 @@ std::size_t total_bytes(std::ptrdiff_t itemsize, std::vector<std::ptrdiff_t> con
   return static_cast<std::size_t>(total);
 }
 
-/// The first and the last item must lie in one address space.
+/// Refuses strides by which the first or the last byte would be outside the address space.
 void require_addressable(std::uintptr_t address, std::ptrdiff_t itemsize,
                          std::vector<std::ptrdiff_t> const& shape,
                          std::vector<std::ptrdiff_t> const& strides) {
@@ -55,8 +58,8 @@ layout::layout(std::uintptr_t address, std::ptrdiff_t itemsize,
                std::vector<std::ptrdiff_t> const& shape, std::vector<std::ptrdiff_t> const& strides)
     : address_{address}, bytes_{total_bytes(itemsize, shape)} {
   if (shape.size() != strides.size() || shape.size() > most_dimensions) {
-    refuse("an array has a stride for each of up to 64 dimensions, and not " +
-           std::to_string(strides.size()) + " for " + std::to_string(shape.size()));
+    refuse("an array has up to 64 dimensions and one stride for each: shape has " +
+           std::to_string(shape.size()) + " and strides has " + std::to_string(strides.size()));
   }
   if (itemsize < 1) { refuse("an item has at least one byte"); }
   if (bytes_ == 0) { return; }
@@ -69,7 +72,8 @@ layout::layout(std::uintptr_t address, std::ptrdiff_t itemsize,
   std::reverse(rows_.begin(), rows_.end());
 }
 
-/// From the innermost dimension outwards. Two that a single step would walk through become one.
+/// Adds the dimensions from the innermost outwards. Two dimensions that one stride describes are
+/// merged.
 void layout::add_outer(dimension const& next) {
   auto const run = static_cast<std::ptrdiff_t>(run_bytes_);
   if (rows_.empty() && next.stride == run) {
@@ -97,9 +101,9 @@ bool layout::is_disjoint() const {
   std::sort(by_stride.begin(), by_stride.end(),
             [&](dimension const& a, dimension const& b) { return distance(a) < distance(b); });
   auto covered = run_bytes_;
-  return std::all_of(by_stride.begin(), by_stride.end(), [&](dimension const& each) {
-    auto const apart = distance(each) >= covered;
-    covered += distance(each) * (each.extent - 1);
+  return std::all_of(by_stride.begin(), by_stride.end(), [&](dimension const& dim) {
+    auto const apart = distance(dim) >= covered;
+    covered += distance(dim) * (dim.extent - 1);
     return apart;
   });
 }
@@ -107,13 +111,15 @@ bool layout::is_disjoint() const {
 void validate_destination(layout const& made) {
   if (made.is_disjoint()) { return; }
   refuse(
-      "the items of the destination share bytes, or lie between one another: download into an "
-      "array with memory of its own");
+      "the items of the destination overlap or interleave: download into an array with its own "
+      "memory");
 }
+
+// --- copies of items -----------------------------------------------------------------------------
 
 namespace {
 
-/// Below this a line that is stored past the cache waits longer than it saves.
+/// For fewer bytes a streaming store takes longer than it saves.
 constexpr std::size_t least_filled = 4096;
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
@@ -127,13 +133,13 @@ void for_each(item_row to, item_row from, std::size_t count, Copy const& copy) {
   }
 }
 
-/// With the size known each item is one load and one store.
+/// With a size known to the compiler, an item is one load and one store.
 template <std::size_t bytes>
 void copy_small(item_row to, item_row from, std::size_t count) {
   for_each(to, from, count, [](void* into, void const* out) { std::memcpy(into, out, bytes); });
 }
 
-/// Whether the items were small enough.
+/// Returns false, without copying, if there is no function for items of this size.
 bool copied_small(item_row to, item_row from, std::size_t count, std::size_t bytes) {
   switch (bytes) {
     case 1: copy_small<1>(to, from, count); return true;
@@ -163,13 +169,15 @@ void copy_items(item_row to, item_row from, std::size_t count, std::size_t bytes
   }
 }
 
-void copy_turned(item_grid to, item_grid from, std::size_t near, std::size_t far,
-                 std::size_t bytes) {
-  alignas(cache_line) std::array<unsigned char, cache_line * cache_line> held{};
-  auto const base = reinterpret_cast<std::uintptr_t>(held.data());
+void copy_transposed(item_grid to, item_grid from, std::size_t near, std::size_t far,
+                     std::size_t bytes) {
+  // A tile of items, as wide and as high as a cache line, is filled by the lines of the source and
+  // emptied by those of the target. It stays in the cache.
+  alignas(cache_line) std::array<unsigned char, cache_line * cache_line> tile{};
+  auto const base = reinterpret_cast<std::uintptr_t>(tile.data());
   auto const side = cache_line / bytes;
   auto const step = static_cast<std::ptrdiff_t>(bytes);
-  auto const held_far = static_cast<std::ptrdiff_t>(side * bytes);
+  auto const row_step = static_cast<std::ptrdiff_t>(side * bytes);
   for (std::size_t n = 0; n < near; n += side) {
     for (std::size_t f = 0; f < far; f += side) {
       auto const wide = std::min(side, near - n);
@@ -182,23 +190,25 @@ void copy_turned(item_grid to, item_grid from, std::size_t near, std::size_t far
       }
       for (std::size_t i = 0; i < wide; ++i) {
         auto const row = item_row{target.from(i).address, to.near}.from(f);
-        copy_plain(row, {base + i * bytes, held_far}, high, bytes);
+        copy_plain(row, {base + i * bytes, row_step}, high, bytes);
       }
     }
   }
 }
 
+// --- copies of a range of an array ---------------------------------------------------------------
+
 namespace {
 
-/// As strides are, which may be negative.
+/// Signed, to be compared with strides.
 constexpr auto line = static_cast<std::ptrdiff_t>(cache_line);
 
-/// Fewer rows leave too little of each line that is read for the others.
-constexpr std::size_t least_turned_rows = 4;
+/// With fewer rows, too little of each cache line that is read would be used.
+constexpr std::size_t least_transposed_rows = 4;
 
 }  // namespace
 
-/// Into memory without gaps, or out of it.
+/// The contiguous side of a copy, which is read or written.
 class layout::linear_side {
  public:
   linear_side(void* to, fill_function fill) : linear_side{to, fill, true} {}
@@ -214,15 +224,15 @@ class layout::linear_side {
     }
   }
 
-  /// `rows` of `columns` items; here it is the items of a column that lie together.
+  /// Copies `rows` of `columns` items. In the array the items of a column are adjacent.
   void copy_rows(item_grid here, std::size_t offset, std::size_t rows, std::size_t columns,
                  std::size_t bytes) const {
     item_grid const there{base_ + offset, static_cast<std::ptrdiff_t>(bytes),
                           static_cast<std::ptrdiff_t>(columns * bytes)};
     if (reads_) {
-      copy_turned(there, here, rows, columns, bytes);
+      copy_transposed(there, here, rows, columns, bytes);
     } else {
-      copy_turned(here, there, columns, rows, bytes);
+      copy_transposed(here, there, columns, rows, bytes);
     }
   }
 
@@ -235,7 +245,7 @@ class layout::linear_side {
   bool reads_;
 };
 
-/// A place among the runs, in C order.
+/// A position among the runs, in C order.
 class layout::walk {
  public:
   walk(layout const& over, std::size_t run) : over_{over}, address_{over.address_} {
@@ -247,35 +257,35 @@ class layout::walk {
     }
   }
 
-  /// From here, along the innermost dimension.
+  /// The items from here, along the innermost dimension.
   [[nodiscard]] item_row row() const noexcept {
     return {address_, over_.rows_.empty() ? 0 : over_.rows_.back().stride};
   }
-  /// Runs from here to the end of that dimension.
+  /// Number of runs from here to the end of the innermost dimension.
   [[nodiscard]] std::size_t left() const noexcept {
     auto const inner = over_.rows_.size() - 1;
     return over_.rows_.empty() ? 1 : over_.rows_[inner].extent - index_[inner];
   }
-  /// Whole rows from here to the end of the dimension around it, where that one's items lie
-  /// together and those of a row do not, as in Fortran's order.
-  [[nodiscard]] std::size_t turned_rows() const noexcept {
+  /// Number of whole rows from here to the end of the second innermost dimension, if the items of a
+  /// column are adjacent and those of a row are not, as in Fortran order; else 0.
+  [[nodiscard]] std::size_t transposed_rows() const noexcept {
     auto const& rows = over_.rows_;
     auto const outer = rows.size() - 2;
-    if (rows.size() < 2 || index_[outer + 1] != 0 || over_.run_bytes_ > most_turned_bytes) {
+    if (rows.size() < 2 || index_[outer + 1] != 0 || over_.run_bytes_ > most_transposed_bytes) {
       return 0;
     }
-    auto const is_turned =
+    auto const is_transposed =
         std::abs(rows[outer].stride) < line && std::abs(rows[outer + 1].stride) >= line;
-    return is_turned ? rows[outer].extent - index_[outer] : 0;
+    return is_transposed ? rows[outer].extent - index_[outer] : 0;
   }
-  [[nodiscard]] item_grid turned() const noexcept {
+  [[nodiscard]] item_grid transposed() const noexcept {
     auto const& rows = over_.rows_;
     return {address_, rows[rows.size() - 2].stride, rows.back().stride};
   }
 
-  /// At most to the end of the innermost dimension ...
+  /// Moves by runs, at most to the end of the innermost dimension.
   void advance(std::size_t runs) noexcept { advance(over_.rows_.size(), runs); }
-  /// ... or by rows, to the end of the dimension around it.
+  /// Moves by rows, at most to the end of the second innermost dimension.
   void advance_rows(std::size_t rows) noexcept { advance(over_.rows_.size() - 1, rows); }
 
  private:
@@ -295,14 +305,14 @@ class layout::walk {
   std::array<std::size_t, most_dimensions> index_{};
 };
 
-/// Copies whole runs from `at` on, so many bytes at most; returns how many it copied.
+/// Copies whole runs from `at` on, at most `wanted` bytes; returns how many bytes it copied.
 std::size_t layout::copy_runs(walk& at, std::size_t wanted, std::size_t offset,
                               linear_side const& other) const {
-  if (auto const turned = at.turned_rows(); turned != 0) {
+  if (auto const transposed = at.transposed_rows(); transposed != 0) {
     auto const columns = rows_.back().extent;
-    auto const rows = std::min(turned, wanted / (columns * run_bytes_));
-    if (rows >= least_turned_rows) {
-      other.copy_rows(at.turned(), offset, rows, columns, run_bytes_);
+    auto const rows = std::min(transposed, wanted / (columns * run_bytes_));
+    if (rows >= least_transposed_rows) {
+      other.copy_rows(at.transposed(), offset, rows, columns, run_bytes_);
       at.advance_rows(rows);
       return rows * columns * run_bytes_;
     }

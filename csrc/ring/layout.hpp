@@ -8,31 +8,31 @@
 
 namespace pyxfer {
 
-/// Memory of the host as an array sees it: items in some dimensions, so many bytes apart. On the
-/// device the same items lie without gaps, in C order; any range of those bytes can be copied by
-/// itself, so that every thread can do every chunk.
+/// The memory of a strided array on the host. On the device the same items are contiguous, in C
+/// order. Any range of those bytes can be copied separately, so any thread can copy any chunk.
 class layout {
  public:
-  /// Strides may be negative, or zero. Throws std::invalid_argument where the numbers make no
-  /// array.
+  /// Strides are in bytes and may be negative or zero. Throws std::invalid_argument if the numbers
+  /// do not describe an array.
   layout(std::uintptr_t address, std::ptrdiff_t itemsize, std::vector<std::ptrdiff_t> const& shape,
          std::vector<std::ptrdiff_t> const& strides);
 
-  /// Of the first item.
+  /// Address of the first item.
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
-  /// Of all items.
+  /// Bytes of all items.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Whether the items lie here as they do on the device.
+  /// Whether the items are contiguous and in C order here too.
   [[nodiscard]] bool is_contiguous() const noexcept { return rows_.empty(); }
-  /// Whether no byte belongs to two items, as far as that can be told without comparing them all.
+  /// Whether no byte belongs to two items. It may return false for strides that interleave without
+  /// overlapping.
   [[nodiscard]] bool is_disjoint() const;
 
-  /// Copies bytes [begin, end) of the items in C order into memory without gaps ...
+  /// Copies bytes [begin, end) of the items, in C order, to contiguous memory.
   void read(std::size_t begin, std::size_t end, void* to, fill_function fill) const;
-  /// ... and from there.
+  /// Copies contiguous memory to bytes [begin, end) of the items, in C order.
   void write(std::size_t begin, std::size_t end, void const* from, fill_function fill) const;
 
-  /// As many as NumPy has.
+  /// The limit of NumPy.
   static constexpr std::size_t most_dimensions = 64;
 
  private:
@@ -50,16 +50,16 @@ class layout {
 
   std::uintptr_t address_;
   std::size_t bytes_;
-  std::size_t run_bytes_{};  ///< that lie together
-  /// Of runs, the outermost first; those that lie together are one.
+  std::size_t run_bytes_{};  ///< bytes of a run, which is contiguous
+  /// The dimensions of the runs, the outermost first; mergeable ones are merged.
   std::vector<dimension> rows_;
 };
 
-/// Throws std::invalid_argument where writing to it would write a byte twice: the order would
-/// decide.
+/// Throws std::invalid_argument if a byte would be written twice, because the result would depend
+/// on the order.
 void validate_destination(layout const& made);
 
-/// One side of a copy of items that lie `step` bytes apart.
+/// One side of a copy of items that are `step` bytes apart.
 struct item_row {
   std::uintptr_t address;
   std::ptrdiff_t step;
@@ -69,23 +69,24 @@ struct item_row {
   }
 };
 
-/// Copies `count` items of so many bytes each. Long ones are copied by `fill`.
+/// Copies `count` items of `bytes` bytes. Long items are copied with `fill`.
 void copy_items(item_row to, item_row from, std::size_t count, std::size_t bytes,
                 fill_function fill);
 
-/// One side of a copy of items in two dimensions, of which `near` is the one whose items lie
-/// together in a cache line.
+/// One side of a copy of items in two dimensions. `near` is the stride of the dimension whose items
+/// share cache lines.
 struct item_grid {
   std::uintptr_t address;
   std::ptrdiff_t near;
   std::ptrdiff_t far;
 };
 
-/// Copies a grid to where the other dimension is the near one, line by line on both sides, for
-/// items of up to `most_turned_bytes`. `near` and `far` are the numbers of items of the source.
-void copy_turned(item_grid to, item_grid from, std::size_t near, std::size_t far,
-                 std::size_t bytes);
+/// Transposes a grid: the near dimension of the source is the far one of the target. It reads and
+/// writes whole cache lines on both sides. Items have up to `most_transposed_bytes` bytes. `near`
+/// and `far` are the numbers of items in the dimensions of the source.
+void copy_transposed(item_grid to, item_grid from, std::size_t near, std::size_t far,
+                     std::size_t bytes);
 
-inline constexpr std::size_t most_turned_bytes = 16;
+inline constexpr std::size_t most_transposed_bytes = 16;
 
 }  // namespace pyxfer

@@ -15,7 +15,7 @@ namespace {
 
 using seconds_d = std::chrono::duration<double>;
 
-/// Longer waits are as good as endless ones, and could not be counted in nanoseconds.
+/// Longer waits are limited to this, because nanoseconds could not count them.
 constexpr double longest_s = 1e9;
 
 constexpr std::chrono::duration<double> interruption_period{interruption_period_s};
@@ -52,11 +52,11 @@ transfer_queue::place transfer_queue::enter(interruption const& interrupted) {
   add(own);
   place found{*this, own};
   await_front(held, *own, interrupted);
-  held.unlock();  // `place` locks it again where this throws
+  held.unlock();  // the destructor of `place` locks the mutex
   return found;
 }
 
-/// Throws with `held` unlocked: the caller's place leaves the queue then, which locks it.
+/// Throws with `held` unlocked, because the caller's place then leaves the queue, which locks it.
 void transfer_queue::await_front(std::unique_lock<std::mutex>& held, entry& own,
                                  interruption const& interrupted) {
   auto const over = [&] { return own.cancelled || is_front(own); };
@@ -97,16 +97,16 @@ void transfer_queue::abandon() noexcept {
   cancel_all();
 }
 
-/// Under the mutex. Tickets are answered here, because the queue's thread may be kept by a device
-/// that does not answer.
+/// Called under the mutex. It completes the tickets, because the queue's thread may be waiting for
+/// a device that does not respond.
 void transfer_queue::cancel_all() noexcept {
-  for (auto const& each : entries_) {
-    each->cancelled = true;
-    if (each->result && !is_front(*each)) {
+  for (auto const& queued : entries_) {
+    queued->cancelled = true;
+    if (queued->result && !is_front(*queued)) {
       release_noexcept([&] {
-        each->result->set_exception(std::make_exception_ptr(cancelled_error(cancelled_text)));
+        queued->result->set_exception(std::make_exception_ptr(cancelled_error(cancelled_text)));
       });
-      each->result.reset();
+      queued->result.reset();
     }
   }
   moved_.notify_all();
@@ -153,7 +153,7 @@ void transfer_queue::remove(entry_ptr const& removed) noexcept {
   moved_.notify_all();
 }
 
-/// Under the mutex: whether the front entry is a started transfer.
+/// Called under the mutex: whether the front entry is a started transfer.
 bool transfer_queue::has_work() const { return !entries_.empty() && entries_.front()->is_started; }
 
 void transfer_queue::serve() {
@@ -168,7 +168,8 @@ void transfer_queue::serve() {
   }
 }
 
-/// When the ticket is answered the transfer holds nothing any more, and no later one has begun.
+/// Before it completes the ticket, it releases what the transfer holds. The next transfer begins
+/// after that.
 void transfer_queue::run(entry_ptr const& started) {
   staged taken{};
   std::exception_ptr fault;

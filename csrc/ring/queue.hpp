@@ -16,12 +16,12 @@
 
 namespace pyxfer {
 
-/// The thread that waits for a blocking transfer calls it every tenth of a second; true ends the
-/// transfer as `cancel` does. Empty where nothing can interrupt the transfer.
+/// The thread that waits for a blocking transfer calls it every tenth of a second. If it returns
+/// true, the transfer ends as with `cancel`. Empty if nothing can interrupt the transfer.
 using interruption = std::function<bool()>;
 inline constexpr double interruption_period_s = 0.1;
 
-/// A transfer that was started without waiting for it. It continues when its ticket is dropped.
+/// A transfer that was started without waiting for it. It continues if its ticket is dropped.
 class ticket {
  public:
   explicit ticket(std::shared_future<staged> ends) : ends_{std::move(ends)} {}
@@ -39,8 +39,8 @@ class ticket {
 /// The transfers of a ring, first in, first out. The front one runs; the others wait.
 ///
 /// A blocking transfer runs in its caller's thread: `enter` returns when it is at the front. A
-/// started one runs in the thread of the queue. Order and work are one entry, added under one
-/// mutex, so the thread of the queue never waits for a transfer that stands behind its own.
+/// started one runs in the thread of the queue. Its order and its work are one entry, which is
+/// added under one mutex, so the thread of the queue never waits for a transfer behind its own.
 ///
 /// | field                       | written by                  | read by                | ordered by                 |
 /// |-----------------------------|-----------------------------|------------------------|----------------------------|
@@ -52,7 +52,7 @@ class ticket {
 // clang-format on
 class transfer_queue {
  public:
-  /// What a started transfer does. It ends early when the flag is set.
+  /// The work of a started transfer. It ends early when the flag is set.
   using job = std::function<staged(std::atomic<bool>& cancelled)>;
   class place;
 
@@ -64,23 +64,25 @@ class transfer_queue {
   transfer_queue(transfer_queue&&) = delete;
   transfer_queue& operator=(transfer_queue&&) = delete;
 
-  /// Returns at the front of the queue. Throws `cancelled_error` where `cancel`, `abandon` or
-  /// `interrupted` comes first, and std::logic_error when the queue is closed.
+  /// Returns when the transfer is at the front of the queue. Throws `cancelled_error` if `cancel`,
+  /// `abandon` or `interrupted` ends it before, and std::logic_error if the queue is closed.
   [[nodiscard]] place enter(interruption const& interrupted);
-  /// Adds a transfer for the queue's thread. Throws std::logic_error when the queue is closed.
+  /// Adds a transfer for the queue's thread. Throws std::logic_error if the queue is closed.
   [[nodiscard]] ticket start(job work);
 
-  /// Cancels every transfer in the queue. Those that wait end at once, the front one when its
+  /// Cancels every transfer in the queue. Waiting transfers end at once, the front one when its
   /// threads see the flag.
   void cancel() noexcept;
-  /// Refuses later transfers, and returns at the front, behind all earlier ones; returns nothing
-  /// where the queue is abandoned. Throws `timeout_error` after `seconds`; it can be called again.
+  /// Refuses later transfers, and returns at the front when all earlier ones have ended; returns
+  /// nothing if the queue is abandoned. Throws `timeout_error` after `seconds`, and can then be
+  /// called again.
   [[nodiscard]] std::optional<place> close(double seconds);
-  /// Cancels every transfer and refuses later ones. `close` no longer waits.
+  /// Cancels every transfer, refuses later ones, and ends the waits of `close`.
   void abandon() noexcept;
-  /// Transfers that run or wait, and waiting calls of `close`.
+  /// Number of transfers that run or wait, and of waiting calls of `close`.
   [[nodiscard]] std::size_t size() const;
-  /// Ends the thread when it has run what was started. Call it at the front, or last of all.
+  /// Ends the thread after it has run the started transfers. Call it at the front of the queue, or
+  /// in the destructor.
   void end_thread() noexcept;
 
  private:
@@ -104,7 +106,7 @@ class transfer_queue {
   mutable std::mutex mutex_;
   std::condition_variable moved_;  ///< for callers that wait to be at the front
   std::condition_variable
-      work_came_;  ///< for the queue's thread, which most transfers leave asleep
+      work_came_;  ///< for the queue's thread, which blocking transfers let sleep
   std::deque<entry_ptr> entries_;
   bool closed_{false};
   bool abandoned_{false};

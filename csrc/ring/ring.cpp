@@ -30,8 +30,8 @@ void require_device_memory(std::uintptr_t address, layout const& array) {
   }
 }
 
-/// Leaked on purpose, where tools that look for leaks see it: the device or a stuck thread still
-/// uses it. A forked child has none of the threads and leaves it as it is.
+/// Leaks a ring's state on purpose, because the device or a stuck thread still uses it. It stays
+/// reachable, so that leak checkers do not report it. A forked child does not have the threads.
 void leak(void* state) {
   if (!same_process()) { return; }
   static std::mutex lock;
@@ -73,8 +73,9 @@ staged ring::state::run(staging_request request, std::optional<stream_view> afte
   return moving->run(request, cancelled);
 }
 
-/// Asks until the answer is yes or the time is over, and notes the first error: one failed question
-/// is no reason to free what the device may use. A lost device uses nothing any more.
+/// Polls until the device has left the slots or the time is over. An error does not mean that the
+/// device has left them, so the first one is noted and polling continues. A lost device uses
+/// nothing.
 bool ring::state::await_idle(double seconds) const {
   polling const rest;
   for (bool noted = false; true; rest.pause()) {
@@ -132,7 +133,7 @@ ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<s
   require_device_memory(to, from);
   auto* const used = state_.get();
   std::shared_ptr<event> begins;
-  if (after) {  // now: the transfer does not wait for what the caller's stream is given next
+  if (after) {  // recorded now: the transfer does not wait for later work of the caller's stream
     context_guard const guard{used->context};
     require_no_capture(*after);
     begins = std::make_shared<event>(device_, event_use::order);
@@ -167,13 +168,13 @@ void ring::abandon() noexcept {
   state_->queue.abandon();
 }
 
-sample time_drained(bench& with, ring& through, lane const& along, std::size_t slot) {
+sample time_drained(bench& streams, ring& through, lane const& along, std::size_t slot) {
   auto const host = reinterpret_cast<std::uintptr_t>(along.host_at(slot));
   auto const device = reinterpret_cast<std::uintptr_t>(along.device_at(slot));
   layout const array{host, 1, {static_cast<std::ptrdiff_t>(along.bytes)}, {1}};
-  // What is left to the driver, nobody could cancel; else the ring waits, which somebody can.
+  // With `wait` the ring polls, and can be cancelled. Uploads by the driver cannot be.
   auto const wait = !through.plan_for(along.bytes).is_left_to_driver();
-  return time_drained(with, [&] {
+  return time_drained(streams, [&] {
     if (along.way == direction::h2d) {
       through.upload(array, device, std::nullopt, wait);
     } else {

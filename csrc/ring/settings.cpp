@@ -24,8 +24,7 @@ void validate(ring_settings const& made) {
   auto const size = made.chunk_bytes;
   if (size < least_chunk_bytes || size > most_chunk_bytes || (size & (size - 1)) != 0) {
     throw std::invalid_argument(
-        "a ring has chunks of 4096 to 67108864 bytes, a power of two, and "
-        "not of " +
+        "a ring has chunks of 4096 to 67108864 bytes, a power of two, and not of " +
         std::to_string(static_cast<long long>(size)));
   }
 }

@@ -7,15 +7,15 @@
 
 namespace pyxfer {
 
-/// How a ring is built. No setting is the best for every host and size: they are found by
+/// How a ring is built. The best settings depend on the host and on the size, and are found by
 /// measuring.
 struct ring_settings {
-  int threads{};              ///< that fill slots, the caller's among them
-  std::size_t chunk_bytes{};  ///< of a slot: what a thread fills at a time
-  int slots{};                ///< that all threads share
+  int threads{};              ///< number of threads, including the caller's
+  std::size_t chunk_bytes{};  ///< size of a slot, which a thread fills at a time
+  int slots{};                ///< number of slots, which all threads share
   fill_kind fill{fill_kind::plain};
-  int spin_us{};               ///< how long an idle thread looks for work before it sleeps
-  std::size_t direct_bytes{};  ///< smaller uploads are left to the driver; 0 for none, ever
+  int spin_us{};               ///< how long an idle thread polls for work before it sleeps
+  std::size_t direct_bytes{};  ///< smaller uploads are left to the driver; 0: no uploads are
 
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
     return static_cast<std::size_t>(slots) * chunk_bytes;
@@ -29,10 +29,10 @@ inline constexpr std::size_t least_chunk_bytes = std::size_t{4} << 10U;
 inline constexpr std::size_t most_chunk_bytes = std::size_t{64} << 20U;
 inline constexpr int most_spin_us = 1'000'000;
 
-/// Throws std::invalid_argument where no ring can be built like that.
+/// Throws std::invalid_argument if a setting is out of its range.
 void validate(ring_settings const& made);
 
-/// Bytes of a transfer, from `begin` up to `end`.
+/// The bytes [begin, end) of a transfer.
 struct chunk {
   std::size_t index;
   std::size_t begin;
@@ -41,8 +41,8 @@ struct chunk {
   [[nodiscard]] std::size_t bytes() const noexcept { return end - begin; }
 };
 
-/// How a transfer is cut into what a slot holds. The chunks are small, so that the first copy
-/// leaves early and all threads end together; what is copied at a time is for the belt to say.
+/// How a transfer is cut into chunks, each of which fits a slot. They are small, so that the first
+/// copy begins early and all threads end together. The belt decides how many are copied at a time.
 class chunk_plan {
  public:
   chunk_plan(std::size_t bytes, ring_settings const& by) : chunk_plan{bytes, by, by.threads} {}
@@ -55,29 +55,32 @@ class chunk_plan {
   [[nodiscard]] std::size_t chunks() const noexcept {
     return bytes_ / chunk_bytes_ + (bytes_ % chunk_bytes_ != 0 ? 1 : 0);
   }
-  /// How many threads it is worth to wake, the caller's included: he has done a few chunks before
-  /// anybody is awake.
+  /// Number of threads, including the caller's. The caller moves a few chunks before other threads
+  /// are awake, so for a few chunks it wakes none.
   [[nodiscard]] int threads() const noexcept {
-    if (chunks() <= alone) { return 1; }
+    if (chunks() <= most_chunks_alone) { return 1; }
     return static_cast<int>(std::min(chunks(), static_cast<std::size_t>(most_threads_)));
   }
-  static constexpr std::size_t alone = 4;
-  /// Whether an upload of more than one chunk is done before threads awake: the driver, which
-  /// stages it by itself, is faster then than the caller is alone.
-  [[nodiscard]] bool is_soon_done() const noexcept { return chunks() > 1 && chunks() <= alone; }
-  /// Whether an upload is, because of that or because it is little.
+  static constexpr std::size_t most_chunks_alone = 4;
+  /// Whether the caller moves more than one chunk without other threads. The driver's own staging
+  /// is faster then.
+  [[nodiscard]] bool is_soon_done() const noexcept {
+    return chunks() > 1 && chunks() <= most_chunks_alone;
+  }
+  /// Whether an upload is left to the driver, for that reason or because it is small.
   [[nodiscard]] bool is_left_to_driver() const noexcept {
     return direct_bytes_ != 0 && (bytes_ < direct_bytes_ || is_soon_done());
   }
-  /// Whether the caller looks after the copies and the others fill. A thread that fills takes four
-  /// times as long to issue a copy (13 us and not 3, on a Sapphire Rapids), because what it has
-  /// stored has to be in memory first; with few threads the loss of one would cost more.
+  /// Whether the caller only polls and issues copies, and the other threads fill. A thread that
+  /// fills takes four times as long to issue a copy (13 us instead of 3 us, on a Sapphire Rapids),
+  /// because its stores have to reach memory first. With few threads, losing one of them costs
+  /// more.
   [[nodiscard]] bool is_attended() const noexcept {
     return threads() > 1 && most_threads_ >= enough_to_attend;
   }
   static constexpr int enough_to_attend = 8;
   [[nodiscard]] chunk at(std::size_t index) const noexcept { return from(index, 1); }
-  /// So many together.
+  /// The bytes of `count` adjacent chunks.
   [[nodiscard]] chunk from(std::size_t index, std::size_t count) const noexcept {
     auto const begin = index * chunk_bytes_;
     return {index, begin, std::min(bytes_ - begin, count * chunk_bytes_) + begin};
@@ -90,13 +93,13 @@ class chunk_plan {
   int most_threads_;
 };
 
-/// What one transfer through a ring took. The last two are sums over its threads.
+/// Statistics of one transfer through a ring. `waited_s` and `filled_s` are sums over its threads.
 struct staged {
-  double wall_s;  ///< from the start of its turn to its end
+  double wall_s;  ///< from when it reached the front of the queue to its end
   std::size_t chunks;
-  std::size_t copies;  ///< of the engine, each of one chunk or of several
-  int threads;         ///< that had a chunk
-  double waited_s;     ///< for the device, to use a slot again or to see it full
+  std::size_t copies;  ///< copies by the engine, each of one or more chunks
+  int threads;         ///< number of threads that moved a chunk
+  double waited_s;     ///< waiting until the device has left or filled a slot
   double filled_s;     ///< copying between slots and the array
 };
 

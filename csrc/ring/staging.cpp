@@ -10,33 +10,31 @@
 namespace pyxfer {
 namespace {
 
+constexpr double per_us = 1e-6;
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-/// A cancelled transfer ends within a tenth of a second. Its copies may take half of that ...
+/// In a download a few threads keep up with the engine, and more slow it down. The same number is
+/// enough for a transfer that runs beside the caller's own work.
+constexpr int few_threads = 4;
+/// Demoting takes more time of a core than streaming, and pays when memory limits the threads.
+constexpr int threads_to_demote = 9;
+/// Demoting pays only when slots are used again, which smaller transfers do not do.
+constexpr std::size_t least_demoted_bytes = std::size_t{8} << 20U;
+
+/// How long a cancelled transfer waits for its copies: half of the tenth of a second within which
+/// it ends.
 constexpr double cancelled_drain_s = 0.05;
-/// ... unless they read or write the array itself, which its owner uses again. Their pieces take
-/// this long only on a device that has hung.
+/// The same if the copies access the array itself, which its owner uses again. They only take this
+/// long on a device that has hung.
 constexpr double direct_drain_s = 1.0;
 
 constexpr char const* late_text =
-    "copies of a transfer that was given up may still run: its memory on the device, and its array "
-    "where that is page-locked, are in use until the device is idle";
-
-constexpr double per_us = 1e-6;
+    "copies of a cancelled transfer may still be running: its device memory, and its array if that "
+    "is page-locked, are in use until the device is idle";
 
 char const* cancelled_text(direction way) {
   return way == direction::h2d ? "cancelled during an upload" : "cancelled during a download";
 }
-
-/// Smaller transfers are not worth the way through the caches, which pays when slots are used
-/// again.
-constexpr std::size_t least_demoted_bytes = std::size_t{8} << 20U;
-
-/// In a download few threads keep up with the engine, and more are in its way. As many are enough
-/// for a transfer beside the caller's own work.
-constexpr int few_threads = 4;
-/// Demoting takes longer than streaming: it pays with more threads than memory can serve.
-constexpr int threads_to_demote = 9;
 
 int most_threads(staging_request const& request, int threads) {
   auto const few = std::min(threads, few_threads);
@@ -44,12 +42,17 @@ int most_threads(staging_request const& request, int threads) {
   return request.way == direction::h2d ? threads : std::max((threads + 1) / 2, few);
 }
 
+bool demoting_pays(staging_request const& request, int threads) {
+  return request.way == direction::h2d && request.array.bytes() >= least_demoted_bytes &&
+         most_threads(request, threads) >= threads_to_demote;
+}
+
 fill_function fill_for(staging_request const& request, ring_settings const& made) {
-  auto const can_demote = request.way == direction::h2d &&
-                          request.array.bytes() >= least_demoted_bytes &&
-                          most_threads(request, made.threads) >= threads_to_demote;
-  auto const demotes = made.fill == fill_kind::demoting;
-  return fill_kernel_of(demotes && !can_demote ? fill_kind::streaming : made.fill).copy;
+  auto kind = made.fill;
+  if (kind == fill_kind::demoting && !demoting_pays(request, made.threads)) {
+    kind = fill_kind::streaming;
+  }
+  return fill_kernel_of(kind).copy;
 }
 
 bool accesses_pageable_memory(int device) {
@@ -79,7 +82,7 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
     if (!move(shared, how, request.wait)) { throw cancelled_error(cancelled_text(request.way)); }
     if (request.ends && !request.wait && conveyor_.has_issued()) { conveyor_.hold(*request.ends); }
   } catch (device_lost_error const&) {
-    throw;  // the device does nothing more, and answers nothing
+    throw;  // no copy is still running, and no wait would succeed
   } catch (...) {
     end_copies(request, how, cancelled);
     throw;
@@ -89,10 +92,11 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
   return taken;
 }
 
-/// Direct where the engine can read or write the array itself. By the driver where the upload is so
-/// small that the driver's own staging is shorter. Through the slots otherwise: also an upload that
-/// does not wait, while the device has other work to do before, because the slots take up the array
-/// then; and small downloads, which could not be cancelled inside the driver.
+/// Chooses how to move an array: directly, if the engine can access the array itself; by the
+/// driver, if an upload is so small that the driver's own staging is faster; else through the
+/// slots. Those also take an upload that does not wait while the device has earlier work to do,
+/// because the array has been read when it is in the slots; and small downloads, because they could
+/// not be cancelled inside the driver.
 staging::manner staging::manner_of(staging_request const& request, chunk_plan const& cut) {
   auto const& array = request.array;
   auto const begins_late = request.begins != nullptr && !request.begins->passed();
@@ -109,21 +113,21 @@ staging::manner staging::manner_of(staging_request const& request, chunk_plan co
   return driver_can && cut.is_left_to_driver() ? manner::by_the_driver : manner::through_slots;
 }
 
-/// Whether all has been issued, or with `wait` has arrived.
+/// Returns whether all copies were issued, or with `wait` have ended.
 bool staging::move(transfer& shared, manner how, bool wait) {
   switch (how) {
     case manner::through_slots: return move_chunks(shared, wait);
-    // "might be synchronous with respect to host" (CUDA 12.9, API synchronization behavior): where
-    // the device reads pageable memory by itself it may read the array after the call.
+    // The copy "might be synchronous with respect to host" (CUDA 12.9, API synchronization
+    // behavior). A device that reads pageable memory itself may read the array after the call.
     case manner::by_the_driver: return move_directly(shared, wait || reads_pageable_memory_, false);
-    case manner::direct: return move_directly(shared, true, false);  // it is read until then
+    case manner::direct: return move_directly(shared, true, false);  // the copies read the array
     case manner::direct_and_late: return move_directly(shared, true, true);
   }
   return false;
 }
 
-/// Where the work before is `late` the host waits for it: a copy that was issued earlier could
-/// reach the array after the transfer has been cancelled.
+/// If the work that the copies wait for is `late`, the host waits for it: a copy that is issued
+/// before could access the array after the transfer was cancelled.
 bool staging::move_directly(transfer& shared, bool wait, bool late) {
   conveyor_.prepare(shared, 0);
   return (!late || conveyor::await_begin(shared)) && conveyor_.copy_direct(shared, wait);
@@ -145,8 +149,8 @@ bool staging::move_chunks(transfer& shared, bool wait) {
   return finished && conveyor_.totals().chunks == shared.plan().chunks();
 }
 
-/// Waits for what was issued: it may write to memory that the caller frees next. A transfer that
-/// was cancelled waits for a moment only, because its copies may wait for other work.
+/// Waits for the copies that were issued, because they may use memory that the caller frees next.
+/// After a cancellation it waits only briefly, because the copies may wait for other work.
 void staging::end_copies(staging_request const& request, manner how,
                          std::atomic<bool> const& cancelled) noexcept {
   if (!conveyor_.has_issued()) { return; }

@@ -10,19 +10,19 @@
 
 namespace pyxfer {
 
-/// The page-locked slots, the copies and the threads of a ring. One thread at a time calls it, the
-/// one whose transfer is at the front of the queue, with the ring's context current.
+/// The page-locked slots, the copies and the threads of a ring. Only the thread whose transfer is
+/// at the front of the queue calls it, with the ring's context current.
 class staging {
  public:
   staging(int device, CUcontext context, ring_settings const& made);
 
-  /// Moves it, unless it is cancelled. After an error everything that was issued has ended, except
-  /// where a cancelled transfer's copies wait for other work of the device.
+  /// Moves the array. After an error all copies that were issued have ended, unless the transfer
+  /// was cancelled and its copies wait for other work of the device.
   [[nodiscard]] staged run(staging_request const& request, std::atomic<bool>& cancelled);
 
   /// Waits until the device has left the slots; false after `seconds`.
   [[nodiscard]] bool await_idle(double seconds) const { return conveyor_.await_idle(seconds); }
-  /// When it has.
+  /// Call it after the device has left the slots.
   void close();
 
  private:
@@ -36,7 +36,7 @@ class staging {
                   std::atomic<bool> const& cancelled) noexcept;
 
   ring_settings settings_;
-  bool reads_pageable_memory_;  ///< the device, by itself: it may do so after the call for a copy
+  bool reads_pageable_memory_;  ///< the device may read pageable memory after the call for a copy
   host_buffer slots_;
   conveyor conveyor_;
   crew crew_;

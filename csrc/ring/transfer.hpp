@@ -15,21 +15,21 @@
 
 namespace pyxfer {
 
-/// What to move between an array and device memory that holds its items in C order.
+/// A transfer between an array and device memory that holds its items in C order.
 struct staging_request {
   direction way{direction::h2d};
   layout const& array;
   std::uintptr_t device{};
-  event const* begins{};            ///< the copies wait for it; null where they wait for nothing
+  event const* begins{};            ///< the copies wait for it; null if they wait for nothing
   std::optional<stream_view> ends;  ///< its later work waits for the copies
   bool wait{};                      ///< return when the bytes have arrived, not when they are read
-  bool beside{};                    ///< beside the caller's own work: use few threads
-  interruption const*
-      interrupted{};  ///< asked by the caller's thread; null where nothing can interrupt
+  bool beside{};                    ///< runs beside the caller's own work, so with few threads
+  /// Called by the caller's thread; null if nothing can interrupt the transfer.
+  interruption const* interrupted{};
 };
 
 // clang-format off
-/// What the threads of one transfer share: the chunks that are left, the first error, and whether
+/// State that the threads of one transfer share: the remaining chunks, the first error, and whether
 /// to end early.
 ///
 /// | field      | written by                 | read by             | ordered by                        |
@@ -59,16 +59,16 @@ class transfer {
   void empty(chunk const& part, void const* slot) const {
     moved_.array.write(part.begin, part.end, slot, fill_);
   }
-  /// Whether the work that the copies wait for is still to come.
+  /// Whether the work that the copies wait for has not ended yet.
   [[nodiscard]] bool begins_late() const {
     return moved_.begins != nullptr && !moved_.begins->passed();
   }
-  /// Makes the later work of a stream wait for what the copies wait for.
+  /// Makes later work of a stream wait for the work that the copies wait for.
   void hold(stream_view waiting) const {
     if (moved_.begins != nullptr) { moved_.begins->hold(waiting); }
   }
 
-  /// The next chunk that no thread has; none where all are taken or the transfer has to end.
+  /// Takes the next chunk; nothing if none is left or the transfer is stopped.
   [[nodiscard]] std::optional<chunk> claim() noexcept {
     if (is_stopped()) { return std::nullopt; }
     auto const index = next_.fetch_add(1, std::memory_order_relaxed);
@@ -82,8 +82,9 @@ class transfer {
   [[nodiscard]] bool is_cancelled() const noexcept {
     return cancelled_.load(std::memory_order_relaxed);
   }
-  /// For the caller's thread, after each step and each sleep: passes an interruption on to the
-  /// others. Not between two looks at a short copy, which reading the clock would delay.
+  /// For the caller's thread, after each chunk and each sleep: cancels the transfer if
+  /// `interrupted` says so. It is not called while polling a short copy, because reading the clock
+  /// would delay it.
   void note_interruption() {
     if (moved_.interrupted == nullptr || !*moved_.interrupted) { return; }
     auto const now = host_clock::now();
@@ -92,13 +93,13 @@ class transfer {
     if ((*moved_.interrupted)()) { cancelled_ = true; }
   }
 
-  /// In the handler of an error: keeps the first one, and stops the other threads.
+  /// Called in the handler of an error: keeps the first error, and stops the other threads.
   void fail() noexcept {
     std::scoped_lock const held{lock_};
     if (!fault_) { fault_ = std::current_exception(); }
     failed_ = true;
   }
-  /// When all threads have returned.
+  /// Call it after all threads have returned.
   void rethrow() const {
     if (fault_) { std::rethrow_exception(fault_); }
   }

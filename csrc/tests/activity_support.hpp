@@ -11,7 +11,7 @@ using cupti::activity_kind;
 using cupti::result;
 
 template <typename... Arguments>
-result ask(char const* symbol, Arguments... arguments) {
+result call_cupti(char const* symbol, Arguments... arguments) {
   auto* const function = activity_function(symbol);
   EXPECT_NE(function, nullptr) << symbol;
   return reinterpret_cast<result (*)(Arguments...)>(function)(arguments...);
@@ -19,7 +19,7 @@ result ask(char const* symbol, Arguments... arguments) {
 
 inline constexpr std::size_t room = 4096;
 
-/// What was handed over, as records lie in CUPTI's buffers.
+/// The contents of the buffers that were handed over.
 inline std::vector<std::byte>& handed_over() {
   static auto& bytes = *new std::vector<std::byte>;
   return bytes;
@@ -50,25 +50,25 @@ class hostrt_activity : public hostrt {
   void SetUp() override {
     hostrt::SetUp();
     handed_over().clear();
-    ASSERT_EQ(ask("cuptiActivityRegisterCallbacks", lend, keep), result::success);
+    ASSERT_EQ(call_cupti("cuptiActivityRegisterCallbacks", lend, keep), result::success);
   }
 
   void TearDown() override {
-    for (auto const kind : enabled_) (void)ask("cuptiActivityDisable", kind);
-    (void)ask("cuptiActivityFlushAll", std::uint32_t{1});
+    for (auto const kind : enabled_) (void)call_cupti("cuptiActivityDisable", kind);
+    (void)call_cupti("cuptiActivityFlushAll", std::uint32_t{1});
     EXPECT_EQ(enabled_kinds().load(), 0U);
     hostrt::TearDown();
   }
 
   void enable(activity_kind kind) {
-    ASSERT_EQ(ask("cuptiActivityEnable", kind), result::success);
+    ASSERT_EQ(call_cupti("cuptiActivityEnable", kind), result::success);
     enabled_.push_back(kind);
   }
 
-  /// The records of that kind up to now.
+  /// The records of that kind so far.
   template <typename Raw>
   std::vector<Raw> records(activity_kind kind) {
-    EXPECT_EQ(ask("cuptiActivityFlushAll", std::uint32_t{1}), result::success);
+    EXPECT_EQ(call_cupti("cuptiActivityFlushAll", std::uint32_t{1}), result::success);
     std::vector<Raw> found;
     for (std::size_t at = 0; at < handed_over().size();) {
       auto const* const raw = reinterpret_cast<cupti::activity const*>(&handed_over()[at]);

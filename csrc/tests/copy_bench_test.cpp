@@ -16,7 +16,7 @@ bool is_idle(bench const& used, std::size_t index) {
   return cudaStreamQuery(used.on(index).handle()) == cudaSuccess;
 }
 
-/// What was queued behind a closed gate has had time to go on, if nothing else holds it.
+/// Gives queued work time to run, if no gate holds it.
 void let_streams_run() { std::this_thread::sleep_for(milliseconds{20}); }
 
 void expect_all_idle_soon(bench const& used) {
@@ -25,7 +25,7 @@ void expect_all_idle_soon(bench const& used) {
   }
 }
 
-TEST_F(copy_bench, has_its_streams_and_a_mark_for_each_and_for_every_operation) {
+TEST_F(copy_bench, has_streams_and_marks) {
   bench used{0, 3, patience{1}};
   EXPECT_EQ(used.width(), 3U);
   EXPECT_EQ(used.device(), 0);
@@ -50,7 +50,7 @@ TEST_F(copy_bench, closes_once) {
   EXPECT_TRUE(made().empty());
 }
 
-TEST_F(copy_bench, closes_every_stream_and_event_although_one_cannot_be) {
+TEST_F(copy_bench, closes_the_other_streams_and_events_if_one_fails) {
   bench used{0, 3, patience{1}};
   hostrt::fail("cuEventDestroy", 1, cudaErrorNotSupported);
   EXPECT_THROW(used.close(), cuda_error);
@@ -62,7 +62,7 @@ TEST_F(copy_bench, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([] { bench{0, 4, patience{1}}.close(); });
 }
 
-TEST_F(copy_bench, of_a_lost_device_is_gone_and_noted) {
+TEST_F(copy_bench, notes_a_lost_device_and_closes) {
   {
     bench const used{0, 2, patience{1}};
     hostrt::lose_device(cudaErrorLaunchFailure);
@@ -71,7 +71,7 @@ TEST_F(copy_bench, of_a_lost_device_is_gone_and_noted) {
   EXPECT_TRUE(made().empty());
 }
 
-TEST_F(copy_bench, that_is_abandoned_makes_no_call) {
+TEST_F(copy_bench, makes_no_call_after_abandon) {
   std::vector<CUstream> streams;
   std::vector<CUevent> events;
   {
@@ -83,11 +83,11 @@ TEST_F(copy_bench, that_is_abandoned_makes_no_call) {
     used.abandon();
   }
   EXPECT_EQ(count_of("cudaStreamDestroy") + count_of("cuEventDestroy"), 0);
-  for (auto* const each : streams) { EXPECT_EQ(cudaStreamDestroy(each), cudaSuccess); }
-  for (auto* const each : events) { EXPECT_EQ(driver().cuEventDestroy(each), CUDA_SUCCESS); }
+  for (auto* const left : streams) { EXPECT_EQ(cudaStreamDestroy(left), cudaSuccess); }
+  for (auto* const left : events) { EXPECT_EQ(driver().cuEventDestroy(left), CUDA_SUCCESS); }
 }
 
-TEST_F(copy_bench, forks_where_the_first_stream_is) {
+TEST_F(copy_bench, fork_makes_the_other_streams_wait_for_the_first) {
   bench used{0, 3, patience{1}};
   gate held{used.on(0), 60};
   used.fork(used.mark(bench::fork_mark));
@@ -97,7 +97,7 @@ TEST_F(copy_bench, forks_where_the_first_stream_is) {
   expect_all_idle_soon(used);
 }
 
-TEST_F(copy_bench, joins_where_the_other_streams_are) {
+TEST_F(copy_bench, join_makes_the_first_stream_wait_for_the_others) {
   bench used{0, 3, patience{1}};
   gate held{used.on(2), 60};
   used.join();
@@ -108,7 +108,7 @@ TEST_F(copy_bench, joins_where_the_other_streams_are) {
   expect_all_idle_soon(used);
 }
 
-TEST_F(copy_bench, meets_where_the_last_stream_is) {
+TEST_F(copy_bench, meet_makes_every_stream_wait_for_all) {
   bench used{0, 3, patience{1}};
   for (std::size_t last = 0; last < 3; ++last) {
     gate held{used.on(last), 60};
@@ -120,7 +120,7 @@ TEST_F(copy_bench, meets_where_the_last_stream_is) {
   }
 }
 
-TEST_F(copy_bench, of_one_stream_has_nothing_to_fork_or_join) {
+TEST_F(copy_bench, makes_no_call_to_fork_or_join_one_stream) {
   bench used{0, 1, patience{1}};
   hostrt::reset();
   used.fork(used.mark(bench::fork_mark));
@@ -138,7 +138,7 @@ TEST_F(copy_bench, drains_every_stream) {
   EXPECT_TRUE(is_idle(used, 0) && is_idle(used, 1));
 }
 
-TEST_F(copy_bench, gives_draining_up_within_a_second_and_notes_it) {
+TEST_F(copy_bench, notes_that_draining_timed_out_within_a_second) {
   bench used{0, 2, patience{1}};
   gate const first{used.on(0), 60};
   gate const second{used.on(1), 60};
@@ -150,7 +150,7 @@ TEST_F(copy_bench, gives_draining_up_within_a_second_and_notes_it) {
       std::vector<std::string>{"a copy was still under way half a second after it was given up"});
 }
 
-TEST_F(copy_bench, notes_that_it_cannot_be_drained) {
+TEST_F(copy_bench, notes_an_error_while_draining) {
   bench used{0, 1, patience{1}};
   hostrt::fail("cuEventRecord", 1, CUDA_ERROR_LAUNCH_FAILED);
   used.drain();
@@ -173,7 +173,7 @@ TEST_F(copy_drain_guard, drains_when_an_exception_passes) {
   EXPECT_TRUE(is_idle(used, 1));
 }
 
-TEST_F(copy_drain_guard, makes_no_call_when_all_is_done) {
+TEST_F(copy_drain_guard, makes_no_call_when_the_operation_is_done) {
   bench used{0, 2, patience{1}};
   hostrt::reset();
   {

@@ -11,23 +11,24 @@ namespace pyxfer::tests {
 namespace {
 
 constexpr std::size_t size = 256 * kib;
-constexpr double crossing_s = 5e-3;  // long against a turn of another program on the core
+constexpr double crossing_s = 5e-3;  // longer than another program occupies the core at a time
 constexpr double rate = size / crossing_s;
 constexpr double rounding = 1e-6;  // an event gives milliseconds in single precision
 constexpr std::size_t h2d = 0;
 constexpr std::size_t d2h = 1;
 
-/// Memory of both sides.
-struct grounds {
-  explicit grounds(memory_kind kind, std::size_t slots = 1) : grounds{kind, kind, slots} {}
-  grounds(memory_kind up_kind, memory_kind down_kind, std::size_t slots = 1)
+/// The memory of both sides.
+struct both_memories {
+  explicit both_memories(memory_kind kind, std::size_t slots = 1)
+      : both_memories{kind, kind, slots} {}
+  both_memories(memory_kind up_kind, memory_kind down_kind, std::size_t slots = 1)
       : up{direction::h2d, size, up_kind, slots}, down{direction::d2h, size, down_kind, slots} {}
   [[nodiscard]] both_lanes lanes() const { return {up.along(), down.along()}; }
-  ground up;
-  ground down;
+  lane_memory up;
+  lane_memory down;
 };
 
-/// Both sides are valid and take exactly the modelled time, by the clocks of their streams.
+/// Expects that both sides are valid and take exactly the modelled time by their streams' clocks.
 void expect_exactly(both_samples const& found, double h2d_s, double d2h_s) {
   EXPECT_EQ(found[h2d].invalid, "");
   EXPECT_EQ(found[d2h].invalid, "");
@@ -35,8 +36,8 @@ void expect_exactly(both_samples const& found, double h2d_s, double d2h_s) {
   EXPECT_NEAR(found[d2h].elapsed_s, d2h_s, d2h_s * rounding);
 }
 
-/// Both sides must be valid and take the modelled time at least, and in one of several tries not
-/// much more: another program may take the core from some.
+/// Expects that both sides are valid and take at least the modelled time, and in one of several
+/// attempts not much more: another program may use the core in some of them.
 template <typename Try>
 void expect_modelled(double h2d_s, double d2h_s, Try const& attempt) {
   constexpr double slack = 1.8;
@@ -52,8 +53,9 @@ void expect_modelled(double h2d_s, double d2h_s, Try const& attempt) {
                 << ", d2h: " << found[d2h].elapsed_s << " s " << found[d2h].invalid;
 }
 
-/// In one of several tries the upload must be valid and the download must not: on a busy machine
-/// a side may begin so late, or take so long, that the other has ended or has waited for it.
+/// Expects that in one of several attempts the upload is valid and the download is not. On a busy
+/// machine a side may begin so late, or take so long, that the other has ended or has waited for
+/// it.
 template <typename Try>
 void expect_early_end_of_upload(Try const& attempt) {
   both_samples found;
@@ -70,7 +72,7 @@ void expect_idle(bench const& used) {
   EXPECT_EQ(cudaStreamQuery(used.on(1).handle()), cudaSuccess);
 }
 
-/// Runs something on a bench of its own that must leave no stream blocked, however it ends.
+/// Runs an action on its own bench. It must not leave a stream blocked, even if it fails.
 template <typename Run>
 void run_on_bench(Run const& run) {
   bench used{0, 2, patience{20}};
@@ -87,15 +89,15 @@ using copy_both_gated = engine_test;
 TEST_F(copy_both_gated, measures_each_side_while_the_other_runs) {
   hostrt::model_link({rate, 0}, {rate, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned, 4};
-  expect_exactly(time_both_gated(used, land.lanes(), {4, 2, {3, 3}, 0}), crossing_s, crossing_s);
+  both_memories const memory{memory_kind::pinned, 4};
+  expect_exactly(time_both_gated(used, memory.lanes(), {4, 2, {3, 3}, 0}), crossing_s, crossing_s);
 }
 
-TEST_F(copy_both_gated, tells_the_time_of_one_transfer_and_of_its_dispatch) {
+TEST_F(copy_both_gated, returns_the_time_and_the_dispatch_time_of_one_transfer) {
   hostrt::model_link({rate / 20, 0}, {rate / 20, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned};
-  for (auto const& side : time_both_gated(used, land.lanes(), {2, 0, {1, 1}, 0})) {
+  both_memories const memory{memory_kind::pinned};
+  for (auto const& side : time_both_gated(used, memory.lanes(), {2, 0, {1, 1}, 0})) {
     EXPECT_EQ(side.copies, 2U);
     EXPECT_EQ(side.wall_s, std::nullopt);
     EXPECT_GT(side.dispatch_s, 0);
@@ -103,80 +105,82 @@ TEST_F(copy_both_gated, tells_the_time_of_one_transfer_and_of_its_dispatch) {
   }
 }
 
-TEST_F(copy_both_gated, moves_what_each_side_sends) {
+TEST_F(copy_both_gated, moves_the_bytes_of_both_sides) {
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned, 8};
-  static_cast<void>(time_both_gated(used, land.lanes(), {2, 1, {1, 2}, 6}));
-  for (std::size_t const turn : {6U, 7U, 0U, 1U}) { EXPECT_TRUE(land.up.has_arrived(turn)); }
-  for (std::size_t const turn : {6U, 7U, 0U, 1U, 2U}) { EXPECT_TRUE(land.down.has_arrived(turn)); }
-  EXPECT_TRUE(land.up.is_untouched(2) && land.down.is_untouched(3));
+  both_memories const memory{memory_kind::pinned, 8};
+  static_cast<void>(time_both_gated(used, memory.lanes(), {2, 1, {1, 2}, 6}));
+  for (std::size_t const turn : {6U, 7U, 0U, 1U}) { EXPECT_TRUE(memory.up.has_arrived(turn)); }
+  for (std::size_t const turn : {6U, 7U, 0U, 1U, 2U}) {
+    EXPECT_TRUE(memory.down.has_arrived(turn));
+  }
+  EXPECT_TRUE(memory.up.is_untouched(2) && memory.down.is_untouched(3));
 }
 
-TEST_F(copy_both_gated, is_invalid_where_the_other_side_ended_earlier) {
+TEST_F(copy_both_gated, is_invalid_if_the_other_side_ended_earlier) {
   hostrt::model_link({rate, 0}, {rate / 50, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned};
-  auto const found = time_both_gated(used, land.lanes(), {1, 1, {1, 1}, 0});
+  both_memories const memory{memory_kind::pinned};
+  auto const found = time_both_gated(used, memory.lanes(), {1, 1, {1, 1}, 0});
   EXPECT_EQ(found[h2d].invalid, "");
   EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
 }
 
-TEST_F(copy_both_gated, is_valid_on_both_sides_when_the_quicker_has_tail_enough) {
+TEST_F(copy_both_gated, is_valid_on_both_sides_if_the_faster_has_a_long_tail) {
   hostrt::model_link({rate, 0}, {rate / 4, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned};
-  expect_exactly(time_both_gated(used, land.lanes(), {1, 1, {10, 1}, 0}), crossing_s,
+  both_memories const memory{memory_kind::pinned};
+  expect_exactly(time_both_gated(used, memory.lanes(), {1, 1, {10, 1}, 0}), crossing_s,
                  4 * crossing_s);
 }
 
-TEST_F(copy_both_gated, is_invalid_where_the_other_side_began_later) {
+TEST_F(copy_both_gated, is_invalid_if_the_other_side_began_later) {
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned};
+  both_memories const memory{memory_kind::pinned};
   both_plan const plan{1, 1, {1, 1}, 0};
   hostrt::reset();
-  static_cast<void>(time_both_gated(used, land.lanes(), plan));
-  // The d2h side is queued last, and the first of its four events tells when it began.
+  static_cast<void>(time_both_gated(used, memory.lanes(), plan));
+  // The d2h side is queued last. The first of its four events shows when it began.
   hostrt::stall("cuEventRecord", static_cast<int>(count_of("cuEventRecord")) - 3, 0.2);
-  auto const found = time_both_gated(used, land.lanes(), plan);
+  auto const found = time_both_gated(used, memory.lanes(), plan);
   EXPECT_EQ(found[h2d].invalid, "the other direction began later");
   EXPECT_EQ(found[d2h].invalid, "the other direction ended earlier");
 }
 
-TEST_F(copy_both_gated, of_pageable_memory_ends_and_is_invalid) {
+TEST_F(copy_both_gated, ends_and_is_invalid_with_pageable_memory) {
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pageable};
-  auto const found = time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0});
+  both_memories const memory{memory_kind::pageable};
+  auto const found = time_both_gated(used, memory.lanes(), {1, 0, {0, 0}, 0});
   for (auto const& side : found) {
     EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
   }
 }
 
-/// The gate is on the stream of the uploads. A download to pageable memory returns when it is done,
-/// so that it is queued only when the gate gives up, or at once if it did not wait for the gate.
+/// The gate is on the stream of the uploads. A download to pageable memory returns when it has
+/// ended: after the gate's timeout, or at once if it did not wait for the gate.
 TEST_F(copy_both_gated, holds_the_downloads_too_until_everything_is_queued) {
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pinned, memory_kind::pageable};
-  for (auto const& side : time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0})) {
+  both_memories const memory{memory_kind::pinned, memory_kind::pageable};
+  for (auto const& side : time_both_gated(used, memory.lanes(), {1, 0, {0, 0}, 0})) {
     EXPECT_EQ(side.invalid, "the gate timed out before everything was queued");
   }
 }
 
 TEST_F(copy_both_gated, reports_every_failure_and_leaves_no_stream_blocked) {
-  grounds const land{memory_kind::pinned, 2};
+  both_memories const memory{memory_kind::pinned, 2};
   expect_every_failure_reported([&] {
     run_on_bench([&](bench& used) {
-      static_cast<void>(time_both_gated(used, land.lanes(), {2, 1, {1, 1}, 0}));
+      static_cast<void>(time_both_gated(used, memory.lanes(), {2, 1, {1, 1}, 0}));
     });
   });
 }
 
 TEST_F(copy_both_gated, gives_up_on_a_device_that_stalls) {
-  grounds const land{memory_kind::pinned};
+  both_memories const memory{memory_kind::pinned};
   bench used{0, 2, patience{0.05}};
   hostrt::stall("cudaMemcpyAsync", 2, 1000);
   EXPECT_EQ(
       text_of<timeout_error>([&] {
-        static_cast<void>(time_both_gated(used, land.lanes(), {1, 0, {0, 0}, 0}));
+        static_cast<void>(time_both_gated(used, memory.lanes(), {1, 0, {0, 0}, 0}));
       }).rfind("The device did not finish the d2h side of a copy both ways within 0.05 s.", 0),
       0U);
   EXPECT_EQ(take_cleanup_failures().size(), 1U);
@@ -188,43 +192,43 @@ using copy_both_threads = engine_test;
 TEST_F(copy_both_threads, measures_each_side_while_the_other_runs) {
   hostrt::model_link({rate, 0}, {rate, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pageable, 4};
+  both_memories const memory{memory_kind::pageable, 4};
   expect_modelled(crossing_s, crossing_s,
-                  [&] { return time_both_threads(used, land.lanes(), 4, 0); });
+                  [&] { return time_both_threads(used, memory.lanes(), 4, 0); });
   for (std::size_t turn = 0; turn < 4; ++turn) {
-    EXPECT_TRUE(land.up.has_arrived(turn) && land.down.has_arrived(turn));
+    EXPECT_TRUE(memory.up.has_arrived(turn) && memory.down.has_arrived(turn));
   }
 }
 
 TEST_F(copy_both_threads, waits_for_a_slower_side) {
   hostrt::model_link({rate, 0}, {rate / 50, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pageable};
+  both_memories const memory{memory_kind::pageable};
   expect_modelled(crossing_s, 50 * crossing_s,
-                  [&] { return time_both_threads(used, land.lanes(), 1, 0); });
+                  [&] { return time_both_threads(used, memory.lanes(), 1, 0); });
 }
 
-TEST_F(copy_both_threads, is_invalid_where_the_other_side_gave_up_waiting) {
+TEST_F(copy_both_threads, is_invalid_if_the_other_side_gave_up_waiting) {
   hostrt::model_link({10 * rate, 0}, {rate / 50, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pageable};
-  expect_early_end_of_upload([&] { return time_both_threads(used, land.lanes(), 1, 0); });
+  both_memories const memory{memory_kind::pageable};
+  expect_early_end_of_upload([&] { return time_both_threads(used, memory.lanes(), 1, 0); });
 }
 
 TEST_F(copy_both_threads, ends_with_the_error_of_the_side_that_fails) {
   hostrt::model_link({rate, 0}, {rate, 0});
   bench used{0, 2, patience{60}};
-  grounds const land{memory_kind::pageable};
+  both_memories const memory{memory_kind::pageable};
   hostrt::fail("cudaMemcpyAsync", 5, cudaErrorNotSupported);
-  EXPECT_THROW(static_cast<void>(time_both_threads(used, land.lanes(), 8, 0)), cuda_error);
+  EXPECT_THROW(static_cast<void>(time_both_threads(used, memory.lanes(), 8, 0)), cuda_error);
   expect_idle(used);
 }
 
 TEST_F(copy_both_threads, reports_every_failure_and_leaves_no_stream_blocked) {
-  grounds const land{memory_kind::pageable};
+  both_memories const memory{memory_kind::pageable};
   expect_every_failure_reported([&] {
     run_on_bench(
-        [&](bench& used) { static_cast<void>(time_both_threads(used, land.lanes(), 2, 0)); });
+        [&](bench& used) { static_cast<void>(time_both_threads(used, memory.lanes(), 2, 0)); });
   });
 }
 
@@ -232,15 +236,15 @@ TEST_F(copy_both_threads, ends_when_cancelled_in_the_middle_of_a_window) {
   hostrt::model_link({rate, 0}, {rate, 0});
   auto const cancelled = std::make_shared<std::atomic<bool>>(false);
   bench used{0, 2, patience{60, cancelled}};
-  grounds const land{memory_kind::pageable};
-  static_cast<void>(time_both_threads(used, land.lanes(), 1, 0));
+  both_memories const memory{memory_kind::pageable};
+  static_cast<void>(time_both_threads(used, memory.lanes(), 1, 0));
   std::thread cancelling{[&cancelled] {
     std::this_thread::sleep_for(std::chrono::milliseconds{30});
     *cancelled = true;
   }};
   auto const begun = now_s();
   EXPECT_EQ(text_of<cancelled_error>(
-                [&] { static_cast<void>(time_both_threads(used, land.lanes(), 10000, 0)); }),
+                [&] { static_cast<void>(time_both_threads(used, memory.lanes(), 10000, 0)); }),
             "cancelled during one side of a copy both ways");
   EXPECT_LT(now_s() - begun, 1);
   cancelling.join();
@@ -248,11 +252,11 @@ TEST_F(copy_both_threads, ends_when_cancelled_in_the_middle_of_a_window) {
 }
 
 TEST_F(copy_both_threads, gives_up_on_a_device_that_stalls) {
-  grounds const land{memory_kind::pageable};
+  both_memories const memory{memory_kind::pageable};
   bench used{0, 2, patience{0.05}};
   hostrt::stall("cuEventRecord", 1, 1000);
   EXPECT_EQ(text_of<timeout_error>([&] {
-              static_cast<void>(time_both_threads(used, land.lanes(), 2, 0));
+              static_cast<void>(time_both_threads(used, memory.lanes(), 2, 0));
             }).rfind("The device did not finish an event on an idle stream within 0.05 s.", 0),
             0U);
   EXPECT_EQ(take_cleanup_failures().size(), 1U);
@@ -260,11 +264,11 @@ TEST_F(copy_both_threads, gives_up_on_a_device_that_stalls) {
 }
 
 TEST_F(copy_both_threads, in_a_forked_child_refuses_and_leaves_no_note) {
-  grounds const land{memory_kind::pageable};
+  both_memories const memory{memory_kind::pageable};
   bench used{0, 2, patience{1}};
   auto const text = in_forked_child([&] {
     auto found = text_of<forked_error>(
-        [&] { static_cast<void>(time_both_threads(used, land.lanes(), 1, 0)); });
+        [&] { static_cast<void>(time_both_threads(used, memory.lanes(), 1, 0)); });
     for (auto const& note : take_cleanup_failures()) { found += "\nnoted: " + note; }
     return found;
   });

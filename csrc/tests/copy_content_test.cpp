@@ -39,7 +39,7 @@ TEST(copy_fill, depends_on_the_seed) {
     EXPECT_EQ(filled(100003, one), filled(100003, one));
     for (auto const other : seeds) {
       if (one == other) { continue; }
-      // Chance makes one byte in 256 equal, or a few more.
+      // By chance about one byte in 256 is equal.
       EXPECT_LT(equal_bytes(filled(100003, one), filled(100003, other)), 100003U / 50);
     }
   }
@@ -56,7 +56,7 @@ TEST(copy_fill, depends_on_the_place) {
   }
 }
 
-TEST(copy_fill, of_a_part_is_a_part_of_the_whole) {
+TEST(copy_fill, of_a_part_equals_that_part_of_the_whole) {
   auto const whole = filled(100003, 5);
   for (auto const length : odd_lengths) {
     bytes const part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
@@ -64,7 +64,7 @@ TEST(copy_fill, of_a_part_is_a_part_of_the_whole) {
   }
 }
 
-TEST(copy_fill, of_a_large_buffer_is_the_same_in_whole_and_in_part) {
+TEST(copy_fill, of_a_part_of_a_large_buffer_equals_that_part_of_the_whole) {
   auto const large = filled(32 * mib + 3, 8);
   auto const less = filled(8 * mib - 5, 8);
   EXPECT_TRUE(std::equal(less.begin(), less.end(), large.begin()));
@@ -72,7 +72,7 @@ TEST(copy_fill, of_a_large_buffer_is_the_same_in_whole_and_in_part) {
   EXPECT_NE((bytes{large.end() - 3, large.end()}), (bytes{0, 0, 0}));
 }
 
-TEST(copy_fill, writes_every_part_where_no_thread_can_be_started) {
+TEST(copy_fill, writes_every_part_if_no_thread_can_be_started) {
   auto const expected = filled(32 * mib, 5);
   pthread_attr_t before{};
   pthread_attr_t beyond_the_address_space{};
@@ -85,24 +85,24 @@ TEST(copy_fill, writes_every_part_where_no_thread_can_be_started) {
   EXPECT_TRUE(found == expected);
 }
 
-TEST(copy_fill, writes_nothing_beyond) {
+TEST(copy_fill, writes_nothing_after_the_end) {
   for (auto const length : odd_lengths) {
     bytes made(length + 16, 0xEE);
     fill(address_of(made), length, 9);
-    EXPECT_TRUE(std::all_of(made.end() - 16, made.end(), [](auto each) { return each == 0xEE; }));
+    EXPECT_TRUE(std::all_of(made.end() - 16, made.end(), [](auto byte) { return byte == 0xEE; }));
   }
 }
 
 TEST(copy_fill, uses_every_value_of_a_byte_about_as_often) {
   std::array<std::size_t, 256> counts{};
-  for (auto const each : filled(256 * kib, 3)) { ++counts.at(each); }
+  for (auto const byte : filled(256 * kib, 3)) { ++counts.at(byte); }
   for (auto const count : counts) {
     EXPECT_GT(count, 800U);
     EXPECT_LT(count, 1250U);
   }
 }
 
-TEST(copy_first_unlike, finds_nothing_in_what_was_filled) {
+TEST(copy_first_unlike, finds_nothing_after_fill) {
   for (auto const length : odd_lengths) {
     for (std::uint64_t const seed : {0U, 1U, 12345U}) {
       EXPECT_EQ(first_unlike(address_of(filled(length, seed)), length, seed), std::nullopt);
@@ -171,43 +171,43 @@ class copy_content : public engine_test, public ::testing::WithParamInterface<ch
 
   void SetUp() override {
     engine_test::SetUp();
-    land_.emplace(GetParam().way, length, GetParam().kind, 3U);
+    memory_.emplace(GetParam().way, length, GetParam().kind, 3U);
     scratch_.emplace(length, memory_kind::pageable, 0);
   }
 
   void TearDown() override {
-    land_.reset();
+    memory_.reset();
     scratch_.reset();
     engine_test::TearDown();
   }
 
   [[nodiscard]] content_check check(std::uint64_t seed = 1) const {
-    return {land_->along(), 1, seed, scratch_->address(), GetParam().slow_reads};
+    return {memory_->along(), 1, seed, scratch_->address(), GetParam().slow_reads};
   }
   [[nodiscard]] unsigned char* destination() const {
-    return static_cast<unsigned char*>(land_->along().destination(1));
+    return static_cast<unsigned char*>(memory_->along().destination(1));
   }
-  [[nodiscard]] ground const& land() const { return *land_; }
+  [[nodiscard]] lane_memory const& memory() const { return *memory_; }
 
  private:
-  std::optional<ground> land_;
+  std::optional<lane_memory> memory_;
   std::optional<host_buffer> scratch_;
 };
 
-TEST_P(copy_content, that_arrived_is_right) {
+TEST_P(copy_content, is_right_after_a_copy) {
   prepare(0, check());
   copy_blocking(check().along, 1);
   synchronize_device(0);
-  EXPECT_TRUE(land().has_arrived(1));
+  EXPECT_TRUE(memory().has_arrived(1));
   EXPECT_EQ(first_wrong(0, check()), std::nullopt);
 }
 
-TEST_P(copy_content, that_nothing_copied_is_wrong_from_the_start) {
+TEST_P(copy_content, is_wrong_from_the_start_without_a_copy) {
   prepare(0, check());
   EXPECT_EQ(first_wrong(0, check()), 0U);
 }
 
-TEST_P(copy_content, of_which_half_was_copied_is_wrong_from_there) {
+TEST_P(copy_content, is_wrong_from_the_middle_after_half_a_copy) {
   prepare(0, check());
   auto half = check().along;
   half.bytes = length / 2;
@@ -216,20 +216,20 @@ TEST_P(copy_content, of_which_half_was_copied_is_wrong_from_there) {
   EXPECT_EQ(first_wrong(0, check()), length / 2);
 }
 
-TEST_P(copy_content, that_an_earlier_copy_left_is_wrong) {
+TEST_P(copy_content, is_wrong_if_an_earlier_copy_left_it) {
   prepare(0, check(1));
   copy_blocking(check().along, 1);
   prepare(0, check(2));
   EXPECT_EQ(first_wrong(0, check(2)), 0U);
 }
 
-TEST_P(copy_content, that_came_from_another_slot_is_wrong) {
+TEST_P(copy_content, is_wrong_if_another_slot_was_copied) {
   prepare(0, check());
-  std::memcpy(destination(), land().along().source(2), length);
+  std::memcpy(destination(), memory().along().source(2), length);
   EXPECT_TRUE(first_wrong(0, check()).has_value());
 }
 
-TEST_P(copy_content, with_one_changed_byte_is_wrong_there) {
+TEST_P(copy_content, is_wrong_at_a_changed_byte) {
   std::minstd_rand random{7};
   prepare(0, check());
   copy_blocking(check().along, 1);
@@ -239,17 +239,17 @@ TEST_P(copy_content, with_one_changed_byte_is_wrong_there) {
     destination()[at] ^= 0x10U;
     EXPECT_EQ(first_wrong(0, check()), at);
     destination()[at] ^= 0x10U;
-    if (GetParam().slow_reads) {  // it was read back over the source; nothing else has changed
+    if (GetParam().slow_reads) {  // it was read back to the source; nothing else has changed
       EXPECT_EQ(first_wrong(0, check()), std::nullopt);
     }
   }
 }
 
-TEST_P(copy_content, of_other_slots_is_left_alone) {
+TEST_P(copy_content, checks_change_no_other_slot) {
   prepare(0, check());
   copy_blocking(check().along, 1);
   static_cast<void>(first_wrong(0, check()));
-  EXPECT_TRUE(land().is_untouched(0) && land().is_untouched(2));
+  EXPECT_TRUE(memory().is_untouched(0) && memory().is_untouched(2));
 }
 
 TEST_P(copy_content, reports_every_failure) {

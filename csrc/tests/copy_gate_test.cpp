@@ -30,7 +30,7 @@ TEST_F(copy_gate, holds_no_other_stream) {
   expect_done(other);
 }
 
-TEST_F(copy_gate, opens_by_itself_and_says_so) {
+TEST_F(copy_gate, opens_by_itself_and_reports_it) {
   stream const own{0};
   auto const begun = now_s();
   gate const held{own.view(), 0.05};
@@ -39,7 +39,7 @@ TEST_F(copy_gate, opens_by_itself_and_says_so) {
   EXPECT_TRUE(held.timed_out());
 }
 
-TEST_F(copy_gate, that_opened_by_itself_may_be_opened) {
+TEST_F(copy_gate, can_be_opened_after_it_opened_by_itself) {
   stream const own{0};
   gate held{own.view(), 0.01};
   expect_done(own);
@@ -47,7 +47,7 @@ TEST_F(copy_gate, that_opened_by_itself_may_be_opened) {
   EXPECT_TRUE(held.timed_out());
 }
 
-TEST_F(copy_gate, that_opens_before_its_stream_comes_there_holds_nothing) {
+TEST_F(copy_gate, holds_nothing_if_it_opens_before_its_stream_reaches_it) {
   stream const own{0};
   gate first{own.view(), 60};
   gate second{own.view(), 60};
@@ -74,7 +74,7 @@ TEST_F(copy_gate, is_not_left_closed_by_an_exception) {
   expect_done(own);
 }
 
-TEST_F(copy_gate, may_be_gone_before_its_stream_comes_there) {
+TEST_F(copy_gate, can_be_destroyed_before_its_stream_reaches_it) {
   stream const own{0};
   gate first{own.view(), 60};
   { gate const second{own.view(), 60}; }
@@ -82,14 +82,14 @@ TEST_F(copy_gate, may_be_gone_before_its_stream_comes_there) {
   expect_done(own);
 }
 
-TEST_F(copy_gate, that_cannot_be_closed_says_so_and_holds_nothing) {
+TEST_F(copy_gate, reports_that_it_cannot_be_closed_and_holds_nothing) {
   stream const own{0};
   hostrt::fail("cudaLaunchHostFunc", 1, cudaErrorMemoryAllocation);
   EXPECT_THROW((gate{own.view(), 60}), memory_error);
   expect_done(own);
 }
 
-TEST_F(copy_gate, on_a_device_that_is_lost_lets_everybody_go) {
+TEST_F(copy_gate, ends_all_waits_if_the_device_is_lost) {
   stream const own{0};
   gate const held{own.view(), 60};
   hostrt::lose_device(cudaErrorLaunchFailure);

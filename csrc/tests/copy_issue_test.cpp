@@ -24,68 +24,68 @@ TEST_F(copy_issue, has_modes_in_the_words_of_the_documents) {
 TEST_F(copy_issue, blocking_moves_one_slot) {
   for (auto const way : both_directions) {
     for (auto const kind : {memory_kind::pageable, memory_kind::pinned, memory_kind::registered}) {
-      ground const land{way, 100 * kib + 1, kind, 3};
-      copy_blocking(land.along(), 4);
+      lane_memory const memory{way, 100 * kib + 1, kind, 3};
+      copy_blocking(memory.along(), 4);
       synchronize_device(0);
-      EXPECT_TRUE(land.has_arrived(1));
-      EXPECT_TRUE(land.is_untouched(0) && land.is_untouched(2));
+      EXPECT_TRUE(memory.has_arrived(1));
+      EXPECT_TRUE(memory.is_untouched(0) && memory.is_untouched(2));
     }
   }
 }
 
-TEST_F(copy_issue, asynchronous_moves_one_slot_behind_what_its_stream_does) {
+TEST_F(copy_issue, asynchronous_moves_one_slot_after_earlier_work_of_its_stream) {
   for (auto const way : both_directions) {
     stream const own{0};
-    ground const land{way, 1001, memory_kind::pinned, 2};
+    lane_memory const memory{way, 1001, memory_kind::pinned, 2};
     gate held{own.view(), 60};
-    copy_async(land.along(), 3, own.view());
-    EXPECT_TRUE(land.is_untouched(1));
+    copy_async(memory.along(), 3, own.view());
+    EXPECT_TRUE(memory.is_untouched(1));
     held.open();
     synchronize_device(0);
-    EXPECT_TRUE(land.has_arrived(1));
-    EXPECT_TRUE(land.is_untouched(0));
+    EXPECT_TRUE(memory.has_arrived(1));
+    EXPECT_TRUE(memory.is_untouched(0));
   }
 }
 
 TEST_F(copy_issue, moves_every_byte_of_every_slot_in_turn) {
-  bench with{0, 3, patience{60}};
+  bench streams{0, 3, patience{60}};
   for (auto const mode : every_mode) {
     for (auto const way : both_directions) {
-      ground const land{way, 20 * kib + 7, memory_kind::pinned, 4};
-      issue(with, mode, land.along(), 3, 2);
+      lane_memory const memory{way, 20 * kib + 7, memory_kind::pinned, 4};
+      issue(streams, mode, memory.along(), 3, 2);
       synchronize_device(0);
-      EXPECT_TRUE(land.has_arrived(3) && land.has_arrived(0));
-      EXPECT_TRUE(land.is_untouched(1) && land.is_untouched(2));
+      EXPECT_TRUE(memory.has_arrived(3) && memory.has_arrived(0));
+      EXPECT_TRUE(memory.is_untouched(1) && memory.is_untouched(2));
     }
   }
 }
 
-TEST_F(copy_issue, of_nothing_makes_no_call) {
-  bench with{0, 2, patience{60}};
-  ground const land{direction::h2d, 100};
+TEST_F(copy_issue, makes_no_call_for_no_copies) {
+  bench streams{0, 2, patience{60}};
+  lane_memory const memory{direction::h2d, 100};
   hostrt::reset();
-  for (auto const mode : every_mode) { issue(with, mode, land.along(), 0, 0); }
+  for (auto const mode : every_mode) { issue(streams, mode, memory.along(), 0, 0); }
   EXPECT_TRUE(hostrt::calls().empty());
 }
 
 TEST_F(copy_issue, split_moves_every_byte_of_any_size_over_any_number_of_streams) {
   for (std::size_t const width : {1U, 2U, 3U, 4U, 7U, 16U}) {
-    bench with{0, width, patience{60}};
+    bench streams{0, width, patience{60}};
     for (std::size_t const bytes : {std::size_t{1}, std::size_t{4095}, std::size_t{4096},
                                     std::size_t{4097}, std::size_t{8191}, std::size_t{12289},
                                     4096 * width - 1, 4096 * width, 4096 * width + 1, mib + 3}) {
       for (auto const way : both_directions) {
-        ground const land{way, bytes};
-        issue(with, issue_mode::split, land.along(), 0, 1);
+        lane_memory const memory{way, bytes};
+        issue(streams, issue_mode::split, memory.along(), 0, 1);
         synchronize_device(0);
-        EXPECT_TRUE(land.has_arrived(0)) << bytes << " bytes over " << width << " streams";
+        EXPECT_TRUE(memory.has_arrived(0)) << bytes << " bytes over " << width << " streams";
       }
     }
   }
 }
 
-TEST_F(copy_issue, split_makes_a_copy_a_stream_and_none_of_nothing) {
-  bench with{0, 4, patience{60}};
+TEST_F(copy_issue, split_makes_at_most_one_copy_per_stream_and_none_of_zero_bytes) {
+  bench streams{0, 4, patience{60}};
   struct expectation {
     std::size_t bytes;
     long copies;
@@ -93,25 +93,25 @@ TEST_F(copy_issue, split_makes_a_copy_a_stream_and_none_of_nothing) {
   for (auto const& [bytes, copies] :
        {expectation{100, 1}, expectation{4096, 1}, expectation{4097, 2}, expectation{16384, 4},
         expectation{16385, 3}, expectation{mib, 4}}) {
-    ground const land{direction::h2d, bytes};
+    lane_memory const memory{direction::h2d, bytes};
     hostrt::reset();
-    issue(with, issue_mode::split, land.along(), 0, 1);
+    issue(streams, issue_mode::split, memory.along(), 0, 1);
     EXPECT_EQ(count_of("cudaMemcpyAsync"), copies) << bytes;
     synchronize_device(0);
   }
 }
 
-TEST_F(copy_issue, split_uses_the_streams_side_by_side) {
-  bench with{0, 4, patience{60}};
-  ground const land{direction::h2d, 4 * mib};
-  gate held{with.on(0), 60};
-  issue(with, issue_mode::split, land.along(), 0, 1);
+TEST_F(copy_issue, split_uses_the_streams_at_the_same_time) {
+  bench streams{0, 4, patience{60}};
+  lane_memory const memory{direction::h2d, 4 * mib};
+  gate held{streams.on(0), 60};
+  issue(streams, issue_mode::split, memory.along(), 0, 1);
   for (std::size_t i = 1; i < 4; ++i) {
-    EXPECT_EQ(cudaStreamSynchronize(with.on(i).handle()), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(streams.on(i).handle()), cudaSuccess);
   }
-  EXPECT_EQ(cudaStreamQuery(with.on(0).handle()), cudaErrorNotReady);
-  auto const* const from = static_cast<char const*>(land.along().source(0));
-  auto const* const to = static_cast<char const*>(land.along().destination(0));
+  EXPECT_EQ(cudaStreamQuery(streams.on(0).handle()), cudaErrorNotReady);
+  auto const* const from = static_cast<char const*>(memory.along().source(0));
+  auto const* const to = static_cast<char const*>(memory.along().destination(0));
   EXPECT_NE(std::memcmp(from, to, mib), 0);
   EXPECT_EQ(std::memcmp(from + mib, to + mib, 3 * mib), 0);
   held.open();
@@ -119,22 +119,22 @@ TEST_F(copy_issue, split_uses_the_streams_side_by_side) {
 }
 
 TEST_F(copy_issue, batch_is_one_call) {
-  bench with{0, 1, patience{60}};
-  ground const land{direction::d2h, 1001, memory_kind::pinned, 5};
+  bench streams{0, 1, patience{60}};
+  lane_memory const memory{direction::d2h, 1001, memory_kind::pinned, 5};
   hostrt::reset();
-  issue(with, issue_mode::batch, land.along(), 0, 5);
+  issue(streams, issue_mode::batch, memory.along(), 0, 5);
   synchronize_device(0);
   EXPECT_EQ(count_of("cudaMemcpyBatchAsync"), 1);
   EXPECT_EQ(count_of("cudaMemcpyAsync"), 0);
-  for (std::size_t turn = 0; turn < 5; ++turn) { EXPECT_TRUE(land.has_arrived(turn)); }
+  for (std::size_t turn = 0; turn < 5; ++turn) { EXPECT_TRUE(memory.has_arrived(turn)); }
 }
 
 TEST_F(copy_issue, batch_needs_a_driver_that_has_it) {
-  bench with{0, 1, patience{60}};
-  ground const land{direction::h2d, 100};
+  bench streams{0, 1, patience{60}};
+  lane_memory const memory{direction::h2d, 100};
   hostrt::set_missing("cudaMemcpyBatchAsync", true);
   try {
-    issue(with, issue_mode::batch, land.along(), 0, 1);
+    issue(streams, issue_mode::batch, memory.along(), 0, 1);
     FAIL() << "nothing was thrown";
   } catch (cuda_error const& error) {
     EXPECT_EQ(error.call(), "cudaMemcpyBatchAsync");
@@ -144,9 +144,9 @@ TEST_F(copy_issue, batch_needs_a_driver_that_has_it) {
   }
 }
 
-TEST_F(copy_issue, says_which_copy_was_refused) {
-  ground const land{direction::h2d, 100};
-  auto beyond = land.along();
+TEST_F(copy_issue, names_the_call_that_was_refused) {
+  lane_memory const memory{direction::h2d, 100};
+  auto beyond = memory.along();
   beyond.bytes = 101;
   EXPECT_EQ(text_of<cuda_error>([&] { copy_blocking(beyond, 0); }),
             "cudaMemcpy failed with cudaErrorInvalidValue (1): invalid argument");

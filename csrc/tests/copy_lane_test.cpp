@@ -32,7 +32,7 @@ TEST(copy_lane, goes_from_the_host_to_the_device_or_back) {
   EXPECT_EQ(back.destination(1), sound.host_at(1));
 }
 
-TEST(copy_lane, that_is_sound_is_accepted) {
+TEST(copy_lane, is_accepted_if_valid) {
   EXPECT_NO_THROW(validate(sound));
   EXPECT_NO_THROW(validate({direction::d2h, 1, 1, 64, 0, 1}));
   EXPECT_NO_THROW(validate({direction::d2h, 1, 1, 64, 64, 2}));

@@ -13,12 +13,12 @@ namespace pyxfer::tests {
 inline constexpr std::size_t kib = 1024;
 inline constexpr std::size_t mib = 1024 * kib;
 
-/// The memory of one lane. Its sources are random, and no byte of a destination is yet what will
-/// arrive there; the device's side is read directly, which the host runtime's memory allows.
-class ground {
+/// The memory of one lane. Its sources are random, and every byte of a destination differs from the
+/// byte that will arrive there. The device's side is read directly, as the host runtime allows.
+class lane_memory {
  public:
-  ground(direction way, std::size_t bytes, memory_kind kind = memory_kind::pinned,
-         std::size_t slots = 1)
+  lane_memory(direction way, std::size_t bytes, memory_kind kind = memory_kind::pinned,
+              std::size_t slots = 1)
       : host_{bytes * slots, kind, 0},
         device_{bytes * slots, 0},
         along_{way, host_.address(), device_.address(), bytes, bytes, slots} {

@@ -52,7 +52,7 @@ TEST_F(cuda_bracket, drained_measures_the_hosts_time) {
   EXPECT_GE(around.elapsed_s(), 0.03);
 }
 
-TEST_F(cuda_bracket, drained_measures_what_hidden_streams_do) {
+TEST_F(cuda_bracket, drained_measures_work_of_hidden_streams) {
   stream const hidden{0};
   bracket around{0};
   around.begin();
@@ -63,7 +63,7 @@ TEST_F(cuda_bracket, drained_measures_what_hidden_streams_do) {
   EXPECT_GE(around.elapsed_s(), 0.05);
 }
 
-TEST_F(cuda_bracket, drained_leaves_out_what_was_under_way_before) {
+TEST_F(cuda_bracket, drained_does_not_include_earlier_work) {
   stream const hidden{0};
   bracket around{0};
   hostrt::stall("cudaLaunchHostFunc", 1, 0.2);
@@ -76,7 +76,7 @@ TEST_F(cuda_bracket, drained_leaves_out_what_was_under_way_before) {
   EXPECT_LT(around.elapsed_s(), 0.15);
 }
 
-TEST_F(cuda_bracket, leaves_the_callers_context_alone) {
+TEST_F(cuda_bracket, does_not_change_the_callers_context) {
   hostrt::set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   bracket around{0};
@@ -87,7 +87,7 @@ TEST_F(cuda_bracket, leaves_the_callers_context_alone) {
   EXPECT_EQ(current, 1);
 }
 
-TEST_F(cuda_bracket, drained_is_at_fault_where_the_events_say_less_than_the_host) {
+TEST_F(cuda_bracket, drained_is_at_fault_if_the_events_are_closer_than_the_host_readings) {
   EXPECT_STREQ(drained_fault(1e-3, 1.1e-3), "the device stamped the first event late");
   EXPECT_STREQ(drained_fault(1e-3, 0.9e-3), "");
   EXPECT_STREQ(drained_fault(1e-3, 1e-3), "");
@@ -98,12 +98,12 @@ TEST_F(cuda_bracket, drained_is_not_at_fault_within_the_clocks_resolution) {
   EXPECT_STRNE(drained_fault(1e-5, 1e-5 + 2e-6), "");
 }
 
-TEST_F(cuda_bracket, drained_is_not_at_fault_where_less_than_the_precision_is_missing) {
+TEST_F(cuda_bracket, drained_is_not_at_fault_within_the_precision) {
   EXPECT_STREQ(drained_fault(1e-3, 1.005e-3), "");
   EXPECT_STRNE(drained_fault(1e-3, 1.010e-3), "");
 }
 
-TEST_F(cuda_bracket, may_be_used_again) {
+TEST_F(cuda_bracket, can_be_reused) {
   bracket around{0};
   for (int i = 0; i < 3; ++i) {
     around.begin();
@@ -114,7 +114,7 @@ TEST_F(cuda_bracket, may_be_used_again) {
   }
 }
 
-TEST_F(cuda_bracket, that_was_never_used_has_no_time) {
+TEST_F(cuda_bracket, has_no_time_before_it_was_used) {
   bracket const around{0};
   EXPECT_EQ(text_of<cuda_error>([&] {
               static_cast<void>(around.elapsed_s());
@@ -149,7 +149,7 @@ TEST_F(cuda_bracket, reports_every_failure_and_leaves_nothing) {
   });
 }
 
-TEST_F(cuda_bracket, around_a_device_that_is_lost_says_so) {
+TEST_F(cuda_bracket, reports_a_lost_device) {
   bracket around{0};
   around.begin();
   hostrt::lose_device(cudaErrorIllegalAddress);
@@ -157,7 +157,7 @@ TEST_F(cuda_bracket, around_a_device_that_is_lost_says_so) {
   hostrt::reset();
 }
 
-TEST_F(cuda_bracket, in_a_forked_child_refuses_to_begin_and_to_tell) {
+TEST_F(cuda_bracket, cannot_begin_or_be_read_in_a_forked_child) {
   bracket around{0};
   around.begin();
   around.end();

@@ -22,7 +22,7 @@ constexpr std::array every_kind{memory_kind::pageable, memory_kind::pinned, memo
 
 std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// How many pages of a range are in memory; nothing where a part of it is not mapped.
+/// The number of pages of a range that are in memory; nothing if a part of it is not mapped.
 std::optional<std::size_t> resident_pages(std::uintptr_t address, std::size_t bytes) {
   std::vector<unsigned char> found((bytes + page_bytes() - 1) / page_bytes());
   if (::mincore(reinterpret_cast<void*>(address), bytes, found.data()) != 0) {
@@ -71,7 +71,7 @@ TEST_F(cuda_device_buffer, larger_than_memory_is_a_memory_error) {
   EXPECT_THROW((device_buffer{too_much, 0}), memory_error);
 }
 
-TEST_F(cuda_device_buffer, of_a_lost_device_is_gone_and_noted) {
+TEST_F(cuda_device_buffer, notes_a_lost_device_and_closes) {
   {
     device_buffer const made{100, 0};
     hostrt::lose_device(cudaErrorLaunchFailure);
@@ -80,7 +80,7 @@ TEST_F(cuda_device_buffer, of_a_lost_device_is_gone_and_noted) {
   EXPECT_TRUE(made().empty());
 }
 
-TEST_F(cuda_device_buffer, that_is_abandoned_makes_no_call) {
+TEST_F(cuda_device_buffer, makes_no_call_after_abandon) {
   std::uintptr_t address = 0;
   {
     device_buffer made{100, 0};
@@ -108,7 +108,9 @@ TEST_F(cuda_host_buffer, is_page_locked_as_its_kind_says) {
   for (std::size_t i = 0; i < every_kind.size(); ++i) {
     host_buffer const buffer{5000, every_kind.at(i), 0};
     std::vector<std::string> kinds;
-    for (auto const& each : made()) { kinds.push_back(each.substr(0, each.find(' '))); }
+    for (auto const& allocation : made()) {
+      kinds.push_back(allocation.substr(0, allocation.find(' ')));
+    }
     EXPECT_EQ(kinds, expected.at(i));
     EXPECT_EQ(buffer.kind(), every_kind.at(i));
     EXPECT_EQ(buffer.size(), 5000U);
@@ -123,7 +125,7 @@ TEST_F(cuda_host_buffer, has_whole_pages_that_were_touched) {
   }
 }
 
-TEST_F(cuda_host_buffer, tells_what_page_locking_cost) {
+TEST_F(cuda_host_buffer, measures_the_page_locking) {
   hostrt::stall("cudaHostAlloc", 1, 0.02);
   hostrt::stall("cudaHostRegister", 1, 0.03);
   EXPECT_GE((host_buffer{100, memory_kind::pinned, 0}.locking_s()), 0.02);
@@ -131,7 +133,7 @@ TEST_F(cuda_host_buffer, tells_what_page_locking_cost) {
   EXPECT_EQ((host_buffer{100, memory_kind::pageable, 0}.locking_s()), 0);
 }
 
-TEST_F(cuda_host_buffer, of_no_bytes_is_refused) {
+TEST_F(cuda_host_buffer, with_zero_bytes_is_refused) {
   for (auto const kind : every_kind) {
     EXPECT_EQ(text_of<std::invalid_argument>([kind] { host_buffer const none{0, kind, 0}; }),
               "a buffer needs at least one byte");
@@ -148,7 +150,7 @@ TEST_F(cuda_host_buffer, larger_than_the_address_space_is_out_of_memory) {
 
 TEST_F(cuda_host_buffer, larger_than_the_free_memory_is_refused_before_it_is_touched) {
   auto const ask_for_all_memory = [] {
-    ::alarm(1);  // a buffer that is touched must not use up the machine's memory
+    ::alarm(1);  // ends the child before a buffer that is touched uses up the machine's memory
     try {
       host_buffer const made{memory_of_machine().total_bytes, memory_kind::pageable, 0};
     } catch (std::bad_alloc const&) { std::_Exit(0); }
@@ -156,7 +158,7 @@ TEST_F(cuda_host_buffer, larger_than_the_free_memory_is_refused_before_it_is_tou
   EXPECT_EXIT(ask_for_all_memory(), ::testing::ExitedWithCode(0), "");
 }
 
-TEST_F(cuda_host_buffer, that_cannot_be_page_locked_gives_its_pages_back) {
+TEST_F(cuda_host_buffer, unmaps_its_pages_if_they_cannot_be_page_locked) {
   auto const before = mapped_bytes();
   for (int i = 0; i < 4; ++i) {
     hostrt::fail("cudaHostRegister", 1, cudaErrorMemoryAllocation);
@@ -199,7 +201,7 @@ TEST_F(cuda_host_buffer, reports_every_failure_and_leaves_nothing) {
   }
 }
 
-TEST_F(cuda_host_buffer, is_unmapped_although_it_cannot_be_unregistered) {
+TEST_F(cuda_host_buffer, is_unmapped_even_if_it_cannot_be_unregistered) {
   host_buffer buffer{mib, memory_kind::registered, 0};
   auto const address = buffer.address();
   hostrt::fail("cudaHostUnregister", 1, cudaErrorNotSupported);
@@ -207,7 +209,7 @@ TEST_F(cuda_host_buffer, is_unmapped_although_it_cannot_be_unregistered) {
   EXPECT_EQ(resident_pages(address, mib), std::nullopt);
 }
 
-TEST_F(cuda_host_buffer, of_a_lost_device_is_gone_and_noted) {
+TEST_F(cuda_host_buffer, notes_a_lost_device_and_closes) {
   for (auto const kind :
        {memory_kind::pinned, memory_kind::registered, memory_kind::write_combined}) {
     {
@@ -220,7 +222,7 @@ TEST_F(cuda_host_buffer, of_a_lost_device_is_gone_and_noted) {
   }
 }
 
-TEST_F(cuda_host_buffer, that_is_abandoned_stays_as_it_is) {
+TEST_F(cuda_host_buffer, stays_allocated_after_abandon) {
   std::uintptr_t address = 0;
   {
     host_buffer made{mib, memory_kind::pinned, 0};
@@ -243,7 +245,7 @@ TEST_F(cuda_host_buffer, forgets_a_range_and_nothing_else) {
   EXPECT_EQ(bytes[3 * page_bytes()], 7);
 }
 
-TEST_F(cuda_host_buffer, forgets_only_what_is_pageable) {
+TEST_F(cuda_host_buffer, forgets_only_pageable_memory) {
   for (auto const kind :
        {memory_kind::pinned, memory_kind::registered, memory_kind::write_combined}) {
     host_buffer buffer{page_bytes(), kind, 0};
@@ -252,7 +254,7 @@ TEST_F(cuda_host_buffer, forgets_only_what_is_pageable) {
   }
 }
 
-TEST_F(cuda_host_buffer, forgets_only_what_is_inside) {
+TEST_F(cuda_host_buffer, forgets_only_a_range_inside_it) {
   constexpr auto most = std::numeric_limits<std::size_t>::max();
   host_buffer buffer{2 * page_bytes(), memory_kind::pageable, 0};
   for (auto const& range :
@@ -262,7 +264,7 @@ TEST_F(cuda_host_buffer, forgets_only_what_is_inside) {
   }
 }
 
-TEST_F(cuda_host_buffer, says_why_the_system_refused_to_take_pages_back) {
+TEST_F(cuda_host_buffer, reports_why_the_system_refused_to_forget) {
   host_buffer buffer{2 * page_bytes(), memory_kind::pageable, 0};
   EXPECT_EQ(text_of<std::runtime_error>([&] { buffer.forget(1, 1); }),
             "madvise(MADV_DONTNEED) failed: Invalid argument");

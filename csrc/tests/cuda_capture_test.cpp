@@ -12,7 +12,7 @@
 namespace pyxfer::tests {
 namespace {
 
-/// What another library captures on a stream of its own; every test ends with it whole.
+/// A capture of another library on its own stream. It must be valid at the end of every test.
 class beside_a_capture : public engine_test {
  protected:
   void SetUp() override {

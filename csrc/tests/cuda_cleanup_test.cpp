@@ -16,12 +16,12 @@ TEST_F(cuda_cleanup, keeps_notes_in_order_until_they_are_taken) {
   EXPECT_TRUE(take_cleanup_failures().empty());
 }
 
-TEST_F(cuda_cleanup, notes_what_a_release_throws) {
+TEST_F(cuda_cleanup, notes_the_error_of_a_release) {
   release_noexcept([] { throw std::runtime_error("it would not go"); });
   EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{"it would not go"});
 }
 
-TEST_F(cuda_cleanup, says_nothing_about_a_release_that_worked) {
+TEST_F(cuda_cleanup, notes_nothing_about_a_release_that_succeeded) {
   bool done = false;
   release_noexcept([&done] { done = true; });
   EXPECT_TRUE(done);
@@ -36,8 +36,8 @@ TEST_F(cuda_cleanup, notes_where_a_call_failed) {
                                      std::to_string(__LINE__ - 4)});
 }
 
-/// Closes, or says that it cannot.
-struct door {
+/// An owner whose close succeeds or throws.
+struct test_owner {
   char const* fault;
   bool tried{false};
   void close() {
@@ -46,17 +46,19 @@ struct door {
   }
 };
 
-TEST_F(cuda_cleanup, closes_every_one_and_throws_the_first_error_and_notes_the_rest) {
-  std::array<door, 4> doors{door{nullptr}, door{"first"}, door{"second"}, door{nullptr}};
+TEST_F(cuda_cleanup, closes_all_owners_throws_the_first_error_and_notes_the_others) {
+  std::array<test_owner, 4> owners{test_owner{nullptr}, test_owner{"first"}, test_owner{"second"},
+                                   test_owner{nullptr}};
   closing all;
-  for (auto& each : doors) { all.close(each); }
-  EXPECT_TRUE(std::all_of(doors.begin(), doors.end(), [](door const& each) { return each.tried; }));
+  for (auto& one : owners) { all.close(one); }
+  EXPECT_TRUE(
+      std::all_of(owners.begin(), owners.end(), [](test_owner const& one) { return one.tried; }));
   EXPECT_EQ(text_of<std::runtime_error>([&all] { all.finish(); }), "first");
   EXPECT_EQ(take_cleanup_failures(), std::vector<std::string>{"second"});
 }
 
-TEST_F(cuda_cleanup, that_closed_every_one_throws_nothing) {
-  door open{nullptr};
+TEST_F(cuda_cleanup, throws_nothing_if_all_owners_were_closed) {
+  test_owner open{nullptr};
   closing all;
   all.close(open);
   EXPECT_NO_THROW(all.finish());

@@ -18,10 +18,10 @@ CUcontext current_context() {
   return found;
 }
 
-/// Every lower-case hexadecimal digit as an x.
+/// Replaces every lower-case hexadecimal digit by an x.
 std::string shape_of(std::string text) {
-  auto const is_digit = [](char each) {
-    return (each >= '0' && each <= '9') || (each >= 'a' && each <= 'f');
+  auto const is_digit = [](char character) {
+    return (character >= '0' && character <= '9') || (character >= 'a' && character <= 'f');
   };
   std::replace_if(text.begin(), text.end(), is_digit, 'x');
   return text;
@@ -33,12 +33,12 @@ TEST_F(cuda_device, is_counted) {
   EXPECT_EQ(device_count(), 3);
 }
 
-TEST_F(cuda_device, that_is_not_there_is_unavailable) {
+TEST_F(cuda_device, is_unavailable_if_there_is_none) {
   hostrt::set_device_count(0);
   EXPECT_THROW(static_cast<void>(device_count()), unavailable_error);
 }
 
-TEST_F(cuda_device, says_the_version_of_its_driver) { EXPECT_EQ(driver_version(), CUDART_VERSION); }
+TEST_F(cuda_device, has_the_version_of_its_driver) { EXPECT_EQ(driver_version(), CUDART_VERSION); }
 
 TEST_F(cuda_device, is_described) {
   hostrt::set_device_count(2);
@@ -61,13 +61,13 @@ TEST_F(cuda_device, with_an_unknown_number_is_refused) {
             "cuDeviceGet failed with CUDA_ERROR_INVALID_DEVICE (101): invalid device ordinal");
 }
 
-TEST_F(cuda_device, tells_its_memory) {
+TEST_F(cuda_device, reports_its_memory) {
   auto const [free, total] = memory_info(0);
   EXPECT_GT(free, 0U);
   EXPECT_LE(free, total);
 }
 
-TEST_F(cuda_device, is_waited_for_with_other_libraries_streams) {
+TEST_F(cuda_device, synchronization_includes_other_libraries_streams) {
   stream const theirs{0};
   gate held{theirs.view(), 60};
   auto waiting = std::async(std::launch::async, [] { synchronize_device(0); });
@@ -76,7 +76,7 @@ TEST_F(cuda_device, is_waited_for_with_other_libraries_streams) {
   EXPECT_NO_THROW(waiting.get());
 }
 
-TEST_F(cuda_device, that_is_asked_reports_every_failure) {
+TEST_F(cuda_device, queries_report_every_failure) {
   expect_every_failure_reported([] { static_cast<void>(properties_of(0)); });
   expect_every_failure_reported([] { static_cast<void>(memory_info(0)); });
   expect_every_failure_reported([] { static_cast<void>(device_count()); });
@@ -94,13 +94,13 @@ TEST_F(cuda_device_guard, makes_its_device_current) {
   EXPECT_NE(current_context(), nullptr);
 }
 
-TEST_F(cuda_device_guard, puts_back_that_there_was_no_context) {
+TEST_F(cuda_device_guard, restores_having_no_context) {
   ASSERT_EQ(current_context(), nullptr);
   { device_guard const guard{0}; }
   EXPECT_EQ(current_context(), nullptr);
 }
 
-TEST_F(cuda_device_guard, puts_back_the_context_of_another_device) {
+TEST_F(cuda_device_guard, restores_the_context_of_another_device) {
   hostrt::set_device_count(3);
   ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
   auto* const before = current_context();
@@ -114,7 +114,7 @@ TEST_F(cuda_device_guard, puts_back_the_context_of_another_device) {
   EXPECT_EQ(current, 2);
 }
 
-TEST_F(cuda_device_guard, puts_the_context_back_when_an_exception_passes) {
+TEST_F(cuda_device_guard, restores_the_context_after_an_exception) {
   hostrt::set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   auto* const before = current_context();
@@ -132,7 +132,7 @@ TEST_F(cuda_device_guard, of_an_unknown_device_changes_nothing) {
   EXPECT_EQ(current_context(), before);
 }
 
-TEST_F(cuda_device_guard, concerns_the_calling_thread_alone) {
+TEST_F(cuda_device_guard, affects_only_the_calling_thread) {
   hostrt::set_device_count(2);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
   auto* const before = current_context();
@@ -140,7 +140,7 @@ TEST_F(cuda_device_guard, concerns_the_calling_thread_alone) {
   EXPECT_EQ(current_context(), before);
 }
 
-TEST_F(cuda_device_guard, of_a_context_makes_it_current_and_puts_the_other_back) {
+TEST_F(cuda_device_guard, of_a_context_makes_it_current_and_restores_the_previous_one) {
   hostrt::set_device_count(2);
   auto* const wanted = primary_context(1);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
@@ -162,7 +162,7 @@ TEST_F(cuda_device_guard, of_the_context_that_is_current_changes_nothing) {
   EXPECT_EQ(count_of("cuCtxSetCurrent"), 0);
 }
 
-TEST_F(cuda_device_guard, makes_a_primary_context_and_leaves_the_callers_alone) {
+TEST_F(cuda_device_guard, does_not_change_the_callers_context_for_a_primary_context) {
   ASSERT_EQ(current_context(), nullptr);
   EXPECT_NE(primary_context(0), nullptr);
   EXPECT_EQ(current_context(), nullptr);
@@ -174,7 +174,7 @@ TEST_F(cuda_device_guard, of_a_context_reports_every_failure) {
   expect_every_failure_reported([] { static_cast<void>(primary_context(0)); });
 }
 
-TEST_F(cuda_device_guard, notes_what_it_could_not_put_back) {
+TEST_F(cuda_device_guard, notes_that_it_could_not_restore_the_context) {
   hostrt::fail("cuCtxSetCurrent", 1, CUDA_ERROR_INVALID_CONTEXT);
   { device_guard const guard{0}; }
   auto const notes = take_cleanup_failures();

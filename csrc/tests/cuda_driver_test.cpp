@@ -16,17 +16,17 @@ TEST_F(cuda_driver, is_found_once) {
   EXPECT_EQ(count_of("cudaGetDriverEntryPointByVersion"), 0);
 }
 
-TEST_F(cuda_driver, has_what_it_has_and_nothing_else) {
+TEST_F(cuda_driver, has_known_functions_and_not_unknown_ones) {
   EXPECT_TRUE(driver_has("cuEventRecord", 12000));
   EXPECT_FALSE(driver_has("cuNothingOfTheKind", 12000));
 }
 
-TEST_F(cuda_driver, that_is_older_lacks_a_function) {
+TEST_F(cuda_driver, of_an_older_version_lacks_a_function) {
   hostrt::set_missing("cuEventRecord", true);
   EXPECT_FALSE(driver_has("cuEventRecord", 12000));
 }
 
-TEST_F(cuda_driver, that_is_not_there_has_nothing_and_leaves_no_error) {
+TEST_F(cuda_driver, has_no_functions_and_leaves_no_error_if_it_is_missing) {
   hostrt::set_no_driver(cudaErrorInsufficientDriver);
   EXPECT_FALSE(driver_has("cuEventRecord", 12000));
   hostrt::set_no_driver(0);
@@ -41,7 +41,7 @@ TEST_F(cuda_driver, explains_its_errors) {
   EXPECT_STREQ(text, "out of memory");
 }
 
-TEST_F(cuda_driver, has_words_for_an_error_it_does_not_know) {
+TEST_F(cuda_driver, has_a_text_for_an_unknown_error) {
   char const* name = nullptr;
   char const* text = nullptr;
   driver_error_text(static_cast<CUresult>(998), &name, &text);
@@ -49,7 +49,7 @@ TEST_F(cuda_driver, has_words_for_an_error_it_does_not_know) {
   EXPECT_STREQ(text, "unknown driver error");
 }
 
-/// The table is found once a process, so what comes before that needs a process of its own.
+/// The table is found once in a process, so a test of what comes before needs its own process.
 class cuda_driver_at_first : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -63,7 +63,7 @@ class cuda_driver_at_first : public ::testing::Test {
   std::_Exit(0);
 }
 
-TEST_F(cuda_driver_at_first, is_looked_for_again_after_a_failure) {
+TEST_F(cuda_driver_at_first, is_searched_again_after_a_failure) {
   EXPECT_EXIT(look_without_a_driver_and_then_with_one(), ::testing::ExitedWithCode(0),
               "cudaGetDriverEntryPointByVersion failed with cudaErrorInsufficientDriver .35.: "
               ".*; then found");
@@ -75,7 +75,7 @@ TEST_F(cuda_driver_at_first, is_looked_for_again_after_a_failure) {
   std::_Exit(0);
 }
 
-TEST_F(cuda_driver_at_first, names_the_function_that_is_missing) {
+TEST_F(cuda_driver_at_first, names_a_missing_function) {
   EXPECT_EXIT(look_for_what_is_missing(), ::testing::ExitedWithCode(0),
               "the driver has no cuStreamWaitEvent");
 }
@@ -89,7 +89,7 @@ TEST_F(cuda_driver_at_first, names_the_function_that_is_missing) {
   std::_Exit(0);
 }
 
-TEST_F(cuda_driver_at_first, has_words_without_a_driver) {
+TEST_F(cuda_driver_at_first, has_error_texts_without_a_driver) {
   EXPECT_EXIT(explain_without_a_driver(), ::testing::ExitedWithCode(0),
               "CUDA_ERROR: the driver gave no text for this code");
 }

@@ -12,7 +12,7 @@ namespace {
 
 using cuda_error_type = engine_test;
 
-/// The type that a failed runtime call throws for a code, and a failed driver call for the same.
+/// The type that failed runtime calls and failed driver calls throw for a code.
 std::type_info const& type_thrown(cudaError_t code) {
   try {
     PYXFER_TRY(code);
@@ -39,7 +39,7 @@ TEST_F(cuda_error_type, out_of_memory_is_a_memory_error) {
   EXPECT_EQ(type_thrown_by_driver(CUDA_ERROR_OUT_OF_MEMORY), typeid(memory_error));
 }
 
-/// The codes of which driver_types.h says that the process must be terminated.
+/// The codes after which the process must be terminated, according to driver_types.h.
 std::set<int> final_codes_of_the_header() {
   std::ifstream file{PYXFER_DRIVER_TYPES};
   std::stringstream read;
@@ -56,7 +56,7 @@ std::set<int> final_codes_of_the_header() {
   return codes;
 }
 
-TEST_F(cuda_error_type, is_a_lost_device_where_the_header_says_that_the_process_must_end) {
+TEST_F(cuda_error_type, is_a_lost_device_if_the_header_says_that_the_process_must_end) {
   auto expected = final_codes_of_the_header();
   ASSERT_GE(expected.size(), 13U);
   expected.insert({cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorUnknown,
@@ -111,12 +111,12 @@ TEST_F(cuda_error_text, names_the_driver_call_without_the_table) {
   }
 }
 
-TEST_F(cuda_error_text, of_a_status_at_hand_has_the_name_that_was_given) {
+TEST_F(cuda_error_text, of_a_given_status_has_the_given_name) {
   EXPECT_EQ(text_of<cuda_error>([] { PYXFER_TRY_STATUS("cudaThat", cudaErrorInvalidValue); }),
             "cudaThat failed with cudaErrorInvalidValue (1): invalid argument");
 }
 
-TEST_F(cuda_error_text, of_a_code_that_nobody_knows_is_still_a_sentence) {
+TEST_F(cuda_error_text, of_an_unknown_code_is_a_sentence) {
   EXPECT_EQ(text_of<cuda_error>([] { PYXFER_TRY_STATUS("cuThat", static_cast<CUresult>(998)); }),
             "cuThat failed with CUDA_ERROR (998): unknown driver error");
 }
@@ -144,7 +144,7 @@ TEST_F(cuda_error_check, cannot_clear_a_lost_device) {
 
 using cuda_error_hint = engine_test;
 
-TEST_F(cuda_error_hint, for_a_driver_too_old_says_what_it_is_and_what_it_must_be) {
+TEST_F(cuda_error_hint, for_an_old_driver_names_its_version_and_the_required_one) {
   auto const speaks =
       std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
   EXPECT_EQ(hint_for(cudaErrorInsufficientDriver),
@@ -152,12 +152,12 @@ TEST_F(cuda_error_hint, for_a_driver_too_old_says_what_it_is_and_what_it_must_be
                 " and pyxfer needs 12.0: install driver 525 or later.");
 }
 
-TEST_F(cuda_error_hint, without_a_driver_says_that_none_answers) {
+TEST_F(cuda_error_hint, without_a_driver_says_that_there_is_none) {
   hostrt::set_no_driver(cudaErrorInsufficientDriver);
   EXPECT_EQ(hint_for(cudaErrorInsufficientDriver).rfind("No NVIDIA driver answers here", 0), 0U);
 }
 
-TEST_F(cuda_error_hint, is_there_for_what_a_user_can_do_something_about) {
+TEST_F(cuda_error_hint, exists_for_codes_that_a_user_can_act_on) {
   for (int const code :
        {cudaErrorNoDevice, cudaErrorStubLibrary, cudaErrorMemoryAllocation,
         cudaErrorInitializationError, cudaErrorCallRequiresNewerDriver, cudaErrorSystemNotReady,
@@ -175,7 +175,7 @@ TEST_F(cuda_error_hint, of_a_lost_device_says_that_a_new_process_is_needed) {
   }
 }
 
-TEST_F(cuda_error_hint, is_empty_where_nothing_general_can_be_said) {
+TEST_F(cuda_error_hint, is_empty_for_codes_without_general_advice) {
   EXPECT_EQ(hint_for(cudaErrorInvalidValue), "");
 }
 

@@ -43,7 +43,7 @@ TEST_F(cuda_event, reports_every_failure_and_leaves_nothing) {
   });
 }
 
-TEST_F(cuda_event, of_a_lost_device_is_gone_and_noted) {
+TEST_F(cuda_event, notes_a_lost_device_and_closes) {
   {
     event const made{0};
     hostrt::lose_device(cudaErrorLaunchFailure);
@@ -52,7 +52,7 @@ TEST_F(cuda_event, of_a_lost_device_is_gone_and_noted) {
   EXPECT_TRUE(made().empty());
 }
 
-TEST_F(cuda_event, that_is_abandoned_makes_no_call) {
+TEST_F(cuda_event, makes_no_call_after_abandon) {
   CUevent handle = nullptr;
   {
     event made{0};
@@ -63,7 +63,7 @@ TEST_F(cuda_event, that_is_abandoned_makes_no_call) {
   EXPECT_EQ(driver().cuEventDestroy(handle), CUDA_SUCCESS);
 }
 
-TEST_F(cuda_event, that_is_for_order_alone_passes_and_tells_no_time) {
+TEST_F(cuda_event, for_order_only_passes_and_has_no_time) {
   stream const own{0};
   event start{0, event_use::order};
   event stop{0, event_use::order};
@@ -74,7 +74,7 @@ TEST_F(cuda_event, that_is_for_order_alone_passes_and_tells_no_time) {
   EXPECT_THROW(static_cast<void>(stop.seconds_since(start)), cuda_error);
 }
 
-TEST_F(cuda_event, has_passed_when_its_stream_came_there) {
+TEST_F(cuda_event, has_passed_when_its_stream_reached_it) {
   stream const own{0};
   event reached{0};
   gate held{own.view(), 60};
@@ -126,7 +126,7 @@ TEST_F(cuda_event, holds_later_work_of_another_stream) {
   EXPECT_TRUE(after.passed());
 }
 
-TEST_F(cuda_event, that_has_not_passed_gives_no_time) {
+TEST_F(cuda_event, has_no_time_before_it_passed) {
   stream const own{0};
   event start{0};
   event stop{0};
@@ -140,7 +140,7 @@ TEST_F(cuda_event, that_has_not_passed_gives_no_time) {
   held.open();
 }
 
-TEST_F(cuda_event, on_a_device_that_is_lost_says_so) {
+TEST_F(cuda_event, reports_a_lost_device) {
   event const reached{0};
   hostrt::lose_device(cudaErrorIllegalAddress);
   EXPECT_THROW(static_cast<void>(reached.passed()), device_lost_error);

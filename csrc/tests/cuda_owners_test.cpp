@@ -29,17 +29,17 @@ void close_from_two_threads(int owners, std::function<std::unique_ptr<Owner>()> 
     } catch (cuda_error const&) { ++failed; }
   };
   std::thread other{[&] {
-    for (int each = 1; each <= owners; ++each) {
-      while (round.load() < each) { std::this_thread::yield(); }
+    for (int turn = 1; turn <= owners; ++turn) {
+      while (round.load() < turn) { std::this_thread::yield(); }
       close();
-      finished = each;
+      finished = turn;
     }
   }};
-  for (int each = 1; each <= owners; ++each) {
+  for (int turn = 1; turn <= owners; ++turn) {
     closed = make();
-    round = each;
+    round = turn;
     close();
-    while (finished.load() < each) { std::this_thread::yield(); }
+    while (finished.load() < turn) { std::this_thread::yield(); }
   }
   other.join();
   EXPECT_EQ(failed, 0);

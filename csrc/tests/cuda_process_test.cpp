@@ -15,19 +15,19 @@ namespace {
 
 using cuda_process = engine_test;
 
-TEST_F(cuda_process, that_used_cuda_may_go_on_using_it) {
+TEST_F(cuda_process, can_continue_to_use_cuda) {
   note_process();
   EXPECT_NO_THROW(note_process());
   EXPECT_TRUE(same_process());
 }
 
-TEST_F(cuda_process, that_was_forked_is_another) {
+TEST_F(cuda_process, is_another_one_after_a_fork) {
   note_process();
   EXPECT_EQ(in_forked_child([] { return std::string{same_process() ? "same" : "another"}; }),
             "another");
 }
 
-TEST_F(cuda_process, that_was_forked_is_told_what_to_do) {
+TEST_F(cuda_process, that_was_forked_gets_an_error_with_advice) {
   note_process();
   EXPECT_EQ(in_forked_child([] { return text_of<forked_error>(note_process); }),
             "This process was forked after its parent had used CUDA, and CUDA does not survive a "
@@ -35,7 +35,7 @@ TEST_F(cuda_process, that_was_forked_is_told_what_to_do) {
             "after the fork.");
 }
 
-TEST_F(cuda_process, that_was_forked_may_make_nothing) {
+TEST_F(cuda_process, that_was_forked_cannot_create_anything) {
   note_process();
   auto const uses = {
       std::function<void()>{[] { static_cast<void>(device_count()); }},
@@ -57,7 +57,7 @@ TEST_F(cuda_process, that_was_forked_may_make_nothing) {
   }
 }
 
-TEST_F(cuda_process, that_was_forked_releases_nothing_of_its_parents) {
+TEST_F(cuda_process, that_was_forked_releases_nothing_of_its_parent) {
   stream own{0};
   event marked{0};
   device_buffer remote{10, 0};
@@ -82,7 +82,7 @@ TEST_F(cuda_process, that_was_forked_releases_nothing_of_its_parents) {
   EXPECT_EQ(calls_of_child, "");
 }
 
-TEST_F(cuda_process, that_was_forked_gives_back_its_copies_of_pages) {
+TEST_F(cuda_process, that_was_forked_unmaps_its_copies_of_pages) {
   host_buffer pageable{std::size_t{1} << 20U, memory_kind::pageable, 0};
   note_process();
   auto const text = in_forked_child([&] {
@@ -92,8 +92,8 @@ TEST_F(cuda_process, that_was_forked_gives_back_its_copies_of_pages) {
   EXPECT_EQ(text, "closed");
 }
 
-/// Which process uses CUDA first is noted once, so this needs a process of its own.
-TEST(cuda_process_at_first, may_be_a_forked_child_when_its_parent_used_nothing) {
+/// The first process that uses CUDA is noted once, so this needs its own process.
+TEST(cuda_process_at_first, can_be_a_forked_child_if_its_parent_did_not_use_cuda) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto const fork_and_use = [] {
     std::cerr << in_forked_child([] {

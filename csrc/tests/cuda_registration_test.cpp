@@ -24,7 +24,7 @@ class cuda_registration : public engine_test {
   std::vector<char> memory_ = std::vector<char>(some, 7);
 };
 
-TEST_F(cuda_registration, locks_memory_where_it_lies_and_is_released_once) {
+TEST_F(cuda_registration, locks_memory_in_place_and_is_released_once) {
   {
     registration first{address(), some, 0};
     registration const second{std::move(first)};
@@ -43,13 +43,13 @@ TEST_F(cuda_registration, closes_once) {
   EXPECT_EQ(count_of("cudaHostUnregister"), 1);
 }
 
-TEST_F(cuda_registration, of_nothing_is_refused) {
+TEST_F(cuda_registration, of_no_memory_is_refused) {
   EXPECT_EQ(text_of<std::invalid_argument>([] { registration const none{0, some, 0}; }),
             "memory to lock needs an address and at least one byte");
   EXPECT_THROW((registration{address(), 0, 0}), std::invalid_argument);
 }
 
-TEST_F(cuda_registration, of_what_is_locked_already_says_so) {
+TEST_F(cuda_registration, reports_memory_that_is_already_locked) {
   registration const first{address(), some, 0};
   try {
     registration const second{address() + 8, 16, 0};
@@ -59,7 +59,7 @@ TEST_F(cuda_registration, of_what_is_locked_already_says_so) {
   }
 }
 
-TEST_F(cuda_registration, of_memory_that_is_mapped_read_only_locks_it_for_reading_alone) {
+TEST_F(cuda_registration, locks_read_only_memory_for_reading) {
   auto* const pages = ::mmap(nullptr, some, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);
   auto const mapped = reinterpret_cast<std::uintptr_t>(pages);
@@ -71,13 +71,13 @@ TEST_F(cuda_registration, of_memory_that_is_mapped_read_only_locks_it_for_readin
   EXPECT_EQ(::munmap(pages, some), 0);
 }
 
-TEST_F(cuda_registration, of_writeable_memory_is_never_for_reading_alone) {
+TEST_F(cuda_registration, never_locks_writeable_memory_only_for_reading) {
   hostrt::fail("cudaHostRegister", 1, cudaErrorInvalidValue);
   EXPECT_THROW((registration{address(), some, 0}), cuda_error);
   EXPECT_EQ(count_of("cudaHostRegister"), 1);
 }
 
-TEST_F(cuda_registration, that_fails_for_another_reason_is_not_tried_again) {
+TEST_F(cuda_registration, does_not_retry_after_another_error) {
   hostrt::fail("cudaHostRegister", 1, cudaErrorMemoryAllocation);
   EXPECT_THROW((registration{address(), some, 0, false}), memory_error);
   EXPECT_EQ(count_of("cudaHostRegister"), 1);
@@ -88,7 +88,7 @@ TEST_F(cuda_registration, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([this] { registration{address(), some, 0}.close(); });
 }
 
-TEST_F(cuda_registration, that_is_abandoned_makes_no_call) {
+TEST_F(cuda_registration, makes_no_call_after_abandon) {
   {
     registration made{address(), some, 0};
     made.abandon();
@@ -97,7 +97,7 @@ TEST_F(cuda_registration, that_is_abandoned_makes_no_call) {
   EXPECT_EQ(cudaHostUnregister(reinterpret_cast<void*>(address())), cudaSuccess);
 }
 
-TEST_F(cuda_registration, is_left_alone_by_a_forked_child) {
+TEST_F(cuda_registration, is_not_released_by_a_forked_child) {
   registration made{address(), some, 0};
   EXPECT_EQ(in_forked_child([&] {
               made.close();

@@ -37,14 +37,14 @@ TEST_F(cuda_stream, closes_once) {
   EXPECT_EQ(count_of("cudaStreamDestroy"), 1);
 }
 
-TEST_F(cuda_stream, that_cannot_be_closed_says_so_and_is_gone) {
+TEST_F(cuda_stream, reports_that_it_cannot_be_closed_and_drops_its_handle) {
   stream made{0};
   hostrt::fail("cudaStreamDestroy", 1, cudaErrorNotSupported);
   EXPECT_THROW(made.close(), cuda_error);
   EXPECT_TRUE(cuda_stream::made().empty());
 }
 
-TEST_F(cuda_stream, that_cannot_be_destroyed_is_noted) {
+TEST_F(cuda_stream, notes_that_it_cannot_be_destroyed) {
   hostrt::fail("cudaStreamDestroy", 1, cudaErrorNotSupported);
   { stream const made{0}; }
   auto const notes = take_cleanup_failures();
@@ -58,7 +58,7 @@ TEST_F(cuda_stream, reports_every_failure_and_leaves_nothing) {
   expect_every_failure_reported([] { stream{0}.close(); });
 }
 
-TEST_F(cuda_stream, of_a_lost_device_is_gone_and_noted) {
+TEST_F(cuda_stream, notes_a_lost_device_and_closes) {
   {
     stream const made{0};
     hostrt::lose_device(cudaErrorLaunchFailure);
@@ -67,7 +67,7 @@ TEST_F(cuda_stream, of_a_lost_device_is_gone_and_noted) {
   EXPECT_TRUE(made().empty());
 }
 
-TEST_F(cuda_stream, that_is_abandoned_makes_no_call) {
+TEST_F(cuda_stream, makes_no_call_after_abandon) {
   CUstream handle = nullptr;
   {
     stream made{0};
@@ -86,7 +86,7 @@ TEST_F(cuda_stream, never_waits_for_the_legacy_default_stream) {
   EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
 }
 
-TEST_F(cuda_stream, leaves_the_callers_context_alone) {
+TEST_F(cuda_stream, does_not_change_the_callers_context) {
   hostrt::set_device_count(2);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   { stream const made{0}; }

@@ -25,16 +25,16 @@ std::string name_of_this_thread() {
 TEST(cuda_threads, run_with_the_signals_of_other_processes_blocked) {
   sigset_t found{};
   start_thread("pyxfer-test", [&] { found = signal_mask(); }).join();
-  for (auto const each : {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGCHLD, SIGUSR1, SIGUSR2, SIGPIPE}) {
-    EXPECT_EQ(sigismember(&found, each), 1) << each;
+  for (auto const signal : {SIGINT, SIGTERM, SIGHUP, SIGALRM, SIGCHLD, SIGUSR1, SIGUSR2, SIGPIPE}) {
+    EXPECT_EQ(sigismember(&found, signal), 1) << signal;
   }
 }
 
 TEST(cuda_threads, report_their_own_faults) {
   sigset_t found{};
   start_thread("pyxfer-test", [&] { found = signal_mask(); }).join();
-  for (auto const each : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
-    EXPECT_EQ(sigismember(&found, each), 0) << each;
+  for (auto const signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    EXPECT_EQ(sigismember(&found, signal), 0) << signal;
   }
 }
 
@@ -51,7 +51,7 @@ TEST(cuda_threads, leave_the_signal_mask_of_their_creator_as_it_was) {
   EXPECT_EQ(sigismember(&found, SIGUSR1), 0);
 }
 
-TEST(cuda_threads, have_their_name) {
+TEST(cuda_threads, have_the_given_name) {
   std::string found;
   start_thread("pyxfer-test", [&] { found = name_of_this_thread(); }).join();
   EXPECT_EQ(found, "pyxfer-test");

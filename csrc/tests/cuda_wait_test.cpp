@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// An event behind a gate: it passes when the test says so.
+/// An event behind a gate, which the test opens.
 class cuda_wait : public engine_test {
  protected:
   void SetUp() override {
@@ -56,13 +56,13 @@ TEST_F(cuda_wait, ends_when_the_event_passes) {
   EXPECT_TRUE(awaited().passed());
 }
 
-TEST_F(cuda_wait, gives_up_after_its_time_and_not_before) {
+TEST_F(cuda_wait, gives_up_after_its_time_limit_and_not_before) {
   auto const begun = now_s();
   EXPECT_FALSE(wait_for(awaited(), 0.05));
   EXPECT_GE(now_s() - begun, 0.05);
 }
 
-TEST_F(cuda_wait, without_time_still_looks_once) {
+TEST_F(cuda_wait, checks_once_with_a_time_limit_of_zero) {
   EXPECT_FALSE(wait_for(awaited(), 0));
   let_pass();
   EXPECT_TRUE(wait_for(awaited(), 0));
@@ -78,13 +78,13 @@ TEST_F(cuda_wait, ends_early_when_cancelled) {
   cancelling.join();
 }
 
-TEST_F(cuda_wait, tells_the_truth_about_an_event_that_passed_although_cancelled) {
+TEST_F(cuda_wait, returns_true_for_a_passed_event_even_if_cancelled) {
   std::atomic<bool> const cancelled{true};
   let_pass();
   EXPECT_TRUE(wait_for(awaited(), 60, &cancelled));
 }
 
-TEST_F(cuda_wait, that_is_too_long_says_for_what_and_how_long_and_where_to_look) {
+TEST_F(cuda_wait, that_times_out_says_for_what_how_long_and_what_to_check) {
   auto const text = text_of<timeout_error>([this] { wait(awaited(), patience{0.05}, "a copy"); });
   EXPECT_EQ(
       text,
@@ -92,7 +92,7 @@ TEST_F(cuda_wait, that_is_too_long_says_for_what_and_how_long_and_where_to_look)
       "hung: look at nvidia-smi and for Xid in dmesg.");
 }
 
-TEST_F(cuda_wait, that_is_cancelled_says_during_what) {
+TEST_F(cuda_wait, that_is_cancelled_names_the_operation) {
   auto const flag = std::make_shared<std::atomic<bool>>(true);
   auto const text =
       text_of<cancelled_error>([&] { wait(awaited(), patience{60, flag}, "a copy"); });
@@ -122,7 +122,7 @@ TEST(patience, shares_its_flag_with_its_copies) {
   EXPECT_EQ(copied.seconds(), 2);
 }
 
-TEST(patience, of_its_own_is_not_cancelled) { EXPECT_FALSE(patience{1}.cancelled()); }
+TEST(patience, is_not_cancelled_at_first) { EXPECT_FALSE(patience{1}.cancelled()); }
 
 TEST(host_clock, is_read_in_seconds) {
   auto const from = host_clock::time_point{};

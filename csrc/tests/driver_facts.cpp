@@ -3,7 +3,7 @@
 namespace pyxfer::facts {
 namespace {
 
-void ask_of_a_destroyed_context(questions& all, std::function<void()> const& destroy_context) {
+void check_a_destroyed_context(fact_report& all, std::function<void()> const& destroy_context) {
   destroy(all.other);
   destroy_context();
   all.add("cuEventQuery when its context has been destroyed", "709", text(query(all.event)));
@@ -11,20 +11,20 @@ void ask_of_a_destroyed_context(questions& all, std::function<void()> const& des
 
 }  // namespace
 
-void ask_driver(std::function<void()> const& destroy_context,
-                std::function<void(fact const&)> const& report) {
+void check_driver(std::function<void()> const& destroy_context,
+                  std::function<void(fact const&)> const& report) {
   static_cast<void>(cudaSetDevice(0));
-  questions all{report};
-  ask_of_captures(all);
-  ask_of_captured_streams(all);
-  ask_of_registrations(all);
-  ask_of_pointers(all);
-  ask_of_read_only_memory(all);
-  ask_of_pageable_copies(all);
-  ask_of_releases(all);
-  ask_of_streams_and_events(all);
-  ask_of_threads_without_a_context(all);
-  ask_of_a_destroyed_context(all, destroy_context);
+  fact_report all{report};
+  check_captures(all);
+  check_captured_streams(all);
+  check_registrations(all);
+  check_pointers(all);
+  check_read_only_memory(all);
+  check_pageable_copies(all);
+  check_releases(all);
+  check_streams_and_events(all);
+  check_threads_without_a_context(all);
+  check_a_destroyed_context(all, destroy_context);
 }
 
 }  // namespace pyxfer::facts

@@ -18,9 +18,9 @@ struct named_call {
   std::function<std::string()> answer;
 };
 
-/// What the action answered, and whether the capture was whole behind it.
+/// The result of the action, and whether the capture was valid after it.
 template <typename Action>
-void during_a_capture(questions& all, std::string const& name, std::string const& relied_on,
+void during_a_capture(fact_report& all, std::string const& name, std::string const& relied_on,
                       Action const& action,
                       cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {
   auto* const captured = make_stream();
@@ -32,8 +32,8 @@ void during_a_capture(questions& all, std::string const& name, std::string const
   destroy(captured);
 }
 
-/// All that the engine does under a guard.
-void ask_relaxed(questions& all) {
+/// All calls that the engine makes under a guard.
+void check_relaxed(fact_report& all) {
   void* on_device = nullptr;
   void* on_host = nullptr;
   std::vector<std::byte> own(page);
@@ -75,7 +75,7 @@ void ask_relaxed(questions& all) {
 
 }  // namespace
 
-void ask_of_captures(questions& all) {
+void check_captures(fact_report& all) {
   auto const queried = [&](cudaStream_t) { return text(query(all.event)); };
   auto const queried_elsewhere = [&](cudaStream_t on) {
     return in_another_thread([&] { return queried(on); });
@@ -97,7 +97,7 @@ void ask_of_captures(questions& all) {
       [&](cudaStream_t) {
         return in_another_thread([&] { return text(cudaHostAlloc(&memory, page, 0)); });
       });
-  ask_relaxed(all);
+  check_relaxed(all);
 
   void* from = nullptr;
   void* to = nullptr;
@@ -129,7 +129,7 @@ void ask_of_captures(questions& all) {
   static_cast<void>(cudaFree(to));
 }
 
-void ask_of_captured_streams(questions& all) {
+void check_captured_streams(fact_report& all) {
   auto const relaxed = cudaStreamCaptureModeRelaxed;
   during_a_capture(all, "cuStreamIsCapturing of a captured stream", "status 1, capture 0",
                    [](cudaStream_t captured) { return capture_status(captured); });
@@ -165,7 +165,7 @@ void ask_of_captured_streams(questions& all) {
           "906, capture 0", of_legacy + ", capture " + text(end));
   destroy(blocking);
 
-  // The end of this capture is no fact: the stream that was drawn in has not been joined.
+  // The end of this capture is not a fact, because the included stream was not joined.
   auto* const captured = make_stream();
   auto* const drawn = make_stream();
   auto* const recorded = make_event();

@@ -5,8 +5,8 @@
 
 #include <iostream>
 
-/// Prints a fact a line, its fields separated by tabs; ends with 3 and the reason where there is no
-/// device.
+/// Prints one fact per line, with tabs between its fields. Without a device it prints the reason
+/// and exits with 3.
 int main() {
   constexpr unsigned int longest_s = 30;
   constexpr int no_device = 3;
@@ -17,8 +17,8 @@ int main() {
     return no_device;
   }
   auto const reset = [] { static_cast<void>(cudaDeviceReset()); };
-  pyxfer::facts::ask_driver(reset, [](pyxfer::facts::fact const& each) {
-    std::cout << each.name << '\t' << each.relied_on << '\t' << each.found << std::endl;
+  pyxfer::facts::check_driver(reset, [](pyxfer::facts::fact const& reported) {
+    std::cout << reported.name << '\t' << reported.relied_on << '\t' << reported.found << std::endl;
   });
   return 0;
 }

@@ -16,8 +16,8 @@ cudaMemoryType type_at(void const* address) {
   return found.type;
 }
 
-/// Overwrites the source when the call has returned.
-void ask_whether_read_late(questions& all, std::size_t bytes, bool busy) {
+/// Overwrites the source after the call has returned.
+void check_whether_read_late(fact_report& all, std::size_t bytes, bool busy) {
   std::vector<std::byte> source(bytes, std::byte{1});
   void* memory = nullptr;
   static_cast<void>(cudaMalloc(&memory, bytes));
@@ -37,7 +37,7 @@ void ask_whether_read_late(questions& all, std::size_t bytes, bool busy) {
           "yes", is_one ? "yes" : "no");
 }
 
-/// Pageable memory that begins with a page, parts of which are registered for a question.
+/// Page-aligned pageable memory, parts of which are registered for one query.
 class partly_registered {
  public:
   static constexpr std::size_t bytes = 16 * page;
@@ -47,7 +47,7 @@ class partly_registered {
     return const_cast<std::byte*>(room_.data()) + (page - address % page) % page;
   }
 
-  /// The action's answer while the parts, by offset and size, are registered.
+  /// The result of the action while the given parts (offset and size) are registered.
   template <typename Action>
   [[nodiscard]] std::string with(
       std::initializer_list<std::pair<std::size_t, std::size_t>> const& parts,
@@ -81,7 +81,7 @@ std::string range_around(std::byte* at) {
 
 }  // namespace
 
-void ask_of_registrations(questions& all) {
+void check_registrations(fact_report& all) {
   partly_registered const memory;
   constexpr auto bytes = partly_registered::bytes;
   constexpr auto half = bytes / 2;
@@ -106,7 +106,7 @@ void ask_of_registrations(questions& all) {
   static_cast<void>(cudaFree(to));
 }
 
-void ask_of_pointers(questions& all) {
+void check_pointers(fact_report& all) {
   partly_registered const memory;
   auto* const own = memory.begin();
   all.add("two registrations in one page", "0",
@@ -122,7 +122,7 @@ void ask_of_pointers(questions& all) {
   all.add("cuPointerGetAttribute of pageable memory", "1", range_around(own));
 }
 
-void ask_of_read_only_memory(questions& all) {
+void check_read_only_memory(fact_report& all) {
   int supported = 0;
   static_cast<void>(
       cudaDeviceGetAttribute(&supported, cudaDevAttrHostRegisterReadOnlySupported, 0));
@@ -135,14 +135,14 @@ void ask_of_read_only_memory(questions& all) {
   ::munmap(read_only, page);
 }
 
-void ask_of_pageable_copies(questions& all) {
+void check_pageable_copies(fact_report& all) {
   int accessible = 0;
   static_cast<void>(cudaDeviceGetAttribute(&accessible, cudaDevAttrPageableMemoryAccess, 0));
-  // Where the device reads pageable memory itself, the engine does not rely on it.
+  // The engine does not rely on it if the device reads pageable memory itself.
   if (accessible == 0) {
     for (auto const bytes : {64 * kib, mib, 64 * mib}) {
-      ask_whether_read_late(all, bytes, false);
-      ask_whether_read_late(all, bytes, true);
+      check_whether_read_late(all, bytes, false);
+      check_whether_read_late(all, bytes, true);
     }
   }
   std::vector<std::byte> source(64 * mib, std::byte{1});
@@ -167,7 +167,7 @@ void ask_of_pageable_copies(questions& all) {
   static_cast<void>(cudaFree(memory));
 }
 
-void ask_of_releases(questions& all) {
+void check_releases(fact_report& all) {
   std::vector<std::byte> own(mib);
   void* pinned = nullptr;
   void* on_device = nullptr;

@@ -6,7 +6,7 @@
 namespace pyxfer::facts {
 namespace {
 
-/// How many host functions have been at work at a time.
+/// Counts how many host functions have run at the same time.
 struct meeting {
   std::atomic<int> inside{0};
   std::atomic<int> most{0};
@@ -14,7 +14,7 @@ struct meeting {
 
 }  // namespace
 
-void ask_of_streams_and_events(questions& all) {
+void check_streams_and_events(fact_report& all) {
   meeting met;
   auto const meet = [](void* shared) {
     auto& known = *static_cast<meeting*>(shared);
@@ -62,7 +62,7 @@ void ask_of_streams_and_events(questions& all) {
   }
 }
 
-void ask_of_threads_without_a_context(questions& all) {
+void check_threads_without_a_context(fact_report& all) {
   all.add("event calls on a stream, in a thread without a context", "0 0 0", in_another_thread([&] {
             auto const recorded = text(record(all.event, all.on));
             auto const waiting = text(make_wait(all.other, all.event));

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-/// What the questions to a driver are made of.
+/// Helpers for queries to a driver.
 namespace pyxfer::facts {
 
 using namespace std::chrono_literals;
@@ -53,7 +53,7 @@ std::string at_once_or_waits(Action const& action) {
   return clock::now() - begin < held_for / 2 ? "at once" : "waits";
 }
 
-/// Holds a stream for a while. A call that waits for it returns without help.
+/// Holds a stream for a limited time, so that a call that waits for it returns.
 inline void hold(cudaStream_t stream) {
   static_cast<void>(cudaLaunchHostFunc(
       stream, [](void* /*unused*/) { std::this_thread::sleep_for(held_for); }, nullptr));
@@ -84,10 +84,10 @@ inline CUresult make_wait(cudaStream_t waiting, CUevent event) {
   return driver("cuStreamWaitEvent", static_cast<CUstream>(waiting), event, 0U);
 }
 
-/// Reports the answers. Its streams and its event are there for every question.
-class questions {
+/// Reports the facts. All queries use its streams and its event.
+class fact_report {
  public:
-  explicit questions(std::function<void(fact const&)> report) : report_{std::move(report)} {}
+  explicit fact_report(std::function<void(fact const&)> report) : report_{std::move(report)} {}
 
   void add(std::string name, std::string relied_on, std::string found) {
     report_({std::move(name), std::move(relied_on), std::move(found)});
@@ -102,14 +102,14 @@ class questions {
   std::function<void(fact const&)> report_;
 };
 
-void ask_of_captures(questions& all);
-void ask_of_captured_streams(questions& all);
-void ask_of_registrations(questions& all);
-void ask_of_pointers(questions& all);
-void ask_of_read_only_memory(questions& all);
-void ask_of_pageable_copies(questions& all);
-void ask_of_releases(questions& all);
-void ask_of_streams_and_events(questions& all);
-void ask_of_threads_without_a_context(questions& all);
+void check_captures(fact_report& all);
+void check_captured_streams(fact_report& all);
+void check_registrations(fact_report& all);
+void check_pointers(fact_report& all);
+void check_read_only_memory(fact_report& all);
+void check_pageable_copies(fact_report& all);
+void check_releases(fact_report& all);
+void check_streams_and_events(fact_report& all);
+void check_threads_without_a_context(fact_report& all);
 
 }  // namespace pyxfer::facts

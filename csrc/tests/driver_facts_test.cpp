@@ -5,17 +5,17 @@
 namespace pyxfer::hostrt::testing {
 namespace {
 
-TEST_F(hostrt, it_answers_as_the_driver_does) {
+TEST_F(hostrt, gives_the_facts_of_the_driver) {
   set_device_count(2);
   int asked = 0;
-  facts::ask_driver([] { destroy_context(0); },
-                    [&](facts::fact const& each) {
-                      ++asked;
-                      EXPECT_EQ(each.found, each.relied_on) << each.name;
-                    });
+  facts::check_driver([] { destroy_context(0); },
+                      [&](facts::fact const& reported) {
+                        ++asked;
+                        EXPECT_EQ(reported.found, reported.relied_on) << reported.name;
+                      });
   EXPECT_GT(asked, 0);
   reset();
-  for (auto const& left : made()) {  // of the context that was destroyed
+  for (auto const& left : made()) {  // objects of the context that was destroyed
     if (left.kind == "stream")
       (void)cudaStreamDestroy(reinterpret_cast<cudaStream_t>(left.address));
     if (left.kind == "event")

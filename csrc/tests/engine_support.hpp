@@ -23,11 +23,11 @@ inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// What the host runtime holds, in words that show in a failed comparison.
+/// The host runtime's allocations as text, which a failed comparison shows.
 inline std::vector<std::string> live() {
   std::vector<std::string> words;
-  for (auto const& each : hostrt::allocated()) {
-    words.push_back(each.kind + " " + std::to_string(each.address));
+  for (auto const& live : hostrt::allocated()) {
+    words.push_back(live.kind + " " + std::to_string(live.address));
   }
   std::sort(words.begin(), words.end());
   return words;
@@ -39,15 +39,14 @@ inline long count_of(std::string const& call) {
   return found == made.end() ? 0 : found->second;
 }
 
-/// How long a test may take. Where hangs are expected, PYXFER_TEST_LIMIT_S makes each of them
-/// cheap.
+/// How long a test may take. PYXFER_TEST_LIMIT_S shortens it for runs that expect hangs.
 inline unsigned int limit_s() {
   auto const* const given = std::getenv("PYXFER_TEST_LIMIT_S");
   return given == nullptr ? 120U : static_cast<unsigned int>(std::stoul(given));
 }
 
-/// Starts with nothing ordered, and ends with nothing left allocated or unsaid. A test that hangs
-/// kills the process.
+/// A test starts without orders, and must end without allocations and cleanup notes. A test that
+/// hangs kills the process.
 class engine_test : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -64,7 +63,7 @@ class engine_test : public ::testing::Test {
     ::alarm(0);
   }
 
-  /// What this test has allocated and not released.
+  /// The allocations of this test that were not released.
   [[nodiscard]] std::vector<std::string> made() const {
     auto const now = live();
     std::vector<std::string> added;
@@ -77,7 +76,7 @@ class engine_test : public ::testing::Test {
   std::vector<std::string> before_;
 };
 
-/// Calls that only explain an error; their caller has one already.
+/// Calls that only explain an error, which their caller already has.
 inline bool only_explains(std::string const& call) {
   static std::set<std::string> const such{"cudaGetLastError", "cudaGetErrorName",
                                           "cudaGetErrorString", "cuGetErrorName",
@@ -85,8 +84,8 @@ inline bool only_explains(std::string const& call) {
   return such.count(call) != 0;
 }
 
-/// Run `action` with one call failing: the failure must be thrown or noted, and nothing may be left
-/// of it.
+/// Runs `action` while one call fails. The failure must be thrown or noted, and nothing may stay
+/// allocated.
 inline void expect_failure_reported(std::function<void()> const& action, std::string const& call,
                                     int nth) {
   SCOPED_TRACE("call " + std::to_string(nth) + " of " + call + " fails");
@@ -107,7 +106,7 @@ inline void expect_failure_reported(std::function<void()> const& action, std::st
   EXPECT_EQ(live(), before);
 }
 
-/// The same for every call that `action` makes. Of one that polls, the first few stand for all.
+/// The same for every call that `action` makes. Of a call that polls, only the first few fail.
 inline void expect_every_failure_reported(std::function<void()> const& action) {
   constexpr long most_of_one = 40;
   constexpr long most_polls = 3;
@@ -121,7 +120,7 @@ inline void expect_every_failure_reported(std::function<void()> const& action) {
   hostrt::reset();
 }
 
-/// The text of the error of that type which `action` throws.
+/// The text of the error of type `Error` that `action` throws.
 template <typename Error, typename Action>
 std::string text_of(Action const& action) {
   try {

@@ -10,7 +10,7 @@
 
 namespace pyxfer::tests {
 
-/// What `action` answers in a forked child of this process.
+/// The result of `action` in a forked child of this process.
 inline std::string in_forked_child(std::function<std::string()> const& action) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) { return "no pipe"; }

@@ -11,7 +11,7 @@ TEST_F(hostrt_activity, is_not_recorded_when_nothing_is_enabled) {
   EXPECT_TRUE(copies().empty());
 }
 
-TEST_F(hostrt_activity, of_a_copy_says_what_memory_it_met) {
+TEST_F(hostrt_activity, of_a_copy_has_the_kinds_of_both_memories) {
   enable(activity_kind::copy);
   std::vector<std::byte> pageable(64);
   auto* const there = device(64);
@@ -29,7 +29,7 @@ TEST_F(hostrt_activity, of_a_copy_says_what_memory_it_met) {
   EXPECT_EQ(found[1].copies, 1U);
 }
 
-TEST_F(hostrt_activity, of_a_copy_says_whether_the_caller_waits) {
+TEST_F(hostrt_activity, of_a_copy_shows_whether_the_call_was_asynchronous) {
   enable(activity_kind::copy);
   std::vector<std::byte> pageable(64);
   auto* const s = stream();
@@ -50,9 +50,9 @@ TEST_F(hostrt_activity, of_a_copy_names_its_stream) {
   auto* const there = device(64);
   auto* const here = pinned(64);
   ASSERT_EQ(cudaMemcpy(there, here, 64, cudaMemcpyHostToDevice), cudaSuccess);
-  for (auto* const each : {stream(), stream()}) {
-    ASSERT_EQ(cudaMemcpyAsync(there, here, 64, cudaMemcpyHostToDevice, each), cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(each), cudaSuccess);
+  for (auto* const on : {stream(), stream()}) {
+    ASSERT_EQ(cudaMemcpyAsync(there, here, 64, cudaMemcpyHostToDevice, on), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(on), cudaSuccess);
   }
   auto const found = copies();
   ASSERT_EQ(found.size(), 3U);
@@ -71,9 +71,8 @@ TEST_F(hostrt_activity, of_a_copy_takes_the_modelled_time) {
 TEST_F(hostrt_activity, of_copies_that_share_an_engine_do_not_overlap) {
   enable(activity_kind::copy);
   model_link({0, 0.02}, {0, 0});
-  for (auto* const each : {stream(), stream()}) {
-    ASSERT_EQ(cudaMemcpyAsync(device(64), pinned(64), 64, cudaMemcpyHostToDevice, each),
-              cudaSuccess);
+  for (auto* const on : {stream(), stream()}) {
+    ASSERT_EQ(cudaMemcpyAsync(device(64), pinned(64), 64, cudaMemcpyHostToDevice, on), cudaSuccess);
   }
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   auto found = copies();
@@ -82,7 +81,7 @@ TEST_F(hostrt_activity, of_copies_that_share_an_engine_do_not_overlap) {
   EXPECT_GE(found[1].start - found[0].start, 20'000'000U);
 }
 
-TEST_F(hostrt_activity, of_a_batch_is_one_record_for_copies_alike) {
+TEST_F(hostrt_activity, of_a_batch_is_one_record_for_similar_copies) {
   enable(activity_kind::copy);
   auto* const there = device(64);
   auto* const here = pinned(64);
@@ -123,7 +122,7 @@ TEST_F(hostrt_activity, of_a_set_names_its_memory) {
   EXPECT_EQ(found[0].flags, 0);
 }
 
-TEST_F(hostrt_activity, of_memory_is_its_allocation_and_its_release) {
+TEST_F(hostrt_activity, of_memory_includes_its_allocation_and_its_release) {
   enable(activity_kind::memory);
   void* made = nullptr;
   ASSERT_EQ(cudaHostAlloc(&made, 100, 0), cudaSuccess);
@@ -137,18 +136,18 @@ TEST_F(hostrt_activity, of_memory_is_its_allocation_and_its_release) {
   EXPECT_EQ(found[0].address, reinterpret_cast<std::uintptr_t>(made));
 }
 
-TEST_F(hostrt_activity, of_a_call_is_joined_with_what_was_done_for_it) {
+TEST_F(hostrt_activity, of_a_call_is_joined_with_its_work) {
   enable(activity_kind::copy);
   enable(activity_kind::runtime_call);
   ASSERT_EQ(cudaMemcpy(device(64), pinned(64), 64, cudaMemcpyHostToDevice), cudaSuccess);
   auto const copy = copies().at(0);
   auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
-  auto const made = std::find_if(calls.begin(), calls.end(), [&](auto const& each) {
-    return each.correlation == copy.correlation;
+  auto const made = std::find_if(calls.begin(), calls.end(), [&](auto const& call) {
+    return call.correlation == copy.correlation;
   });
   ASSERT_NE(made, calls.end());
   char const* name = nullptr;
-  ASSERT_EQ(ask("cuptiGetCallbackName", cupti::domain::runtime, made->callback, &name),
+  ASSERT_EQ(call_cupti("cuptiGetCallbackName", cupti::domain::runtime, made->callback, &name),
             result::success);
   EXPECT_STREQ(name, "cudaMemcpy_v3020");
 }
@@ -166,17 +165,18 @@ TEST_F(hostrt_activity, of_a_call_that_fails_has_its_code) {
 std::uint32_t runtime_call_named(std::string_view wanted) {
   char const* name = nullptr;
   for (std::uint32_t id = 1;
-       ask("cuptiGetCallbackName", cupti::domain::runtime, id, &name) == result::success; ++id) {
+       call_cupti("cuptiGetCallbackName", cupti::domain::runtime, id, &name) == result::success;
+       ++id) {
     if (wanted == name) return id;
   }
   return 0;
 }
 
-TEST_F(hostrt_activity, of_a_call_that_is_switched_off_is_left_out) {
+TEST_F(hostrt_activity, leaves_out_a_disabled_call) {
   auto const off = runtime_call_named("cudaDeviceSynchronize_v3020");
   auto* const waited = stream();
   enable(activity_kind::runtime_call);
-  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", off, std::uint8_t{0}), result::success);
+  ASSERT_EQ(call_cupti("cuptiActivityEnableRuntimeApi", off, std::uint8_t{0}), result::success);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(waited), cudaSuccess);
   auto const calls = records<cupti::call_activity>(activity_kind::runtime_call);
@@ -184,23 +184,23 @@ TEST_F(hostrt_activity, of_a_call_that_is_switched_off_is_left_out) {
   EXPECT_NE(calls[0].callback, off);
 }
 
-TEST_F(hostrt_activity, of_a_call_that_is_switched_on_alone_is_not_recorded) {
+TEST_F(hostrt_activity, does_not_record_a_call_that_is_enabled_alone) {
   auto const chosen = runtime_call_named("cudaDeviceSynchronize_v3020");
-  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{1}), result::success);
+  ASSERT_EQ(call_cupti("cuptiActivityEnableRuntimeApi", chosen, std::uint8_t{1}), result::success);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_TRUE(records<cupti::call_activity>(activity_kind::runtime_call).empty());
 }
 
-TEST_F(hostrt_activity, of_a_kind_that_is_switched_on_again_is_of_all_its_calls) {
+TEST_F(hostrt_activity, includes_all_calls_of_a_kind_that_is_enabled_again) {
   auto const off = runtime_call_named("cudaDeviceSynchronize_v3020");
   enable(activity_kind::runtime_call);
-  ASSERT_EQ(ask("cuptiActivityEnableRuntimeApi", off, std::uint8_t{0}), result::success);
+  ASSERT_EQ(call_cupti("cuptiActivityEnableRuntimeApi", off, std::uint8_t{0}), result::success);
   enable(activity_kind::runtime_call);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_EQ(records<cupti::call_activity>(activity_kind::runtime_call).size(), 1U);
 }
 
-TEST_F(hostrt_activity, of_a_pretended_kernel_takes_its_time_on_its_stream) {
+TEST_F(hostrt_activity, of_a_test_kernel_takes_its_time_on_its_stream) {
   enable(activity_kind::kernel);
   auto* const s = stream();
   kernel("_Z3addPf", 0.005, reinterpret_cast<std::uintptr_t>(s));
@@ -229,7 +229,7 @@ TEST_F(hostrt_activity, of_marks_has_both_ends_of_nested_ranges) {
   EXPECT_THROW(mark("step", false), std::invalid_argument);
 }
 
-TEST_F(hostrt_activity, that_a_lost_device_dropped_is_not_recorded) {
+TEST_F(hostrt_activity, does_not_include_work_that_a_lost_device_dropped) {
   enable(activity_kind::copy);
   auto* const s = stream();
   auto* const there = device(64);

@@ -6,7 +6,7 @@
 namespace pyxfer::hostrt::testing {
 namespace {
 
-/// A batch of two pinned copies that a test can spoil before it is issued.
+/// A batch of two pinned copies, which a test can make invalid before it is issued.
 class hostrt_batch : public hostrt {
  protected:
   void SetUp() override {
@@ -53,7 +53,7 @@ TEST_F(hostrt_batch, every_copy_arrives) {
   EXPECT_EQ(back, std::vector<std::byte>(200, std::byte{9}));
 }
 
-TEST_F(hostrt_batch, it_keeps_the_order_of_the_stream) {
+TEST_F(hostrt_batch, keeps_the_order_of_the_stream) {
   gate closed;
   ASSERT_EQ(closed.close(stream_), cudaSuccess);
   ASSERT_EQ(issue(), cudaSuccess);
@@ -62,14 +62,14 @@ TEST_F(hostrt_batch, it_keeps_the_order_of_the_stream) {
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
 }
 
-TEST_F(hostrt_batch, it_returns_after_reading_sources_that_must_be_read_during_the_call) {
+TEST_F(hostrt_batch, returns_after_reading_sources_that_must_be_read_during_the_call) {
   attributes_[0].srcAccessOrder = cudaMemcpySrcAccessOrderDuringApiCall;
   stall("cudaMemcpyBatchAsync", 1, 0.05);
   ASSERT_EQ(issue(), cudaSuccess);
   EXPECT_EQ(cudaStreamQuery(stream_), cudaSuccess);
 }
 
-TEST_F(hostrt_batch, it_bears_the_latency_once) {
+TEST_F(hostrt_batch, has_the_latency_once) {
   model_link({0, 0.1}, {0, 0});
   auto const begun = now_s();
   ASSERT_EQ(issue(), cudaSuccess);

@@ -5,7 +5,7 @@
 namespace pyxfer::hostrt::testing {
 namespace {
 
-/// Begins a capture, and ends it if the test has not.
+/// Begins a capture, and ends it if the test does not.
 class capture_of {
  public:
   explicit capture_of(cudaStream_t stream, cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal)
@@ -59,12 +59,12 @@ class hostrt_capture : public hostrt {
 
 using a_capture = hostrt_capture;
 
-TEST_F(a_capture, that_nothing_disturbs_ends_whole) {
+TEST_F(a_capture, is_valid_if_nothing_disturbs_it) {
   capture_of capture{captured_};
   EXPECT_EQ(capture.end(), cudaSuccess);
 }
 
-TEST_F(a_capture, shows_in_its_stream_alone) {
+TEST_F(a_capture, shows_only_in_its_stream) {
   auto* const other = stream();
   auto found = cudaStreamCaptureStatusNone;
   capture_of const capture{captured_};
@@ -86,7 +86,7 @@ TEST_F(a_capture, takes_copies_without_executing_them) {
   EXPECT_EQ(to[0], std::byte{1});
 }
 
-TEST_F(a_capture, leaves_other_streams_at_work) {
+TEST_F(a_capture, does_not_stop_other_streams) {
   auto* const other = stream();
   auto* const from = pinned(8);
   auto* const to = device(8);
@@ -142,7 +142,7 @@ TEST_F(a_capture, in_global_mode_allows_every_call_of_a_thread_in_thread_local_m
   EXPECT_EQ(capture.end(), cudaSuccess);
 }
 
-TEST_F(a_capture, in_thread_local_mode_restricts_its_own_thread_alone) {
+TEST_F(a_capture, in_thread_local_mode_restricts_only_its_own_thread) {
   capture_of capture{captured_, cudaStreamCaptureModeThreadLocal};
   EXPECT_EQ(in_another_thread([&] { return query(before_); }), CUDA_SUCCESS);
   EXPECT_EQ(query(before_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -181,7 +181,7 @@ TEST_F(a_capture, refuses_work_once_it_is_invalid) {
   EXPECT_EQ(record(before_, captured_), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
-TEST_F(a_capture, draws_in_a_stream_that_waits_for_its_event) {
+TEST_F(a_capture, includes_a_stream_that_waits_for_its_event) {
   auto* const other = stream();
   capture_of capture{captured_};
   EXPECT_EQ(record(before_, captured_), CUDA_SUCCESS);
@@ -201,7 +201,7 @@ TEST_F(a_capture, cannot_wait_for_an_event_from_outside) {
   EXPECT_EQ(capture.end(), cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_F(a_capture, of_a_blocking_stream_keeps_the_legacy_stream_from_work) {
+TEST_F(a_capture, of_a_blocking_stream_refuses_work_on_the_legacy_stream) {
   auto* const blocking = stream(cudaStreamDefault);
   auto* const to = device(8);
   capture_of capture{blocking};
@@ -217,7 +217,7 @@ TEST_F(a_capture, ends_in_its_own_thread_and_on_its_own_stream) {
   EXPECT_EQ(cudaStreamEndCapture(stream(), &graph), cudaErrorIllegalState);
 }
 
-TEST_F(a_capture, is_none_of_the_legacy_stream) {
+TEST_F(a_capture, of_the_legacy_stream_is_refused) {
   EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal),
             cudaErrorStreamCaptureUnsupported);
 }
@@ -228,12 +228,12 @@ TEST_F(a_capture, ends_with_a_reset) {
   EXPECT_EQ(cudaStreamQuery(captured_), cudaSuccess);
 }
 
-TEST_F(hostrt, a_mode_that_replaces_another_gives_it_back) {
+TEST_F(hostrt, exchanging_the_capture_mode_returns_the_previous_one) {
   EXPECT_EQ(exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED), CU_STREAM_CAPTURE_MODE_GLOBAL);
   EXPECT_EQ(exchange_mode(CU_STREAM_CAPTURE_MODE_GLOBAL), CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-TEST_F(a_capture, that_a_test_orders_answers_as_the_call_does) {
+TEST_F(a_capture, of_a_test_returns_the_code_of_the_call) {
   auto const handle = reinterpret_cast<std::uintptr_t>(captured_);
   begin_capture(handle, "global");
   EXPECT_EQ(query(before_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

@@ -60,17 +60,17 @@ TEST_F(hostrt_configuration, a_refusal_says_what_is_wrong) {
             "'fail=cudaMalloc:1': it takes 3 values between colons, not 2");
   EXPECT_EQ(refusal_of("fail=cudaMallok:1:2"),
             "'fail=cudaMallok:1:2': 'cudaMallok' is not a call of the host runtime");
-  EXPECT_EQ(refusal_of("devices=two"), "'devices=two': 'two' is not a number of the right sort");
+  EXPECT_EQ(refusal_of("devices=two"), "'devices=two': 'two' is not a valid number");
   EXPECT_EQ(refusal_of("stall=cudaMalloc:1:-2"), "'stall=cudaMalloc:1:-2': '-2' is out of range");
   EXPECT_EQ(refusal_of("link=nan:0:0:0"), "'link=nan:0:0:0': 'nan' is out of range");
 }
 
-TEST_F(hostrt_configuration, nothing_is_carried_out_of_a_line_with_a_mistake) {
+TEST_F(hostrt_configuration, a_line_with_a_mistake_has_no_effect) {
   EXPECT_NE(refusal_of("no-driver=35;devices=99"), "none");
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
-/// Runs in a process of its own, in which this variable is there before the first call.
+/// Runs in its own process, in which this variable is set before the first call.
 [[noreturn]] void exit_with_first_code(char const* line, int calls) {
   setenv("PYXFER_HOSTRT", line, 1);
   auto code = cudaSuccess;
@@ -79,7 +79,7 @@ TEST_F(hostrt_configuration, nothing_is_carried_out_of_a_line_with_a_mistake) {
   std::_Exit(code % 256);
 }
 
-// Not the fixture: its calls would come before the variable.
+// Not the usual fixture, which makes calls before the variable is set.
 class hostrt_environment : public ::testing::Test {
  protected:
   void SetUp() override { ::testing::GTEST_FLAG(death_test_style) = "threadsafe"; }
@@ -98,7 +98,7 @@ TEST_F(hostrt_environment, a_stuck_stream_does_not_hold_up_the_exit) {
   EXPECT_EXIT(exit_with_closed_gate(), ::testing::ExitedWithCode(3), "");
 }
 
-TEST_F(hostrt_environment, a_mistake_makes_every_call_fail_and_says_why_once) {
+TEST_F(hostrt_environment, a_mistake_makes_every_call_fail_and_is_reported_once) {
   EXPECT_EXIT(exit_with_first_code("nonsense", 2), ::testing::ExitedWithCode(cudaErrorInvalidValue),
               "^PYXFER_HOSTRT cannot be read, so every CUDA call will fail: 'nonsense' is none of "
               "[^\n]*\n$");

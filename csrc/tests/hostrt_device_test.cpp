@@ -13,7 +13,7 @@ int attribute(cudaDeviceAttr wanted) {
   return value;
 }
 
-TEST_F(hostrt_device, it_says_what_it_is) {
+TEST_F(hostrt_device, has_a_recognisable_name_and_uuid) {
   std::array<char, 64> name{};
   ASSERT_EQ(driver("cuDeviceGetName", name.data(), int{64}, CUdevice{0}), CUDA_SUCCESS);
   EXPECT_STREQ(name.data(), "host memory, not a PCIe link");
@@ -21,12 +21,12 @@ TEST_F(hostrt_device, it_says_what_it_is) {
   EXPECT_STREQ(name.data(), "host");
 }
 
-TEST_F(hostrt_device, it_is_on_no_pci_bus) {
+TEST_F(hostrt_device, has_no_pci_address) {
   std::array<char, 32> address{};
   EXPECT_EQ(cudaDeviceGetPCIBusId(address.data(), 32, 0), cudaErrorInvalidDevice);
 }
 
-TEST_F(hostrt_device, it_has_the_attributes_that_make_sense) {
+TEST_F(hostrt_device, has_only_attributes_that_apply_without_a_gpu) {
   EXPECT_EQ(attribute(cudaDevAttrAsyncEngineCount), 2);
   EXPECT_EQ(attribute(cudaDevAttrUnifiedAddressing), 1);
   EXPECT_EQ(attribute(cudaDevAttrCanMapHostMemory), 1);
@@ -47,7 +47,7 @@ TEST_F(hostrt_device, versions_are_those_of_the_headers) {
   EXPECT_EQ(driver_version, CUDART_VERSION);
 }
 
-TEST_F(hostrt_device, several_devices_are_told_apart) {
+TEST_F(hostrt_device, several_devices_are_distinct) {
   set_device_count(2);
   int count = 0;
   ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
@@ -76,7 +76,7 @@ TEST_F(hostrt_device, each_thread_has_its_own_current_device) {
   EXPECT_EQ(current, 1);
 }
 
-TEST_F(hostrt_device, a_context_is_current_after_work_and_can_be_put_back) {
+TEST_F(hostrt_device, a_context_is_current_after_work_and_can_be_restored) {
   set_device_count(2);
   CUcontext first = nullptr;
   CUcontext second = nullptr;
@@ -104,7 +104,7 @@ TEST_F(hostrt_device, a_thread_starts_without_a_context) {
   }}.join();
 }
 
-TEST_F(hostrt_device, without_a_driver_every_call_says_so) {
+TEST_F(hostrt_device, without_a_driver_every_call_fails) {
   set_no_driver(cudaErrorInsufficientDriver);
   int count = -1;
   int version = -1;
@@ -174,7 +174,7 @@ TEST_F(hostrt_device, a_device_has_a_handle) {
   EXPECT_EQ(driver("cuDeviceGet", &found, int{1}), CUDA_ERROR_INVALID_DEVICE);
 }
 
-TEST_F(hostrt_device, a_destroyed_context_takes_its_streams_and_events_along) {
+TEST_F(hostrt_device, a_destroyed_context_invalidates_its_streams_and_events) {
   auto* const s = stream();
   auto* const made = event();
   auto* const from = pinned(8);
@@ -194,7 +194,7 @@ TEST_F(hostrt_device, a_destroyed_context_takes_its_streams_and_events_along) {
   EXPECT_EQ(cudaMemcpyAsync(to, from, 8, cudaMemcpyHostToDevice, s), cudaSuccess);
 }
 
-TEST_F(hostrt_device, only_a_devices_context_is_destroyed) {
+TEST_F(hostrt_device, destroying_the_context_of_an_unknown_device_is_refused) {
   EXPECT_THROW(destroy_context(1), std::invalid_argument);
 }
 

@@ -72,7 +72,7 @@ TEST_F(hostrt_events, a_stream_waits_for_the_event_of_another) {
   EXPECT_EQ(driver("cuEventQuery", done), CUDA_SUCCESS);
 }
 
-TEST_F(hostrt_events, a_wait_means_the_record_at_the_time_of_the_call) {
+TEST_F(hostrt_events, a_wait_is_for_the_record_at_the_time_of_the_call) {
   auto* const first = stream();
   auto* const second = stream();
   auto* const done = event();
@@ -156,7 +156,7 @@ TEST_F(hostrt_events, an_event_of_an_idle_legacy_stream_waits_for_blocking_strea
   EXPECT_EQ(driver("cuEventSynchronize", recorded), CUDA_SUCCESS);
 }
 
-TEST_F(hostrt_events, an_event_is_recorded_on_its_own_device_alone) {
+TEST_F(hostrt_events, an_event_is_recorded_only_on_its_own_device) {
   set_device_count(2);
   auto* const of_first = event();
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -172,8 +172,8 @@ TEST_F(hostrt_events, the_default_streams_need_a_context) {
               CUDA_ERROR_INVALID_CONTEXT);
     EXPECT_EQ(driver("cuStreamQuery", static_cast<CUstream>(stream)), CUDA_ERROR_INVALID_CONTEXT);
   };
-  for (auto* const each : {cudaStream_t{nullptr}, cudaStreamLegacy, cudaStreamPerThread}) {
-    std::thread{without_context, each}.join();
+  for (auto* const handle : {cudaStream_t{nullptr}, cudaStreamLegacy, cudaStreamPerThread}) {
+    std::thread{without_context, handle}.join();
   }
 }
 

@@ -35,7 +35,7 @@ TEST_F(hostrt_injection, driver_calls_fail_by_their_names) {
   EXPECT_EQ(record(e, nullptr), CUDA_SUCCESS);
 }
 
-TEST_F(hostrt_injection, a_failed_release_has_released) {
+TEST_F(hostrt_injection, a_failed_release_still_releases) {
   void* made = nullptr;
   cudaStream_t s = nullptr;
   ASSERT_EQ(cudaMalloc(&made, 10), cudaSuccess);
@@ -60,7 +60,7 @@ TEST_F(hostrt_injection, a_lost_device_stays_lost) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorIllegalAddress);
 }
 
-TEST_F(hostrt_injection, a_lost_device_still_releases_and_explains) {
+TEST_F(hostrt_injection, a_lost_device_still_releases_and_has_error_texts) {
   void* made = nullptr;
   void* host = nullptr;
   std::byte own{};
@@ -147,7 +147,7 @@ TEST_F(hostrt_injection, host_functions_records_and_waits_stall_on_their_streams
   }
 }
 
-TEST_F(hostrt_injection, a_stalled_synchronous_call_is_late_itself) {
+TEST_F(hostrt_injection, a_stalled_synchronous_call_returns_late) {
   stall("cudaMemGetInfo", 1, 0.05);
   std::size_t free = 0;
   std::size_t total = 0;
@@ -186,7 +186,7 @@ TEST_F(hostrt_injection, calls_are_counted) {
   EXPECT_TRUE(calls().empty());
 }
 
-TEST_F(hostrt_injection, orders_that_can_never_come_true_are_refused) {
+TEST_F(hostrt_injection, orders_that_could_never_take_effect_are_refused) {
   EXPECT_THROW(fail("cudaMallok", 1, 2), std::invalid_argument);
   EXPECT_THROW(fail("cudaMalloc", 0, 2), std::invalid_argument);
   EXPECT_THROW(fail("cudaMalloc", 1, 0), std::invalid_argument);

@@ -3,16 +3,16 @@
 namespace pyxfer::hostrt::testing {
 namespace {
 
-constexpr double rate = 500e6;  // slow against any memory
+constexpr double rate = 500e6;  // slower than any memory
 constexpr std::size_t size = 4 * mib;
 constexpr double crossing_s = static_cast<double>(size) / rate;
-// An event's time in float milliseconds.
+// The rounding of an event's time, which is in float milliseconds.
 constexpr double clock_step_s = 1e-8;
 
 class hostrt_link : public hostrt {
  protected:
-  /// The time between two events around these copies, each on a stream of its own, all queued
-  /// before the first begins.
+  /// The time between two events around these copies. Each copy has its own stream, and all are
+  /// queued before the first begins.
   double time_of(std::vector<cudaMemcpyKind> const& kinds) {
     auto* const first = stream();
     auto* const start = event();
@@ -62,7 +62,7 @@ TEST_F(hostrt_link, copies_in_one_direction_share_an_engine) {
               clock_step_s);
 }
 
-TEST_F(hostrt_link, opposite_directions_run_side_by_side) {
+TEST_F(hostrt_link, opposite_directions_run_at_the_same_time) {
   model_link({rate, 0}, {rate, 0});
   EXPECT_NEAR(time_of({cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost}), crossing_s, clock_step_s);
 }
@@ -80,7 +80,7 @@ TEST_F(hostrt_link, copies_on_the_device_do_not_cross_it) {
   EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
 }
 
-/// Half a second for a copy, in which the test has done its part.
+/// A copy takes half a second, which is longer than the test needs to act.
 class a_slow_copy : public hostrt {
  protected:
   void SetUp() override {

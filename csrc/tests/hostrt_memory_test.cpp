@@ -10,7 +10,7 @@ namespace {
 
 using hostrt_memory = hostrt;
 
-TEST_F(hostrt_memory, everything_live_is_accounted) {
+TEST_F(hostrt_memory, lists_everything_that_is_allocated) {
   std::vector<std::byte> own(100);
   auto* const on_device = device(1000);
   pinned(2000);
@@ -19,7 +19,7 @@ TEST_F(hostrt_memory, everything_live_is_accounted) {
   event();
   ASSERT_EQ(cudaHostRegister(own.data(), own.size(), 0), cudaSuccess);
   std::map<std::string, allocation> live;
-  for (auto const& each : made()) live[each.kind] = each;
+  for (auto const& found : made()) live[found.kind] = found;
   EXPECT_EQ(made().size(), 6U);
   EXPECT_EQ(live.size(), 6U);
   EXPECT_EQ(live.at("device").bytes, 1000U);
@@ -50,7 +50,7 @@ TEST_F(hostrt_memory, null_is_freed_without_effect) {
   EXPECT_EQ(cudaFreeHost(nullptr), cudaSuccess);
 }
 
-TEST_F(hostrt_memory, what_was_not_allocated_cannot_be_freed) {
+TEST_F(hostrt_memory, only_allocated_memory_can_be_freed) {
   int own = 0;
   auto* const on_device = device(10);
   EXPECT_EQ(cudaFree(&own), cudaErrorInvalidValue);
@@ -100,7 +100,7 @@ TEST_F(hostrt_memory, wrong_arguments_are_refused) {
   EXPECT_EQ(cudaHostRegister(device(10), 10, 0), cudaErrorInvalidValue);
 }
 
-TEST_F(hostrt_memory, pointers_tell_where_they_point) {
+TEST_F(hostrt_memory, pointer_attributes_describe_the_memory) {
   std::vector<std::byte> own(100);
   cudaPointerAttributes found{};
   auto* const on_device = device(100);
@@ -154,7 +154,7 @@ class read_only_page {
   void* address_;
 };
 
-TEST_F(hostrt_memory, read_only_memory_is_registered_as_such_alone) {
+TEST_F(hostrt_memory, read_only_memory_is_registered_only_as_read_only) {
   read_only_page const page;
   EXPECT_EQ(cudaHostRegister(page.address(), read_only_page::bytes, 0), cudaErrorInvalidValue);
   EXPECT_EQ(cudaHostRegister(page.address(), read_only_page::bytes, cudaHostRegisterReadOnly),
@@ -172,7 +172,7 @@ TEST_F(hostrt_memory, memory_that_is_not_mapped_is_not_registered) {
             cudaErrorInvalidValue);
 }
 
-TEST_F(hostrt_memory, a_pointer_tells_the_range_it_lies_in) {
+TEST_F(hostrt_memory, pointer_attributes_have_the_range_of_the_region) {
   std::vector<std::byte> own(100);
   auto const range_of = [](std::byte* pointer) {
     auto const address = reinterpret_cast<CUdeviceptr>(pointer);
@@ -194,7 +194,7 @@ TEST_F(hostrt_memory, a_pointer_tells_the_range_it_lies_in) {
   EXPECT_EQ(cudaHostUnregister(own.data() + 10), cudaSuccess);
 }
 
-TEST_F(hostrt_memory, a_pointer_tells_its_memory_type) {
+TEST_F(hostrt_memory, pointer_attributes_have_the_memory_type) {
   auto const type_of = [](void* pointer, CUresult expected) {
     unsigned int type = 0;
     EXPECT_EQ(driver("cuPointerGetAttribute", static_cast<void*>(&type),

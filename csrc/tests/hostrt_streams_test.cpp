@@ -26,12 +26,12 @@ TEST_F(hostrt_streams, work_of_one_stream_runs_in_order) {
     steps.push_back({&order, i});
     expected.push_back(i);
   }
-  for (auto& each : steps) ASSERT_EQ(cudaLaunchHostFunc(s, step::take, &each), cudaSuccess);
+  for (auto& queued : steps) ASSERT_EQ(cudaLaunchHostFunc(s, step::take, &queued), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_EQ(order, expected);
 }
 
-TEST_F(hostrt_streams, streams_run_side_by_side) {
+TEST_F(hostrt_streams, streams_run_at_the_same_time) {
   auto* const held = stream();
   auto* const free = stream();
   gate closed;
@@ -91,7 +91,7 @@ TEST_F(hostrt_streams, the_legacy_stream_ignores_non_blocking_streams) {
   EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 }
 
-TEST_F(hostrt_streams, every_thread_has_a_default_stream_of_its_own) {
+TEST_F(hostrt_streams, every_thread_has_its_own_default_stream) {
   gate closed;
   ASSERT_EQ(closed.close(cudaStreamPerThread), cudaSuccess);
   std::thread{[] { EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess); }}.join();
@@ -171,7 +171,7 @@ TEST_F(hostrt_streams, several_threads_may_use_one_stream) {
       }
     });
   }
-  for (auto& each : threads) each.join();
+  for (auto& thread : threads) thread.join();
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_EQ(done, 400);
 }

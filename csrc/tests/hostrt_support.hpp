@@ -25,7 +25,7 @@ inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// A driver call by its name, as the code under test gets it.
+/// Finds a driver call by its name, like the code under test.
 template <typename... Arguments>
 CUresult driver(char const* symbol, Arguments... arguments) {
   void* function = nullptr;
@@ -49,7 +49,7 @@ inline CUresult elapsed(float& milliseconds, CUevent start, CUevent end) {
   return driver("cuEventElapsedTime", &milliseconds, start, end);
 }
 
-/// Blocks a stream until it is opened, as the gated windows do.
+/// Blocks a stream until it is opened, like the gate of a window.
 class gate {
  public:
   gate() : latch_{latches().emplace_back(std::make_unique<latch>()).get()} {}
@@ -72,7 +72,7 @@ class gate {
     std::shared_future<void> open{opening.get_future().share()};
   };
 
-  // Kept for good: when the device is lost, nothing says when a host function has returned.
+  // Never freed: after a loss of the device it is not known when a host function has returned.
   static std::vector<std::unique_ptr<latch>>& latches() {
     static auto& kept = *new std::vector<std::unique_ptr<latch>>;
     return kept;
@@ -84,13 +84,13 @@ class gate {
   bool opened_ = false;
 };
 
-/// Starts every test with nothing ordered and checks that it leaves nothing new allocated.
+/// A test starts without orders, and must not leave new allocations.
 class hostrt : public ::testing::Test {
  protected:
   void SetUp() override {
     reset();
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    for (auto const& each : allocated()) before_.insert(each.address);
+    for (auto const& live : allocated()) before_.insert(live.address);
   }
 
   void TearDown() override {
@@ -128,11 +128,11 @@ class hostrt : public ::testing::Test {
     return static_cast<std::byte*>(made);
   }
 
-  /// What this test has allocated and not released.
+  /// The allocations of this test that were not released.
   [[nodiscard]] std::vector<allocation> made() const {
     std::vector<allocation> added;
-    for (auto const& each : allocated()) {
-      if (before_.count(each.address) == 0) added.push_back(each);
+    for (auto const& live : allocated()) {
+      if (before_.count(live.address) == 0) added.push_back(live);
     }
     return added;
   }

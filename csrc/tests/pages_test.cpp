@@ -22,11 +22,11 @@ std::size_t total(std::map<int, std::size_t> const& counts) {
                          [](auto sum, auto const& entry) { return sum + entry.second; });
 }
 
-/// Fresh memory of the process's own, so that nothing but the test has touched it.
+/// New memory, which only the test touches.
 class mapping {
  public:
   explicit mapping(std::size_t bytes) : bytes_{bytes}, data_{map(bytes)} {
-    // Huge pages would touch the neighbours of a page together with it.
+    // With a huge page, touching one page would touch its neighbours too.
     ::madvise(data_, bytes_, MADV_NOHUGEPAGE);
   }
   mapping(mapping const&) = delete;
@@ -52,8 +52,7 @@ class mapping {
   void* data_;
 };
 
-/// Skips where a container keeps these calls from us, which is a property of the machine and not of
-/// the code.
+/// Skips the tests if a container forbids these calls, which is not a fault of the code.
 class pages : public testing::Test {
  protected:
   void SetUp() override {
@@ -67,7 +66,7 @@ class pages : public testing::Test {
   }
 };
 
-TEST_F(pages, of_a_written_buffer_lie_on_nodes) {
+TEST_F(pages, of_a_written_buffer_are_on_nodes) {
   mapping buffer{16 * page_bytes()};
   buffer.touch(16 * page_bytes());
   auto const counts = pyxfer::page_nodes(buffer.address(), 16 * page_bytes());
@@ -75,7 +74,7 @@ TEST_F(pages, of_a_written_buffer_lie_on_nodes) {
   EXPECT_GE(counts.begin()->first, 0);
 }
 
-TEST_F(pages, never_written_are_counted_under_the_kernels_error) {
+TEST_F(pages, that_were_never_written_are_counted_under_the_kernels_error) {
   mapping buffer{8 * page_bytes()};
   buffer.touch(3 * page_bytes());
   auto const counts = pyxfer::page_nodes(buffer.address(), 8 * page_bytes());
@@ -83,9 +82,9 @@ TEST_F(pages, never_written_are_counted_under_the_kernels_error) {
   EXPECT_EQ(counts.at(-ENOENT), 5U);
 }
 
-TEST_F(pages, of_nothing_are_none) { EXPECT_TRUE(pyxfer::page_nodes(4096, 0).empty()); }
+TEST_F(pages, of_an_empty_buffer_are_none) { EXPECT_TRUE(pyxfer::page_nodes(4096, 0).empty()); }
 
-TEST_F(pages, are_counted_whole_where_a_buffer_straddles_them) {
+TEST_F(pages, are_counted_if_the_buffer_covers_a_part_of_them) {
   mapping buffer{4 * page_bytes()};
   buffer.touch(4 * page_bytes());
   auto const counts = pyxfer::page_nodes(buffer.address() + page_bytes() - 1, 2);
@@ -105,7 +104,7 @@ TEST_F(pages, of_an_impossible_range_are_refused) {
   EXPECT_THROW(static_cast<void>(pyxfer::page_nodes(UINTPTR_MAX - 1, 4096)), std::system_error);
 }
 
-TEST_F(pages, preferring_a_node_is_put_back) {
+TEST_F(pages, preferring_a_node_can_be_undone) {
   auto const before = pyxfer::current_policy();
   pyxfer::prefer_node(0);
   auto const during = pyxfer::current_policy();
@@ -115,7 +114,7 @@ TEST_F(pages, preferring_a_node_is_put_back) {
   EXPECT_EQ(pyxfer::current_policy().mode, before.mode);
 }
 
-TEST_F(pages, putting_back_finds_a_policy_that_somebody_else_set) {
+TEST_F(pages, undoing_restores_a_policy_that_other_code_set) {
   auto const before = pyxfer::current_policy();
   pyxfer::restore({MPOL_BIND, {1}});
   pyxfer::prefer_node(0);
@@ -129,7 +128,7 @@ TEST_F(pages, putting_back_finds_a_policy_that_somebody_else_set) {
   EXPECT_EQ(after.nodes.at(0), 1U);
 }
 
-TEST_F(pages, putting_back_nothing_changes_nothing) {
+TEST_F(pages, undoing_without_a_preferred_node_changes_nothing) {
   auto const before = pyxfer::current_policy();
   pyxfer::restore({MPOL_BIND, {1}});
   pyxfer::prefer_node(std::nullopt);
@@ -138,7 +137,7 @@ TEST_F(pages, putting_back_nothing_changes_nothing) {
   EXPECT_EQ(after.mode, MPOL_BIND);
 }
 
-TEST_F(pages, preferring_concerns_the_calling_thread_alone) {
+TEST_F(pages, preferring_affects_only_the_calling_thread) {
   pyxfer::prefer_node(0);
   int other = -1;
   std::thread{[&other] {
@@ -146,12 +145,12 @@ TEST_F(pages, preferring_concerns_the_calling_thread_alone) {
     other = pyxfer::current_policy().mode;
   }}.join();
   EXPECT_EQ(pyxfer::current_policy().mode, MPOL_PREFERRED);
-  // A new thread inherits the policy, and has found nothing of its own to put back.
+  // A new thread inherits the policy, but has no earlier one to restore.
   EXPECT_EQ(other, MPOL_PREFERRED);
   pyxfer::prefer_node(std::nullopt);
 }
 
-TEST_F(pages, a_node_that_is_not_there_is_refused_with_the_kernels_reason) {
+TEST_F(pages, a_missing_node_is_refused_with_the_kernels_error) {
   auto const before = pyxfer::current_policy();
   for (int const node : {-1, 4096, 1023}) {
     try {

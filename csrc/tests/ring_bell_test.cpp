@@ -7,7 +7,7 @@
 namespace pyxfer::tests {
 namespace {
 
-TEST(ring_bell, wakes_everybody_who_sleeps) {
+TEST(ring_bell, wakes_all_sleeping_threads) {
   bell made;
   std::atomic<bool> over{false};
   std::vector<std::thread> sleepers;
@@ -18,14 +18,14 @@ TEST(ring_bell, wakes_everybody_who_sleeps) {
   }
   over = true;
   made.ring(8);
-  for (auto& each : sleepers) { each.join(); }
+  for (auto& sleeper : sleepers) { sleeper.join(); }
 }
 
-TEST(ring_bell, that_was_rung_since_lets_nobody_sleep) {
+TEST(ring_bell, lets_no_thread_sleep_if_it_was_rung_since) {
   bell made;
   auto const before = made.rings();
   made.ring(0);
-  made.sleep(before);  // or this would never return
+  made.sleep(before);  // returns, because the bell was rung
   EXPECT_NE(made.rings(), before);
 }
 

@@ -19,7 +19,7 @@ class ring_belt : public ::testing::Test {
   void do_all(std::uint64_t from, std::uint64_t to) {
     for (auto number = from; number < to; ++number) { made_.done(number); }
   }
-  /// Takes what is worth it, as often as it is.
+  /// Issues copies as long as the belt gives slots.
   std::vector<std::size_t> take_all(std::size_t copies_under_way) {
     std::vector<std::size_t> counts;
     for (auto next = made_.next(copies_under_way); next.count != 0;
@@ -31,7 +31,7 @@ class ring_belt : public ::testing::Test {
   }
 };
 
-TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
+TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_a_copy_has_ended) {
   made_.begin(100, belt::part::fill, false);
   EXPECT_TRUE(made_.may_begin(63));
   EXPECT_FALSE(made_.may_begin(64));
@@ -40,7 +40,7 @@ TEST_F(ring_belt, lets_threads_fill_every_slot_once_until_one_has_passed) {
   EXPECT_FALSE(made_.may_begin(65));
 }
 
-TEST_F(ring_belt, lets_threads_empty_only_what_has_passed) {
+TEST_F(ring_belt, lets_threads_empty_only_slots_whose_copy_has_ended) {
   made_.begin(100, belt::part::empty, false);
   EXPECT_FALSE(made_.may_begin(0));
   made_.pass(3);
@@ -48,7 +48,7 @@ TEST_F(ring_belt, lets_threads_empty_only_what_has_passed) {
   EXPECT_FALSE(made_.may_begin(3));
 }
 
-TEST_F(ring_belt, gives_an_idle_engine_whatever_is_full) {
+TEST_F(ring_belt, gives_an_idle_engine_every_full_slot) {
   made_.begin(100, belt::part::fill, false);
   EXPECT_EQ(made_.next(0).count, 0U);
   made_.done(0);
@@ -57,7 +57,7 @@ TEST_F(ring_belt, gives_an_idle_engine_whatever_is_full) {
   EXPECT_EQ(made_.next(0).count, 2U);
 }
 
-TEST_F(ring_belt, gives_no_slot_before_those_in_front_of_it_are_full) {
+TEST_F(ring_belt, gives_slots_only_in_order) {
   made_.begin(100, belt::part::fill, false);
   do_all(1, 20);
   EXPECT_EQ(made_.next(0).count, 0U);
@@ -67,7 +67,7 @@ TEST_F(ring_belt, gives_no_slot_before_those_in_front_of_it_are_full) {
   EXPECT_EQ(next.count, 20U);
 }
 
-TEST_F(ring_belt, waits_for_more_the_more_the_engine_has_to_do) {
+TEST_F(ring_belt, waits_for_more_slots_the_busier_the_engine_is) {
   made_.begin(100, belt::part::fill, false);
   do_all(0, 3);
   EXPECT_EQ(made_.next(1).count, 0U);
@@ -79,19 +79,19 @@ TEST_F(ring_belt, waits_for_more_the_more_the_engine_has_to_do) {
   EXPECT_EQ(made_.next(2).count, 16U);  // a quarter of the round
 }
 
-TEST_F(ring_belt, waits_for_nothing_where_no_more_will_come) {
+TEST_F(ring_belt, does_not_wait_at_the_end_of_a_transfer) {
   made_.begin(2, belt::part::fill, false);
   do_all(0, 2);
   EXPECT_EQ(made_.next(2).count, 2U);
 }
 
-TEST_F(ring_belt, gives_half_of_its_slots_at_once_at_most) {
+TEST_F(ring_belt, gives_at_most_half_of_its_slots_at_once) {
   made_.begin(100, belt::part::fill, false);
   do_all(0, 64);
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 32}));
 }
 
-TEST(ring_belt_rounds, of_uploads_stay_small_unless_there_is_much_and_of_downloads_are_all_slots) {
+TEST(ring_belt_rounds, are_small_for_uploads_of_few_chunks_and_all_slots_for_downloads) {
   belt made{of(512)};
   EXPECT_EQ(made.round_for(10, belt::part::fill), 64U);  // 8 MiB
   EXPECT_EQ(made.round_for(800, belt::part::fill), 100U);
@@ -104,7 +104,7 @@ TEST(ring_belt_rounds, of_uploads_stay_small_unless_there_is_much_and_of_downloa
   EXPECT_FALSE(made.may_begin(100));
 }
 
-TEST_F(ring_belt, gives_only_what_lies_together) {
+TEST_F(ring_belt, gives_only_adjacent_slots) {
   made_.begin(100, belt::part::fill, false);
   do_all(0, 60);
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{32, 28}));
@@ -113,12 +113,12 @@ TEST_F(ring_belt, gives_only_what_lies_together) {
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 6}));
 }
 
-TEST_F(ring_belt, fills_slots_for_threads_that_empty_them_with_small_copies_first_and_last) {
+TEST_F(ring_belt, downloads_begin_and_end_with_small_copies) {
   made_.begin(64, belt::part::empty, false);
   EXPECT_EQ(take_all(0), (std::vector<std::size_t>{4, 8, 16, 18, 9, 4, 2, 1, 1, 1}));
 }
 
-TEST_F(ring_belt, fills_no_slot_again_that_was_not_emptied) {
+TEST_F(ring_belt, downloads_refill_only_emptied_slots) {
   made_.begin(100, belt::part::empty, false);
   static_cast<void>(take_all(0));
   EXPECT_EQ(made_.issued(), 64U);
@@ -127,7 +127,7 @@ TEST_F(ring_belt, fills_no_slot_again_that_was_not_emptied) {
   EXPECT_EQ(made_.issued(), 74U);
 }
 
-TEST_F(ring_belt, numbers_the_next_transfer_behind_the_one_before) {
+TEST_F(ring_belt, numbers_chunks_consecutively_over_transfers) {
   made_.begin(100, belt::part::fill, false);
   EXPECT_EQ(made_.first(), 0U);
   made_.begin(5, belt::part::fill, false);
@@ -136,7 +136,7 @@ TEST_F(ring_belt, numbers_the_next_transfer_behind_the_one_before) {
   EXPECT_EQ(made_.slot_of(made_.first()), 36U);
 }
 
-TEST_F(ring_belt, begins_with_the_first_slots_again_what_is_filled_while_the_engine_is_idle) {
+TEST_F(ring_belt, uploads_begin_in_the_first_slots_if_the_engine_is_idle) {
   made_.begin(100, belt::part::fill, true);
   EXPECT_EQ(made_.slot_of(made_.first()), 0U);
   made_.begin(5, belt::part::fill, true);
@@ -147,7 +147,7 @@ TEST_F(ring_belt, begins_with_the_first_slots_again_what_is_filled_while_the_eng
   EXPECT_EQ(made_.slot_of(made_.first()), 5U);
 }
 
-TEST_F(ring_belt, takes_nothing_for_full_that_a_transfer_has_left_which_ended_early) {
+TEST_F(ring_belt, ignores_chunks_of_a_transfer_that_ended_early) {
   made_.begin(64, belt::part::fill, false);
   do_all(0, 64);
   made_.begin(64, belt::part::fill, false);
@@ -159,14 +159,14 @@ TEST_F(ring_belt, takes_nothing_for_full_that_a_transfer_has_left_which_ended_ea
   EXPECT_EQ(next.count, 2U);
 }
 
-TEST(ring_belt_sizes, of_any_ring_take_one_slot_at_least) {
-  for (auto const& each :
+TEST(ring_belt_sizes, take_at_least_one_slot_of_any_ring) {
+  for (auto const& settings :
        {of(2, 4096), of(3, 4096), of(4096, 4096), of(2, std::size_t{64} << 20U)}) {
-    belt made{each};
+    belt made{settings};
     made.begin(10, belt::part::fill, false);
     made.done(0);
     EXPECT_EQ(made.next(0).count, 1U);
-    belt other{each};
+    belt other{settings};
     other.begin(10, belt::part::empty, false);
     EXPECT_GE(other.next(0).count, 1U);
   }

@@ -14,13 +14,13 @@ namespace {
 constexpr ring_settings settings{1, 4096, 3, fill_kind::streaming, 0};
 constexpr std::size_t size = 10 * 4096 + 100;
 
-/// Returns when somebody has looked so many times more whether copies have ended.
+/// Returns when copies have been polled that many times more.
 void await_queries(long more) {
   auto const wanted = count_of("cuEventQuery") + more;
   while (count_of("cuEventQuery") < wanted) { std::this_thread::yield(); }
 }
 
-/// A conveyor, an array, and memory of the device, which the host runtime lets be read.
+/// A conveyor, an array, and device memory, which the host runtime lets the test read.
 class ring_conveyor : public engine_test {
  protected:
   void SetUp() override {
@@ -66,7 +66,7 @@ class ring_conveyor : public engine_test {
   std::optional<conveyor> made_;
 };
 
-TEST_F(ring_conveyor, uploads_what_it_claims) {
+TEST_F(ring_conveyor, uploads_every_chunk) {
   work(direction::h2d);
   EXPECT_TRUE(made().wait(60, nullptr));
   EXPECT_EQ(on_device(), source().contents());
@@ -76,7 +76,7 @@ TEST_F(ring_conveyor, uploads_what_it_claims) {
   EXPECT_GT(made().totals().filled_s, 0);
 }
 
-TEST_F(ring_conveyor, downloads_what_it_claims) {
+TEST_F(ring_conveyor, downloads_every_chunk) {
   auto const contents = random_bytes(size, 5);
   put_on_device(contents);
   work(direction::d2h);
@@ -84,7 +84,7 @@ TEST_F(ring_conveyor, downloads_what_it_claims) {
   EXPECT_EQ(made().totals().chunks, 11U);
 }
 
-TEST_F(ring_conveyor, empties_what_threads_leave_that_do_not_wake_in_time) {
+TEST_F(ring_conveyor, the_caller_empties_slots_if_the_crew_does_not_wake_in_time) {
   constexpr ring_settings many{8, 4096, 16, fill_kind::streaming, 0};
   host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
   conveyor alone{0, slots.address(), many};
@@ -102,7 +102,7 @@ TEST_F(ring_conveyor, empties_what_threads_leave_that_do_not_wake_in_time) {
   alone.close();
 }
 
-TEST_F(ring_conveyor, begins_each_transfer_anew) {
+TEST_F(ring_conveyor, counts_each_transfer_separately) {
   work(direction::h2d);
   auto const first = made().totals();
   work(direction::h2d);
@@ -110,7 +110,7 @@ TEST_F(ring_conveyor, begins_each_transfer_anew) {
   EXPECT_LE(made().totals().copies, 11U);
 }
 
-TEST_F(ring_conveyor, follows_a_transfer_that_goes_on_with_one_of_the_other_direction) {
+TEST_F(ring_conveyor, begins_a_download_while_an_upload_is_under_way) {
   for (int i = 0; i < 20; ++i) {
     work(direction::h2d);
     auto const sent = source().contents();
@@ -137,7 +137,7 @@ TEST_F(ring_conveyor, fills_no_slot_that_the_device_still_reads) {
   EXPECT_GT(made().totals().waited_s, 0);
 }
 
-TEST_F(ring_conveyor, has_all_slots_under_way_before_it_empties_the_first) {
+TEST_F(ring_conveyor, issues_copies_to_all_slots_before_it_empties_the_first) {
   stream const other{0};
   event begins{0};
   gate held{other.view(), 60};
@@ -150,7 +150,7 @@ TEST_F(ring_conveyor, has_all_slots_under_way_before_it_empties_the_first) {
   EXPECT_EQ(source().contents(), on_device());
 }
 
-TEST_F(ring_conveyor, that_is_cancelled_while_it_waits_returns) {
+TEST_F(ring_conveyor, returns_if_it_is_cancelled_while_it_waits) {
   for (auto const way : {direction::h2d, direction::d2h}) {
     cancelled() = false;
     stream const other{0};
@@ -167,8 +167,8 @@ TEST_F(ring_conveyor, that_is_cancelled_while_it_waits_returns) {
   }
 }
 
-/// Twelve slots of a mebibyte: an upload cycles through eight of them, and a download through all.
-TEST_F(ring_conveyor, changes_the_slots_it_cycles_through_when_the_copies_before_have_ended) {
+/// Of twelve slots of a mebibyte an upload cycles through eight, and a download through all.
+TEST_F(ring_conveyor, changes_the_slots_it_cycles_through_after_earlier_copies_have_ended) {
   constexpr std::size_t mib = std::size_t{1} << 20U;
   constexpr ring_settings wide{1, mib, 12, fill_kind::streaming, 0};
   host_buffer const slots{wide.pinned_bytes(), memory_kind::pinned, 0};
@@ -221,7 +221,7 @@ TEST_F(ring_conveyor, settles_copies_whose_event_was_not_recorded) {
   hostrt::fail("cuEventRecord", 2, cudaErrorNotSupported);
   hostrt::stall("cudaMemcpyAsync", 2, 60);
   EXPECT_THROW(work(direction::h2d), cuda_error);
-  EXPECT_TRUE(made().wait(60, nullptr));  // the first copy's event is all that it knows
+  EXPECT_TRUE(made().wait(60, nullptr));  // waits for the first copy's event, the only one
   made().settle();
   EXPECT_FALSE(made().wait(0, nullptr));
   hostrt::release_stalls();
@@ -231,7 +231,7 @@ TEST_F(ring_conveyor, settles_copies_whose_event_was_not_recorded) {
   EXPECT_EQ(on_device(), source().contents());
 }
 
-TEST_F(ring_conveyor, says_whether_it_is_idle_in_time) {
+TEST_F(ring_conveyor, returns_whether_it_became_idle_in_time) {
   hostrt::stall("cudaMemcpyAsync", 11, 60);
   work(direction::h2d);
   EXPECT_FALSE(made().await_idle(0.02));

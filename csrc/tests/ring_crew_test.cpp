@@ -17,10 +17,10 @@ class ring_crew : public engine_test {
   [[nodiscard]] static CUcontext context() { return primary_context(0); }
 };
 
-/// Returns when as many threads are here; each brings its seat.
-class gathering {
+/// A barrier for a number of threads, which also collects their seats.
+class barrier {
  public:
-  explicit gathering(std::size_t wanted) : wanted_{wanted} {}
+  explicit barrier(std::size_t wanted) : wanted_{wanted} {}
   void join(int seat) {
     std::unique_lock held{lock_};
     seats_.insert(seat);
@@ -36,10 +36,10 @@ class gathering {
   std::multiset<int> seats_;
 };
 
-TEST_F(ring_crew, works_at_once_in_the_callers_thread_and_in_others) {
+TEST_F(ring_crew, runs_the_work_in_the_callers_thread_and_in_others_at_once) {
   crew made{context(), 3, 20e-6};
   for (int i = 0; i < 50; ++i) {
-    gathering all{4};
+    barrier all{4};
     std::atomic<int> in_caller{-1};
     auto const caller = std::this_thread::get_id();
     made.run(3, [&](int seat) {
@@ -54,7 +54,7 @@ TEST_F(ring_crew, works_at_once_in_the_callers_thread_and_in_others) {
 TEST_F(ring_crew, has_the_context_current_in_its_threads) {
   crew made{context(), 1, 0};
   std::array<CUcontext, 2> found{};
-  gathering both{2};
+  barrier both{2};
   made.run(1, [&](int seat) {
     if (seat == 1) { EXPECT_EQ(driver().cuCtxGetCurrent(&found.at(1)), CUDA_SUCCESS); }
     both.join(seat);
@@ -62,10 +62,10 @@ TEST_F(ring_crew, has_the_context_current_in_its_threads) {
   EXPECT_EQ(found.at(1), context());
 }
 
-TEST_F(ring_crew, returns_when_all_that_came_are_done) {
+TEST_F(ring_crew, returns_when_all_threads_with_a_seat_are_done) {
   crew made{context(), 3, 0};
   for (int i = 0; i < 50; ++i) {
-    gathering all{4};
+    barrier all{4};
     std::atomic<int> done{0};
     made.run(3, [&](int seat) {
       all.join(seat);
@@ -76,7 +76,7 @@ TEST_F(ring_crew, returns_when_all_that_came_are_done) {
   }
 }
 
-TEST_F(ring_crew, waits_for_nobody_who_did_not_come) {
+TEST_F(ring_crew, does_not_wait_for_seats_that_no_thread_takes) {
   crew made{context(), 0, 0};
   std::vector<int> seats;
   made.run(3, [&](int seat) { seats.push_back(seat); });
@@ -87,8 +87,8 @@ void spin(unsigned int count) {
   for (unsigned int volatile i = 0; i < count; i = i + 1) {}
 }
 
-/// The caller goes to sleep within the same few hundred nanoseconds in which the other thread ends,
-/// so that in some of the rounds each step of the one comes between any two of the other.
+/// The caller goes to sleep within the same few hundred nanoseconds in which the other thread ends.
+/// So over all rounds, every step of one comes between any two steps of the other.
 TEST_F(ring_crew, loses_no_wake_up_of_its_caller) {
   constexpr int rounds = 200'000;
   constexpr unsigned int most_spins = 400;
@@ -117,7 +117,7 @@ TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {
   crew made{context(), 1, 0};
   std::array<char, 16> name{};
   sigset_t blocked;
-  gathering both{2};
+  barrier both{2};
   made.run(1, [&](int seat) {
     if (seat == 1) {
       pthread_getname_np(pthread_self(), name.data(), name.size());
@@ -130,7 +130,7 @@ TEST_F(ring_crew, blocks_signals_in_its_threads_and_names_them) {
   EXPECT_EQ(sigismember(&blocked, SIGTERM), 1);
 }
 
-TEST_F(ring_crew, leaves_its_threads_alone_where_one_is_enough) {
+TEST_F(ring_crew, wakes_no_thread_if_the_caller_is_enough) {
   crew made{context(), 2, 0};
   std::set<std::thread::id> used;
   for (int i = 0; i < 20; ++i) {
@@ -141,22 +141,22 @@ TEST_F(ring_crew, leaves_its_threads_alone_where_one_is_enough) {
 
 TEST_F(ring_crew, uses_no_processor_while_it_waits) {
   crew made{context(), 8, 50e-6};
-  gathering all{9};
+  barrier all{9};
   made.run(8, [&](int seat) { all.join(seat); });
-  std::this_thread::sleep_for(std::chrono::milliseconds{5});  // the spinning is over by then
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});  // longer than threads spin
   auto const before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   auto const used_s = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   EXPECT_LT(used_s, 0.01);
 }
 
-TEST_F(ring_crew, ends_once) {
+TEST_F(ring_crew, can_be_closed_twice) {
   crew made{context(), 4, 0};
   made.close();
   made.close();
 }
 
-TEST_F(ring_crew, that_cannot_start_reports_it_and_leaves_no_thread) {
+TEST_F(ring_crew, leaves_no_thread_if_it_cannot_start) {
   expect_every_failure_reported([] {
     auto* const on = context();
     crew const made{on, 3, 0};

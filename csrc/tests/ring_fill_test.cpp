@@ -27,7 +27,7 @@ TEST_P(ring_fill, copies_every_size_to_every_alignment_and_touches_nothing_else)
   auto const source = random_bytes(most_bytes + alignments, 3);
   bytes const untouched(guard + alignments + most_bytes + guard, 0xA5);
   bytes target = untouched;
-  // Where the vector's own memory begins is a matter of chance.
+  // The alignment of the vector's memory varies.
   auto const to_line = alignments - reinterpret_cast<std::uintptr_t>(target.data()) % alignments;
   bytes expected = untouched;
   for (std::size_t place = 0; place < alignments; ++place) {
@@ -44,7 +44,7 @@ TEST_P(ring_fill, copies_every_size_to_every_alignment_and_touches_nothing_else)
   }
 }
 
-TEST_P(ring_fill, copies_much) {
+TEST_P(ring_fill, copies_large_blocks) {
   constexpr std::size_t size = (std::size_t{1} << 20U) + 77;
   auto const source = random_bytes(size + 5, 4);
   bytes target(size);
@@ -53,8 +53,8 @@ TEST_P(ring_fill, copies_much) {
 }
 
 INSTANTIATE_TEST_SUITE_P(of_this_processor, ring_fill,
-                         ::testing::ValuesIn(executable_fill_kernels()), [](auto const& each) {
-                           std::string name{each.param.name};
+                         ::testing::ValuesIn(executable_fill_kernels()), [](auto const& tested) {
+                           std::string name{tested.param.name};
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
@@ -69,43 +69,45 @@ TEST(ring_fill_kind, is_named_in_words) {
 
 #ifdef __x86_64__
 
-/// The machine code of a function of this program, by its own symbol table.
+/// The machine code of a function, found in this program's symbol table.
 std::vector<unsigned char> code_of(fill_function function) {
   std::ifstream file{"/proc/self/exe", std::ios::binary};
   std::string const program{std::istreambuf_iterator<char>{file}, {}};
   auto const* const header = reinterpret_cast<Elf64_Ehdr const*>(program.data());
   auto const* const sections =
       reinterpret_cast<Elf64_Shdr const*>(program.data() + header->e_shoff);
-  // Where the program was loaded, its first segment being of address 0.
+  // The address at which the program was loaded; its first segment has address 0.
   auto const base = ::getauxval(AT_PHDR) - header->e_phoff;
   auto const* const code = reinterpret_cast<unsigned char const*>(function);
   for (auto const* section = sections; section != sections + header->e_shnum; ++section) {
     if (section->sh_type != SHT_SYMTAB) { continue; }
     auto const* const symbols =
         reinterpret_cast<Elf64_Sym const*>(program.data() + section->sh_offset);
-    for (auto const* each = symbols; each != symbols + section->sh_size / sizeof *each; ++each) {
-      if (base + each->st_value == reinterpret_cast<std::uintptr_t>(code) && each->st_size != 0) {
-        return {code, code + each->st_size};
+    for (auto const* symbol = symbols; symbol != symbols + section->sh_size / sizeof *symbol;
+         ++symbol) {
+      if (base + symbol->st_value == reinterpret_cast<std::uintptr_t>(code) &&
+          symbol->st_size != 0) {
+        return {code, code + symbol->st_size};
       }
     }
   }
   return {};
 }
 
-/// Past the caches stores are ordered with nothing that follows, not even with a lock. No test sees
-/// that without a device.
+/// Without a fence, streaming stores are not ordered with what follows, not even with a lock. A
+/// test can only observe that with a device, so this one inspects the code.
 TEST(ring_fill_code, has_a_store_fence_in_every_kernel_that_streams_or_demotes) {
   constexpr std::array<unsigned char, 3> sfence{0x0F, 0xAE, 0xF8};
-  for (auto const& each : executable_fill_kernels()) {
-    if (each.kind == fill_kind::plain) { continue; }
-    auto const code = code_of(each.copy);
-    ASSERT_FALSE(code.empty()) << each.name;
+  for (auto const& kernel : executable_fill_kernels()) {
+    if (kernel.kind == fill_kind::plain) { continue; }
+    auto const code = code_of(kernel.copy);
+    ASSERT_FALSE(code.empty()) << kernel.name;
     EXPECT_NE(std::search(code.begin(), code.end(), sfence.begin(), sfence.end()), code.end())
-        << each.name;
+        << kernel.name;
   }
 }
 
-/// Whether the kernel lists a feature of the processor.
+/// Whether /proc/cpuinfo lists a feature of the processor.
 bool has_feature(std::string const& wanted) {
   std::ifstream file{"/proc/cpuinfo"};
   std::string line;
@@ -117,7 +119,7 @@ bool has_feature(std::string const& wanted) {
          std::istream_iterator<std::string>{};
 }
 
-TEST(ring_fill_kind, is_demoting_only_where_the_processor_has_the_instruction) {
+TEST(ring_fill_kind, is_demoting_only_if_the_processor_has_the_instruction) {
   auto const expected =
       has_feature("cldemote") && has_feature("avx2") ? fill_kind::demoting : fill_kind::streaming;
   EXPECT_EQ(fill_kernel_of(fill_kind::demoting).kind, expected);

@@ -10,7 +10,7 @@ std::uintptr_t address(bytes& of) { return reinterpret_cast<std::uintptr_t>(of.d
 
 fill_function plain() { return fill_kernel_of(fill_kind::plain).copy; }
 
-TEST(ring_items, of_every_size_are_copied_from_step_to_step) {
+TEST(ring_items, of_every_size_are_copied_with_steps) {
   for (std::size_t const size :
        {1U, 2U, 3U, 4U, 5U, 7U, 8U, 12U, 16U, 17U, 64U, 4095U, 4096U, 5000U}) {
     constexpr std::size_t count = 5;
@@ -26,14 +26,14 @@ TEST(ring_items, of_every_size_are_copied_from_step_to_step) {
   }
 }
 
-TEST(ring_items, may_lie_backwards) {
+TEST(ring_items, can_have_negative_steps) {
   bytes const source{1, 2, 3, 4, 5, 6};
   bytes target(6);
   copy_items({address(target), 2}, {address(source) + 4, -2}, 3, 2, plain());
   EXPECT_EQ(target, (bytes{5, 6, 3, 4, 1, 2}));
 }
 
-TEST(ring_items, that_are_long_are_copied_by_the_kernel) {
+TEST(ring_items, of_many_bytes_are_copied_by_the_kernel) {
   static int calls = 0;
   auto const counting = [](void* /*to*/, void const* /*from*/, std::size_t /*size*/) { ++calls; };
   bytes memory(8192);
@@ -43,8 +43,8 @@ TEST(ring_items, that_are_long_are_copied_by_the_kernel) {
   EXPECT_EQ(calls, 2);
 }
 
-/// Items of a row lie together in the source, those of a column in the target.
-void expect_turned(std::size_t columns, std::size_t rows, std::size_t size) {
+/// The items of a row are adjacent in the source, and those of a column in the target.
+void expect_transposed(std::size_t columns, std::size_t rows, std::size_t size) {
   SCOPED_TRACE(std::to_string(columns) + " x " + std::to_string(rows) + " of " +
                std::to_string(size));
   auto const source = random_bytes(columns * rows * size, 1);
@@ -57,18 +57,18 @@ void expect_turned(std::size_t columns, std::size_t rows, std::size_t size) {
     }
   }
   auto const step = static_cast<std::ptrdiff_t>(size);
-  copy_turned({address(target), step, static_cast<std::ptrdiff_t>(rows) * step},
-              {address(source), step, static_cast<std::ptrdiff_t>(columns) * step}, columns, rows,
-              size);
+  copy_transposed({address(target), step, static_cast<std::ptrdiff_t>(rows) * step},
+                  {address(source), step, static_cast<std::ptrdiff_t>(columns) * step}, columns,
+                  rows, size);
   EXPECT_EQ(target, expected);
 }
 
-TEST(ring_items, of_a_grid_are_turned) {
+TEST(ring_items, of_a_grid_are_transposed) {
   for (std::size_t const size : {1U, 2U, 3U, 4U, 8U, 12U, 16U}) {
-    expect_turned(1, 1, size);
-    expect_turned(64 / size, 64 / size, size);
-    expect_turned(64 / size + 1, 3 * (64 / size) - 1, size);
-    expect_turned(7, 130, size);
+    expect_transposed(1, 1, size);
+    expect_transposed(64 / size, 64 / size, size);
+    expect_transposed(64 / size + 1, 3 * (64 / size) - 1, size);
+    expect_transposed(7, 130, size);
   }
 }
 

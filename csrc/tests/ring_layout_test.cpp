@@ -54,7 +54,7 @@ TEST(ring_layout, writes_any_array_and_nothing_between_its_items) {
   }
 }
 
-TEST(ring_layout, turns_fortrans_order_in_both_directions) {
+TEST(ring_layout, transposes_fortran_order_in_both_directions) {
   for (std::ptrdiff_t const itemsize : {1, 2, 4, 8, 16, 24}) {
     SCOPED_TRACE(itemsize);
     array const made{itemsize,
@@ -71,7 +71,7 @@ TEST(ring_layout, turns_fortrans_order_in_both_directions) {
   }
 }
 
-TEST(ring_layout, reads_an_item_again_where_a_stride_is_zero) {
+TEST(ring_layout, reads_an_item_again_if_a_stride_is_zero) {
   array const repeated{4, {3, 5, 2}, {0, 4, 0}};
   EXPECT_EQ(read_in_parts(repeated.view(), 7), repeated.contents());
 }
@@ -91,7 +91,7 @@ TEST(ring_layout, with_an_extent_of_zero_has_no_bytes_and_needs_no_memory) {
   }
 }
 
-TEST(ring_layout, is_contiguous_where_its_items_lie_as_on_the_device) {
+TEST(ring_layout, is_contiguous_if_its_items_are_in_c_order_without_gaps) {
   EXPECT_TRUE((layout{64, 4, {3, 5}, {20, 4}}.is_contiguous()));
   EXPECT_TRUE((layout{64, 4, {3, 1, 5}, {20, -7, 4}}.is_contiguous()));
   EXPECT_FALSE((layout{64, 4, {3, 5}, {4, 12}}.is_contiguous()));
@@ -99,7 +99,7 @@ TEST(ring_layout, is_contiguous_where_its_items_lie_as_on_the_device) {
   EXPECT_FALSE((layout{64, 4, {5}, {-4}}.is_contiguous()));
 }
 
-TEST(ring_layout, is_disjoint_where_no_byte_belongs_to_two_items) {
+TEST(ring_layout, is_disjoint_if_no_byte_belongs_to_two_items) {
   for (unsigned int seed = 0; seed < 50; ++seed) {
     EXPECT_TRUE(random_array(seed).view().is_disjoint());
   }
@@ -109,22 +109,25 @@ TEST(ring_layout, is_disjoint_where_no_byte_belongs_to_two_items) {
   EXPECT_FALSE((layout{64, 4, {5, 4}, {-8, 4}}.is_disjoint()));
 }
 
-TEST(ring_layout, whose_items_share_bytes_is_no_destination) {
+TEST(ring_layout, is_refused_as_a_destination_if_its_items_overlap) {
   EXPECT_NO_THROW(validate_destination({64, 4, {3, 5}, {-20, 4}}));
   EXPECT_EQ(text_of<std::invalid_argument>([] { validate_destination({64, 4, {3, 5}, {0, 4}}); }),
-            "the items of the destination share bytes, or lie between one another: download into "
-            "an array with memory of its own");
+            "the items of the destination overlap or interleave: download into an array with its "
+            "own memory");
 }
 
-TEST(ring_layout, has_a_stride_for_each_dimension) {
+TEST(ring_layout, needs_a_stride_for_each_dimension) {
   EXPECT_EQ(refusal(4, {3, 5}, {4}),
-            "an array has a stride for each of up to 64 dimensions, and not 1 for 2");
-  EXPECT_EQ(refusal(4, numbers(65, 1), numbers(65, 4)),
-            "an array has a stride for each of up to 64 dimensions, and not 65 for 65");
+            "an array has up to 64 dimensions and one stride for each: shape has 2 and strides has "
+            "1");
+  EXPECT_EQ(
+      refusal(4, numbers(65, 1), numbers(65, 4)),
+      "an array has up to 64 dimensions and one stride for each: shape has 65 and strides has "
+      "65");
   EXPECT_NO_THROW((layout{64, 4, numbers(64, 1), numbers(64, 4)}));
 }
 
-TEST(ring_layout, of_numbers_that_make_no_array_is_refused) {
+TEST(ring_layout, refuses_invalid_numbers) {
   EXPECT_EQ(refusal(0, {3}, {4}), "an item has at least one byte");
   EXPECT_EQ(refusal(-4, {3}, {4}), "an item has at least one byte");
   EXPECT_EQ(refusal(4, {3, -1}, {4, 4}), "an array has no dimension of -1 items");
@@ -138,7 +141,7 @@ TEST(ring_layout, with_more_bytes_than_can_be_addressed_is_refused) {
   EXPECT_EQ(refusal(8, {most / 4, most / 4}, {0, 0}), text);
 }
 
-TEST(ring_layout, that_leaves_the_address_space_is_refused) {
+TEST(ring_layout, refuses_strides_beyond_the_address_space) {
   constexpr auto text = "an array with those strides leaves the address space";
   EXPECT_EQ(refusal(4, {3}, {most}), text);
   EXPECT_EQ(refusal(4, {2, 2}, {most, most}), text);

@@ -34,7 +34,7 @@ TEST(ring_plan, covers_every_byte_once_in_chunks_that_fit) {
   }
 }
 
-TEST(ring_plan, takes_several_together_up_to_the_last_byte) {
+TEST(ring_plan, joins_several_chunks_up_to_the_last_byte) {
   chunk_plan const plan{10 * kib, with(1, 4 * kib)};
   auto const part = plan.from(1, 2);
   EXPECT_EQ(part.begin, 4 * kib);
@@ -42,26 +42,26 @@ TEST(ring_plan, takes_several_together_up_to_the_last_byte) {
   EXPECT_EQ(part.bytes(), 6 * kib);
 }
 
-TEST(ring_plan, is_for_as_many_threads_as_have_a_chunk_but_one_at_least) {
+TEST(ring_plan, uses_as_many_threads_as_chunks_and_at_least_one) {
   EXPECT_EQ((chunk_plan{0, with(4, 64 * kib)}.threads()), 1);
   EXPECT_EQ((chunk_plan{64 * kib, with(4, 64 * kib)}.threads()), 1);
   EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib)}.threads()), 4);
   EXPECT_EQ((chunk_plan{6 * slot, with(8, 64 * kib)}.threads()), 6);
 }
 
-TEST(ring_plan, of_a_few_chunks_is_for_the_caller_alone) {
+TEST(ring_plan, uses_only_the_caller_for_a_few_chunks) {
   EXPECT_EQ((chunk_plan{4 * slot, with(8, 64 * kib)}.threads()), 1);
   EXPECT_EQ((chunk_plan{4 * slot + 1, with(8, 64 * kib)}.threads()), 5);
 }
 
-TEST(ring_plan, of_a_few_chunks_but_not_of_one_is_soon_done) {
+TEST(ring_plan, is_soon_done_with_two_to_four_chunks) {
   EXPECT_FALSE((chunk_plan{64 * kib, with(8, 64 * kib)}.is_soon_done()));
   EXPECT_TRUE((chunk_plan{64 * kib + 1, with(8, 64 * kib)}.is_soon_done()));
   EXPECT_TRUE((chunk_plan{4 * slot, with(8, 64 * kib)}.is_soon_done()));
   EXPECT_FALSE((chunk_plan{4 * slot + 1, with(8, 64 * kib)}.is_soon_done()));
 }
 
-TEST(ring_plan, leaves_to_the_driver_what_is_little_or_soon_done_where_that_is_asked_for) {
+TEST(ring_plan, leaves_small_uploads_to_the_driver_if_direct_bytes_is_set) {
   auto made = with(8, 64 * kib);
   EXPECT_FALSE((chunk_plan{1, made}.is_left_to_driver()));
   EXPECT_FALSE((chunk_plan{4 * slot, made}.is_left_to_driver()));
@@ -72,19 +72,19 @@ TEST(ring_plan, leaves_to_the_driver_what_is_little_or_soon_done_where_that_is_a
   EXPECT_FALSE((chunk_plan{4 * slot + 1, made}.is_left_to_driver()));
 }
 
-TEST(ring_plan, leaves_the_copies_to_the_caller_where_many_fill) {
+TEST(ring_plan, is_attended_with_many_threads) {
   EXPECT_TRUE((chunk_plan{5 * slot, with(8, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{4 * slot, with(8, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{1024 * kib, with(7, 64 * kib)}.is_attended()));
   EXPECT_FALSE((chunk_plan{1024 * kib, with(8, 64 * kib), 4}.is_attended()));
 }
 
-TEST(ring_plan, wakes_no_more_threads_than_it_may) {
+TEST(ring_plan, uses_no_more_threads_than_allowed) {
   EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib)}.threads()), 4);
   EXPECT_EQ((chunk_plan{1024 * kib, with(4, 64 * kib), 2}.threads()), 2);
 }
 
-TEST(ring_plan, of_as_many_bytes_as_there_can_be_has_an_end) {
+TEST(ring_plan, handles_the_largest_size) {
   constexpr auto most = std::numeric_limits<std::size_t>::max();
   chunk_plan const plan{most, with(64, 64 * kib)};
   EXPECT_EQ(plan.at(plan.chunks() - 1).end, most);

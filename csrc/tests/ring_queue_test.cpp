@@ -39,13 +39,13 @@ TEST_F(ring_ticket, waits_for_its_transfer) {
   }
 }
 
-TEST_F(ring_ticket, throws_where_the_transfer_takes_longer) {
+TEST_F(ring_ticket, throws_if_the_transfer_takes_longer) {
   for (auto const limit : {0.02, 0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THROW(static_cast<void>(made_.result(limit)), timeout_error);
   }
 }
 
-TEST_F(ring_ticket, throws_what_its_transfer_threw) {
+TEST_F(ring_ticket, throws_the_error_of_its_transfer) {
   transfer_.set_exception(std::make_exception_ptr(std::runtime_error("no")));
   EXPECT_TRUE(made_.done());
   for (int i = 0; i < 2; ++i) {
@@ -65,7 +65,7 @@ TEST_F(ring_ticket, is_refused_in_a_forked_child) {
 
 interruption const none;
 
-/// A queue with helpers that run short transfers through it.
+/// A queue, and functions that run short transfers through it.
 class ring_queue : public engine_test {
  protected:
   using job = transfer_queue::job;
@@ -91,7 +91,7 @@ class ring_queue : public engine_test {
   [[nodiscard]] std::vector<int> const& order() const { return order_; }
 
  private:
-  std::vector<int> order_;  ///< of the transfers as they run; the queue keeps them apart
+  std::vector<int> order_;  ///< the transfers' numbers; only one transfer at a time writes it
   std::optional<transfer_queue> queue_{std::in_place};
 };
 
@@ -105,7 +105,7 @@ TEST_F(ring_queue, runs_started_transfers_in_order_in_one_other_thread) {
       return staged{};
     }));
   }
-  for (auto const& each : tickets) { static_cast<void>(each.result(60)); }
+  for (auto const& started : tickets) { static_cast<void>(started.result(60)); }
   for (int i = 0; i < 20; ++i) { EXPECT_EQ(order()[static_cast<std::size_t>(i)], i); }
   EXPECT_EQ((std::set<std::thread::id>{where.begin(), where.end()}).size(), 1U);
   EXPECT_NE(where[0], std::this_thread::get_id());
@@ -135,12 +135,12 @@ TEST_F(ring_queue, gives_the_front_to_one_caller_at_a_time) {
       }
     });
   }
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(most, 1);
 }
 
-/// A caller that wakes while a started transfer runs goes back to sleep behind the other callers.
-TEST_F(ring_queue, wakes_the_next_caller_whichever_has_waited_longest) {
+/// A caller that wakes while a started transfer runs sleeps again, after the other callers.
+TEST_F(ring_queue, wakes_the_next_caller_in_the_queue) {
   auto front = std::make_optional(hold_front());
   auto const started = start([](std::atomic<bool>& /*cancelled*/) {
     std::this_thread::sleep_for(std::chrono::milliseconds{100});
@@ -153,7 +153,7 @@ TEST_F(ring_queue, wakes_the_next_caller_whichever_has_waited_longest) {
     await_size(3 + static_cast<std::size_t>(i));
   }
   front.reset();
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(order(), (std::vector<int>{0, 1, 2}));
 }
 
@@ -166,14 +166,14 @@ TEST_F(ring_queue, gives_a_started_transfers_result_or_error_to_its_ticket) {
   EXPECT_THROW(static_cast<void>(bad.result(60)), std::runtime_error);
 }
 
-TEST_F(ring_queue, has_destroyed_what_a_transfer_holds_when_its_ticket_is_done) {
+TEST_F(ring_queue, has_destroyed_the_work_of_a_transfer_when_its_ticket_is_done) {
   auto const held = std::make_shared<int>(0);
   auto const started = start([held](std::atomic<bool>& /*cancelled*/) { return staged{}; });
   static_cast<void>(started.result(60));
   EXPECT_EQ(held.use_count(), 1);
 }
 
-/// The order of two callers must not depend on where one of them is delayed in the call.
+/// The order of two callers must not depend on where in the call one of them is delayed.
 TEST_F(ring_queue, serves_threads_that_start_transfers_while_allocations_are_slow) {
   slow_allocations const slow;
   std::vector<std::thread> threads;
@@ -188,7 +188,7 @@ TEST_F(ring_queue, serves_threads_that_start_transfers_while_allocations_are_slo
       }
     });
   }
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(done, 4 * 500);
 }
 
@@ -222,7 +222,7 @@ TEST_F(ring_queue, refuses_transfers_when_it_is_closed_and_can_be_closed_again) 
   EXPECT_TRUE(queue().close(60));
 }
 
-TEST_F(ring_queue, closes_behind_every_transfer) {
+TEST_F(ring_queue, closes_after_all_transfers) {
   auto front = std::make_optional(hold_front());
   auto const started = start_numbered(1);
   std::thread closing{[&] {

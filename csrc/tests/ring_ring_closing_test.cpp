@@ -9,7 +9,7 @@ namespace {
 
 using ring_closing = ring_trouble;
 
-TEST_F(ring_closing, leaves_a_ring_that_refuses_transfers) {
+TEST_F(ring_closing, makes_the_ring_refuse_transfers) {
   ring made{0, settings};
   made.close();
   made.close();
@@ -18,7 +18,7 @@ TEST_F(ring_closing, leaves_a_ring_that_refuses_transfers) {
   EXPECT_THROW(static_cast<void>(start_upload(made)), std::logic_error);
 }
 
-TEST_F(ring_closing, waits_for_what_is_under_way_and_what_was_started) {
+TEST_F(ring_closing, waits_for_running_and_started_transfers) {
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
   std::thread uploading{[&] { upload(made); }};
@@ -36,12 +36,12 @@ TEST_F(ring_closing, waits_for_what_is_under_way_and_what_was_started) {
   EXPECT_EQ(closed, 0);
   hostrt::release_stalls();
   uploading.join();
-  for (auto& each : closing) { each.join(); }
+  for (auto& thread : closing) { thread.join(); }
   EXPECT_EQ(started.result(0).chunks, size / chunk);
   EXPECT_TRUE(has_arrived());
 }
 
-TEST_F(ring_closing, can_be_tried_again_when_the_device_keeps_the_slots) {
+TEST_F(ring_closing, can_be_tried_again_if_the_device_still_uses_the_slots) {
   stream const own{0};
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", size / chunk, 60);
@@ -55,7 +55,7 @@ TEST_F(ring_closing, can_be_tried_again_when_the_device_keeps_the_slots) {
   EXPECT_EQ(count_of("cudaFreeHost"), 1);
 }
 
-/// The upload is inside the driver, where no cancelling reaches it.
+/// The upload is inside the driver, where it cannot be cancelled.
 TEST_F(ring_closing, waits_for_transfers_no_longer_than_its_patience) {
   ring made{0, settings};
   hostrt::stall("cudaPointerGetAttributes", 1, 60);
@@ -70,8 +70,8 @@ TEST_F(ring_closing, waits_for_transfers_no_longer_than_its_patience) {
   made.close();
 }
 
-/// What the device may still read is not freed because a question about it failed.
-TEST_F(ring_closing, asks_again_where_it_cannot_find_out_whether_the_device_has_left_the_slots) {
+/// Memory that the device may still read must not be freed because a query failed.
+TEST_F(ring_closing, asks_again_after_a_failed_query_of_the_device) {
   for (auto const* const question : {"cudaStreamQuery", "cuCtxGetCurrent"}) {
     SCOPED_TRACE(question);
     stream const own{0};
@@ -89,12 +89,12 @@ TEST_F(ring_closing, asks_again_where_it_cannot_find_out_whether_the_device_has_
   }
 }
 
-TEST_F(ring_closing, waits_for_a_copy_of_which_no_event_tells) {
+TEST_F(ring_closing, waits_for_a_copy_without_an_event) {
   stream const own{0};
   auto made = std::make_unique<ring>(0, settings);
   upload(*made);
   hostrt::stall("cudaMemcpyAsync", 1, 60);
-  for (int nth = 1; nth <= 8; ++nth) {  // of the copies of all threads, and after the error
+  for (int nth = 1; nth <= 8; ++nth) {  // the copies of all threads, and those after the error
     hostrt::fail("cuEventRecord", nth, cudaErrorNotSupported);
   }
   EXPECT_THROW(upload(*made), cuda_error);
@@ -105,10 +105,10 @@ TEST_F(ring_closing, waits_for_a_copy_of_which_no_event_tells) {
   made->close();
 }
 
-TEST_F(ring_closing, in_a_forked_child_leaves_all_to_its_parent) {
+TEST_F(ring_closing, releases_nothing_in_a_forked_child) {
   auto made = std::make_unique<ring>(0, settings);
   upload(*made);
-  auto const told = in_forked_child([&] {
+  auto const texts = in_forked_child([&] {
     array const target{size, 2};
     auto const refused = {
         text_of<forked_error>([&] { upload(*made); }),
@@ -127,12 +127,12 @@ TEST_F(ring_closing, in_a_forked_child_leaves_all_to_its_parent) {
     for (auto const& note : take_cleanup_failures()) { made_calls += note + " "; }
     return made_calls;
   });
-  EXPECT_EQ(told, "This process was forked. This process was forked. This process was forked. ");
+  EXPECT_EQ(texts, "This process was forked. This process was forked. This process was forked. ");
   expect_usable(*made);
 }
 
-/// What is abandoned stays to the end of its process, so that this needs one of its own.
-TEST_F(ring_closing, needs_no_device_to_abandon_a_ring) {
+/// An abandoned ring stays to the end of the process, so this needs its own process.
+TEST_F(ring_closing, does_not_need_the_device_to_abandon_a_ring) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto const abandon = [this] {
     hostrt::stall("cudaMemcpyAsync", 1, 60);
@@ -141,8 +141,8 @@ TEST_F(ring_closing, needs_no_device_to_abandon_a_ring) {
     auto const second = start_upload(*made);
     await_calls("cudaMemcpyAsync", 1);
     made->abandon();
-    for (auto const& each : {first, second}) {
-      std::cerr << text_of<cancelled_error>([&] { static_cast<void>(each.result(60)); }) << ". ";
+    for (auto const& started : {first, second}) {
+      std::cerr << text_of<cancelled_error>([&] { static_cast<void>(started.result(60)); }) << ". ";
     }
     std::cerr << text_of<std::logic_error>([&] { upload(*made); }) << ". ";
     made->close();

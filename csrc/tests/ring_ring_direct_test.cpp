@@ -6,7 +6,7 @@
 namespace pyxfer::tests {
 namespace {
 
-/// Transfers that go past the slots.
+/// Transfers that do not use the slots.
 class ring_direct : public ring_trouble {
  protected:
   [[nodiscard]] bytes on_device(std::size_t count) const {
@@ -23,7 +23,7 @@ class ring_direct : public ring_trouble {
   }
 };
 
-TEST_F(ring_direct, take_page_locked_memory_where_it_lies_in_one_copy) {
+TEST_F(ring_direct, copy_page_locked_memory_directly_in_one_copy) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   auto const contents = random_bytes(size, 21);
   auto* const here = reinterpret_cast<void*>(locked.address());
@@ -33,14 +33,14 @@ TEST_F(ring_direct, take_page_locked_memory_where_it_lies_in_one_copy) {
     auto const taken = made.upload(all_of(locked), device(), std::nullopt, wait);
     EXPECT_EQ(taken.copies, 1U);
     EXPECT_EQ(taken.chunks, 0U);
-    EXPECT_EQ(on_device(size), contents);  // and so the array may be changed
+    EXPECT_EQ(on_device(size), contents);  // so the array may be changed
   }
   std::memset(here, 0, size);
   EXPECT_EQ(made.download(device(), all_of(locked), std::nullopt).copies, 1U);
   EXPECT_EQ(std::memcmp(here, contents.data(), size), 0);
 }
 
-/// The engine reads the array itself: it may be changed when the call returns, and not before.
+/// The engine reads the array itself, which may be changed after the call returns, and not before.
 TEST_F(ring_direct, return_when_page_locked_memory_has_been_read) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   stream const own{0};
@@ -62,9 +62,9 @@ TEST_F(ring_direct, return_when_page_locked_memory_has_been_read) {
   }
 }
 
-/// Such a device may read the array by itself, after the driver's call for the copy has returned.
+/// Such a device may still read the array after the driver's call for the copy has returned.
 TEST_F(ring_direct,
-       return_when_little_memory_has_been_read_by_a_device_that_reads_pageable_memory) {
+       return_when_a_small_array_has_been_read_by_a_device_that_reads_pageable_memory) {
   array const little{100};
   stream const own{0};
   for (auto const reads : {false, true}) {
@@ -87,7 +87,7 @@ TEST_F(ring_direct,
   }
 }
 
-TEST_F(ring_direct, go_in_pieces_that_a_cancelled_transfer_waits_for) {
+TEST_F(ring_direct, go_in_pieces_for_which_a_cancelled_transfer_waits) {
   constexpr std::size_t piece = std::size_t{64} << 20U;
   host_buffer const locked{piece + 2 * chunk, memory_kind::pinned, 0};
   device_buffer const there{locked.size(), 0};
@@ -138,7 +138,7 @@ TEST_F(ring_direct, issue_nothing_before_the_work_that_they_wait_for) {
   synchronize_device(0);
 }
 
-TEST_F(ring_direct, are_none_of_memory_of_which_only_a_part_is_page_locked) {
+TEST_F(ring_direct, are_not_used_if_only_a_part_of_the_memory_is_page_locked) {
   host_buffer const whole{2 * chunk, memory_kind::pageable, 0};
   auto* const here = reinterpret_cast<void*>(whole.address());
   auto const contents = random_bytes(2 * chunk, 22);
@@ -150,7 +150,7 @@ TEST_F(ring_direct, are_none_of_memory_of_which_only_a_part_is_page_locked) {
   ASSERT_EQ(cudaHostUnregister(here), cudaSuccess);
 }
 
-TEST_F(ring_direct, leave_little_uploads_to_the_driver) {
+TEST_F(ring_direct, leave_small_uploads_to_the_driver) {
   array const little{100};
   ring made{0, with_direct(101)};
   EXPECT_EQ(made.upload(little.view(), device(), std::nullopt, true).chunks, 0U);
@@ -160,7 +160,7 @@ TEST_F(ring_direct, leave_little_uploads_to_the_driver) {
   EXPECT_EQ(made.upload(more.view(), device(), std::nullopt, true).chunks, 1U);
 }
 
-TEST_F(ring_direct, are_none_of_memory_of_the_device_that_the_host_reads_too) {
+TEST_F(ring_direct, are_not_used_for_device_memory_that_the_host_can_read) {
   array const from{100};
   ring made{0, with_direct(101)};
   device_buffer const there{100, 0};
@@ -169,7 +169,7 @@ TEST_F(ring_direct, are_none_of_memory_of_the_device_that_the_host_reads_too) {
   EXPECT_EQ(on_device(100), from.contents());
 }
 
-TEST_F(ring_direct, leave_a_few_chunks_to_the_driver_that_are_there_before_threads_awake) {
+TEST_F(ring_direct, leave_uploads_of_a_few_chunks_to_the_driver) {
   for (auto const direct_bytes : {std::size_t{0}, std::size_t{101}}) {
     ring made{0, with_direct(direct_bytes)};
     array const few{4 * chunk};
@@ -182,7 +182,7 @@ TEST_F(ring_direct, leave_a_few_chunks_to_the_driver_that_are_there_before_threa
   }
 }
 
-TEST_F(ring_direct, are_none_while_the_device_has_something_else_to_do_before) {
+TEST_F(ring_direct, are_not_used_while_the_device_has_earlier_work) {
   array const little{100};
   ring made{0, with_direct(101)};
   stream const own{0};
@@ -191,7 +191,7 @@ TEST_F(ring_direct, are_none_while_the_device_has_something_else_to_do_before) {
   held.open();
 }
 
-TEST_F(ring_direct, go_on_after_every_failure) {
+TEST_F(ring_direct, continue_after_every_failure) {
   host_buffer const locked{size, memory_kind::pinned, 0};
   ring made{0, settings};
   stream const own{0};

@@ -71,14 +71,14 @@ TEST_F(ring_ring, moves_any_array) {
   }
 }
 
-TEST_F(ring_ring, moves_much_in_chunks_that_grow) {
+TEST_F(ring_ring, moves_large_arrays_in_growing_copies) {
   constexpr std::size_t much = (std::size_t{5} << 20U) + 1234;
   device_buffer const memory{much + 1, 0};
   ring made{0, with(2, std::size_t{512} << 10U)};
   expect_moved_both_ways(made, memory, array{much});
 }
 
-TEST_F(ring_ring, tells_what_a_transfer_took) {
+TEST_F(ring_ring, returns_statistics_of_a_transfer) {
   device_buffer const memory{most, 0};
   array const source{most};
   ring made{0, with(2)};
@@ -89,7 +89,7 @@ TEST_F(ring_ring, tells_what_a_transfer_took) {
   EXPECT_LE(taken.filled_s + taken.waited_s, 2 * taken.wall_s);
 }
 
-TEST_F(ring_ring, wakes_nobody_for_one_chunk) {
+TEST_F(ring_ring, wakes_no_thread_for_one_chunk) {
   device_buffer const memory{chunk, 0};
   array const source{chunk};
   ring made{0, with(8)};
@@ -111,13 +111,13 @@ TEST_F(ring_ring, has_read_the_array_when_an_upload_returns) {
   EXPECT_EQ(held_by(memory, most), contents);
 }
 
-/// A stream that gets no further until the test says so.
+/// A stream that is blocked until the test opens the gate.
 struct held_stream {
   stream own{0};
   gate held{own.view(), 60};
 };
 
-TEST_F(ring_ring, begins_behind_the_work_of_the_callers_stream) {
+TEST_F(ring_ring, begins_after_the_work_of_the_callers_stream) {
   device_buffer const memory{2 * chunk, 0};
   put_into(memory, bytes(2 * chunk, 0x5A));
   array const source{2 * chunk};
@@ -145,7 +145,7 @@ TEST_F(ring_ring, lets_the_callers_stream_wait_for_an_upload) {
   EXPECT_EQ(held_by(memory, 4 * chunk), source.contents());
 }
 
-TEST_F(ring_ring, downloads_what_the_callers_stream_has_made) {
+TEST_F(ring_ring, downloads_the_results_of_the_callers_stream) {
   device_buffer const memory{4 * chunk, 0};
   auto const contents = random_bytes(4 * chunk, 9);
   array const target{4 * chunk};
@@ -171,7 +171,7 @@ TEST_F(ring_ring, takes_the_legacy_default_stream_too) {
   EXPECT_EQ(held_by(memory, 4 * chunk), source.contents());
 }
 
-/// As a thread of a program that uses CUDA through the ring alone.
+/// Like a thread of a program that uses CUDA only through the ring.
 TEST_F(ring_ring, serves_a_thread_without_a_context_and_leaves_it_without_one) {
   device_buffer const memory{4 * chunk, 0};
   array const source{4 * chunk};
@@ -190,7 +190,7 @@ TEST_F(ring_ring, serves_a_thread_without_a_context_and_leaves_it_without_one) {
   EXPECT_EQ(target.contents(), source.contents());
 }
 
-TEST_F(ring_ring, serves_several_callers_each_whole) {
+TEST_F(ring_ring, serves_several_callers_at_once) {
   constexpr int callers = 4;
   ring made{0, with(3)};
   std::vector<std::thread> threads;
@@ -209,11 +209,11 @@ TEST_F(ring_ring, serves_several_callers_each_whole) {
       }
     });
   }
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(right, callers * 10);
 }
 
-TEST_F(ring_ring, goes_on_with_an_upload_that_was_only_started) {
+TEST_F(ring_ring, continues_a_started_upload) {
   device_buffer const memory{most, 0};
   array const source{most};
   held_stream after;
@@ -227,7 +227,7 @@ TEST_F(ring_ring, goes_on_with_an_upload_that_was_only_started) {
   EXPECT_EQ(held_by(memory, most), source.contents());
 }
 
-TEST_F(ring_ring, does_started_uploads_and_others_in_the_order_in_which_they_came) {
+TEST_F(ring_ring, runs_started_and_blocking_uploads_in_the_order_of_the_calls) {
   device_buffer const memory{most, 0};
   array const first{most, 1};
   array const second{most, 2};
@@ -243,7 +243,7 @@ TEST_F(ring_ring, does_started_uploads_and_others_in_the_order_in_which_they_cam
   }
 }
 
-TEST_F(ring_ring, ends_what_was_started_also_without_its_ticket) {
+TEST_F(ring_ring, completes_a_started_upload_without_its_ticket) {
   device_buffer const memory{most, 0};
   array const source{most};
   {
@@ -258,13 +258,13 @@ TEST_F(ring_ring, uses_no_processor_while_it_is_idle) {
   array const source{most};
   ring made{0, with(8)};
   static_cast<void>(made.upload(source.view(), memory.address(), std::nullopt, true));
-  std::this_thread::sleep_for(std::chrono::milliseconds{5});  // the spinning is over by then
+  std::this_thread::sleep_for(std::chrono::milliseconds{5});  // longer than threads spin
   auto const before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.01);
 }
 
-/// How often the threads of this process's crews have gone to sleep by themselves.
+/// The number of voluntary context switches of the threads of this process's crews.
 long sleeps_of_crews() {
   long sleeps = 0;
   for (auto const& thread : std::filesystem::directory_iterator{"/proc/self/task"}) {
@@ -301,18 +301,18 @@ TEST_F(ring_ring, leaves_the_processors_to_others_while_the_device_is_late) {
   }};
   static_cast<void>(made.upload(source.view(), memory.address(), after.own.view(), true));
   opening.join();
-  // However busy the machine is, a thread has no time for more long naps than this. With the
-  // caller's short naps it would have several times as many.
+  // Even on a busy machine a thread has no time for more long naps than this. With the caller's
+  // short naps it would have several times as many.
   EXPECT_GT(sleeps, 0);
   EXPECT_LE(static_cast<double>(sleeps), (threads - 1) * (waited_s / nap_s + 20));
 }
 
-TEST_F(ring_ring, of_settings_that_make_no_ring_is_refused) {
+TEST_F(ring_ring, refuses_invalid_settings) {
   EXPECT_EQ(text_of<std::invalid_argument>([] { ring const made{0, with(0)}; }),
             "a ring has 1 to 64 threads, and not 0");
 }
 
-TEST_F(ring_ring, refuses_what_it_cannot_write) {
+TEST_F(ring_ring, refuses_a_destination_whose_items_overlap) {
   device_buffer const memory{chunk, 0};
   array const repeated{4, {3, 5}, {0, 4}};
   ring made{0, with(2)};

@@ -13,7 +13,7 @@ std::string refusal(ring_settings const& made) {
   return text_of<std::invalid_argument>([&] { validate(made); });
 }
 
-TEST(ring_settings, say_how_much_memory_they_pin) {
+TEST(ring_settings, compute_their_pinned_bytes) {
   EXPECT_EQ(sound.pinned_bytes(), std::size_t{3} << 20U);
 }
 
@@ -23,7 +23,7 @@ TEST(ring_settings, are_accepted_up_to_their_bounds) {
   EXPECT_NO_THROW(validate({64, std::size_t{64} << 20U, 4096, fill_kind::plain, 50}));
 }
 
-TEST(ring_settings, beyond_their_bounds_are_refused_with_them) {
+TEST(ring_settings, beyond_their_bounds_are_refused_and_the_error_names_the_bounds) {
   auto with = sound;
   with.threads = 0;
   EXPECT_EQ(refusal(with), "a ring has 1 to 64 threads, and not 0");

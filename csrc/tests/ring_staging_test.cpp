@@ -18,7 +18,7 @@ TEST_F(ring_staging, reports_every_failure_and_leaves_nothing) {
   });
 }
 
-TEST_F(ring_staging, goes_on_after_every_failure) {
+TEST_F(ring_staging, continues_after_every_failure) {
   ring made{0, settings};
   hostrt::reset();
   use(made);
@@ -27,14 +27,13 @@ TEST_F(ring_staging, goes_on_after_every_failure) {
     for (int nth = 1; nth <= std::min<long>(count, 4); ++nth) {
       expect_failure_reported([&] { use(made); }, call, nth);
       hostrt::reset();
-      synchronize_device(
-          0);  // the first upload of them may have been well, and nobody waits for it
+      synchronize_device(0);  // the first upload may have succeeded, and is not waited for
       expect_usable(made);
     }
   }
 }
 
-TEST_F(ring_staging, has_ended_what_it_issued_when_it_throws) {
+TEST_F(ring_staging, has_ended_its_copies_when_it_throws) {
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
   hostrt::fail("cudaMemcpyAsync", 2, cudaErrorNotSupported);
@@ -49,7 +48,7 @@ TEST_F(ring_staging, has_ended_what_it_issued_when_it_throws) {
   expect_usable(made);
 }
 
-TEST_F(ring_staging, waits_no_longer_for_that_when_it_is_cancelled) {
+TEST_F(ring_staging, waits_only_briefly_for_its_copies_when_it_is_cancelled) {
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
   hostrt::fail("cudaMemcpyAsync", 2, cudaErrorNotSupported);
@@ -73,7 +72,7 @@ TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_interrupted) {
   expect_usable(made);
 }
 
-TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_whole) {
+TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_valid) {
   ring made{0, settings};
   stream const own{0};
   array const target{size, 2};
@@ -92,8 +91,8 @@ TEST_F(ring_staging, refuses_a_stream_that_is_captured_and_leaves_the_capture_wh
   expect_usable(made);
 }
 
-/// As torch.cuda.graph captures, in one thread, while another uploads.
-TEST_F(ring_staging, works_beside_a_capture_and_leaves_it_whole) {
+/// One thread captures like torch.cuda.graph while another uploads.
+TEST_F(ring_staging, works_beside_a_capture_and_leaves_it_valid) {
   stream const captured{0};
   for (auto const mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
                           cudaStreamCaptureModeRelaxed}) {
@@ -111,10 +110,10 @@ TEST_F(ring_staging, works_beside_a_capture_and_leaves_it_whole) {
   EXPECT_TRUE(has_arrived());
 }
 
-TEST_F(ring_staging, reports_memory_that_is_not_the_devices) {
+TEST_F(ring_staging, reports_a_target_that_is_not_device_memory) {
   ring made{0, settings};
   device_buffer const little{chunk, 0};
-  // Behind its end the host runtime knows of no memory of the device.
+  // After its end the host runtime has no device memory.
   EXPECT_THROW(
       static_cast<void>(made.upload(source().view(), little.address() + 1, std::nullopt, true)),
       cuda_error);
@@ -158,7 +157,7 @@ TEST_F(ring_staging, ends_on_a_slow_link_when_it_is_cancelled) {
   array const much{40 * chunk};
   device_buffer const room{40 * chunk, 0};
   ring made{0, settings};
-  auto const each = {
+  auto const transfers = {
       std::function<void()>{
           [&] { static_cast<void>(made.upload(much.view(), room.address(), std::nullopt, true)); }},
       std::function<void()>{
@@ -168,9 +167,9 @@ TEST_F(ring_staging, ends_on_a_slow_link_when_it_is_cancelled) {
         static_cast<void>(started.result(60));
       }},
   };
-  for (auto const& transfer : each) {
+  for (auto const& transfer : transfers) {
     hostrt::reset();
-    hostrt::model_link({0, 0.02}, {0, 0.02});  // 0.8 s in all
+    hostrt::model_link({0, 0.02}, {0, 0.02});  // 0.8 s in total
     canceller cancelling{made, 8};
     auto const text = text_of<cancelled_error>(transfer);
     EXPECT_LT(cancelling.join(), soon_s);
@@ -181,7 +180,7 @@ TEST_F(ring_staging, ends_on_a_slow_link_when_it_is_cancelled) {
   static_cast<void>(take_cleanup_failures());
 }
 
-TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_cancelled_with_all_that_wait) {
+TEST_F(ring_staging, ends_all_transfers_on_a_stuck_device_when_they_are_cancelled) {
   ring made{0, settings};
   hostrt::stall("cudaMemcpyAsync", 1, 60);
   auto const first = start_upload(made);
@@ -189,8 +188,8 @@ TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_cancelled_with_all_that_w
   await_calls("cudaMemcpyAsync", 1);
   auto const begun = now_s();
   made.cancel();
-  for (auto const& each : {first, second}) {
-    EXPECT_THROW(static_cast<void>(each.result(60)), cancelled_error);
+  for (auto const& waiting : {first, second}) {
+    EXPECT_THROW(static_cast<void>(waiting.result(60)), cancelled_error);
   }
   EXPECT_LT(now_s() - begun, soon_s);
   auto const notes = take_cleanup_failures();
@@ -199,7 +198,7 @@ TEST_F(ring_staging, ends_on_a_stuck_device_when_it_is_cancelled_with_all_that_w
   expect_usable(made);
 }
 
-TEST_F(ring_staging, orders_the_callers_stream_behind_what_a_cancelled_upload_has_issued) {
+TEST_F(ring_staging, orders_the_callers_stream_after_the_copies_of_a_cancelled_upload) {
   stream const own{0};
   event reached{0};
   ring made{0, settings};

@@ -17,8 +17,8 @@
 #include <string>
 #include <thread>
 
-/// Everything that threads may do with rings at once, at random. PYXFER_STRESS_S says for how many
-/// seconds, PYXFER_STRESS_UPLOADS how many uploads each of two threads starts.
+/// Threads use rings at random. PYXFER_STRESS_S is the number of seconds, and PYXFER_STRESS_UPLOADS
+/// the number of uploads that each of two threads starts.
 namespace pyxfer::tests {
 namespace {
 
@@ -34,13 +34,13 @@ double number_from(char const* variable, double otherwise) {
 class shared_rings {
  public:
   explicit shared_rings(std::mt19937 random) : random_{random} {
-    for (auto& each : rings_) { each = make(); }
+    for (auto& replaced : rings_) { replaced = make(); }
   }
   [[nodiscard]] std::shared_ptr<ring> any() {
     std::scoped_lock const held{lock_};
     return rings_.at(random_() % rings_.size());
   }
-  /// Puts a new one into the place of one, which is returned.
+  /// Replaces a ring by a new one, and returns it.
   [[nodiscard]] std::shared_ptr<ring> replace() {
     std::scoped_lock const held{lock_};
     auto& place = rings_.at(random_() % rings_.size());
@@ -63,7 +63,7 @@ class shared_rings {
   std::array<std::shared_ptr<ring>, 3> rings_;
 };
 
-/// The outcomes of transfers; a wrong one is a failure of the test.
+/// Counts the outcomes of transfers. A wrong one fails the test.
 struct outcomes {
   std::atomic<long> right{0};
   std::atomic<long> wrong{0};
@@ -110,7 +110,7 @@ class user {
     }
   }
 
-  /// The child is refused, and ends; it must not hang on what the parent's threads held.
+  /// The child's transfer is refused. It must not hang on locks that the parent's threads held.
   void fork_a_child() {
     auto const used = rings_.any();
     auto const text = in_forked_child([&] {
@@ -143,7 +143,7 @@ class user {
     settle();
   }
 
-  /// There and back between page-locked memory and the device, without the slots.
+  /// Uploads and downloads page-locked memory, without the slots.
   void move_directly(ring& used, stream_view after) {
     auto const bytes = 1 + random_() % most_bytes;
     layout const all{locked_.address(), 1, {static_cast<std::ptrdiff_t>(bytes)}, {1}};
@@ -179,7 +179,7 @@ class user {
 
   [[nodiscard]] void* memory() const { return reinterpret_cast<void*>(to_.address()); }
 
-  /// Until nothing of the last transfer is under way: its arrays go next.
+  /// Waits for the copies of the last transfer, because its arrays are freed next.
   static void settle() {
     while (true) {
       try {
@@ -200,7 +200,7 @@ class user {
 
 using ring_stress = engine_test;
 
-TEST_F(ring_stress, moves_every_byte_right_whatever_other_threads_do) {
+TEST_F(ring_stress, moves_every_byte_correctly_beside_other_threads) {
   auto const seconds = number_from("PYXFER_STRESS_S", 1);
   ::alarm(static_cast<unsigned int>(seconds) + 120);
   outcomes found;
@@ -217,7 +217,7 @@ TEST_F(ring_stress, moves_every_byte_right_whatever_other_threads_do) {
         hostrt::reset();
       });
     }
-    for (auto& each : threads) { each.join(); }
+    for (auto& thread : threads) { thread.join(); }
     hostrt::reset();
   }
   std::cerr << found.right << " transfers right, " << found.failed << " failed, " << found.cancelled
@@ -227,7 +227,7 @@ TEST_F(ring_stress, moves_every_byte_right_whatever_other_threads_do) {
   static_cast<void>(take_cleanup_failures());
 }
 
-/// Two loaders of one program, such as of training and of validation.
+/// Like two data loaders of one program, for training and for validation.
 TEST_F(ring_stress, serves_two_threads_that_start_uploads) {
   auto const uploads = static_cast<int>(number_from("PYXFER_STRESS_UPLOADS", 1000));
   ::alarm(600);
@@ -247,7 +247,7 @@ TEST_F(ring_stress, serves_two_threads_that_start_uploads) {
       }
     });
   }
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   EXPECT_EQ(done, 2 * uploads);
 }
 

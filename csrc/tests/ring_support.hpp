@@ -21,7 +21,7 @@ inline bytes random_bytes(std::size_t count, unsigned int seed) {
   return made;
 }
 
-/// An array within random bytes of its own, and what it holds in C order, found item by item.
+/// An array within its own random bytes, and its contents in C order, collected item by item.
 class array {
  public:
   array(std::ptrdiff_t itemsize, numbers shape, numbers strides, unsigned int seed = 1)
@@ -35,7 +35,7 @@ class array {
     first_ = static_cast<std::size_t>(-below);
     memory_ = random_bytes(first_ + static_cast<std::size_t>(above), seed);
   }
-  /// Without gaps.
+  /// A contiguous array.
   explicit array(std::size_t count, unsigned int seed = 1)
       : array{1, {static_cast<std::ptrdiff_t>(count)}, {1}, seed} {}
 
@@ -51,7 +51,7 @@ class array {
     });
     return found;
   }
-  /// All of its memory, when the items would be these.
+  /// All of its memory as it would be with these items.
   [[nodiscard]] bytes memory_with(bytes const& items) const {
     auto expected = memory_;
     std::size_t next = 0;
@@ -64,9 +64,9 @@ class array {
   [[nodiscard]] bytes const& memory() const { return memory_; }
 
  private:
-  /// An item, or a row of items that lie together.
+  /// Calls `visit(offset, bytes)` for each item, or for each row of adjacent items.
   template <typename Visit>
-  // NOLINTNEXTLINE(misc-no-recursion): a level a dimension
+  // NOLINTNEXTLINE(misc-no-recursion): one level per dimension
   void for_each_run(std::size_t dimension, std::ptrdiff_t offset, Visit const& visit) const {
     auto const at = first_ + static_cast<std::size_t>(offset);
     if (dimension == shape_.size()) {
@@ -88,7 +88,8 @@ class array {
   bytes memory_;
 };
 
-/// Of up to four dimensions in any order, cut, reversed and spread, but each byte in one item.
+/// A random array of up to four dimensions in any order, cut, reversed and spread. No byte belongs
+/// to two items.
 inline array random_array(unsigned int seed, std::ptrdiff_t most_extent = 9) {
   std::mt19937 random{seed};
   auto const below = [&](std::ptrdiff_t limit) {
@@ -96,14 +97,14 @@ inline array random_array(unsigned int seed, std::ptrdiff_t most_extent = 9) {
   };
   auto const itemsize = numbers{1, 2, 3, 4, 8, 12, 16, 24, 60}.at(random() % 9);
   numbers shape(random() % 5);
-  for (auto& each : shape) { each = 1 + below(most_extent); }
+  for (auto& extent : shape) { extent = 1 + below(most_extent); }
   numbers order(shape.size());
   for (std::size_t i = 0; i < order.size(); ++i) { order[i] = static_cast<std::ptrdiff_t>(i); }
   std::shuffle(order.begin(), order.end(), random);
   numbers strides(shape.size());
   auto step = itemsize;
-  for (auto const each : order) {
-    auto const dimension = static_cast<std::size_t>(each);
+  for (auto const place : order) {
+    auto const dimension = static_cast<std::size_t>(place);
     auto const gap = random() % 3 == 0 ? itemsize * below(3) : 0;
     strides[dimension] = random() % 4 == 0 ? -(step + gap) : step + gap;
     step = (step + gap) * shape[dimension];

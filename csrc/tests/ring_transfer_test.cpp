@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t chunks = 100;
 
-/// A transfer of a hundred chunks, to nowhere.
+/// A transfer of a hundred chunks, which moves no memory.
 class ring_transfer : public ::testing::Test {
  protected:
   array source_{chunks * 4096};
@@ -32,7 +32,7 @@ TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
       while (auto const part = made_.claim()) { own.push_back(part->begin); }
     });
   }
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   std::vector<std::size_t> all;
   for (auto const& own : claimed) { all.insert(all.end(), own.begin(), own.end()); }
   std::sort(all.begin(), all.end());
@@ -40,7 +40,7 @@ TEST_F(ring_transfer, gives_each_chunk_to_one_of_its_threads) {
   for (std::size_t i = 0; i < chunks; ++i) { EXPECT_EQ(all[i], i * 4096); }
 }
 
-TEST_F(ring_transfer, knows_where_a_chunk_goes_and_what_it_holds) {
+TEST_F(ring_transfer, computes_the_address_and_the_content_of_a_chunk) {
   bytes slot(4096);
   EXPECT_EQ(made_.device_at({2, 8192, 12288}), 0x10000U + 8192);
   made_.fill({2, 8192, 12288}, slot.data());
@@ -69,7 +69,7 @@ TEST_F(ring_transfer, keeps_the_first_error_and_stops) {
   EXPECT_EQ(text_of<std::runtime_error>([this] { made_.rethrow(); }), "first");
 }
 
-TEST_F(ring_transfer, is_cancelled_by_an_interruption_that_it_asks_about_now_and_then) {
+TEST_F(ring_transfer, is_cancelled_by_an_interruption_that_it_polls_periodically) {
   int asked = 0;
   interruption const third_time{[&] { return ++asked == 3; }};
   staging_request request = request_;

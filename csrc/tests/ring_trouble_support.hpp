@@ -9,13 +9,13 @@
 
 namespace pyxfer::tests {
 
-/// An array and memory for it on the device, for rings that something happens to.
+/// An array and device memory for it, for tests of rings under errors.
 class ring_trouble : public engine_test {
  protected:
   static constexpr std::size_t chunk = 4096;
   static constexpr std::size_t size = 12 * chunk;
   static constexpr ring_settings settings{3, chunk, 2, fill_kind::streaming, 0};
-  /// An answer to whoever cancels, on a machine that does something else as well.
+  /// The time within which a cancelled transfer ends, on a busy machine.
   static constexpr double soon_s = 0.1;
 
   void SetUp() override {
@@ -49,7 +49,7 @@ class ring_trouble : public engine_test {
     static_cast<void>(through.download(device(), target.view(), own.view()));
     static_cast<void>(through.start_upload(source_.view(), device(), own.view()).result(60));
   }
-  /// With other contents, to where the last transfer went.
+  /// Uploads other contents, downloads them again, and compares them.
   void expect_usable(ring& through) {
     array const fresh{size, ++seed_};
     array const target{size, 2};
@@ -68,7 +68,7 @@ inline void await_calls(std::string const& call, long count) {
   while (count_of(call) < count) { std::this_thread::yield(); }
 }
 
-/// Cancels when so many copies were asked for, and says when it did.
+/// Cancels after a number of copies were issued, and notes the time.
 class canceller {
  public:
   canceller(ring& of, long copies)
@@ -77,7 +77,7 @@ class canceller {
           at_s_ = now_s();
           of.cancel();
         }} {}
-  /// Seconds since then.
+  /// Seconds since the cancellation.
   [[nodiscard]] double join() {
     auto const now = now_s();
     thread_.join();

@@ -26,7 +26,7 @@ void delay_allocation() {
 
 }  // namespace pyxfer::tests
 
-// The library's array forms call these.
+// The library's array forms of the operators call these.
 void* operator new(std::size_t bytes) {
   pyxfer::tests::delay_allocation();
   if (void* const found = std::malloc(bytes == 0 ? 1 : bytes)) { return found; }

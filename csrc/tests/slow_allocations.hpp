@@ -2,8 +2,8 @@
 
 namespace pyxfer::tests {
 
-/// While it exists every 64th `operator new` of the process sleeps for 50 us, as a page fault or a
-/// contended allocator would delay it.
+/// While it exists, every 64th `operator new` of the process sleeps for 50 us, to simulate a page
+/// fault or a contended allocator.
 class slow_allocations {
  public:
   slow_allocations();

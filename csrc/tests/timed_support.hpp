@@ -8,13 +8,13 @@
 
 namespace pyxfer::tests {
 
-/// Bytes a second; slow against any memory, so that a busy core does not show.
+/// Bytes per second; much slower than any memory, so that a busy core does not change times.
 inline constexpr double rate = 200e6;
 inline constexpr std::size_t size = mib;
 inline constexpr double crossing_s = static_cast<double>(size) / rate;
-/// An event gives milliseconds in single precision.
+/// The rounding of an event's time, which is in float milliseconds.
 inline constexpr double rounding = 1 - 1e-6;
-/// How much longer a modelled time may take on a machine that does other things too.
+/// How much longer than its modelled time a copy may take on a busy machine.
 inline constexpr double slack = 3;
 
 inline constexpr std::array every_mode{issue_mode::async, issue_mode::split, issue_mode::batch};
@@ -25,7 +25,7 @@ inline void expect_idle(bench const& used) {
   }
 }
 
-/// The quickest of a few tries: another program may take the core from one of them.
+/// The fastest of a few attempts, because another program may use the core during one of them.
 template <typename Try>
 sample quickest_of(Try const& attempt) {
   auto best = attempt();
@@ -36,7 +36,7 @@ sample quickest_of(Try const& attempt) {
   return best;
 }
 
-/// Runs something on a bench of its own that must leave no stream blocked, however it ends.
+/// Runs an action on its own bench. It must not leave a stream blocked, even if it fails.
 template <typename Run>
 void run_on_bench(std::size_t streams, Run const& run) {
   bench used{0, streams, patience{20}};

@@ -7,7 +7,7 @@
 namespace pyxfer::trace::tests {
 namespace {
 
-TEST(trace_buffers, are_used_again) {
+TEST(trace_buffers, are_reused) {
   buffer_pool pool;
   pool.prepare(1);
   auto* const first = pool.lend();
@@ -15,7 +15,7 @@ TEST(trace_buffers, are_used_again) {
   EXPECT_EQ(pool.lend(), first);
 }
 
-TEST(trace_buffers, are_made_as_they_are_needed_up_to_a_bound) {
+TEST(trace_buffers, are_allocated_on_demand_up_to_a_limit) {
   buffer_pool pool;
   pool.prepare(2);
   std::set<std::uint8_t*> lent;
@@ -33,7 +33,7 @@ TEST(trace_buffers, are_aligned_for_any_record) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pool.lend()) % 8, 0U);
 }
 
-TEST(trace_buffers, of_others_are_not_taken) {
+TEST(trace_buffers, of_another_owner_are_not_taken_back) {
   buffer_pool pool;
   pool.prepare(1);
   std::uint8_t strange = 0;

@@ -17,20 +17,20 @@ TEST(trace_calls, are_named_without_version_and_default_stream) {
   EXPECT_EQ(plain_name(""), "");
 }
 
-TEST(trace_calls, that_copy_wait_or_allocate_matter) {
+TEST(trace_calls, that_copy_wait_or_allocate_are_wanted) {
   for (auto const* const name :
        {"cudaMemcpy2DAsync", "cuMemcpyBatchAsync", "cudaMemsetAsync", "cuMemsetD8",
         "cudaDeviceSynchronize", "cuEventSynchronize", "cudaMallocAsync", "cudaMallocHost",
         "cuMemAllocHost", "cudaFreeHost", "cuMemFree", "cudaHostRegister", "cuMemHostUnregister",
         "cudaLaunchHostFunc", "cudaGraphLaunch"}) {
-    EXPECT_TRUE(matters(name)) << name;
+    EXPECT_TRUE(is_wanted(name)) << name;
   }
 }
 
-TEST(trace_calls, that_launch_or_ask_do_not) {
+TEST(trace_calls, that_launch_or_query_are_not_wanted) {
   for (auto const* const name : {"cudaLaunchKernel", "cuLaunchKernelEx", "cudaGetLastError",
                                  "cudaStreamWaitEvent", "cudaEventRecord", "INVALID", ""}) {
-    EXPECT_FALSE(matters(name)) << name;
+    EXPECT_FALSE(is_wanted(name)) << name;
   }
 }
 
@@ -43,10 +43,10 @@ std::uint32_t id_of(cupti::functions const& call, std::string_view wanted) {
   return 0;
 }
 
-TEST(trace_calls, are_asked_of_the_library) {
+TEST(trace_calls, have_the_names_of_the_library) {
   auto const call = host_functions();
   call_names const names{call, cupti::domain::runtime};
-  auto const others = names.that_do_not_matter();
+  auto const others = names.unwanted_ids();
   auto const is_other = [&](std::uint32_t id) {
     return std::find(others.begin(), others.end(), id) != others.end();
   };
@@ -56,18 +56,18 @@ TEST(trace_calls, are_asked_of_the_library) {
   EXPECT_FALSE(is_other(0));
 }
 
-TEST(trace_calls, that_the_library_does_not_know_have_no_name) {
+TEST(trace_calls, without_a_name_in_the_library_have_none) {
   call_names const names{host_functions(), cupti::domain::driver};
   EXPECT_EQ(names.name_of(0), "");
   EXPECT_EQ(names.name_of(100'000), "");
 }
 
-TEST(trace_calls, are_none_in_a_library_that_does_not_tell) {
+TEST(trace_calls, are_empty_if_the_library_does_not_report_names) {
   auto* const refuse =
       +[](cupti::domain, std::uint32_t, char const**) { return cupti::result::unknown; };
   call_names const names{host_functions({{"cuptiGetCallbackName", address_of(refuse)}}),
                          cupti::domain::runtime};
-  EXPECT_TRUE(names.that_do_not_matter().empty());
+  EXPECT_TRUE(names.unwanted_ids().empty());
 }
 
 }  // namespace

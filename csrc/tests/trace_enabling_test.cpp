@@ -25,7 +25,7 @@ class trace_enabling : public trace_test {
   std::unique_ptr<enabling> made_;
 };
 
-TEST_F(trace_enabling, enables_what_was_asked_for_and_no_more) {
+TEST_F(trace_enabling, enables_exactly_the_requested_kinds) {
   use(host_functions(), {"copies", "kernels"});
   EXPECT_TRUE(has(cupti::activity_kind::copy));
   EXPECT_TRUE(has(cupti::activity_kind::peer_copy));
@@ -34,7 +34,7 @@ TEST_F(trace_enabling, enables_what_was_asked_for_and_no_more) {
   EXPECT_FALSE(has(cupti::activity_kind::runtime_call));
 }
 
-TEST_F(trace_enabling, disables_it_all) {
+TEST_F(trace_enabling, disables_all_kinds) {
   use(host_functions(), all_words());
   EXPECT_NE(hostrt::enabled_kinds().load(), 0U);
   made_->close();
@@ -42,7 +42,7 @@ TEST_F(trace_enabling, disables_it_all) {
   EXPECT_NO_THROW(made_->close());
 }
 
-TEST_F(trace_enabling, leaves_out_what_the_library_refuses) {
+TEST_F(trace_enabling, leaves_out_kinds_that_the_library_refuses) {
   hostrt::refuse_kind(49, 21);
   use(host_functions(), {"copies", "allocations"});
   EXPECT_EQ(made_->refused(),
@@ -52,20 +52,20 @@ TEST_F(trace_enabling, leaves_out_what_the_library_refuses) {
   EXPECT_TRUE(has(cupti::activity_kind::copy));
 }
 
-TEST_F(trace_enabling, does_without_peer_copies) {
+TEST_F(trace_enabling, works_without_peer_copies) {
   hostrt::refuse_kind(22, 21);
   use(host_functions(), {"copies"});
   EXPECT_EQ(made_->refused().count("peer copies"), 1U);
   EXPECT_TRUE(has(cupti::activity_kind::copy));
 }
 
-TEST_F(trace_enabling, does_not_do_without_copies) {
+TEST_F(trace_enabling, fails_if_copies_are_refused) {
   hostrt::refuse_kind(1, 15);
   EXPECT_THROW(use(host_functions(), all_words()), refusal);
   EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
 }
 
-TEST_F(trace_enabling, does_not_do_with_nothing) {
+TEST_F(trace_enabling, fails_if_all_kinds_are_refused) {
   hostrt::refuse_kind(12, 7);
   EXPECT_THROW(use(host_functions(), {"marks"}), refusal);
 }
@@ -81,7 +81,7 @@ cupti::result note_switch(std::uint32_t callback, std::uint8_t on) {
   return cupti::result::success;
 }
 
-TEST_F(trace_enabling, switches_off_exactly_the_calls_that_do_not_matter) {
+TEST_F(trace_enabling, disables_exactly_the_unwanted_calls) {
   switched_off().clear();
   use(host_functions(
           {{"cuptiActivityEnableRuntimeApi", address_of(note_switch<cupti::domain::runtime>)},
@@ -91,7 +91,7 @@ TEST_F(trace_enabling, switches_off_exactly_the_calls_that_do_not_matter) {
   EXPECT_TRUE(has(cupti::activity_kind::driver_call));
   std::set<std::pair<cupti::domain, std::uint32_t>> expected;
   for (auto const of : {cupti::domain::runtime, cupti::domain::driver}) {
-    for (auto const id : call_names{host_functions(), of}.that_do_not_matter()) {
+    for (auto const id : call_names{host_functions(), of}.unwanted_ids()) {
       expected.emplace(of, id);
     }
   }
@@ -99,14 +99,14 @@ TEST_F(trace_enabling, switches_off_exactly_the_calls_that_do_not_matter) {
   EXPECT_FALSE(expected.empty());
 }
 
-TEST_F(trace_enabling, takes_all_calls_where_an_older_library_cannot_choose) {
+TEST_F(trace_enabling, records_all_calls_if_an_older_library_cannot_disable_one) {
   use(host_functions(
           {{"cuptiActivityEnableRuntimeApi", nullptr}, {"cuptiActivityEnableDriverApi", nullptr}}),
       {"calls"});
   EXPECT_TRUE(has(cupti::activity_kind::runtime_call));
 }
 
-TEST_F(trace_enabling, takes_all_calls_where_the_library_refuses_to_choose) {
+TEST_F(trace_enabling, records_all_calls_if_the_library_refuses_to_disable_one) {
   auto* const refuse = +[](std::uint32_t, std::uint8_t) { return cupti::result::unknown; };
   use(host_functions({{"cuptiActivityEnableRuntimeApi", address_of(refuse)},
                       {"cuptiActivityEnableDriverApi", address_of(refuse)}}),

@@ -7,7 +7,7 @@
 namespace pyxfer::trace::tests {
 namespace {
 
-/// A buffer as CUPTI hands it over.
+/// A buffer like one that CUPTI hands over.
 class filled_buffer {
  public:
   template <typename Raw>
@@ -59,7 +59,7 @@ TEST(trace_gathering, keeps_the_records_of_a_buffer_in_order) {
   EXPECT_TRUE(found.dropped.empty());
 }
 
-TEST(trace_gathering, counts_by_kind_what_finds_no_room) {
+TEST(trace_gathering, counts_records_beyond_the_capacity_by_kind) {
   gathering into{2 * sizeof(record) + 1};
   filled_buffer buffer;
   for (int i = 0; i < 5; ++i) { buffer.add(copy_at(1)); }
@@ -70,7 +70,7 @@ TEST(trace_gathering, counts_by_kind_what_finds_no_room) {
   EXPECT_EQ(found.dropped, (std::map<std::string, std::size_t>{{"copies", 3}, {"kernels", 1}}));
 }
 
-TEST(trace_gathering, is_empty_once_it_was_taken) {
+TEST(trace_gathering, is_empty_after_take) {
   gathering into{sizeof(record)};
   filled_buffer buffer;
   buffer.add(kernel());
@@ -85,18 +85,18 @@ TEST(trace_gathering, is_empty_once_it_was_taken) {
   EXPECT_EQ(into.take().records.size(), 1U);
 }
 
-TEST(trace_gathering, counts_as_unknown_what_ends_a_buffer_early) {
+TEST(trace_gathering, counts_an_incomplete_record_as_unknown) {
   gathering into{much};
   filled_buffer buffer;
   buffer.add(copy_at(1));
-  buffer.add_kind(0);  // incomplete, and not to be read on from
+  buffer.add_kind(0);  // incomplete, so reading ends here
   buffer.read_into(into);
   auto const found = into.take();
   EXPECT_EQ(found.records.size(), 1U);
   EXPECT_EQ(found.dropped, (std::map<std::string, std::size_t>{{"unknown", 1}}));
 }
 
-TEST(trace_gathering, counts_as_unknown_what_the_library_lost) {
+TEST(trace_gathering, counts_records_that_the_library_lost_as_unknown) {
   gathering into{much};
   into.lose(0);
   into.lose(40);
@@ -125,15 +125,15 @@ TEST(trace_gathering, converts_every_record_once) {
   EXPECT_EQ(found.records[1].start_ns, 1000);
 }
 
-TEST(trace_gathering, leaves_a_record_without_times_without_them) {
+TEST(trace_gathering, leaves_unknown_times_at_zero) {
   record_table records(1);
   clock_comparison const by_a_hundred{1100, 1000, 0};
-  convert(records, 0, by_a_hundred, by_a_hundred);
+  convert_times(records, 0, by_a_hundred, by_a_hundred);
   EXPECT_EQ(records[0].start_ns, 0);
   EXPECT_EQ(records[0].end_ns, 0);
 }
 
-TEST(trace_gathering, needs_room_for_a_record) {
+TEST(trace_gathering, needs_a_capacity_of_at_least_one_record) {
   EXPECT_EQ(text_of<std::invalid_argument>([] { gathering const into{63}; }),
             "a trace needs room for at least one record, 64 bytes");
 }

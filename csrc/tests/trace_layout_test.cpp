@@ -1,10 +1,10 @@
-// What is written down of CUPTI, against NVIDIA's own headers of the version that is installed.
+// Compares our declarations of CUPTI with NVIDIA's headers of the installed version.
 
 #include <gtest/gtest.h>
 
 #ifndef PYXFER_HAS_CUPTI_HEADERS
 
-TEST(trace_layout, is_that_of_cuptis_headers) {
+TEST(trace_layout, matches_cuptis_headers) {
   GTEST_SKIP() << "there are no CUPTI headers to compare with: install nvidia-cuda-cupti-cu12";
 }
 
@@ -46,7 +46,7 @@ using their_overhead = CUpti_ActivityOverhead3;
 using their_overhead = CUpti_ActivityOverhead;
 #endif
 
-/// Ours and theirs lie at the same place, and are of the same size.
+/// Checks that our field and theirs have the same offset and the same size.
 #define EXPECT_SAME(ours, field, theirs, their_field)                     \
   EXPECT_EQ(offsetof(cupti::ours, field), offsetof(theirs, their_field)); \
   EXPECT_EQ(sizeof(cupti::ours::field), sizeof(theirs::their_field))
@@ -69,7 +69,7 @@ TEST(trace_layout, of_a_copy) {
 #endif
 }
 
-TEST(trace_layout, of_a_copy_that_has_no_count_ends_before_it) {
+TEST(trace_layout, of_a_copy_without_a_count_ends_before_it) {
 #if CUPTI_API_VERSION < 26
   EXPECT_LE(sizeof(their_copy), offsetof(cupti::copy_activity, copies));
   EXPECT_LT(CUPTI_API_VERSION, cupti::version_with_copy_count);

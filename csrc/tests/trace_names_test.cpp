@@ -14,26 +14,26 @@ TEST(trace_names, gives_every_name_one_number) {
   EXPECT_EQ(table.names(), (std::vector<std::string>{"", "cudaMemcpy", "cudaFree"}));
 }
 
-TEST(trace_names, gives_no_name_the_number_0) {
+TEST(trace_names, gives_number_0_to_no_name) {
   name_table table;
   EXPECT_EQ(table.number_of(""), 0U);
   EXPECT_EQ(table.number_of_kernel(nullptr), 0U);
 }
 
-TEST(trace_names, shows_a_kernel_as_its_source_has_it) {
+TEST(trace_names, demangles_the_name_of_a_kernel) {
   name_table table;
   auto const number = table.number_of_kernel("_Z9transposePfi");
   EXPECT_EQ(table.names().at(number), "transpose(float*, int)");
   EXPECT_EQ(table.number_of_kernel("_Z9transposePfi"), number);
 }
 
-TEST(trace_names, leaves_a_kernel_of_another_language_as_it_is) {
+TEST(trace_names, keeps_a_kernel_name_that_is_not_mangled) {
   name_table table;
   EXPECT_EQ(table.names().at(table.number_of_kernel("triton_poi_fused_add_0")),
             "triton_poi_fused_add_0");
 }
 
-TEST(trace_names, keeps_a_name_that_its_owner_forgets) {
+TEST(trace_names, keeps_a_name_that_its_owner_has_freed) {
   name_table table;
   std::string gone = "a name that does not fit into a string itself";
   auto const number = table.number_of(gone);

@@ -67,22 +67,22 @@ TEST_F(trace_parse, reads_a_copy) {
   EXPECT_EQ(found.copies, 8U);
 }
 
-TEST_F(trace_parse, counts_one_copy_where_the_library_does_not_count) {
+TEST_F(trace_parse, counts_one_copy_if_the_library_does_not_count) {
   auto raw = copy(2, 3, 1);
-  raw.copies = 0x1234567;  // the next record's beginning, in such a library
+  raw.copies = 0x1234567;  // in such a library the next record begins here
   EXPECT_EQ(parsed(raw, 24).copies, 1U);
   raw.copies = 0;
   EXPECT_EQ(parsed(raw).copies, 1U);
 }
 
-TEST_F(trace_parse, takes_a_devices_arrays_for_the_device) {
+TEST_F(trace_parse, treats_cuda_arrays_as_device_memory) {
   EXPECT_EQ(parsed(copy(3, 1, 4)).way, copy_way::h2d);
   EXPECT_EQ(parsed(copy(4, 4, 1)).way, copy_way::d2h);
   EXPECT_EQ(parsed(copy(7, 3, 4)).way, copy_way::d2d);
   EXPECT_EQ(parsed(copy(7, 3, 4)).target, memory_side::array);
 }
 
-TEST_F(trace_parse, takes_what_it_does_not_know_for_unknown) {
+TEST_F(trace_parse, reports_unknown_values_as_unknown) {
   auto const found = parsed(copy(200, 77, 6));
   EXPECT_EQ(found.way, copy_way::other);
   EXPECT_EQ(found.source, memory_side::unknown);
@@ -158,7 +158,7 @@ TEST_F(trace_parse, reads_a_call_of_the_driver) {
   EXPECT_EQ(found.flags, 0U);
 }
 
-TEST_F(trace_parse, leaves_out_a_call_that_does_not_matter) {
+TEST_F(trace_parse, leaves_out_an_unwanted_call) {
   cupti::call_activity raw{};
   raw.kind = cupti::activity_kind::runtime_call;
   raw.callback = 0;
@@ -210,14 +210,14 @@ TEST_F(trace_parse, reads_both_ends_of_a_range) {
   EXPECT_EQ(end.name, 0U);
 }
 
-TEST_F(trace_parse, takes_an_instant_for_a_range_without_length) {
+TEST_F(trace_parse, reads_an_instant_as_an_empty_range) {
   cupti::marker_activity raw{};
   raw.kind = cupti::activity_kind::marker;
   raw.flags = cupti::marker_instant;
   EXPECT_EQ(parsed(raw).flags, flag::begin | flag::end);
 }
 
-TEST_F(trace_parse, reads_an_overhead_and_says_of_what) {
+TEST_F(trace_parse, reads_an_overhead_and_its_kind) {
   cupti::overhead_activity raw{};
   raw.kind = cupti::activity_kind::overhead;
   raw.overhead = 1U << 16U;
@@ -238,7 +238,7 @@ TEST_F(trace_parse, reads_an_overhead_and_says_of_what) {
   EXPECT_EQ(name_of(parsed(raw)), "unknown");
 }
 
-TEST_F(trace_parse, leaves_out_a_kind_that_it_does_not_read) {
+TEST_F(trace_parse, leaves_out_other_kinds) {
   cupti::activity const raw{static_cast<cupti::activity_kind>(38)};
   EXPECT_FALSE((parser{newest, host_functions()}.parse(raw, names_)));
   EXPECT_FALSE(kind_of(raw.kind));

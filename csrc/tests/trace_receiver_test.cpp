@@ -52,29 +52,29 @@ TEST_F(trace_receiver, reads_the_buffers_that_it_lent) {
   EXPECT_EQ(into_->take().records.size(), 1U);
 }
 
-TEST_F(trace_receiver, lends_a_bounded_number) {
+TEST_F(trace_receiver, lends_a_limited_number_of_buffers) {
   std::vector<std::uint8_t*> buffers;
   buffers.reserve(buffer_pool::most_buffers);
   for (std::size_t i = 0; i < buffer_pool::most_buffers; ++i) { buffers.push_back(lent()); }
   EXPECT_EQ(lent(), nullptr);
-  for (auto* const each : buffers) { hand_over(each, 0); }
+  for (auto* const buffer : buffers) { hand_over(buffer, 0); }
   auto* const again = lent();
   EXPECT_NE(again, nullptr);
   hand_over(again, 0);
 }
 
-TEST_F(trace_receiver, leaves_the_buffers_of_others_alone) {
+TEST_F(trace_receiver, ignores_the_buffers_of_other_profilers) {
   std::vector<std::uint8_t> strange(1024);
   hand_over(strange.data(), write_copy(strange.data()));
   EXPECT_TRUE(into_->take().records.empty());
 }
 
-TEST_F(trace_receiver, lends_nothing_once_it_was_released) {
+TEST_F(trace_receiver, lends_nothing_after_release) {
   release();
   EXPECT_EQ(lent(), nullptr);
 }
 
-TEST_F(trace_receiver, drops_what_comes_back_too_late) {
+TEST_F(trace_receiver, drops_records_that_come_back_after_release) {
   auto* const buffer = lent();
   auto const bytes = write_copy(buffer);
   release();
@@ -82,11 +82,11 @@ TEST_F(trace_receiver, drops_what_comes_back_too_late) {
   EXPECT_TRUE(into_->take().records.empty());
 }
 
-TEST_F(trace_receiver, has_one_place) {
+TEST_F(trace_receiver, can_be_claimed_once) {
   EXPECT_FALSE(claim());
   EXPECT_EQ(text_of<trace_unavailable_error>([] { subscription const made{host_functions()}; }),
-            "pyxfer is tracing already in this process, and one trace at a time is all that there "
-            "can be: end the other first");
+            "pyxfer is already tracing in this process, and only one trace can run at a time: end "
+            "the other one first");
 }
 
 }  // namespace

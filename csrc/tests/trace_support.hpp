@@ -23,7 +23,7 @@ inline constexpr std::size_t much = std::size_t{1} << 20U;
 
 inline std::vector<std::string> all_words() { return {kind_words.begin(), kind_words.end()}; }
 
-/// The host runtime's library, with some functions replaced, or hidden where null.
+/// The host runtime's library with some functions replaced, or hidden if null.
 inline candidate host_library(std::map<std::string, void*> const& replaced = {},
                               std::string const& name = "the host runtime") {
   return {name, [replaced] {
@@ -46,17 +46,17 @@ void* address_of(Function function) {
 inline std::vector<record> of_kind(taken const& found, record_kind kind) {
   std::vector<record> chosen;
   std::copy_if(found.records.begin(), found.records.end(), std::back_inserter(chosen),
-               [&](record const& each) { return each.kind == kind; });
+               [&](record const& row) { return row.kind == kind; });
   return chosen;
 }
 
 inline std::vector<std::string> names_of(taken const& found, record_kind kind) {
   std::vector<std::string> names;
-  for (auto const& each : of_kind(found, kind)) { names.push_back(found.names.at(each.name)); }
+  for (auto const& row : of_kind(found, kind)) { names.push_back(found.names.at(row.name)); }
   return names;
 }
 
-/// Nothing of CUPTI is in use before and after.
+/// Checks that CUPTI is not in use before and after a test.
 class trace_test : public engine_test {
  protected:
   void TearDown() override {
@@ -70,7 +70,7 @@ class trace_test : public engine_test {
   }
 };
 
-/// Memory on both sides, and blocking copies between them.
+/// Memory on the host and on the device, and blocking copies between them.
 class copied_memory {
  public:
   explicit copied_memory(std::size_t bytes) : host_(bytes) {

@@ -14,7 +14,7 @@ std::int64_t steady_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1};
 }
 
-TEST_F(trace_tracer, records_what_happens_between_start_and_stop) {
+TEST_F(trace_tracer, records_activity_between_start_and_stop) {
   copied_memory memory{4096};
   auto traced = host_tracer();
   memory.copy();
@@ -31,7 +31,7 @@ TEST_F(trace_tracer, records_what_happens_between_start_and_stop) {
   EXPECT_TRUE(found.dropped.empty());
 }
 
-/// What the replaced function below copies while copies are still recorded.
+/// The copies that the replaced function below makes while copies are still recorded.
 copied_memory* copied_at_the_end = nullptr;
 
 cupti::result copy_and_disable(cupti::activity_kind kind) {
@@ -39,7 +39,7 @@ cupti::result copy_and_disable(cupti::activity_kind kind) {
   return host_functions().disable(kind);
 }
 
-TEST_F(trace_tracer, keeps_what_is_recorded_until_recording_has_ended) {
+TEST_F(trace_tracer, keeps_records_until_recording_has_ended) {
   copied_memory memory{4096};
   copied_at_the_end = &memory;
   tracer traced{
@@ -122,7 +122,7 @@ TEST_F(trace_tracer, corrects_a_clock_that_is_set) {
   EXPECT_NEAR(static_cast<double>(found.clock_drift_ns), 3.6e12, 1e9);
 }
 
-TEST_F(trace_tracer, can_be_taken_from_while_it_runs) {
+TEST_F(trace_tracer, returns_records_while_it_runs) {
   copied_memory memory{4096};
   auto traced = host_tracer({"copies"});
   traced.start();
@@ -147,7 +147,7 @@ TEST_F(trace_tracer, can_be_started_again) {
   EXPECT_LT(found.records[0].end_ns, found.records[2].start_ns);
 }
 
-TEST_F(trace_tracer, may_be_stopped_when_it_does_not_run) {
+TEST_F(trace_tracer, can_be_stopped_if_it_does_not_run) {
   auto traced = host_tracer();
   EXPECT_NO_THROW(traced.stop());
   EXPECT_TRUE(traced.take().records.empty());
@@ -161,7 +161,7 @@ TEST_F(trace_tracer, leaves_nothing_enabled) {
   EXPECT_EQ(hostrt::enabled_kinds().load(), 0U);
 }
 
-TEST_F(trace_tracer, leaves_thread_ids_to_others_as_they_were) {
+TEST_F(trace_tracer, restores_the_type_of_thread_ids) {
   auto const call = host_functions();
   std::uint32_t type = 99;
   auto traced = host_tracer();
@@ -173,7 +173,7 @@ TEST_F(trace_tracer, leaves_thread_ids_to_others_as_they_were) {
   EXPECT_EQ(type, 0U);
 }
 
-TEST_F(trace_tracer, that_is_forgotten_while_it_runs_ends) {
+TEST_F(trace_tracer, stops_when_it_is_destroyed_while_it_runs) {
   {
     auto traced = host_tracer();
     traced.start();
@@ -187,7 +187,7 @@ TEST_F(trace_tracer, loses_no_record_of_a_buffer_that_fills) {
   copied_memory memory{8};
   auto traced = host_tracer({"copies", "calls"}, std::size_t{64} << 20U);
   traced.start();
-  constexpr int times = 20'000;  // of 96 bytes and twice 40, in buffers of 1 MiB
+  constexpr int times = 20'000;  // records of 96 bytes and twice 40, in buffers of 1 MiB
   memory.copy(times);
   traced.stop();
   auto const found = traced.take();
@@ -195,7 +195,7 @@ TEST_F(trace_tracer, loses_no_record_of_a_buffer_that_fills) {
   EXPECT_TRUE(found.dropped.empty());
 }
 
-TEST_F(trace_tracer, keeps_within_its_room_and_counts_the_rest) {
+TEST_F(trace_tracer, keeps_to_its_capacity_and_counts_the_other_records) {
   copied_memory memory{8};
   auto traced = host_tracer({"copies"}, 10 * sizeof(record));
   traced.start();
@@ -206,9 +206,9 @@ TEST_F(trace_tracer, keeps_within_its_room_and_counts_the_rest) {
   EXPECT_EQ(found.dropped, (std::map<std::string, std::size_t>{{"copies", 15}}));
 }
 
-TEST_F(trace_tracer, counts_what_the_library_dropped) {
+TEST_F(trace_tracer, counts_records_that_the_library_dropped) {
   auto traced = host_tracer();
-  hostrt::lose_records(1000);  // somebody else's
+  hostrt::lose_records(1000);  // those of another profiler
   traced.start();
   hostrt::lose_records(7);
   traced.stop();
@@ -230,7 +230,7 @@ TEST_F(trace_tracer, serves_several_threads) {
       }
     });
   }
-  for (auto& each : threads) { each.join(); }
+  for (auto& thread : threads) { thread.join(); }
   traced.stop();
   taken_copies += of_kind(traced.take(), record_kind::copy).size();
   EXPECT_EQ(taken_copies, 600U);

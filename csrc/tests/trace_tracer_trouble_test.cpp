@@ -13,15 +13,15 @@ std::string start_text(tracer& traced) {
   return text_of<trace_unavailable_error>([&] { traced.start(); });
 }
 
-TEST_F(trace_tracer_trouble, gives_way_to_another_profiler) {
+TEST_F(trace_tracer_trouble, is_unavailable_beside_another_profiler) {
   auto traced = host_tracer();
   hostrt::other_subscriber(true);
-  EXPECT_EQ(start_text(traced).rfind("another profiler is at work in this process (", 0), 0U);
+  EXPECT_EQ(start_text(traced).rfind("another profiler is active in this process (", 0), 0U);
   hostrt::other_subscriber(false);
   EXPECT_NO_THROW(traced.start());
 }
 
-TEST_F(trace_tracer_trouble, says_what_a_user_lacks) {
+TEST_F(trace_tracer_trouble, explains_missing_privileges) {
   auto traced = host_tracer();
   hostrt::refuse_activity(35);
   EXPECT_NE(start_text(traced).find("NVreg_RestrictProfilingToAdminUsers=0"), std::string::npos);
@@ -32,7 +32,7 @@ cupti::result not_initialized(cupti::subscriber* /*made*/, cupti::callback /*cal
   return cupti::result::not_initialized;
 }
 
-TEST_F(trace_tracer_trouble, takes_the_next_library_where_the_driver_refuses_one) {
+TEST_F(trace_tracer_trouble, uses_the_next_library_if_the_driver_refuses_one) {
   auto const too_new =
       host_library({{"cuptiSubscribe", address_of(not_initialized)}}, "too new a library");
   tracer traced{{too_new, host_library()}, all_words(), much};
@@ -47,13 +47,13 @@ TEST_F(trace_tracer_trouble, names_every_library_that_was_refused) {
   auto const second = host_library({{"cuptiSubscribe", address_of(not_initialized)}}, "two");
   tracer traced{{first, second}, all_words(), much};
   std::string const reason =
-      ": cuptiSubscribe failed with CUPTI_ERROR_NOT_INITIALIZED (15): no driver answers, or it is "
+      ": cuptiSubscribe failed with CUPTI_ERROR_NOT_INITIALIZED (15): there is no driver, or it is "
       "older than this library";
   EXPECT_EQ(start_text(traced),
             "no CUPTI library can be used here: one" + reason + "; two" + reason);
 }
 
-TEST_F(trace_tracer_trouble, that_is_refused_in_the_middle_leaves_nothing_behind) {
+TEST_F(trace_tracer_trouble, leaves_nothing_enabled_after_a_refused_start) {
   auto traced = host_tracer();
   hostrt::refuse_kind(1, 7);
   EXPECT_NE(start_text(traced).find("CUPTI_ERROR_INVALID_OPERATION (7)"), std::string::npos);
@@ -64,7 +64,7 @@ TEST_F(trace_tracer_trouble, that_is_refused_in_the_middle_leaves_nothing_behind
 
 cupti::result refuse_thread_ids(std::uint32_t /*type*/) { return cupti::result::invalid_parameter; }
 
-TEST_F(trace_tracer_trouble, that_is_refused_after_it_subscribed_unsubscribes) {
+TEST_F(trace_tracer_trouble, unsubscribes_after_a_refused_start) {
   tracer traced{
       {host_library({{"cuptiSetThreadIdType", address_of(refuse_thread_ids)}})}, {"copies"}, much};
   EXPECT_NE(start_text(traced).find("cuptiSetThreadIdType failed with"), std::string::npos);
@@ -73,7 +73,7 @@ TEST_F(trace_tracer_trouble, that_is_refused_after_it_subscribed_unsubscribes) {
   EXPECT_NO_THROW(another.start());
 }
 
-TEST_F(trace_tracer_trouble, says_which_kinds_were_refused) {
+TEST_F(trace_tracer_trouble, reports_which_kinds_were_refused) {
   auto traced = host_tracer();
   hostrt::refuse_kind(49, 21);
   traced.start();
@@ -84,18 +84,18 @@ TEST_F(trace_tracer_trouble, says_which_kinds_were_refused) {
   EXPECT_TRUE(traced.refused().empty());
 }
 
-TEST_F(trace_tracer_trouble, runs_alone_in_a_process) {
+TEST_F(trace_tracer_trouble, is_unavailable_while_another_tracer_runs) {
   auto first = host_tracer();
   auto second = host_tracer();
   first.start();
-  auto const* const busy = "pyxfer is tracing already in this process";
+  auto const* const busy = "pyxfer is already tracing in this process";
   EXPECT_EQ(start_text(second).rfind(busy, 0), 0U);
   EXPECT_EQ(start_text(first).rfind(busy, 0), 0U);
   first.stop();
   EXPECT_NO_THROW(second.start());
 }
 
-TEST_F(trace_tracer_trouble, that_is_closed_is_closed_for_good) {
+TEST_F(trace_tracer_trouble, cannot_be_used_after_close) {
   auto traced = host_tracer();
   traced.start();
   traced.close();
@@ -108,7 +108,7 @@ TEST_F(trace_tracer_trouble, that_is_closed_is_closed_for_good) {
 
 cupti::result fail_to_flush(std::uint32_t /*flags*/) { return cupti::result::unknown; }
 
-TEST_F(trace_tracer_trouble, that_cannot_be_ended_well_ends_all_the_same) {
+TEST_F(trace_tracer_trouble, ends_even_if_ending_fails) {
   tracer traced{
       {host_library({{"cuptiActivityFlushAll", address_of(fail_to_flush)}})}, {"copies"}, much};
   traced.start();
@@ -119,7 +119,7 @@ TEST_F(trace_tracer_trouble, that_cannot_be_ended_well_ends_all_the_same) {
   EXPECT_NO_THROW(another.start());
 }
 
-TEST_F(trace_tracer_trouble, that_was_forked_is_told_what_to_do) {
+TEST_F(trace_tracer_trouble, gets_an_error_with_advice_in_a_forked_child) {
   auto traced = host_tracer();
   traced.start();
   auto const uses = {
@@ -135,7 +135,7 @@ TEST_F(trace_tracer_trouble, that_was_forked_is_told_what_to_do) {
   }
 }
 
-TEST_F(trace_tracer_trouble, that_was_forked_releases_nothing_of_its_parents) {
+TEST_F(trace_tracer_trouble, releases_nothing_in_a_forked_child) {
   auto traced = std::make_unique<tracer>(std::vector{host_library()}, all_words(), much);
   traced->start();
   auto const text = in_forked_child([&] {

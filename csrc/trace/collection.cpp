@@ -12,8 +12,8 @@ namespace {
 
 using cupti::activity_kind;
 
-/// The one that is enabled for a kind of ours; calls have two.
-activity_kind cuptis(record_kind kind) {
+/// CUPTI's kind for one of ours. Calls have two, of which this returns the runtime's.
+activity_kind cupti_kind_of(record_kind kind) {
   switch (kind) {
     case record_kind::copy: return activity_kind::copy;
     case record_kind::set: return activity_kind::set;
@@ -59,7 +59,7 @@ void enabling::enable(record_kind kind, parser const& reader) {
     enable_calls(cupti::domain::driver, reader);
     return;
   }
-  enable(cuptis(kind));
+  enable(cupti_kind_of(kind));
   if (kind != record_kind::copy) { return; }
   try {
     enable(activity_kind::peer_copy);
@@ -72,17 +72,15 @@ void enabling::enable(activity_kind kind) {
   kinds_.push_back(kind);
 }
 
-/// A call that is switched on by itself once there is a context is not recorded, so that all are
-/// switched on with their kind, and those off again that do not matter.
+/// Enables all calls of a domain, and disables the unwanted ones again: once there is a context,
+/// CUPTI does not record a call that is enabled alone.
 void enabling::enable_calls(cupti::domain of, parser const& reader) {
   auto const runtime = of == cupti::domain::runtime;
   enable(runtime ? activity_kind::runtime_call : activity_kind::driver_call);
   auto* const choose = runtime ? call_.enable_runtime_api : call_.enable_driver_api;
   if (choose == nullptr) { return; }
-  // One that stays on is left out when it is read.
-  for (auto const id : reader.calls_of(of).that_do_not_matter()) {
-    static_cast<void>(choose(id, 0));
-  }
+  // The parser skips a call that cannot be disabled.
+  for (auto const id : reader.calls_of(of).unwanted_ids()) { static_cast<void>(choose(id, 0)); }
 }
 
 void enabling::close() {
@@ -105,13 +103,13 @@ collection::collection(library const& from, std::set<record_kind> const& kinds,
 
 std::shared_ptr<intake const> collection::receive(std::uint32_t version,
                                                   std::shared_ptr<gathering> into) const {
-  // Names only now: a library may know them no sooner than it is subscribed to.
+  // The parser reads the calls' names, which a library may not have before a subscription.
   auto taking =
       std::make_shared<intake const>(intake{call_, parser{version, call_}, std::move(into)});
   attach(taking);
   check(call_, "cuptiActivityRegisterCallbacks",
         call_.register_callbacks(lend_buffer, receive_buffer));
-  static_cast<void>(take_dropped());  // another profiler's
+  static_cast<void>(take_dropped());  // those of an earlier profiler
   return taking;
 }
 

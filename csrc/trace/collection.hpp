@@ -13,10 +13,10 @@
 
 namespace pyxfer::trace {
 
-/// What is enabled in a library, until it is closed.
+/// The kinds of records that are enabled in a library, until it is closed.
 class enabling {
  public:
-  /// Throws `refusal` where copies are asked for and cannot be had, or nothing at all can.
+  /// Throws `refusal` if the library refuses copies, or refuses all of `kinds`.
   enabling(cupti::functions const& call, parser const& reader, std::set<record_kind> const& kinds);
   ~enabling();
   enabling(enabling const&) = delete;
@@ -24,10 +24,10 @@ class enabling {
   enabling(enabling&&) = delete;
   enabling& operator=(enabling&&) = delete;
 
-  /// Disables everything; throws the first failure when all has been tried.
+  /// Disables all kinds; throws the first failure after all were tried.
   void close();
 
-  /// The words of kinds that the library refused, with its reason.
+  /// The kinds that the library refused, by their words, with its reasons.
   [[nodiscard]] std::map<std::string, std::string> const& refused() const noexcept {
     return refused_;
   }
@@ -43,17 +43,17 @@ class enabling {
   std::map<std::string, std::string> refused_;
 };
 
-/// A library that is collecting: subscribed to, its kinds enabled, its buffers read.
+/// A running collection: the subscription, the enabled kinds, and the buffers that are read.
 class collection {
  public:
-  /// Throws as its parts do; nothing is then left of it.
+  /// Throws the errors of `subscription` and `enabling`. Nothing is then left enabled.
   collection(library const& from, std::set<record_kind> const& kinds,
              std::shared_ptr<gathering> into);
 
-  /// Has everything handed over that was recorded.
+  /// Makes the library hand over everything that was recorded.
   void flush();
 
-  /// Ends it; nothing costs after this. Everything is tried; throws the first failure.
+  /// Disables everything, flushes and unsubscribes; throws the first failure after all were tried.
   void close();
 
   [[nodiscard]] std::map<std::string, std::string> const& refused() const noexcept {
@@ -66,7 +66,7 @@ class collection {
   [[nodiscard]] std::size_t take_dropped() const;
 
   cupti::functions call_;
-  // In the order in which one needs the other.
+  // In this order, because each needs the one before.
   subscription subscribed_;
   std::shared_ptr<intake const> taking_;
   enabling enabled_;

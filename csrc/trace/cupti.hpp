@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The part of CUPTI's ABI that is used here, written down because the library is found at run
-/// time and nothing of it is needed to build.
+/// The part of CUPTI's ABI that is used here. It is declared here because the library is found at
+/// run time, and the build does not need CUPTI's headers.
 namespace pyxfer::cupti {
 
 inline constexpr std::uint32_t oldest_version = 18;      ///< CUDA 12.0
@@ -18,7 +18,7 @@ enum class result : std::uint32_t {
   success = 0,
   invalid_parameter = 1,
   invalid_operation = 7,
-  limit_reached = 12,  ///< of reading a buffer: that was all
+  limit_reached = 12,  ///< reading a buffer: no more records
   not_compatible = 14,
   not_initialized = 15,
   invalid_kind = 21,
@@ -62,7 +62,7 @@ using buffer_requested = void (*)(std::uint8_t** buffer, std::size_t* bytes, std
 using buffer_completed = void (*)(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
                                   std::size_t bytes, std::size_t valid_bytes);
 
-/// The calls that are used, under the names that CUPTI gives them without its prefix.
+/// The functions that are used, by CUPTI's names without the prefix.
 struct functions {
   result (*get_version)(std::uint32_t* version);
   result (*get_result_string)(result code, char const** text);
@@ -78,7 +78,7 @@ struct functions {
   result (*get_callback_name)(domain of, std::uint32_t callback, char const** name);
   result (*get_thread_id_type)(std::uint32_t* type);
   result (*set_thread_id_type)(std::uint32_t type);
-  /// Null before CUDA 12.6.
+  /// Both are null before CUDA 12.6.
   result (*enable_runtime_api)(std::uint32_t callback, std::uint8_t enabled);
   result (*enable_driver_api)(std::uint32_t callback, std::uint8_t enabled);
 };

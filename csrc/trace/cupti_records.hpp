@@ -4,8 +4,8 @@
 
 #include <array>
 
-/// Only the beginnings of records: in every version from `oldest_version` to `newest_version` that
-/// there is, these fields lie where they lie here. csrc/tests/trace_layout_test.cpp compares them
+/// The beginnings of CUPTI's records. In every released version from `oldest_version` to
+/// `newest_version` these fields have these offsets; csrc/tests/trace_layout_test.cpp compares them
 /// with NVIDIA's headers.
 namespace pyxfer::cupti {
 
@@ -13,7 +13,7 @@ struct activity {
   activity_kind kind;
 };
 
-/// Between contexts, which the rest of the record is about, or within one.
+/// A copy within one context or between two; this ends before the fields about the contexts.
 struct copy_activity {
   activity_kind kind;
   std::uint8_t way;
@@ -87,7 +87,7 @@ struct call_activity {
   std::uint32_t result;
 };
 
-/// What a marker or an overhead is of; `process` and `thread` where it is a thread.
+/// What a marker or an overhead belongs to. If it is a thread, `process` and `thread` are its ids.
 struct object_id {
   std::uint32_t process;
   std::uint32_t thread;

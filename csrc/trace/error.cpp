@@ -17,19 +17,19 @@ refusal::refusal(cupti::functions const& call, char const* name, cupti::result c
 std::string advice_for(refusal const& refused) {
   switch (refused.code()) {
     case cupti::result::multiple_subscribers:
-      return std::string{"another profiler is at work in this process ("} + refused.what() +
-             "): one at a time is all that this driver allows; end it first";
+      return std::string{"another profiler is active in this process ("} + refused.what() +
+             "): this driver allows only one at a time; end it first";
     case cupti::result::insufficient_privileges:
     case cupti::result::virtualized_insufficient_privileges:
       return std::string{"this user may not read the device's activity ("} + refused.what() +
-             "): an administrator may allow it to all with the driver's option "
-             "NVreg_RestrictProfilingToAdminUsers=0, or give this process CAP_SYS_ADMIN (to a "
-             "container with --cap-add=SYS_ADMIN); a virtual GPU needs profiling turned on by its "
+             "): an administrator can allow it for all users with the driver option "
+             "NVreg_RestrictProfilingToAdminUsers=0, or give this process CAP_SYS_ADMIN (a "
+             "container: --cap-add=SYS_ADMIN); for a virtual GPU, profiling must be enabled on its "
              "host";
     case cupti::result::not_initialized:
-      return std::string{refused.what()} + ": no driver answers, or it is older than this library";
+      return std::string{refused.what()} + ": there is no driver, or it is older than this library";
     case cupti::result::unknown:
-      return std::string{refused.what()} + ": as CUPTI 13 says where no driver answers";
+      return std::string{refused.what()} + ": CUPTI 13 reports this if there is no driver";
     default: return refused.what();
   }
 }

@@ -7,7 +7,8 @@
 
 namespace pyxfer {
 
-/// The device's records cannot be had; the text says why. Everything else works without them.
+/// The device's records are not available, for the reason in the text. Everything else works
+/// without them.
 class trace_unavailable_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -25,14 +26,14 @@ class refusal : public trace_unavailable_error {
   cupti::result code_;
 };
 
-/// "CUPTI_ERROR_NOT_INITIALIZED (15)".
+/// The name and the number of a result, such as "CUPTI_ERROR_NOT_INITIALIZED (15)".
 [[nodiscard]] std::string text_of(cupti::functions const& call, cupti::result code);
 
 inline void check(cupti::functions const& call, char const* name, cupti::result code) {
   if (code != cupti::result::success) { throw refusal(call, name, code); }
 }
 
-/// What a refused start means, and what to do about it.
+/// Explains why a start was refused, and what to do about it.
 [[nodiscard]] std::string advice_for(refusal const& refused);
 
 }  // namespace trace

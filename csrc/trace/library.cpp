@@ -10,16 +10,16 @@
 namespace pyxfer::trace {
 namespace {
 
-/// What the dynamic linker says, without the name that it begins with as a rule.
+/// The dynamic linker's last error, without the library's name, with which it usually begins.
 std::string linker_error(std::string const& name) {
-  auto const* const said = ::dlerror();
-  std::string const text{said == nullptr ? "it cannot be opened" : said};
+  auto const* const error = ::dlerror();
+  std::string const text{error == nullptr ? "it cannot be opened" : error};
   auto const begin = name + ": ";
   return text.rfind(begin, 0) == 0 ? text.substr(begin.size()) : text;
 }
 
 symbol_finder open_shared(std::string const& name) {
-  // Never closed: CUPTI does not survive its own unloading once the driver knows it.
+  // Never closed: CUPTI cannot be unloaded after it was registered with the driver.
   void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) { throw std::runtime_error(linker_error(name)); }
   return [handle](char const* symbol) { return ::dlsym(handle, symbol); };
@@ -64,7 +64,7 @@ std::uint32_t version_of(cupti::functions const& call) {
   check(call, "cuptiGetVersion", call.get_version(&version));
   if (version < cupti::oldest_version || version > cupti::newest_version) {
     throw std::runtime_error("its version " + std::to_string(version) +
-                             " is not known to this pyxfer: the CUPTI of CUDA 12 or 13 is");
+                             " is not supported by this pyxfer: the CUPTI of CUDA 12 or 13 is");
   }
   return version;
 }

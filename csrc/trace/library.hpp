@@ -9,11 +9,11 @@
 
 namespace pyxfer::trace {
 
-/// Finds a function of a library by its name; null where there is none.
+/// Finds a function of a library by its name; returns null if the library does not have it.
 using symbol_finder = std::function<void*(char const* symbol)>;
 
-/// A library that may be used, and how it is opened. Opening throws std::runtime_error with the
-/// reason where that cannot be done.
+/// A library that may be used. `open` throws std::runtime_error with the reason if it cannot be
+/// opened.
 struct candidate {
   std::string name;
   std::function<symbol_finder()> open;
@@ -25,23 +25,24 @@ struct library {
   cupti::functions call;
 };
 
-/// A shared library of that path or name.
+/// A candidate for a shared library with that path or name.
 [[nodiscard]] candidate shared_library(std::string const& name);
 
-/// Opens it, and finds its functions. Throws std::runtime_error with the reason where it is not
-/// what is needed.
+/// Opens a library and finds its functions. Throws std::runtime_error with the reason if it is not
+/// a supported CUPTI.
 [[nodiscard]] library open(candidate const& wanted);
 
-/// Which of several libraries is used: the first that can be opened and that is not refused. Which
-/// the driver takes shows only when one is started.
+/// Chooses one of several libraries: the first that can be opened and is not refused. Whether the
+/// driver accepts a library is known only when it is started.
 class library_choice {
  public:
-  /// Throws `trace_unavailable_error` with the reason of each where none can be opened.
+  /// Throws `trace_unavailable_error` with the reasons if no library can be opened.
   explicit library_choice(std::vector<candidate> candidates);
 
   [[nodiscard]] library const& used() const noexcept { return used_; }
 
-  /// Goes on to the next one. Where there is none, throws the same error, and begins anew.
+  /// Rejects the library in use, and opens the next one. If none is left, starts again with the
+  /// first one and throws `trace_unavailable_error` with the reasons.
   void refuse(std::string const& reason);
 
  private:

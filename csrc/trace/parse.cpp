@@ -29,8 +29,8 @@ record_kind kind_of(std::string const& word) {
   auto const* const found = std::find(kind_words.begin(), kind_words.end(), word);
   if (found == kind_words.end()) {
     std::string known;
-    for (auto const* const each : kind_words) {
-      known += (known.empty() ? "" : ", ") + std::string{each};
+    for (auto const* const known_word : kind_words) {
+      known += (known.empty() ? "" : ", ") + std::string{known_word};
     }
     throw std::invalid_argument("unknown kind \"" + word + "\"; known are " + known);
   }
@@ -53,11 +53,11 @@ std::set<record_kind> kinds_of(std::vector<std::string> const& words) {
 namespace {
 
 struct c_free {
-  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc): the C++ ABI says so of what it demangles
+  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc): the C++ ABI requires it for demangled names
   void operator()(char* text) const noexcept { std::free(text); }
 };
 
-/// The name itself where it is no mangled one.
+/// Returns the name itself if it is not a mangled one.
 std::string demangled(char const* name) {
   int status = 0;
   std::unique_ptr<char, c_free> const text{abi::__cxa_demangle(name, nullptr, nullptr, &status)};
@@ -96,7 +96,7 @@ std::uint32_t name_table::add(std::string_view key, std::string_view shown) {
 
 namespace {
 
-/// Ids are without gaps; this only ends a library that would answer for ever.
+/// Callback ids have no gaps. The limit only guards against a library that returns names forever.
 constexpr std::uint32_t most_callbacks = 8192;
 
 constexpr std::array<std::string_view, 20> beginnings{
@@ -116,7 +116,7 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-/// Without a last "_v2" or "_v12080".
+/// Removes a suffix such as "_v2" or "_v12080".
 std::string_view without_version(std::string_view name) {
   auto const digits = name.find_last_not_of("0123456789");
   if (digits == std::string_view::npos || digits + 1 == name.size()) { return name; }
@@ -132,12 +132,12 @@ std::string_view without_default_stream(std::string_view name) {
 }  // namespace
 
 std::string_view plain_name(std::string_view name) noexcept {
-  // The runtime's have their version last, the driver's their stream.
+  // In the runtime's names the version comes last, in the driver's names the stream.
   return without_version(without_default_stream(without_version(name)));
 }
 
-bool matters(std::string_view plain) noexcept {
-  auto const begins = [&](std::string_view each) { return plain.rfind(each, 0) == 0; };
+bool is_wanted(std::string_view plain) noexcept {
+  auto const begins = [&](std::string_view beginning) { return plain.rfind(beginning, 0) == 0; };
   return std::any_of(beginnings.begin(), beginnings.end(), begins) ||
          plain.find("Synchronize") != std::string_view::npos;
 }
@@ -149,7 +149,7 @@ call_names::call_names(cupti::functions const& call, cupti::domain of) {
       break;
     }
     auto const plain = plain_name(name);
-    names_.emplace_back(matters(plain) ? plain : std::string_view{});
+    names_.emplace_back(is_wanted(plain) ? plain : std::string_view{});
   }
 }
 
@@ -158,9 +158,9 @@ std::string const& call_names::name_of(std::uint32_t callback) const noexcept {
   return callback < names_.size() ? names_[callback] : none;
 }
 
-std::vector<std::uint32_t> call_names::that_do_not_matter() const {
+std::vector<std::uint32_t> call_names::unwanted_ids() const {
   std::vector<std::uint32_t> ids;
-  for (std::uint32_t id = 1; id < names_.size(); ++id) {  // 0 is no call
+  for (std::uint32_t id = 1; id < names_.size(); ++id) {  // id 0 is invalid
     if (names_[id].empty()) { ids.push_back(id); }
   }
   return ids;
@@ -168,18 +168,18 @@ std::vector<std::uint32_t> call_names::that_do_not_matter() const {
 
 namespace {
 
-/// By CUpti_ActivityMemcpyKind. An array of the device is the device's memory: the record's sides
-/// tell them apart.
+/// Indexed by CUpti_ActivityMemcpyKind. A CUDA array counts as device memory here; `source` and
+/// `target` of the record distinguish them.
 constexpr std::array ways{copy_way::other, copy_way::h2d, copy_way::d2h, copy_way::h2d,
                           copy_way::d2h,   copy_way::d2d, copy_way::d2d, copy_way::d2d,
                           copy_way::d2d,   copy_way::h2h, copy_way::p2p};
 
-/// By CUpti_ActivityMemoryKind; what is statically allocated comes last.
+/// Indexed by CUpti_ActivityMemoryKind; the last two are statically allocated.
 constexpr std::array sides{memory_side::unknown, memory_side::pageable, memory_side::pinned,
                            memory_side::device,  memory_side::array,    memory_side::managed,
                            memory_side::device,  memory_side::managed};
 
-/// By CUpti_ActivityOverheadKind: the library's own from 1 << 16 on.
+/// Indexed by CUpti_ActivityOverheadKind >> 16: the library's own overheads begin at 1 << 16.
 constexpr std::array<std::string_view, 9> overheads{"unknown",
                                                     "buffer flush",
                                                     "instrumentation",
@@ -206,7 +206,7 @@ Raw const& as(cupti::activity const& raw) {
   return reinterpret_cast<Raw const&>(raw);
 }
 
-/// What copies, sets and kernels have in common.
+/// Fills in the fields that copies, sets and kernels share.
 template <typename Raw>
 record on_stream(record_kind kind, Raw const& raw) {
   record made;
@@ -261,7 +261,7 @@ record parse_memory(cupti::memory_activity const& raw) {
   return made;
 }
 
-/// An instant begins and ends a range at once.
+/// An instant is recorded as the begin and the end of a range.
 std::uint32_t mark_flags(std::uint32_t flags) {
   auto const instant = (flags & cupti::marker_instant) != 0;
   auto const begins = instant || (flags & cupti::marker_begin) != 0;

@@ -16,15 +16,17 @@
 
 namespace pyxfer::trace {
 
-/// Pages of our own, and none of the heap's: a loop whose memory lies there would have it trimmed
-/// and faulted in anew at other times than without a tracer, and keep doing so after it. They are a
-/// promise until they are used, or `touched` at once. Null where there is no room.
+/// Maps pages for the tracer. Memory from the heap would change how often the heap of the traced
+/// program is trimmed and faulted in again, even after the tracer has ended. The pages use no
+/// memory until they are touched, or are touched at once if `touched`. Returns null if there is not
+/// enough memory.
 [[nodiscard]] void* map_pages(std::size_t bytes, bool touched) noexcept;
 void unmap_pages(void* pages, std::size_t bytes) noexcept;
 
+/// Throws std::bad_alloc.
 [[noreturn]] void throw_no_room();
 
-/// For containers.
+/// An allocator for containers, which uses `map_pages`.
 template <typename T>
 struct mapped_allocator {
   using value_type = T;
@@ -51,7 +53,7 @@ struct mapped_allocator {
 template <typename T>
 using mapped_vector = std::vector<T, mapped_allocator<T>>;
 
-// The numbers are those of pyxfer/tracing/records.py.
+// pyxfer/_trace/records.py has the same numbers.
 
 enum class record_kind : std::uint8_t { copy = 1, set, kernel, call, allocation, mark, overhead };
 
@@ -69,8 +71,8 @@ inline constexpr std::uint32_t end = 16;
 
 }  // namespace flag
 
-/// One row of the table that Python gets. Times are the activity clock's until they are converted,
-/// and 0 where the device gave none. A set and an allocation have their memory in `target`.
+/// One row of the table that Python reads. Times are the activity clock's until they are converted,
+/// and 0 if they are not known. A set and an allocation have their memory in `target`.
 struct record {
   std::int64_t start_ns = 0;
   std::int64_t end_ns = 0;
@@ -90,11 +92,11 @@ struct record {
   std::uint32_t flags = 0;
 };
 
-static_assert(sizeof(record) == 64, "pyxfer/tracing/records.py reads rows of 64 bytes");
+static_assert(sizeof(record) == 64, "csrc/bind/trace.cpp describes rows of 64 bytes to NumPy");
 
 using record_table = mapped_vector<record>;
 
-/// The words of what can be recorded, in the order of `record_kind`.
+/// The words of the kinds, in the order of `record_kind`.
 inline constexpr std::array kind_words{"copies",      "sets",  "kernels", "calls",
                                        "allocations", "marks", "overhead"};
 
@@ -102,11 +104,12 @@ inline constexpr std::size_t kinds_of_records = kind_words.size();
 
 [[nodiscard]] char const* word_of(record_kind kind) noexcept;
 
-/// Throws std::invalid_argument for a word that is none, and for none at all.
+/// Throws std::invalid_argument for an unknown word, and for an empty list.
 [[nodiscard]] std::set<record_kind> kinds_of(std::vector<std::string> const& words);
 
-/// Names by number, each kept once, because what CUPTI points to is gone when its module is. Number
-/// 0 is no name; when there is no more room, every new name is "(too many names)".
+/// Stores names once each, and numbers them. They are copied, because the names that CUPTI points
+/// to are unloaded with their module. Number 0 means "no name". When the table is full, every new
+/// name becomes "(too many names)".
 class name_table {
  public:
   static constexpr std::size_t most_names = std::size_t{1} << 16U;
@@ -116,7 +119,7 @@ class name_table {
 
   /// May throw std::bad_alloc.
   [[nodiscard]] std::uint32_t number_of(std::string_view name);
-  /// The same for a kernel, whose name is shown as its source has it.
+  /// The same for a kernel, whose name is demangled.
   [[nodiscard]] std::uint32_t number_of_kernel(char const* mangled);
 
   [[nodiscard]] std::vector<std::string>& names() noexcept { return names_; }
@@ -125,37 +128,39 @@ class name_table {
   [[nodiscard]] std::uint32_t add(std::string_view key, std::string_view shown);
 
   std::vector<std::string> names_;
-  std::deque<std::string> keys_;  // which stay where they are
+  std::deque<std::string> keys_;  // a deque, because numbers_ refers to its elements
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
   std::size_t bytes_ = 0;
   std::uint32_t too_many_ = 0;
 };
 
-/// "cudaMemcpyAsync" of "cudaMemcpyAsync_ptsz_v7000": without version and default stream.
+/// Removes the suffixes for version and default stream: "cudaMemcpyAsync_ptsz_v7000" becomes
+/// "cudaMemcpyAsync".
 [[nodiscard]] std::string_view plain_name(std::string_view name) noexcept;
 
-/// Whether a call moves bytes, waits, or allocates: what a copy's story is told with. A graph's
-/// launch is among them, because the copies of the graph are joined with it.
-[[nodiscard]] bool matters(std::string_view plain) noexcept;
+/// Whether calls of this plain name are recorded: those that move bytes, wait or allocate, because
+/// they explain the time of copies. Launches of graphs are recorded too, because a graph's copies
+/// are joined with them.
+[[nodiscard]] bool is_wanted(std::string_view plain) noexcept;
 
-/// The calls of one domain by their callback id, which the versions of CUPTI number alike but do
-/// not all have.
+/// The names of one domain's calls by callback id. All versions of CUPTI use the same ids, but not
+/// all have every call.
 class call_names {
  public:
-  /// None where the library does not tell them, as one without a driver may not.
+  /// It stays empty if the library does not report names, which can happen without a driver.
   call_names(cupti::functions const& call, cupti::domain of);
 
-  /// Empty for a call that does not matter, or is not known.
+  /// Empty for a call that is not wanted or not known.
   [[nodiscard]] std::string const& name_of(std::uint32_t callback) const noexcept;
 
-  /// The callback ids of the others.
-  [[nodiscard]] std::vector<std::uint32_t> that_do_not_matter() const;
+  /// The callback ids of the known calls that are not wanted.
+  [[nodiscard]] std::vector<std::uint32_t> unwanted_ids() const;
 
  private:
   std::vector<std::string> names_;
 };
 
-/// Turns CUPTI's records into ours, times left as they are.
+/// Converts CUPTI's records to ours, except for their times.
 class parser {
  public:
   parser(std::uint32_t version, cupti::functions const& call)
@@ -163,7 +168,8 @@ class parser {
         runtime_{call, cupti::domain::runtime},
         driver_{call, cupti::domain::driver} {}
 
-  /// Nothing for a kind, or a call, that nobody asked for. May throw std::bad_alloc for a name.
+  /// Returns nothing for other kinds, and for calls that are not wanted. May throw std::bad_alloc
+  /// for a name.
   [[nodiscard]] std::optional<record> parse(cupti::activity const& raw, name_table& names) const;
 
   [[nodiscard]] call_names const& calls_of(cupti::domain of) const noexcept {
@@ -180,7 +186,7 @@ class parser {
   call_names driver_;
 };
 
-/// Ours of a kind of CUPTI's; nothing for one that is not used here.
+/// Our kind for one of CUPTI's; nothing for a kind that is not used.
 [[nodiscard]] std::optional<record_kind> kind_of(cupti::activity_kind kind) noexcept;
 
 }  // namespace pyxfer::trace

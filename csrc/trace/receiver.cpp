@@ -18,7 +18,7 @@ void free_buffer(std::uint8_t* buffer) noexcept { unmap_pages(buffer, buffer_poo
 
 buffer_pool::~buffer_pool() {
   shrink();
-  for (auto* const each : lent_) { free_buffer(each); }
+  for (auto* const buffer : lent_) { free_buffer(buffer); }
 }
 
 std::uint8_t* buffer_pool::make() noexcept {
@@ -40,7 +40,7 @@ std::uint8_t* buffer_pool::lend() noexcept {
   auto* const found = idle_.empty() ? make() : idle_.back();
   if (found == nullptr) { return nullptr; }
   if (!idle_.empty()) { idle_.pop_back(); }
-  lent_.push_back(found);  // within what `prepare` reserved
+  lent_.push_back(found);  // does not allocate: `prepare` reserved the room
   return found;
 }
 
@@ -56,16 +56,16 @@ void buffer_pool::take_back(std::uint8_t* buffer) noexcept {
 }
 
 void buffer_pool::shrink() noexcept {
-  for (auto* const each : idle_) { free_buffer(each); }
+  for (auto* const buffer : idle_) { free_buffer(buffer); }
   idle_.clear();
 }
 
 namespace {
 
-/// So that no page of a buffer is touched for the first time inside a call that is recorded.
+/// Prepared in advance, so that no page of a buffer is touched first inside a recorded call.
 constexpr std::size_t prepared_buffers = 4;
 
-struct post_office {
+struct receiver_state {
   std::mutex mutex;
   buffer_pool pool;
   bool claimed = false;
@@ -73,37 +73,37 @@ struct post_office {
 };
 
 /// Never destroyed: CUPTI hands over its last buffers when the process ends.
-post_office& office() {
-  static auto& the_office = *new post_office;
-  return the_office;
+receiver_state& receiver() {
+  static auto& the_receiver = *new receiver_state;
+  return the_receiver;
 }
 
 }  // namespace
 
 bool claim() {
-  std::scoped_lock const lock{office().mutex};
-  if (office().claimed) { return false; }
-  office().pool.prepare(prepared_buffers);
-  office().claimed = true;
+  std::scoped_lock const lock{receiver().mutex};
+  if (receiver().claimed) { return false; }
+  receiver().pool.prepare(prepared_buffers);
+  receiver().claimed = true;
   return true;
 }
 
 void attach(std::shared_ptr<intake const> taking) {
-  std::scoped_lock const lock{office().mutex};
-  office().taking = std::move(taking);
+  std::scoped_lock const lock{receiver().mutex};
+  receiver().taking = std::move(taking);
 }
 
 void release() noexcept {
-  std::shared_ptr<intake const> ended;  // let go of without the lock
-  std::scoped_lock const lock{office().mutex};
-  ended = std::move(office().taking);
-  office().claimed = false;
-  office().pool.shrink();
+  std::shared_ptr<intake const> ended;  // destroyed after the lock is released
+  std::scoped_lock const lock{receiver().mutex};
+  ended = std::move(receiver().taking);
+  receiver().claimed = false;
+  receiver().pool.shrink();
 }
 
 void lend_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* records) noexcept {
-  std::scoped_lock const lock{office().mutex};
-  *buffer = office().taking ? office().pool.lend() : nullptr;
+  std::scoped_lock const lock{receiver().mutex};
+  *buffer = receiver().taking ? receiver().pool.lend() : nullptr;
   *bytes = *buffer == nullptr ? 0 : buffer_pool::buffer_bytes;
   *records = 0;  // as many as it holds
 }
@@ -112,30 +112,31 @@ void receive_buffer(CUcontext /*context*/, std::uint32_t /*stream*/, std::uint8_
                     std::size_t /*bytes*/, std::size_t valid_bytes) noexcept {
   std::shared_ptr<intake const> taking;
   {
-    std::scoped_lock const lock{office().mutex};
-    if (!office().pool.is_lent(buffer)) { return; }
-    taking = office().taking;
+    std::scoped_lock const lock{receiver().mutex};
+    if (!receiver().pool.is_lent(buffer)) { return; }
+    taking = receiver().taking;
   }
   if (taking) { taking->into->read(taking->call, taking->reader, buffer, valid_bytes); }
-  std::scoped_lock const lock{office().mutex};
-  office().pool.take_back(buffer);
-  if (!office().claimed) { office().pool.shrink(); }
+  std::scoped_lock const lock{receiver().mutex};
+  receiver().pool.take_back(buffer);
+  if (!receiver().claimed) { receiver().pool.shrink(); }
 }
 
 namespace {
 
-void call_nothing(void* /*user*/, cupti::domain /*from*/, std::uint32_t /*callback*/,
-                  void const* /*data*/) {}
+/// No callback is enabled, but a subscription needs a function.
+void ignore_callback(void* /*user*/, cupti::domain /*from*/, std::uint32_t /*callback*/,
+                     void const* /*data*/) {}
 
 }  // namespace
 
 subscription::subscription(cupti::functions const& call) : call_{call} {
   if (!claim()) {
     throw trace_unavailable_error(
-        "pyxfer is tracing already in this process, and one trace at a time is all that there can "
-        "be: end the other first");
+        "pyxfer is already tracing in this process, and only one trace can run at a time: end the "
+        "other one first");
   }
-  auto const code = call_.subscribe(&subscriber_, call_nothing, nullptr);
+  auto const code = call_.subscribe(&subscriber_, ignore_callback, nullptr);
   if (code != cupti::result::success) {
     release();
     throw refusal(call_, "cuptiSubscribe", code);

@@ -10,7 +10,7 @@
 
 namespace pyxfer::trace {
 
-/// The buffers that CUPTI fills: a bounded number, used again and again. Its user locks.
+/// The buffers that CUPTI fills: a bounded number, which are reused. The caller locks a mutex.
 class buffer_pool {
  public:
   static constexpr std::size_t buffer_bytes = std::size_t{1} << 20U;
@@ -23,19 +23,19 @@ class buffer_pool {
   buffer_pool(buffer_pool&&) = delete;
   buffer_pool& operator=(buffer_pool&&) = delete;
 
-  /// Makes so many ready, their pages touched, so that none is made while something is timed. May
-  /// throw std::bad_alloc.
+  /// Allocates `count` buffers and touches their pages, so that this does not happen inside a timed
+  /// trial. May throw std::bad_alloc.
   void prepare(std::size_t count);
 
-  /// Null where every buffer is out, or memory is.
+  /// Returns null if every buffer is lent, or if there is not enough memory.
   [[nodiscard]] std::uint8_t* lend() noexcept;
 
-  /// Whether a buffer is one that was lent: another profiler's may come back through our callback.
+  /// Whether this pool has lent the buffer. Our callback may receive another profiler's buffers.
   [[nodiscard]] bool is_lent(std::uint8_t const* buffer) const noexcept;
 
   void take_back(std::uint8_t* buffer) noexcept;
 
-  /// Frees what is not lent.
+  /// Frees the buffers that are not lent.
   void shrink() noexcept;
 
  private:
@@ -45,41 +45,40 @@ class buffer_pool {
   std::vector<std::uint8_t*> lent_;
 };
 
-}  // namespace pyxfer::trace
+// CUPTI has one receiver of buffers per process, and passes no user data to it, so the functions
+// below use the state of the process.
 
-/// CUPTI knows one receiver of buffers in a process, and says nothing of whose they are.
-namespace pyxfer::trace {
-
-/// What comes in is read with `reader` and gathered in `into`.
+/// Where received buffers go: they are read with `reader` and gathered in `into`.
 struct intake {
   cupti::functions call;
   parser reader;
   std::shared_ptr<gathering> into;
 };
 
-/// Keeps the place for one who is about to attach. False where somebody has it. May throw
+/// Reserves the receiver for one tracer, before `attach`. False if another tracer has it. May throw
 /// std::bad_alloc.
 [[nodiscard]] bool claim();
 
-/// From now on buffers are lent, and read for `taking`.
+/// From now on buffers are lent to CUPTI, and their records go to `taking`.
 void attach(std::shared_ptr<intake const> taking);
 
-/// Gives the place back: no buffer is lent, and one that is still out is dropped when it comes
-/// back.
+/// Gives the receiver back. No buffer is lent any more, and the records of a buffer that is still
+/// lent are dropped when it comes back.
 void release() noexcept;
 
-/// For cuptiActivityRegisterCallbacks.
+/// The callbacks for cuptiActivityRegisterCallbacks.
 void lend_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* records) noexcept;
 void receive_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer,
                     std::size_t bytes, std::size_t valid_bytes) noexcept;
 
-/// The one place that CUPTI has for a subscriber in a process. Nothing is called back: it is held
-/// so that another profiler is found before anything of it is disturbed. Thread ids are the
-/// system's meanwhile, and what they were afterwards, because other profilers may know threads by
-/// other ids.
+/// A subscription to CUPTI, which allows one per process. No callback is enabled: it is held so
+/// that another profiler is found before pyxfer changes any of its settings. During the
+/// subscription thread ids are those of the system. Their previous type is restored afterwards,
+/// because another profiler may use it.
 class subscription {
  public:
-  /// Throws `refusal`, and `trace_unavailable_error` where a tracer of this process has the place.
+  /// Throws `refusal` if CUPTI refuses it, and `trace_unavailable_error` if pyxfer is already
+  /// tracing in this process.
   explicit subscription(cupti::functions const& call);
   ~subscription();
   subscription(subscription const&) = delete;

@@ -12,15 +12,15 @@
 namespace pyxfer::trace {
 namespace {
 
-/// Refusals that another library would meet as well.
+/// Whether every other library would be refused too.
 bool is_final(refusal const& refused) {
   return refused.code() == cupti::result::multiple_subscribers ||
          refused.code() == cupti::result::insufficient_privileges ||
          refused.code() == cupti::result::virtualized_insufficient_privileges;
 }
 
-/// Before any library is opened.
-std::vector<candidate> in_this_process(std::vector<candidate> libraries) {
+/// Returns its argument. It makes the check for a fork come before any library is opened.
+std::vector<candidate> after_fork_check(std::vector<candidate> libraries) {
   note_process();
   return libraries;
 }
@@ -31,7 +31,7 @@ tracer::tracer(std::vector<candidate> libraries, std::vector<std::string> const&
                std::size_t capacity_bytes)
     : kinds_{kinds_of(kinds)},
       gathering_{std::make_shared<gathering>(capacity_bytes)},
-      choice_{in_this_process(std::move(libraries))} {}
+      choice_{after_fork_check(std::move(libraries))} {}
 
 tracer::~tracer() {
   release_noexcept([this] { close(); });
@@ -105,14 +105,16 @@ void tracer::end() {
 taken tracer::take() {
   note_process();
   std::scoped_lock const lock{mutex_};
-  if (closed_) { throw std::logic_error("the tracer is closed: take what it has before"); }
+  if (closed_) {
+    throw std::logic_error("the tracer is closed: take its records before you close it");
+  }
   auto const before = compared_;
   if (running_) {
     running_->flush();
     compare_again(compare());
   }
   auto found = gathering_->take();
-  convert(found.records, found.converted, before, compared_);
+  convert_times(found.records, found.converted, before, compared_);
   return {std::move(found.records), std::move(found.names), std::move(found.dropped),
           std::exchange(error_ns_, compared_.error_ns), std::exchange(drift_ns_, 0)};
 }

@@ -12,7 +12,7 @@
 
 namespace pyxfer::trace {
 
-/// Everything since the last time, on the host's steady clock.
+/// The records since the last `take`, with times of the host's steady clock.
 struct taken {
   record_table records;
   std::vector<std::string> names;
@@ -21,12 +21,12 @@ struct taken {
   std::int64_t clock_drift_ns = 0;
 };
 
-/// Records what the device and the CUDA calls of this process do, between start and stop. Its calls
-/// may come from any thread. In a forked child each throws `forked_error`, but for `close`, which
-/// releases nothing there.
+/// Records the device's activity and the CUDA calls of this process, between `start` and `stop`.
+/// Any thread may call its functions. In a forked child they throw `forked_error`, except for
+/// `close`, which releases nothing there.
 class tracer {
  public:
-  /// Throws `trace_unavailable_error` where none of the libraries can be opened.
+  /// Throws `trace_unavailable_error` if none of the libraries can be opened.
   tracer(std::vector<candidate> libraries, std::vector<std::string> const& kinds,
          std::size_t capacity_bytes);
   ~tracer();
@@ -35,18 +35,19 @@ class tracer {
   tracer(tracer&&) = delete;
   tracer& operator=(tracer&&) = delete;
 
-  /// The library that is used; until a start has succeeded, the one that is tried first.
+  /// The library that is used. Before a successful start it is the one that will be tried first.
   [[nodiscard]] std::string library_name() const;
   [[nodiscard]] std::uint32_t version() const;
-  /// The words of kinds that the library refused at the last start, with the reason.
+  /// The kinds that the library refused at the last start, by their words, with its reasons.
   [[nodiscard]] std::map<std::string, std::string> refused() const;
 
-  /// Starts with the first library that the driver takes. Throws `trace_unavailable_error`.
+  /// Starts with the first library that the driver accepts. Throws `trace_unavailable_error` if it
+  /// accepts none.
   void start();
-  /// What was recorded can be taken afterwards. Nothing where it does not run.
+  /// Does nothing if the tracer does not run. The records can be taken afterwards.
   void stop();
   [[nodiscard]] taken take();
-  /// For good.
+  /// Stops, and drops the records. The tracer cannot be started again.
   void close();
 
  private:

@@ -13,7 +13,7 @@ from pyxfer._baseline.cells import link_state
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference
 from pyxfer._document.machines import GIGATRANSFERS
 from pyxfer._document.runs import Environment, Fact, LinkState, Placement, Run
-from pyxfer._machine.environment import lets_through
+from pyxfer._machine.environment import is_untranslated
 from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE
 from pyxfer.units import format_gbps, format_percent
@@ -308,7 +308,7 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
     own = case.b.link.hops[0] if case.b.link.hops else None
     if before is None or now is None or now == own:
         return
-    was, has = (hop.now.value or hop.most.value for hop in (before, now))
+    was, has = (hop.working.value for hop in (before, now))
     if was is not None and has is not None and has.gbps < was.gbps:
         yield Cause(
             "hop-narrow",
@@ -348,7 +348,7 @@ def _smaller_packets(case: Case) -> Iterator[Cause]:
 
 def _translation(case: Case) -> Iterator[Cause]:
     before, now = iommu_kind(case.a), iommu_kind(case.b)
-    if before is None or now is None or before == now or lets_through(now):
+    if before is None or now is None or before == now or is_untranslated(now):
         return
     yield Cause(
         "iommu",

@@ -1,4 +1,4 @@
-"""The memory that raw copies go between: allocated once, touched, and divided into places that are used in turn."""
+"""The host and device memory of raw copies, the cost of page-locking it, and the waking of the link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 TRIALS = 6
-# Large enough that the cost a page counts and not the call; small enough for a default run.
+# Large enough that the pages cost more than the call, and small enough for a default run.
 MOST_BYTES = 64 << 20
 LOCKING_S = 0.5
 
@@ -29,7 +29,7 @@ LOCKING_S = 0.5
 def measure_locking(
     engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool]
 ) -> list[float]:
-    """Seconds of each of a few page-lockings of `locking_bytes(largest)`."""
+    """Page-lock `locking_bytes(largest)` a few times; returns the seconds of each."""
     nbytes = locking_bytes(largest)
     until = time.perf_counter() + LOCKING_S
     seconds: list[float] = []
@@ -41,14 +41,14 @@ def measure_locking(
 
 
 def locking_bytes(largest: int) -> int:
-    """How much is page-locked at a time."""
+    """Bytes that `measure_locking` page-locks at a time."""
     return min(largest, MOST_BYTES)
 
 
 def locking_cost(
     memory: Memory, largest: int, seconds: Sequence[float], measurements: Sequence[Measurement]
 ) -> LockingCost:
-    """The cost a GiB, set against what each later transfer saves."""
+    """The cost of page-locking one GiB, and after how many transfers it has paid for itself."""
     nbytes = locking_bytes(largest)
     if not seconds:
         why = "no page-locking was timed before the run ended"
@@ -59,26 +59,26 @@ def locking_cost(
 
 
 def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
-    """At the largest size that was measured from both kinds of memory; staged copies use page-locked memory too."""
+    """Judged at the largest size that was measured from both memories, without staged copies."""
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
     shared = sorted(slow.keys() & quick.keys())
     if not shared:
-        aside = ", staged copies aside" if any(each.mode == STAGED for each in measurements) else ""
+        without = ", not counting staged copies" if any(row.mode == STAGED for row in measurements) else ""
         both = "from pageable and from page-locked memory at one size"
-        return unknown(f"unknown, for h2d was not measured {both}{aside}")
+        return unknown(f"unknown, because h2d was not measured {both}{without}")
     nbytes = shared[-1]
     saved_s = slow[nbytes] - quick[nbytes]
     if saved_s <= 0:
-        return unknown("no number of transfers, for those from pageable memory are as fast here")
+        return unknown("no number of transfers, because those from pageable memory are as fast here")
     return Fact(max(1, math.ceil(cost_s_per_byte * nbytes / saved_s)))
 
 
 def _seconds_by_size(memory: str, measurements: Sequence[Measurement]) -> dict[int, float]:
     found: dict[int, float] = {}
-    for each in measurements:
-        if each.direction == "h2d" and each.memory == memory and each.elapsed_s is not None and each.may_be_ceiling:
-            found[each.nbytes] = min(each.elapsed_s, found.get(each.nbytes, math.inf))
+    for row in measurements:
+        if row.direction == "h2d" and row.memory == memory and row.elapsed_s is not None and row.may_be_ceiling:
+            found[row.nbytes] = min(row.elapsed_s, found.get(row.nbytes, math.inf))
     return found
 
 
@@ -100,7 +100,7 @@ def wake_link(
     *,
     gated: bool,
 ) -> Fact[LinkState]:
-    """Copy until the link's state has been the same for several readings under load; returns that state."""
+    """Copy until several readings of the link's state under load agree; returns that state."""
     begun = time.perf_counter()
     steady = 0
     last = read_state()
@@ -119,19 +119,19 @@ def wake_link(
 
 
 PLACE_BYTES = 4096
-# Copies below this are so short that reading a far-away page table would be part of them; few places are enough,
-# because all of a copy engine's reads come from memory or cache at the link's speed.
+# A copy below this size is so short that a miss in a page table would be part of its time, so few places take turns.
+# More are not needed, because the engine reads from memory and from the cache at the link's speed.
 SMALL_BYTES = 1 << 20
 SMALL_SLOTS = 32
-# What stays free for everybody else, the page-locking driver included.
+# The rest stays free for other programs and for the driver, which page-locks.
 HEADROOM = 0.9
 
 
 class Arena:
-    """Host buffers, one a kind of memory, and one device buffer of the same layout.
+    """One host buffer for each kind of memory, and one device buffer of the same layout.
 
-    The first part holds what is sent to the device, twice the largest size so that sources rotate; the second part
-    receives what comes back.
+    The first part of a buffer holds the data sent to the device. It has twice the largest size, so that sources
+    rotate. The second part receives data from the device.
     """
 
     def __init__(self, engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
@@ -145,7 +145,7 @@ class Arena:
         try:
             self._allocate(memories, largest)
         except BaseException:
-            # Let go of and not closed: an error of closing must not take the place of the one that is under way.
+            # Dropped, not closed: an error of `close` must not replace this one.
             self._host.clear()
             self._scratch = self._remote = None
             raise
@@ -162,12 +162,12 @@ class Arena:
         return self._held(self._scratch).address
 
     def forget_received(self, memory: Memory, lane: Lane, turn: int) -> None:
-        """Give back the pages of the place that a copy from the device will go to, so that it touches them first."""
+        """Free the destination pages of a coming copy from the device, so that the copy touches them first."""
         place = self._sent_bytes + turn % lane.slots * stride_bytes(lane.nbytes)
         self._host[memory].forget(place, lane.nbytes)
 
     def pages(self, memory: Memory) -> tuple[int, int]:
-        """Address and size of the buffer of one kind of memory, to see where its pages lie."""
+        """Address and size of the host buffer of one kind of memory."""
         return self._host[memory].address, self._total_bytes
 
     def lane(self, direction: Direction, memory: Memory, nbytes: int) -> Lane:
@@ -180,28 +180,28 @@ class Arena:
         )
 
     def place(self, direction: Direction, memory: Memory, nbytes: int, slot: int) -> tuple[int, int]:
-        """Where one place of a lane lies on the host, and where on the device."""
+        """Host and device address of one slot of a lane."""
         offset = self._part(direction)[0] + slot * stride_bytes(nbytes)
         return self._host[memory].address + offset, self._held(self._remote).address + offset
 
     def _part(self, direction: Direction) -> tuple[int, int]:
-        """Offset and size of what is sent to the device, or of what comes back."""
+        """Offset and size of the part that one direction uses."""
         sent = self._sent_bytes
         return (0, sent) if direction == "h2d" else (sent, self._total_bytes - sent)
 
     def close(self) -> None:
-        """Give everything back; the first error is raised when all has been tried."""
+        """Free all buffers, then raise the first error, if any."""
         faults: list[Exception] = []
         for buffer in self._buffers():
             try:
                 buffer.close()
-            except Exception as error:  # noqa: BLE001 - the others must still be released
+            except Exception as error:  # noqa: BLE001 - the other buffers must still be freed
                 faults.append(error)
         if faults:
             raise faults[0]
 
     def abandon(self) -> None:
-        """Leave everything to the end of the process: copies may still be under way."""
+        """Leak all buffers until the process ends, because copies may still be using them."""
         for buffer in self._buffers():
             buffer.abandon()
 
@@ -216,16 +216,16 @@ class Arena:
         return buffer
 
 
-def check_room(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
-    """Refuse sizes that the machine has no memory for, before anything is allocated.
+def check_memory(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
+    """Check that an arena of this size fits into host and device memory; allocates nothing.
 
     Raises:
-        UsageError: says how much is wanted, how much there is, and what to ask for instead.
+        UsageError: there is too little memory.
 
     """
     total = sent_bytes(largest, cache_bytes) + _placed(largest)
     host = total * len(set(memories)) + largest
-    if engine.RUNTIME == "host":  # there the device's memory is the same memory
+    if engine.RUNTIME == "host":  # its device memory is host memory
         host += total
     else:
         free, _ = engine.memory_info(device)
@@ -236,7 +236,7 @@ def check_room(engine: Engine, device: int, memories: Sequence[Memory], largest:
 
 
 def sent_bytes(largest: int, cache_bytes: int) -> int:
-    """The first part: twice the largest size, and at large sizes more than the last-level cache."""
+    """Size of the part that is sent: twice the largest size, and at large sizes more than the last-level cache."""
     twice = 2 * stride_bytes(largest)
     if largest < SMALL_BYTES:
         return max(twice, SMALL_SLOTS * 2 * PLACE_BYTES)
@@ -244,15 +244,15 @@ def sent_bytes(largest: int, cache_bytes: int) -> int:
 
 
 def stride_bytes(nbytes: int) -> int:
-    """From one place to the next. A gap between small ones keeps a batch of them from becoming one large copy."""
+    """Distance of two places. The gap between small ones keeps the driver from merging a batch into one large copy."""
     return _placed(nbytes) + (PLACE_BYTES if nbytes < SMALL_BYTES else 0)
 
 
 def _refuse(wanted: int, free: int, largest: int, what: str) -> None:
     if wanted > free * HEADROOM:
         raise UsageError(
-            f"Copies of {format_size(largest)} need {format_size(wanted)} of {what}, several buffers of that size, and "
-            f"{format_size(free)} is free. Ask for smaller sizes, or for fewer kinds of memory."
+            f"Copies of {format_size(largest)} need {format_size(wanted)} of {what} for several buffers of that size, "
+            f"and {format_size(free)} is free. Choose smaller sizes or fewer kinds of memory."
         )
 
 

@@ -1,6 +1,6 @@
-"""Rows of a run: one item at one size, and the assembler that makes its measurement.
+"""The rows of a run: an item is measured at one size, and the assembler turns it into measurements.
 
-Raw copies, routes of frameworks and callables are all items. A new field of a measurement is written here, once.
+Raw copies, routes of frameworks and callables are all items.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.ways import Way
+from pyxfer._document.machines import MOST_SHARE
 from pyxfer._document.runs import (
     OF_SIDES,
     Bracket,
@@ -30,23 +31,23 @@ from pyxfer._document.runs import (
     Variant,
     unknown,
 )
-from pyxfer._measure import stats
+from pyxfer._measure import remarks, stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.phase import Candidate
+from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
 
 if TYPE_CHECKING:
-    from pyxfer._trace.collector import Taking, Traced
+    from pyxfer._trace.collector import Traced, TrialRecorder
 
 NO_TRIAL = "the run ended before its first trial"
-# Where it is known how it ended.
 ENDED_EARLY: Mapping[Ending, str] = {
     "interrupted": "the run was interrupted before its first trial",
     "failed": "the run failed before its first trial",
 }
-NO_LOCKED = "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
+NO_LOCKED = "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
 WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
 
 Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]
@@ -58,13 +59,13 @@ Source = TypeVar("Source")
 class Traceable(Protocol):
     """A subject whose trials can be traced."""
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """Run one trial with records; with a seed of fresh content, and whether that arrived."""
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """Run one trial with records. With a seed it sends fresh content; returns whether that arrived intact."""
 
 
 @dataclass(frozen=True)
 class Head(Generic[Source]):
-    """What an item is: the first fields of its row."""
+    """The description of an item: the first fields of its rows."""
 
     source: Source
     """The way, the route, or the call."""
@@ -75,22 +76,21 @@ class Head(Generic[Source]):
     bracket: Bracket
     variant: Variant = "warm"
     crossed: str = ""
-    """The memory that the device's records should show; empty if any."""
+    """The memory that the device's records should show; empty if any memory is right."""
     inflation: float = 1.0
     staged: bool = False
     worker: str | None = None
     nature: Nature | None = None
     image_bytes: int | None = None
-    """Of one image, where a batch of images is moved."""
+    """Size of one image, if a batch of images is moved."""
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """A copy both ways has three."""
+        """The sides of its rows: three for a copy both ways, otherwise the direction."""
         return ("h2d", "d2h", "sum") if self.direction == "both" else (self.direction,)
 
 
 def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None) -> Head[Way]:
-    """The head of a raw copy."""
     bracket: Bracket = "stream"
     if way.mode == "memcpy" or way.staged:
         bracket = "drained"
@@ -104,7 +104,7 @@ def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None
         mode=way.mode,
         bracket=bracket,
         variant=way.variant,
-        crossed=way.met,
+        crossed=way.dma_memory,
         staged=way.staged,
         worker=worker,
         image_bytes=image_bytes,
@@ -113,7 +113,7 @@ def way_head(way: Way, worker: str | None = None, image_bytes: int | None = None
 
 @dataclass
 class Item(Generic[Source]):
-    """One way, route or call at one size, measured or not."""
+    """One way, route or call at one size, before and after its measurement."""
 
     head: Head[Source]
     nbytes: int
@@ -133,34 +133,37 @@ class Item(Generic[Source]):
             self.evidence["sum"].missing = OF_SIDES
 
     def place(self, side: Side) -> tuple[Direction, Side, int]:
-        """The key of its ceiling."""
+        """The key of its ceiling in `Ceilings`."""
         return self.head.direction, side, self.nbytes
 
     def moved_bytes(self, side: Side) -> int:
-        """Bytes that one trial moves."""
+        """Bytes that one transfer moves."""
         return self.nbytes * (2 if side == "sum" else 1)
 
     def trials(self, side: Side) -> tuple[Trial, ...]:
-        """All trials, valid or not."""
+        """All trials, also invalid ones."""
         return tuple(self.series.trials.get(side, ())) if self.series else ()
 
     def untraced(self, why: str, failed: bool) -> None:
-        """Note why there is no traced trial, or no further one."""
+        """Note why it is not traced, or not traced further; `failed` if its traced trial failed."""
         for side, evidence in self.evidence.items():
             if side != "sum":
                 evidence.missing, evidence.failed = why, failed
 
-    def findings(self, side: Side, median_s: float | None) -> Findings:
-        """What the traced trials show of a side."""
+    def findings(self, side: Side, median_s: float | None, chunk_bytes: int | None) -> Findings:
+        """What the traced trials show of a side; `chunk_bytes` are those of the ring, if it is known."""
         if self.unavailable is not None and side != "sum":
             return Findings(unknown(self.unavailable), unknown(self.unavailable))
-        expected = Expected(self.nbytes, self.head.inflation, self.head.crossed, self.verified.value is True)
+        memory = self.head.crossed
+        if self.head.direction == "h2d" and getattr(self.head.source, "staged", False):
+            memory = "" if is_left_to_driver(self.nbytes, chunk_bytes) else memory
+        expected = Expected(self.nbytes, self.head.inflation, memory, self.verified.value is True)
         return self.evidence[side].findings(expected, median_s)
 
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes measurements of items, in the middle of a run and at its end."""
+    """Makes the measurements of items, during a run and at its end."""
 
     link: Link
     precision: float
@@ -168,28 +171,30 @@ class Assembler:
     no_trial: str = NO_TRIAL
     """The reason in rows without a trial."""
     most_trials: int | None = None
-    """A row with this many trials gets no more, whatever the budget."""
+    """The largest number of trials of a row, regardless of the budget."""
+    chunk_bytes: int | None = None
+    """The chunk size of the ring that staged copies go through, if known."""
 
     def measurements(self, items: Sequence[Item[Any]], ceilings: Ceilings | None = None) -> tuple[Measurement, ...]:
-        """The rows of all items in order, each against the best of these items unless `ceilings` are given."""
+        """The rows of all items in order. `ceilings` defaults to the best raw copies among the items."""
         best = best_trials(items) if ceilings is None else ceilings
         locked = page_locked_trials(items)
         return tuple(
-            self.row(each, side, (locked if each.head.staged else best).get(each.place(side)))
-            for each in items
-            for side in each.head.sides
+            self.row(item, side, (locked if item.head.staged else best).get(item.place(side)))
+            for item in items
+            for side in item.head.sides
         )
 
     def row(
         self, item: Item[Any], side: Side, ceiling: Sequence[Trial] | None, no_ceiling: str | None = None
     ) -> Measurement:
-        """One row. `no_ceiling` is the reason where there is no share, if more is known than that."""
+        """One row. `no_ceiling` is the reason for a missing share of the ceiling, if it is known."""
         head, trials, moved = item.head, item.trials(side), item.moved_bytes(side)
         valid = [trial for trial in trials if trial.invalid is None]
         summary = summary_of([trial.elapsed_s for trial in valid])
-        findings = item.findings(side, summary.median_s if summary else None)
+        findings = item.findings(side, summary.median_s if summary else None, self.chunk_bytes)
         rate = self._rate(item, side, summary, findings)
-        why_not = item.unavailable
+        missing = item.unavailable
         return Measurement(
             route=head.route,
             direction=head.direction,
@@ -203,8 +208,8 @@ class Assembler:
             rate=rate,
             peak_share=peak_share(self.link, side, rate),
             ceiling_share=_share(head, valid, ceiling, rate, no_ceiling),
-            verified=item.verified if why_not is None else unknown(why_not),
-            first_s=item.first_s if why_not is None else unknown(why_not),
+            verified=item.verified if missing is None else unknown(missing),
+            first_s=item.first_s if missing is None else unknown(missing),
             summary=summary,
             dispatch=summary_of([trial.dispatch_s for trial in valid]),
             wall=summary_of([trial.wall_s for trial in valid]),
@@ -232,7 +237,7 @@ class Assembler:
         self, item: Item[Any], valid: Sequence[Trial], trials: Sequence[Trial], findings: Findings
     ) -> Iterable[Remark]:
         if valid:
-            doubt = stats.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
+            doubt = remarks.instability([trial.elapsed_s for trial in valid], self.precision, self.budget_s)
             if doubt is not None:
                 exhausted = self.most_trials is not None and len(trials) >= self.most_trials
                 yield _exhausted(doubt, len(valid)) if exhausted else doubt
@@ -246,15 +251,15 @@ class Assembler:
 
 
 def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) -> Candidate:
-    """How an item is traced, if it has a valid trial; an explained one until a traced trial is near the timed ones."""
+    """The item as a candidate for tracing. An explained one is traced until a traced trial is near the timed ones."""
     series, subject = item.series, item.subject
     if subject is None or series is None or not any(series.valid_times(side) for side in series.trials):
         return Candidate(None, item.untraced)
     traceable: Traceable = subject
 
-    def trace(taking: Taking, fresh: bool) -> None:
-        traced, right = traceable.traced(taking, seed if fresh else None)
-        if not right:
+    def trace(taking: TrialRecorder, fresh: bool) -> None:
+        traced, intact = traceable.traced(taking, seed if fresh else None)
+        if not intact:
             item.verified = Fact(False)
         for side, trial in traced.items():
             item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
@@ -272,16 +277,19 @@ def _is_near(item: Item[Any], series: Series) -> bool:
 
 
 def ceiling_seconds(ceilings: Ceilings, place: tuple[Direction, Side, int]) -> float | None:
-    """The median of the ceiling there, per copy."""
+    """Median seconds of one copy of the ceiling."""
     times = [trial.elapsed_s for trial in ceilings.get(place, ()) if trial.invalid is None]
     return stats.summarise(times).median_s if times else None
 
 
 def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
-    """The trials of the best verified raw copy of each direction, side and size. Staged copies are not the driver's."""
+    """The trials of the best verified raw copy of each direction, side and size, staged and fresh copies excluded."""
     best: dict[tuple[Direction, Side, int], tuple[float, Sequence[Trial]]] = {}
     for item in items:
-        if item.series is None or item.verified.value is False or item.head.staged or item.head.variant != "warm":
+        head = item.head
+        if item.series is None or item.verified.value is False or not isinstance(head.source, Way):
+            continue
+        if head.staged or head.variant != "warm":
             continue
         for side in item.series.trials:
             times = item.series.valid_times(side)
@@ -296,25 +304,24 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
 
 def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
     """The best trials of page-locked memory: the ceiling of staged copies, which go through such memory."""
-    raw = (item for item in items if isinstance(item.head.source, Way))
-    return best_trials([item for item in raw if item.head.source.page_locked])
+    return best_trials([item for item in items if isinstance(item.head.source, Way) and item.head.source.page_locked])
 
 
 def credible_rate(moved: int, summary: Summary, most_gbps: float | None) -> Fact[Rate]:
-    """The bandwidth, unless it cannot be true."""
+    """The bandwidth, or why the times cannot be true."""
     if summary.median_s <= 0:
-        return unknown("half of the trials took no time that the event clock could see: time a larger size")
+        return unknown("half of the trials are shorter than the event clock's resolution: time a larger size")
     rate = stats.rate(moved, summary)
     if most_gbps is not None and rate.gbps > most_gbps:
         return unknown(
-            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps)}, so these bytes did "
-            "not all cross it"
+            f"{format_gbps(rate.gbps)} would be above the link's peak of {format_gbps(most_gbps / MOST_SHARE)}: these "
+            "bytes did not all cross it, or the shown state of the link or MaxPayload is wrong"
         )
     return Fact(rate)
 
 
 def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
-    """What part of the link's protocol peak that is."""
+    """The rate as a share of the link's protocol peak."""
     peak = link.peak_gbps(side)
     if rate.value is None:
         return unknown(rate.reason or "")
@@ -324,18 +331,18 @@ def peak_share(link: Link, side: Side, rate: Fact[Rate]) -> Fact[float]:
 
 
 def curves(measurements: Sequence[Measurement]) -> tuple[Curve, ...]:
-    """A fit for every route, direction, side and variant that was measured."""
+    """One fit over the sizes for each route, direction, side and variant."""
     points: dict[tuple[str, str, Side, str], list[Measurement]] = {}
-    for each in measurements:
-        points.setdefault((each.route, each.direction, each.side, each.variant), []).append(each)
-    return tuple(_curve(each) for each in points.values())
+    for row in measurements:
+        points.setdefault((row.route, row.direction, row.side, row.variant), []).append(row)
+    return tuple(map(_curve, points.values()))
 
 
 def _curve(points: Sequence[Measurement]) -> Curve:
     known = [
-        (each.moved_bytes, each.summary.median_s, each.summary.relative_half_width)
-        for each in points
-        if each.gbps is not None and each.summary is not None
+        (row.moved_bytes, row.summary.median_s, row.summary.relative_half_width)
+        for row in points
+        if row.gbps is not None and row.summary is not None
     ]
     fit = stats.fit_curve([(nbytes, seconds, half) for nbytes, seconds, half in known if half is not None])
     first = points[0]
@@ -361,25 +368,25 @@ def _share(
 
 
 def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate: Fact[Rate]) -> Fact[Share]:
-    """The median of the ratios round by round: a machine's drift is in both."""
+    """The median of the ratios within rounds, because a drift of the machine affects both sides of a ratio."""
     if rate.value is None:
         return unknown(rate.reason or "")
     reference = {trial.round: trial.elapsed_s for trial in ceiling or () if trial.invalid is None}
-    shared = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
-    shared = [(above, below) for above, below in shared if above > 0 and below > 0]
-    if not shared:
+    pairs = [(reference[trial.round], trial.elapsed_s) for trial in valid if trial.round in reference]
+    pairs = [(best_s, own_s) for best_s, own_s in pairs if best_s > 0 and own_s > 0]
+    if not pairs:
         return unknown("no round has a valid trial of this and of the ceiling")
-    return Fact(stats.ratio_share([above for above, _ in shared], [below for _, below in shared]))
+    return Fact(stats.ratio_share([best_s for best_s, _ in pairs], [own_s for _, own_s in pairs]))
 
 
 def summary_of(seconds: Sequence[float | None]) -> Summary | None:
-    """The summary of those that were taken."""
-    known = [each for each in seconds if each is not None]
+    """The summary of the known times."""
+    known = [time_s for time_s in seconds if time_s is not None]
     return stats.summarise(known) if known else None
 
 
 def unused_remark(trials: Sequence[Trial]) -> Remark | None:
-    """What became of the trials that do not count, where others do."""
+    """The remark on invalid trials beside valid ones."""
     reasons = [trial.invalid for trial in trials if trial.invalid is not None]
     if not reasons or len(reasons) == len(trials):
         return None
@@ -389,22 +396,22 @@ def unused_remark(trials: Sequence[Trial]) -> Remark | None:
 
 
 def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
-    """Why there is no time: no trial at all, or none that counts."""
+    """Why there is no time: `none` without trials, or the fault of the first invalid one."""
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
     return f"no trial was valid: {invalid}" if invalid else none
 
 
 def _exhausted(doubt: Remark, trials: int) -> Remark:
-    """A longer budget would not help: the row has as many trials as a row can have."""
+    """The same remark for a row with the largest number of trials, which a longer budget cannot help."""
     if doubt.code not in ("unstable", "few-trials"):
         return doubt
-    return Remark("exhausted", f"{doubt.text}, after {trials} trials, which are as many as there may be", stats.QUIETER)
+    return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", remarks.QUIETER)
 
 
 def _inflated(inflation: float) -> Remark:
     return Remark(
         "inflated",
-        f"it converts on the host first, so {inflation:g} times the bytes cross the link; the bandwidth counts "
-        "those that were asked for",
+        f"it converts on the host first, so {inflation:g} times the bytes cross the link; the bandwidth counts the "
+        "source's bytes",
         "convert on the GPU, after the copy",
     )

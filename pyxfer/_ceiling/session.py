@@ -1,17 +1,17 @@
-"""A ceiling run: what the link does, raw, for every way and size that was asked for."""
+"""A ceiling run: raw copies in every requested way and size."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
-from pyxfer._ceiling.arena import LOCKED_KINDS, WAKE_BYTES, check_room, locking_cost, measure_locking, wake_link
-from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, best_trials, curves, way_head
-from pyxfer._ceiling.stages import STUCK, after_timing, circumstances, late, prepare, trace_items
+from pyxfer._ceiling.arena import LOCKED_KINDS, check_memory, locking_cost, measure_locking
+from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, way_head
+from pyxfer._ceiling.stages import STUCK, Stages, circumstances, cleanup, late, prepare_raw
 from pyxfer._ceiling.ways import (
     AUTO,
     DEFAULT_BUDGET_S,
@@ -19,14 +19,13 @@ from pyxfer._ceiling.ways import (
     DEFAULT_SIZES,
     Request,
     make_request,
-    why_not,
+    why_unavailable,
 )
 from pyxfer._ceiling.workshop import Workshop
 from pyxfer._document.runs import (
     Device,
     Environment,
     Fact,
-    LinkState,
     LockingCost,
     Memory,
     Placement,
@@ -39,33 +38,18 @@ from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.host import last_level_bytes
-from pyxfer._machine.link import link_under_load, read_link, with_load
+from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
-from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, SaveTo, silent, unsaved
-from pyxfer._trace import phase
-from pyxfer._trace.phase import NOT_COME_TO
-from pyxfer.errors import (
-    CancelledError,
-    CleanupWarning,
-    CudaMemoryError,
-    DeviceTimeoutError,
-    PyxferError,
-    UsageError,
-)
+from pyxfer._measure.sampler import OnProgress, Progress, SaveTo, silent, unsaved
+from pyxfer._trace.phase import NOT_REACHED
+from pyxfer.errors import CleanupWarning, CudaMemoryError, DeviceTimeoutError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import format_size
 
-if TYPE_CHECKING:
-    from pyxfer._measure.sampler import Subject
-
-
-# No copy that a machine can hold takes this long; a device that does has hung.
+# Far longer than any copy takes; a device that needs more has hung.
 PATIENCE_S = 30.0
-# Often enough that a killed run loses little, seldom enough that writing is no part of the measurement.
-SAVE_EVERY_S = 2.0
-_NOT_TAKEN = "the run ended before it was read"
+_NOT_READ = "the run ended before it was read"
 
 
 def ceiling(
@@ -86,15 +70,16 @@ def ceiling(
 ) -> Run:
     """Measure raw copies and return the run.
 
-    `modes` are of auto, memcpy, async, streams:N, batch and staged, which sends pageable memory through a ring of
-    page-locked slots: several threads fill some while the device empties others.
+    `modes` are of auto, memcpy, async, streams:N, batch and staged. `staged` sends pageable memory through a ring of
+    page-locked slots: several threads fill some slots while the device empties others.
 
-    Ctrl-C ends it within a second with what was measured (`run.ended == "interrupted"`); so does a device that fails
-    in the middle (`"failed"`, `run.failure` says why). `save_to` is given the run so far every few seconds. After all
-    timed trials a few are traced, which takes at most 15 % of the budget; without `trace` none is.
+    Ctrl-C ends the run within a second and returns the results so far (`run.ended == "interrupted"`). If the device
+    fails after the first trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so
+    far every few seconds. A few trials are traced after the timed ones, which takes at most 15 % of the budget;
+    `trace=False` leaves them out.
 
     Raises:
-        UsageError: something asked for cannot be; nothing was measured.
+        UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: the device failed before anything was measured.
 
@@ -123,18 +108,29 @@ def run_ways(
     save_to: SaveTo | None = None,
     memory_node: int | None = None,
 ) -> Run:
-    """Measure what was asked for, once it is known to be possible; near the device, or from another NUMA node."""
-    if device == HOST and require_gpu:
-        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
-    choice = choose(device, require_gpu)
+    """Measure a checked request. Host memory comes from `memory_node`, or from the node next to the device."""
+    choice = checked_choice(device, require_gpu=require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
-    check_room(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
+    check_memory(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
     with turn(found.uuid.value or found.name):
         return Session(choice, found, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
 
+def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
+    """The engine for a device.
+
+    Raises:
+        UsageError: a GPU is required, but the device is host memory.
+        CudaUnavailableError: a GPU is required and none is usable.
+
+    """
+    if device == HOST and require_gpu:
+        raise UsageError("The device is host memory, but a GPU is required: leave out one of the two.")
+    return choose(device, require_gpu)
+
+
 class Session:
-    """One run under way."""
+    """One ceiling run."""
 
     def __init__(
         self,
@@ -150,19 +146,23 @@ class Session:
         self._request = request
         self._on_progress = on_progress
         self._save_to = save_to
-        self._started = self._saved = time.perf_counter()
+        self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
         self._before = read_environment(choice.engine, device)
         self._after: Environment | None = None
         node = device_node(device)
         self._bound_to = node if memory_node is None else Fact(memory_node)
-        self._placement = Placement(node, unknown(_NOT_TAKEN), unknown(_NOT_TAKEN), unknown(_NOT_TAKEN))
-        self._items = [Item(way_head(way), nbytes) for nbytes in request.sizes for way in request.ways]
+        self._placement = Placement(node, unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
+        self._items = [
+            Item(way_head(way), nbytes, why_unavailable(choice.engine, way))
+            for nbytes in request.sizes
+            for way in request.ways
+        ]
         self._locking: dict[Memory, list[float]] = {}
         self._presence = Presence(device.uuid.value or device.name)
-        self._workshop = Workshop(choice.engine, device.index, PATIENCE_S)
+        self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
         self._remarks: list[Remark] = []
-        self._tracing: Fact[Tracing] = unknown(NOT_COME_TO)
+        self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
     def run(self) -> Run:
         """Measure until done, interrupted or failed."""
@@ -170,7 +170,7 @@ class Session:
         failure: str | None = None
         try:
             self._choose_ring()
-            how = run_interruptible(self._work, self._workshop.cancel)
+            how = run_interruptible(self._work, self._shop.cancel)
             if how is not Ending.DONE:
                 ended = "interrupted"
             if how is Ending.STUCK:
@@ -183,14 +183,14 @@ class Session:
             ended, failure = "failed", str(error)
         try:
             return self._finish(ended, failure)
-        except KeyboardInterrupt:  # it came when all was measured: that is shown and saved all the same
+        except KeyboardInterrupt:  # everything has been measured, so it is still saved and returned
             return self._finish("interrupted", failure)
 
     def _choose_ring(self) -> None:
-        """In this thread, which Ctrl-C reaches."""
-        if any(way.staged and why_not(self._choice.engine, way) is None for way in self._request.ways):
+        """In the calling thread, so that Ctrl-C ends it."""
+        if any(item.head.staged and item.unavailable is None for item in self._items):
             self._on_progress(Progress("preparing", 0.0, "choosing the settings of the ring"))
-            self._remarks += [Remark("ring", text) for text in self._workshop.choose_ring()]
+            self._remarks += [Remark("ring", text) for text in self._shop.choose_ring()]
 
     def _finish(self, ended: RunEnding, failure: str | None) -> Run:
         run = self._document(ended, failure)
@@ -198,135 +198,78 @@ class Session:
         return run
 
     def _work(self) -> None:
-        """Everything that touches the device; in a thread of its own."""
+        """Everything that uses the device, in a separate thread."""
         try:
             with self._presence, bind(self._choice.engine, self._bound_to) as placement:
                 self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
                 self._measure()
             self._after = read_environment(self._choice.engine, self._device)
         except DeviceTimeoutError:
-            self._workshop.abandon()
+            self._shop.abandon()
             self._remarks.append(STUCK)
             raise
         finally:
             self._release()
 
     def _release(self) -> None:
-        for fault in self._workshop.close():
-            self._remarks.append(Remark("cleanup", f"Something could not be released: {fault}"))
+        for fault in self._shop.close():
+            self._remarks.append(cleanup(fault))
             warnings.warn(fault, CleanupWarning, stacklevel=2)
 
     def _measure(self) -> None:
-        request = self._request
+        request, memory = self._request, self._request.memories[-1]
         self._on_progress(Progress("preparing", 0.0, "allocating memory"))
-        self._workshop.allocate(request.memories, request.largest, _cache_bytes())
-        self._place_pages()
-        self._wake()
+        arena = self._shop.allocate(request.memories, request.largest, _cache_bytes())
+        pages = verify_pages(self._choice.engine, *arena.pages(memory))
+        self._placement = msgspec.structs.replace(self._placement, pages_by_node=pages)
+        self._link = self._shop.wake_link(self._device, self._link, memory, request.largest)
         self._time_locking()
-        self._prepare()
-        if self._late():
-            self._remarks.append(late(time.perf_counter() - self._started))
-        deadline = self._started + request.budget_s
-        groups = [self._group(nbytes) for nbytes in request.sizes]
-        sampler = Sampler(
-            groups=[group for group in groups if group.series],
-            precision=request.precision,
-            deadline_s=deadline,
-            seed=request.seed,
-            cancelled=self._workshop.cancelled,
+        stages = Stages(
+            shop=self._shop,
+            limits=request,
+            items=self._items,
+            prepare_item=self._prepare_item,
             on_progress=self._on_progress,
-            on_turn=self._keep,
-            after=after_timing(request.budget_s, trace=request.trace),
+            save=self._save,
+            on_tracing=self._note_tracing,
         )
-        sampler.run()
-        self._trace(deadline)
+        stages.prepare()
+        if self._is_late():
+            self._remarks.append(late(time.perf_counter() - self._started))
+        stages.measure(self._started + request.budget_s)
 
-    def _trace(self, deadline: float) -> None:
-        """A few trials with the device's records, when nothing is timed any more."""
-        if self._request.trace:
-            self._save_to(self._document("interrupted", None))
-            self._on_progress(Progress("tracing", 1.0, ""))
-        request = self._request
-        trace_items(
-            *(self._choice.engine, self._device.index, self._items, best_trials(self._items)),
-            trace=request.trace,
-            explained=request.explained,
-            seed=request.seed,
-            seconds=phase.seconds_for(request.budget_s, deadline),
-            cancelled=self._workshop.cancelled,
-            on_start=self._note_tracing,
-        )
+    def _prepare_item(self, item: Item[Any], number: int) -> None:
+        prepare_raw(item, self._shop, self._request.seed + number)
 
     def _note_tracing(self, tracing: Fact[Tracing]) -> None:
         self._tracing = tracing
-
-    def _place_pages(self) -> None:
-        """Where the memory that counts really lies."""
-        memory = self._request.memories[-1]
-        pages = verify_pages(self._choice.engine, *self._workshop.arena.pages(memory))
-        before = self._placement
-        self._placement = Placement(before.device_node, before.cpus, before.memory_node, pages)
-
-    def _wake(self) -> None:
-        lane = self._workshop.arena.lane("h2d", self._request.memories[-1], min(WAKE_BYTES, self._request.largest))
-        gated = self._request.memories[-1] != "pageable"
-
-        def read() -> Fact[LinkState]:
-            return link_under_load(self._device)
-
-        state = wake_link(self._workshop.copier(1), lane, read, self._workshop.cancelled, gated=gated)
-        self._link = with_load(self._link, state)
 
     def _time_locking(self) -> None:
         if not set(LOCKED_KINDS) & set(self._request.memories):
             return
         for memory in LOCKED_KINDS:
-            if self._late():
+            if self._is_late():
                 return
             try:
                 self._locking[memory] = measure_locking(
-                    self._choice.engine, self._device.index, memory, self._request.largest, self._workshop.cancelled
+                    self._choice.engine, self._device.index, memory, self._request.largest, self._shop.cancelled
                 )
             except CudaMemoryError as error:  # the copies can still be measured
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
 
-    def _prepare(self) -> None:
-        """First copies, windows and verification of every way at every size, outside the trials."""
-        for done, item in enumerate(self._items):
-            way = item.head.source
-            if self._workshop.cancelled():
-                raise CancelledError("the measurement was asked to end")
-            item.unavailable = why_not(self._choice.engine, way)
-            if item.unavailable is not None:
-                continue
-            text = f"verifying {way.route} {way.direction} {format_size(item.nbytes)}"
-            self._on_progress(Progress("preparing", done / len(self._items), text))
-            prepare(item, self._workshop, self._request.seed + done)
-
-    def _group(self, nbytes: int) -> Group:
-        members = [item for item in self._items if item.nbytes == nbytes and item.subject is not None]
-        subjects: list[Subject] = [item.subject for item in members]
-        group = Group.of(format_size(nbytes), subjects)
-        for item, series in zip(members, group.series, strict=True):
-            item.series = series
-        return group
-
-    def _late(self) -> bool:
+    def _is_late(self) -> bool:
         return time.perf_counter() > self._started + self._request.budget_s
 
-    def _keep(self) -> None:
-        """Save what there is, now and then; and see who else measures."""
-        now = time.perf_counter()
-        if now - self._saved < SAVE_EVERY_S:
-            return
+    def _save(self) -> None:
         self._presence.look()
         self._save_to(self._document("interrupted", None))
-        self._saved = time.perf_counter()
 
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
         request = self._request
         no_trial = ENDED_EARLY.get(ended, NO_TRIAL)
-        assembler = Assembler(self._link, request.precision, request.budget_s, no_trial)
+        ring = self._shop.ring.value
+        chunk_bytes = None if ring is None else ring.chunk_bytes
+        assembler = Assembler(self._link, request.precision, request.budget_s, no_trial, chunk_bytes=chunk_bytes)
         measurements = assembler.measurements(self._items)
         locking: list[LockingCost] = [
             locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()
@@ -349,7 +292,7 @@ class Session:
             remarks=(*self._remarks, *circumstances(self._presence.met, self._before, self._after)),
             failure=failure,
             tracing=self._tracing,
-            ring=self._workshop.ring,
+            ring=self._shop.ring,
         )
 
 

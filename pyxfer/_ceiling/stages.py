@@ -1,71 +1,153 @@
-"""The stages of a ceiling run around its trials: preparing, tracing, and what a reader must know of the host."""
+"""The stages of a measurement: every item is prepared, timed in rounds beside the others, and traced."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pyxfer._ceiling.rows import Ceilings, Item, candidate, page_locked_trials
+from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawSubject, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Environment, Fact, Remark, Tracing
-from pyxfer._machine.nvml import held_down_by
-from pyxfer._measure.sampler import After
+from pyxfer._machine.nvml import throttled_by
+from pyxfer._measure.sampler import MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
 from pyxfer._trace import phase
-from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
-from pyxfer.units import format_seconds
+from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+from pyxfer.units import format_seconds, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._ceiling.subjects import RawSubject
     from pyxfer._ceiling.workshop import Workshop
-    from pyxfer.native import Engine
 
 
-def trace_items(
-    engine: Engine,
-    device: int,
-    items: Sequence[Item[Any]],
-    ceilings: Ceilings,
-    *,
-    trace: bool,
-    explained: str,
-    seed: int,
-    seconds: float,
-    cancelled: Callable[[], bool],
-    on_start: Callable[[Fact[Tracing]], None],
-    on_round: Callable[[int], None] = lambda _: None,
-) -> None:
-    """A few trials of each item with the device's records."""
-    locked = page_locked_trials(items)
-    candidates = [
-        candidate(item, locked if item.head.staged else ceilings, seed + 2 * number, explained)
-        for number, item in enumerate(items)
-    ]
-    if not trace:
-        phase.leave_out(candidates, on_start)
-        return
-    phase.trace_candidates(
-        engine,
-        device,
-        candidates,
-        seconds=seconds,
-        seed=seed,
-        cancelled=cancelled,
-        on_start=on_start,
-        on_round=on_round,
-    )
+# A killed run loses little, and saving does not disturb the trials.
+SAVE_EVERY_S = 2.0
 
 
-def after_timing(budget_s: float, *, trace: bool) -> After:
-    """What the traced trials are left of a budget."""
-    return After(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * budget_s) if trace else After()
+class Limits(Protocol):
+    """The limits of a run, as a request or a worker's task holds them."""
+
+    @property
+    def precision(self) -> float: ...
+    @property
+    def budget_s(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def trace(self) -> bool: ...
+    @property
+    def explained(self) -> str: ...
 
 
-def prepare(item: Item[Way], shop: Workshop, seed: int) -> None:
-    """Give it a subject, or the reason why it has none."""
+def by_size(item: Item[Any]) -> tuple[int, ...]:
+    """The group key of a ceiling run: all items of one size run in the same rounds."""
+    return (item.nbytes,)
+
+
+@dataclass
+class Stages:
+    """Prepares items, times them in shared rounds, and then traces a few trials of each. Use it once.
+
+    `prepare_item` is given an available item and its number; it sets the item's subject, or the reason why it has
+    none. Items with the same `group_key` run in the same rounds; groups run in the order of their keys. `save` is
+    called every few seconds between rounds, and before the first traced trial.
+    """
+
+    shop: Workshop
+    limits: Limits
+    items: Sequence[Item[Any]]
+    prepare_item: Callable[[Item[Any], int], None]
+    on_progress: OnProgress
+    save: Callable[[], None]
+    on_tracing: Callable[[Fact[Tracing]], None]
+    group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
+    most_rounds: int = MAX_ROUNDS
+    _saved_s: float = field(default_factory=time.perf_counter, init=False)
+
+    def prepare(self) -> None:
+        """Set up and verify every item, outside the trials.
+
+        Raises:
+            CancelledError: the run is to end.
+
+        """
+        for number, item in enumerate(self.items):
+            if self.shop.cancelled():
+                raise CancelledError("the measurement was asked to end")
+            if item.unavailable is None:
+                text = f"verifying {item.head.route} {item.head.direction} {format_size(item.nbytes)}"
+                self.on_progress(Progress("preparing", number / len(self.items), text))
+                self.prepare_item(item, number)
+
+    def measure(self, deadline_s: float) -> None:
+        """Time the prepared items until they are precise or the deadline has come; then trace them.
+
+        Raises:
+            CancelledError: the run is to end.
+
+        """
+        limits = self.limits
+        reserve = Reserve(phase.TRIALS, phase.OPENING_S, phase.TAKING_S, phase.SHARE * limits.budget_s)
+        Sampler(
+            groups=self._groups(),
+            precision=limits.precision,
+            deadline_s=deadline_s,
+            seed=limits.seed,
+            cancelled=self.shop.cancelled,
+            on_progress=self.on_progress,
+            on_turn=self._save_now_and_then,
+            reserve=reserve if limits.trace else Reserve(),
+        ).run()
+        self._trace(phase.seconds_for(limits.budget_s, deadline_s))
+
+    def _groups(self) -> list[Group]:
+        prepared = sorted((item for item in self.items if item.subject is not None), key=self.group_key)
+        return [make_group(list(items), self.most_rounds) for _, items in groupby(prepared, self.group_key)]
+
+    def _save_now_and_then(self) -> None:
+        if time.perf_counter() - self._saved_s >= SAVE_EVERY_S:
+            self.save()
+            self._saved_s = time.perf_counter()
+
+    def _trace(self, seconds: float) -> None:
+        limits, items = self.limits, self.items
+        best, locked = best_trials(items), page_locked_trials(items)
+        candidates = [
+            candidate(item, locked if item.head.staged else best, limits.seed + 2 * number, limits.explained)
+            for number, item in enumerate(items)
+        ]
+        if not limits.trace:
+            phase.leave_out(candidates, self.on_tracing)
+            return
+        self.save()  # a tracer may crash the process
+        self.on_progress(Progress("tracing", 1.0, ""))
+        phase.trace_candidates(
+            self.shop.engine,
+            self.shop.device,
+            candidates,
+            seconds=seconds,
+            seed=limits.seed,
+            cancelled=self.shop.cancelled,
+            on_start=self.on_tracing,
+            on_round=lambda number: self.on_progress(Progress("tracing", 1.0, f"round {number + 1} of {phase.TRIALS}")),
+        )
+
+
+def make_group(items: Sequence[Item[Any]], most_rounds: int = MAX_ROUNDS) -> Group:
+    """A group of prepared items, which hold its series from now on."""
+    group = Group.of(format_size(items[0].nbytes), [item.subject for item in items], most_rounds)
+    for item, series in zip(items, group.series, strict=True):
+        item.series = series
+    return group
+
+
+def prepare_raw(item: Item[Way], shop: Workshop, seed: int) -> None:
+    """Set up, calibrate and verify a raw copy; its own failure becomes the reason in its row."""
     try:
-        subject = _subject(item, shop)
+        subject = _raw_subject(item, shop)
         item.first_s = Fact(subject.calibrate())
         item.verified = subject.verify(seed)
     except (CudaUnavailableError, DeviceLostError):
@@ -76,7 +158,7 @@ def prepare(item: Item[Way], shop: Workshop, seed: int) -> None:
         item.subject = subject
 
 
-def _subject(item: Item[Way], shop: Workshop) -> RawSubject | StagedCopies:
+def _raw_subject(item: Item[Way], shop: Workshop) -> RawSubject | StagedCopies:
     way, nbytes = item.head.source, item.nbytes
     if way.staged:
         return StagedCopies(shop.engine, way, nbytes, shop.arena, shop.stager(), shop.device)
@@ -85,20 +167,20 @@ def _subject(item: Item[Way], shop: Workshop) -> RawSubject | StagedCopies:
 
 STUCK = Remark(
     "stuck",
-    "What was under way could not be ended in time, a large allocation or a device that does not answer; its memory is "
-    "left to the end of this process.",
-    "if the device is to blame, look at nvidia-smi and for Xid in dmesg",
+    "A large allocation, or a call to a device that does not answer, could not be ended in time. Its memory stays "
+    "allocated until this process ends.",
+    "if the device is the cause, look at nvidia-smi and for Xid in dmesg",
 )
 
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
-    """Who else was there, and whether the clocks were held down; `met` are the processes that measured too."""
-    remarks = [_others(sorted(met))] if met else []
+    """Remarks on other users of the GPU, `met` with pyxfer and others without, and on throttled clocks."""
+    remarks = [_contended(sorted(met))] if met else []
     others = before.other_gpu_processes.value
     if others:
-        remarks.append(_holders(others))
+        remarks.append(_shared(others))
     for environment in (before, after):
-        reasons = held_down_by(environment)
+        reasons = throttled_by(environment)
         if reasons:
             remarks.append(
                 Remark(
@@ -111,16 +193,21 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
     return remarks
 
 
+def cleanup(fault: str) -> Remark:
+    """The remark on something that could not be released."""
+    return Remark("cleanup", f"Something could not be released: {fault}")
+
+
 def late(prepared_s: float) -> Remark:
-    """Preparation has taken the whole budget, so each row has only the fewest trials."""
+    """The remark on a preparation that took the whole budget."""
     return Remark(
         "late",
         f"Preparation took {format_seconds(prepared_s)}, the whole budget, so no row has more than the fewest trials.",
-        f"ask for smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
+        f"choose smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
     )
 
 
-def _others(pids: Sequence[int]) -> Remark:
+def _contended(pids: Sequence[int]) -> Remark:
     who = ", ".join(str(pid) for pid in pids)
     return Remark(
         "contended",
@@ -129,7 +216,7 @@ def _others(pids: Sequence[int]) -> Remark:
     )
 
 
-def _holders(pids: Sequence[int]) -> Remark:
+def _shared(pids: Sequence[int]) -> Remark:
     who = ", ".join(str(pid) for pid in pids)
     return Remark(
         "shared",

@@ -1,4 +1,4 @@
-"""Raw copies as subjects of the sampler: one way, and both ways at once."""
+"""Raw copies as subjects of the sampler: in one direction, in both, and staged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Side, Trial
 from pyxfer._measure.sampler import WAKE_BELOW_S
-from pyxfer._trace.breakdown import asked_ns, copies_of
+from pyxfer._trace.breakdown import call_start_ns, copies_of
 from pyxfer._trace.collector import Traced, Usage, copy_way
 from pyxfer._trace.records import Capture, CopyWay, Kind
 
@@ -23,40 +23,41 @@ if TYPE_CHECKING:
     from pyxfer._ceiling.ways import Way
     from pyxfer._ceiling.workshop import Stager
     from pyxfer._measure.bracket import Bracket
-    from pyxfer._trace.collector import Taking, Traced
+    from pyxfer._trace.collector import Traced, TrialRecorder
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Sample
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Copies that have been made, and everything that was recorded meanwhile."""
+class Recorded:
+    """Copies and the records of the device during them."""
 
     samples: Sequence[Sample]
     usage: Usage
     capture: Capture
 
 
-def watch(taking: Taking, run: Callable[[], Sequence[Sample]]) -> Seen:
-    """Make copies and take what was recorded of them."""
+def record(taking: TrialRecorder, run: Callable[[], Sequence[Sample]]) -> Recorded:
+    """Run copies and take their records."""
     taking.begin()
     before = Usage.so_far()
     samples = run()
     usage = Usage.so_far().since(before)
-    return Seen(samples, usage, taking.take())
+    return Recorded(samples, usage, taking.take())
 
 
-def traced_window(seen: Seen, side: Side, nbytes: int, warmups: int) -> Traced:
-    """The copies of one side that were timed, without those that were made before and after them.
+def traced_window(recorded: Recorded, side: Side, nbytes: int, warmups: int) -> Traced:
+    """The timed copies of one side, without the copies before and after the window.
 
-    Neither a window behind a gate nor a copy in a thread of the engine's has a begin on the host's clock: the one
-    begins with its first copy, the other with the call that asked for it.
+    The host's clock has no start time for a window behind a gate, which starts with its first copy, nor for a copy in a
+    thread of the engine, which starts with the call that queued it.
     """
     way = copy_way(side)
     if way is None:
-        raise ValueError(f"{side} is no direction of copies")
-    sample = seen.samples[0] if len(seen.samples) == 1 or side == "h2d" else seen.samples[1]
-    capture = _of_window(seen.capture, way, warmups * nbytes, sample.copies * nbytes)
+        raise ValueError(f"copies have no direction {side}")
+    samples = recorded.samples
+    sample = samples[0] if len(samples) == 1 or side == "h2d" else samples[1]
+    capture = _window_capture(recorded.capture, way, warmups * nbytes, sample.copies * nbytes)
     gated = sample.wall_s is None
     begin_ns = _begin_ns(capture, way, gated=gated)
     elapsed_s = sample.elapsed_s * sample.copies
@@ -69,13 +70,13 @@ def traced_window(seen: Seen, side: Side, nbytes: int, warmups: int) -> Traced:
         dispatch_s=dispatch_s,
         wall_s=elapsed_s if sample.wall_s is None else sample.wall_s * sample.copies,
         copies=sample.copies,
-        usage=seen.usage,
+        usage=recorded.usage,
         capture=capture,
     )
 
 
-def _of_window(capture: Capture, way: CopyWay, before_bytes: int, own_bytes: int) -> Capture:
-    """The records without the copies of this direction that came before the window, or behind it."""
+def _window_capture(capture: Capture, way: CopyWay, before_bytes: int, own_bytes: int) -> Capture:
+    """The records without copies of this direction before or after the window."""
     copies = copies_of(capture, way)
     begins = np.cumsum(copies["nbytes"]) - copies["nbytes"]
     own = copies[(begins >= before_bytes) & (begins < before_bytes + own_bytes)]
@@ -89,12 +90,12 @@ def _begin_ns(capture: Capture, way: CopyWay, *, gated: bool) -> int:
     if not len(copies):
         return 0
     first = int(copies["start_ns"][0])
-    return first if gated else min(first, asked_ns(capture, copies[0]))
+    return first if gated else min(first, call_start_ns(capture, copies[0]))
 
 
-# A window this long makes the event clock's half microsecond less than a part in five thousand.
+# In a window this long the event clock's half microsecond is less than 0.02 %.
 WINDOW_S = 0.003
-# Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md); nvbandwidth queues twenty too.
+# Behind a gate a longer queue can fill up and deadlock (see docs/measuring.md). nvbandwidth also queues twenty.
 MOST_COPIES = 18
 MOST_WARMUPS = 2
 MOST_QUEUED = MOST_COPIES + MOST_WARMUPS
@@ -102,7 +103,7 @@ CALIBRATION_COPIES = 4
 
 
 class _RawCopies:
-    """What copies of one size have in common, one way or both."""
+    """Copies of one size."""
 
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, device: int) -> None:
         self.way = way
@@ -114,12 +115,11 @@ class _RawCopies:
 
     @property
     def key(self) -> str:
-        """Its way; sizes are groups."""
         return self.way.key
 
     @property
     def anchor(self) -> str | None:
-        """Queued copies of pinned memory, which are the ceiling nearly everywhere."""
+        """Queued copies of pinned memory, which are nearly always the ceiling."""
         return Way(self.way.direction, "pinned", "async").key
 
 
@@ -132,15 +132,15 @@ class OneSide(_RawCopies):
         self._lane = arena.lane(way.direction, way.memory, nbytes)
 
     def verify(self, seed: int) -> Fact[bool]:
-        """Send fresh random data over poison and look at what arrived."""
+        """Send random data over poisoned memory and compare the result."""
         return Fact(self._arrives(seed, self._once))
 
     def _once(self) -> object:
-        """One copy."""
+        """Make one copy."""
         raise NotImplementedError
 
     def _refresh(self) -> None:
-        """Before a trial: its destination as the variant has it."""
+        """Prepare the destination before a trial, as the variant requires."""
         if self.way.variant == "fresh":
             self._arena.forget_received(self.way.memory, self._lane, self._slot)
 
@@ -154,38 +154,37 @@ class OneSide(_RawCopies):
 
 
 class OneWay(OneSide):
-    """Copies that the runtime is asked for."""
+    """Copies of one size in one direction by calls of the CUDA runtime."""
 
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> None:
         super().__init__(engine, way, nbytes, arena, device)
         self._copier = copier
         self._copies = 1
-        self._warmups = 0  # only a window behind a gate has some
+        self._warmups = 0  # stays 0 without a gate
 
     @property
     def gated(self) -> bool:
-        """Whether a window of copies is queued behind a gate."""
         return self.way.page_locked and self.way.mode != "memcpy"
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window, or one copy where a window cannot be queued."""
+        """One window, or one copy without a gate."""
         return {self.side: as_trial(self._window(), round_index)}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """A window and what the device recorded of it; with a seed one copy of fresh content, verified."""
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """A window and its records; with a seed one copy of fresh content, and whether it arrived intact."""
         if seed is None:
-            seen = watch(taking, lambda: [self._window()])
-            return {self.side: traced_window(seen, self.side, self.nbytes, self._warmups)}, True
-        kept: list[Seen] = []
-        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: [self._once()])))
-        return {self.side: traced_window(kept[0], self.side, self.nbytes, 0)}, right
+            window = record(taking, lambda: [self._window()])
+            return {self.side: traced_window(window, self.side, self.nbytes, self._warmups)}, True
+        kept: list[Recorded] = []
+        intact = self._arrives(seed, lambda: kept.append(record(taking, lambda: [self._once()])))
+        return {self.side: traced_window(kept[0], self.side, self.nbytes, 0)}, intact
 
     def _window(self) -> Sample:
         self._refresh()
         return self._run(self._copies, self._warmups)
 
     def calibrate(self) -> float:
-        """Choose the window; returns the seconds that the very first copy took."""
+        """Choose the length of a window; returns the seconds of the first copy."""
         first = self._once()
         if self.gated:
             once = self._run(CALIBRATION_COPIES, 1).elapsed_s
@@ -221,11 +220,10 @@ class BothWays(_RawCopies):
 
     @property
     def gated(self) -> bool:
-        """Whether both sides are queued behind a gate."""
         return self.way.page_locked
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One window each way; the sum is that of the two rates."""
+        """One window in each direction. The side `sum` has the sum of both rates."""
         h2d, d2h = self._run(self._copies, self._warmups)
         if h2d.invalid or d2h.invalid:
             self._extra = min(self._extra + 1, MOST_WARMUPS)
@@ -235,7 +233,7 @@ class BothWays(_RawCopies):
         return trials
 
     def calibrate(self) -> float:
-        """Choose the windows; returns the seconds that the very first pair of copies took."""
+        """Choose the length of the windows; returns the seconds of the first pair of copies."""
         h2d, d2h = self._run(1, 0)
         first = max(h2d.elapsed_s, d2h.elapsed_s)
         again = self._run(2, 1)
@@ -243,21 +241,21 @@ class BothWays(_RawCopies):
         return first
 
     def verify(self, seed: int) -> Fact[bool]:
-        """Fresh random data over poison on both sides, both copied at once."""
+        """Send random data over poisoned memory in both directions at once, and compare the results."""
         return Fact(self._arrives(seed, lambda: self._run(1, 0)))
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """A window each way and what the device recorded; with a seed one copy each of fresh content, verified."""
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """A window each way and its records; with a seed one copy each of fresh content, and whether it is intact."""
         if seed is None:
-            seen = watch(taking, lambda: self._run(self._copies, self._warmups))
-            return self._by_side(seen, self._warmups if self.gated else 0), True
-        kept: list[Seen] = []
-        right = self._arrives(seed, lambda: kept.append(watch(taking, lambda: self._run(1, 0))))
-        return self._by_side(kept[0], 0), right
+            window = record(taking, lambda: self._run(self._copies, self._warmups))
+            return self._by_side(window, self._warmups if self.gated else 0), True
+        kept: list[Recorded] = []
+        intact = self._arrives(seed, lambda: kept.append(record(taking, lambda: self._run(1, 0))))
+        return self._by_side(kept[0], 0), intact
 
-    def _by_side(self, seen: Seen, warmups: int) -> Mapping[Side, Traced]:
+    def _by_side(self, recorded: Recorded, warmups: int) -> Mapping[Side, Traced]:
         sides: tuple[Side, Side] = ("h2d", "d2h")
-        return {side: traced_window(seen, side, self.nbytes, warmups) for side in sides}
+        return {side: traced_window(recorded, side, self.nbytes, warmups) for side in sides}
 
     def _arrives(self, seed: int, run: Callable[[], object]) -> bool:
         scratch = self._arena.scratch_address
@@ -270,7 +268,7 @@ class BothWays(_RawCopies):
             self._engine.first_wrong(self._device, lane, 0, salt, scratch, slow)
             for lane, salt in zip(self._lanes, (seed, seed + 1), strict=True)
         ]
-        return all(each is None for each in wrong)
+        return all(place is None for place in wrong)
 
     def _run(self, copies: int, warmups: int) -> list[Sample]:
         slot = self._slot
@@ -281,9 +279,9 @@ class BothWays(_RawCopies):
         return self._copier.both_gated(*self._lanes, copies, warmups, self._tails, slot)
 
     def _fit_window(self, h2d_s: float, d2h_s: float) -> None:
-        """A window of some milliseconds, and tails so that the quicker side outlasts the slower side's window.
+        """Choose windows of some milliseconds, and tails with which the faster side outlasts the slower side's window.
 
-        Where the sides did not overlap, more copies run before and after it.
+        After trials whose sides did not overlap, more copies run before and after the windows.
         """
         slower = max(h2d_s, d2h_s, 1e-9)
         fewest = 2 if self.gated else 1
@@ -308,13 +306,11 @@ RawSubject = OneWay | BothWays
 
 
 def make_subject(engine: Engine, way: Way, nbytes: int, arena: Arena, copier: Copier, device: int) -> RawSubject:
-    """The subject of a way."""
     kind = BothWays if way.direction == "both" else OneWay
     return kind(engine, way, nbytes, arena, copier, device)
 
 
 def as_trial(sample: Sample, round_index: int) -> Trial:
-    """What the engine gave, as the document keeps it."""
     return Trial(
         round=round_index,
         elapsed_s=sample.elapsed_s,
@@ -326,14 +322,14 @@ def as_trial(sample: Sample, round_index: int) -> Trial:
 
 
 def _together(h2d: Trial, d2h: Trial) -> Trial:
-    """Two transfers at the sum of both rates: their time is the harmonic mean of the two."""
+    """A trial at the sum of both rates; its time is the harmonic mean of both times."""
     seconds = h2d.elapsed_s + d2h.elapsed_s
     elapsed = 2 * h2d.elapsed_s * d2h.elapsed_s / seconds if seconds > 0 else 0.0
     return Trial(h2d.round, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid)
 
 
 class StagedCopies(OneSide):
-    """One copy a trial, the device drained around it: as `cudaMemcpy` is timed, which it takes the place of."""
+    """Copies of one size through the ring, one in each trial. They are drained, as `cudaMemcpy` is."""
 
     def __init__(self, engine: Engine, way: Way, nbytes: int, arena: Arena, stager: Stager, device: int) -> None:
         super().__init__(engine, way, nbytes, arena, device)
@@ -341,9 +337,9 @@ class StagedCopies(OneSide):
         self._last_s = 0.0
 
     def calibrate(self) -> float:
-        """Nothing to choose; returns the seconds of the first copy, with the making of the ring where it is its first.
+        """Make the first copy; returns its seconds, including the creation of the ring if it is the ring's first.
 
-        What finding the ring's settings took is no part of it: that is done once a host.
+        The search for the ring's settings is not included, because it runs once on each host.
         """
         made_s = 0.0 if self._stager.moved else self._stager.made.made_s
         return made_s + self._once().elapsed_s
@@ -357,17 +353,16 @@ class StagedCopies(OneSide):
         trial = Trial(round_index, sample.elapsed_s, sample.dispatch_s, sample.wall_s, invalid=sample.invalid or None)
         return {self.side: trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """One copy and what the device recorded of it; with a seed of fresh content, verified."""
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """One copy and its records. With a seed it sends fresh content; returns whether that arrived intact."""
         if seed is None:
             return {self.side: self._recorded(taking)}, True
         kept: list[Traced] = []
-        right = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
-        return {self.side: kept[0]}, right
+        intact = self._arrives(seed, lambda: kept.append(self._recorded(taking, checked=True)))
+        return {self.side: kept[0]}, intact
 
-    def _recorded(self, taking: Taking, *, checked: bool = False) -> Traced:
-        """Of what is checked the place has been poisoned, and is not to be forgotten."""
-        if not checked:
+    def _recorded(self, taking: TrialRecorder, *, checked: bool = False) -> Traced:
+        if not checked:  # a checked destination is poisoned, so its pages must stay
             self._wake()
             self._refresh()
         taking.begin()
@@ -389,7 +384,7 @@ class StagedCopies(OneSide):
         )
 
     def _wake(self) -> None:
-        """One copy of another place first, where threads take part that have fallen asleep."""
+        """Make an untimed copy first if the ring's threads may have fallen asleep."""
         if self._last_s < WAKE_BELOW_S and self._stager.wakes(self.nbytes):
             self._stager.time(self._lane, self._next_slot())
 

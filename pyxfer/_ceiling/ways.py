@@ -1,4 +1,4 @@
-"""The raw routes: which memory, which mode, which direction, and whether they are to be had here."""
+"""The raw routes by memory, mode and direction, and the request of a ceiling run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
 
 @dataclass(frozen=True)
 class Way:
-    """One way for bytes to go: a direction of a raw route."""
+    """One direction of a raw route, warm or fresh."""
 
     direction: Direction
     memory: Memory
@@ -39,34 +39,33 @@ class Way:
 
     @property
     def route(self) -> str:
-        """The route's name, `owner.name`."""
         return f"raw.{self.memory}-{self.mode}"
 
     @property
     def key(self) -> str:
-        """Tells it apart among the ways of one size."""
+        """Unique among the ways of one size."""
         return f"{self.route} {self.direction} {self.variant}"
 
     @property
     def streams(self) -> int:
-        """How many streams it keeps busy."""
+        """Number of streams that it uses."""
         if self.direction == "both":
             return 2
         return int(self.mode.partition(":")[2]) if self.mode.startswith("streams:") else 1
 
     @property
     def page_locked(self) -> bool:
-        """Whether the copy engine reads the memory itself; only then can a window be queued behind a gate."""
+        """Whether the copy engine can access the memory directly; only such copies can be queued behind a gate."""
         return self.memory != "pageable"
 
     @property
     def staged(self) -> bool:
-        """Whether it goes through a ring, which is pyxfer's and not the driver's."""
+        """Whether it goes through pyxfer's ring."""
         return self.mode == STAGED
 
     @property
-    def met(self) -> Memory:
-        """The memory that the copy engine has to meet: of a staged copy the ring's slots."""
+    def dma_memory(self) -> Memory:
+        """The host memory that the copy engine should access; for a staged copy, the ring's slots."""
         return "pinned" if self.page_locked or self.staged else "pageable"
 
 
@@ -85,41 +84,40 @@ class RouteStatus:
 def plan_ways(
     directions: Sequence[str], memories: Sequence[str], modes: Sequence[str], *, fresh: bool
 ) -> tuple[Way, ...]:
-    """Every combination that was asked for, `auto` resolved, fresh variants behind the warm ones.
+    """Every combination of the arguments, with `auto` resolved, and fresh ways after the warm ones.
 
-    Only pageable memory is staged. Other memory that is asked for beside it has the other modes, or `auto` where there
-    is none: a staged copy is held against it.
+    Only pageable memory can be staged. Other memories get the remaining modes, or `auto` if there are none, because
+    they are the ceiling of staged copies.
 
     Raises:
-        UsageError: a word that is not known, staged copies of page-locked memory alone, or a fresh variant where there
-            is none.
+        UsageError: an unknown word, only page-locked memory for staged copies, or no way that can be fresh.
 
     """
-    asked = _some(modes, "mode")
+    requested = _some(modes, "mode")
     ways = [
         Way(known_word(direction, DIRECTIONS, "direction"), known_word(memory, MEMORIES, "memory"), mode)
         for direction in _some(directions, "direction")
         for memory in _some(memories, "memory")
-        for mode in _modes_for(direction, memory, asked)
+        for mode in _modes_for(direction, memory, requested)
     ]
-    if STAGED in asked and not any(way.staged for way in ways):
+    if STAGED in requested and not any(way.staged for way in ways):
         raise UsageError(
-            f"--mode {STAGED} sends pageable memory through page-locked memory of its own, and what was asked for is "
-            f"page-locked already: add --memory pageable."
+            f"--mode {STAGED} sends pageable memory through page-locked slots, but --memory names only page-locked "
+            f"memory: add --memory pageable."
         )
     if not fresh:
         return tuple(dict.fromkeys(ways))
     fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if _can_be_fresh(way)]
     if not fresh_ways:
         raise UsageError(
-            "--fresh times the first touch of a pageable destination, and nothing asked for has one: "
+            "--fresh times the first touch of a pageable destination, but no copy of this run has one: "
             "add --direction d2h --memory pageable."
         )
     return tuple(dict.fromkeys([*ways, *fresh_ways]))
 
 
-def why_not(engine: Engine, way: Way) -> str | None:
-    """Why this way cannot be had here; None where it can."""
+def why_unavailable(engine: Engine, way: Way) -> str | None:
+    """The reason why this way cannot be measured here, or None."""
     if way.direction == "both" and way.mode == "memcpy":
         return "cudaMemcpy uses one stream, so two directions would take turns: use --mode async"
     if way.direction == "both" and way.staged:
@@ -132,12 +130,12 @@ def why_not(engine: Engine, way: Way) -> str | None:
 
 
 def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
-    """Every raw route, and for each what it can do here or why it cannot."""
+    """Every raw route with the directions it supports here, or why it supports none."""
     return tuple(_status(engine, memory, mode) for memory in MEMORIES for mode in _applicable(memory, SHOWN_MODES))
 
 
 def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
-    reasons = {direction: why_not(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
+    reasons = {direction: why_unavailable(engine, Way(direction, memory, mode)) for direction in DIRECTIONS}
     usable = tuple(direction for direction, reason in reasons.items() if reason is None)
     reason = "" if usable else reasons["h2d"] or ""
     return RouteStatus(f"raw.{memory}-{mode}", usable, memory, mode, bool(usable), reason)
@@ -149,12 +147,12 @@ def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
 
 
 def _applicable(memory: str, modes: Sequence[str]) -> list[str]:
-    """Those that copy this kind of memory."""
+    """The modes that can copy this kind of memory."""
     return [mode for mode in modes if memory == "pageable" or mode != STAGED]
 
 
 def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
-    """What a program would use: cudaMemcpy for ordinary memory, queued copies for page-locked memory."""
+    """As most programs copy: cudaMemcpy for pageable memory, queued copies for page-locked memory."""
     return "memcpy" if memory == "pageable" and direction != "both" else "async"
 
 
@@ -175,7 +173,7 @@ def _can_be_fresh(way: Way) -> bool:
 
 
 def known_word(word: str, words: tuple[Word, ...], what: str) -> Word:
-    """The word itself, if it is one of these; else a UsageError that names them."""
+    """`word`, or a UsageError if it is not one of `words`."""
     for known in words:
         if known == word:
             return known
@@ -216,11 +214,11 @@ class Request:
 
     @property
     def memories(self) -> tuple[Memory, ...]:
-        """Every kind of memory that a way uses, once."""
+        """Every kind of memory that a way uses, without repetition."""
         return tuple(dict.fromkeys(way.memory for way in self.ways))
 
     def parameters(self) -> Parameters:
-        """As the document keeps it."""
+        """The parameters as the document stores them."""
         directions: tuple[Direction, ...] = tuple(dict.fromkeys(way.direction for way in self.ways))
         return Parameters(
             device=self.device,
@@ -251,10 +249,10 @@ def make_request(
     trace: bool = True,
     explained: str = "",
 ) -> Request:
-    """Check every word and number.
+    """Check the arguments and plan the ways.
 
     Raises:
-        UsageError: says which one cannot be, and gives a right example.
+        UsageError: names the first invalid argument, with a valid example.
 
     """
     return Request(
@@ -271,7 +269,7 @@ def make_request(
 
 
 def checked_sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
-    """Sorted sizes from text or numbers, or a UsageError that says what is wrong with them."""
+    """Sorted sizes in bytes from text or numbers, or a UsageError."""
     if isinstance(sizes, str):
         return parse_sizes(sizes)
     if not isinstance(sizes, Iterable):
@@ -285,7 +283,7 @@ def checked_sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
 
 
 def between(value: float, what: str, most: float, example: str) -> float:
-    """A number above zero and at most `most`, or a UsageError that says so."""
+    """`value` as a float above zero and at most `most`, or a UsageError."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not 0 < value <= most:
         raise UsageError(f"The {what} has to be above zero and at most {most:g}, for example {example}; got {value!r}.")
@@ -293,7 +291,7 @@ def between(value: float, what: str, most: float, example: str) -> float:
 
 
 def checked_seed(seed: int) -> int:
-    """A seed as the document can keep it, or a UsageError."""
+    """A seed that the document can store, or a UsageError."""
     if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
         raise UsageError(f"The seed has to be a whole number from 0 to 2^63 - 1; got {seed!r}.")
     return seed

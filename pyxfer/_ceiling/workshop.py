@@ -1,8 +1,7 @@
-"""What one ceiling run holds on the device: memory, streams and events, made together and released together."""
+"""The resources of one run on the device: memory, streams, events and the ring."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
 import time
@@ -10,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from pyxfer._ceiling.arena import Arena
+from pyxfer._ceiling.arena import WAKE_BYTES, Arena, wake_link
 from pyxfer._document.machines import NOT_STAGED
-from pyxfer._document.runs import Direction, Fact, Ring, unknown
+from pyxfer._document.runs import Device, Direction, Fact, Link, Ring, unknown
+from pyxfer._machine.link import link_under_load, with_load
 from pyxfer._measure.bracket import Bracket
 from pyxfer._upload.settings import RING_VARIABLE, make_ring
 from pyxfer._upload.tuning import ChosenSettings, settings_for
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Copier
 
 
-# Ctrl-C has to end a run within a second, and whoever looks more often is in the way of what is timed.
+# Ctrl-C must end a run within a second; a thread that wakes more often would disturb the trials.
 LOOK_S = 0.1
-# Every transfer has been waited for, so only a device that does not answer has not left the slots by then.
+# All transfers have ended before, so only a device that does not answer still uses the slots.
 CLOSE_S = 0.3
 
 
 class Stager:
-    """One thread at a time; `cancel` may come from any other."""
+    """Staged copies through one ring. One thread at a time uses it; any other thread may call `cancel`."""
 
     def __init__(self, engine: Engine, device: int, chosen: ChosenSettings, patience_s: float) -> None:
-        """Make the ring.
+        """Create the ring.
 
         Raises:
-            CudaMemoryError: page-locked memory ran out.
-            MeasurementError: a thread cannot be started.
+            CudaMemoryError: there is too little page-locked memory.
+            MeasurementError: a thread could not be started.
 
         """
         begun = time.perf_counter()
@@ -67,11 +67,11 @@ class Stager:
             raise
 
     def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
-        """Move so many bytes and return when they are there; the bracket around it, until the next.
+        """Copy `nbytes` and wait for them. The returned bracket holds the times until the next call.
 
         Raises:
             DeviceTimeoutError: the device did not finish in time.
-            CancelledError: the run is to end.
+            CancelledError: `cancel` was called.
 
         """
         with self._patient():
@@ -85,18 +85,18 @@ class Stager:
         return self._bracket
 
     def time(self, lane: compiled.Lane, slot: int) -> compiled.Sample:
-        """The same along a lane, with nothing of Python's between the clocks.
+        """Time a copy of one slot of a lane, with no Python code between the clock readings.
 
         Raises:
             DeviceTimeoutError: the device did not finish in time.
-            CancelledError: the run is to end.
+            CancelledError: `cancel` was called.
 
         """
         with self._patient():
             return self._copier.drained_through(self._ring, lane, slot)
 
     def wakes(self, nbytes: int) -> bool:
-        """Whether other threads than the caller's move so many bytes."""
+        """Whether a copy of `nbytes` uses other threads than the caller's."""
         return self._ring.threads_for(nbytes) > 1
 
     @contextmanager
@@ -112,15 +112,15 @@ class Stager:
         self.moved += 1
 
     def cancel(self) -> None:
-        """End what it moves, and what it would move."""
+        """End the transfer under way and all later ones."""
         self._watch.cancel()
         self._copier.cancel()
 
     def close(self) -> None:
-        """Give everything back.
+        """Free the ring, the events and the stream.
 
         Raises:
-            DeviceTimeoutError: the device has not left the slots; nothing of the ring is given back.
+            DeviceTimeoutError: the device still uses the slots, so the ring stays allocated.
 
         """
         self._watch.close()
@@ -130,16 +130,16 @@ class Stager:
             self._ring.close(CLOSE_S)
 
     def abandon(self) -> None:
-        """Leave the ring to the end of the process."""
+        """Leak the ring until the process ends."""
         self._watch.close()
         self._ring.abandon()
         self._copier.abandon()
 
 
 class _Watch:
-    """Cancels a ring, which waits as long as the device does: when that is too long, and as often as it takes.
+    """Cancels a ring's transfers after a timeout or on request, again and again.
 
-    A ring's own `cancel` ends what was asked for until then, and would miss a transfer that begins just after it.
+    One call of the ring's own `cancel` would miss a transfer that begins just after it.
     """
 
     def __init__(self, ring: compiled.Ring, patience_s: float) -> None:
@@ -160,7 +160,7 @@ class _Watch:
         self._until_s = math.inf
 
     def explain(self, error: CancelledError) -> None:
-        """Raise what cancelled it, if that was its own patience."""
+        """Raise a DeviceTimeoutError if the timeout cancelled the transfer."""
         if self._late:
             raise DeviceTimeoutError(
                 f"The device did not finish a staged copy within {self._patience_s:g} s. Another program may hold it, "
@@ -191,8 +191,8 @@ def _started(engine: Engine, device: int, settings: RingSettings) -> compiled.Ri
 
 def _no_thread(error: Exception) -> str:
     return (
-        f"The system starts no further thread for the ring: {error}. Raise the limit (ulimit -u, or pids.max of the "
-        "container), or end what has so many."
+        f"The system could not start another thread for the ring: {error}. Raise the limit (ulimit -u, or pids.max of "
+        "the container), or end programs that have many threads."
     )
 
 
@@ -211,12 +211,12 @@ def _as_made(ring: compiled.Ring, chosen: ChosenSettings, seconds: float) -> Rin
     )
 
 
-# What nobody may release any more.
-_LEFT: list[Copier | Arena | Stager] = []
+# Leaked on purpose: a thread that is stuck in the driver still uses these.
+_LEAKED: list[Copier | Arena | Stager] = []
 
 
 class Workshop:
-    """Use it in a `with` block of the thread that measures; `cancel` may come from any other."""
+    """Creates the resources on first use and releases them together. Any thread may call `cancel`."""
 
     def __init__(self, engine: Engine, device: int, patience_s: float) -> None:
         self.engine = engine
@@ -226,56 +226,61 @@ class Workshop:
         self._arena: Arena | None = None
         self._stager: Stager | None = None
         self.ring: Fact[Ring] = unknown(NOT_STAGED)
-        """What staged copies went through, or why there was none."""
+        """The ring of the staged copies, or why there is none."""
         self._no_ring: str | None = None
         self._chosen: ChosenSettings | None = None
         self._cancelled = threading.Event()
 
     @property
     def arena(self) -> Arena:
-        """The memory, once `allocate` has made it."""
+        """The memory that `allocate` created."""
         if self._arena is None:
             raise RuntimeError("nothing has been allocated yet")
         return self._arena
 
     def allocate(self, memories: Sequence[Memory], largest: int, cache_bytes: int) -> Arena:
-        """Make the memory."""
         self._arena = Arena(self.engine, self.device, memories, largest, cache_bytes)
         return self._arena
 
     def copier(self, streams: int) -> Copier:
-        """The bench of that many streams, made on first use."""
         if streams not in self._copiers:
             self._copiers[streams] = self.engine.Copier(self.device, streams, self._patience_s)
             if self._cancelled.is_set():
                 self._copiers[streams].cancel()
         return self._copiers[streams]
 
-    def choose_ring(self) -> tuple[str, ...]:
-        """Find out how the ring is to be made, and what is to be said of that; may measure for a second.
+    def wake_link(self, device: Device, link: Link, memory: Memory, largest: int) -> Link:
+        """Copy until the link has left its power-saving state; returns `link` with its state under load."""
+        lane = self.arena.lane("h2d", memory, min(WAKE_BYTES, largest))
+        gated = memory != "pageable"
+        state = wake_link(self.copier(1), lane, lambda: link_under_load(device), self.cancelled, gated=gated)
+        return with_load(link, state)
 
-        In the thread that Ctrl-C reaches, for it is that which ends the measuring early.
+    def choose_ring(self) -> tuple[str, ...]:
+        """Choose the settings of the ring, and return remarks on them. May measure for a second.
+
+        Call it in the main thread, where Ctrl-C can end it.
 
         Raises:
-            UsageError: what is given for a ring is none.
+            UsageError: the user's settings for the ring are invalid.
             KeyboardInterrupt: Ctrl-C.
 
         """
-        with self._noting_no_ring():
+        with self._ring_errors_kept():
             self._chosen = settings_for(self.engine, self.device)
         return self._chosen.remarks if self._chosen else ()
 
     def stager(self) -> Stager:
-        """The ring, made on first use. Where that failed it is not tried again: to page-lock in vain takes long too.
+        """The ring, created on first use. A failure is not tried again, because page-locking takes long.
 
         Raises:
-            MeasurementError: there is none; says why.
+            MeasurementError: the ring could not be created.
 
         """
         if self._stager is None:
             if self._chosen is None and self._no_ring is None:
                 self.choose_ring()
-            with self._noting_no_ring():
+            with self._ring_errors_kept():
                 if self._chosen is not None:
                     self._stager = Stager(self.engine, self.device, self._chosen, self._patience_s)
                     self.ring = Fact(self._stager.made)
@@ -285,9 +290,9 @@ class Workshop:
             self._stager.cancel()
         return self._stager
 
-    @contextlib.contextmanager
-    def _noting_no_ring(self) -> Iterator[None]:
-        """What is the ring's own trouble is kept for its rows; what nothing survives is not."""
+    @contextmanager
+    def _ring_errors_kept(self) -> Iterator[None]:
+        """Keep errors of the ring for the rows of staged copies; let errors through that end the run."""
         try:
             yield
         except (CudaUnavailableError, DeviceLostError):
@@ -297,11 +302,11 @@ class Workshop:
             self.ring = unknown(self._no_ring)
 
     def cancelled(self) -> bool:
-        """Whether somebody has asked for the end."""
+        """Whether `cancel` was called."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """End what runs, soon."""
+        """End the copies under way and all later ones."""
         self._cancelled.set()
         for copier in list(self._copiers.values()):
             copier.cancel()
@@ -309,14 +314,14 @@ class Workshop:
             self._stager.cancel()
 
     def close(self) -> list[str]:
-        """Release everything; what could not be released is told, not raised, for there is nothing left to try."""
+        """Release everything; returns the errors instead of raising them."""
         faults: list[str] = []
-        for each in self._held():
+        for resource in self._held():
             try:
-                each.close()
+                resource.close()
             except CudaError as error:
                 faults.append(str(error))
-            except DeviceTimeoutError as error:  # of the first of them: what the device may still write to stays
+            except DeviceTimeoutError as error:  # the device may still write to the memory of all others
                 faults.append(str(error))
                 self.abandon()
                 break
@@ -324,18 +329,18 @@ class Workshop:
         return list(dict.fromkeys([*faults, *self.engine.take_cleanup_failures()]))
 
     def abandon(self) -> None:
-        """Leave everything to the end of the process: the device does not answer, and may still be writing."""
-        for each in self._held():
-            each.abandon()
+        """Leak everything until the process ends: the device does not answer, and may still write."""
+        for resource in self._held():
+            resource.abandon()
         self._forget()
 
     def leave(self) -> None:
-        """Leave everything to the end of the process: a thread that is stuck in the driver is still at work with it."""
-        _LEFT.extend(self._held())
+        """Keep everything until the process ends, because a thread that is stuck in the driver still uses it."""
+        _LEAKED.extend(self._held())
         self._forget()
 
     def _held(self) -> list[Copier | Arena | Stager]:
-        """In the order in which it may be released: nothing may use memory that is gone."""
+        """In the order of release: memory last, after everything that uses it."""
         first, last = [self._stager] if self._stager else [], [self._arena] if self._arena else []
         return [*first, *self._copiers.values(), *last]
 
@@ -345,7 +350,7 @@ class Workshop:
 
 
 def _with_remedy(error: CudaError | MeasurementError) -> str:
-    """What the error says of sizes does not help: they make no ring larger."""
+    """The reason why there is no ring; the advice of a CudaMemoryError is about sizes, which do not affect a ring."""
     if isinstance(error, CudaMemoryError):
         return f"no ring, and {RING_VARIABLE}=slots=16 asks for a smaller one: {error}"
     return str(error)

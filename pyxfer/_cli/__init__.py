@@ -1,1 +1,1 @@
-"""The command line: one file a verb; it parses, calls and prints. Nothing here measures."""
+"""The command line: parses, calls and prints."""

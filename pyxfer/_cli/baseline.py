@@ -1,4 +1,4 @@
-"""`pyxfer baseline`: what a store keeps of hosts; saving and checking lie in `verb_baseline_check`."""
+"""The verbs of baselines: `pyxfer baseline`, `pyxfer compare` and `pyxfer history`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _COMPARE_FORMS = ("table", "md", "json")
 _EXAMPLE = "write --fail-on slower:5%"
 
-What = "A file that holds a run or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
+What = "A file with a run or a baseline, an id of the store (r-..., b-...), or baseline:NAME."
 
 
 def compare(
@@ -38,7 +38,9 @@ def compare(
     fail_on: Annotated[
         str | None,
         typer.Option(
-            "--fail-on", metavar="slower:SHARE", help="Exit with code 1 if a cell has certainly lost more than SHARE."
+            "--fail-on",
+            metavar="slower:SHARE",
+            help="Exit with 1 if a cell is certainly slower by more than SHARE.",
         ),
     ] = None,
     tolerance: Tolerance = "3%",
@@ -50,8 +52,8 @@ def compare(
 
     Each cell is SAME, FAST, SLOW or AMBIGUOUS.
 
-    Differences between the two machines are listed above the table, and likely causes of slow cells below it. The exit
-    code is 1 only with --fail-on.
+    The page lists differences between the two machines above the table, and likely causes of slow cells below it. The
+    exit code is 1 only with --fail-on.
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
     from pyxfer._baseline.inputs import apart, sample_of
@@ -63,8 +65,7 @@ def compare(
     outlet.deliver(comparison)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
-        cells = "1 cell is" if len(slower) == 1 else f"{len(slower)} cells are"
-        say(f"{cells} certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}")
+        say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
         raise SystemExit(SLOWER)
 
 
@@ -73,7 +74,7 @@ def _limit(text: str) -> float:
 
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
-        raise UsageError(f"--fail-on {text!r} says nothing to fail on; {_EXAMPLE}")
+        raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE; {_EXAMPLE}")
     try:
         return parse_ratio(share)
     except UsageError as error:
@@ -94,20 +95,20 @@ Output = Annotated[
 
 
 class Outlet:
-    """Where a comparison goes: refused before measuring, if it cannot."""
+    """Where a comparison is written. An invalid format or file is refused at once, before measuring."""
 
     def __init__(self, form: str, output: str | None, forms: tuple[str, ...]) -> None:
         from pyxfer._document.files import check_writable
 
         if form not in forms:
-            raise UsageError(f"--format {form!r} is none of {', '.join(forms)}")
+            raise UsageError(f"--format {form!r} is not one of {', '.join(forms)}")
         self._form = form
         self._file = None if output in (None, STDOUT) else output
         if self._file is not None:
             check_writable(self._file)
 
     def deliver(self, comparison: Comparison) -> None:
-        """Write the file, if there is one, before anything is printed."""
+        """Write the file, if one was given, and then print."""
         from pyxfer._document.files import write_whole
         from pyxfer._report.baseline import print_comparison
         from pyxfer._report.layout import Page
@@ -146,9 +147,9 @@ Cell = Annotated[
     ),
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only since 30d, 12h or 2w ago, or since a date (UTC).")
+    str | None, typer.Option("--since", metavar="TIME", help="Start: 30d, 12h or 2w ago, or a date (UTC).")
 ]
-Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"Of {', '.join(FORMATS)}.")]
+Format = Annotated[str, typer.Option("--format", metavar="|".join(FORMATS), help="Output format.")]
 
 
 def history(
@@ -161,16 +162,16 @@ def history(
 ) -> None:
     """Show measurements over time.
 
-    Each is compared with the median of its own machine.
+    Compares each measurement with the median of its own machine.
 
-    Without --host, all hosts of the store are shown, one line each if there are many.
+    Without --host, all hosts of the store are shown; many hosts have one line each.
     """
     from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
     from pyxfer._report.layout import Page
 
     if form not in FORMATS:
-        raise UsageError(f"--format {form!r:.40} is none of {', '.join(FORMATS)}")
+        raise UsageError(f"--format {form!r:.40} is not one of {', '.join(FORMATS)}")
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
     if json or form == "json":
@@ -214,7 +215,7 @@ Named = Annotated[str, typer.Argument(metavar="[NAME]", help="A name, or an id t
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Save what this host reaches, and check it later.",
+    help="Save this host's bandwidth, and check it later.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -233,7 +234,7 @@ def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> No
             print_baselines(kept, opened.shown, Page(sys.stdout))
         else:
             of_host = "" if host is None else f" of the host {host!r}"
-            say(f"the store {opened.shown} has no baseline{of_host} yet; pyxfer baseline save makes one")
+            say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
 
 
 @app.command()
@@ -266,8 +267,7 @@ def remove(name: Which, host: Host = None, store: Url = None) -> None:
     with _open(store) as opened:
         kept = choose(opened, name, host)
         count = opened.remove_baseline(kept.name, kept.identity)
-    earlier = f", and {count - 1} earlier" if count > 1 else ""
-    say(f"removed the baseline {kept.name!r} of {machine(kept)}{earlier}; its runs stay in the history")
+    say(f"removed the baseline {kept.name!r} of {machine(kept)} ({count} stored); its runs stay in the history")
 
 
 @app.command()
@@ -304,7 +304,7 @@ def import_file(
 ) -> None:
     """Import a baseline from a file into the store.
 
-    One that is there already is not taken twice.
+    A baseline that the store already has is not added again.
     """
     from pyxfer._baseline.inputs import check_import
     from pyxfer._baseline.store import open_store
@@ -315,21 +315,21 @@ def import_file(
     with open_store(store) as opened:
         there = opened.same_baseline(baseline)
         if there is not None:
-            say(f"the store {opened.shown} has this baseline already, as {there}; nothing was added")
+            say(f"the store {opened.shown} already has this baseline as {there}; nothing was added")
             return
         added = opened.add_baseline(baseline)
         say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.runs)} runs")
 
 
 def write_json(value: object) -> None:
-    """For a program; what no encoding has is escaped."""
+    """Print JSON; characters that cannot be encoded are escaped."""
     from pyxfer._document.codec import to_json
 
     sys.stdout.write(to_json(value).decode() + "\n")
 
 
 def lines_of(baseline: Baseline) -> list[CellLine]:
-    """Each cell with its bandwidth in every process."""
+    """All cells with their bandwidth in every process."""
     from pyxfer._baseline.cells import cell_text
     from pyxfer._baseline.samples import collect
     from pyxfer._report.baseline import CellLine
@@ -338,8 +338,8 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
     for cell, series in collect(baseline.runs).items():
         if series.gbps is not None:
             usual_s = math.exp(series.mean_log)
-            each = tuple(series.gbps * usual_s / median_s for median_s in series.spread.medians_s)
-            lines.append(CellLine(cell_text(cell), each))
+            rates = tuple(series.gbps * usual_s / median_s for median_s in series.spread.medians_s)
+            lines.append(CellLine(cell_text(cell), rates))
     return lines
 
 
@@ -355,7 +355,7 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the b
 Processes = Annotated[
     int,
     typer.Option(
-        "--processes", metavar="N", min=1, max=100, help="Number of processes that measure, one after the other."
+        "--processes", metavar="N", min=1, max=100, help="Number of measuring processes, one after the other."
     ),
 ]
 Labels = Annotated[
@@ -368,7 +368,7 @@ Retries = Annotated[
         metavar="N",
         min=0,
         max=20,
-        help="Largest number of repeats before a check fails; with 0 one process decides.",
+        help="Largest number of repeats before a check fails; with 0 a single process decides.",
     ),
 ]
 
@@ -391,9 +391,9 @@ def save(
 ) -> None:
     """Measure this host and save it as its baseline.
 
-    Several processes measure, one after the other, because a check must know how much processes differ. The budget is
-    for each of them. With --add they are a further sitting of the current baseline, which then also shows how much the
-    host differs from day to day; what is measured is as in the baseline.
+    Measures in several processes, one after the other, because a check must know how much processes differ. The budget
+    applies to each process. With --add they are a further sitting of the current baseline, measured as the baseline
+    was, which then also shows how much the host differs from day to day.
     """
     from pyxfer._baseline import store_schema
     from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline, this_machine
@@ -429,8 +429,8 @@ def save(
             kept = opened.add_baseline(baseline)
         except StoreError as error:
             raise StoreError(f"{error}; {_rescued(baseline)}") from error
-        say(f"kept {kept}, the baseline {name!r} of {baseline.fingerprint.host}, in {opened.shown}")
-    _print_baseline(kept, store)
+        say(f"saved {kept}, the baseline {name!r} of {baseline.fingerprint.host}, in {opened.shown}")
+    show(kept, store=store)
 
 
 def check(
@@ -448,8 +448,8 @@ def check(
 ) -> None:
     """Measure this host and compare it with its baseline.
 
-    What comes out slow or doubtful is measured again, in as many processes as --retries says. Exit code 1 means that
-    something is slower than the tolerance in all of them together and in most by themselves; nothing else ends with it.
+    Slow and undecided cells are measured again, in up to --retries more processes. The exit code is 1 only if a cell is
+    slower by more than the tolerance in all processes together and in most single ones.
     """
     from pyxfer._baseline.check import baseline_sample, find_baseline, this_machine
     from pyxfer._baseline.check import check as check_against
@@ -462,7 +462,7 @@ def check(
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:
         baseline = find_baseline(opened, name, fingerprint)
-        order = Order.again(found, baseline_sample(baseline).first)  # one without runs is refused
+        order = Order.again(found, baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
         checked = check_against(
             baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
@@ -490,7 +490,7 @@ def _join(before: Baseline, runs: tuple[Run, ...], store: str | None) -> None:
 
 
 def _end_check(runs: tuple[Run, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:
-    """The result has been told; what else must be known, and the exit code."""
+    """After the result was printed: remaining messages and the exit code."""
     if keeper.trouble:
         say(keeper.trouble)
     invalid = next(filter(None, (why_invalid(run) for run in runs)), "")
@@ -507,7 +507,7 @@ def _end_check(runs: tuple[Run, ...], keeper: _Keeper, *, is_slow: bool, interru
 
 
 class _Keeper:
-    """Puts every run into the store; one that takes none is no reason to lose the result."""
+    """Adds runs to the store. A failure is kept as `trouble`, so that the result is not lost."""
 
     def __init__(self, store: Store, labels: dict[str, str]) -> None:
         self._store = store
@@ -515,7 +515,6 @@ class _Keeper:
         self._lost: list[str] = []
 
     def keep(self, run: Run) -> None:
-        """Now, and whatever comes of it is told at the end."""
         try:
             self._store.add_run(run, self._labels)
         except StoreError as error:
@@ -523,15 +522,14 @@ class _Keeper:
 
     @property
     def trouble(self) -> str:
-        """What was not stored, and why; nothing where all was."""
+        """How many runs were not stored, and why; empty if all were."""
         if not self._lost:
             return ""
-        runs = "1 run was" if len(self._lost) == 1 else f"{len(self._lost)} runs were"
-        return f"{runs} not stored, and the result above is of them all the same: {self._lost[0]}"
+        return f"the result above is complete, but runs were not stored ({len(self._lost)}): {self._lost[0]}"
 
 
 def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, str]) -> list[Run]:
-    """The runs of all processes; if one does not come to its end, what there is goes into the history."""
+    """The runs of all processes. If one fails, the runs so far go into the history."""
     measure = _measuring(order, processes, "")
     runs: list[Run] = []
     try:
@@ -547,14 +545,13 @@ def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, s
         for run in runs:
             keeper.keep(run)
         if runs:
-            are = "is" if len(runs) == 1 else "are"
-            say(keeper.trouble or f"{len(runs)} of {processes} runs {are} in the history, and no baseline was made")
+            say(keeper.trouble or f"no baseline was saved; runs in the history: {len(runs)} of {processes}")
         raise
     return runs
 
 
 def _measuring(order: Order, processes: int, at_most: str) -> Callable[[], Run]:
-    """Measure in a process of its own, one after the other, and tell of it."""
+    """A function that measures in a new process at every call, with a progress bar."""
     from pyxfer._baseline.measure import measure_process
     from pyxfer._cli.output import ProgressReport
     from pyxfer._measure.sampler import Progress
@@ -577,32 +574,25 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
     for given in texts:
         name, sign, value = given.partition("=")
         if not sign or not name:
-            raise UsageError(f"--label {given!r:.80} is not a label; write a name and a value, such as --label slot=3")
+            raise UsageError(f"--label {given!r:.80} is not NAME=VALUE; write a label such as --label slot=3")
         if name in labels:
-            raise UsageError(f"--label {name!r:.80} is given twice; a label has one value")
+            raise UsageError(f"--label {name!r:.80} is given twice; give it once")
         labels[name] = value
     return labels
 
 
 def _check_required(device: str, require_gpu: bool) -> None:
     if require_gpu and device == "host":
-        raise UsageError(
-            "--device host asks for the host's memory, and --require-gpu for a GPU: leave one of the two out"
-        )
+        raise UsageError("--device host and --require-gpu exclude each other: leave one of them out")
 
 
 def _rescued(baseline: Baseline) -> str:
-    """A file that has what the store would not take."""
+    """Save the baseline to a file, because the store refused it, and name the file."""
     handle, path = tempfile.mkstemp(prefix="pyxfer-baseline-", suffix=".json")
     os.close(handle)
     try:
         baseline.save(path)
     except PyxferError:
         os.unlink(path)
-        return "what was measured could not be written to a file either"
-    return f"what was measured is in {path}: pyxfer baseline import {path}"
-
-
-def _print_baseline(kept: str, store: str | None) -> None:
-
-    show(kept, store=store)
+        return "the baseline could not be written to a file either"
+    return f"the baseline is in {path}: import it with pyxfer baseline import {path}"

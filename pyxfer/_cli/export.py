@@ -1,4 +1,4 @@
-"""`pyxfer export`: what was measured, for other programs to watch."""
+"""`pyxfer export`: measurements for other programs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def prometheus(
     if output != STDOUT:
         check_writable(output)
     if file is not None and store is not None:
-        raise UsageError("A run comes from a file or from a store: leave out the file, or --store.")
+        raise UsageError("Give a file or --store, not both.")
     runs = _chosen(_stored(store) if file is None else [_saved(file)], device)
     text = prometheus.exposition([_exported(run) for run in runs])
     for run in runs:
@@ -75,7 +75,7 @@ def prometheus(
         return
     _write(output, text)
     if not output.endswith(_COLLECTED) and stat.S_ISREG(os.stat(output).st_mode):
-        say(f"node_exporter collects files that end in {_COLLECTED}, and {output!r} does not")
+        say(f"node_exporter collects only files that end in {_COLLECTED}; {output!r} does not")
 
 
 def _saved(file: str) -> Run:
@@ -83,7 +83,7 @@ def _saved(file: str) -> Run:
 
     run = Run.load(file)
     if run.runtime == "host":
-        raise UsageError(f"{file!r} was measured over host memory and not over a link; name a run of a GPU.")
+        raise UsageError(f"{file!r} was measured in host memory and not over a link; give the run of a GPU.")
     return run
 
 
@@ -92,11 +92,11 @@ def _stored(url: str | None) -> list[Run]:
 
     host = platform.node()
     with open_store(url, create=False) as store:
-        runs = [each.run for each in store.newest_raw_runs(host)]
+        runs = [stored.run for stored in store.newest_raw_runs(host)]
         if not runs:
             raise UsageError(
                 f"the store {store.shown} has no run of a GPU of this host ({host!r:.80}); "
-                "pyxfer baseline save makes some, or name a RUN.json"
+                "save one with pyxfer baseline save, or give a RUN.json"
             )
     return runs
 
@@ -112,12 +112,12 @@ def _chosen(runs: list[Run], device: str | None) -> list[Run]:
     ]
     if len(found) != 1:
         there = "; ".join(f"{run.device.index} {run.device.uuid.value or 'without a UUID'}" for run in runs)
-        raise UsageError(f"{device!r:.80} is {'more than one' if found else 'none'} of the GPUs with a run: {there}.")
+        raise UsageError(f"{device!r:.80} matches {len(found)} of the GPUs that have a run: {there}.")
     return found
 
 
 def _exported(run: Run) -> Exported:
-    """The run with the count of today, where it is of this host; by UUID alone, for another GPU may have its place."""
+    """The run with the current count of replays, if its GPU is in this host. The GPU is found by its UUID alone."""
     import msgspec
 
     from pyxfer._document.runs import unknown
@@ -134,16 +134,16 @@ def _say_left_out(run: Run) -> None:
     from pyxfer._report.prometheus import beyond_peak
     from pyxfer.units import format_size
 
-    found = [f"{each.side} {each.memory} {format_size(each.nbytes)}" for each in beyond_peak(run)]
+    found = [f"{row.side} {row.memory} {format_size(row.nbytes)}" for row in beyond_peak(run)]
     if found:
         say(
-            f"left out for GPU {run.device.index}, since no copy is quicker than its link: {', '.join(found)}; "
-            "pyxfer doctor says what may not be right"
+            f"left out for GPU {run.device.index}, because no copy can be faster than the link: {', '.join(found)}; "
+            "pyxfer doctor shows possible causes"
         )
 
 
 def _write(path: str, text: bytes) -> None:
-    """Readable for the user that node_exporter runs as, whatever the umask."""
+    """Write a file that node_exporter's user can read, independent of the umask."""
     from pyxfer._document.files import whole_file
 
     with whole_file(path) as file:

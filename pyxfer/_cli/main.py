@@ -1,4 +1,4 @@
-"""The command `pyxfer`: its verbs, and the one way in."""
+"""The command `pyxfer`: the application with all of its verbs, and the short verbs themselves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import sys
 import traceback
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,34 +20,28 @@ from pyxfer._cli.failures import (
     NOT_VALID,
     as_exit_codes,
     end_as,
-    leave_at_once_if_stuck,
+    exit_at_once_if_stuck,
     prepare_streams,
-    say,
 )
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.output import ProgressReport, announce_runtime, write_json
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
-if TYPE_CHECKING:
-    from pyxfer import native
+# --- verbs -----------------------------------------------------------------------------------------------------------
 
-
-# The largest shows the ceiling within a part in five hundred, the smallest what a single call costs.
+# The largest size reaches the ceiling within 0.2 %; the smallest shows the cost of a single call.
 _SIZES = (4 * 1024, 1024**2, 64 * 1024**2)
 _BUDGET_S = 5.0
 
 
 def show_host() -> None:
-    """Measure a few sizes and print the card."""
-    from pyxfer import native
+    """Measure a few sizes and print the card of this host."""
     from pyxfer._ceiling.session import ceiling
-    from pyxfer._cli.output import ProgressReport
     from pyxfer._report.host import print_host_card
     from pyxfer._report.layout import Page
 
-    choice = native.choose(0)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(0)
     with ProgressReport() as report:
         run = ceiling(0, sizes=_SIZES, budget_s=_BUDGET_S, trace=False, on_progress=report)
     print_host_card(run, Page(sys.stdout))
@@ -59,18 +53,12 @@ def info(json: opt.Json = False) -> None:
 
     Nothing is measured.
     """
-    import msgspec
-
-    from pyxfer import native
     from pyxfer._machine import devices, environment, link, numa
     from pyxfer._report.host import print_machine
     from pyxfer._report.layout import Page
     from pyxfer._upload import tuning
 
-    choice = native.choose(0)
-    if choice.reason:
-        say(choice.reason)
-    engine = choice.engine
+    engine = announce_runtime(0).engine
     found = devices.list_devices(engine)
     links = tuple(link.read_link(engine, device) for device in found)
     surroundings = environment.read_environment(engine, found[0])
@@ -89,7 +77,7 @@ def info(json: opt.Json = False) -> None:
             "rings": rings,
             "environment": surroundings,
         }
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
+        write_json(whole)
     else:
         print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))
 
@@ -98,12 +86,12 @@ def show(
     file: Annotated[str, typer.Argument(metavar="RUN.json", help="A file that --export-json wrote.")],
     sort: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="One row a measurement, by size, gbps, route, direction, memory or mode."),
+        typer.Option(metavar="KEY", help="One row per measurement: size, gbps, route, direction, memory or mode."),
     ] = None,
 ) -> None:
     """Print a saved document.
 
-    Prints a run, watch, examination, baseline or pytest session as it was printed when it was saved.
+    Prints a run, watch, examination, baseline or pytest session again.
     """
     from pyxfer._document import codec
     from pyxfer._document.baselines import Baseline
@@ -125,7 +113,7 @@ def show(
     if isinstance(document, Run):
         print_run(document, page, sort)
     elif sort is not None:
-        raise UsageError(f"--sort is for the measurements of a run, which {file!r} is not: leave it out.")
+        raise UsageError(f"--sort applies to a run, and {file!r} is not one: leave it out.")
     elif isinstance(document, Examination):
         print_examination(document, page)
     elif isinstance(document, Baseline):
@@ -136,67 +124,60 @@ def show(
         print_watch(document, page)
 
 
-What = Annotated[str | None, typer.Argument(metavar="[routes]", help="routes: those of the frameworks too.")]
+What = Annotated[str | None, typer.Argument(metavar="[routes]", help="With routes: every route of every framework.")]
 
 
 def list_all(what: What = None, json: opt.Json = False) -> None:
     """List devices, routes and modes.
 
-    Each is available, or shows the reason why not. With "routes": every route of every framework.
+    Shows the reason for each one that is not available.
     """
-    from pyxfer.native import choose
-
-    if what not in (None, "routes"):
-        raise UsageError(f"pyxfer list knows no {what!r}; write pyxfer list, or pyxfer list routes.")
-    choice = choose(0)
     if what is None:
-        if choice.reason:
-            say(choice.reason)
-        _list_machine(choice, json)
+        _list_machine(json)
+    elif what == "routes":
+        _list_routes(json)
     else:
-        _list_routes(choice, json)
+        raise UsageError(f"unknown list {what!r}; write pyxfer list, or pyxfer list routes.")
 
 
-def _list_machine(choice: native.Choice, json: bool) -> None:
+def _list_machine(json: bool) -> None:
     from pyxfer._ceiling.ways import list_routes
     from pyxfer._machine import devices
     from pyxfer._report.layout import Page
     from pyxfer._report.routes import mode_states, print_routes
 
-    found = devices.list_devices(choice.engine)
-    routes = list_routes(choice.engine)
+    engine = announce_runtime(0).engine
+    found, routes = devices.list_devices(engine), list_routes(engine)
     if json:
-        _write({"devices": found, "routes": routes, "modes": mode_states(routes)})
+        write_json({"devices": found, "routes": routes, "modes": mode_states(routes)})
     else:
         print_routes(found, routes, Page(sys.stdout))
 
 
-def _list_routes(choice: native.Choice, json: bool) -> None:
+def _list_routes(json: bool) -> None:
     from pyxfer._frameworks.registry import list_frameworks, list_routes
     from pyxfer._report.layout import Page
     from pyxfer._report.routes import print_framework_routes
+    from pyxfer.native import choose
 
     if json:
-        _write(list_routes())
+        write_json(list_routes())
     else:
-        print_framework_routes(list_frameworks(choice), Page(sys.stdout))
+        print_framework_routes(list_frameworks(choose(0)), Page(sys.stdout))
 
 
-def _write(value: object) -> None:
-    import msgspec
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+# --- the application -------------------------------------------------------------------------------------------------
 
 
 class _Verbs(TyperGroup):
-    """Every verb runs where its errors become sentences."""
+    """Runs every verb so that its errors become messages and exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
         with as_exit_codes():
             return super().invoke(ctx)
 
 
-# Plain help: rich would cost a tenth of a second, and draw boxes into pipes.
+# Plain help: rich would take 0.1 s to load and draw boxes into pipes.
 app = typer.Typer(
     cls=_Verbs,
     rich_markup_mode=None,
@@ -215,11 +196,11 @@ def _version() -> str:
     try:
         return metadata.version("pyxfer")
     except metadata.PackageNotFoundError:
-        return "of an unknown version (run from its source, not installed)"
+        return "unknown version (not installed)"
 
 
 def _example(*commands: str) -> str:
-    """The foot of a help page; the backspace keeps its lines as they are."""
+    """The end of a help page; the backspace keeps click from joining its lines."""
     return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
 
 
@@ -236,8 +217,8 @@ def pyxfer(
 
     Without a command, measures this host for about five seconds.
 
-    Exit codes: 0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not
-    valid, or a fault of pyxfer itself, 130 interrupted.
+    Exit codes: 0 success, 1 slower than the baseline, 2 usage error, 3 no usable GPU although one was required, 4
+    invalid or incomplete results, or an error in pyxfer, 130 interrupted.
     """
     if context.invoked_subcommand is None:
         show_host()
@@ -259,7 +240,7 @@ app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_a
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
 app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --json"))(tune)
 app.command(
-    # What follows the script's name is the script's.
+    # Options after the script's name belong to the script.
     context_settings={"allow_interspersed_args": False},
     epilog=_example(
         "pyxfer watch --skip 10 --steps 20 --trace trace.json train.py --epochs 1",
@@ -278,8 +259,11 @@ app.command(epilog=_example("pyxfer history --cell h2d:pinned:256MiB --since 30d
 app.add_typer(export, name="export")
 
 
+# --- the program -----------------------------------------------------------------------------------------------------
+
+
 def run() -> None:
-    """Run the command line and leave with its exit code; whoever calls this heeds Ctrl-C already."""
+    """Run the command line and exit with its code. The caller has already installed the handler of Ctrl-C."""
     prepare_streams()
     code: object = INTERRUPTED
     try:
@@ -287,12 +271,12 @@ def run() -> None:
             app(prog_name="pyxfer")
     except SystemExit as end:
         code = end.code
-    except KeyboardInterrupt:  # pressed again while the first was being answered
+    except KeyboardInterrupt:  # a second Ctrl-C while the first was handled
         pass
-    except Exception:  # noqa: BLE001 - Python would end with 1, and that says that something is slower
+    except Exception:  # noqa: BLE001 - Python would exit with 1, which means slower
         traceback.print_exc()
         code = NOT_VALID
-    # Everything is saved; another Ctrl-C during Python's own shutdown would print a traceback.
+    # Everything is saved; with this another Ctrl-C during Python's shutdown prints no traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    leave_at_once_if_stuck(code)
+    exit_at_once_if_stuck(code)
     raise SystemExit(code)

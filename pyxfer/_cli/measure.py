@@ -1,4 +1,4 @@
-"""`pyxfer ceiling`: how fast bytes can cross this link."""
+"""The verbs that measure: ceiling, frameworks, explain, tune and doctor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import end_as, say
-from pyxfer._cli.output import deliver
+from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
@@ -73,13 +73,10 @@ def frameworks(
     copies, and compares it with the ceiling at its size.
     """
     import pyxfer
-    from pyxfer import native, units
-    from pyxfer._cli.output import Exports, ProgressReport
+    from pyxfer import units
 
     exports = Exports(export_json, export_csv, export_md)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.frameworks(
             names,
@@ -134,17 +131,14 @@ def explain(
 ) -> None:
     """Show where the time of one route goes.
 
-    Measures the route beside all alternatives in one run, and traces a few trials: what the host prepared, what crossed
-    the link and from which memory, and what waited for what. Advice names faster alternatives measured in this run.
+    Measures the route and all alternatives in one run, and traces a few trials: preparation on the host, copies over
+    the link and their memory, and waiting. Lists faster alternatives with their measured gain.
     """
     import pyxfer
-    from pyxfer import native, units
-    from pyxfer._cli.output import Exports, ProgressReport
+    from pyxfer import units
 
     exports = Exports(export_json, export_csv, export_md)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.explain(
             route,
@@ -170,12 +164,10 @@ def tune(
 ) -> None:
     """Find the best upload settings for this host.
 
-    Measures how pageable memory is staged best, and saves the settings for later programs. The first upload of a
-    program does this by itself; run it again if the machine was busy then.
+    Measures the fastest way to stage pageable memory, and saves the settings for later programs. The first upload of a
+    program does the same; run this if the machine was busy at that time.
     """
-    import msgspec
-
-    from pyxfer import native, units
+    from pyxfer import units
     from pyxfer._machine.devices import find_device
     from pyxfer._report.host import print_tuning
     from pyxfer._report.layout import Page
@@ -183,18 +175,14 @@ def tune(
     from pyxfer._upload import tuning
 
     limit_s = units.parse_duration(limit)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
     if chosen.source != "tuned":
-        raise MeasurementError(
-            f"the limit of {units.format_seconds(limit_s)} left no time for a trial; give --limit 1s"
-        )
+        raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try --limit 1s")
     state = tuning.state_of(chosen, found.index)
     if json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n")
+        write_json(state)
         return
     page = Page(sys.stdout)
     page.line(device_text(found), style="bold")
@@ -219,16 +207,16 @@ def doctor(
 ) -> None:
     """Find faults in this host's link, settings and limits.
 
-    Measures for a few seconds between two readings of the error counters. Compares the results with what the link can
-    do on paper and with what hosts of its kind reach; no baseline is needed. The exit code is 0 whatever is found:
-    --json gives the status of each finding, and pyxfer baseline check fails if a host has become slower.
+    Measures for a few seconds between two readings of the error counters. Compares the results with the theoretical
+    peak of the link and with known hosts of the same kind; no baseline is needed. Findings do not change the exit code,
+    which is 0: --json has their status, and pyxfer baseline check fails if a host has become slower.
     """
     from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
     from pyxfer._report.layout import Page
 
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
-        raise UsageError("A saved run is not measured again: leave out the file, or --device, --budget, --require-gpu.")
+        raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
     if json:
         sys.stdout.write(codec.encode(examination).decode(errors="backslashreplace"))
@@ -241,14 +229,11 @@ def doctor(
 
 
 def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
-    from pyxfer import native, units
-    from pyxfer._cli.output import ProgressReport
+    from pyxfer import units
     from pyxfer._doctor import session
 
     budget_s = units.parse_duration(budget)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
 
@@ -282,29 +267,23 @@ def ceiling(
 ) -> None:
     """Measure how fast raw copies between host and GPU are.
 
-    Measures raw copies of every size, direction, memory and mode side by side, and compares them with what the link can
-    do on paper. Results that miss the target precision are marked, with the reason and a remedy.
+    Measures raw copies of every size, direction, memory and mode in the same rounds, and compares them with the
+    theoretical peak of the link. Results that miss the target precision are marked, with the reason and a remedy.
     """
     import pyxfer
-    from pyxfer import native, units
-    from pyxfer._cli.output import Exports, ProgressReport
+    from pyxfer import units
 
     exports = Exports(export_json, export_csv, export_md)
-    asked = {
-        "directions": opt.split_list(direction, "--direction"),
-        "memories": opt.split_list(memory, "--memory"),
-        "modes": opt.split_list(mode, "--mode"),
-    }
+    directions = opt.split_list(direction, "--direction")
+    memories, modes = opt.split_list(memory, "--memory"), opt.split_list(mode, "--mode")
     precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
-    choice = native.choose(device, require_gpu)
-    if choice.reason:
-        say(choice.reason)
+    announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(
             device,
-            directions=asked["directions"],
-            memories=asked["memories"],
-            modes=asked["modes"],
+            directions=directions,
+            memories=memories,
+            modes=modes,
             sizes=sizes,
             fresh=fresh,
             precision=precision_share,

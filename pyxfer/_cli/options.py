@@ -1,4 +1,4 @@
-"""The options of `pyxfer ceiling`, and how a list is typed."""
+"""Options that several verbs share, and the parser of comma-separated lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pyxfer.errors import UsageError
 
 Device = Annotated[
     str,
-    typer.Option("--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host for none."),
+    typer.Option(
+        "--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host (its memory)."
+    ),
 ]
 Directions = Annotated[str, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h, both.")]
 Memories = Annotated[
@@ -63,10 +65,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def split_list(text: str, option: str) -> tuple[str, ...]:
-    """The items of a comma list, each once."""
+    """The items of a comma-separated list without duplicates."""
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise UsageError(f"{option} {text!r} holds an empty item; write a list such as {option} {_EXAMPLES[option]}")
+        raise UsageError(f"{option} {text!r} has an empty item; write a list such as {option} {_EXAMPLES[option]}")
     return tuple(dict.fromkeys(items))
 
 

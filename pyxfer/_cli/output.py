@@ -1,4 +1,4 @@
-"""The end of every verb that measures: the run saved, shown, exported, and its exit code."""
+"""Shared by several verbs: exports, the progress bar, the page with its exit code, the runtime, and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from rich.progress import Progress as Bar
 
     from pyxfer._document.runs import Run
+    from pyxfer.native import Choice
 
 
 STDOUT = "-"
 
 
 class Exports:
-    """Where a run is saved; a file that fails while measuring is tried again at the end, not given the run's life."""
+    """The files that a run is written to. A failed write is retried at the end; it does not end the run."""
 
     def __init__(self, json: str | None, csv: str | None, md: str | None) -> None:
         from pyxfer._document import codec, exports
@@ -40,20 +41,20 @@ class Exports:
 
     @property
     def takes_stdout(self) -> bool:
-        """Whether standard output belongs to an export, so that the tables have to go elsewhere."""
+        """Whether an export goes to stdout, so that the page must go to stderr."""
         return any(path == STDOUT for path, _ in self._targets)
 
     def save(self, run: Run) -> None:
-        """Rewrite the files with the run so far; measuring goes on if that fails."""
+        """Rewrite the files with the run so far. A failure is reported once, and measuring continues."""
         try:
             self._write_files(run)
         except PyxferError as error:
             if not self._warned:
-                say(f"{error}; tried again at the end")
+                say(f"{error}; the write is retried at the end")
             self._warned = True
 
     def finish(self, run: Run) -> None:
-        """Write everything once more, standard output included; now a failure counts."""
+        """Write all exports. Now a failure is raised."""
         self._write_files(run)
         for path, encode in self._targets:
             if path == STDOUT:
@@ -71,12 +72,12 @@ class Exports:
         from pyxfer._document.files import check_writable
 
         if paths.count(STDOUT) > 1:
-            raise UsageError("only one export can be standard output (-); give the others a file name")
+            raise UsageError("only one export can go to stdout (-); give the others a file name")
         files = [path for path in paths if path != STDOUT]
         places = [os.path.realpath(path) for path in files]
         for path, place in zip(files, places, strict=True):
             if places.count(place) > 1:
-                raise UsageError(f"two exports name the file {path!r}; give each its own")
+                raise UsageError(f"two exports name the file {path!r}; give them different names")
             check_writable(path)
 
 
@@ -84,23 +85,23 @@ _REFRESH_S = 0.1
 
 
 class Progress(Protocol):
-    """What the engine tells between its trials."""
+    """What the engine reports between trials."""
 
     @property
     def phase(self) -> str:
-        """What is being done."""
+        """The current phase, such as `measuring`."""
 
     @property
     def done(self) -> float:
-        """How much of it all, from 0 to 1."""
+        """The finished share of the whole run, 0 to 1."""
 
     @property
     def text(self) -> str:
-        """What it is done with."""
+        """The route and size that are measured."""
 
 
 class ProgressReport:
-    """Called with every progress; it draws only then, because a thread that draws would disturb the trials."""
+    """A progress bar that is drawn only when it is called, because a drawing thread would disturb the trials."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -136,7 +137,7 @@ class ProgressReport:
                 self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        """Draw it, unless the last drawing is too fresh."""
+        """Draw the bar, at most every 0.1 s."""
         if self._bar is None:
             self._say_phase(progress)
         elif time.monotonic() - self._drawn_at >= _REFRESH_S or progress.done >= 1:
@@ -163,3 +164,20 @@ def deliver(run: Run, exports: Exports) -> None:
     print_run(run, Page(sys.stderr if exports.takes_stdout else sys.stdout))
     exports.finish(run)
     end_as(run)
+
+
+def announce_runtime(device: int | str, require_gpu: bool = False) -> Choice:
+    """Choose the runtime for a device. If it is the one over host memory, print the reason."""
+    from pyxfer import native
+
+    choice = native.choose(device, require_gpu)
+    if choice.reason:
+        say(choice.reason)
+    return choice
+
+
+def write_json(value: object) -> None:
+    """Write a value as a document's file has it."""
+    from pyxfer._document.codec import to_json
+
+    sys.stdout.write(to_json(value).decode() + "\n")

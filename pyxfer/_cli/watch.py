@@ -32,45 +32,45 @@ Write = Callable[[str, "Window", "Watched"], None]
 
 
 class WatchExports:
-    """With several windows each file has the number of its window in its name."""
+    """The files that a watch writes; with several windows their names contain the number of the window."""
 
     def __init__(self, *, trace: str | None, json: str | None, csv: str | None, md: str | None, several: bool) -> None:
         given: dict[str, tuple[str | None, Write]] = {
             "--trace": (trace, _trace),
-            "--export-json": (json, lambda path, _, told: told.save(path)),
-            "--export-csv": (csv, lambda path, _, told: _write(path, told.to_csv())),
-            "--export-md": (md, lambda path, _, told: _write(path, told.to_markdown())),
+            "--export-json": (json, lambda path, _, watched: watched.save(path)),
+            "--export-csv": (csv, lambda path, _, watched: _write(path, watched.to_csv())),
+            "--export-md": (md, lambda path, _, watched: _write(path, watched.to_markdown())),
         }
         self._several = several
         self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
         self._check()
 
-    def spare(self, script: str) -> None:
-        """What is to be watched is not to be written over.
+    def refuse_to_overwrite(self, script: str) -> None:
+        """Check that no target is the script.
 
         Raises:
-            UsageError: a file that would be written is the script.
+            UsageError: a target is the script.
 
         """
         for option, path, _ in self._targets:
             target = self._path(path, 1)
-            with suppress(OSError):  # a file that is not there yet is no script
+            with suppress(OSError):  # the target does not exist yet
                 if os.path.samefile(target, script):
-                    raise UsageError(f"{option}: {target!r} is the script itself; give another file name")
+                    raise UsageError(f"{option}: {target!r} is the script; give another file name")
 
-    def write(self, number: int, window: Window, told: Watched) -> None:
-        """All of them, whatever becomes of one.
+    def write(self, number: int, window: Window, watched: Watched) -> None:
+        """Write all files, also if one of them fails.
 
         Raises:
-            UsageError: says which could not be written, and why.
+            UsageError: names the files that could not be written, and the reasons.
 
         """
         failures = []
         for option, path, write in self._targets:
             try:
-                write(self._path(path, number), window, told)
+                write(self._path(path, number), window, watched)
             except (PyxferError, OSError, MemoryError) as error:
-                failures.append(f"{option}: {str(error) or 'host memory ran out'}")
+                failures.append(f"{option}: {str(error) or 'out of host memory'}")
         if failures:
             raise UsageError("; ".join(failures))
 
@@ -85,9 +85,9 @@ class WatchExports:
         places = [os.path.realpath(path) for _, path, _ in self._targets]
         for option, path, _ in self._targets:
             if path == STDOUT:
-                raise UsageError(f"{option}: standard output is the script's own; give a file name")
+                raise UsageError(f"{option}: stdout belongs to the script; give a file name")
             if places.count(os.path.realpath(path)) > 1:
-                raise UsageError(f"two options name the file {path!r}; give each its own")
+                raise UsageError(f"two options name the file {path!r}; give them different names")
             check_writable(self._path(path, 1))
 
 
@@ -103,47 +103,46 @@ def _write(path: str, text: str) -> None:
     write_whole(path, text.encode())
 
 
-# pyxfer is imported with the path of this process. So it is found, and does not import a json.py beside the script.
+# pyxfer is imported with its own sys.path, so that a json.py beside the script cannot shadow the standard library.
 _BOOT = (
     "import sys; path = sys.path[:]; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._watch.launch import main; "
     "sys.path[:] = path; main(sys.argv[2], sys.argv[3:])"
 )
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_HEEDED = {*_FORWARDED, signal.SIGCHLD}
-# What the terminal sends, the kernel gives to the whole process group; only what somebody sent us has to be passed on.
+_WAITED_FOR = {*_FORWARDED, signal.SIGCHLD}
+# si_code of a terminal's signals, which the kernel sends to the whole process group; they need no forwarding.
 _SENT_BY_THE_KERNEL = 0x80
 _LOOK_EVERY_S = 0.5
 SIGNALLED = 128
 
 
 class BlockedSignals:
-    """From before the process is started until it has ended, signals wait for `WatchedProcess.wait` to take them."""
+    """Blocks signals from before the start of the process until its end; `WatchedProcess.wait` handles them."""
 
     def __enter__(self) -> tuple[int, ...]:
-        """Those that were blocked before."""
-        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)
-        return tuple(int(each) for each in self._before)
+        """Block the signals and return the numbers of those that were blocked before."""
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+        return tuple(int(number) for number in self._before)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 class WatchedProcess:
-    """One script at work."""
+    """The process that runs the script."""
 
     def __init__(self, launch: str, program: Sequence[str]) -> None:
         command = [sys.executable, *_own_flags(), "-c", _BOOT, "\n".join(sys.path), launch, *program]
-        self._process = subprocess.Popen(command, close_fds=False)  # noqa: S603 - this Python; the script inherits all
+        self._process = subprocess.Popen(command, close_fds=False)  # noqa: S603 - this Python; the script inherits all descriptors
 
     @property
     def pid(self) -> int:
-        """Its number."""
         return self._process.pid
 
     def wait(self, look: Callable[[], None]) -> int:
-        """Until it has ended: its exit code, or 128 and the signal that ended it. `look` is called now and then."""
+        """Wait for the end and return the exit code as a shell gives it. Calls `look` at least every 0.5 s."""
         while self._process.poll() is None:
-            came = signal.sigtimedwait(_HEEDED, _LOOK_EVERY_S)
+            came = signal.sigtimedwait(_WAITED_FOR, _LOOK_EVERY_S)
             if came is not None and came.si_signo in _FORWARDED and came.si_code != _SENT_BY_THE_KERNEL:
                 self._process.send_signal(came.si_signo)
             look()
@@ -151,18 +150,18 @@ class WatchedProcess:
 
 
 def exit_code(returned: int) -> int:
-    """As a shell gives it."""
+    """The exit code of a shell: 128 plus the number of the signal that ended the process."""
     return returned if returned >= 0 else SIGNALLED - returned
 
 
 def _own_flags() -> list[str]:
-    """The flags that this Python was started with, for the script."""
+    """The interpreter flags of this Python, such as -O, for the script."""
     flags: list[str] = vars(subprocess)["_args_from_interpreter_flags"]()
     return flags
 
 
 Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="A script; with -m, the name of a module.")]
-Arguments = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its own arguments.")]
+Arguments = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Arguments of the script.")]
 IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a module, as for python -m.")]
 Skip = Annotated[
     str, typer.Option("--skip", metavar="N|TIME", help="Skip this many steps first, or a time such as 2s.")
@@ -175,7 +174,7 @@ Trace = Annotated[
 ]
 BySignal = Annotated[bool, typer.Option("--signal", help="SIGUSR1 starts a window, and the next SIGUSR1 ends it.")]
 CeilingsFrom = Annotated[
-    str, typer.Option("--ceilings", metavar="RUN.json|none", help="Compare copies with those of a saved run, or none.")
+    str, typer.Option("--ceilings", metavar="RUN.json|none", help="Compare copies with a saved run, or with none.")
 ]
 Capacity = Annotated[str, typer.Option("--capacity", metavar="SIZE", help="Memory limit for the records.")]
 
@@ -210,46 +209,46 @@ def watch(
 ) -> None:
     """Show where the time of a script goes.
 
-    The script is not changed.
+    The script needs no changes.
 
-    Runs the script in a process of its own, and prints the report on stderr when it has ended. Without limits the watch
-    lasts from the first use of CUDA to the end of the script. Exits with the script's exit code, or with 128 plus the
-    number of the signal that ended it.
+    Runs the script in a separate process, and prints the report on stderr at its end. Without limits the watch lasts
+    from the first use of CUDA to the end of the script. Exits with the script's exit code, or with 128 plus the number
+    of the signal that ended it.
     """
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.options import checked_ceilings, find_target, make_options
 
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
     if not is_module:
-        exports.spare(script)
+        exports.refuse_to_overwrite(script)
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
-        raise UsageError("--signal: the first signal says when to start, so no time can be skipped; leave --skip out")
+        raise UsageError("--signal: the first signal starts the window, so no time can be skipped; leave --skip out")
     options = make_options(skipped, steps, _seconds(duration), device, True, capacity)
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     target = find_target(device)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
         launch = Launch(options, folder, is_module, skip_s, by_signal, driver)
-        code = _run(launch, [script, *(arguments or ())], _Told(Path(folder), target, compared, exports, by_signal))
+        code = _run(launch, [script, *(arguments or ())], _Reporter(Path(folder), target, compared, exports, by_signal))
     raise SystemExit(code)
 
 
-def _run(launch: Launch, program: list[str], told: _Told) -> int:
-    """The script from its start to its end, and what there is to tell of it."""
+def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
+    """Run the script, report on its windows, and return its exit code."""
     from dataclasses import replace
 
     with BlockedSignals() as before:
         process = WatchedProcess(replace(launch, blocked=before).pack(), program)
         if launch.by_signal:
             say(f"send SIGUSR1 to process {process.pid} to start watching, and again to stop")
-        code = process.wait(told.look if launch.by_signal else _nothing)
-    told.finish(code)
+        code = process.wait(reporter.look if launch.by_signal else lambda: None)
+    reporter.finish(code)
     return code
 
 
-class _Told:
-    """Tells of every window that the script's process has written."""
+class _Reporter:
+    """Reports on every window that the script's process has written."""
 
     def __init__(
         self, folder: Path, target: Target, ceilings: Run | str | None, exports: WatchExports, several: bool
@@ -262,37 +261,37 @@ class _Told:
         self._count = 0
 
     def look(self) -> None:
-        """Tell of new ones while the script runs; raw copies would be in its way, so none are made."""
-        self._tell_new(None if self._ceilings == _MEASURED else self._ceilings)
+        """Report new windows while the script runs. No ceiling is measured, because it would disturb the script."""
+        self._report_new(None if self._ceilings == _MEASURED else self._ceilings)
 
     def finish(self, code: int) -> None:
-        """The script has ended.
+        """Report the remaining windows after the script has ended.
 
         Raises:
-            UsageError: it could not be run at all.
+            UsageError: the script could not be run.
 
         """
         refusal = self._words("refusal")
         if refusal:
             raise UsageError(refusal)
-        self._tell_new(self._ceilings)
+        self._report_new(self._ceilings)
         if not self._count:
             if self._target.choice.reason:
                 say(self._target.choice.reason)
             say(f"nothing was watched: {self._words('note') or _why_nothing(code)}")
 
-    def _tell_new(self, ceilings: Run | str | None) -> None:
+    def _report_new(self, ceilings: Run | str | None) -> None:
         from pyxfer._watch.launch import window_path
 
         while (path := window_path(str(self._folder), self._count + 1)).exists():
             self._count += 1
             try:
-                self._tell(path, ceilings)
-            except PyxferError as error:  # the script's exit code is worth more
+                self._report(path, ceilings)
+            except PyxferError as error:  # the script's exit code must be kept
                 say(str(error))
             path.unlink()
 
-    def _tell(self, path: Path, ceilings: Run | str | None) -> None:
+    def _report(self, path: Path, ceilings: Run | str | None) -> None:
         from pyxfer._watch.watch import make_document
         from pyxfer._watch.window import load_window, within_capacity
 
@@ -304,7 +303,7 @@ class _Told:
             self._show(watched)
 
     def _show(self, watched: Watched) -> None:
-        """The page, on a stderr that the script may have filled, closed or lost."""
+        """Print the page on stderr, which the script may have closed."""
         from pyxfer._report.layout import Page
         from pyxfer._report.watch import print_watch
 
@@ -319,7 +318,7 @@ class _Told:
 
 
 def _skip(text: str) -> tuple[int, float]:
-    """Steps, or seconds."""
+    """The steps and the seconds to skip, one of which is 0."""
     from pyxfer.units import parse_duration
 
     if text.isascii() and text.isdigit():
@@ -327,7 +326,7 @@ def _skip(text: str) -> tuple[int, float]:
     try:
         return 0, parse_duration(text)
     except UsageError as error:
-        raise UsageError(f"--skip: {error}; or a number of steps such as 10") from error
+        raise UsageError(f"--skip: {error}; or give a number of steps such as 10") from error
 
 
 def _seconds(text: str | None) -> float | None:
@@ -337,11 +336,6 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _why_nothing(code: int) -> str:
-
     if code > SIGNALLED:
-        return f"the script was ended by signal {code - SIGNALLED} before its window had closed"
-    return "the script ended at once (os._exit, or by becoming another program) before its window had closed"
-
-
-def _nothing() -> None:
-    """Nothing to look at while the script runs."""
+        return f"signal {code - SIGNALLED} ended the script before its window closed"
+    return "the script called os._exit or exec before its window closed"

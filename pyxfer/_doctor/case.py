@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from pyxfer._document.examinations import Finding, Health, Nearest, Sureness
+from pyxfer._document.examinations import Finding, Health, Nearest, Status, Sureness, is_beyond_peak
+from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
-from pyxfer._machine.link import describe
+from pyxfer._machine.link import bottleneck, describe
 
 T = TypeVar("T")
 Findings = Iterator[Finding]
@@ -17,6 +18,25 @@ SIDES: tuple[Side, ...] = ("h2d", "d2h")
 # Below this size the fixed cost of a copy hides the rate of the link.
 LEAST_BYTES = 16 << 20
 NO_REASON = "no reason given"
+
+
+class Shares(NamedTuple):
+    """Shares of the protocol peak: fine from the first one on, wrong below the second."""
+
+    fine: float
+    wrong: float
+
+    def status(self, share: float) -> Status:
+        return "fine" if share >= self.fine else "wrong" if share < self.wrong else "suspicious"
+
+
+# Published figures of healthy hosts as shares of the h2d peak at 256 B, which not all of these hosts may use:
+# Gen3 x16, 14.61 GB/s: 12.15 to 12.5 (P100 and V100, bandwidthTest; gearshifft 82), 83 to 86 %.
+# Gen4 x16, 29.22 GB/s: 24.8 to 26.2 (A100, nvbandwidth's README, issues 11 and 53; A10, Mooncake 2598), 85 to 90 %.
+# Gen5 x16, 58.45 GB/s: 55.4 to 57.1 (H100 and H200, nvbandwidth's issue 6 and the known hosts), 95 to 98 %.
+# Flow control and acknowledgements take 1 to 3 % of each; older devices also have fewer read requests under way.
+_SHARES = {3: Shares(0.82, 0.72), 4: Shares(0.84, 0.74), 5: Shares(0.90, 0.85)}
+LEAST_FINE = min(shares.fine for shares in _SHARES.values())
 
 
 @dataclass(frozen=True)
@@ -34,6 +54,35 @@ class Case:
     @property
     def has_link(self) -> bool:
         return self.run.runtime == "cuda" and self.run.link.kind != "none"
+
+    @property
+    def shares(self) -> Shares:
+        """The limits for the generation that sets the peak; generations 1 and 2 have those of 3, and 6 those of 5."""
+        state = bottleneck(self.run.link).value
+        return _SHARES[max(3, min(5, 5 if state is None else state.generation))]
+
+    def least_peak_gbps(self, side: Side) -> float | None:
+        """The protocol peak, or if only the raw one is known the protocol peak at the smallest payload."""
+        link = self.run.link
+        peak, raw = link.peak_gbps(side).value, link.raw_peak_gbps.value
+        if peak is None and raw is not None and link.kind == "pcie":
+            return protocol_gbps(raw, SMALLEST_PAYLOAD_BYTES, side)
+        return peak
+
+    @property
+    def most_of_device_gbps(self) -> float | None:
+        """What no state of the device's link carries more than, whatever state and payload are shown."""
+        link = self.run.link
+        states = (link.under_load, link.system_most, link.device_most)
+        rates = [state.value.gbps for state in states if state.value is not None]
+        return max(rates) * MOST_SHARE if rates and link.kind == "pcie" else None
+
+    def exceeds_device(self, row: Measurement) -> bool:
+        most = self.most_of_device_gbps
+        return most is not None and (row.gbps or 0.0) > most
+
+    def is_beyond_peak(self, row: Measurement) -> bool:
+        return is_beyond_peak(self.run, row) or self.exceeds_device(row)
 
     @property
     def kernel_sureness(self) -> Sureness:

@@ -6,13 +6,12 @@ from pyxfer._doctor.case import SIDES, Case, Findings, best, fine, first_reason,
 from pyxfer._document.examinations import Bound, FarRates, Finding, Status
 from pyxfer._document.runs import Placement
 from pyxfer._machine.environment import UNTRANSLATED
-from pyxfer._machine.nvml import held_down_by
+from pyxfer._machine.nvml import throttled_by
 from pyxfer.units import format_gbps, format_percent, format_size
 
 NEAR_SHARE = 0.99
 FAR_FASTER = 1.03
 FAR_LEAST = 0.5
-FINE_SHARE = 0.90
 LEAST_LOCKED_BYTES = 64 << 20
 LEAST_MEMORY_BYTES = 8 << 30
 LEAST_CPUS = 4.0
@@ -27,7 +26,7 @@ def throttling(case: Case) -> Findings:
     if all(environment.throttle_reasons.value is None for environment in environments):
         yield undetermined("throttling", "throttling", expected, case.run.environment.throttle_reasons.reason)
         return
-    reasons = list(dict.fromkeys(reason for environment in environments for reason in held_down_by(environment)))
+    reasons = list(dict.fromkeys(reason for environment in environments for reason in throttled_by(environment)))
     if not reasons:
         yield fine(
             "throttling", "throttling", "none, before and after the copies", expected, "a cool GPU keeps its clocks"
@@ -136,7 +135,7 @@ def numa_memory(case: Case) -> Findings:
     if placement.cpus.reason is not None:
         why += f"; {placement.cpus.reason}"
     do = f"run near the device: numactl --cpunodebind={node} --membind={node}, or give the container these CPUs"
-    status: Status = "wrong" if any(share < FINE_SHARE for share in _shares_of_peak(case)) else "suspicious"
+    status: Status = "wrong" if any(share < case.shares.fine for share in _shares_of_peak(case)) else "suspicious"
     yield Finding("numa-memory", "NUMA memory", status, seen, expected, why, case.kernel_sureness, do)
 
 
@@ -194,8 +193,8 @@ def _both_known(far: FarRates, side: str) -> bool:
 
 
 def _shares_of_peak(case: Case) -> list[float]:
-    found = (best(case.run, side) for side in SIDES)
-    return [row.of_peak for row in found if row is not None and row.of_peak is not None]
+    found = ((best(case.run, side), case.least_peak_gbps(side)) for side in SIDES)
+    return [row.gbps / peak for row, peak in found if row is not None and row.gbps is not None and peak]
 
 
 def iommu(case: Case) -> Findings:
@@ -212,7 +211,7 @@ def iommu(case: Case) -> Findings:
         yield fine("iommu", "IOMMU", seen, expected, why, case.kernel_sureness)
         return
     seen, shares = f"translates the device's addresses (domain {kind.value})", _shares_of_peak(case)
-    if shares and min(shares) >= FINE_SHARE:
+    if shares and min(shares) >= case.shares.fine:
         why = "large page-locked copies reach their peak; small ones, and page-locking itself, may be slower"
         yield fine("iommu", "IOMMU", seen, expected, why, "likely")
     else:

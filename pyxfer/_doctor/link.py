@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 from pyxfer._doctor.case import LEAST_BYTES, Case, Findings, fine, is_raw, state_text, undetermined
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, MOST_SHARE, SMALLEST_PAYLOAD_BYTES
 from pyxfer._document.runs import Fact, Hop, LinkState
+from pyxfer._machine.link import narrowest_hop
 from pyxfer.units import format_percent, format_size
 
 BIT_ERRORS = 1e-12
@@ -121,7 +122,6 @@ def _per_tb(count: int, health: Health) -> str:
     return f"{count / (health.moved_bytes / 1e12):.3g} per TB" if health.moved_bytes else "nothing crossed"
 
 
-SMALLEST_PAYLOAD = 128
 _GIGA = 1e9
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 _SLOT = "use a slot that can do as much as the device, or raise the slot's limit in the firmware"
@@ -155,9 +155,14 @@ def link(case: Case) -> Findings:
 def _copies_exceed_link(case: Case) -> bool:
     """Whether verified copies were faster than the shown link can carry them."""
     raw_gbps = case.run.link.raw_peak_gbps.value
+    return raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MOST_SHARE
+
+
+def _fastest_gbps(case: Case) -> float:
+    """The bandwidth of the fastest verified copy in one direction, also if the row has none because of its peak."""
     whole = [row for row in case.run.measurements if is_raw(row) and row.verified.value and row.side != "sum"]
     times = [(row.moved_bytes, row.elapsed_s) for row in whole if row.nbytes >= LEAST_BYTES and row.elapsed_s]
-    return raw_gbps is not None and any(nbytes / seconds / _GIGA > raw_gbps for nbytes, seconds in times)
+    return max((nbytes / seconds / _GIGA for nbytes, seconds in times), default=0.0)
 
 
 def _is_less(one: LinkState, other: LinkState) -> bool:
@@ -198,27 +203,57 @@ def slot(case: Case) -> Findings:
 
 def path(case: Case) -> Findings:
     """The narrowest link between the device and the processor."""
-    links, narrowest = case.run.link.hops, case.run.link.narrowest_hop
+    links, narrowest = case.run.link.hops, narrowest_hop(case.run.link)
     expected = "no link above the device carries less than its own"
     if case.run.link.kind != "pcie":
         return
     if narrowest.value is None:
         yield undetermined("path", "path", expected, narrowest.reason)
-    elif narrowest.value == links[0]:
+    elif narrowest.value != links[0]:
+        yield _narrow(case, narrowest.value, expected)
+    elif stuck := next((hop for hop in links[1:] if _may_be_stuck(case, hop)), None):
+        yield _stuck(stuck, expected)
+    else:
         ways = "one link" if len(links) == 1 else f"{len(links)} links, none narrower than its own"
         hidden = ", as far as a virtual machine shows" if case.is_virtual else ""
+        idle = "".join(
+            f"; that of {hop.pci} was at {state_text(hop.now.value)} while idle, which saves power and is normal"
+            for hop in links[1:]
+            if _is_idle(hop)
+        )
         why = "copies also cross the links above the device's"
-        sure: Sureness = "possible" if case.is_virtual else "certain"
-        yield fine("path", "path", f"{ways}{hidden}", expected, why, sure)
-    else:
-        yield _narrow(case, narrowest.value, expected)
+        sure: Sureness = "possible" if case.is_virtual else "likely" if idle else "certain"
+        yield fine("path", "path", f"{ways}{hidden}{idle}", expected, why, sure)
+
+
+def _is_idle(hop: Hop) -> bool:
+    """Whether it had a lower generation than it can have when it was read, which was before the copies."""
+    now, most = hop.now.value, hop.most.value
+    return now is not None and most is not None and now.generation < most.generation
+
+
+def _may_be_stuck(case: Case, hop: Hop) -> bool:
+    """Whether it had a lower generation beside an awake device, and copies were no faster than that carries."""
+    own, loaded = case.run.link.now.value, case.run.link.under_load.value
+    if not _is_idle(hop) or hop.now.value is None or own is None or loaded is None:
+        return False
+    carried = hop.now.value.gbps
+    return own.generation >= loaded.generation and carried < loaded.gbps and 0.0 < _fastest_gbps(case) <= carried
+
+
+def _stuck(hop: Hop, expected: str) -> Finding:
+    seen = f"the link of {hop.pci}, above the device, was {state_text(hop.now.value)} when the device's was awake"
+    why = (
+        f"it could be {state_text(hop.most.value)}, and no copy was faster than it is: weak signals, or an older riser"
+    )
+    return Finding("path", "path", "wrong", seen, expected, why, "likely", _RESEAT)
 
 
 def _narrow(case: Case, hop: Hop, expected: str) -> Finding:
-    now, most = hop.now.value, hop.most.value
-    seen = f"the link of {hop.pci}, above the device, is {state_text(now or most)}"
-    if now is not None and most is not None and _is_less(now, most):
-        why = f"it could be {state_text(most)}: {_why_less(now, most)}"
+    working, most = hop.working.value, hop.most.value
+    seen = f"the link of {hop.pci}, above the device, is {state_text(working)}"
+    if working is not None and most is not None and _is_less(working, most):
+        why = f"it could be {state_text(most)}: {_why_less(working, most)}"
         return Finding("path", "path", "wrong", seen, expected, why, case.kernel_sureness, _RESEAT)
     why = "all devices below that port share it, and none of them can be faster"
     do = "use a slot of the processor itself, or of a wider port"
@@ -238,7 +273,7 @@ def payload(case: Case) -> Findings:
     if most.value is not None and now.value < most.value:
         why = f"every port on the way can take {most.value} bytes, whose headers would take {_headers(most.value)}"
         yield _small(seen, f"{most.value} bytes", why, case.kernel_sureness)
-    elif most.value is None and now.value <= SMALLEST_PAYLOAD:
+    elif most.value is None and now.value <= SMALLEST_PAYLOAD_BYTES:
         why = f"most ports can take 256 bytes, whose headers would take {_headers(256)}; here {most.reason}"
         yield _small(seen, "256 bytes", why, "possible")
     else:

@@ -10,7 +10,7 @@ from math import log
 
 import msgspec
 
-from pyxfer._ceiling.arena import check_room
+from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.session import run_ways
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, Request, make_request
 from pyxfer._doctor import host, link, speed
@@ -213,7 +213,7 @@ def _sizes(choice: Choice, index: int) -> tuple[int, ...]:
         return (_SMALL,)
     for large in _LARGE[:-1]:
         try:
-            check_room(choice.engine, index, _MEMORIES, large, last_level_bytes().value or 0)
+            check_memory(choice.engine, index, _MEMORIES, large, last_level_bytes().value or 0)
         except UsageError:
             continue
         return (_SMALL, large)

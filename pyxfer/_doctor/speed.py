@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pyxfer._doctor.case import LEAST_BYTES, SIDES, Case, Findings, best, fine, is_raw, state_text, undetermined
+from pyxfer._doctor.case import (
+    LEAST_BYTES,
+    LEAST_FINE,
+    SIDES,
+    Case,
+    Findings,
+    best,
+    fine,
+    is_raw,
+    state_text,
+    undetermined,
+)
 from pyxfer._doctor.host import share_of_pages_near
 from pyxfer._doctor.link import replays_beyond
-from pyxfer._document.examinations import MOST_SHARE, Finding, Nearest, Reference, Status, Sureness, is_beyond_peak
+from pyxfer._document.examinations import Finding, Nearest, Reference, Status, Sureness
+from pyxfer._document.machines import MOST_SHARE, SMALLEST_PAYLOAD_BYTES, protocol_gbps
 from pyxfer._document.runs import Measurement, Rate, Side
 from pyxfer._machine.environment import UNTRANSLATED
-from pyxfer._machine.nvml import held_down_by
+from pyxfer._machine.link import bottleneck
+from pyxfer._machine.nvml import throttled_by
 from pyxfer.units import format_gbps, format_percent, format_size
 
-_FULL = (0.88, 1.02)
 _LESSER_LINKS = (2, 4, 8)
 
 
@@ -34,7 +46,7 @@ def likely_causes(case: Case, judged: Measurement, share: float | None) -> list[
         *_translation(case),
         *_throttling(case),
         *_unsteady(judged),
-        *_lesser_link(case, share),
+        *_lesser_link(case, judged, share),
     ]
 
 
@@ -77,7 +89,7 @@ def _translation(case: Case) -> Iterator[Cause]:
 
 def _throttling(case: Case) -> Iterator[Cause]:
     for environment in (case.run.environment, case.run.environment_after):
-        reasons = held_down_by(environment)
+        reasons = throttled_by(environment)
         if reasons:
             yield Cause(f"the GPU's clocks were held down: {', '.join(reasons)}", "see nvidia-smi -q -d PERFORMANCE")
             return
@@ -91,10 +103,13 @@ def _unsteady(judged: Measurement) -> Iterator[Cause]:
         )
 
 
-def _lesser_link(case: Case, share: float | None) -> Iterator[Cause]:
+def _lesser_link(case: Case, judged: Measurement, share: float | None) -> Iterator[Cause]:
     """The figures fit a link with fewer lanes, or of a lower generation, than is shown."""
-    for factor in _LESSER_LINKS if share is not None else ():
-        if _FULL[0] <= (share or 0.0) * factor <= _FULL[1]:
+    most_gbps = case.run.link.most_gbps(judged.side)
+    if share is None or most_gbps is None:
+        return
+    for factor in _LESSER_LINKS:
+        if share * factor >= LEAST_FINE and (judged.gbps or 0.0) * factor <= most_gbps:
             shown = "; a hypervisor may show a better link than there is" if case.is_virtual else ""
             yield Cause(
                 f"a link with 1/{factor} of the lanes, or of a lower generation, would be as fast{shown}",
@@ -108,7 +123,6 @@ def _link_advice(case: Case) -> str:
     return f"check the link{where} (lspci -vv, LnkSta), and every port above the device"
 
 
-FINE_SHARE, SUSPICIOUS_SHARE = 0.90, 0.85
 ALIKE_SHARE = 0.95
 PAGEABLE_SHARE = 0.5
 """The least share of a known host's pageable bandwidth: one thread copies, and its speed varies."""
@@ -144,8 +158,7 @@ def ceilings(case: Case) -> Findings:
 
 
 def _ceiling(case: Case, side: Side) -> Finding:
-    subject, peak = f"ceiling {side}", case.run.link.peak_gbps(side)
-    found = best(case.run, side)
+    subject, found = f"ceiling {side}", best(case.run, side)
     if found is None or found.rate.value is None:
         return undetermined("ceiling", subject, "copies of page-locked memory", _why_none(case, side))
     if found.nbytes < LEAST_BYTES:
@@ -155,68 +168,106 @@ def _ceiling(case: Case, side: Side) -> Finding:
     if case.run.device.confidential.value:
         reason = f"{_rate_text(found)}, lowered by encryption"
         return undetermined("ceiling", subject, "not known for encrypted copies", reason, _COMPARE)
-    if peak.value is None:
+    return _judged(case, side, found, found.rate.value)
+
+
+def _judged(case: Case, side: Side, found: Measurement, rate: Rate) -> Finding:
+    if case.is_beyond_peak(found):
+        return _beyond_peak(case, "ceiling", f"ceiling {side}", found)
+    peak_gbps = case.least_peak_gbps(side)
+    if peak_gbps is None:
         return _without_peak(case, side, found)
-    if is_beyond_peak(case.run, found):
-        return _beyond_peak(case, "ceiling", subject, found, peak.value)
-    return _against_peak(case, side, found, found.rate.value, peak.value)
+    judged = _against_peak(case, side, found, rate, peak_gbps)
+    unsure = judged.status == "fine" and case.run.link.peak_gbps(side).value is None
+    return _without_peak(case, side, found) if unsure and _alike_share(case, found) is not None else judged
 
 
-def _beyond_peak(case: Case, code: str, subject: str, found: Measurement, peak_gbps: float) -> Finding:
+def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Finding:
     """For a copy that is faster than its link can be: either the figure or the peak is wrong."""
-    gbps, rate = found.gbps or 0.0, found.rate.value
+    side, gbps, rate = found.side, found.gbps or 0.0, found.rate.value
     low = None if rate is None else rate.low_gbps
-    share = f", {format_percent(gbps / peak_gbps)} of the protocol peak" if peak_gbps > 0 else ""
+    most_gbps = case.run.link.most_gbps(side) or case.most_of_device_gbps or 0.0
+    peak_gbps, name = most_gbps / MOST_SHARE, _highest_peak_name(case, side)
+    share = f", {format_percent(gbps / peak_gbps)} of {name}" if peak_gbps > 0 else ""
     seen = f"{_rate_text(found)}{share}"
-    expected = f"no more than {_peak_text(case, peak_gbps)}"
+    expected = f"no more than {format_gbps(peak_gbps)}, {name}, and 1 % for the clock"
     made_up = ", which a virtual machine may make up" if case.is_virtual else ""
     why = f"a copy cannot be faster than its link: the figure is wrong, or the shown link or MaxPayload{made_up}"
-    sure: Sureness = "certain" if low is not None and low > peak_gbps * MOST_SHARE else "likely"
+    if case.exceeds_device(found):
+        why = "no state of this device's link carries as much, so the figure is wrong, or the device is another one"
+    sure: Sureness = "certain" if low is not None and low > most_gbps else "likely"
     do = f"trust neither, measure again with pyxfer ceiling, and {_link_advice(case)}"
-    return Finding(code, subject, "suspicious", seen, expected, why, sure, do)
+    status: Status = "wrong" if case.exceeds_device(found) else "suspicious"
+    return Finding(code, subject, status, seen, expected, why, sure, do)
+
+
+def _highest_peak_name(case: Case, side: Side) -> str:
+    state, payload = state_text(bottleneck(case.run.link).value), case.run.link.max_payload_bytes.value
+    if case.run.link.peak_gbps(side).value is None or payload is None:
+        return f"the raw peak of {state}"
+    headers = " with 12-byte write headers" if side == "d2h" else ""
+    return f"the protocol peak of {state} at {payload} B payload{headers}"
 
 
 def _rate_text(row: Measurement) -> str:
     return f"{format_gbps(row.gbps or 0.0)} at {format_size(row.nbytes)}"
 
 
-def _peak_text(case: Case, peak_gbps: float) -> str:
-    state = case.run.link.under_load.value or case.run.link.system_most.value
-    payload = case.run.link.max_payload_bytes.value
-    return f"{format_gbps(peak_gbps)}, which {state_text(state)} carries at {payload} B payload"
+def _peak_name(case: Case, side: Side) -> str:
+    if case.run.link.peak_gbps(side).value is not None:
+        return "the protocol peak"
+    return f"the protocol peak at {SMALLEST_PAYLOAD_BYTES} B payload"
+
+
+def _peak_text(case: Case, side: Side) -> str:
+    """The peak, what it follows from, and for writes to the host the other length of their headers."""
+    link = case.run.link
+    peak, raw, payload = case.least_peak_gbps(side), link.raw_peak_gbps.value, link.max_payload_bytes.value
+    carries = f"{format_gbps(peak or 0.0)}, which {state_text(bottleneck(link).value)} carries"
+    if link.peak_gbps(side).value is None:
+        return f"{carries} at {SMALLEST_PAYLOAD_BYTES} B payload, the smallest ({link.peak_gbps(side).reason})"
+    words = f"{carries} at {payload} B payload"
+    if side == "d2h" and raw is not None and payload is not None:
+        short = format_gbps(protocol_gbps(raw, payload, side, short=True))
+        words += f" with 16-byte write headers ({short} with the 12-byte ones of addresses below 4 GiB)"
+    return words
 
 
 def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, peak_gbps: float) -> Finding:
     share = rate.gbps / peak_gbps
-    status = _status_of(share)
+    status = case.shares.status(share)
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
-    seen = f"{_rate_text(found)}, {format_percent(share)} of the protocol peak"
-    expected = f"at least {FINE_SHARE * 100:.0f} % of {_peak_text(case, peak_gbps)}"
+    seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
+    expected = f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side)}"
     if status == "fine":
-        return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(rate, peak_gbps))
+        return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(case, side, rate, peak_gbps))
     causes = likely_causes(case, found, share)
     why = "; ".join(cause.text for cause in causes) or "no other finding explains it"
     do = causes[0].do if causes else _link_advice(case)
-    return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, _sure(rate, peak_gbps), do)
+    sure = _sure(case, side, rate, peak_gbps)
+    return Finding("ceiling", f"ceiling {side}", status, seen, expected, why, sure, do)
 
 
-def _status_of(share: float) -> Status:
-    return "fine" if share >= FINE_SHARE else "suspicious" if share >= SUSPICIOUS_SHARE else "wrong"
-
-
-def _sure(rate: Rate, peak_gbps: float) -> Sureness:
-    """Certain if the whole interval of the median has the same status."""
+def _sure(case: Case, side: Side, rate: Rate, peak_gbps: float) -> Sureness:
+    """Certain if the whole interval of the median has the same status, also at any larger payload."""
     ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
-    alike = all(_status_of(end / peak_gbps) == _status_of(rate.gbps / peak_gbps) for end in ends)
-    return "certain" if ends and alike else "likely"
+    status = case.shares.status(rate.gbps / peak_gbps)
+    alike = all(case.shares.status(end / peak_gbps) == status for end in ends)
+    known = case.run.link.peak_gbps(side).value is not None or status == "wrong"
+    return "certain" if ends and alike and known else "likely"
+
+
+def _alike_share(case: Case, found: Measurement) -> float | None:
+    """The share of a known host of the same kind, if there is one."""
+    return None if case.nearest is None or not case.nearest.alike else _share_of_known(case.nearest, found)
 
 
 def _without_peak(case: Case, side: Side, found: Measurement) -> Finding:
-    """The ceiling, compared with a known host of the same kind if there is one."""
+    """The ceiling without a peak, compared with a known host of the same kind if there is one."""
     reason = case.run.link.peak_gbps(side).reason
-    share = None if case.nearest is None else _share_of_known(case.nearest, found)
-    if case.nearest is None or share is None or not case.nearest.alike:
+    share = _alike_share(case, found)
+    if case.nearest is None or share is None:
         return undetermined("ceiling", f"ceiling {side}", "a share of the protocol peak, or of a known host", reason)
     seen = f"{_rate_text(found)}; the peak is not known: {reason}"
     expected = f"as fast as {case.nearest.reference.name}"
@@ -240,7 +291,7 @@ def known_host(case: Case) -> Findings:
     for side in SIDES:
         found = best(case.run, side)
         share = None if found is None else _share_of_known(nearest, found)
-        if found is None or share is None or is_beyond_peak(case.run, found):
+        if found is None or share is None or case.is_beyond_peak(found):
             continue
         if _reaches_peak(case, side, found):
             yield _against_known(nearest.reference, case, side, found, share)
@@ -248,7 +299,7 @@ def known_host(case: Case) -> Findings:
 
 def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
     peak = case.run.link.peak_gbps(side).value
-    return peak is not None and found.nbytes >= LEAST_BYTES and (found.gbps or 0.0) / peak >= FINE_SHARE
+    return peak is not None and found.nbytes >= LEAST_BYTES and (found.gbps or 0.0) / peak >= case.shares.fine
 
 
 def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:
@@ -278,10 +329,10 @@ def pageable(case: Case) -> Findings:
 
 
 def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -> Finding:
-    subject, peak = f"pageable {side}", case.run.link.peak_gbps(side).value
-    if peak is not None and is_beyond_peak(case.run, plain):
-        return _beyond_peak(case, "pageable", subject, plain, peak)
-    if is_beyond_peak(case.run, pinned):
+    subject = f"pageable {side}"
+    if case.is_beyond_peak(plain):
+        return _beyond_peak(case, "pageable", subject, plain)
+    if case.is_beyond_peak(pinned):
         reason = f"{format_gbps(plain.gbps or 0.0)}; the pinned copies are faster than the link can be"
         return undetermined("pageable", subject, "a share of valid pinned copies", reason)
     share = (plain.gbps or 0.0) / (pinned.gbps or 1.0)

@@ -6,13 +6,14 @@ and `to_markdown` import the codec or the exports when they are called.
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
 - `tunings`: the settings of a ring and the trials behind them
-- `watches`: what a user's program did with its time
+- `watches`: recorded windows of a user's program
 - `baselines`: baselines, comparisons and histories
-- `examinations`: what the doctor found on a host
-- `sessions`: what the tests of a pytest session measured
+- `examinations`: findings of the doctor about a host
+- `sessions`: measurements of a pytest session
 - `files`: writing a file completely or not at all
 - `wording`: sentences that exports and terminal pages share
 - `exports`: CSV and Markdown
+- `checks`: figures of a run that disagree
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 - `__main__`: prints the schema of a kind
 """

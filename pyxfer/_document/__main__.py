@@ -1,4 +1,4 @@
-"""`python -m pyxfer._document KIND` prints the JSON Schema of a kind of document; docs/*.schema.json are made so."""
+"""Print the JSON Schema of a kind of document: `python -m pyxfer._document KIND`. It makes docs/*.schema.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pyxfer._document import codec
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the schema of the kind that the arguments name."""
     parser = argparse.ArgumentParser(
         prog="python -m pyxfer._document", description="Print the JSON Schema of a kind of document."
     )

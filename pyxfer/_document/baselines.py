@@ -1,13 +1,12 @@
-"""What is kept of a host, and what a comparison says: baselines, their cells, and verdicts."""
+"""The documents of baselines, comparisons and histories."""
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
 
-from pyxfer._document.machines import Fact, Runtime
+from pyxfer._document.machines import Fact, Runtime, SavedDocument
 from pyxfer._document.runs import Direction, Remark, Run, Side, Variant
 
 BASELINE_SCHEMA_VERSION = 1
@@ -17,7 +16,7 @@ Verdict = Literal["SAME", "FAST", "SLOW", "AMBIGUOUS"]
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """The machine and link that a baseline is of. What is null could not be read there, for the reason beside it."""
+    """The machine and link of a baseline. A null value could not be read, for the reason beside it."""
 
     host: str
     runtime: Runtime
@@ -34,7 +33,7 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
-    """What is measured again and again: one route at one size."""
+    """One route at one size, as it is measured again and again."""
 
     route: str
     direction: Direction
@@ -47,15 +46,15 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The median seconds of one cell in each of several processes, with each one's own interval where there is one."""
+    """The median seconds of one cell in several processes, with the interval of each median if it has one."""
 
     medians_s: tuple[float, ...]
     lows_s: tuple[float | None, ...]
     highs_s: tuple[float | None, ...]
 
 
-class Baseline(msgspec.Struct, frozen=True):
-    """What a host has reached: the runs of several processes, taken one after the other."""
+class Baseline(SavedDocument, frozen=True):
+    """The figures that a host has reached: runs of several processes, one after the other."""
 
     name: str
     fingerprint: Fingerprint
@@ -65,27 +64,14 @@ class Baseline(msgspec.Struct, frozen=True):
     kind: Literal["baseline"] = "baseline"
     schema_version: int = BASELINE_SCHEMA_VERSION
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it with its runs as JSON, whole or not at all."""
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Baseline:
-        """Read a saved baseline, of this or an earlier version."""
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
-
 
 class CellComparison(msgspec.Struct, frozen=True):
-    """One cell of two sides: how much longer B takes than A, 1.0 being as long, and what may be said of it.
+    """The comparison of one cell. `ratio` is the time of B over that of A, with its interval `low` to `high`.
 
-    `text` is the cell as `--cell` takes it. `confirmed`: a check has found it slow again, in most processes that
-    measured it; a comparison of files never is. `assumed`: each side is one process, so the spread between processes
-    is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would have been
-    SLOW here.
+    `text` is the cell as `--cell` takes it. `confirmed`: a check has found the cell slow again, in most processes that
+    measured it. It is false in a comparison of files. `assumed`: each side is one process, so the spread between
+    processes is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would
+    have been SLOW here.
     """
 
     cell: Cell
@@ -105,7 +91,7 @@ class CellComparison(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Something about the two machines or their state that is not the same, and whether it can cost bandwidth."""
+    """A difference between the two machines or their states. `matters`: it can cost bandwidth."""
 
     what: str
     a: str
@@ -114,7 +100,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """What is likely to have made it slow, by what was seen."""
+    """A likely cause of a slow cell, with its evidence."""
 
     code: str
     text: str
@@ -123,10 +109,10 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """All cells of two sides, above them what differs between the two.
+    """The comparison of all cells of A and B, with the differences between the two.
 
-    `verdict` is of the whole: SLOW where a cell is, SAME where all are that could be compared, FAST where some are and
-    the others the SAME, else AMBIGUOUS.
+    `verdict` is SLOW if any cell is, SAME if all compared cells are, FAST if some are and the others are SAME, and
+    AMBIGUOUS otherwise.
     """
 
     a: str
@@ -148,7 +134,7 @@ HISTORY_SCHEMA_VERSION = 1
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A run as it was stored; it is never changed."""
+    """A run in a store. Stored runs never change."""
 
     id: str
     stored_at: str
@@ -157,7 +143,7 @@ class StoredRun(msgspec.Struct, frozen=True):
 
 
 class KeptBaseline(msgspec.Struct, frozen=True):
-    """What a list says of a baseline without its runs. `earlier` ones are of its name and machine, and not in use."""
+    """A stored baseline without its runs. `earlier`: number of replaced baselines of the same name and machine."""
 
     id: str
     name: str
@@ -171,7 +157,7 @@ class KeptBaseline(msgspec.Struct, frozen=True):
 
 
 class HistoryPoint(msgspec.Struct, frozen=True):
-    """One measurement of a cell. `change` is its bandwidth over the median of its group, 1.0 being the same."""
+    """One measurement of a cell. `change` is its bandwidth over the median bandwidth of its group."""
 
     run_id: str
     taken_at: str
@@ -183,7 +169,7 @@ class HistoryPoint(msgspec.Struct, frozen=True):
 
 
 class HistoryGroup(msgspec.Struct, frozen=True):
-    """One cell on one machine over time, the oldest first. `worker` is the framework's process, where it was in one."""
+    """One cell on one machine over time, the oldest first. `worker`: the framework's process, if one measured it."""
 
     host: str
     runtime: Runtime
@@ -198,7 +184,7 @@ class HistoryGroup(msgspec.Struct, frozen=True):
 
 
 class History(msgspec.Struct, frozen=True):
-    """What a store has of the cells that were asked for."""
+    """The stored measurements of the selected cells."""
 
     groups: tuple[HistoryGroup, ...]
     remarks: tuple[Remark, ...] = ()

@@ -63,7 +63,7 @@ def _link_problems(link: Link) -> Iterator[tuple[str, str]]:
     raw, payload = link.raw_peak_gbps.value, link.max_payload_bytes.value
     yield from _not_positive(("link.max_payload_bytes", payload), ("link.raw_peak_gbps", raw))
     states = [link.now, link.under_load, link.device_most, link.system_most]
-    states += [state for hop in link.hops for state in (hop.now, hop.most)]
+    states += [state for hop in link.hops for state in (hop.now, hop.most, hop.working)]
     carried = [state.value.gbps for state in states if state.value is not None]
     if link.kind == "pcie" and raw is not None and carried and not any(_equal(raw, each) for each in carried):
         yield "link.raw_peak_gbps", f"is {raw:g}, which no state of the link carries"

@@ -1,6 +1,6 @@
-"""Documents as JSON: every kind is encoded, decoded, saved, loaded and described by a schema here.
+"""Encode, decode, save and load documents as JSON, and make their schemas.
 
-What a document contains is data: none of it is executed, opened or used as a format string.
+The contents of a document are data: none of them is executed, opened or used as a format string.
 """
 
 from __future__ import annotations
@@ -28,15 +28,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 Step = Callable[[Json], Json]
 
-MOST_RUNS = 1000
-"""In one baseline."""
-SCHEMA_PYTHON = (3, 11)
-"""Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
-_TOO_LARGE = "a number beyond all that pyxfer writes"
-_LARGEST_INTEGER = 2**63 - 1
-# pyxfer writes no integer with 19 digits, so hardly any document is searched for one that is too large.
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
-_LINE_END = re.compile(rb"\n\s*")
+# --- the kinds -------------------------------------------------------------------------------------------------------
 
 
 def _unchanged(document: Json, source: str) -> Json:
@@ -60,8 +52,8 @@ class Kind(Generic[T]):
         writer: What writes such a file.
         schema_file: The published schema.
         upgrades: By version n, the function that turns a document of version n into one of version n + 1.
-        decode_runs: Replaces the runs inside a document, each of its own version, by structs.
-        check: Raises `DocumentError` for what the types of the struct allow and pyxfer does not write.
+        decode_runs: Replaces the runs inside a document, which have separate versions, by structs.
+        check: Raises `DocumentError` for contents that the struct's types allow and pyxfer never writes.
         one_line: Matches the objects that the file has on one line each, because it has thousands of them.
 
     """
@@ -79,7 +71,8 @@ class Kind(Generic[T]):
     one_line: re.Pattern[bytes] | None = None
 
 
-# --- the kinds -------------------------------------------------------------------------------------------------------
+MOST_RUNS = 1000
+"""The most runs in one baseline."""
 
 
 def _check_run(run: Run, source: str) -> None:
@@ -124,7 +117,7 @@ RUN = Kind(
     phrase="a run",
     writer="--export-json",
     schema_file="docs/run.schema.json",
-    # Version 2 added workers, natures and page faults, version 3 what the device recorded: all of it optional.
+    # Version 2 added workers, natures and page faults, version 3 the device's records, all optional.
     upgrades={1: dict, 2: dict},
     check=_check_run,
     one_line=_TRIAL_OR_PART,
@@ -218,7 +211,7 @@ def decode_reference(data: bytes, source: str) -> Reference:
 
 
 def kind_of(data: bytes) -> Kind[Any]:
-    """The kind that the `kind` field names; `RUN` where it names no other, also in what is not a document."""
+    """The kind that the `kind` field names. `RUN` for any other value, and for data that is not a document."""
     try:
         return _kind_named(msgspec.json.decode(data, type=_Head).kind) or RUN
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -238,8 +231,8 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     named = _kind_named(document.get("kind"))
     # The types of a run refuse any other value of its `kind` field.
     if named is not kind and (named is not None or kind is not RUN):
-        is_what = f"is {named.phrase}, and not {kind.phrase}" if named else f"is not {kind.phrase}"
-        raise DocumentError(f"{source} {is_what}; name a file that {kind.writer} wrote")
+        found = f"is {named.phrase}, and not" if named else "is not"
+        raise DocumentError(f"{source} {found} {kind.phrase}; name a file that {kind.writer} wrote")
     newest = upgrade(document, kind.upgrades, kind.version)
     decoded = convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
     kind.check(decoded, source)
@@ -283,6 +276,12 @@ def _check_version(document: Any, source: str, title: str, newest: int) -> None:
         )
 
 
+_TOO_LARGE = "a number beyond all that pyxfer writes"
+_LARGEST_INTEGER = 2**63 - 1
+# pyxfer writes no integer with 19 digits, so hardly any document is searched for one that is too large.
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
 def _parse(data: bytes, source: str, title: str) -> Any:
     try:
         document = msgspec.json.decode(data)
@@ -304,7 +303,7 @@ def _parse_failure(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "is nested deeper than anything that pyxfer writes"
     if "surrogate" in str(error):
-        return "has half of a character, which is no text"
+        return "has half of a surrogate pair, which is not valid text"
     return f"has {_TOO_LARGE}" if "out of range" in str(error) else "is not JSON"
 
 
@@ -325,6 +324,9 @@ def _has_huge_integer(document: Any) -> bool:
 # --- JSON text -------------------------------------------------------------------------------------------------------
 
 
+_LINE_END = re.compile(rb"\n\s*")
+
+
 def to_json(value: object) -> bytes:
     """Indented JSON without a newline at its end."""
     return msgspec.json.format(to_bare_json(value), indent=1)
@@ -334,7 +336,7 @@ def to_bare_json(value: object) -> bytes:
     """JSON without spaces and line ends."""
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a host or file name in a foreign encoding, which should not cost the document
+    except UnicodeEncodeError:  # a host or file name that is not UTF-8
         return msgspec.json.encode(_escape_surrogates(msgspec.to_builtins(value)))
 
 
@@ -401,6 +403,10 @@ def _empty_path(kind: Kind[Any]) -> str:
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
+SCHEMA_PYTHON = (3, 11)
+"""Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
+
+
 def schema(struct: type[Any]) -> Json:
     """The JSON Schema (2020-12) of a kind of document.
 
@@ -416,7 +422,7 @@ def schema(struct: type[Any]) -> Json:
 
 
 def _dedented(value: Any) -> Any:
-    """Descriptions without the indentation of the source, which Python removes only from 3.13 on."""
+    """Remove the indentation of the source from descriptions; Python itself does so from 3.13 on."""
     if isinstance(value, dict):
         return {key: cleandoc(item) if key == "description" else _dedented(item) for key, item in value.items()}
     return [_dedented(item) for item in value] if isinstance(value, list) else value

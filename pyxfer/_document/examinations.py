@@ -1,13 +1,24 @@
-"""What an examination of a host holds: how it is, what was found, and what is known of hosts like it."""
+"""The document of an examination: the host's state, the findings, and the most similar known host."""
 
 from __future__ import annotations
 
-import os
 from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.runs import Device, Direction, Environment, Fact, Link, LinkState, Measurement, Memory, Rate, Run
+from pyxfer._document.runs import (
+    Device,
+    Direction,
+    Environment,
+    Fact,
+    Link,
+    LinkState,
+    Measurement,
+    Memory,
+    Rate,
+    Run,
+    SavedDocument,
+)
 from pyxfer.errors import UsageError
 
 EXAMINATION_SCHEMA_VERSION = 1
@@ -16,18 +27,15 @@ REFERENCE_SCHEMA_VERSION = 1
 Status = Literal["wrong", "suspicious", "unknown", "fine"]
 Sureness = Literal["certain", "likely", "possible"]
 
-MOST_SHARE = 1.01
-"""Of the protocol peak; a clock may be off by some of the last per cent, and beyond it figure or peak is not right."""
-
 
 def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
-    """Whether it is quicker than the link can be, so that not both of figure and peak can be believed."""
-    peak = run.link.peak_gbps(measurement.side).value
-    return peak is not None and (peak <= 0 or (measurement.gbps or 0.0) > peak * MOST_SHARE)
+    """Whether the measurement is faster than the link can be, so that the figure or the peak is wrong."""
+    most, peak = run.link.most_gbps(measurement.side), run.link.peak_gbps(measurement.side).value
+    return most is not None and ((measurement.gbps or 0.0) > most or (peak is not None and peak <= 0))
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what was seen, what was expected and why, how sure that is, and what to do."""
+    """The result of one check: what was seen, what was expected and why, how sure that is, and what to do."""
 
     code: str
     subject: str
@@ -40,13 +48,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """A limit that was read; `most` is null where it bounds nothing."""
+    """A limit that was read. `most` is null for "unlimited"."""
 
     most: float | None = None
 
 
 class PortErrors(msgspec.Struct, frozen=True):
-    """What one end of a link has counted since the machine was started (PCI Express advanced error reporting)."""
+    """Errors that one end of a link has counted since the machine's start (PCI Express advanced error reporting)."""
 
     pci: str
     correctable: Fact[int]
@@ -55,7 +63,7 @@ class PortErrors(msgspec.Struct, frozen=True):
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """Errors of the link so far: what the GPU counts since its driver was loaded, and each end on the way up."""
+    """Errors of the link: counted by the GPU since its driver was loaded, and by each port up to the root."""
 
     replays: Fact[int]
     replay_rollovers: Fact[int]
@@ -66,9 +74,9 @@ class Counters(msgspec.Struct, frozen=True):
 
 
 class PortControl(msgspec.Struct, frozen=True):
-    """How one end of a link is set: its MaxPayload now and at most, and whether it redirects what goes to a neighbour.
+    """The settings of one end of a link: MaxPayload, the largest possible MaxPayload, and redirection (ACS).
 
-    A port that redirects (ACS) sends copies between two devices below it up to the root first.
+    A port that redirects sends copies between two devices below it up to the root first.
     """
 
     pci: str
@@ -78,7 +86,7 @@ class PortControl(msgspec.Struct, frozen=True):
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):
-    """What the device counts of its own memory: errors that could not be corrected, rows that were replaced."""
+    """Errors of the device's memory: uncorrected ones, and rows that wait for a replacement or have none."""
 
     uncorrected: Fact[int]
     remap_pending: Fact[bool]
@@ -86,7 +94,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
 
 
 class FarRates(msgspec.Struct, frozen=True):
-    """Pinned copies with their memory on the device's node and on another, in one session at one size."""
+    """Rates of pinned copies with host memory on the device's NUMA node and on another, in one session at one size."""
 
     near_node: int
     far_node: int
@@ -96,7 +104,7 @@ class FarRates(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What was read of the machine around the measurement; `moved_bytes` crossed the link between both readings."""
+    """Values read around the measurement. `moved_bytes` crossed the link between `before` and `after`."""
 
     before: Counters
     after: Counters
@@ -114,7 +122,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ReferenceFigure(msgspec.Struct, frozen=True):
-    """What a known host reaches at one size."""
+    """The rate of a known host at one size."""
 
     direction: Direction
     memory: Memory
@@ -123,7 +131,7 @@ class ReferenceFigure(msgspec.Struct, frozen=True):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """A known host and its figures, from `document`, which was cut from the run `source` of this SHA-256."""
+    """A known host and its figures. They are from `document`, an excerpt of the run `source` with this SHA-256."""
 
     name: str
     device: str
@@ -138,7 +146,7 @@ class Reference(msgspec.Struct, frozen=True):
     schema_version: int = REFERENCE_SCHEMA_VERSION
 
     def gbps(self, direction: str, memory: str, nbytes: int) -> float | None:
-        """What it reaches at a size, or None where it has none."""
+        """The rate at a size; None if it was not measured."""
         wanted = (direction, memory, nbytes)
         found = (figure for figure in self.figures if (figure.direction, figure.memory, figure.nbytes) == wanted)
         figure = next(found, None)
@@ -146,15 +154,15 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Nearest(msgspec.Struct, frozen=True):
-    """The known host that is most like this one; `alike` where device, link and payload are the same."""
+    """The known host most similar to this one. `alike`: device, link and payload are the same."""
 
     reference: Reference
     alike: bool
     differs: tuple[str, ...]
 
 
-class Examination(msgspec.Struct, frozen=True):
-    """A host, examined: the run without its single trials, what was read around it, and what was found."""
+class Examination(SavedDocument, frozen=True):
+    """An examination of a host: the run without its trials, the values read around it, and the findings."""
 
     run: Run
     health: Fact[Health]
@@ -170,36 +178,28 @@ class Examination(msgspec.Struct, frozen=True):
 
     @property
     def link(self) -> Link:
-        """The way between host memory and the device."""
+        """The link between host memory and the device."""
         return self.run.link
 
     @property
     def environment(self) -> Environment:
-        """The machine before the measurement."""
+        """The environment before the measurement."""
         return self.run.environment
 
     @property
     def worst(self) -> Status:
-        """The gravest status of all findings; what is unknown is no fault."""
+        """The most serious status of all findings: wrong, suspicious, or fine. Unknown counts as fine."""
         found = {finding.status for finding in self.findings}
         return "wrong" if "wrong" in found else "suspicious" if "suspicious" in found else "fine"
 
     def of(self, status: Status) -> tuple[Finding, ...]:
-        """The findings of one status; UsageError where it is none."""
+        """The findings with a status.
+
+        Raises:
+            UsageError: it is not a status of a finding.
+
+        """
         known = get_args(Status)
         if status not in known:
-            raise UsageError(f"{status!r:.80} is no status of a finding; there are {', '.join(known)}.")
+            raise UsageError(f"{status!r:.80} is not a status of a finding; choose one of {', '.join(known)}.")
         return tuple(finding for finding in self.findings if finding.status == status)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON, whole or not at all."""
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Examination:
-        """Read a saved examination."""
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)

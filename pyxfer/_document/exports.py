@@ -1,6 +1,6 @@
-"""CSV and Markdown: any rows as a table, and the tables of runs, watches and comparisons.
+"""Export runs, watches and comparisons as CSV and Markdown.
 
-Cells are data: text is escaped, so that no spreadsheet runs it and no renderer formats it.
+Cells are data: text is escaped, so that no spreadsheet executes it and no renderer formats it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Rows = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
 
 # --- rows as text ----------------------------------------------------------------------------------------------------
 
-# A spreadsheet runs a cell that begins with one of these as a formula; the wide forms with East Asian input.
+# A spreadsheet executes a cell that begins with one of these as a formula; with East Asian input also the wide forms.
 _FORMULA = re.compile(r"[=+\-@\t\n\uff0b\uff0d\uff1d\uff20]")
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 # A line break ends a table row, and other control characters change the state of a terminal.
@@ -59,7 +59,7 @@ def csv_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """A pipe table; columns of numbers, with or without a unit, are aligned right."""
+    """A Markdown table. Columns of numbers, with or without a unit, are aligned right."""
     body = [[escape_markdown(cell) for cell in row] for row in rows]
     columns = [[row[place] for row in body] for place in range(len(header))]
     rule = ["---:" if any(column) and all(map(_NUMBER.fullmatch, column)) else "---" for column in columns]
@@ -68,7 +68,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str
 
 
 def escape_markdown(cell: Cell) -> str:
-    """One line of text that a Markdown renderer shows literally."""
+    """Text on one line that a Markdown renderer shows literally."""
     if cell is None:
         return ""
     return _MARKUP.sub(r"\\\1", _CONTROL.sub(" ", str(cell)))
@@ -87,13 +87,15 @@ def _remark(remark: Remark) -> str:
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
+_FRAMEWORK_COLUMNS = ("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults")
 _RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
     *("gbps", "low_gbps", "high_gbps", "of_ceiling", "of_peak"),
     *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
-    *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
+    *_FRAMEWORK_COLUMNS,
     *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
+    *("runtime", "device"),
 )
 _READABLE_RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "size"),
@@ -106,11 +108,13 @@ _READABLE_FRAMEWORK_COLUMNS = (
 
 def run_csv(run: Run) -> str:
     """One row per measurement, with all its values unrounded."""
-    return csv_table(_RUN_COLUMNS, [_row(measurement) for measurement in run.measurements])
+    where = {"runtime": run.runtime, "device": run.device.name}
+    rows = [{**_run_cells(measurement), **where} for measurement in run.measurements]
+    return csv_table(_RUN_COLUMNS, [[cells.get(name) for name in _RUN_COLUMNS] for cells in rows])
 
 
 def run_markdown(run: Run) -> str:
-    """One row per measurement, with its rounded headline values; before them what a reader has to know of the run."""
+    """The notes on a run, and one row per measurement with rounded values."""
     made = f"{run.environment.taken_at}, pyxfer {run.environment.pyxfer}"
     heading = f"## {escape_markdown(f'{run.device.name}, {_link_words(run.link)}, {made}')}\n"
     notes = "".join(f"- {escape_markdown(note)}\n" for note in _notes(run))
@@ -118,66 +122,72 @@ def run_markdown(run: Run) -> str:
     header: tuple[str, ...] = _READABLE_RUN_COLUMNS
     if run.kind == "frameworks" or run.workers:
         header = (*header, *_READABLE_FRAMEWORK_COLUMNS)
-        readable = [
-            (*row, *_framework_cells(m, format_seconds)) for row, m in zip(readable, run.measurements, strict=True)
-        ]
+        readable = [(*row, *_readable_framework_row(m)) for row, m in zip(readable, run.measurements, strict=True)]
     return "\n".join(filter(None, (heading, notes, markdown_table(header, readable), _parts_markdown(run))))
 
 
 def _parts_markdown(run: Run) -> str:
-    """The parts of an explained route's time, or why they are not known; empty for any other run."""
+    """The breakdown of an explained route, or why it is not known; empty for any other run."""
     row = next((m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"), None)
     if run.kind != "explain" or row is None:
         return ""
     heading = f"### Where the time of {escape_markdown(row.route)} goes\n\n"
     breakdown = row.breakdown.value
     if row.verified.value is False:
-        return f"{heading}Its contents were wrong, so none of its time says anything.\n"
+        return f"{heading}Its contents were wrong, so its times mean nothing.\n"
     if breakdown is None:
         return f"{heading}Not known: {escape_markdown(row.breakdown.reason or 'no reason given')}\n"
-    timed = "" if row.elapsed_s is None else f"; only timed, it takes {format_seconds(row.elapsed_s)}"
+    timed = "" if row.elapsed_s is None else f"; without tracing it takes {format_seconds(row.elapsed_s)}"
     whole_s = breakdown.elapsed_s
     lines = [*((part.name, part.seconds) for part in breakdown.parts), ("one traced transfer", whole_s)]
     cells = [(name, format_seconds(seconds), format_percent(seconds / (whole_s or 1.0))) for name, seconds in lines]
     return f"{heading}One traced transfer{timed}.\n\n{markdown_table(('part', 'time', 'of it'), cells)}"
 
 
-def _labels(measurement: Measurement) -> tuple[str, ...]:
+def _run_cells(measurement: Measurement) -> dict[str, Cell]:
+    """The cells of a row by column; an empty cell may be left out."""
     m = measurement
-    return m.route, m.direction, m.side, m.memory, m.mode, m.variant
+    return {
+        **_fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+        **_fields(m.rate.value, "gbps", "low_gbps", "high_gbps"),
+        **_fields(m, "of_ceiling", "of_peak"),
+        **_fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+        **_fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
+        "missing": m.rate.reason,
+        "remarks": "; ".join(map(_remark, m.remarks)),
+        # A raw row of a framework's worker has only the worker's name.
+        **_fields(m, "worker", "batch", "faults"),
+        **_fields(m.nature, "framework", "call", "host_copies", "dma", "returns"),
+        "overhead_s": None if m.nature is None else m.overhead_s,
+        **_dma_cells(m),
+    }
 
 
-def _row(measurement: Measurement) -> tuple[Cell, ...]:
-    m, rate, summary = measurement, measurement.rate.value, measurement.summary
-    rates = (rate.gbps, rate.low_gbps, rate.high_gbps) if rate else (None,) * 3
-    times = (
-        (summary.median_s, summary.low_s, summary.high_s, summary.iqr_s, summary.mad_s, summary.min_s, summary.n)
-        if summary
-        else (None,) * 7
-    )
-    costs = (m.dispatch_s, m.wall_s, m.first_s.value)
-    remarks = "; ".join(_remark(remark) for remark in m.remarks)
-    shares = (m.of_ceiling, m.of_peak)
-    texts = (m.verified.value, m.rate.reason, remarks)
-    return *_labels(m), m.nbytes, *rates, *shares, *times, *costs, *texts, *_framework_cells(m, float), *_dma_cells(m)
-
-
-def _framework_cells(measurement: Measurement, format_overhead: Callable[[float], Cell]) -> tuple[Cell, ...]:
-    """Cells of the framework columns; a raw row that was measured in a framework's worker has only the worker."""
-    m, nature = measurement, measurement.nature
-    natures: tuple[Cell, ...] = (None,) * 5
-    overhead = None
-    if nature is not None:
-        natures = (nature.framework, nature.call, nature.host_copies, nature.dma, nature.returns)
-        overhead = None if m.overhead_s is None else format_overhead(m.overhead_s)
-    return m.worker, *natures, m.batch, overhead, m.faults
-
-
-def _dma_cells(measurement: Measurement) -> tuple[Cell, ...]:
+def _dma_cells(measurement: Measurement) -> dict[str, Cell]:
     dma = measurement.dma.value
     if dma is None:
-        return (None,) * 5 + (measurement.dma.reason,)
-    return dma.seconds.value, dma.nbytes, dma.copies, dma.source, dma.gbps, dma.seconds.reason
+        return {"dma_missing": measurement.dma.reason}
+    return {
+        "dma_s": dma.seconds.value,
+        "dma_bytes": dma.nbytes,
+        "dma_copies": dma.copies,
+        "dma_source": dma.source,
+        "dma_gbps": dma.gbps,
+        "dma_missing": dma.seconds.reason,
+    }
+
+
+def _fields(struct: object | None, *names: str) -> dict[str, Cell]:
+    """Fields of a struct; nothing if there is none."""
+    return {} if struct is None else {name: _cell(getattr(struct, name)) for name in names}
+
+
+def _cell(value: Cell | Fact[Any]) -> Cell:
+    """An unknown fact is an empty cell; its reason is left out."""
+    if isinstance(value, Fact):
+        known: Cell = value.value
+        return known
+    return value
 
 
 def _readable_row(measurement: Measurement) -> tuple[Cell, ...]:
@@ -187,18 +197,25 @@ def _readable_row(measurement: Measurement) -> tuple[Cell, ...]:
         interval = f"{format_gbps(rate.low_gbps).removesuffix(' GB/s')} to {format_gbps(rate.high_gbps)}"
     shares = (None if share is None else format_percent(share) for share in (m.of_ceiling, m.of_peak))
     notes = "; ".join([*([m.rate.reason] if m.rate.reason else []), *map(_remark, m.remarks)])
-    bandwidth = format_gbps(rate.gbps) if rate else None
-    return *_labels(m), format_size(m.nbytes), bandwidth, interval, *shares, notes
+    size, bandwidth = format_size(m.nbytes), format_gbps(rate.gbps) if rate else None
+    return m.route, m.direction, m.side, m.memory, m.mode, m.variant, size, bandwidth, interval, *shares, notes
+
+
+def _readable_framework_row(measurement: Measurement) -> tuple[Cell, ...]:
+    cells = _run_cells(measurement)
+    if measurement.nature is not None and measurement.overhead_s is not None:
+        cells["overhead_s"] = format_seconds(measurement.overhead_s)
+    return tuple(cells.get(name) for name in _FRAMEWORK_COLUMNS)
 
 
 def _notes(run: Run) -> list[str]:
     ended = {
         "complete": [],
         "interrupted": ["This run was interrupted before its end."],
-        "failed": ["This run has failed before its end."],
+        "failed": ["This run failed before its end."],
     }[run.ended]
     failure = [run.failure] if run.failure else []
-    host = [run.runtime_reason] if run.runtime == "host" else []
+    host = [run.runtime_reason] if run.runtime == "host" and run.runtime_reason else []
     workers = [_worker_note(worker) for worker in run.workers if worker.ended != "complete"]
     return [*ended, *failure, *host, *workers, *map(_remark, (*run.link.remarks, *run.remarks))]
 
@@ -239,8 +256,8 @@ def watch_markdown(watched: Watched) -> str:
     environment, device = watched.environment, watched.device
     made = f"{environment.taken_at}, pyxfer {environment.pyxfer}"
     heading = f"## {escape_markdown(f'{device.name}, {made}')}\n"
-    beside = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
-    texts = [watched.verdict.text, *watched.verdict.evidence, *beside, *map(_remark, watched.remarks)]
+    further = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
+    texts = [watched.verdict.text, *watched.verdict.evidence, *further, *map(_remark, watched.remarks)]
     sections = [heading, "".join(f"- {escape_markdown(text)}\n" for text in texts)]
     for name, header, readable in _readable(watched):
         if readable:
@@ -250,8 +267,8 @@ def watch_markdown(watched: Watched) -> str:
 
 def _steps(watched: Watched) -> Rows:
     header = ("number", "at_s", "thread", "period_s", *_PART_COLUMNS, "hidden_h2d_s", "hidden_d2h_s", "slow")
-    each = watched.steps.each
-    return header, [(step.number, step.at_s, step.thread, *_cells(step.parts), step.slow) for step in each]
+    steps = watched.steps.each
+    return header, [(step.number, step.at_s, step.thread, *_cells(step.parts), step.slow) for step in steps]
 
 
 def _cells(parts: Parts) -> tuple[Cell, ...]:
@@ -281,16 +298,8 @@ _WATCH_TABLES: Mapping[str, Callable[[Watched], Rows]] = {
 }
 
 
-def _struct_rows(each: Sequence[msgspec.Struct], names: Sequence[str]) -> list[tuple[Cell, ...]]:
-    return [tuple(_cell(getattr(row, name)) for name in names) for row in each]
-
-
-def _cell(value: Cell | Fact[Any]) -> Cell:
-    """An unknown fact is an empty cell; its reason is left out."""
-    if isinstance(value, Fact):
-        known: Cell = value.value
-        return known
-    return value
+def _struct_rows(structs: Sequence[msgspec.Struct], names: Sequence[str]) -> list[tuple[Cell, ...]]:
+    return [tuple(_fields(row, *names).values()) for row in structs]
 
 
 def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:
@@ -301,15 +310,15 @@ def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[C
     ]
     copies = [_readable_copies(row) for row in activity.copies] if activity is not None else []
     calls: list[tuple[Cell, ...]] = [
-        (each.call, each.line.value or each.line.reason, each.range, each.count, format_seconds(each.seconds))
-        for each in (activity.surprises if activity is not None else ())
+        (call.call, call.line.value or call.line.reason, call.range, call.count, format_seconds(call.seconds))
+        for call in (activity.surprises if activity is not None else ())
     ]
     gains: list[tuple[Cell, ...]] = [
-        (each.text, format_seconds(each.gain_s), format_percent(each.gain_share), each.worked_out)
-        for each in watched.advice
+        (advice.text, format_seconds(advice.gain_s), format_percent(advice.gain_share), advice.worked_out)
+        for advice in watched.advice
     ]
     ranges: list[tuple[Cell, ...]] = [
-        (each.name, each.count, format_seconds(each.seconds), format_percent(each.share)) for each in watched.ranges
+        (row.name, row.count, format_seconds(row.seconds), format_percent(row.share)) for row in watched.ranges
     ]
     return [
         ("Parts of the period", ("part", "time", "share"), shares),
@@ -327,7 +336,7 @@ def _readable_copies(row: CopyClass) -> tuple[Cell, ...]:
 
 
 def _escape_surrogates(text: str) -> str:
-    """Names in a foreign encoding as they are in the JSON; no file could contain them otherwise."""
+    """Escape names that are not UTF-8 as the JSON does; they could not be written to a file otherwise."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -340,10 +349,10 @@ def comparison_markdown(comparison: Comparison) -> str:
     """The verdict, the differences, a row per compared cell, and the likely causes."""
     a, b, overall = map(escape_markdown, (comparison.a, comparison.b, overall_text(comparison)))
     lines = [f"**{escape_markdown(headline(comparison))}**", "", f"A is {a}, B is {b}. Overall {overall}.", ""]
-    lines += _listed("Differences", [f"{each.what}: {each.a}, now {each.b}" for each in comparison.differences])
+    lines += _listed("Differences", [f"{row.what}: {row.a}, now {row.b}" for row in comparison.differences])
     lines += [markdown_table(_COMPARISON_COLUMNS, [_comparison_row(row) for row in compared(comparison)])]
     lines += _listed("Likely causes", [cause_text(cause) for cause in comparison.causes])
-    lines += _listed("Not told", doubts(comparison))
+    lines += _listed("Uncertain", doubts(comparison))
     lines += _listed("Not compared", [f"{', '.join(cells)}: {why}" for why, cells in left_out(comparison).items()])
     lines += _listed("To know", [remark_text(remark) for remark in comparison.remarks])
     return "\n".join(lines).rstrip("\n") + "\n"

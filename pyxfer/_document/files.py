@@ -1,4 +1,4 @@
-"""Files, written whole or not at all, and read with a limit; what goes wrong becomes a sentence."""
+"""Write files completely or not at all, and read them up to a limit. Errors become sentences."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Path = str | os.PathLike[str]
 
 MAX_READ_BYTES = 1024**3
 MAX_DECOMPRESSED_BYTES = 256 * 1024**2
-"""A run of every framework with all its trials has 6 MB, and a baseline holds a few dozen runs."""
+"""A run of all frameworks has 6 MB with its trials, and a baseline has a few dozen runs."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31
-"""zlib then writes a gzip header without time or name, so that the same document gives the same bytes."""
+"""zlib then writes a gzip header without time and name, so equal documents give equal bytes."""
 
 _REMEDIES = {
     errno.ENOENT: "make the folder first, or name a file in another one",
-    errno.ENOTDIR: "what stands for the folder is a file; name a file in a folder",
+    errno.ENOTDIR: "a file is named where a folder is needed; name a file in a folder",
     errno.EISDIR: "it is a folder; name a file inside it",
     errno.EACCES: "name a file that you may write to",
     errno.EPERM: "name a file that you may write to",
@@ -41,7 +41,12 @@ _REMEDIES = {
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, compressed if its name ends in .gz, whole or not at all; an old file stays if anything fails."""
+    """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails.
+
+    Raises:
+        UsageError: the file cannot be written; the text says why.
+
+    """
     if os.fspath(path).endswith(".gz"):
         packer = zlib.compressobj(wbits=_GZIP_WBITS)
         data = packer.compress(data) + packer.flush()
@@ -51,7 +56,12 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written piece by piece, which takes its place when the block has ended well, and is gone if not."""
+    """Open a temporary file that replaces `path` when the block ends, or is removed if the block raises.
+
+    Raises:
+        UsageError: the file cannot be written; the text says why.
+
+    """
     try:
         mode = _writable_mode(path)
     except (OSError, ValueError) as error:
@@ -68,7 +78,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def check_writable(path: Path) -> None:
-    """Say now what `write_whole` would say after the measurement; a file that is there is not touched."""
+    """Raise the error that `write_whole` would raise later. An existing file is not touched."""
     try:
         mode = _writable_mode(path)
         if stat.S_ISREG(mode):
@@ -80,7 +90,12 @@ def check_writable(path: Path) -> None:
 
 
 def read_whole(path: Path) -> bytes:
-    """The contents of a saved file, decompressed if they are gzip; `DocumentError` says why they cannot be read."""
+    """Read a file, and decompress it if it is gzip.
+
+    Raises:
+        DocumentError: the file cannot be read; the text says why.
+
+    """
     shown = repr(os.fspath(path))
     try:
         with open(path, "rb") as file:
@@ -113,14 +128,14 @@ def _decompressed(packed: bytes, shown: str) -> bytes:
 
 
 def _writable_mode(path: Path) -> int:
-    """The mode of what is there, or of a new file; OSError where it may not be written."""
+    """The mode of the existing file, or of a new one. Raises OSError if it may not be written."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return stat.S_IFREG | 0o666
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not os.access(path, os.W_OK):  # replacing it needs only the folder's leave, and would ignore this wish
+    if not os.access(path, os.W_OK):  # replacing a read-only file needs only permission for the folder
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return mode
 
@@ -134,14 +149,14 @@ def _replacing(target: str, mode: int) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:  # Ctrl-C too leaves nothing behind
+    except BaseException:  # also Ctrl-C
         with suppress(OSError):
             os.unlink(temporary)
         raise
 
 
 def _create_beside(target: str, mode: int) -> tuple[int, str]:
-    """An empty file in the target's folder, no more open to others than the target (or a new file by umask) is."""
+    """Create an empty file in the target's folder, with the target's permissions (less the umask)."""
     temporary = os.path.join(os.path.dirname(target), f".pyxfer-{secrets.token_hex(8)}.tmp")
     return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(mode)), temporary
 

@@ -1,10 +1,43 @@
-"""The part of the document that describes a machine; `pyxfer._document.runs` has the rest, and offers this too."""
+"""The part of a document that describes a machine: its devices, link and environment."""
 
 from __future__ import annotations
 
+import os
 from typing import Generic, Literal, TypeVar
 
 import msgspec
+
+SavedT = TypeVar("SavedT", bound="SavedDocument")
+
+
+class SavedDocument(msgspec.Struct, frozen=True):
+    """A document with methods to save and load it."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the document as JSON, compressed if the name ends in .gz.
+
+        An existing file stays as it was if that fails.
+
+        Raises:
+            UsageError: the file cannot be written; the text says why.
+
+        """
+        from pyxfer._document import codec
+
+        codec.save(self, path)
+
+    @classmethod
+    def load(cls: type[SavedT], path: str | os.PathLike[str]) -> SavedT:
+        """Load a saved document of this or an earlier version.
+
+        Raises:
+            DocumentError: the file cannot be read, or is not such a document; the text says why.
+
+        """
+        from pyxfer._document import codec
+
+        return codec.load(cls, path)
+
 
 STAGED = "staged"
 """The mode of raw copies that go through a ring."""
@@ -12,8 +45,11 @@ NOT_STAGED = "nothing was staged"
 
 COMPLETION_OVERHEAD_BYTES = 20
 WRITE_OVERHEAD_BYTES = 24
-"""With 64-bit addresses; a write below 4 GiB has a header that is four bytes shorter."""
+"""With a header of 16 bytes, for addresses from 4 GiB on."""
 SHORT_WRITE_OVERHEAD_BYTES = 20
+"""With a header of 12 bytes, for addresses below 4 GiB."""
+SMALLEST_PAYLOAD_BYTES = 128
+"""Every PCI Express function can take it (MaxPayload in Device Control)."""
 MOST_SHARE = 1.01
 """Of a peak. Event clocks may be off by up to a per cent; beyond it the figure or the peak is wrong."""
 
@@ -21,10 +57,10 @@ RingSource = Literal["given", "cached", "tuned", "default"]
 
 
 class Ring(msgspec.Struct, frozen=True):
-    """The ring that a run's staged copies went through: `threads` that shared `slots` of `chunk_bytes`.
+    """The ring of a run's staged copies: `threads` shared `slots` of `chunk_bytes`.
 
-    `fill` is how its threads were to copy, `kernel` what this processor has for that. `source`: where the settings come
-    from, and `reason` why from there. `made_s`: page-locking its memory and starting its threads.
+    `fill`: how the threads were set to copy; `kernel`: the instructions that this processor has for that. `source`:
+    where the settings come from, and `reason` why. `made_s`: time to page-lock the memory and start the threads.
     """
 
     threads: int
@@ -47,7 +83,7 @@ LinkKind = Literal["pcie", "c2c", "nvlink", "none", "unknown"]
 
 
 class Fact(msgspec.Struct, Generic[T], frozen=True):
-    """A value, or null with the reason why there is none."""
+    """A value, or null and the reason why it is missing."""
 
     value: T | None = None
     reason: str | None = None
@@ -58,12 +94,12 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
 
 
 def unknown(reason: str) -> Fact[T]:
-    """A fact that is missing, and why."""
+    """A fact without a value."""
     return Fact(reason=reason)
 
 
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something a reader must know, and the flag or step that would change it."""
+    """Something that a reader has to know about a result, with the option or step that changes it."""
 
     code: str
     text: str
@@ -71,7 +107,7 @@ class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One device as CUDA counts them, CUDA_VISIBLE_DEVICES honoured."""
+    """A device. `index` is CUDA's number under the current CUDA_VISIBLE_DEVICES."""
 
     index: int
     runtime: Runtime
@@ -92,7 +128,7 @@ _ENCODING = {1: 8 / 10, 2: 8 / 10, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130, 6: 
 
 
 class LinkState(msgspec.Struct, frozen=True):
-    """What two ends of a PCI Express link agreed on."""
+    """Generation and width of a PCI Express link."""
 
     generation: int
     width: int
@@ -105,15 +141,33 @@ class LinkState(msgspec.Struct, frozen=True):
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """One link on the way from the device up to the root, seen from its lower end."""
+    """One link on the path from the device up to the root; `pci` is the address of its lower end."""
 
     pci: str
     now: Fact[LinkState]
     most: Fact[LinkState]
 
+    @property
+    def working(self) -> Fact[LinkState]:
+        """Its state under load, of a link above the device: the largest generation, on the lanes that it has.
+
+        `now` was read without traffic. A link that idles may lower its generation, and keeps its width.
+        """
+        now, most = self.now.value, self.most.value
+        if now is None or most is None:
+            return self.now if most is None else self.most
+        return Fact(LinkState(most.generation, min(now.width, most.width)))
+
+
+def protocol_gbps(raw_gbps: float, payload_bytes: int, side: Side, *, short: bool = False) -> float:
+    """The raw peak less the packet headers of `h2d` or `d2h`; `short`: of writes to addresses below 4 GiB."""
+    write = SHORT_WRITE_OVERHEAD_BYTES if short else WRITE_OVERHEAD_BYTES
+    overhead = COMPLETION_OVERHEAD_BYTES if side == "h2d" else write
+    return raw_gbps * payload_bytes / (payload_bytes + overhead)
+
 
 class Link(msgspec.Struct, frozen=True):
-    """The way between host memory and the device, and what it could do on paper."""
+    """The link between host memory and a device, with its theoretical peaks."""
 
     kind: LinkKind
     now: Fact[LinkState]
@@ -131,7 +185,7 @@ class Link(msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
 
     def most_gbps(self, side: Side) -> float | None:
-        """What no bandwidth of a side can exceed: its protocol peak, or the raw peak if that is unknown.
+        """The bandwidth that a side cannot exceed: its protocol peak, or the raw peak if that is unknown.
 
         With `MOST_SHARE` for the clock, and to the host with short headers: its addresses may be below 4 GiB.
         """
@@ -143,11 +197,10 @@ class Link(msgspec.Struct, frozen=True):
             return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
         if self.peak_gbps(side).value is None or payload is None:
             return raw * MOST_SHARE
-        overhead = COMPLETION_OVERHEAD_BYTES if side == "h2d" else SHORT_WRITE_OVERHEAD_BYTES
-        return raw * payload / (payload + overhead) * MOST_SHARE
+        return protocol_gbps(raw, payload, side, short=True) * MOST_SHARE
 
     def peak_gbps(self, side: Side) -> Fact[float]:
-        """The protocol peak of a side; of `sum`, of both together."""
+        """The protocol peak of a side; for `sum`, that of both directions together."""
         if side == "h2d":
             return self.h2d_peak_gbps
         if side == "d2h":
@@ -162,7 +215,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where the measuring thread ran and where its host memory lay."""
+    """The CPUs of the measuring thread, and the NUMA nodes of its host memory."""
 
     device_node: Fact[int]
     cpus: Fact[str]
@@ -171,7 +224,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Clocks(msgspec.Struct, frozen=True):
-    """GPU clocks, now and at most."""
+    """The GPU's clocks and their maxima."""
 
     sm_mhz: int
     memory_mhz: int
@@ -180,7 +233,7 @@ class Clocks(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """What a reader needs to believe a result, or to explain its difference from another."""
+    """The state of the machine: it supports a result, or explains its difference from another."""
 
     host: str
     taken_at: str

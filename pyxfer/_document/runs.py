@@ -1,13 +1,12 @@
-"""The document: what a run holds, and nothing else defines it.
+"""The document of a run.
 
-Units stand in the names: `_s` seconds, `_bytes` bytes, `_gbps` 1e9 bytes a second. What was not measured or could not
-be read is null with the reason beside it, never left out and never zero.
+Names end in their units: `_s` seconds, `_bytes` bytes, `_gbps` 1e9 bytes per second. A value that was not measured or
+could not be read is null with the reason beside it, never left out and never zero.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from typing import Literal, get_args
 
 import msgspec
@@ -28,6 +27,7 @@ from pyxfer._document.machines import (
     Ring,
     RingSource,
     Runtime,
+    SavedDocument,
     Side,
     unknown,
 )
@@ -66,6 +66,7 @@ __all__ = [
     "RingSource",
     "Run",
     "Runtime",
+    "SavedDocument",
     "Share",
     "Side",
     "Summary",
@@ -79,37 +80,38 @@ __all__ = [
 ]
 
 
+# Reasons for a row without traced trials. They are compared with those in saved documents, so their wording must stay.
 NOT_TRACED = "nobody traced it"
 NOT_ASKED = "it was not asked for (--no-trace)"
 UNTRACED = "the run ended before it was traced"
 NO_TRIAL_TO_TRACE = "it has no trial that counts"
-# Of runs that earlier versions have saved.
+# These two are only in runs that earlier versions have saved.
 OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
 OF_SIDES = "its two sides have theirs"
 NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OUT_OF_TIME, OF_SIDES))
-"""Why a row may have no traced trial although nothing went wrong."""
-# In the order in which they come about. What pyxfer cannot tell apart stays in the part that it began in.
+"""The reasons that are not failures."""
+# In order of time. Time that cannot be assigned stays in the part that it began in.
 PartName = Literal[
     "preparing", "waiting", "copying", "staging", "gaps", "kernels", "other copies", "returning", "finishing"
 ]
 PARTS: tuple[PartName, ...] = get_args(PartName)
-# Parts are sums of floating point numbers, and a document keeps every digit of them.
+# The parts are sums of floating-point numbers.
 _ROUNDING = 1e-6
 
 
 class Tracing(msgspec.Struct, frozen=True):
-    """What the records come from."""
+    """The library that the device's records come from."""
 
     library: str
     version: int
 
 
 class Dma(msgspec.Struct, frozen=True):
-    """What the copy engines did for one transfer.
+    """The work of the copy engines for one transfer.
 
-    `seconds`: at least one copy in the route's direction was under way, in the traced trial nearest to the median of
-    those only timed; the rest is of most of the traced trials. `source`: the memory that they met on the
-    host's side, `pageable` or `pinned`, or both with a `+` between.
+    `seconds`: how long at least one copy in the route's direction was running, in the traced trial nearest to the
+    median of the timed ones. The other values are medians of the traced trials. `source`: the host memory of the
+    copies, `pageable` or `pinned`, or both with a `+` between them.
     """
 
     seconds: Fact[float]
@@ -124,12 +126,12 @@ class Dma(msgspec.Struct, frozen=True):
 
     @property
     def gbps(self) -> float | None:
-        """1e9 bytes a second while the copy engines were at work."""
+        """1e9 bytes per second while the copy engines were busy."""
         return None if not self.seconds.value else self.nbytes / self.seconds.value / 1e9
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A stretch of a trial, with its name."""
+    """A named part of a trial's time."""
 
     name: PartName
     seconds: float
@@ -139,12 +141,12 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True):
-    """Where the time of one transfer went, in the traced trial nearest to the median of those only timed.
+    """Where the time of one transfer went, in the traced trial nearest to the median of the timed ones.
 
     The parts sum to `elapsed_s`.
 
-    `switches`: how often the calling thread waited for something; `preemptions`: how often the processor was taken
-    from it. `left_out`: how many traced trials could not be broken down, beside the `trials` that could.
+    `switches`: how often the calling thread waited; `preemptions`: how often it lost the processor. `trials`: number of
+    traced trials that could be broken down; `left_out`: number of those that could not.
     """
 
     elapsed_s: float
@@ -167,7 +169,7 @@ class Breakdown(msgspec.Struct, frozen=True):
             raise ValueError(f"the parts of a breakdown sum to its elapsed_s; {whole:g} s is not {self.elapsed_s:g} s")
 
     def seconds(self, name: PartName) -> float:
-        """How long a part took; nothing where there was none."""
+        """The length of a part; 0 if the trial has no such part."""
         return sum(part.seconds for part in self.parts if part.name == name)
 
 
@@ -179,7 +181,7 @@ def _check_amounts(**amounts: float) -> None:
 
 def _check_trials(trials: int) -> None:
     if trials < 1:
-        raise ValueError(f"what was traced has one trial at least; got {trials}")
+        raise ValueError(f"a traced row has at least one trial; got {trials}")
 
 
 Workload = Literal["copy", "image-batch"]
@@ -189,7 +191,7 @@ WorkerEnding = Literal["complete", "interrupted", "unavailable", "crashed", "hun
 
 
 class Nature(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a framework's route says of itself; `staged`: threads fill or empty page-locked slots while it copies."""
+    """A route's own description. `staged`: threads fill or empty page-locked slots while it copies."""
 
     framework: str
     call: str
@@ -221,7 +223,7 @@ class Worker(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Figures that somebody else has published for a workload, in MB/s (1e6 bytes) by batch."""
+    """Published figures of others for a workload, in MB/s (1e6 bytes) by batch."""
 
     label: str
     route: str
@@ -232,7 +234,7 @@ class Published(msgspec.Struct, frozen=True):
 
 SCHEMA_VERSION = 3
 
-# `ingest` is not a way over the link: NumPy to a framework's own tensor in host memory.
+# `ingest` does not cross the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
 Memory = Literal["pageable", "pinned", "registered", "write-combined"]
 Bracket = Literal["gated", "stream", "drained", "host"]
@@ -241,7 +243,7 @@ Ending = Literal["complete", "interrupted", "failed"]
 
 
 class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One timed execution. In a window of several copies every time is that of one copy, the window's divided."""
+    """One timed execution. If `copies` were timed together, each time is divided by their number."""
 
     round: int
     elapsed_s: float
@@ -253,7 +255,7 @@ class Trial(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What the valid trials of a measurement say together, in seconds."""
+    """Statistics of the valid trials of a measurement, in seconds."""
 
     n: int
     median_s: float
@@ -268,19 +270,19 @@ class Summary(msgspec.Struct, frozen=True):
 
     @property
     def relative_half_width(self) -> float | None:
-        """Half of the interval as a fraction of the median: what `--precision` is about."""
+        """Half of the interval as a fraction of the median; `--precision` sets its target."""
         if self.low_s is None or self.high_s is None or self.median_s <= 0:
             return None
         return (self.high_s - self.low_s) / 2 / self.median_s
 
     @property
     def iqr_s(self) -> float:
-        """The width of the middle half."""
+        """The interquartile range."""
         return self.q3_s - self.q1_s
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Bytes a second of the median, and of the ends of its interval."""
+    """The bandwidth at the median, and at the ends of its interval."""
 
     gbps: float
     low_gbps: float | None
@@ -288,7 +290,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A fraction, 1.0 being the whole, with its interval."""
+    """A fraction of one with its interval."""
 
     value: float
     low: float | None
@@ -298,7 +300,7 @@ class Share(msgspec.Struct, frozen=True):
 class Measurement(msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
-    A copy in both directions at once makes three of them: the side `h2d`, the side `d2h`, and their `sum`.
+    A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
     """
 
     route: str
@@ -328,65 +330,65 @@ class Measurement(msgspec.Struct, frozen=True):
 
     @property
     def gbps(self) -> float | None:
-        """The headline: 1e9 bytes a second at the median, or None (`rate.reason` says why)."""
+        """Bandwidth at the median in 1e9 bytes per second; None without one (`rate.reason` says why)."""
         return None if self.rate.value is None else self.rate.value.gbps
 
     @property
     def elapsed_s(self) -> float | None:
-        """Median seconds between the two events, of one transfer."""
+        """Median seconds of one transfer, between the two events."""
         return None if self.summary is None else self.summary.median_s
 
     @property
     def dispatch_s(self) -> float | None:
-        """Median seconds that the caller's thread paid."""
+        """Median seconds until the call returned."""
         return None if self.dispatch is None else self.dispatch.median_s
 
     @property
     def wall_s(self) -> float | None:
-        """Median seconds on the host's clock, where the bracket is host-paced."""
+        """Median seconds on the host's clock until the transfer was done; None if the row has no such times."""
         return None if self.wall is None else self.wall.median_s
 
     @property
     def of_ceiling(self) -> float | None:
-        """The share of the ceiling of the same direction and size, from the same rounds."""
+        """Share of the ceiling of the same direction and size, from the same rounds; None if not known."""
         return None if self.ceiling_share.value is None else self.ceiling_share.value.value
 
     @property
     def of_peak(self) -> float | None:
-        """The share of the link's protocol peak."""
+        """Share of the link's protocol peak; None if not known."""
         return self.peak_share.value
 
     @property
     def may_be_ceiling(self) -> bool:
-        """Whether it is a copy of the driver's own, and of no framework or ring; a first touch is no part of one."""
+        """Whether this is a raw copy that is neither staged nor into a fresh destination."""
         return self.nature is None and self.mode != STAGED and self.variant == "warm"
 
     @property
     def overhead_s(self) -> float | None:
-        """Median seconds beyond what the ceiling's copy took in the same rounds."""
+        """Median seconds more than the ceiling's copy took in the same rounds; None if not known."""
         if self.elapsed_s is None or self.of_ceiling is None:
             return None
         return self.elapsed_s * (1 - self.of_ceiling)
 
     @property
     def dma_s(self) -> float | None:
-        """Median seconds that the copy engines were at work for one transfer, by the device's own records."""
+        """Seconds of one transfer in which the copy engines were busy, by the device's records; None if not known."""
         return None if self.dma.value is None else self.dma.value.seconds.value
 
     @property
     def dma_gbps(self) -> float | None:
-        """1e9 bytes a second while the copy engines were at work, by the device's own records."""
+        """1e9 bytes per second while the copy engines were busy, by the device's records; None if not known."""
         return None if self.dma.value is None else self.dma.value.gbps
 
     @property
     def faults(self) -> float | None:
-        """Median page faults of one transfer, the whole process's."""
+        """Median page faults of the process during one transfer; None if not counted."""
         known = sorted(trial.faults for trial in self.trials if trial.faults is not None and trial.invalid is None)
         return known[len(known) // 2] if known else None
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """`t = t0 + n/B` over the sizes of one route: fixed cost, asymptote, size that reaches half of it."""
+    """`t = t0 + n/B` over the sizes of one route: fixed cost, asymptote, and the size that reaches half of it."""
 
     route: str
     direction: Direction
@@ -399,7 +401,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class LockingCost(msgspec.Struct, frozen=True):
-    """What it costs to page-lock host memory, and after how many transfers that has paid."""
+    """The cost of page-locking host memory, and the number of transfers after which it pays."""
 
     memory: Memory
     nbytes: int
@@ -410,7 +412,7 @@ class LockingCost(msgspec.Struct, frozen=True):
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """What was asked for; enough to ask for it again."""
+    """The settings of a run, which suffice to repeat it."""
 
     device: str
     directions: tuple[Direction, ...]
@@ -429,8 +431,8 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
-class Run(msgspec.Struct, frozen=True):
-    """One document: where, how, and what came out."""
+class Run(SavedDocument, frozen=True):
+    """The document of a run: machine, parameters and measurements."""
 
     kind: Literal["ceiling", "measure", "frameworks", "explain"]
     ended: Ending
@@ -455,42 +457,29 @@ class Run(msgspec.Struct, frozen=True):
     schema_version: int = SCHEMA_VERSION
 
     def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
-        """The best raw measurement of a direction at a size that is not staged; of `both`, the sum of its sides.
+        """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.
 
         Raises:
-            UsageError: this run has none; the text says which sizes it has.
+            UsageError: the run has none; the text says which sizes it has.
 
         """
         side: Side = "sum" if direction == "both" else direction
-        raw = [each for each in self.measurements if each.may_be_ceiling]
-        fitting = [each for each in raw if each.direction == direction and each.side == side]
-        known = [each for each in fitting if each.nbytes == nbytes and each.gbps is not None]
+        raw = [row for row in self.measurements if row.may_be_ceiling and row.gbps is not None]
+        fitting = [row for row in raw if row.direction == direction and row.side == side]
+        known = [row for row in fitting if row.nbytes == nbytes]
         if not known:
-            sizes = ", ".join(str(size) for size in sorted({each.nbytes for each in fitting if each.gbps is not None}))
+            sizes = ", ".join(str(size) for size in sorted({row.nbytes for row in fitting}))
             raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")
-        return max(known, key=lambda each: each.gbps or 0.0)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON, whole or not at all."""
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Run:
-        """Read a saved run, of this or an earlier version."""
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
+        return max(known, key=lambda row: row.gbps or 0.0)
 
     def to_csv(self) -> str:
-        """One row a measurement, numbers unrounded."""
+        """CSV with one row per measurement and unrounded numbers."""
         from pyxfer._document import exports
 
         return exports.run_csv(self)
 
     def to_markdown(self) -> str:
-        """A table for people."""
+        """A Markdown table with one row per measurement and rounded numbers."""
         from pyxfer._document import exports
 
         return exports.run_markdown(self)

@@ -1,8 +1,7 @@
-"""What the tests of one session of pytest have measured with the fixture `xfer`."""
+"""The document of a pytest session: the measurements of the fixture `xfer`."""
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from pyxfer._document.runs import (
     Rate,
     Run,
     Runtime,
+    SavedDocument,
     unknown,
 )
 
@@ -29,21 +29,21 @@ Judgement = Literal["fine", "too slow", "unsure", "not asked"]
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a test had to reach; null is what it did not ask for."""
+    """The limits of a test; null means unlimited."""
 
     min_of_ceiling: float | None = None
     max_s: float | None = None
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Whether it was reached, as far as the intervals tell, and why not or why that is not sure."""
+    """Whether a test kept its limits, judged by the intervals, and the reasons if it did not or if that is unsure."""
 
     word: Judgement = "not asked"
     reasons: tuple[str, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where tests were measured: a device, its link, and the machine as the first of them found it."""
+    """A device that tests have used, its link, and the environment of the first of these tests."""
 
     runtime: Runtime
     runtime_reason: str
@@ -53,9 +53,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Tested(msgspec.Struct, frozen=True):
-    """What one test has measured. `ceiling`: what raw copies of its size reached in the same rounds.
+    """The measurement of one test. `ceiling`: the rate of raw copies of the same size in the same rounds.
 
-    `place` counts the places of the session from 0. The route of the measurement is the node id of the test.
+    `place` is an index into the session's places. The route of the measurement is the node id of the test.
     """
 
     test: str
@@ -69,8 +69,8 @@ class Tested(msgspec.Struct, frozen=True):
     budget_s: float
 
 
-class XferSession(msgspec.Struct, frozen=True):
-    """One document: the tests that have measured, in the order in which they ended, and where."""
+class XferSession(SavedDocument, frozen=True):
+    """The document of a session: the tests that have measured, in the order in which they ended, and their places."""
 
     kind: Literal["pytest"]
     ended: Literal["complete", "interrupted"]
@@ -80,22 +80,9 @@ class XferSession(msgspec.Struct, frozen=True):
     tests: tuple[Tested, ...]
     schema_version: int = XFER_SCHEMA_VERSION
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON, whole or not at all."""
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> XferSession:
-        """Read a saved one."""
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
-
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a worker process tells of one test, before it is known how the test ends."""
+    """The result of one test and its place, as a worker of xdist reports them."""
 
     place: Place
     result: Tested

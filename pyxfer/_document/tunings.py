@@ -1,4 +1,4 @@
-"""The document of a ring's settings: what they are, where they are from, and the trials that they rest on."""
+"""The document of a tuning: a ring's settings, their source, and the trials that chose them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from pyxfer._document.machines import Fact, RingSource
 
 RingFill = Literal["plain", "streaming", "demoting"]
-"""Stores through the caches, past them, or through them and at once out of the core's own into the shared one."""
+"""Stores go through the caches, past them, or through them and at once on to the shared cache."""
 CopyDirection = Literal["h2d", "d2h"]
 Verdict = Literal["first", "faster", "smaller", "not faster", "given up", "cut short", "not tried"]
 
@@ -17,7 +17,7 @@ TUNING_SCHEMA_VERSION = 2
 
 
 class RingSetup(msgspec.Struct, frozen=True):
-    """How a ring is to be built; all threads share its `slots`, each of one chunk."""
+    """The settings of a ring. All threads share its `slots`, each of one chunk."""
 
     threads: int
     chunk_bytes: int
@@ -27,7 +27,7 @@ class RingSetup(msgspec.Struct, frozen=True):
 
     @property
     def pinned_bytes(self) -> int:
-        """The page-locked memory that such a ring holds."""
+        """Page-locked bytes of the ring."""
         return self.slots * self.chunk_bytes
 
 
@@ -40,7 +40,7 @@ class CopyRate(msgspec.Struct, frozen=True):
 
 
 class TuningTrial(msgspec.Struct, frozen=True):
-    """One candidate: how fast it was, and how many times as fast as the best before it in the same rounds."""
+    """The trial of one candidate. `against_best`: its speed relative to the best before it, in the same rounds."""
 
     ring: RingSetup
     verdict: Verdict
@@ -52,7 +52,7 @@ class TuningTrial(msgspec.Struct, frozen=True):
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """What was found within a time limit and a budget of page-locked memory, and all that was tried."""
+    """The result of a tuning under a time limit and a budget of page-locked memory, with all trials."""
 
     taken_at: str
     ring: RingSetup
@@ -71,12 +71,12 @@ class Tuned(msgspec.Struct, frozen=True):
 
     @property
     def rates(self) -> tuple[CopyRate, ...]:
-        """Those of the ring that was chosen."""
+        """The rates of the chosen ring."""
         return next((trial.rates for trial in self.timed if trial.ring == self.ring), ())
 
 
 class TuningKey(msgspec.Struct, frozen=True):
-    """What a tuning is true of; where any of it is another one, another tuning is needed."""
+    """The conditions of a tuning. If any of them changes, the tuning does not apply."""
 
     host: str
     device: str
@@ -88,7 +88,7 @@ class TuningKey(msgspec.Struct, frozen=True):
 
 
 class KeptTuning(msgspec.Struct, frozen=True):
-    """A tuning, and what it is true of."""
+    """A tuning with its conditions."""
 
     key: TuningKey
     tuning: Tuned
@@ -102,7 +102,7 @@ class TuningFile(msgspec.Struct, frozen=True):
 
 
 class RingState(msgspec.Struct, frozen=True):
-    """The settings that the ring of one device has, and why."""
+    """The ring settings of one device, and their source."""
 
     device: int
     ring: RingSetup

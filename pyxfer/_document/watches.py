@@ -1,18 +1,28 @@
-"""The document of a watch: what the user's own program did with its time, and what crossed the link in it.
+"""The document of a watch: where the time of the user's program went, and its copies over the link.
 
-Names end in their units. What only the records of the device contain is null where there are none,
-and `Watched.activity` has the reason.
+Names end in their units. Values that need the device's records are null without them; `Watched.activity` has the
+reason.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from typing import Literal, get_args
 
 import msgspec
 
-from pyxfer._document.runs import Device, Environment, Fact, Link, Remark, Runtime, Summary, Tracing, unknown
+from pyxfer._document.runs import (
+    Device,
+    Environment,
+    Fact,
+    Link,
+    Remark,
+    Runtime,
+    SavedDocument,
+    Summary,
+    Tracing,
+    unknown,
+)
 
 __all__ = [
     "LEAST_OF_CEILING",
@@ -46,20 +56,20 @@ __all__ = [
 ]
 
 
-# In this order every instant belongs to the first that holds; at the last three the device does nothing.
+# Every instant belongs to the first part that applies. In the last three the device is idle.
 StepPartName = Literal["kernels", "h2d", "d2h", "other copies", "input", "idle", "host"]
 STEP_PARTS: tuple[StepPartName, ...] = get_args(StepPartName)
-# Parts are means of whole nanoseconds, and a document may have been rounded.
+# The parts are means of whole nanoseconds, and a document may have been rounded.
 _ROUNDING = 0.01
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """Where the seconds of one period went; they sum to `period_s`.
+    """Where the time of one period went. The parts sum to `period_s`.
 
-    kernels: one is running, or memory is being set. h2d, d2h, other copies: one is under way and no kernel runs. The
-    device does nothing: input, and the host is between steps; idle, and the step's thread is inside a call that waits;
-    host, and it is not. `hidden_*`: copies under kernels, counted beside. `input_s` is null without steps, and where
-    only their ends are known: it is in idle and host then.
+    kernels: a kernel runs, or memory is being set. h2d, d2h, other copies: a copy runs and no kernel does. In the
+    others the device is idle. input: the host is between steps. idle: the step's thread waits inside a call. host: it
+    does not. `hidden_*`: copies during kernels, which are not in the sum. `input_s` is null without steps, and if only
+    their ends are known; its time is in idle and host then.
     """
 
     period_s: float
@@ -82,22 +92,22 @@ class Parts(msgspec.Struct, frozen=True):
             raise ValueError(f"the parts of a period sum to its period_s; {most_s:g} s exceeds {self.period_s:g} s")
 
     def named(self) -> tuple[tuple[StepPartName, float], ...]:
-        """Those that are known, in their order."""
-        each = (
+        """The known parts in their order."""
+        values = (
             *(self.kernels_s, self.h2d_s, self.d2h_s, self.other_copies_s),
             *(self.input_s, self.idle_s, self.host_s),
         )
-        return tuple((name, value) for name, value in zip(STEP_PARTS, each, strict=True) if value is not None)
+        return tuple((name, value) for name, value in zip(STEP_PARTS, values, strict=True) if value is not None)
 
     def share(self, *names: StepPartName) -> float:
-        """What part of the period these are together; 0 of a period without length."""
+        """The share of the period that these parts have together; 0 if the period is 0 s long."""
         if self.period_s <= 0:
             return 0.0
         return sum(value for name, value in self.named() if name in names) / self.period_s
 
 
 class WatchedStep(msgspec.Struct, frozen=True):
-    """One step, from the end of the one before to its own; `at_s` from the beginning of the window to its own."""
+    """One step, from the end of the step before it to its own. `at_s`: its beginning, after that of the window."""
 
     number: int
     at_s: float
@@ -107,10 +117,10 @@ class WatchedStep(msgspec.Struct, frozen=True):
 
 
 class SlowSteps(msgspec.Struct, frozen=True):
-    """The steps that lie far beyond the others. What else is said of a step is of the others, the usual ones.
+    """The steps that took far longer than the others, the usual ones.
 
-    `more_s`: what they took beyond as many usual steps, in sum; `share`: that, of the time of all steps. `mostly`: the
-    part that most of it lies in; null where none holds half of it, or where parts are not known.
+    `more_s`: the time that they took in sum beyond that of as many usual steps. `share`: `more_s` over the time of all
+    steps. `mostly`: the part with at least half of `more_s`; null if no part has, or if parts are not known.
     """
 
     count: int
@@ -121,17 +131,18 @@ class SlowSteps(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise ValueError(f"slow steps are one at least; got {self.count}")
+            raise ValueError(f"the count of slow steps is at least one; got {self.count}")
         if not (0 < self.more_s < math.inf and 0 < self.longest_s < math.inf and 0 < self.share <= 1):
-            raise ValueError("slow steps took longer than others, and a share of the time; their seconds are finite")
+            raise ValueError("more_s and longest_s of slow steps are above 0 and finite, and their share is at most 1")
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """The steps of the window. Those that failed or were not closed are counted and in no other figure.
+    """The steps of the window. Failed and unclosed steps are only counted.
 
-    `between_s`: the host between two steps, which is where the input is made; `inside_s`: from a step's beginning to
-    its end; both null where only ends are known. `waiting_s`: in calls that wait for the device. These three are of
-    the mean of the usual steps, as `Watched.parts` is: of all but the slow ones. `period` and `each` are of all.
+    `between_s`: the host's time between two steps, in which the input is made; `inside_s`: from a step's beginning to
+    its end. Both are null if only the ends are known. `waiting_s`: time in calls that wait for the device. These three
+    and `Watched.parts` are means of the usual steps, that is without the slow ones. `period` and `each` are of all
+    steps.
     """
 
     watched: int
@@ -165,16 +176,16 @@ class Steps(msgspec.Struct, frozen=True):
         listed = [step.parts.period_s for step in self.each if step.slow]
         count = 0 if self.slow is None else self.slow.count
         if len(listed) != count:
-            raise ValueError(f"every slow step is listed as one; got {count} slow steps, and {len(listed)} listed so")
+            raise ValueError(f"every slow step is marked in the list; got {count} slow steps, and {len(listed)} marked")
 
     @property
     def usual(self) -> int:
-        """How many are not slow."""
+        """The number of steps that are not slow."""
         return self.watched - (0 if self.slow is None else self.slow.count)
 
 
 def check_amounts(of: str, **amounts: float | None) -> None:
-    """Refuse what no time and no count can be; what is not known is no amount."""
+    """Raise ValueError for an amount that is negative or not finite. None is allowed."""
     for name, amount in amounts.items():
         if amount is not None and not 0 <= amount < math.inf:
             raise ValueError(f"{name} of {of} is zero or above, and finite; got {amount}")
@@ -182,22 +193,24 @@ def check_amounts(of: str, **amounts: float | None) -> None:
 
 WATCH_SCHEMA_VERSION = 1
 
-# complete: all that was asked for; ended: the program or its block came to an end before; failed: with an error.
+# complete: all requested steps were watched; ended: the program or its block ended before; failed: with an error.
 WatchEnding = Literal["complete", "ended", "failed"]
-# Between which sides a copy went.
 CopyWayName = Literal["h2d", "d2h", "d2d", "p2p", "h2h", "other"]
 BoundBy = Literal["input", "link", "output", "host", "device", "unknown"]
 Degree = Literal["", "moderately"]
-# What a call did for which it is listed: fetched data, waited, copied without returning before, or asked for memory.
+# Why a call is listed: it fetched data, waited, returned only after its copy, or allocated memory.
 SurpriseKind = Literal["d2h", "wait", "blocking copy", "allocation"]
 RangeSource = Literal["mark", "nvtx"]
 LEAST_OF_CEILING = 4 << 10
-"""Bytes: a smaller copy goes within a command, which takes no longer than issuing it, and no ceiling is above it."""
+"""Bytes. The driver sends a smaller copy inside a command, as fast as it issues commands, so it has no ceiling."""
+LEAST_COMPARABLE = 256 << 10
+"""Bytes. The ceiling of smaller copies includes the time of issuing them, which the device's records do not."""
+CEILING_PRECISION = 0.02
 NO_GPU_WATCHED = "no GPU was watched, and what other libraries do without one is not seen"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the period is bound by, and the figures that say so; `share` is theirs."""
+    """What limits the period, with the evidence; `share` is the share of the period that it takes."""
 
     bound_by: BoundBy
     degree: Degree
@@ -207,10 +220,10 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class CopyClass(msgspec.Struct, frozen=True):
-    """Copies of one way, host memory and size class, `least_bytes` to below `below_bytes` (null: no end).
+    """Copies of one direction, host memory and size class, from `least_bytes` to below `below_bytes` (null: no limit).
 
-    `seconds` are their own times, summed; `timed_bytes` the bytes of those that the device gave a time for.
-    `ceiling_share`: what they would have taken at the ceiling of their sizes, as a share of that.
+    `seconds`: the sum of their times; `timed_bytes`: the bytes of the copies that the device gave a time for.
+    `ceiling_share`: the time that they would take at the ceiling of their sizes, over `seconds`.
     """
 
     way: CopyWayName
@@ -227,15 +240,19 @@ class CopyClass(msgspec.Struct, frozen=True):
 
     @property
     def of_ceiling(self) -> float | None:
-        """The share of the ceiling; none of copies too small for one, also where an earlier pyxfer kept a figure."""
-        return None if self.least_bytes < LEAST_OF_CEILING else self.ceiling_share.value
+        """The share of the ceiling, at most 1; none of copies too small for one or faster than the ceiling."""
+        share = self.ceiling_share.value
+        if share is None or self.least_bytes < LEAST_OF_CEILING or share > 1 + CEILING_PRECISION:
+            return None
+        return min(share, 1.0)
 
 
 class Overlap(msgspec.Struct, frozen=True):
-    """How much went on at once, over the window.
+    """Concurrent work over the window.
 
-    `busy_share`: the device did anything. `hidden_share`: of the time of all copies, under kernels. `kernels_at_once`:
-    the mean while any runs; `kernels_share`: of that time, with two or more. `copies_*`: the same of copies.
+    `busy_share`: the share in which the device did anything. `hidden_share`: the share of the time of all copies that
+    was during kernels. `kernels_at_once`: their mean number while any ran; `kernels_share`: the share of that time with
+    two or more. `copies_*`: the same for copies.
     """
 
     busy_share: float
@@ -248,7 +265,7 @@ class Overlap(msgspec.Struct, frozen=True):
 
 
 class StreamUse(msgspec.Struct, frozen=True):
-    """What one stream was used for."""
+    """The work of one stream."""
 
     device: int
     context: int
@@ -261,9 +278,9 @@ class StreamUse(msgspec.Struct, frozen=True):
 
 
 class Pageable(msgspec.Struct, frozen=True):
-    """Copies between the device and pageable memory, and what they would take from pinned memory at the ceiling.
+    """Copies between the device and pageable memory. `pinned_s`: their time with pinned memory at the ceiling.
 
-    `saves_per_step_s`: what the usual steps' own would save in the mean one; null without steps, or without a ceiling.
+    `saves_per_step_s`: mean saving of a usual step; null without steps or without a ceiling.
     """
 
     way: CopyWayName
@@ -276,7 +293,7 @@ class Pageable(msgspec.Struct, frozen=True):
 
 
 class Surprise(msgspec.Struct, frozen=True):
-    """Calls of one name, line and range inside steps that a program may not know it makes. `per_step`: how many."""
+    """Calls of one name, line and range inside steps, which may be unintended. `per_step`: their number per step."""
 
     what: SurpriseKind
     call: str
@@ -289,7 +306,7 @@ class Surprise(msgspec.Struct, frozen=True):
 
 
 class Allocated(msgspec.Struct, frozen=True):
-    """Memory of one kind that was asked for and given back."""
+    """Allocations and releases of one kind of memory."""
 
     memory: str
     allocations: int
@@ -299,7 +316,7 @@ class Allocated(msgspec.Struct, frozen=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What the records say. `others`: copies and kernels of other devices, which are in no figure."""
+    """The contents of the device's records. `others`: copies and kernels of other devices, which no figure includes."""
 
     copies: tuple[CopyClass, ...]
     overlap: Overlap
@@ -316,9 +333,9 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 class NamedRange(msgspec.Struct, frozen=True):
-    """All stretches of one name. `share` is of the window.
+    """All ranges of one name. `share`: their share of the window.
 
-    `busy_s`: the device did anything meanwhile; `*_bytes`: of the copies that calls inside asked for.
+    `busy_s`: how long the device did anything inside them; `*_bytes`: bytes of the copies that calls inside them made.
     """
 
     name: str
@@ -336,7 +353,7 @@ class NamedRange(msgspec.Struct, frozen=True):
 
 
 class ThreadUse(msgspec.Struct, frozen=True):
-    """A thread of the program that made calls or steps."""
+    """A thread of the program with its calls and steps."""
 
     thread: int
     name: str
@@ -346,7 +363,7 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A change, and what it is predicted to gain a period, worked out from this window's own figures."""
+    """A change and its predicted gain per period, which is calculated from the figures of this window."""
 
     code: str
     text: str
@@ -357,7 +374,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 class CeilingSource(msgspec.Struct, frozen=True):
-    """The raw copies that a window's are compared with: `measured` after it in the same place, or of a `saved` run."""
+    """The ceilings that copies are compared with: `measured` after the window, or from a `saved` run."""
 
     source: Literal["measured", "saved"]
     device: str
@@ -365,8 +382,8 @@ class CeilingSource(msgspec.Struct, frozen=True):
     taken_at: str
 
 
-class Watched(msgspec.Struct, frozen=True):
-    """One document: a window of a program, and what it says."""
+class Watched(SavedDocument, frozen=True):
+    """The document of a watch: one window of a program."""
 
     ended: WatchEnding
     runtime: Runtime
@@ -393,34 +410,26 @@ class Watched(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         check_amounts("a watch", window_s=self.window_s)
         slow, stepping = self.steps.slow, [use.steps for use in self.threads if use.steps]
-        # Slow are those of a thread, which may be shorter than what another thread takes for a usual one.
+        # With several threads, a slow step of one may be shorter than a usual step of another.
         if slow is not None and stepping == [self.steps.watched] and slow.longest_s <= self.parts.period_s:
             raise ValueError(
-                f"slow steps are longer than usual ones; the longest took {slow.longest_s:g} s, and a usual one takes "
+                f"slow steps are longer than usual ones; the longest took {slow.longest_s:g} s, and a usual one "
                 f"{self.parts.period_s:g} s"
             )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON, whole or not at all."""
-        from pyxfer._document import codec
-
-        codec.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Watched:
-        """Read a saved watch, of this or an earlier version."""
-        from pyxfer._document import codec
-
-        return codec.load(cls, path)
-
     def to_csv(self, table: str = "steps") -> str:
-        """One table of it: `steps`, `copies`, `calls` or `ranges`; numbers unrounded."""
+        """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.
+
+        Raises:
+            UsageError: the table does not exist.
+
+        """
         from pyxfer._document import exports
 
         return exports.watch_csv(self, table)
 
     def to_markdown(self) -> str:
-        """Its tables for people."""
+        """Markdown with the verdict and all tables, with rounded numbers."""
         from pyxfer._document import exports
 
         return exports.watch_markdown(self)

@@ -16,7 +16,7 @@ _FAR_FASTER = -math.log(100)
 
 
 def change_text(log_ratio: float) -> str:
-    """The bandwidth lost or won, e.g. `4.8 % slower`."""
+    """The change of bandwidth, e.g. `4.8 % slower`."""
     if log_ratio < _FAR_FASTER:
         return "many times faster"
     share = math.expm1(-log_ratio)
@@ -32,7 +32,7 @@ def signed_change(ratio: float | None) -> str:
 
 
 def interval_text(row: CellComparison) -> str:
-    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty where it is not known."""
+    """The interval of the change of bandwidth, e.g. `-5.1 to -4.4 %`; empty if it is not known."""
     if not row.low.value or not row.high.value:
         return ""
     return f"{signed_change(row.high.value).removesuffix(' %')} to {signed_change(row.low.value)}"
@@ -51,7 +51,7 @@ def overall_text(comparison: Comparison) -> str:
 
 
 def compared(comparison: Comparison) -> list[CellComparison]:
-    """The cells for which both sides have a time."""
+    """The cells with a time on both sides."""
     return [row for row in comparison.cells if row.ratio.value is not None]
 
 
@@ -85,7 +85,7 @@ def _verdict(comparison: Comparison) -> str:
         fast = sum(row.verdict == "FAST" for row in rows)
         same = len(rows) - len(those) - fast
         others = ", ".join(f"{count} {word}" for count, word in ((same, "SAME"), (fast, "FAST")) if count)
-        doubt = f"whether {len(those)} of {_cells(rows)} {_have(those)} lost {limit} cannot be told"
+        doubt = f"it is uncertain whether {len(those)} of {_cells(rows)} {_have(those)} lost {limit}"
         return f"AMBIGUOUS: {doubt}{'; ' * bool(others)}{others}."
     word = "slower" if verdict == "SLOW" else "faster"
     most = max(those, key=lambda row: abs(math.log(row.ratio.value or 1.0)))
@@ -137,12 +137,12 @@ _WORDS: dict[StepPartName, str] = {
     "idle": "waiting, device idle",
     "host": "host, device idle",
 }
-# Without records what the device did is not known.
+# Without records the work of the device is not known.
 _BY_THE_CLOCK: dict[StepPartName, str] = {**_WORDS, "input": "between steps", "host": "inside steps"}
 
 
 def part_words(parts: Parts) -> Mapping[StepPartName, str]:
-    """The name of each part for a reader; it depends on what is known of the device and of the steps."""
+    """The reader's names of the parts, which depend on whether records and steps are known."""
     if parts.kernels_s is not None:
         return _WORDS
     return _BY_THE_CLOCK if parts.input_s is not None else {**_BY_THE_CLOCK, "host": "the program"}
@@ -157,7 +157,7 @@ def unseen_reason(watched: Watched) -> str:
 
 
 def slow_text(watched: Watched) -> str:
-    """How many steps are slow and what they cost; empty if none is."""
+    """The number of slow steps and their cost; empty without slow steps."""
     steps, slow = watched.steps, watched.steps.slow
     if slow is None:
         return ""

@@ -1,6 +1,6 @@
-"""What a route is: a line in a framework's table, and the transfer that it sets up for one size.
+"""Frameworks, their routes, and transfers: routes that are set up for one size.
 
-A framework's module imports the framework inside functions only; they run in a worker process.
+A framework's module imports the framework only inside functions, which run in a worker process.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 
 @contextmanager
 def importing(title: str, module: str, install: str) -> Iterator[None]:
-    """Around an import: RefusedError where it is not installed, or is and does not work."""
+    """Turn the errors of an import into a RefusedError that says how to install the framework."""
     try:
         yield
-    except (ImportError, OSError, RuntimeError) as error:  # jax and jaxlib that do not fit raise RuntimeError
+    except (ImportError, OSError, RuntimeError) as error:  # mismatched jax and jaxlib raise RuntimeError
         if isinstance(error, ModuleNotFoundError) and error.name == module:
             raise RefusedError(f"{title} is not installed: {install}") from error
-        # CuPy writes a page about its error, and raises it from the one that says which library is missing.
+        # CuPy raises a page of text from the error that names the missing library.
         why = first_line(error.__cause__ or error)
         raise RefusedError(f"{title} is installed and cannot be imported: {why}") from error
 
 
 Where = Literal["gpu", "cpu"]
 RouteBracket = Literal["stream", "drained", "host"]
-# What the copy engine's read (or write) is expected to meet on the host.
+# The host memory that the copy engine is expected to access.
 Dma = Literal["pageable", "pinned", "none"]
 
 
 class RefusedError(PyxferError):
-    """A route, or a whole framework, is not to be had here; the text says why."""
+    """A route or a framework is not available here; the message says why."""
 
 
 class Transfer:
-    """One route at one size, set up. What `run` does is timed, everything else is not."""
+    """One route, set up for one size. Only `run` is timed."""
 
     copies = 1
-    """How many transfers of the size one `run` makes; its time is divided by them."""
+    """Number of transfers of the size in one `run`; its time is divided by it."""
 
     waits = False
-    """Whether `wait` has to be called for the result to be complete."""
+    """Whether the result is complete only after `wait`."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -62,36 +62,36 @@ class Transfer:
 
     @property
     def stream(self) -> StreamLike | None:
-        """The stream that the framework queues its copies on, where it tells."""
+        """The stream on which the framework queues its copies, or None if it is unknown."""
         return None
 
     def write(self, data: NDArray[Any]) -> None:
-        """Put these bytes where the next `run` takes them from; `place.source()` does it by itself."""
+        """Write `data` into the source of the next `run`. Sources from `place.source()` already have it."""
 
     def refresh(self) -> None:
-        """Make the next `run` a first one: a new input object, no cache, no mirror."""
+        """Prepare the next `run` so that no cache can serve it, for example with a new source."""
 
     def run(self) -> None:
-        """The call; what it gives becomes `self.result`. In the workload image-batch it is called several times."""
+        """Make the transfer and set `self.result`. A trial of the workload image-batch calls it several times."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """The framework's own way of waiting for the result."""
+        """Wait until `self.result` is complete, as the framework does it."""
 
     def where(self) -> Where:
-        """Where the result lies: a tensor that stayed on the CPU was not copied fast, it was not copied."""
+        """Where the result is. It shows a tensor that has stayed on the CPU, and so was not copied."""
         raise NotImplementedError
 
     def arrived(self) -> NDArray[Any]:
-        """The result's contents as NumPy sees them, read by another way than `run`'s. Of `ingest`, no copy."""
+        """The result's contents as a NumPy array, read by another path than `run`. For `ingest` without a copy."""
         raise NotImplementedError
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """What should arrive when these bytes were written; a cast or a change of layout says so here."""
+        """The contents that should arrive after `write(data)`, such as cast or reordered data."""
         return data
 
     def release(self) -> None:
-        """Let go of the result, so that routes do not hold the device's memory against each other."""
+        """Drop the result, so that other routes can use the device's memory."""
         self.result = None
 
 
@@ -102,8 +102,8 @@ Make = Callable[["Place"], Transfer]
 class Route:
     """One line of a framework's table.
 
-    `copy` and `image_batch` set up a transfer for the workload of that name; they raise RefusedError where the route
-    is not to be had: a version without the call, a size that does not divide.
+    `copy` and `image_batch` set up a transfer for the workload of that name. They raise a RefusedError if the route is
+    not available, such as in a version without the call or for a size that it cannot send.
     """
 
     name: str
@@ -118,28 +118,28 @@ class Route:
     image_batch: Make | None = None
     usual: bool = False
     usual_for_images: bool | None = None
-    """The same for the workload image-batch, where that differs."""
+    """`usual` for the workload image-batch, if it differs."""
     setting: str = ""
     inflation: float = 1.0
     staged: bool = False
-    """Whether threads fill, or empty, page-locked slots while the copy engine is at work on others."""
+    """Whether threads fill or empty page-locked slots while the copy engine uses other slots."""
 
     @property
     def owner(self) -> str:
-        """The word before the dot."""
+        """The part of the name before the dot."""
         return self.name.partition(".")[0]
 
     @property
     def expected_place(self) -> Where:
-        """Where its result has to lie."""
+        """Where its result must be."""
         return "gpu" if self.direction == "h2d" else "cpu"
 
     def make(self, workload: Workload) -> Make | None:
-        """What sets up its transfer for a workload; None where it has no part in it."""
+        """The function that sets up its transfer for a workload, or None."""
         return self.copy if workload == "copy" else self.image_batch
 
     def nature(self, framework: str, workload: Workload) -> Nature:
-        """As the document keeps it."""
+        """Its description as the document stores it."""
         usual = self.usual if workload == "copy" or self.usual_for_images is None else self.usual_for_images
         return Nature(
             framework=framework,
@@ -156,7 +156,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Started:
-    """A framework that has been imported and has chosen its device."""
+    """The state of a framework after its import."""
 
     version: str
     cuda: Fact[str]
@@ -165,11 +165,11 @@ class Started:
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework and its table.
+    """A framework and its routes.
 
-    `environment` is set before the import, as far as the user has not set it. `start` imports the framework for a
-    device (None: for ingest alone, without a GPU) under one of the settings that routes ask for; it raises RefusedError
-    where the framework is not installed. Where its build or its drivers give it no GPU, `Started.cuda` says why.
+    `environment` holds variables that are set before the import unless the user has set them. `start` imports the
+    framework under a setting of its routes and chooses a device (None for ingest without a GPU). It raises a
+    RefusedError if the framework is not installed; if the framework has no GPU, `Started.cuda` says why.
     """
 
     name: str
@@ -180,17 +180,17 @@ class Framework:
     routes: tuple[Route, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     gpu_distributions: tuple[str, ...] = ()
-    """Distributions of which one has to be installed for a GPU, where that is not the framework's own."""
+    """Distributions of which one is needed for a GPU, if the framework alone is not enough."""
 
 
-# What is the same in every row of a table for what stays in host memory.
+# Routes that stay in host memory.
 ingest_route = partial(Route, direction="ingest", dma="none", returns="done", bracket="host")
-# And for what threads copy into page-locked slots of pyxfer's own ring, or out of them.
+# Routes through pyxfer's ring.
 ring_route = partial(Route, memory="pageable", host_copies=1, dma="pinned", staged=True)
 
 
 def installed_version(distributions: Sequence[str]) -> str | None:
-    """The version of the first one that is installed, with its name where it is not the usual one."""
+    """The version of the first distribution that is installed, with its name if it is not the usual one."""
     for number, name in enumerate(distributions):
         try:
             version = metadata.version(name)
@@ -201,7 +201,7 @@ def installed_version(distributions: Sequence[str]) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says first, or its kind where it says nothing."""
+    """The first line of an error's message, or its type's name if there is none."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
@@ -214,19 +214,15 @@ class HostCopy(Transfer):
         self._source = place.source()
 
     def refresh(self) -> None:
-        """The next source."""
         self._source = self.place.source()
 
     def run(self) -> None:
-        """One copy."""
         np.copyto(self._target, self._source)
 
     def where(self) -> Where:
-        """NumPy knows nothing else."""
         return "cpu"
 
     def arrived(self) -> NDArray[Any]:
-        """What was copied to."""
         return self._target
 
 

@@ -1,4 +1,4 @@
-"""CuPy's ways between host and device, and from NumPy."""
+"""CuPy's routes between host and device, and from NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CupyTransfer(Transfer):
-    """Something on CuPy's current stream."""
+    """A transfer on CuPy's current stream."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -41,11 +41,10 @@ class CupyTransfer(Transfer):
 
     @property
     def stream(self) -> StreamLike | None:
-        """The current stream's handle; 0 is the legacy default stream."""
+        """Its handle; 0 is the legacy default stream."""
         return int(self.cupy.cuda.get_current_stream().ptr)
 
     def where(self) -> Where:
-        """A CuPy array lies on a GPU and nowhere else, a NumPy array nowhere there."""
         return "gpu" if isinstance(self.result, self.cupy.ndarray) else "cpu"
 
 
@@ -53,7 +52,6 @@ class Upload(HostUpload, CupyTransfer):
     """From host memory to the GPU."""
 
     def arrived(self) -> NDArray[Any]:
-        """The array's memory."""
         return self.place.fetch(self.result.data.ptr, self.result.nbytes)
 
 
@@ -61,7 +59,6 @@ class Asarray(Upload):
     """`cupy.asarray`: one thread copies into page-locked memory of CuPy's pool, which the DMA then reads."""
 
     def upload(self) -> Any:
-        """One copy on the host."""
         return self.cupy.asarray(self.source)
 
 
@@ -75,27 +72,24 @@ class FromPinned(SlotsUpload, Upload):
     """From arrays of `cupyx.empty_pinned`."""
 
     def slots(self) -> Slots:
-        """The arrays."""
         return pinned_slots(self.place.nbytes)
 
 
 class AsarrayPinned(FromPinned):
-    """`cupy.asarray` of page-locked memory; CuPy 12 and before copied it once more."""
+    """`cupy.asarray` of page-locked memory, which CuPy 12 and earlier copied on the host."""
 
     def upload(self) -> Any:
-        """No copy on the host."""
         return self.cupy.asarray(self.source)
 
 
 class Set(Upload):
-    """`ndarray.set`: from ordinary memory as it is, which the driver stages."""
+    """`ndarray.set` of pageable memory, which the driver stages."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
 
     def upload(self) -> Any:
-        """No copy on the host."""
         self.target.set(self.source)
         return self.target
 
@@ -108,33 +102,28 @@ class SetPinned(FromPinned):
         self.target = self.cupy.empty(place.nbytes, self.cupy.uint8)
 
     def upload(self) -> Any:
-        """No copy on the host."""
         self.target.set(self.source)
         return self.target
 
 
 class ImageBatch(ImageRow, CupyTransfer):
-    """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
+    """A batch of images, sent as an `Upload` does and cast on the GPU; then one row of pixels is read back."""
 
     def __init__(self, place: Place, way: type[Upload]) -> None:
         super().__init__(place)
         self._way = way(place, (place.batch, *IMAGE_SHAPE))
 
     def write(self, data: NDArray[Any]) -> None:
-        """As the way has it."""
         self._way.write(data)
 
     def refresh(self) -> None:
-        """As the way has it."""
         self._way.refresh()
 
     def run(self) -> None:
-        """Reading back waits for everything before it."""
         self.row = self._way.upload().astype(self.cupy.float32)[0, 0]
         self.result = self.row.get()
 
     def where(self) -> Where:
-        """Where the row lay before it was read back."""
         return "gpu" if isinstance(self.row, self.cupy.ndarray) else "cpu"
 
 
@@ -146,34 +135,30 @@ class Download(CupyTransfer):
         self.array = self.cupy.empty(place.nbytes, self.cupy.uint8)
 
     def write(self, data: NDArray[Any]) -> None:
-        """To the array on the GPU."""
         self.place.store(self.array.data.ptr, data)
 
     def arrived(self) -> NDArray[Any]:
-        """The array."""
         found: NDArray[Any] = self.result
         return found
 
 
 class Get(Download):
-    """`ndarray.get` into new ordinary memory, which is touched for the first time on the way."""
+    """`ndarray.get` into new pageable memory, which the copy touches first."""
 
     def run(self) -> None:
-        """No copy on the host but the driver's."""
         self.result = self.array.get()
 
 
 class DownloadThroughRing(RingDownload, Download):
-    """`pyxfer.download`, into a new NumPy array or one that is there."""
+    """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
     @property
     def on_device(self) -> Any:
-        """CuPy's array."""
         return self.array
 
 
 class GetPinned(Download):
-    """`ndarray.get` into page-locked memory without waiting; whoever reads it has to wait for the stream."""
+    """`ndarray.get` into page-locked memory without waiting. A reader must wait for the stream."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -187,16 +172,14 @@ class GetPinned(Download):
             ) from error
 
     def refresh(self) -> None:
-        """The next array."""
         self._target = self._slots.take()
 
     def run(self) -> None:
-        """No copy on the host."""
         self.result = self.array.get(out=self._target, blocking=False)
 
 
 class Ingest(Transfer):
-    """A copy into page-locked memory of CuPy's pool: CuPy has nothing else on the host."""
+    """A copy into page-locked memory of CuPy's pool, the only kind of host array that CuPy has."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -204,31 +187,26 @@ class Ingest(Transfer):
         import cupyx
 
         if not cupy.cuda.is_available():
-            raise RefusedError("CuPy has no arrays in host memory but page-locked ones, and those need a GPU")
+            raise RefusedError("the only host arrays of CuPy are page-locked ones, which need a GPU")
         self._empty_pinned = cupyx.empty_pinned
         self.source: Any = None
 
     def refresh(self) -> None:
-        """The next piece of memory."""
         self.source = self.place.source()
 
     def run(self) -> None:
-        """One copy."""
         self.result = self._empty_pinned(self.source.shape, self.source.dtype)
         self.result[...] = self.source
 
     def where(self) -> Where:
-        """A NumPy array over page-locked memory."""
         return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
 
     def arrived(self) -> NDArray[Any]:
-        """The array."""
         found: NDArray[Any] = self.result
         return found
 
 
 def pinned_slots(nbytes: int) -> Slots:
-    """Arrays in page-locked memory of CuPy's pool."""
     import cupyx
 
     return Slots(lambda: cupyx.empty_pinned(nbytes, np.uint8))
@@ -238,8 +216,7 @@ _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
 
 def _start(device: int | None, setting: str) -> Started:
-    """No route of CuPy's asks for a setting."""
-    del setting
+    del setting  # no route of CuPy has one
     with importing("CuPy", "cupy", "pip install cupy-cuda12x, or cupy-cuda13x for CUDA 13"):
         import cupy
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
@@ -247,9 +224,9 @@ def _start(device: int | None, setting: str) -> Started:
 
 
 def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
-    """Make the device the current one, or say why that cannot be."""
+    """Make the device the current one; returns the CUDA version, or why it failed."""
     if device is None:
-        return unknown("no GPU was asked for")
+        return unknown("no GPU was requested")
     try:
         cupy.cuda.Device(device).use()
         cupy.zeros(1, cupy.uint8).get()

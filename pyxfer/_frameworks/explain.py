@@ -1,4 +1,4 @@
-"""Explaining one route: it and what could be used in its place, at one size, in the same rounds."""
+"""`explain`: one route and its alternatives at one size, in the same rounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyxfer._ceiling import ways as raw_ways
-from pyxfer._ceiling.session import run_ways
+from pyxfer._ceiling.session import checked_choice, run_ways
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, RouteStatus, checked_sizes, known_word
 from pyxfer._ceiling.ways import make_request as make_raw_request
 from pyxfer._document.runs import STAGED, Direction, Run, Runtime, Workload
@@ -15,13 +15,13 @@ from pyxfer._frameworks.base import HOST_COPY, Framework, Route
 from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework
-from pyxfer._frameworks.session import DEFAULT_BUDGET_S, Request, checked_choice, make_request, run_workers
+from pyxfer._frameworks.session import DEFAULT_BUDGET_S, Request, make_request, run_workers
 from pyxfer._measure.sampler import OnProgress, SaveTo
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, parse_size
 
 DEFAULT_SIZE = "96MiB"
-# What a program has for the memory that it holds already, beside the way that is explained.
+# The alternatives for a program that already has its data in one of these memories.
 _RAW_MEMORIES = ("pinned", "pageable")
 _RAW_MODES = ("async", "memcpy")
 
@@ -40,15 +40,14 @@ def explain(
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
-    """Measure one route to say where its time goes, beside every other route that could be used in its place.
+    """Measure where the time of one route goes, beside the routes that could replace it.
 
-    These are the other routes of its framework in its direction, and raw copies; all run in one process and in the same
-    rounds, and then a few trials of each are traced. `run.parameters.explained` names the route, and each row's
-    `breakdown` and `dma` say where its time went and what crossed the link. A raw route has both directions: h2d, if
-    none is given.
+    These are raw copies and the other routes of its framework in its direction. All run in one process and in the same
+    rounds; then a few trials of each are traced. `run.parameters.explained` names the route, and each row's `breakdown`
+    and `dma` show where its time went and what crossed the link. `direction` is for raw routes, h2d by default.
 
     Raises:
-        UsageError: there is no such route, or it cannot be explained at this size; nothing was measured.
+        UsageError: the route is unknown, or cannot be explained at this size; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
 
     """
@@ -81,7 +80,7 @@ def explain(
 
 
 def _modes_beside(route: RouteStatus) -> tuple[str, ...]:
-    """Pageable memory may be staged; what is page-locked already gains nothing by that."""
+    """The modes to measure beside a raw route: `staged` only beside pageable memory."""
     staged = (STAGED,) if route.memory == "pageable" else ()
     return tuple(dict.fromkeys((route.mode, *_RAW_MODES, *staged)))
 
@@ -116,14 +115,14 @@ def _request(
 
 
 def _workload(route: Route, nbytes: int) -> Workload:
-    """Bytes alone, unless the route is there for images only."""
+    """`copy`, unless the route supports only images."""
     if route.copy is not None:
         return "copy"
     if nbytes % IMAGE_BYTES:
         near = max(1, round(nbytes / IMAGE_BYTES)) * IMAGE_BYTES
         raise UsageError(
-            f"{route.name} sends images of {IMAGE_BYTES} bytes, and {format_size(nbytes)} is no whole number of them; "
-            f"take --size {near}."
+            f"{route.name} sends images of {IMAGE_BYTES} bytes, and {format_size(nbytes)} is not a whole number of "
+            f"images; take --size {near}."
         )
     return "image-batch"
 
@@ -140,15 +139,15 @@ def _check_direction(route: Route, direction: Direction | str | None) -> None:
 
 
 def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
-    """The route of this name, of a framework, of the user's or raw."""
+    """The framework's, registered or raw route of this name."""
     if not isinstance(name, str):
         raise UsageError(f"A route is named by text, such as torch.to; got {name!r}.")
     if name == HOST_COPY.name:
         raise UsageError(
-            f"{name} is the copy in host memory that ingest routes are held against, and cannot be explained alone. "
-            "Explain one of them, such as tf.ingest: it runs beside it."
+            f"{name} is the ceiling of ingest routes and cannot be explained alone. Explain an ingest route, such as "
+            "tf.ingest."
         )
-    frameworks = [load_framework(each) for each in all_names()]
+    frameworks = [load_framework(framework) for framework in all_names()]
     for framework in frameworks:
         for route in framework.routes:
             if route.name == name:
@@ -157,10 +156,11 @@ def _find(name: str) -> tuple[Framework, Route] | RouteStatus:
     for way in ways:
         if way.name == name:
             return way
-    raise UsageError(_unknown(name, [*(each.name for f in frameworks for each in f.routes), *(w.name for w in ways)]))
+    names = [route.name for framework in frameworks for route in framework.routes]
+    raise UsageError(_unknown(name, [*names, *(way.name for way in ways)]))
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
     meant = f" Did you mean {', '.join(close)}?" if close else ""
-    return f"There is no route {name!r}.{meant} See pyxfer list routes."
+    return f"Unknown route {name!r}.{meant} See pyxfer list routes."

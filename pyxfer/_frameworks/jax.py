@@ -1,4 +1,4 @@
-"""JAX's ways between host and device, and from NumPy."""
+"""JAX's routes between host and device, and from NumPy."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 PINNED_HOST = "pinned_host"
-# A device's own memory; versions before memory kinds say nothing.
+# A device's own memory; None in versions without memory kinds.
 OWN_MEMORY = ("device", None)
 OPTIONS = "jax_pjrt_client_create_options"
 UNSTAGED = {"should_stage_host_to_device_transfers": False}
 
 
 class JaxTransfer(Transfer):
-    """Something on JAX's hidden streams; the result is there when it says so."""
+    """A transfer on JAX's hidden streams; `wait` waits until the result is ready."""
 
     waits = True
 
@@ -52,11 +52,9 @@ class JaxTransfer(Transfer):
         self.device = find_gpu(jax, place.device)
 
     def wait(self) -> None:
-        """Until the result is ready; what it was made from must not change before that."""
         self.result.block_until_ready()
 
     def where(self) -> Where:
-        """As the array says; page-locked host memory also belongs to a GPU, as another kind of memory."""
         return place_of(self.result)
 
 
@@ -68,47 +66,42 @@ class Upload(JaxTransfer):
         self.source: Any = None
 
     def arrived(self) -> NDArray[Any]:
-        """The array's memory."""
         return self.place.fetch(self.result.unsafe_buffer_pointer(), self.result.nbytes)
 
 
 class DevicePut(Upload):
-    """`jax.device_put` of ordinary memory.
+    """`jax.device_put` of pageable memory.
 
-    A worker thread of XLA copies it into page-locked memory, whole, before the DMA begins. From 1 GiB on that copy is
-    left out, and the driver stages.
+    A thread of XLA copies the whole array into page-locked memory before the DMA begins. From 1 GiB on it leaves this
+    copy out, and the driver stages. JAX still reads the source after the call has returned.
     """
 
     kind: SourceKind = "pageable"
 
     def refresh(self) -> None:
-        """The next piece of memory."""
         self.source = self.place.source(self.kind)
 
     def run(self) -> None:
-        """JAX reads the source after this has returned."""
         self.result = self.jax.device_put(self.source, self.device)
 
 
 class DevicePutPinned(DevicePut):
-    """`jax.device_put` of page-locked memory, which XLA notices and reads as it is."""
+    """`jax.device_put` of page-locked memory, which XLA detects and does not copy."""
 
     kind = "pinned"
 
 
 class DevicePutUnstaged(DevicePut):
-    """`jax.device_put` with XLA's staging left out: the driver stages."""
+    """`jax.device_put` without XLA's staging, so that the driver stages."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         if getattr(self.jax.config, OPTIONS, None) != UNSTAGED:
-            raise RefusedError(
-                f"JAX was not started with the option {next(iter(UNSTAGED))}:false that this route needs"
-            )
+            raise RefusedError(f"this route needs JAX to be started with the option {next(iter(UNSTAGED))}:false")
 
 
 class UploadThroughRing(Upload):
-    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
+    """`pyxfer.upload`, after which JAX gets memory that already holds the bytes."""
 
     waits = False
 
@@ -117,16 +110,14 @@ class UploadThroughRing(Upload):
         self._uploader = place.uploader()
 
     def refresh(self) -> None:
-        """The next piece of memory."""
         self.source = self.place.source()
 
     def run(self) -> None:
-        """One copy on the host, of all threads together; JAX gets memory in which the bytes have arrived."""
         self.result = self._uploader.upload(self.source, "jax")
 
 
 class PinnedHostToDevice(Upload):
-    """From an array of JAX's own in page-locked host memory."""
+    """From a JAX array in page-locked host memory."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -134,21 +125,18 @@ class PinnedHostToDevice(Upload):
         self._to = sharding(self.jax, self.device, OWN_MEMORY[0])
 
     def refresh(self) -> None:
-        """A new array in host memory."""
         self.source = self.jax.device_put(self.place.source(), self._from).block_until_ready()
 
     def run(self) -> None:
-        """No copy on the host."""
         self.result = self.jax.device_put(self.source, self._to)
 
     def release(self) -> None:
-        """Of the source as well, which is made anew."""
         super().release()
         self.source = None
 
 
 class ImageBatch(ImageRow, JaxTransfer):
-    """A batch of images to the GPU by `jax.device_put`, cast there, and one row of pixels read back."""
+    """A batch of images, sent by `jax.device_put` and cast on the GPU; then one row of pixels is read back."""
 
     waits = False
     kind: SourceKind = "pageable"
@@ -159,20 +147,16 @@ class ImageBatch(ImageRow, JaxTransfer):
         self._first_row = self.jax.jit(_first_row)
 
     def refresh(self) -> None:
-        """The next piece of memory."""
         self.source = self.place.images(self.kind)
 
     def run(self) -> None:
-        """Reading back waits for everything before it."""
         self.row = self._first_row(self.onto_gpu())
         self.result = np.asarray(self.row)
 
     def onto_gpu(self) -> Any:
-        """The images there."""
         return self.jax.device_put(self.source, self.device)
 
     def where(self) -> Where:
-        """Where the row lay before it was read back."""
         return place_of(self.row)
 
 
@@ -190,12 +174,11 @@ class ImageBatchThroughRing(ImageBatch):
         self._uploader = place.uploader()
 
     def onto_gpu(self) -> Any:
-        """The images there, when this returns."""
         return self._uploader.upload(self.source, "jax")
 
 
 def find_gpu(jax: Any, index: int) -> Any:
-    """JAX's device of CUDA's number.
+    """The JAX device with this CUDA index.
 
     Raises:
         RefusedError: JAX does not see it.
@@ -216,7 +199,7 @@ def find_cpu(jax: Any) -> Any:
     """JAX's device for host memory.
 
     Raises:
-        RefusedError: JAX was told to do without.
+        RefusedError: JAX has no CPU device.
 
     """
     try:
@@ -228,10 +211,10 @@ def find_cpu(jax: Any) -> Any:
 
 
 def sharding(jax: Any, device: Any, kind: str) -> Any:
-    """Where an array goes: a device and one of its kinds of memory.
+    """The sharding of an array in one kind of memory of a device.
 
     Raises:
-        RefusedError: it has no memory of the kind.
+        RefusedError: the device has no memory of this kind.
 
     """
     try:
@@ -241,21 +224,20 @@ def sharding(jax: Any, device: Any, kind: str) -> Any:
 
 
 def place_of(array: Any) -> Where:
-    """As the array says."""
+    # Page-locked host memory also belongs to a GPU, as another kind of memory.
     on_gpu = all(device.platform != "cpu" for device in array.devices())
     return "gpu" if on_gpu and array.sharding.memory_kind in OWN_MEMORY else "cpu"
 
 
 def _first_row(images: Any) -> Any:
-    """Traced and compiled by JAX."""
     return images.astype(np.float32)[0, 0]
 
 
 class Download(JaxTransfer):
     """From the GPU to host memory.
 
-    An array keeps the host value that was once asked for, so every trial has a new one, copied on the GPU from an
-    array whose memory is written past JAX.
+    An array caches its host value, so every trial gets a new array. It is copied on the GPU from an array whose memory
+    is written past JAX.
     """
 
     def __init__(self, place: Place) -> None:
@@ -265,64 +247,55 @@ class Download(JaxTransfer):
         self._fresh: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
-        """To the array that the others are copied from."""
         self.place.store(self._array.unsafe_buffer_pointer(), data)
 
     def refresh(self) -> None:
-        """A new array in the GPU's memory."""
         self._fresh = self.jax.numpy.array(self._array, copy=True).block_until_ready()
         if place_of(self._fresh) != "gpu":
-            raise RefusedError("JAX keeps the array that is to be read in host memory")
+            raise RefusedError("JAX keeps the source array in host memory")
 
     def release(self) -> None:
-        """Of the copy as well."""
         super().release()
         self._fresh = None
 
 
 class Asarray(Download):
-    """`np.asarray`: by DMA into page-locked memory, and from there a copy inside a callback of the stream."""
+    """`np.asarray`: the DMA writes into page-locked memory, from which a callback of the stream copies."""
 
     waits = False
 
     def run(self) -> None:
-        """One copy on the host."""
         self.result = np.asarray(self._fresh)
 
     def where(self) -> Where:
-        """A NumPy array."""
         return "cpu" if isinstance(self.result, np.ndarray) else place_of(self.result)
 
     def arrived(self) -> NDArray[Any]:
-        """The array."""
         found: NDArray[Any] = self.result
         return found
 
 
 class DownloadThroughRing(RingDownload, Download):
-    """`pyxfer.download`, into a new NumPy array or one that is there."""
+    """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
     waits = False
 
     @property
     def on_device(self) -> Any:
-        """The new array."""
         return self._fresh
 
 
 class ToPinnedHost(Download):
-    """Into an array of JAX's own in page-locked host memory."""
+    """Into a JAX array in page-locked host memory."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         self._to = sharding(self.jax, self.device, PINNED_HOST)
 
     def run(self) -> None:
-        """No copy on the host."""
         self.result = self.jax.device_put(self._fresh, self._to)
 
     def arrived(self) -> NDArray[Any]:
-        """NumPy sees the array's own memory."""
         return np.asarray(self.result)
 
 
@@ -341,42 +314,36 @@ class Ingest(Transfer):
         self.source: Any = None
 
     def refresh(self) -> None:
-        """The next piece of memory."""
         self.source = self.place.source(self.kind)
 
     def wait(self) -> None:
-        """Until the array is ready."""
         self.result.block_until_ready()
 
     def where(self) -> Where:
-        """As the array says."""
         return place_of(self.result)
 
     def arrived(self) -> NDArray[Any]:
-        """NumPy sees the array's own memory."""
         return np.asarray(self.result)
 
 
 class IngestAsarray(Ingest):
     """`jnp.asarray` with the CPU as default device.
 
-    Memory that does not begin at a multiple of 64 bytes is copied to where it does, and a compiled conversion, of uint8
-    to uint8 here, then makes the array's own memory of that.
+    JAX copies memory that does not start at a multiple of 64 bytes to an aligned address, and a compiled conversion
+    (here from uint8 to uint8) copies that into the array.
     """
 
     def run(self) -> None:
-        """Two copies."""
         with self.jax.default_device(self.device):
             self.result = self.jax.numpy.asarray(self.source)
 
 
 class IngestDevicePut(Ingest):
-    """`jax.device_put` takes memory over that begins at a multiple of 64 bytes, and copies any other."""
+    """`jax.device_put` of memory that starts at a multiple of 64 bytes, which JAX uses without a copy."""
 
     kind = "aligned"
 
     def run(self) -> None:
-        """No copy."""
         self.result = self.jax.device_put(self.source, self.device)
 
 
@@ -398,7 +365,7 @@ def _start(device: int | None, setting: str) -> Started:
         import jax
     if setting == NOSTAGE:
         _leave_staging_out(jax)
-    _narrow(jax, device)
+    _hide_other_devices(jax, device)
     cuda = _choose_device(jax, device)
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
     settings[OPTIONS] = str(getattr(jax.config, OPTIONS, None) or "not set")
@@ -406,12 +373,12 @@ def _start(device: int | None, setting: str) -> Started:
 
 
 def _leave_staging_out(jax: Any) -> None:
-    """Tell the backend, which takes it when it starts and at no other time.
+    """Set the option that leaves XLA's staging out. The backend reads it only when it starts.
 
-    A backend that does not know the option, or not as a boolean, does not start: one that runs has taken it.
+    A backend that does not support the option does not start, so a running one has accepted it.
     """
     if _has_started():
-        raise RefusedError("JAX has started already, and its staging can only be left out before: use a new process")
+        raise RefusedError("JAX has already started, too late to turn its staging off: use a new process")
     given = getattr(jax.config, OPTIONS, None)
     if given:
         raise RefusedError(f"{OPTIONS.upper()} is set, and would be overwritten ({given}): unset it")
@@ -425,13 +392,13 @@ def _has_started() -> bool:
     try:
         from jax._src import xla_bridge
     except ImportError as error:
-        raise RefusedError("not available in this JAX: it does not tell whether it has started") from error
+        raise RefusedError("not available in this JAX: whether it has started is unknown") from error
     started: bool = xla_bridge.backends_are_initialized()
     return started
 
 
-def _narrow(jax: Any, device: int | None) -> None:
-    """Keep JAX from taking memory on GPUs that are not measured."""
+def _hide_other_devices(jax: Any, device: int | None) -> None:
+    """Keep JAX from allocating memory on GPUs that are not measured."""
     if _has_started():
         return
     if device is None:
@@ -443,7 +410,7 @@ def _narrow(jax: Any, device: int | None) -> None:
 
 def _choose_device(jax: Any, device: int | None) -> Fact[str]:
     if device is None:
-        return unknown("no GPU was asked for")
+        return unknown("no GPU was requested")
     if installed_version(_PLUGINS) is None:
         return unknown(f"jax {jax.__version__} is installed without its CUDA plugin: pip install 'jax[cuda13]'")
     try:

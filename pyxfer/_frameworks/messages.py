@@ -1,4 +1,4 @@
-"""What a run and its worker processes tell each other: msgspec over a pipe, and no document."""
+"""The messages between a run and its worker processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES = 256
 
 @dataclass(frozen=True)
 class Mark:
-    """A route at a size, and whether it was being set up, verified or timed."""
+    """The step of a worker: a route, its size, and a phase such as `verified` or `timed`."""
 
     route: str
     nbytes: int
@@ -23,21 +23,21 @@ class Mark:
 
 
 class Marker:
-    """Both processes hold the same file, which has no name."""
+    """The worker's current step, in an anonymous file that both processes have open."""
 
     def __init__(self, handle: int | None = None) -> None:
         self.handle = os.memfd_create("pyxfer-marker", 0) if handle is None else handle
 
     def set(self, route: str, nbytes: int, phase: str) -> None:
-        """Right before the step."""
+        """Write the step down, right before it begins."""
         os.pwrite(self.handle, f"{route}\t{nbytes}\t{phase}".encode()[:_BYTES].ljust(_BYTES, b"\0"), 0)
 
     def clear(self) -> None:
-        """Right after it."""
+        """Erase the step, right after its end."""
         os.pwrite(self.handle, b"\0", 0)
 
     def read(self) -> Mark | None:
-        """The step that was under way; None between steps."""
+        """The step under way, or None between steps."""
         text = os.pread(self.handle, _BYTES, 0).split(b"\0", 1)[0].decode(errors="replace")
         parts = text.split("\t")
         if len(parts) != 3 or not parts[1].isdigit():  # noqa: PLR2004 - as `set` writes it
@@ -45,20 +45,19 @@ class Marker:
         return Mark(parts[0], int(parts[1]), parts[2])
 
     def close(self) -> None:
-        """Give the file back."""
         os.close(self.handle)
 
 
 class OwnRoute(msgspec.Struct, frozen=True):
-    """A registered route: its words, and where the functions are that set it up."""
+    """A registered route: its plain fields, and where its functions are."""
 
-    words: dict[str, Any]
+    fields: dict[str, Any]
     copy: tuple[str, str, bytes | None] | None
     image_batch: tuple[str, str, bytes | None] | None
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):
-    """All that a worker has to know."""
+    """The order to measure."""
 
     worker: str
     framework: str
@@ -76,11 +75,11 @@ class Task(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """End soon, and send what there is."""
+    """The order to end soon and to send the results so far."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The framework has been started."""
+    """The framework has started."""
 
     version: str
     cuda: Fact[str]
@@ -89,14 +88,14 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class Awake(msgspec.Struct, frozen=True, tag=True):
-    """The link has been woken: what it is under load, and where the worker's memory lies."""
+    """The link is awake: its state under load, and the placement of the worker's memory."""
 
     link: Link
     placement: Placement
 
 
 class Doing(msgspec.Struct, frozen=True, tag=True):
-    """A sign of life."""
+    """Progress, which also shows that the worker is alive."""
 
     phase: str
     done: float
@@ -104,31 +103,31 @@ class Doing(msgspec.Struct, frozen=True, tag=True):
 
 
 class Tracer(msgspec.Struct, frozen=True, tag=True):
-    """What the device's records come from, or why there are none."""
+    """The source of the device's records, or why there are none."""
 
     tracing: Fact[Tracing]
 
 
 class Rows(msgspec.Struct, frozen=True, tag=True):
-    """The measurements so far, all of them."""
+    """All measurements so far."""
 
     measurements: tuple[Measurement, ...]
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The framework is not to be had here."""
+    """The framework is not available here."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The worker cannot go on; what it has measured was sent before."""
+    """The worker cannot continue. Its measurements were sent before."""
 
     reason: str
 
 
 class Finished(msgspec.Struct, frozen=True, tag=True):
-    """All is sent."""
+    """The worker has sent everything."""
 
     remarks: tuple[Remark, ...]
 
@@ -142,15 +141,12 @@ _from_worker: msgspec.msgpack.Decoder[FromWorker] = msgspec.msgpack.Decoder(From
 
 
 def pack(message: ToWorker | FromWorker) -> bytes:
-    """As it goes through the pipe."""
     return _encoder.encode(message)
 
 
 def unpack_order(data: bytes) -> ToWorker:
-    """What the run tells a worker."""
     return _to_worker.decode(data)
 
 
 def unpack_report(data: bytes) -> FromWorker:
-    """What a worker tells the run."""
     return _from_worker.decode(data)

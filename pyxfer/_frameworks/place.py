@@ -1,4 +1,8 @@
-"""Where a transfer is set up: its size, its device, the host memory it takes from, and a look at what arrived."""
+"""What a route gets to set up a transfer, and base classes of transfers.
+
+A `Place` has the size, host memory for the sources, and raw access to device memory. All places of a worker share the
+memory of one `HostArena`.
+"""
 
 from __future__ import annotations
 
@@ -21,157 +25,101 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, HostBuffer
 
+# --- places ----------------------------------------------------------------------------------------------------------
 
-# Three pieces of memory take turns: more than two sizes, so that none waits in a cache for the DMA.
+IMAGE_SHAPE = (256, 256, 3)
+IMAGE_BYTES = 256 * 256 * 3
+
+SourceKind = Literal["pageable", "aligned", "pinned"]
+"""`pageable` starts 16 bytes after a page boundary, as large arrays from malloc do; `aligned` at a multiple of 64."""
+MALLOC_HEADER = 16
+ALIGNMENT = 4096
+# Sources of one size rotate, so that staging does not read from a cache. More than this many would not help.
+MOST_SLOTS = 32
+# More pieces than two, so that the next one is not still in a cache.
 SLOTS = 3
 
 
-class Slots:
-    """Pieces of memory of a route's own, page-locked or ordinary, which take turns."""
+class Place:
+    """The argument of a route's `copy` and `image_batch`: size, device, sources, and raw access to device memory."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._pieces = [make() for _ in range(SLOTS)]
-        self._turns = itertools.cycle(self._pieces)
+    def __init__(
+        self, nbytes: int, device: int, arena: HostArena, copier: Copier, engine: Engine, *, rotates: bool = True
+    ) -> None:
+        """Without `rotates` every source is the same memory, as in a program that sends one array again and again."""
+        self._rotates = rotates
+        self.nbytes = nbytes
+        self.device = device
+        self.batch = nbytes // IMAGE_BYTES
+        self._arena = arena
+        self._copier = copier
+        self._engine = engine
+        self._turn = 0
+        self._held: NDArray[Any] | None = None
 
-    def take(self) -> Any:
-        """The one whose turn it is."""
-        return next(self._turns)
+    def source(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
+        """Host memory of the size, in another place at every call. Inside `holding` it contains the held data."""
+        self._turn += self._rotates
+        array = self._arena.array(kind, self.nbytes, self._turn)
+        if self._held is not None:
+            array[:] = self._held
+        return array
 
-    def fill(self, data: NDArray[Any]) -> None:
-        """All of them, through NumPy's view of their memory."""
-        for piece in self._pieces:
-            np.asarray(piece)[:] = data
+    def images(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
+        """A source as a batch of images, shaped (n, 256, 256, 3)."""
+        self.check_images()
+        return self.source(kind).reshape((self.batch, *IMAGE_SHAPE))
 
+    def uploader(self) -> Uploader:
+        """The uploader of the routes `upload` and `download`, shared by all routes and sizes."""
+        return self._arena.uploader()
 
-class ImageRow(Transfer):
-    """A batch of images to the GPU, cast there, and one row of pixels read back; a framework says how."""
+    def check_images(self) -> None:
+        """Check that the size is a whole number of images.
 
-    def __init__(self, place: Place) -> None:
-        place.check_images()
-        super().__init__(place)
-        self.row: Any = None
-        """Where it lies says whether the work was done on the GPU; `result` is what was read back of it."""
+        Raises:
+            RefusedError: it is not.
 
-    def arrived(self) -> NDArray[Any]:
-        """The row."""
-        return np.asarray(self.result)
+        """
+        if self.nbytes % IMAGE_BYTES:
+            height, width, channels = IMAGE_SHAPE
+            raise RefusedError(
+                f"the sizes of image-batch are batches of {IMAGE_BYTES} bytes ({height} x {width} x {channels}); "
+                f"{self.nbytes} bytes are not a whole number of images"
+            )
 
-    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The first row of pixels of the first image."""
-        _, width, channels = IMAGE_SHAPE
-        return data[: width * channels].astype(np.float32).reshape(width, channels)
+    @contextlib.contextmanager
+    def holding(self, data: NDArray[np.uint8]) -> Iterator[None]:
+        """Inside the block every source contains these bytes."""
+        self._held = data
+        try:
+            yield
+        finally:
+            self._held = None
 
-    def release(self) -> None:
-        """The row may be a view, and would keep the batch."""
-        super().release()
-        self.row = None
+    def lent(self, array: NDArray[Any]) -> bool:
+        """Whether the array is in the memory of the sources, so that nothing was copied."""
+        return self._arena.holds(array)
 
-
-class HostUpload(Transfer):
-    """An array in host memory to the GPU; what differs is `upload`."""
-
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place)
-        self.shape = shape
-        self.source: Any = None
-
-    def refresh(self) -> None:
-        """The next piece of ordinary memory."""
-        self.source = self.place.source().reshape(self.shape)
-
-    def run(self) -> None:
-        """The call of the route."""
-        self.result = self.upload()
-
-    def upload(self) -> Any:
-        """The framework's array on the GPU."""
-        raise NotImplementedError
-
-
-class SlotsUpload(HostUpload):
-    """From page-locked arrays of the framework's own, in turn."""
-
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._slots = self.slots()
-
-    def slots(self) -> Slots:
-        """The arrays."""
-        raise NotImplementedError
-
-    def write(self, data: NDArray[Any]) -> None:
-        """To all arrays, whichever is next."""
-        self._slots.fill(data)
-
-    def refresh(self) -> None:
-        """The next array."""
-        self.source = self._slots.take().reshape(self.shape)
-
-
-class RingUpload(HostUpload):
-    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others."""
-
-    framework: str
-
-    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
-        super().__init__(place, shape)
-        self._uploader = place.uploader()
-
-    def upload(self) -> Any:
-        """One copy on the host, of all threads together; the current stream waits for the last piece."""
-        return self._uploader.upload(self.source, self.framework)
-
-
-class RingDownload(Transfer):
-    """`pyxfer.download` of what a framework has on the GPU; several threads empty slots that the copy engine fills.
-
-    A new array is touched for the first time on the way, by those threads. With `into` it goes into arrays that have
-    been touched, three of them in turn.
-    """
-
-    def __init__(self, place: Place, *, into: bool = False) -> None:
-        super().__init__(place)
-        self._uploader = place.uploader()
-        self._targets = Slots(lambda: np.ones(place.nbytes, np.uint8)) if into else None
-        self._target: NDArray[np.uint8] | None = None
-
-    @property
-    def on_device(self) -> Any:
-        """The framework's array."""
-        raise NotImplementedError
-
-    def refresh(self) -> None:
-        """As the framework has it, and the next array to copy to."""
-        super().refresh()
-        if self._targets is not None:
-            self._target = self._targets.take()
-
-    def run(self) -> None:
-        """One copy on the host, out of the slots."""
-        self.result = self._uploader.download(self.on_device, self._target)
-
-    def where(self) -> Where:
-        """Where NumPy's arrays lie."""
-        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
-
-    def arrived(self) -> NDArray[Any]:
-        """The array."""
-        found: NDArray[Any] = self.result
+    def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
+        """Read device memory with a raw copy, without the framework."""
+        self._engine.synchronize(self.device)
+        found = _aligned(nbytes)
+        self._copy("d2h", found, address)
         return found
 
+    def store(self, address: int, data: NDArray[Any]) -> None:
+        """Write device memory with a raw copy, without the framework."""
+        self._engine.synchronize(self.device)
+        self._copy("h2d", np.ascontiguousarray(data).reshape(-1).view(np.uint8), address)
 
-# `pageable` starts where malloc puts a large array, 16 bytes behind a page; `aligned` at a multiple of 64.
-SourceKind = Literal["pageable", "aligned", "pinned"]
-MALLOC_HEADER = 16
-ALIGNMENT = 4096
-IMAGE_SHAPE = (256, 256, 3)
-IMAGE_BYTES = 256 * 256 * 3
-# Sources of one size rotate, so that staging is not fed from a cache; beyond this many it is out of any.
-MOST_SLOTS = 32
+    def _copy(self, direction: str, array: NDArray[np.uint8], address: int) -> None:
+        lane = self._engine.Lane(direction, array.ctypes.data, address, array.size, array.size, 1)
+        self._copier.drained(lane, 0)
 
 
 class HostArena:
-    """One buffer a kind, of which slices rotate, and one uploader: shared by every route and size."""
+    """One buffer for each kind of source, and one uploader; all routes and sizes share them."""
 
     def __init__(self, engine: Engine, device: int, largest: int, cache_bytes: int) -> None:
         self._engine = engine
@@ -184,7 +132,7 @@ class HostArena:
         self._uploader: Uploader | None = None
 
     def array(self, kind: SourceKind, nbytes: int, turn: int) -> NDArray[np.uint8]:
-        """The slice whose turn it is."""
+        """A slice of the buffer; slices rotate with `turn`."""
         whole = self._whole(kind)
         stride = _placed(nbytes + MALLOC_HEADER)
         slots = max(1, min(MOST_SLOTS, whole.size // stride))
@@ -192,14 +140,14 @@ class HostArena:
         return whole[begin : begin + nbytes]
 
     def uploader(self) -> Uploader:
-        """Its threads, and its page-locked memory, are made by the first copy that goes through it."""
+        """The shared uploader, whose first copy creates its threads and its ring."""
         if self._uploader is None:
             on_host = is_host(self._engine)
             self._uploader = Uploader(HOST if on_host else self._device, require_gpu=not on_host)
         return self._uploader
 
     def holds(self, array: NDArray[Any]) -> bool:
-        """Whether the array lies in one of these buffers."""
+        """Whether the array is in one of these buffers."""
         return any(np.may_share_memory(array, whole) for whole in self._arrays.values())
 
     def _whole(self, kind: SourceKind) -> NDArray[np.uint8]:
@@ -214,7 +162,7 @@ class HostArena:
         return as_array(self._pinned.address, nbytes)
 
     def close(self) -> None:
-        """Give back what is page-locked."""
+        """Free the page-locked memory and the uploader."""
         self._arrays.clear()
         uploader, pinned = self._uploader, self._pinned
         self._uploader = self._pinned = None
@@ -224,86 +172,8 @@ class HostArena:
             pinned.close()
 
 
-class Place:
-    """What a route's `copy` or `image_batch` is given."""
-
-    def __init__(
-        self, nbytes: int, device: int, arena: HostArena, copier: Copier, engine: Engine, *, rotates: bool = True
-    ) -> None:
-        """Without `rotates` a source is the same memory every time, as where one array is sent again and again."""
-        self._rotates = rotates
-        self.nbytes = nbytes
-        self.device = device
-        self.batch = nbytes // IMAGE_BYTES
-        self._arena = arena
-        self._copier = copier
-        self._engine = engine
-        self._turn = 0
-        self._held: NDArray[Any] | None = None
-
-    def source(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
-        """Host memory of the size; another piece of it at every call, or the data that is being checked."""
-        self._turn += self._rotates
-        array = self._arena.array(kind, self.nbytes, self._turn)
-        if self._held is not None:
-            array[:] = self._held
-        return array
-
-    def images(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
-        """The same as a batch of images, (n, 256, 256, 3)."""
-        self.check_images()
-        return self.source(kind).reshape((self.batch, *IMAGE_SHAPE))
-
-    def uploader(self) -> Uploader:
-        """What `pyxfer.upload` and `pyxfer.download` go through here: one for all routes and sizes."""
-        return self._arena.uploader()
-
-    def check_images(self) -> None:
-        """Refuse a size that is no whole number of images.
-
-        Raises:
-            RefusedError: says which sizes are.
-
-        """
-        if self.nbytes % IMAGE_BYTES:
-            height, width, channels = IMAGE_SHAPE
-            raise RefusedError(
-                f"the sizes of image-batch are batches of {IMAGE_BYTES} bytes ({height} x {width} x {channels}); "
-                f"{self.nbytes} bytes are no whole number of images"
-            )
-
-    @contextlib.contextmanager
-    def holding(self, data: NDArray[np.uint8]) -> Iterator[None]:
-        """While the block lasts every source holds these bytes."""
-        self._held = data
-        try:
-            yield
-        finally:
-            self._held = None
-
-    def lent(self, array: NDArray[Any]) -> bool:
-        """Whether this is memory that a source was made of, so that nothing was copied."""
-        return self._arena.holds(array)
-
-    def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Read device memory with a raw copy, past any framework."""
-        self._engine.synchronize(self.device)
-        found = _aligned(nbytes)
-        self._copy("d2h", found, address)
-        return found
-
-    def store(self, address: int, data: NDArray[Any]) -> None:
-        """Write device memory with a raw copy, past any framework."""
-        self._engine.synchronize(self.device)
-        self._copy("h2d", np.ascontiguousarray(data).reshape(-1).view(np.uint8), address)
-
-    def _copy(self, direction: str, array: NDArray[np.uint8], address: int) -> None:
-        lane = self._engine.Lane(direction, array.ctypes.data, address, array.size, array.size, 1)
-        self._copier.drained(lane, 0)
-
-
 def as_array(address: int, nbytes: int) -> NDArray[np.uint8]:
-    """Memory of somebody who outlives the array."""
+    """A view of memory that must outlive it."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
@@ -315,3 +185,127 @@ def _aligned(nbytes: int) -> NDArray[np.uint8]:
 
 def _placed(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+# --- base classes of transfers ---------------------------------------------------------------------------------------
+
+
+class Slots:
+    """Arrays of one route that take turns."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._pieces = [make() for _ in range(SLOTS)]
+        self._turns = itertools.cycle(self._pieces)
+
+    def take(self) -> Any:
+        """The next array."""
+        return next(self._turns)
+
+    def fill(self, data: NDArray[Any]) -> None:
+        """Write the data into all arrays."""
+        for piece in self._pieces:
+            np.asarray(piece)[:] = data
+
+
+class ImageRow(Transfer):
+    """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
+
+    def __init__(self, place: Place) -> None:
+        place.check_images()
+        super().__init__(place)
+        self.row: Any = None
+        """The row on the GPU, which shows that the cast ran there; `result` is its copy on the host."""
+
+    def arrived(self) -> NDArray[Any]:
+        return np.asarray(self.result)
+
+    def expected(self, data: NDArray[Any]) -> NDArray[Any]:
+        _, width, channels = IMAGE_SHAPE
+        return data[: width * channels].astype(np.float32).reshape(width, channels)
+
+    def release(self) -> None:
+        super().release()
+        self.row = None  # it may be a view of the batch
+
+
+class HostUpload(Transfer):
+    """From an array in host memory to the GPU, by the method `upload` of a subclass."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place)
+        self.shape = shape
+        self.source: Any = None
+
+    def refresh(self) -> None:
+        self.source = self.place.source().reshape(self.shape)
+
+    def run(self) -> None:
+        self.result = self.upload()
+
+    def upload(self) -> Any:
+        """The framework's array on the GPU."""
+        raise NotImplementedError
+
+
+class SlotsUpload(HostUpload):
+    """From page-locked arrays of the framework, in turn."""
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._slots = self.slots()
+
+    def slots(self) -> Slots:
+        """The page-locked arrays."""
+        raise NotImplementedError
+
+    def write(self, data: NDArray[Any]) -> None:
+        self._slots.fill(data)
+
+    def refresh(self) -> None:
+        self.source = self._slots.take().reshape(self.shape)
+
+
+class RingUpload(HostUpload):
+    """`pyxfer.upload`: several threads copy into page-locked slots while the copy engine reads other slots."""
+
+    framework: str
+
+    def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
+        super().__init__(place, shape)
+        self._uploader = place.uploader()
+
+    def upload(self) -> Any:
+        return self._uploader.upload(self.source, self.framework)
+
+
+class RingDownload(Transfer):
+    """`pyxfer.download`: several threads empty page-locked slots that the copy engine fills.
+
+    Without `into` these threads write to a new array, and touch it first. With `into` three touched arrays take turns.
+    """
+
+    def __init__(self, place: Place, *, into: bool = False) -> None:
+        super().__init__(place)
+        self._uploader = place.uploader()
+        self._targets = Slots(lambda: np.ones(place.nbytes, np.uint8)) if into else None
+        self._target: NDArray[np.uint8] | None = None
+
+    @property
+    def on_device(self) -> Any:
+        """The framework's array on the GPU."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        super().refresh()
+        if self._targets is not None:
+            self._target = self._targets.take()
+
+    def run(self) -> None:
+        self.result = self._uploader.download(self.on_device, self._target)
+
+    def where(self) -> Where:
+        return "cpu" if isinstance(self.result, np.ndarray) else "gpu"
+
+    def arrived(self) -> NDArray[Any]:
+        found: NDArray[Any] = self.result
+        return found

@@ -1,4 +1,8 @@
-"""One worker process from its start to its end, whatever that end is: done, crashed, hung, killed, interrupted."""
+"""Worker processes: the supervisor, which starts one and watches for its end, and the main function of a worker.
+
+They exchange the messages of `messages.py` over a pipe. The worker's current step is in a `Marker`, which the
+supervisor can still read after a crash.
+"""
 
 from __future__ import annotations
 
@@ -45,157 +49,26 @@ from pyxfer._frameworks.messages import (
 )
 from pyxfer._frameworks.place import Place
 from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, resolve_reference
-from pyxfer._frameworks.subjects import in_words
+from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
-from pyxfer._trace.phase import NOT_COME_TO
+from pyxfer._trace.phase import NOT_REACHED
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST, choose
 from pyxfer.units import format_seconds, format_size
 
-# Signs of life more often than this would only wake the other process.
-LIFE_EVERY_S = 0.2
-ORPHANED = 1
-PR_SET_PDEATHSIG = 1
-
-
-def main(connection_handle: int, marker_handle: int) -> None:
-    """Serve one task, then end the process; a framework's own shutdown may crash or hang, and nobody needs it."""
-    _end_with_parent()
-    connection: Connection[bytes, bytes] = Connection(connection_handle)
-    task = unpack_order(connection.recv_bytes())
-    orders = Orders(connection)
-    orders.start()
-    if isinstance(task, Task):
-        serve(task, _sender(connection), Marker(marker_handle), orders)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
-def _end_with_parent() -> None:
-    """Ask the kernel: a thread of ours cannot see the pipe close while a framework holds Python's lock."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class Orders(threading.Thread):
-    """Waits for the order to stop; a pipe that closes means that the run is gone."""
-
-    def __init__(self, connection: Connection[bytes, bytes]) -> None:
-        super().__init__(name="pyxfer-orders", daemon=True)
-        self._connection = connection
-        self.stop: Callable[[], None] = lambda: os._exit(0)
-        """What to do when told; before there is anything to save, the end."""
-
-    def run(self) -> None:
-        """Until told."""
-        try:
-            while not isinstance(unpack_order(self._connection.recv_bytes()), Stop):
-                pass
-        except (EOFError, OSError):
-            os._exit(ORPHANED)
-        self.stop()
-
-
-def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders: Orders) -> None:
-    """Start the framework and measure; every way to end is a message."""
-    try:
-        framework, routes = _routes(task)
-        choice = choose(task.device)
-        device = find_device(choice.engine, 0 if task.device == HOST else task.device)
-        begun = time.perf_counter()
-        started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
-        start_s = time.perf_counter() - begun
-        lack = _lack_of_gpu(choice.runtime, choice.reason, started)
-        cuda = started.cuda if lack is None else Fact(reason=lack)
-        send(Hello(started.version, cuda, dict(started.settings), start_s))
-        bench = Bench(task, framework, routes, choice, device, lack)
-        orders.stop = bench.cancel
-        bench.run(send, marker)
-        send(Finished(tuple(bench.remarks)))
-    except RefusedError as error:
-        send(Refused(str(error)))
-    except PyxferError as error:
-        send(Failed(str(error)))
-    except Exception as error:  # noqa: BLE001 - told to the run, and its trace to the log
-        traceback.print_exc()
-        send(Failed(in_words(error)))
-
-
-def _lack_of_gpu(runtime: str, why_host: str, started: Started) -> str | None:
-    if runtime == HOST:
-        return why_host or "host memory was asked for, and no link"
-    return None if started.cuda.value is not None else started.cuda.reason
-
-
-def _routes(task: Task) -> tuple[Framework, Sequence[Route]]:
-    """The framework with the routes that are asked for, users' own among them."""
-    # All are found before any is adopted: a script that is imported for the first may register them itself.
-    for route in [_own_route(own) for own in task.own]:
-        adopt_route(route, task.framework)
-    framework = load_framework(task.framework)
-    chosen = [route for route in framework.routes if route.name in task.routes]
-    return framework, chosen
-
-
-def _own_route(own: OwnRoute) -> Route:
-    words: dict[str, Any] = dict(own.words)
-    for workload in ("copy", "image_batch"):
-        place = getattr(own, workload)
-        words[workload] = None if place is None else _maker(*place)
-    return Route(**words)
-
-
-def _maker(module: str, name: str, script: bytes | None) -> Make:
-    """What sets a route up; where it cannot be found, what says so in the route's rows."""
-    try:
-        return resolve_reference(Reference(module, name, None if script is None else os.fsdecode(script)))
-    except BaseException as error:  # noqa: BLE001 - a script may do anything when it is imported
-        traceback.print_exc()
-        why = in_words(error)
-
-        def refuse(_: Place) -> Transfer:
-            raise RefusedError(f"it could not be imported by the worker: {why}")
-
-        return refuse
-
-
-def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None]:
-    last, phase = 0.0, ""
-
-    def send(message: FromWorker) -> None:
-        nonlocal last, phase
-        now = time.monotonic()
-        if isinstance(message, Doing):
-            if message.phase == phase and phase in ("measuring", "tracing") and now - last < LIFE_EVERY_S:
-                return
-            phase = message.phase
-        last = now
-        try:
-            connection.send_bytes(pack(message))
-        except OSError:  # the run is gone, and with it everybody who could use the rest
-            os._exit(ORPHANED)
-
-    return send
-
+# --- the supervisor --------------------------------------------------------------------------------------------------
 
 # Importing a framework and making its context, from a cold disk.
 START_PATIENCE_S = 300.0
 # One step: a compilation, a first page-locking, a turn of trials.
 STEP_PATIENCE_S = 120.0
-# A worker that is told to stop sends its rows between two trials.
+# A worker sends its rows between two trials after the order to stop.
 STOP_PATIENCE_S = 0.7
 END_PATIENCE_S = 10.0
-LOG_LINES = 12
-LOG_BYTES = 64 * 1024
-CRASH_LINES = 5
-_CRASH = "Fatal Python error"
-_CRASHED_THREAD = "Current thread"
-# Two dozen addresses of TensorFlow's native stack would push out of the log what it says of the error.
-_NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
 _SLICE_S = 0.2
 IN_WORKER = "PYXFER_IN_WORKER"
-# Nothing is imported before the path is ours: a json.py in the current directory is nobody's json.
+"""The environment variable that is set in a worker."""
+# Set sys.path before any import, so that a local json.py does not shadow the standard library.
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[1].split('\\n'); from pyxfer._frameworks.process import main; "
     "main(int(sys.argv[2]), int(sys.argv[3]))"
@@ -204,7 +77,7 @@ _BOOT = (
 
 @dataclass
 class Outcome:
-    """What a worker has told, and how it ended."""
+    """The messages of a worker, and how it ended."""
 
     ended: WorkerEnding = "crashed"
     reason: str | None = None
@@ -215,21 +88,21 @@ class Outcome:
     log: tuple[str, ...] = ()
     guilty: Mark | None = None
     how: str | None = None
-    """The reason, without the step that was under way."""
+    """The reason without the step that was under way."""
     duration_s: float = 0.0
-    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_COME_TO))
+    tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_REACHED))
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long each kind of silence may last."""
+    """How long a worker may send nothing, while it starts and later."""
 
     start_s: float = START_PATIENCE_S
     step_s: float = STEP_PATIENCE_S
 
 
 class Supervisor:
-    """Starts a worker, listens to it, and never outlives or outwaits it."""
+    """Starts a worker, receives its messages, and ends it."""
 
     def __init__(
         self,
@@ -249,7 +122,7 @@ class Supervisor:
         self._done = False
 
     def run(self) -> Outcome:
-        """Until the worker has ended; on Ctrl-C with what it has measured (`ended` is then "interrupted")."""
+        """Run the worker until it ends. On Ctrl-C `ended` is "interrupted", with the results so far."""
         begun = time.monotonic()
         with tempfile.TemporaryFile() as log, contextlib.closing(Marker()) as marker:
             ours, theirs = Pipe()
@@ -259,11 +132,11 @@ class Supervisor:
                 ours.send_bytes(pack(self._task))
                 self._listen(ours, process)
             except (OSError, EOFError):
-                self._note_end(process)
+                self._note_exit(process)
             except msgspec.MsgspecError as error:
-                self._outcome.ended, self._outcome.reason = "failed", f"it told something that cannot be: {error}"
+                self._note("failed", f"it sent an invalid message: {error}")
             except KeyboardInterrupt:
-                self._outcome.ended, self._outcome.reason = "interrupted", "the run was interrupted"
+                self._note("interrupted", "the run was interrupted")
                 with contextlib.suppress(KeyboardInterrupt):
                     self._stop(ours, process)
             finally:
@@ -278,28 +151,27 @@ class Supervisor:
     def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
         arguments = ["\n".join(sys.path), str(theirs.fileno()), str(marker.handle)]
         flags = ["-I"] if sys.flags.isolated else []
-        return subprocess.Popen(  # noqa: S603 - this Python, and arguments of our own
+        return subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
             [sys.executable, *flags, "-X", "faulthandler", "-c", _BOOT, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
             pass_fds=(theirs.fileno(), marker.handle),
-            start_new_session=True,  # Ctrl-C on a terminal reaches us alone, and what it starts can be ended with it
+            start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
         )
 
     def _listen(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
-        heard = time.monotonic()
+        last_s = time.monotonic()
         while not self._done:
             if ours.poll(_SLICE_S):
                 self._take(unpack_report(ours.recv_bytes()))
-                heard = time.monotonic()
+                last_s = time.monotonic()
             elif process.poll() is not None and not ours.poll():
-                self._note_end(process)  # the pipe may be held open by a process that it has forked
+                self._note_exit(process)  # a process that it has forked may hold the pipe open
                 return
-            elif time.monotonic() - heard > self._patience_s():
-                self._outcome.ended = "hung"
-                self._outcome.reason = f"nothing was heard of it for {format_seconds(self._patience_s())}"
+            elif time.monotonic() - last_s > self._patience_s():
+                self._note("hung", f"it sent nothing for {format_seconds(self._patience_s())}")
                 return
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_PATIENCE_S)
@@ -325,16 +197,14 @@ class Supervisor:
             self._end(message)
 
     def _end(self, message: Refused | Failed | Finished) -> None:
-        outcome = self._outcome
         self._done = True
         if isinstance(message, Finished):
-            outcome.ended, outcome.remarks = "complete", message.remarks
+            self._outcome.ended, self._outcome.remarks = "complete", message.remarks
         else:
-            outcome.ended = "unavailable" if isinstance(message, Refused) else "failed"
-            outcome.reason = message.reason
+            self._note("unavailable" if isinstance(message, Refused) else "failed", message.reason)
 
     def _stop(self, ours: Connection[bytes, bytes], process: subprocess.Popen[bytes]) -> None:
-        """Take what it still sends; a worker that is inside a long call is not waited for."""
+        """Order it to stop and take its last messages, without waiting for a long call."""
         until = time.monotonic() + STOP_PATIENCE_S
         try:
             ours.send_bytes(pack(Stop()))
@@ -343,55 +213,195 @@ class Supervisor:
                     self._take(unpack_report(ours.recv_bytes()))
         except (OSError, EOFError, msgspec.MsgspecError):
             pass
-        self._outcome.ended, self._outcome.reason = "interrupted", "the run was interrupted"
+        self._note("interrupted", "the run was interrupted")
 
-    def _note_end(self, process: subprocess.Popen[bytes]) -> None:
-        """The pipe closed before the last message."""
+    def _note_exit(self, process: subprocess.Popen[bytes]) -> None:
+        """Note how the process ended; the pipe closed before the last message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_PATIENCE_S)
-        self._outcome.ended = "crashed"
-        self._outcome.reason = _how(process.returncode)
+        self._note("crashed", _describe_exit(process.returncode))
+
+    def _note(self, ended: WorkerEnding, reason: str) -> None:
+        self._outcome.ended, self._outcome.reason = ended, reason
 
     def _blame(self) -> None:
-        """Name the step, where the end was not asked for."""
+        """Add the step under way to the reason of a crash or hang."""
         outcome = self._outcome
         outcome.how = outcome.reason
         if outcome.ended not in ("crashed", "hung") or outcome.reason is None:
             return
         if outcome.guilty is not None:
             mark = outcome.guilty
-            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {_in_words(mark.phase)}"
+            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {_describe_phase(mark.phase)}"
         elif outcome.hello is None:
             outcome.reason += ", while it started"
 
 
-def _in_words(phase: str) -> str:
-    return {"first call": "making its first call"}.get(phase, f"being {phase}")
+def _describe_phase(phase: str) -> str:
+    return "making its first call" if phase == "first call" else f"being {phase}"
 
 
-def _how(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
-        return "its pipe closed, and it did not end"
+        return "its pipe closed, but it did not end"
     if code >= 0:
         return f"it ended by itself with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     if -code == signal.SIGKILL:
-        return "it was killed (SIGKILL), by somebody or for want of memory"
+        return "it was killed (SIGKILL; possibly out of memory)"
     return f"it crashed ({name})"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End it and everything that it has started."""
+    """Kill the process and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
+LOG_LINES = 12
+LOG_BYTES = 64 * 1024
+CRASH_LINES = 5
+# The beginning of Python's own report of a crash (faulthandler), and of the part on the thread that crashed.
+_CRASH = "Fatal Python error"
+_CRASHED_THREAD = "Current thread"
+# Two dozen addresses of TensorFlow's native stack would push its error message out of the log.
+_NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
+
+
 def _tail(log: int) -> tuple[str, ...]:
-    """The last lines that it wrote; of Python's own account of a crash, which comes last, only the beginning."""
+    """The last lines of the log. Of Python's own report of a crash, which comes last, only the beginning is kept."""
     size = os.fstat(log).st_size
     text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
     thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
     return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])
+
+
+# --- the worker ------------------------------------------------------------------------------------------------------
+
+# More frequent progress messages would only wake the other process.
+LIFE_EVERY_S = 0.2
+ORPHANED = 1
+PR_SET_PDEATHSIG = 1
+
+
+def main(connection_handle: int, marker_handle: int) -> None:
+    """Serve one task, then end the process without the framework's own shutdown, which may crash or hang."""
+    _end_with_parent()
+    connection: Connection[bytes, bytes] = Connection(connection_handle)
+    task = unpack_order(connection.recv_bytes())
+    orders = Orders(connection)
+    orders.start()
+    if isinstance(task, Task):
+        serve(task, _sender(connection), Marker(marker_handle), orders)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel kill this process with its parent. No thread here runs while a framework holds the GIL."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Orders(threading.Thread):
+    """Waits for the order to stop. A closed pipe means that the run has ended, and ends this process."""
+
+    def __init__(self, connection: Connection[bytes, bytes]) -> None:
+        super().__init__(name="pyxfer-orders", daemon=True)
+        self._connection = connection
+        self.stop: Callable[[], None] = lambda: os._exit(0)
+        """Called on the order to stop. Before there are results it ends the process."""
+
+    def run(self) -> None:
+        try:
+            while not isinstance(unpack_order(self._connection.recv_bytes()), Stop):
+                pass
+        except (EOFError, OSError):
+            os._exit(ORPHANED)
+        self.stop()
+
+
+def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders: Orders) -> None:
+    """Start the framework and measure. The last message says how it ended."""
+    try:
+        framework, routes = _load_routes(task)
+        choice = choose(task.device)
+        device = find_device(choice.engine, 0 if task.device == HOST else task.device)
+        begun = time.perf_counter()
+        started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
+        start_s = time.perf_counter() - begun
+        lack = _lack_of_gpu(choice.runtime, choice.reason, started)
+        cuda = started.cuda if lack is None else Fact(reason=lack)
+        send(Hello(started.version, cuda, dict(started.settings), start_s))
+        bench = Bench(task, routes, choice, device, lack)
+        orders.stop = bench.cancel
+        bench.run(send, marker)
+        send(Finished(tuple(bench.remarks)))
+    except RefusedError as error:
+        send(Refused(str(error)))
+    except PyxferError as error:
+        send(Failed(str(error)))
+    except Exception as error:  # noqa: BLE001 - the run gets the message, and the log the traceback
+        traceback.print_exc()
+        send(Failed(describe_error(error)))
+
+
+def _lack_of_gpu(runtime: str, why_host: str, started: Started) -> str | None:
+    if runtime == HOST:
+        return why_host or "the device is host memory, without a link"
+    return None if started.cuda.value is not None else started.cuda.reason
+
+
+def _load_routes(task: Task) -> tuple[Framework, Sequence[Route]]:
+    """The framework, and the routes of the task, also registered ones."""
+    # All are imported before any is adopted, because a script may register its routes when it is imported.
+    for route in [_own_route(own) for own in task.own]:
+        adopt_route(route, task.framework)
+    framework = load_framework(task.framework)
+    chosen = [route for route in framework.routes if route.name in task.routes]
+    return framework, chosen
+
+
+def _own_route(own: OwnRoute) -> Route:
+    fields: dict[str, Any] = dict(own.fields)
+    for workload in ("copy", "image_batch"):
+        reference = getattr(own, workload)
+        fields[workload] = None if reference is None else _import_make(*reference)
+    return Route(**fields)
+
+
+def _import_make(module: str, name: str, script: bytes | None) -> Make:
+    """The function that sets a route up. If it cannot be imported, a function that raises the reason."""
+    try:
+        return resolve_reference(Reference(module, name, None if script is None else os.fsdecode(script)))
+    except BaseException as error:  # noqa: BLE001 - a script may do anything when it is imported
+        traceback.print_exc()
+        why = describe_error(error)
+
+        def refuse(_: Place) -> Transfer:
+            raise RefusedError(f"it could not be imported by the worker: {why}")
+
+        return refuse
+
+
+def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None]:
+    last, phase = 0.0, ""
+
+    def send(message: FromWorker) -> None:
+        nonlocal last, phase
+        now = time.monotonic()
+        if isinstance(message, Doing):
+            if message.phase == phase and phase in ("measuring", "tracing") and now - last < LIFE_EVERY_S:
+                return
+            phase = message.phase
+        last = now
+        try:
+            connection.send_bytes(pack(message))
+        except OSError:  # the run has ended, so the results have no reader
+            os._exit(ORPHANED)
+
+    return send

@@ -1,4 +1,4 @@
-"""Every route there is: the tables of the four frameworks, and what users have registered."""
+"""All routes: the tables of the four frameworks, and the routes that users have registered."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from pyxfer.errors import UsageError
 from pyxfer.native import Choice, choose
 
 _MAIN = "__main__"
-# Not __main__: what a script does under that name must not be done again.
+# Not __main__, so that the worker does not run the script's main block.
 _MAIN_IN_WORKER = "__pyxfer_worker__"
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a function is: its module, the script's file where that is the main module, and its name in there."""
+    """Where a function is: its module, the script's path if that is the main module, and its name in the module."""
 
     module: str
     name: str
@@ -36,10 +36,10 @@ class Reference:
 
 
 def find_reference(function: Callable[..., Any]) -> Reference:
-    """Where another process finds this function.
+    """Where another process can import this function.
 
     Raises:
-        UsageError: it cannot: a lambda, a function inside a function, one typed at a prompt.
+        UsageError: it cannot: a lambda, a nested function, or a function typed at a prompt.
 
     """
     module = getattr(function, "__module__", None) or ""
@@ -55,7 +55,7 @@ def find_reference(function: Callable[..., Any]) -> Reference:
     spec = getattr(home, "__spec__", None)
     if spec is not None and spec.name != _MAIN:  # python -m package.module
         return Reference(spec.name, name)
-    # A folder or an archive with a __main__.py is run by its own name.
+    # A folder or an archive with a __main__.py runs under its own path.
     path = getattr(home, "__file__", None) if spec is None else sys.argv[0]
     if path is None or not os.path.exists(path):
         raise UsageError(f"{name} was typed at a prompt, where a worker process cannot find it: put it into a module.")
@@ -63,10 +63,10 @@ def find_reference(function: Callable[..., Any]) -> Reference:
 
 
 def resolve_reference(reference: Reference) -> Callable[..., Any]:
-    """The function; runs in the worker.
+    """Import the function, in the worker.
 
     Raises:
-        RefusedError: it is not there when the module or the script is imported.
+        RefusedError: its module or script does not define it when it is imported.
 
     """
     home = importlib.import_module(reference.module) if reference.script is None else _script(reference.script)
@@ -74,14 +74,14 @@ def resolve_reference(reference: Reference) -> Callable[..., Any]:
     if found is None:
         where = reference.script or reference.module
         raise RefusedError(
-            f"{reference.name} is not there when {where} is imported: define it at the top, outside of any condition"
+            f"{where} does not define {reference.name} when imported: define it at the top, outside of any condition"
         )
     function: Callable[..., Any] = found
     return function
 
 
 def _script(path: str) -> ModuleType:
-    """The script as a module, run once, and known by its name so that its classes can be pickled."""
+    """The script as a module. It runs once, under a name in `sys.modules`, so that its classes can be pickled."""
     if _MAIN_IN_WORKER not in sys.modules:
         module = ModuleType(_MAIN_IN_WORKER)
         sys.modules[_MAIN_IN_WORKER] = module
@@ -106,7 +106,7 @@ _RAW_CALLS = {
 
 @dataclass(frozen=True)
 class RouteStatus:
-    """A route, and whether it is to be had here."""
+    """A route, and whether it is available here."""
 
     name: str
     framework: str
@@ -122,7 +122,7 @@ class RouteStatus:
 
 @dataclass(frozen=True)
 class FrameworkStatus:
-    """A framework as its installed packages tell, and its routes."""
+    """A framework according to its installed packages, and its routes."""
 
     name: str
     title: str
@@ -132,14 +132,14 @@ class FrameworkStatus:
 
 
 def list_routes() -> tuple[RouteStatus, ...]:
-    """Every route, raw ones first."""
+    """All routes, raw ones first."""
     choice = choose()
-    lines = [_raw_line(each) for each in ways.list_routes(choice.engine)]
+    lines = [_raw_line(route) for route in ways.list_routes(choice.engine)]
     return (*lines, *(line for status in list_frameworks(choice) for line in status.routes))
 
 
 def list_frameworks(choice: Choice) -> tuple[FrameworkStatus, ...]:
-    """The four and users' own; a package can be installed and still not start, which only a run shows."""
+    """The four frameworks and the users' own. An installed one may still fail to start, which only a run shows."""
     return tuple(_framework_status(load_framework(name), choice) for name in all_names())
 
 
@@ -168,7 +168,7 @@ def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> Route
 
 
 def _without_cuda(framework: Framework, version: str) -> str:
-    """Why the installed build can use no GPU, as far as its packages tell."""
+    """Why the installed build cannot use a GPU, according to its packages."""
     if "+cpu" in version or version.endswith("(tensorflow-cpu)"):
         return f"{framework.title} {version} was built without CUDA"
     if framework.gpu_distributions and not installed_version(framework.gpu_distributions):
@@ -224,7 +224,7 @@ _IMAGE_BATCH = (
 
 
 def published_for(workload: Workload, frameworks: Sequence[str]) -> tuple[Published, ...]:
-    """What has been published of these frameworks."""
+    """The published figures of these frameworks."""
     if workload != "image-batch":
         return ()
     return tuple(figures for framework, figures in _IMAGE_BATCH if framework in frameworks)
@@ -238,16 +238,16 @@ _TABLES = {
 }
 FRAMEWORKS = tuple(_TABLES)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\.[a-z0-9][a-z0-9_.-]*")
-_KEPT_OWNER = "raw"
+_RESERVED_OWNER = "raw"
 
 _registered: dict[str, list[Route]] = {}
 
 
 def load_framework(name: str) -> Framework:
-    """The framework of this name, with what users have added to its table.
+    """The framework of this name, with the routes that users have added.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the name is unknown.
 
     """
     own = tuple(_registered.get(name, ()))
@@ -257,19 +257,20 @@ def load_framework(name: str) -> Framework:
     if own:
         return Framework(name, name, name, (), _start_own, own)
     known = ", ".join(all_names())
-    raise UsageError(f"Unknown framework {name!r}. Known are {known}; pyxfer.register_route() adds one's own.")
+    raise UsageError(f"Unknown framework {name!r}. Known are {known}; pyxfer.register_route() adds your own.")
 
 
 def all_names() -> tuple[str, ...]:
-    """The four, and the owners of registered routes that belong to none of them."""
+    """The four frameworks, and the owners of other registered routes."""
     return (*FRAMEWORKS, *(name for name in _registered if name not in _TABLES))
 
 
 def register_route(route: Route, framework: str | None = None) -> None:
-    """Add a route of one's own.
+    """Register your own route.
 
-    It runs in the worker of the framework named, beside that framework's routes, or in a worker of its own. What sets
-    it up has to be a function that another process can import: one at the top of a module or of a script.
+    It runs in the worker of `framework`, or of the framework that has the route's owner, beside that framework's
+    routes; otherwise in a separate worker. The functions that set it up must be at the top level of a module or a
+    script, so that another process can import them.
 
     Raises:
         UsageError: the name is not `owner.name` or is taken, or its functions cannot be imported.
@@ -277,18 +278,18 @@ def register_route(route: Route, framework: str | None = None) -> None:
     """
     if not isinstance(route, Route):
         raise UsageError(f"register_route() takes a pyxfer.Route; got {type(route).__name__}.")
-    if not _NAME.fullmatch(route.name) or route.owner == _KEPT_OWNER:
+    if not _NAME.fullmatch(route.name) or route.owner == _RESERVED_OWNER:
         raise UsageError(
-            f"{route.name!r} is no name for a route of your own: write owner.name in small letters, such as "
-            f"mine.loader; raw is pyxfer's."
+            f"{route.name!r} is not a valid name for your own route: write owner.name in lower case, such as "
+            f"mine.loader; raw is reserved."
         )
-    _check_words(route)
+    _check_fields(route)
     framework = next((name for name in FRAMEWORKS if load_framework(name).owner == framework), framework)
     home = framework or next((name for name in FRAMEWORKS if load_framework(name).owner == route.owner), route.owner)
     if framework is not None and framework not in _TABLES:
         raise UsageError(f"Unknown framework {framework!r}. Known are {', '.join(FRAMEWORKS)}, or leave it out.")
     if any(route.name == other.name for name in all_names() for other in load_framework(name).routes):
-        raise UsageError(f"A route {route.name!r} is there already; give yours another name.")
+        raise UsageError(f"A route {route.name!r} exists already; choose another name.")
     if route.copy is None and route.image_batch is None:
         raise UsageError(f"The route {route.name!r} has neither copy nor image_batch to set it up.")
     for make in (route.copy, route.image_batch):
@@ -298,19 +299,19 @@ def register_route(route: Route, framework: str | None = None) -> None:
 
 
 def adopt_route(route: Route, home: str) -> None:
-    """Put a route that has been checked into a framework's table: in a worker, what its run has registered.
+    """Add a checked route to a framework, or replace the one of the same name.
 
-    A worker that imports a script for one of its functions may have met the script's own registration before.
+    A worker that has imported a script may already have run the script's own `register_route`.
     """
-    kept = [each for each in _registered.get(home, ()) if each.name != route.name]
+    kept = [other for other in _registered.get(home, ()) if other.name != route.name]
     _registered[home] = [*kept, route]
 
 
 def unregister_route(name: str) -> None:
-    """Take back what `register_route` added.
+    """Remove a route that `register_route` added.
 
     Raises:
-        UsageError: no such route was registered.
+        UsageError: no route of this name is registered.
 
     """
     for home, routes in list(_registered.items()):
@@ -320,44 +321,44 @@ def unregister_route(name: str) -> None:
             if not kept:
                 del _registered[home]
             return
-    raise UsageError(f"No route {name!r} was registered.")
+    raise UsageError(f"No route {name!r} is registered.")
 
 
 def registered_routes(framework: str) -> tuple[Route, ...]:
-    """What users have added to a framework."""
+    """The routes that users have added to a framework."""
     return tuple(_registered.get(framework, ()))
 
 
 def select_routes(routes: Sequence[Route], patterns: Sequence[str]) -> tuple[Route, ...]:
-    """Those whose names fit one of the patterns, in the order of the table; no pattern means all."""
+    """The routes whose names match one of the patterns, or all without patterns, in the order of the table."""
     if not patterns:
         return tuple(routes)
     return tuple(route for route in routes if any(fnmatchcase(route.name, pattern) for pattern in patterns))
 
 
 def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
-    """Refuse a pattern that fits no route of these frameworks, and name what may have been meant.
+    """Check that each pattern matches a route of these frameworks.
 
     Raises:
-        UsageError: names the pattern.
+        UsageError: a pattern matches none; suggests similar names.
 
     """
     names = {route.name: framework for framework in all_names() for route in load_framework(framework).routes}
     for pattern in patterns:
         homes = [framework for name, framework in names.items() if fnmatchcase(name, pattern)]
         if not set(homes) & set(frameworks):
-            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{_meant(pattern, homes, names)}")
+            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{_hint(pattern, homes, names)}")
 
 
-def _meant(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
+def _hint(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
     if homes:
         return f" It belongs to {homes[0]}, which was not named."
     close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4)
     return f" Did you mean {', '.join(close)}?" * bool(close) + " See pyxfer list routes."
 
 
-def _check_words(route: Route) -> None:
-    """Every word of a route is one that the document can keep."""
+def _check_fields(route: Route) -> None:
+    """Raise a UsageError if a field has a value that the document cannot store."""
     words = {
         "direction": ("h2d", "d2h", "ingest"),
         "memory": get_args(Memory),
@@ -374,17 +375,17 @@ def _check_words(route: Route) -> None:
     for name, kind in kinds.items():
         if type(getattr(route, name)) is not kind:
             raise UsageError(
-                f"The {name} of the route {route.name!r} is {getattr(route, name)!r}, and no {kind.__name__}."
+                f"The {name} of the route {route.name!r} has to be {kind.__name__}; got {getattr(route, name)!r}."
             )
     if route.bracket == "host" and route.direction != "ingest":
         raise UsageError(
-            f"The route {route.name!r} crosses the link, so its bracket is stream or drained, and not host."
+            f"The route {route.name!r} crosses the link, so its bracket has to be stream or drained, not host."
         )
     if route.host_copies < 0 or not 0 < route.inflation < math.inf:
-        raise UsageError(f"The host_copies of the route {route.name!r} are from 0 on, and its inflation above 0.")
+        raise UsageError(f"The host_copies of the route {route.name!r} are 0 or more, and its inflation is above 0.")
 
 
 def _start_own(device: int | None, setting: str) -> Started:
-    """Routes of one's own start what they need when they are set up."""
+    """Nothing is imported here: a user's routes import what they need when they are set up."""
     del setting
-    return Started("", Fact("its routes' own") if device is not None else Fact(reason="no GPU was asked for"))
+    return Started("", Fact("its routes' own") if device is not None else Fact(reason="no GPU was requested"))

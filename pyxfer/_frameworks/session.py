@@ -1,4 +1,4 @@
-"""A frameworks run: one worker after the other, and one document of what they all have told."""
+"""A frameworks run: starts one worker after the other and assembles their rows into one document."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import msgspec
 
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
+from pyxfer._ceiling.session import checked_choice
 from pyxfer._ceiling.stages import circumstances
 from pyxfer._ceiling.ways import DEFAULT_PRECISION, between, checked_seed, checked_sizes, known_word
 from pyxfer._document.machines import NOT_STAGED
@@ -53,7 +54,7 @@ from pyxfer._machine.numa import device_node
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.sampler import MIN_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer.errors import UsageError
-from pyxfer.native import HOST, Choice, choose
+from pyxfer.native import HOST, Choice
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
 DEFAULT_BATCHES = "1:512:x2"
@@ -65,7 +66,7 @@ MOST_BATCH = 1 << 20
 
 @dataclass(frozen=True)
 class Request:
-    """Workers to start, and what each is to measure."""
+    """The frameworks, routes, sizes and limits of a run."""
 
     device: str
     names: tuple[str, ...]
@@ -80,7 +81,7 @@ class Request:
     explained: str = ""
 
     def parameters(self) -> Parameters:
-        """As the document keeps it."""
+        """The parameters as the document stores them."""
         batches = tuple(size // IMAGE_BYTES for size in self.sizes) if self.workload == "image-batch" else ()
         return Parameters(
             device=self.device,
@@ -101,7 +102,7 @@ class Request:
         )
 
     def routes(self, framework: Framework) -> tuple[Route, ...]:
-        """The framework's routes that were asked for."""
+        """The requested routes of a framework."""
         fitting = [
             route
             for route in framework.routes
@@ -110,10 +111,7 @@ class Request:
         return select(fitting, self.patterns)
 
     def tasks(self, framework: Framework) -> tuple[Task, ...]:
-        """A worker for the plain framework, and one for each setting that a route wants from the start.
-
-        What is explained is set against what runs in its own worker alone.
-        """
+        """One worker for each setting of the requested routes. An explained route needs only its own worker."""
         routes = self.routes(framework)
         settings = dict.fromkeys(route.setting for route in routes)
         return tuple(
@@ -153,16 +151,16 @@ def make_request(
     seed: int | None,
     trace: bool = True,
 ) -> Request:
-    """Check every word and number.
+    """Check the arguments.
 
     Raises:
-        UsageError: says which one cannot be, and gives a right example.
+        UsageError: names the first invalid argument, with a valid example.
 
     """
     if os.environ.get(IN_WORKER):
         raise UsageError(
-            "frameworks() was called while a worker imported this script for a route of its own: put what the script "
-            'does under  if __name__ == "__main__":'
+            "frameworks() was called while a worker imported this script for a registered route: put its calls "
+            'under  if __name__ == "__main__":'
         )
     chosen_workload = known_word(workload, WORKLOADS, "workload")
     request = Request(
@@ -180,7 +178,7 @@ def make_request(
     check_patterns(request.patterns, request.names)
     if not any(request.routes(load_framework(name)) for name in request.names):
         raise UsageError(
-            f"Nothing that was asked for has a part in the workload {chosen_workload} and the directions "
+            f"None of the requested routes supports the workload {chosen_workload} in the directions "
             f"{', '.join(request.directions)}{_because(runtime)}. See pyxfer list routes."
         )
     return request
@@ -191,11 +189,11 @@ def _setting_of(name: str, routes: Sequence[Route]) -> str:
 
 
 def _because(runtime: Runtime) -> str:
-    return ", which is all that can be timed without a usable GPU" if runtime == "host" else ""
+    return ", the only ones that can be timed without a usable GPU" if runtime == "host" else ""
 
 
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The frameworks named, or all; the owner's short name will do."""
+    """The named frameworks, or all. The owner's short name is also accepted."""
     if not names:
         return all_names()
     short = {load_framework(name).owner: name for name in FRAMEWORKS}
@@ -206,24 +204,24 @@ def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def _words(words: Sequence[str] | str) -> tuple[str, ...]:
-    each = (words,) if isinstance(words, str) else tuple(words)
-    for word in each:
+    listed = (words,) if isinstance(words, str) else tuple(words)
+    for word in listed:
         if not isinstance(word, str):
             raise UsageError(f"Frameworks, routes and directions are named by text; got {word!r}.")
-    return each
+    return listed
 
 
 def _directions(
     directions: Sequence[str] | str | None, workload: Workload, runtime: Runtime, *, ingest: bool
 ) -> tuple[Direction, ...]:
-    """Both ways over the link, and what stays on the host where it is asked for or nothing else is to be had."""
+    """The given directions; by default those over the link, or `ingest` without a GPU."""
     if directions is not None:
-        asked = tuple(known_word(word, DIRECTIONS, "direction") for word in _words(directions))
-        return (*dict.fromkeys(asked), *(("ingest",) if ingest else ()))
+        given = tuple(known_word(word, DIRECTIONS, "direction") for word in _words(directions))
+        return (*dict.fromkeys(given), *(("ingest",) if ingest else ()))
     if runtime == "host" and workload == "image-batch":
         raise UsageError(
-            "The workload image-batch sends images to a GPU, and no GPU is usable here; see pyxfer info. Without one, "
-            "the workload copy times how each framework takes in an array."
+            "The workload image-batch sends images to a GPU, and no GPU is usable here; see pyxfer info. The workload "
+            "copy needs none: it times how each framework takes in an array."
         )
     if runtime == "host":
         return ("ingest",)
@@ -258,12 +256,12 @@ def _place_of(make: Make | None) -> tuple[str, str, bytes | None] | None:
     return reference.module, reference.name, None if reference.script is None else os.fsencode(reference.script)
 
 
-# A worker that crashes is started again without the route that did it; a framework that goes on crashing is left.
+# After a crash a worker is started again without the route that crashed it, up to this many starts.
 MOST_STARTS = 4
-# About this part of a worker's time goes into preparing.
+# About this share of a worker's time is preparation.
 PREPARING = 0.3
-_NOT_READ = "no worker came so far"
-_OWN_RINGS = "each worker had a ring of its own, with the settings that pyxfer info shows"
+_NOT_READ = "no worker has reported it"
+_OWN_RINGS = "each worker had its own ring, with the settings that pyxfer info shows"
 
 
 def frameworks(
@@ -285,16 +283,17 @@ def frameworks(
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
-    """Time every route of the frameworks named (all, if none is) beside the raw copies of the same sizes.
+    """Time the routes of frameworks beside raw copies of the same sizes.
 
-    Each framework runs in a process of its own; one that is not installed, crashes or hangs is recorded, and the others
-    go on. `routes` are patterns such as `tf.*`. `budget_s` is the measuring time of each worker, its preparation
-    apart; a worker that is not heard of for `patience_s` hangs, and is ended. After all timed trials a few are traced,
-    which takes at most 15 % of the budget; without `trace` none is. Without a GPU the `ingest` routes are timed,
-    which stay in host memory. Ctrl-C ends the run with what was measured.
+    `names` are frameworks, all by default; `routes` are patterns such as `tf.*`. Each framework runs in a separate
+    process. If one is not installed, crashes or hangs, the run records that and measures the others. `budget_s` is the
+    measuring time of each worker, without its preparation. A worker that sends nothing for `patience_s` is ended. A few
+    trials are traced after the timed ones, which takes at most 15 % of the budget; `trace=False` leaves them out.
+    Without a GPU the `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run and returns the results
+    so far.
 
     Raises:
-        UsageError: something asked for cannot be; nothing was measured.
+        UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
 
     """
@@ -317,17 +316,10 @@ def frameworks(
     return run_workers(choice, request, patience_s, on_progress, save_to)
 
 
-def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
-    """The engine to measure with."""
-    if device == HOST and require_gpu:
-        raise UsageError("The host's memory was asked for, and a GPU was required: leave one of the two out.")
-    return choose(device, require_gpu)
-
-
 def run_workers(
     choice: Choice, request: Request, patience_s: float, on_progress: OnProgress | None, save_to: SaveTo | None
 ) -> Run:
-    """Measure what was asked for, once it is known to be possible."""
+    """Measure a checked request."""
     device: int | str = request.device
     between(patience_s, "patience", 86400.0, "120 (seconds)")
     found = find_device(choice.engine, 0 if device == HOST else device)
@@ -338,7 +330,7 @@ def run_workers(
 
 
 class Session:
-    """One run under way."""
+    """One frameworks run."""
 
     def __init__(
         self,
@@ -366,13 +358,13 @@ class Session:
         self._ended: RunEnding = "complete"
 
     def run(self) -> Run:
-        """Every worker, one after the other: two frameworks at once would share the link and the GPU's memory."""
+        """Run the workers one after the other, because two would share the link and the GPU's memory."""
         loaded = [load_framework(name) for name in self._request.names]
         tasks = [(framework, task) for framework in loaded for task in self._request.tasks(framework)]
         try:
             with self._presence:
                 for number, (framework, task) in enumerate(tasks):
-                    self._task(framework, task, number / len(tasks), 1 / len(tasks))
+                    self._run_task(framework, task, number / len(tasks), 1 / len(tasks))
                     if self._ended == "interrupted":
                         break
             self._after = read_environment(self._choice.engine, self._device)
@@ -382,8 +374,8 @@ class Session:
         self._save_to(run)
         return run
 
-    def _task(self, framework: Framework, task: Task, done: float, part: float) -> None:
-        """One worker, and after a crash another one without the route that was at work."""
+    def _run_task(self, framework: Framework, task: Task, done: float, part: float) -> None:
+        """Run a worker, and after a crash another one without the route that crashed."""
         rows: list[Measurement] = []
         name = task.worker
         for start in range(1, MOST_STARTS + 1):
@@ -396,27 +388,27 @@ class Session:
             guilty = outcome.guilty.route if outcome.guilty else None
             if guilty in task.routes:
                 rows += self._rows_of(guilty, framework, task, outcome)
-                task = msgspec.structs.replace(task, routes=tuple(each for each in task.routes if each != guilty))
+                task = msgspec.structs.replace(task, routes=tuple(name for name in task.routes if name != guilty))
             if not task.routes:
                 break
         self._ended = "interrupted" if outcome.ended == "interrupted" else self._ended
-        self._measurements += [*self._told(framework, task, outcome), *rows]
+        self._measurements += [*self._final_rows(framework, task, outcome), *rows]
         self._save_to(self._document("interrupted"))
 
-    def _told(self, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
-        """What the last worker measured, and for what it did not come to, why it ended."""
+    def _final_rows(self, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+        """The rows of the last worker; rows that it did not measure have the reason why it ended."""
         missing = self._missing(framework, task, task.routes, outcome)
-        told = {(row.route, row.nbytes): row for row in outcome.measurements}
+        sent = {(row.route, row.nbytes): row for row in outcome.measurements}
         raw = [row for row in outcome.measurements if row.nature is None and task.routes]
-        kept = [told.get((row.route, row.nbytes), row) for row in missing]
+        kept = [sent.get((row.route, row.nbytes), row) for row in missing]
         if outcome.ended == "complete":
             return [*raw, *kept]
         pairs = zip(kept, missing, strict=True)
-        routes = [late if row.rate.reason == NO_TRIAL else _told_of_end(row, outcome) for row, late in pairs]
+        routes = [empty if row.rate.reason == NO_TRIAL else _with_fatal_trace(row, outcome) for row, empty in pairs]
         return [*(_without_trial(row, _why_missing(outcome)) for row in raw), *routes]
 
     def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
-        """Of a route that a worker has not survived: what it had measured before at other sizes, and why no more."""
+        """The rows of a route that ended its worker: its results at other sizes, and the reason in the others."""
         at = outcome.guilty.nbytes if outcome.guilty else None
         kept = {row.nbytes: row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at}
         return [kept.get(row.nbytes, row) for row in self._missing(framework, task, (route,), outcome)]
@@ -446,7 +438,7 @@ class Session:
             self._link, self._placement = outcome.awake.link, outcome.awake.placement
 
     def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
-        """A row for everything that a worker did not come to tell of."""
+        """A row with the reason why its worker ended, for each of these routes and each size."""
         why = _why_missing(outcome)
         routes = [route for route in framework.routes if route.name in names]
         items = [Item(route_head(route, task), nbytes, why) for nbytes in task.sizes for route in routes]
@@ -477,19 +469,19 @@ class Session:
 
 
 def _why_missing(outcome: Outcome) -> str:
-    """Why a worker has not told of everything."""
+    """Why a worker has not measured everything."""
     return outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
 
 
 def _without_trial(row: Measurement, why: str) -> Measurement:
-    """A raw row that had no trial yet when its worker ended, which is not for want of a budget."""
+    """The raw row; if it has no trial, with the reason why its worker ended."""
     if row.rate.reason != NO_TRIAL:
         return row
     return msgspec.structs.replace(row, rate=unknown(why), peak_share=unknown(why), ceiling_share=unknown(why))
 
 
-def _told_of_end(row: Measurement, outcome: Outcome) -> Measurement:
-    """The row whose traced trial its worker has not survived says so in the place of what was to be found out."""
+def _with_fatal_trace(row: Measurement, outcome: Outcome) -> Measurement:
+    """The row; if its traced trial ended the worker, with that as the reason for the missing breakdown."""
     mark = outcome.guilty
     if mark is None or not _was_traced(outcome) or (row.route, row.nbytes) != (mark.route, mark.nbytes):
         return row
@@ -503,12 +495,12 @@ def _was_staged(row: Measurement) -> bool:
 
 
 def _was_traced(outcome: Outcome) -> bool:
-    """Whether it had sent all that it was to measure, so that another worker would measure the same."""
+    """Whether it ended while tracing, after it had sent all timed rows, so that another worker is not needed."""
     return outcome.guilty is not None and outcome.guilty.phase == "traced"
 
 
 def _tracing(workers: Sequence[Worker]) -> Fact[Tracing]:
-    """What the records come from, in the first worker that had some; each worker has its own."""
+    """The source of the records in the first worker that had any."""
     known = [worker.tracing for worker in workers if worker.tracing.value is not None]
     return next(iter([*known, *(worker.tracing for worker in workers)]), unknown(_NOT_READ))
 

@@ -1,4 +1,4 @@
-"""A framework's route as a subject of the sampler: fresh before every trial, in its place after it."""
+"""A framework's route as a subject of the sampler."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.base import Route
     from pyxfer._frameworks.messages import Marker
     from pyxfer._frameworks.place import Place
-    from pyxfer._trace.collector import Taking
+    from pyxfer._trace.collector import TrialRecorder
     from pyxfer.native import Engine
 
 
-ELIDED = "elided: it took less time than the link needs for its bytes, so they did not all cross it"
-# The first call may compile, the second may still grow a pool.
+ELIDED = (
+    "elided: it took less time than the link needs for its bytes, so they did not all cross it, or the shown link is "
+    "wrong"
+)
+# The first call may compile, and the second may still grow a memory pool.
 WARM_CALLS = 2
-# What no other route in this process would survive either; a CUDA error tells by its type.
+# Errors that end the whole worker, or that the sampler sorts by type.
 ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
-# A row of calls: as many as the published benchmark's, or as fit into this time.
+# Calls in one trial of image-batch: as many as in the published benchmark, or as fit into this time.
 MOST_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 
 
@@ -50,9 +53,9 @@ class RouteSubject:
         repeats: bool = False,
         least_s: float = 0.0,
     ) -> None:
-        """With `repeats` a trial is a row of calls after one that is not timed, and gives their mean.
+        """With `repeats` a trial is the mean of several calls after an untimed one.
 
-        `least_s` is what the link needs for these bytes on paper: whatever is quicker did not send them all.
+        `least_s` is the time in which the link can send these bytes; a shorter trial did not send all of them.
         """
         self._least_s = least_s
         self.route = route
@@ -66,15 +69,17 @@ class RouteSubject:
         self._engine = engine
         self._marker = marker
         if not isinstance(transfer, Transfer):
-            raise MeasurementError(f"what sets it up gave a {type(transfer).__name__}, which is no pyxfer.Transfer")
+            raise MeasurementError(
+                f"its function has to return a pyxfer.Transfer; it returned a {type(transfer).__name__}"
+            )
         if not isinstance(transfer.copies, int) or transfer.copies < 1:
-            raise MeasurementError(f"copies has to be a whole number from 1 on; it is {transfer.copies!r}")
+            raise MeasurementError(f"copies has to be a whole number of 1 or more; it is {transfer.copies!r}")
         self._waits = transfer.wait if transfer.waits else None
         stream = transfer.stream if route.bracket == "stream" else None
         self._bracket = HostClock() if route.bracket == "host" else Bracket(engine, place.device, stream)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One run of it; whatever it raises, `SystemExit` among it, ends this route and no other."""
+        """One timed run. Every exception, even `SystemExit`, ends only this route."""
         with self._step("timed"):
             if self._repeats or self._last_s < WAKE_BELOW_S:
                 self._untimed()
@@ -82,15 +87,15 @@ class RouteSubject:
         self._last_s = trial.elapsed_s * trial.copies
         return {side_of(self.route): trial}
 
-    def traced(self, taking: Taking, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
-        """One call, with everything that the device does in it; with a seed of fresh content, and whether that arrived.
+    def traced(self, taking: TrialRecorder, seed: int | None) -> tuple[Mapping[Side, Traced], bool]:
+        """One call and its records. With a seed it sends fresh content; returns whether that arrived intact.
 
-        A row of calls would hide what lies between two of them, so it is one in every workload.
+        It is one call in every workload, because the time between two calls would be part of a trial of several.
         """
         with self._step("traced"):
             data = None if seed is None else self._random(seed)
             if data is not None or self._last_s < WAKE_BELOW_S:
-                self._untimed()  # also because the fresh content has taken memory that results had before
+                self._untimed()  # also because the fresh content may use memory of former results
             if data is None:
                 return {side_of(self.route): self._recorded(taking)}, True
             with self._place.holding(data):
@@ -100,7 +105,7 @@ class RouteSubject:
 
     @contextlib.contextmanager
     def _step(self, phase: str) -> Iterator[None]:
-        """Written down before it; an error of its own ends this route and no other."""
+        """Mark the step, and turn an exception of the route into a MeasurementError."""
         self._marker.set(self.route.name, self._place.nbytes, phase)
         try:
             yield
@@ -108,12 +113,12 @@ class RouteSubject:
         except ENDS_ALL:
             raise
         except BaseException as error:
-            raise MeasurementError(in_words(error)) from error
+            raise MeasurementError(describe_error(error)) from error
         finally:
             self._transfer.result = None
             self._marker.clear()
 
-    def _recorded(self, taking: Taking) -> Traced:
+    def _recorded(self, taking: TrialRecorder) -> Traced:
         self._transfer.refresh()
         self._engine.synchronize(self._place.device)
         taking.begin()
@@ -160,12 +165,11 @@ class RouteSubject:
         return trial, usage
 
     def _untimed(self) -> None:
-        """One call that nobody looks at."""
+        """One complete call without a measurement."""
         self._run_and_wait()
         self._transfer.release()
 
     def _run_and_wait(self) -> None:
-        """One call, and the device idle after it."""
         self._transfer.refresh()
         self._transfer.run()
         if self._waits is not None:
@@ -173,7 +177,7 @@ class RouteSubject:
         self._engine.synchronize(self._place.device)
 
     def warm(self) -> float:
-        """The first runs, untimed but for the very first; returns its seconds."""
+        """Make the first calls, and choose the number of calls in a trial; returns the seconds of the first call."""
         self._marker.set(self.route.name, self._place.nbytes, "first call")
         first = self._once(0)[0].elapsed_s
         self._transfer.release()
@@ -187,19 +191,19 @@ class RouteSubject:
         return first
 
     def verify(self, seed: int) -> tuple[Fact[bool], bool]:
-        """Two different contents one after the other, so that a cache shows; and whether nothing was copied at all."""
+        """Send two different contents, so that a cache shows. Also returns whether nothing was copied at all."""
         self._marker.set(self.route.name, self._place.nbytes, "verified")
         aliased = False
-        for each in (seed, seed + 1):
-            data = self._random(each)
+        for content in (seed, seed + 1):
+            data = self._random(content)
             with self._place.holding(data):
                 self._transfer.write(data)
-                right, aliased = self._run_and_compare(data)
+                intact, aliased = self._run_and_compare(data)
             self._transfer.release()
-            if not right:
+            if not intact:
                 return Fact(False), aliased
         self._marker.clear()
-        if aliased:  # nothing to compare, and no reason to run the comparison along with it
+        if aliased:  # it has no bandwidth, so the ceiling need not run in its rounds
             self.anchor = None
         return Fact(True), aliased
 
@@ -214,9 +218,9 @@ class RouteSubject:
     def _check_place(self) -> None:
         where, wanted = self._transfer.where(), self.route.expected_place
         if where not in ("gpu", "cpu"):
-            raise MeasurementError(f"where() has to say gpu or cpu; it says {where!r}")
+            raise MeasurementError(f"where() has to return gpu or cpu; it returned {where!r}")
         if where != wanted:
-            raise MeasurementError(f"the result lies on the {where} and not on the {wanted}, so nothing was copied")
+            raise MeasurementError(f"the result is on the {where} and not on the {wanted}, so nothing was copied")
 
     def _random(self, seed: int) -> NDArray[np.uint8]:
         data = np.empty(self._place.nbytes, np.uint8)
@@ -224,22 +228,20 @@ class RouteSubject:
         return data
 
     def close(self) -> None:
-        """Release the events."""
         self._bracket.close()
 
 
 def anchor_of(route: Route) -> str:
-    """What it is compared with: queued copies of pinned memory, or of what stays on the host one NumPy copy."""
+    """The key of its ceiling: queued copies of pinned memory, or one NumPy copy for ingest."""
     return HOST_COPY.name if route.direction == "ingest" else Way(route.direction, "pinned", "async").key
 
 
 def side_of(route: Route) -> Side:
-    """The side its trials count for."""
     return cast("Side", route.direction)
 
 
-def in_words(error: BaseException) -> str:
-    """An exception of a framework as one sentence."""
+def describe_error(error: BaseException) -> str:
+    """An exception in one line: type and first line of the message."""
     if isinstance(error, PyxferError):
         return str(error)
     kind, first = type(error).__name__, first_line(error)
@@ -248,7 +250,7 @@ def in_words(error: BaseException) -> str:
 
 def _same(arrived: NDArray[Any], expected: NDArray[Any]) -> bool:
     if not isinstance(arrived, np.ndarray):
-        raise MeasurementError(f"arrived() has to give a NumPy array; it gives a {type(arrived).__name__}")
+        raise MeasurementError(f"arrived() has to return a NumPy array; it returned a {type(arrived).__name__}")
     if arrived.dtype != expected.dtype:
-        raise MeasurementError(f"arrived() gives {arrived.dtype}, and {expected.dtype} was expected")
+        raise MeasurementError(f"arrived() returned {arrived.dtype}, but {expected.dtype} was expected")
     return np.array_equal(arrived.reshape(-1), expected.reshape(-1))

@@ -1,4 +1,4 @@
-"""TensorFlow's table, and how TensorFlow is started."""
+"""TensorFlow's routes between host and device, and from NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Aliasing(Transfer):
-    """A tensor that uses the array's own memory, which has to be aligned."""
+    """A tensor that uses the array's memory, which must be aligned."""
 
     kind: SourceKind = "aligned"
 
@@ -32,7 +32,7 @@ class Aliasing(Transfer):
 
 
 class OntoGpu(Transfer):
-    """What every route to the GPU shares: a source of its kind, and a result that is read past TensorFlow."""
+    """From host memory to the GPU; the result is read past TensorFlow."""
 
     kind: SourceKind = "pageable"
 
@@ -53,7 +53,7 @@ class OntoGpu(Transfer):
 
 
 class Constant(OntoGpu):
-    """The constructor under a device scope: NumPy's copy, TensorFlow's aligned copy, then the driver's staging."""
+    """`tf.constant` under a device scope: NumPy copies, TensorFlow copies to aligned memory, and the driver stages."""
 
     def run(self) -> None:
         with self.tf.device(tensors.GPU):
@@ -61,7 +61,7 @@ class Constant(OntoGpu):
 
 
 class CastEager(OntoGpu):
-    """A cast of an array: the array crosses as it is and is converted on the GPU."""
+    """`tf.cast` of an array, which the GPU converts after the copy."""
 
     def run(self) -> None:
         with self.tf.device(tensors.GPU):
@@ -72,7 +72,7 @@ class CastEager(OntoGpu):
 
 
 class Function(OntoGpu):
-    """An array as argument of a tf.function that works on the GPU."""
+    """An array as argument of a tf.function on the GPU."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -89,7 +89,7 @@ class Function(OntoGpu):
 
 
 class FunctionJit(OntoGpu):
-    """The same under XLA. The bits are inverted, because XLA has nothing to run for an identity."""
+    """The same under XLA. It inverts the bits, because XLA would remove an identity."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -105,7 +105,7 @@ class FunctionJit(OntoGpu):
 
 
 class RawOp(Aliasing, OntoGpu):
-    """The tensor's own constructor, which takes an aligned array as it is, and the copy below the operations."""
+    """The private tensor constructor, which aliases an aligned array, and the copy below the operations."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -116,7 +116,7 @@ class RawOp(Aliasing, OntoGpu):
 
 
 class CpuOp(OntoGpu):
-    """What an operation on the CPU left behind: TensorFlow knows this memory as pageable, and stages it itself."""
+    """The result of an operation on the CPU, in pageable memory that TensorFlow allocated."""
 
     kind = "aligned"
 
@@ -126,9 +126,9 @@ class CpuOp(OntoGpu):
         self._made: Any = None
 
     def refresh(self) -> None:
-        given = self._tensor(self.place.source(self.kind), tensors.CPU, None)
+        operand = self._tensor(self.place.source(self.kind), tensors.CPU, None)
         with self.tf.device(tensors.CPU):
-            self._made = self.tf.bitwise.bitwise_or(given, given)
+            self._made = self.tf.bitwise.bitwise_or(operand, operand)
 
     def run(self) -> None:
         self.result = self._made._copy_to_device(tensors.GPU)
@@ -139,7 +139,7 @@ class CpuOp(OntoGpu):
 
 
 class Dlpack(Aliasing, OntoGpu):
-    """A tensor that lies in the array's memory, new in every trial because a tensor keeps a mirror of its copy."""
+    """A tensor in the array's memory, new in every trial because a tensor caches its copy on the GPU."""
 
     def __init__(self, place: Place, kind: SourceKind) -> None:
         self.kind = kind
@@ -152,10 +152,7 @@ class Dlpack(Aliasing, OntoGpu):
 
 
 class UploadThroughRing(OntoGpu):
-    """`pyxfer.upload`: several threads copy it into page-locked slots, while the copy engine reads others.
-
-    TensorFlow gets memory in which the bytes have arrived, by DLPack, so that it copies nothing.
-    """
+    """`pyxfer.upload`, after which TensorFlow gets memory that already holds the bytes, through DLPack."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -166,10 +163,10 @@ class UploadThroughRing(OntoGpu):
 
 
 class DataPrefetch(OntoGpu):
-    """An input pipeline that ends on the GPU, from making its iterator to its last element.
+    """A tf.data pipeline that ends on the GPU, from the creation of its iterator to its last element.
 
-    Every element is a batch of rows out of another source, of the size of the transfer. The iterator is made within
-    the time, so that nothing is prefetched before it; what making it costs is divided by the elements.
+    Every element is a batch of the transfer's size, made of the rows of one source. The iterator is created within the
+    trial, so that nothing is prefetched before it; its cost is divided by the number of elements.
     """
 
     kind = "aligned"
@@ -177,11 +174,11 @@ class DataPrefetch(OntoGpu):
     rows = 8
 
     def __init__(self, place: Place) -> None:
-        # Rows that begin unaligned would be copied once more, one by one.
+        # TensorFlow would copy each unaligned row once more.
         if place.nbytes % (self.rows * tensors.ALIGNMENT):
             raise RefusedError(
-                f"a batch is {self.rows} rows of a multiple of {tensors.ALIGNMENT} bytes each; {place.nbytes} bytes do "
-                f"not divide by {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
+                f"a batch has {self.rows} rows, each a multiple of {tensors.ALIGNMENT} bytes; {place.nbytes} bytes are "
+                f"not a multiple of {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
             )
         super().__init__(place)
         self._sources = [tensors.check_alias(place.source(self.kind)) for _ in range(self.copies)]
@@ -198,7 +195,7 @@ class DataPrefetch(OntoGpu):
             source[:] = data
 
     def refresh(self) -> None:
-        """The sources are fixed: a pipeline takes longer to build than to run, and no iterator outlives its trial."""
+        """Nothing: the sources are fixed, because building a pipeline takes longer than running it."""
 
     def run(self) -> None:
         for element in self.dataset:
@@ -206,10 +203,9 @@ class DataPrefetch(OntoGpu):
 
 
 class Prefetch(OntoGpu):
-    """As many batches by `pyxfer.prefetch`, from making its iterator to its last element.
+    """The same number of batches by `pyxfer.prefetch`, from the creation of its iterator to its last element.
 
-    A thread of its own sends the next batches while one is in use. Nothing is in use here, so this is what it takes to
-    send them, its start divided by the batches.
+    No work uses the batches here, so nothing hides the time of sending them.
     """
 
     copies = DataPrefetch.copies
@@ -228,9 +224,9 @@ class Prefetch(OntoGpu):
 
 
 class OffGpu(Transfer):
-    """What every route from the GPU shares: a tensor there, and a new handle to it for every trial.
+    """From a tensor on the GPU, with a new handle to it in every trial.
 
-    A handle keeps the host copy that was made through it, and would serve the next call from that.
+    A handle caches its host copy, and would return that copy in the next trial.
     """
 
     def __init__(self, place: Place) -> None:
@@ -261,21 +257,21 @@ class OffGpu(Transfer):
 
 
 class Numpy(OffGpu):
-    """The method, which copies once more what has arrived."""
+    """`Tensor.numpy`, which copies the downloaded bytes once more."""
 
     def run(self) -> None:
         self.result = self.tensor.numpy()
 
 
 class ArrayView(OffGpu):
-    """A view of what has arrived, read-only."""
+    """`np.asarray`, which returns a read-only view of the downloaded bytes."""
 
     def run(self) -> None:
         self.result = np.asarray(self.tensor)
 
 
 class DownloadThroughRing(RingDownload, OffGpu):
-    """`pyxfer.download`, into a new NumPy array or one that is there."""
+    """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
     @property
     def on_device(self) -> Any:
@@ -283,7 +279,7 @@ class DownloadThroughRing(RingDownload, OffGpu):
 
 
 class Ingest(Transfer):
-    """The constructor on the CPU: NumPy's copy, then TensorFlow's into aligned memory."""
+    """`tf.constant` on the CPU: NumPy copies, then TensorFlow copies to aligned memory."""
 
     kind: SourceKind = "pageable"
 
@@ -307,7 +303,7 @@ class Ingest(Transfer):
 
 
 class IngestRawOp(Aliasing, Ingest):
-    """The tensor's own constructor, which takes an aligned array as it is."""
+    """The private tensor constructor, which aliases an aligned array."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -318,15 +314,15 @@ class IngestRawOp(Aliasing, Ingest):
 
 
 class IngestDlpack(Aliasing, Ingest):
-    """A tensor that lies in the array's memory."""
+    """A tensor in the array's memory, through DLPack."""
 
     def run(self) -> None:
         self.result = self.tf.experimental.dlpack.from_dlpack(self.array.__dlpack__())
 
 
-# All host memory that TensorFlow allocates for its own tensors is page-locked under it.
+# With this option TensorFlow page-locks all host memory of its tensors.
 COMPATIBLE = "force-gpu-compatible"
-# What decides about memory: TensorFlow's pools, and the malloc behind its and NumPy's tensors on the CPU.
+# Variables that affect memory: TensorFlow's pools, and the malloc of its CPU tensors and of NumPy.
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "GLIBC_TUNABLES",
@@ -490,41 +486,41 @@ ROUTES = (
 
 
 def start(device: int | None, setting: str) -> Started:
-    """Import TensorFlow and let it see this GPU alone, or none."""
+    """Import TensorFlow and let it see only this GPU, or none."""
     if setting not in {"", COMPATIBLE}:
-        raise RefusedError(f"TensorFlow has no setting {setting!r} here; known is {COMPATIBLE}")
+        raise RefusedError(f"unknown setting {setting!r}; TensorFlow has only {COMPATIBLE}")
     tf = import_tensorflow()
     if setting:
         _force_gpu_compatible(tf)
-    # Else every size fills the log with advice against tracing a function anew.
+    # Otherwise every size logs a warning about tracing the function again.
     tf.get_logger().setLevel("ERROR")
     tf.config.set_soft_device_placement(False)
     try:
         cuda = _choose_gpu(tf, device)
     except RuntimeError as error:
-        raise RefusedError(f"TensorFlow was at work in this process before its GPU could be chosen: {error}") from error
+        raise RefusedError(f"TensorFlow was used in this process before its GPU could be chosen: {error}") from error
     return Started(tf.__version__, cuda, _settings(setting))
 
 
 def _force_gpu_compatible(tf: Any) -> None:
-    """Only the session's configuration has this option, and only before the first operation."""
+    """Set the option in the session's configuration, which works only before the first operation."""
     try:
         from tensorflow.python.eager import context
 
         eager = context.context()
         if eager._context_handle is not None:
-            raise RefusedError(f"{COMPATIBLE} comes too late: TensorFlow was at work in this process before")
+            raise RefusedError(f"{COMPATIBLE} comes too late: this process has already used TensorFlow")
         options = tf.compat.v1.GPUOptions(force_gpu_compatible=True, allow_growth=True)
         eager._config = tf.compat.v1.ConfigProto(gpu_options=options)
-        in_force = eager.config.gpu_options.force_gpu_compatible
+        active = eager.config.gpu_options.force_gpu_compatible
     except (ImportError, AttributeError, ValueError) as error:
         raise RefusedError(f"{COMPATIBLE} is not available in TensorFlow {tf.__version__}: {error}") from error
-    if not in_force:
+    if not active:
         raise RefusedError(f"TensorFlow {tf.__version__} does not keep the option of {COMPATIBLE}")
 
 
 def _settings(setting: str) -> dict[str, str]:
-    """What is in force; the variable has the last word on the GPU's memory."""
+    # The variable overrides the call in `_choose_gpu`.
     whole = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "false"
     return {
         "GPU memory": "taken whole at the start" if whole else "grows with use",
@@ -535,7 +531,7 @@ def _settings(setting: str) -> dict[str, str]:
 
 
 def _choose_gpu(tf: Any, device: int | None) -> Fact[str]:
-    """CUDA and TensorFlow count the GPUs alike; the one that stays visible becomes TensorFlow's first."""
+    """CUDA and TensorFlow number GPUs alike; the only visible one becomes TensorFlow's first."""
     gpus = tf.config.list_physical_devices("GPU")
     if device is None or device >= len(gpus):
         tf.config.set_visible_devices([], "GPU")
@@ -546,19 +542,19 @@ def _choose_gpu(tf: Any, device: int | None) -> Fact[str]:
         tf.config.list_logical_devices("GPU")
     except tf.errors.OpError as error:
         return unknown(f"TensorFlow could not start GPU {device}: {error}")
-    return Fact(str(tf.sysconfig.get_build_info().get("cuda_version", "of a version it does not tell")))
+    return Fact(str(tf.sysconfig.get_build_info().get("cuda_version", "of an unknown version")))
 
 
 def _why_no_gpu(tf: Any, device: int | None, gpus: int) -> str:
     if device is None:
-        return "no GPU was asked for"
+        return "no GPU was requested"
     if not tf.test.is_built_with_cuda():
         return f"TensorFlow {tf.__version__} was built without CUDA: pip install 'tensorflow[and-cuda]'"
     if gpus:
-        return f"TensorFlow sees {gpus} GPU{'s' if gpus > 1 else ''}, so none of number {device}"
+        return f"TensorFlow sees {gpus} GPU{'s' if gpus > 1 else ''}, but not number {device}"
     return (
-        "TensorFlow sees no GPU: either the driver is not there or a library of CUDA 12 that it loads by name; "
-        "pip install 'tensorflow[and-cuda]' brings those, and TF_CPP_MIN_LOG_LEVEL=0 has it name what is missing"
+        "TensorFlow sees no GPU: the driver or a CUDA library is missing. pip install 'tensorflow[and-cuda]' installs "
+        "the libraries; TF_CPP_MIN_LOG_LEVEL=0 logs which one is missing"
     )
 
 

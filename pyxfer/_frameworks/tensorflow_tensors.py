@@ -1,4 +1,4 @@
-"""How bytes get into TensorFlow's tensors and out of them again, as far as its public interface does not show."""
+"""Access to the memory of TensorFlow's tensors, and its routes of the workload image-batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Images(ImageRow):
-    """What every route of the workload shares: new images for every trial, and the row before it was read back."""
+    """A batch of images, sent and cast on the GPU; then one row of pixels is read back."""
 
     kind: SourceKind = "pageable"
 
@@ -42,12 +42,11 @@ class Images(ImageRow):
         raise NotImplementedError
 
     def where(self) -> Where:
-        """Where the row lay before it was read back."""
         return where_is(self.row)
 
 
 class ImagesFunction(Images):
-    """The images as argument of a tf.function that works on the GPU."""
+    """The images as argument of a tf.function on the GPU."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -58,7 +57,7 @@ class ImagesFunction(Images):
 
 
 class ImagesFunctionJit(Images):
-    """The same under XLA, which makes one kernel of the cast and the row."""
+    """The same under XLA, which fuses the cast and the row into one kernel."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -70,7 +69,7 @@ class ImagesFunctionJit(Images):
 
 
 class ImagesConstant(Images):
-    """The constructor under a device scope, and one operation after the other."""
+    """`tf.constant` under a device scope, then single operations."""
 
     def first_row(self) -> Any:
         with self.tf.device(GPU):
@@ -78,7 +77,7 @@ class ImagesConstant(Images):
 
 
 class ImagesDlpack(Images):
-    """A tensor that lies in the images' memory, copied to the GPU, and the function there."""
+    """A tensor in the images' memory, copied to the GPU, and the function there."""
 
     def __init__(self, place: Place, kind: SourceKind) -> None:
         self.kind = kind
@@ -95,7 +94,7 @@ class ImagesDlpack(Images):
 
 
 class ImagesThroughRing(Images):
-    """The images by `pyxfer.upload`, and the function there."""
+    """The images by `pyxfer.upload`, and the function on the GPU."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -107,7 +106,6 @@ class ImagesThroughRing(Images):
 
 
 def row_function(tf: Any, jit_compile: bool | None = None) -> Any:
-    """The function that users measure: cast the batch, take one row."""
 
     def row(x: Any) -> Any:
         with tf.device(GPU):
@@ -117,15 +115,15 @@ def row_function(tf: Any, jit_compile: bool | None = None) -> Any:
 
 
 CPU = "/device:CPU:0"
-# The worker makes one GPU visible, which is then the first.
+# Only the measured GPU is visible, so it is the first.
 GPU = "/device:GPU:0"
-# What the kernels on the CPU assume of every buffer: EIGEN_MAX_ALIGN_BYTES of TensorFlow's wheels.
+# The alignment that CPU kernels assume: EIGEN_MAX_ALIGN_BYTES of TensorFlow's wheels.
 ALIGNMENT = 64
 KDL_CUDA = 2
 
 
 class _DLTensor(ctypes.Structure):
-    """The beginning of what a capsule named `dltensor` points to, dlpack.h."""
+    """The first fields of the struct in a capsule named `dltensor`, from dlpack.h."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -139,17 +137,17 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-# A prototype of our own: setting argtypes on ctypes.pythonapi would change the function for the whole process.
+# A separate prototype, because setting argtypes on ctypes.pythonapi would affect the whole process.
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
 
 def import_tensorflow() -> Any:
-    """The framework.
+    """Import TensorFlow.
 
     Raises:
-        RefusedError: it is not installed, or what is installed cannot be imported.
+        RefusedError: it is not installed, or cannot be imported.
 
     """
     with importing("TensorFlow", "tensorflow", "pip install tensorflow"):
@@ -158,16 +156,16 @@ def import_tensorflow() -> Any:
 
 
 def require_gpu(tf: Any) -> None:
-    """Raise RefusedError where TensorFlow has no GPU to copy to."""
+    """Raise a RefusedError if TensorFlow has no GPU."""
     if GPU not in {device.name for device in tf.config.list_logical_devices()}:
         raise RefusedError("TensorFlow has no GPU in this process")
 
 
 def eager_tensor_type(tf: Any) -> Any:
-    """The class whose constructor takes an aligned array as it is, and whose `_copy_to_device` copies without a mirror.
+    """The class whose constructor aliases an aligned array, and whose `_copy_to_device` does not cache the copy.
 
     Raises:
-        RefusedError: this version has it no more.
+        RefusedError: this version of TensorFlow does not have it.
 
     """
     try:
@@ -184,25 +182,25 @@ def _moved(tf: Any, why: str) -> RefusedError:
 
 
 def check_alias(array: NDArray[Any]) -> NDArray[Any]:
-    """The array itself, if a tensor can lie in its memory.
+    """Return the array if a tensor can use its memory.
 
-    TensorFlow does not look: it ends the process at the first operation on the CPU that meets an unaligned buffer.
+    TensorFlow does not check this: its first CPU operation on an unaligned buffer ends the process.
 
     Raises:
-        RefusedError: it cannot, and why.
+        RefusedError: a tensor cannot use the memory.
 
     """
     wrong = ""
     if array.size == 0:
         wrong = "the array is empty"
     elif not array.flags.c_contiguous:
-        wrong = "the array is not contiguous in C order; numpy.ascontiguousarray() copies it into one that is"
+        wrong = "the array is not contiguous in C order; numpy.ascontiguousarray() makes a copy that is"
     elif not array.flags.writeable:
-        wrong = "the array is read-only, and NumPy hands only writable ones over by the capsule that TensorFlow takes"
+        wrong = "the array is read-only, and NumPy exports only writable arrays through DLPack"
     elif array.ctypes.data % ALIGNMENT:
         wrong = (
-            f"the array begins {array.ctypes.data % ALIGNMENT} bytes behind a multiple of {ALIGNMENT}, "
-            f"and TensorFlow aborts on unaligned host memory"
+            f"the array starts {array.ctypes.data % ALIGNMENT} bytes after a multiple of {ALIGNMENT}, and TensorFlow "
+            f"aborts on unaligned host memory"
         )
     if wrong:
         raise RefusedError(f"TensorFlow cannot use this memory in place: {wrong}")
@@ -210,13 +208,13 @@ def check_alias(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def where_is(tensor: Any) -> Where:
-    """Where its bytes are, in TensorFlow's own word; `device` would say where its operation ran."""
+    # `device` would be the device of the operation, not that of the memory.
     return "gpu" if ":GPU:" in tensor.backing_device else "cpu"
 
 
 @contextlib.contextmanager
 def device_memory(tf: Any, tensor: Any) -> Iterator[int]:
-    """The address of a tensor on the GPU; the capsule holds the memory while the block lasts and then frees itself.
+    """The address of a tensor on the GPU. A capsule keeps the memory alive inside the block.
 
     Raises:
         MeasurementError: the tensor is not in the GPU's memory.
@@ -233,7 +231,7 @@ def device_memory(tf: Any, tensor: Any) -> Iterator[int]:
 
 
 def fetch_tensor(tf: Any, place: Place, tensor: Any) -> NDArray[Any]:
-    """The contents of a tensor on the GPU, flat, read past TensorFlow."""
+    """The elements of a tensor on the GPU as a flat array, read past TensorFlow."""
     dtype = np.dtype(tensor.dtype.as_numpy_dtype)
     with device_memory(tf, tensor) as address:
         return place.fetch(address, tensor.shape.num_elements() * dtype.itemsize).view(dtype)

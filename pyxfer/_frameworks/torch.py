@@ -1,4 +1,4 @@
-"""PyTorch's ways between host and device, and from NumPy."""
+"""PyTorch's routes between host and device, and from NumPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyxfer._measure.bracket import StreamLike
 
 
-# Pictures of four channels, so that every power of two from 4 KiB on is a whole number of them.
+# Four channels, so that every power of two from 4 KiB on is a whole number of pictures.
 PICTURE = (4, 32, 32)
 PICTURE_BYTES = 4 * 32 * 32
 BATCHES = 8
@@ -39,7 +39,7 @@ SAMPLES = 8
 
 
 class TorchTransfer(Transfer):
-    """Something on PyTorch's current stream of the device."""
+    """A transfer on PyTorch's current stream of the device."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -50,11 +50,9 @@ class TorchTransfer(Transfer):
 
     @property
     def stream(self) -> StreamLike | None:
-        """The current stream's handle."""
         return int(self.torch.cuda.current_stream(self.device).cuda_stream)
 
     def where(self) -> Where:
-        """As the tensor says."""
         return place_of(self.result)
 
 
@@ -62,44 +60,42 @@ class Upload(HostUpload, TorchTransfer):
     """From host memory to the GPU."""
 
     def arrived(self) -> NDArray[Any]:
-        """The tensor's memory in the order in which it lies there."""
+        """The tensor's elements in the order of its memory."""
         found = self.place.fetch(self.result.data_ptr(), self.result.numel() * self.result.element_size())
         return found.view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
 
 
 class To(Upload):
-    """`Tensor.to` of ordinary memory: the driver stages it, and the call waits."""
+    """`Tensor.to` of pageable memory: the driver stages it, and the call waits."""
 
     def upload(self) -> Any:
-        """No copy on the host."""
         return self.torch.from_numpy(self.source).to(self.device)
 
 
 class ToNonBlocking(Upload):
-    """The same without waiting; the driver has still taken the source in when the call returns."""
+    """The same without waiting, though the driver has read the source when the call returns."""
 
     def upload(self) -> Any:
-        """No copy on the host."""
         return self.torch.from_numpy(self.source).to(self.device, non_blocking=True)
 
 
 class PinTo(Upload):
-    """Into page-locked memory of PyTorch's pool first, by this thread, every time."""
+    """This thread copies into page-locked memory of PyTorch's pool first.
+
+    The pool keeps the pinned tensor until the GPU has read it.
+    """
 
     def upload(self) -> Any:
-        """One copy on the host; the pool keeps the pinned tensor until the GPU has read it."""
         return self.torch.from_numpy(self.source).pin_memory().to(self.device, non_blocking=True)
 
 
 class PinnedNonBlocking(SlotsUpload, Upload):
-    """From tensors that were made page-locked."""
+    """From tensors that were created page-locked."""
 
     def slots(self) -> Slots:
-        """The tensors."""
         return pinned_slots(self.torch, self.place.nbytes)
 
     def upload(self) -> Any:
-        """No copy on the host."""
         return self.source.to(self.device, non_blocking=True)
 
 
@@ -113,23 +109,20 @@ class Cast(Upload):
     """A copy that converts to float32."""
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """The same numbers as float32."""
         return data.astype(np.float32)
 
 
 class CastBlocking(Cast):
-    """A blocking copy converts on the CPU, so that four bytes cross for each of the source's."""
+    """A blocking copy converts on the CPU, so four bytes cross the link for each byte of the source."""
 
     def upload(self) -> Any:
-        """One copy on the host, four times as large as the source."""
         return self.torch.from_numpy(self.source).to(self.device, self.torch.float32)
 
 
 class CastNonBlocking(Cast):
-    """A copy that does not block converts on the GPU: the bytes of the source cross."""
+    """A non-blocking copy converts on the GPU, so only the bytes of the source cross the link."""
 
     def upload(self) -> Any:
-        """No copy on the host."""
         return self.torch.from_numpy(self.source).to(self.device, self.torch.float32, non_blocking=True)
 
 
@@ -140,53 +133,46 @@ class Noncontiguous(Upload):
         super().__init__(place)
         columns = int(np.gcd(place.nbytes, 4096))
         shape = (place.nbytes // columns, 2 * columns)
-        # Two arrays of two sizes each take turns; filled, so that no page of them is touched first in a trial.
+        # Two arrays take turns. They are filled, so that no trial touches a page first.
         self._wide = [np.full(shape, 1, np.uint8) for _ in range(2)]
         self._turns = itertools.cycle(self._wide)
 
     def write(self, data: NDArray[Any]) -> None:
-        """To the columns that count."""
         for wide in self._wide:
             wide[:, ::2] = data.reshape(len(wide), -1)
 
     def refresh(self) -> None:
-        """The next array."""
         self.source = next(self._turns)
 
     def upload(self) -> Any:
-        """One copy on the host."""
         return self.torch.from_numpy(self.source)[:, ::2].to(self.device)
 
 
 class ChannelsLast(Upload):
-    """Pictures, channel by channel on the host and pixel by pixel on the GPU.
-
-    They cross as they are; the GPU puts them into the other order afterwards.
-    """
+    """Pictures, stored channel by channel on the host and pixel by pixel on the GPU, which reorders them."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place, (-1, *PICTURE))
         if place.nbytes % PICTURE_BYTES:
             raise RefusedError(
-                f"it takes pictures of {PICTURE_BYTES} bytes, and {place.nbytes} bytes are no whole number of them: "
-                f"give sizes that {PICTURE_BYTES} divides"
+                f"it sends pictures of {PICTURE_BYTES} bytes, and {place.nbytes} bytes are not a whole number of "
+                f"pictures: give multiples of {PICTURE_BYTES}"
             )
 
     def upload(self) -> Any:
-        """No copy on the host."""
         return self.torch.from_numpy(self.source).to(self.device, memory_format=self.torch.channels_last)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
-        """In memory the channels of a pixel lie side by side."""
+        """The channels of each pixel are adjacent in memory."""
         pixels: NDArray[Any] = data.reshape(-1, *PICTURE).transpose(0, 2, 3, 1)
         return pixels.reshape(-1)
 
 
 class LoaderPinned(Upload):
-    """A whole epoch of a DataLoader in this process: eight batches of the size, of eight samples each.
+    """One epoch of a DataLoader without workers: eight batches of the size, of eight samples each.
 
-    Without workers this thread does it all: it stacks the samples of a batch (the first copy), copies the batch into
-    page-locked memory (the second), and queues it. As in a training loop, only the latest batch is kept.
+    This thread stacks the samples of a batch (the first copy), copies the batch into page-locked memory (the second),
+    and queues it. As in a training loop, only the latest batch is kept.
     """
 
     copies = BATCHES
@@ -195,59 +181,51 @@ class LoaderPinned(Upload):
         super().__init__(place, (SAMPLES, -1))
         if place.nbytes % SAMPLES:
             raise RefusedError(
-                f"it makes batches of {SAMPLES} samples, and {place.nbytes} bytes are no whole number of bytes a "
-                f"sample: give sizes that {SAMPLES} divides"
+                f"it sends batches of {SAMPLES} samples of equal size, which do not fit into {place.nbytes} bytes: "
+                f"give multiples of {SAMPLES}"
             )
 
     def refresh(self) -> None:
-        """A new loader over samples in other pieces of memory."""
         sources = [self.place.source().reshape(self.shape) for _ in range(BATCHES)]
         samples = [sample for source in sources for sample in self.torch.from_numpy(source)]
         self.source = self.torch.utils.data.DataLoader(samples, batch_size=SAMPLES, pin_memory=True, num_workers=0)
 
     def run(self) -> None:
-        """One epoch."""
         for batch in self.source:
             self.result = batch.to(self.device, non_blocking=True)
 
 
 class ImageBatch(ImageRow, TorchTransfer):
-    """A batch of images to the GPU in one of the ways above, cast there, and one row of pixels read back."""
+    """A batch of images, sent as an `Upload` does and cast on the GPU; then one row of pixels is read back."""
 
     def __init__(self, place: Place, way: type[Upload]) -> None:
         super().__init__(place)
         self.way = way(place, (place.batch, *IMAGE_SHAPE))
 
     def write(self, data: NDArray[Any]) -> None:
-        """As the way has it."""
         self.way.write(data)
 
     def refresh(self) -> None:
-        """As the way has it."""
         self.way.refresh()
 
     def run(self) -> None:
-        """Reading back waits for everything before it; a batch that was cast on its way is cast no more."""
+        # Reading back waits for all work before it. `to` does nothing if the way has cast the batch.
         self.row = self.way.upload().to(self.torch.float32)[0, 0]
         self.result = self.row.cpu().numpy()
 
     def where(self) -> Where:
-        """Where the row lay before it was read back."""
         return place_of(self.row)
 
 
 def device_of(torch: Any, index: int) -> Any:
-    """PyTorch's device of CUDA's number."""
     return torch.device("cuda", index)
 
 
 def place_of(tensor: Any) -> Where:
-    """As the tensor says."""
     return "gpu" if tensor.device.type == "cuda" else "cpu"
 
 
 def pinned_slots(torch: Any, nbytes: int) -> Slots:
-    """Tensors that were made page-locked."""
     return Slots(lambda: torch.empty(nbytes, dtype=torch.uint8, pin_memory=True))
 
 
@@ -259,24 +237,21 @@ class Download(TorchTransfer):
         self.tensor = self.torch.empty(place.nbytes, dtype=self.torch.uint8, device=self.device)
 
     def write(self, data: NDArray[Any]) -> None:
-        """To the tensor on the GPU."""
         self.place.store(self.tensor.data_ptr(), data)
 
     def arrived(self) -> NDArray[Any]:
-        """The tensor's own memory."""
         return memory_of(self.result)
 
 
 class Cpu(Download):
-    """`Tensor.cpu` into new ordinary memory, which is touched for the first time on the way."""
+    """`Tensor.cpu` into new pageable memory, which the copy touches first."""
 
     def run(self) -> None:
-        """No copy on the host but the driver's."""
         self.result = self.tensor.cpu()
 
 
 class CopyToPinned(Download):
-    """Into tensors that were made page-locked; whoever reads them has to wait for the stream."""
+    """Into tensors that were created page-locked. A reader must wait for the stream."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
@@ -284,40 +259,36 @@ class CopyToPinned(Download):
         self._target = self._slots.take()
 
     def refresh(self) -> None:
-        """The next tensor."""
         self._target = self._slots.take()
 
     def run(self) -> None:
-        """No copy on the host."""
         self.result = self._target.copy_(self.tensor, non_blocking=True)
 
 
 class ToCpuNonBlocking(Download):
     """`Tensor.to("cpu", non_blocking=True)`: into page-locked memory of PyTorch's pool, without waiting.
 
-    PyTorch promises no page-locked result, so one is asked for `is_pinned()` first. Reading it before the stream has
-    come that far gives what was there before.
+    PyTorch does not guarantee a page-locked result, so `is_pinned()` of a first result is checked. A reader must wait
+    for the stream.
     """
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
         if not self.torch.empty(1, device=self.device).to("cpu", non_blocking=True).is_pinned():
             raise RefusedError(
-                f"not available in PyTorch {self.torch.__version__}: Tensor.to('cpu', non_blocking=True) gives "
-                "ordinary memory there and waits, as torch.cpu does"
+                f"not available in PyTorch {self.torch.__version__}: there Tensor.to('cpu', non_blocking=True) returns "
+                "pageable memory and waits, as torch.cpu does"
             )
 
     def run(self) -> None:
-        """No copy on the host."""
         self.result = self.tensor.to("cpu", non_blocking=True)
 
 
 class DownloadThroughRing(RingDownload, Download):
-    """`pyxfer.download`, into a new NumPy array or one that is there."""
+    """`pyxfer.download`, into a new NumPy array or into existing ones."""
 
     @property
     def on_device(self) -> Any:
-        """The tensor."""
         return self.tensor
 
 
@@ -332,31 +303,26 @@ class Ingest(Transfer):
         self.source: Any = None
 
     def refresh(self) -> None:
-        """The next piece of memory."""
         self.source = self.place.source()
 
     def where(self) -> Where:
-        """As the tensor says."""
         return place_of(self.result)
 
     def arrived(self) -> NDArray[Any]:
-        """The tensor's own memory."""
         return memory_of(self.result)
 
 
 class FromNumpy(Ingest):
-    """`from_numpy` takes the array's memory over as it is."""
+    """`from_numpy`, whose tensor uses the array's memory."""
 
     def run(self) -> None:
-        """No copy."""
         self.result = self.torch.from_numpy(self.source)
 
 
 class IngestCopy(Ingest):
-    """`torch.tensor` makes memory of its own."""
+    """`torch.tensor`, which allocates memory and copies."""
 
     def run(self) -> None:
-        """One copy."""
         self.result = self.torch.tensor(self.source)
 
 
@@ -366,13 +332,12 @@ def memory_of(tensor: Any) -> NDArray[Any]:
     return found
 
 
-# The old name of the first is still read.
+# PyTorch still reads the second name, an older one of the first.
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
 def _start(device: int | None, setting: str) -> Started:
-    """No route of PyTorch's asks for a setting."""
-    del setting
+    del setting  # no route of PyTorch has one
     with importing("PyTorch", "torch", "pip install torch"):
         import torch
     cuda = _choose_device(torch, device)
@@ -384,9 +349,9 @@ def _start(device: int | None, setting: str) -> Started:
 
 
 def _choose_device(torch: Any, device: int | None) -> Fact[str]:
-    """Make the device the current one, and run a kernel there, or say why that cannot be."""
+    """Make the device the current one and run a kernel on it; returns the CUDA version, or why it failed."""
     if device is None:
-        return unknown("no GPU was asked for")
+        return unknown("no GPU was requested")
     if torch.version.cuda is None:
         return unknown(
             f"torch {torch.__version__} was built without CUDA: install a build with it, see "

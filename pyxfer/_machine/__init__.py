@@ -1,1 +1,1 @@
-"""The machine: its devices, the link to each, where memory lies, and what a result needs to be believed."""
+"""This machine: its devices and their links, NUMA nodes, limits and environment."""

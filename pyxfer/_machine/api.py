@@ -1,4 +1,4 @@
-"""What a program asks of this machine in one call."""
+"""The public functions about this machine: `is_available`, `devices`, `link`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyxfer.native import HOST, choose, load
 
 
 def is_available() -> bool:
-    """Whether a GPU can be used; False also where there is no driver."""
+    """Whether a GPU can be used. False without a driver."""
     try:
         return load("cuda").device_count() > 0
     except CudaUnavailableError:
@@ -18,11 +18,19 @@ def is_available() -> bool:
 
 
 def devices() -> tuple[Device, ...]:
-    """Every device, as CUDA counts them; without a GPU, the host's memory as the one device."""
+    """List the devices in CUDA's order. Without a usable GPU, the host's memory is the only device."""
     return list_devices(choose().engine)
 
 
 def link(device: int | str = 0) -> Link:
-    """The way between host memory and a device: what it is now, and what it could do on paper."""
+    """Read the link between host memory and a device: its state, its settings and its theoretical peaks.
+
+    Args:
+        device: Index, UUID (or its beginning) or PCI address, or "host".
+
+    Raises:
+        UsageError: no device or more than one matches.
+
+    """
     engine = choose(device).engine
     return read_link(engine, find_device(engine, 0 if device == HOST else device))

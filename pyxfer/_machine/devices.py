@@ -1,4 +1,4 @@
-"""The devices as CUDA counts them; what NVML adds is joined by UUID or PCI address, never by number."""
+"""The devices in CUDA's order. NVML's values are joined by UUID or PCI address, because NVML counts differently."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import canonical_address
 from pyxfer.errors import UsageError
 
-# A UUID without its "GPU-", or the beginning of one; shorter ones would be taken for an index by whoever types them.
+# A UUID, or the beginning of one. Without "GPU-" it has at least four digits, so that it does not look like an index.
 _UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)
 
 
 def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, ...]:
-    """Every device that CUDA shows, CUDA_VISIBLE_DEVICES honoured."""
+    """The devices that CUDA shows; CUDA_VISIBLE_DEVICES applies."""
     return tuple(_read_device(engine, index, nvml or management.shared()) for index in range(engine.device_count()))
 
 
 def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None) -> Device:
-    """The device of this index, UUID (or the beginning of one) or PCI address."""
+    """Find a device by index, UUID (or its beginning) or PCI address.
+
+    Raises:
+        UsageError: no device or more than one matches.
+
+    """
     devices = list_devices(engine, nvml=nvml)
     matches = _matches(devices, str(selector).strip())
     if len(matches) == 1:
         return matches[0]
-    problem = "is more than one device" if matches else "is none of the devices that CUDA shows"
+    problem = "matches more than one device" if matches else "is none of the devices that CUDA shows"
     listing = "; ".join(_describe(device) for device in matches or devices) or "none"
     raise UsageError(f"{str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
 
 def could_be_device(selector: object) -> bool:
-    """Whether it is an index, a UUID (or the beginning of one) or a PCI address, or `host`.
+    """Whether it has the form of an index, a UUID (or its beginning) or a PCI address, or is `host`.
 
-    Where no GPU answers, this alone tells what was mistyped.
+    Without a usable GPU this is the only way to find a mistyped device.
     """
     if not isinstance(selector, str):
         return isinstance(selector, int) and not isinstance(selector, bool) and selector >= 0
@@ -78,27 +83,25 @@ def _read_device(engine: Engine, index: int, nvml: Nvml) -> Device:
         runtime=runtime,
         name=properties.name,
         memory_bytes=properties.memory_bytes,
-        uuid=_given(properties.uuid, runtime, "CUDA gives this device no UUID"),
-        pci=_given(canonical_address(properties.pci or ""), runtime, "CUDA gives this device no PCI address"),
-        compute_capability=_given(f"{properties.compute_major}.{properties.compute_minor}", runtime, ""),
+        uuid=_text_fact(properties.uuid, runtime, "CUDA gives this device no UUID"),
+        pci=_text_fact(canonical_address(properties.pci or ""), runtime, "CUDA gives this device no PCI address"),
+        compute_capability=_text_fact(f"{properties.compute_major}.{properties.compute_minor}", runtime, ""),
         copy_engines=Fact(reason=HOST_REASON) if runtime == "host" else Fact(properties.copy_engines),
         mig=Fact(reason=HOST_REASON),
         vgpu=Fact(reason=HOST_REASON),
         confidential=Fact(reason=HOST_REASON),
     )
-    return bare if runtime == "host" else _with_nvml(bare, nvml)
+    if runtime == "host":
+        return bare
+    return msgspec.structs.replace(
+        bare,
+        mig=management.is_mig(nvml, bare),
+        vgpu=management.is_vgpu(nvml, bare),
+        confidential=management.is_confidential(nvml, bare),
+    )
 
 
-def _given(text: str | None, runtime: Runtime, why_not: str) -> Fact[str]:
+def _text_fact(text: str | None, runtime: Runtime, why_not: str) -> Fact[str]:
     if runtime == "host":
         return Fact(reason=HOST_REASON)
     return Fact(text) if text else Fact(reason=why_not)
-
-
-def _with_nvml(device: Device, nvml: Nvml) -> Device:
-    return msgspec.structs.replace(
-        device,
-        mig=management.is_mig(nvml, device),
-        vgpu=management.is_vgpu(nvml, device),
-        confidential=management.is_confidential(nvml, device),
-    )

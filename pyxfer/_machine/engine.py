@@ -1,4 +1,4 @@
-"""The face of the compiled engine that this package needs, and no more of it."""
+"""The part of the engine's interface that this package uses, so that tests can supply a small fake."""
 
 from __future__ import annotations
 
@@ -8,63 +8,39 @@ HOST_REASON = "host memory, not a PCIe link"
 
 
 class DeviceProperties(Protocol):
-    """What CUDA says about one device."""
+    """CUDA's properties of one device."""
 
     @property
-    def name(self) -> str:
-        """Such as `NVIDIA H200`."""
-
+    def name(self) -> str: ...
     @property
-    def uuid(self) -> str:
-        """Such as `GPU-8d1f...`."""
-
+    def uuid(self) -> str: ...
     @property
-    def pci(self) -> str | None:
-        """Such as `0000:3b:00.0`; None off the PCI bus."""
-
+    def pci(self) -> str | None: ...
     @property
-    def memory_bytes(self) -> int:
-        """All of the device's memory."""
-
+    def memory_bytes(self) -> int: ...
     @property
-    def compute_major(self) -> int:
-        """The 9 of compute capability 9.0."""
-
+    def compute_major(self) -> int: ...
     @property
-    def compute_minor(self) -> int:
-        """The 0 of compute capability 9.0."""
-
+    def compute_minor(self) -> int: ...
     @property
-    def copy_engines(self) -> int:
-        """How many copies can be under way at once."""
-
+    def copy_engines(self) -> int: ...
     @property
-    def integrated(self) -> bool:
-        """Whether the device shares one memory with the CPU."""
+    def integrated(self) -> bool: ...
 
 
 class Engine(Protocol):
-    """One of the two compiled modules."""
+    """One of the two compiled modules; `pyxfer/native/_cuda.pyi` documents the functions."""
 
     RUNTIME: str
     RUNTIME_VERSION: int
 
-    def device_count(self) -> int:
-        """Count the visible devices."""
-
-    def driver_version(self) -> int:
-        """Tell the newest CUDA that the driver serves, as 13000; 0 without a driver."""
-
-    def device_properties(self, device: int) -> DeviceProperties:
-        """Ask CUDA about one device."""
-
-    def page_nodes(self, address: int, nbytes: int) -> dict[int, int]:
-        """Count the pages of a buffer by NUMA node."""
-
-    def prefer_node(self, node: int | None) -> None:
-        """Prefer memory of a node for the calling thread; None puts back what was preferred before."""
+    def device_count(self) -> int: ...
+    def driver_version(self) -> int: ...
+    def device_properties(self, device: int) -> DeviceProperties: ...
+    def page_nodes(self, address: int, nbytes: int) -> dict[int, int]: ...
+    def prefer_node(self, node: int | None) -> None: ...
 
 
 def is_host(engine: Engine) -> bool:
-    """Whether the engine copies between two pieces of ordinary memory."""
+    """Whether the engine is `_host`, which copies between two pieces of ordinary memory."""
     return engine.RUNTIME == "host"

@@ -1,4 +1,4 @@
-"""What a reader needs to believe a result, or to explain its difference from another."""
+"""The environment of a run: driver, GPU state, processor, memory, kernel, container, hypervisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyxfer._machine.sysfs import read_text
 
 _NONE = "none"
 
-# gVisor answers with one made-up build date whatever the host runs.
+# gVisor reports the same invented build date on every host.
 _GVISOR = re.compile(r"gvisor|#1 SMP Sun Jan 10 15:06:54 PST 2016", re.IGNORECASE)
 
 _CGROUP_SIGNS = (
@@ -54,7 +54,7 @@ _CLOCK_SIGNS = (("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"))
 
 
 def read_container(root: Path = Path("/"), variables: Mapping[str, str] = os.environ) -> Fact[str]:
-    """What kinds of container the signs speak of, such as `docker` or `kubernetes, gVisor`."""
+    """The kinds of container that were recognised, such as `docker` or `kubernetes, gVisor`; `none` outside of one."""
     found = dict.fromkeys(_container_signs(root, variables))
     return Fact(", ".join(found) or _NONE)
 
@@ -71,7 +71,7 @@ def _container_signs(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def read_system(root: Path = Path("/")) -> Fact[str]:
-    """Maker and model of the machine, as its firmware gives them."""
+    """Maker and model of the machine, from its firmware."""
     folder = root / "sys/class/dmi/id"
     parts = [read_text(folder / name) for name in ("sys_vendor", "product_name")]
     words = " ".join(part.value for part in parts if part.value is not None)
@@ -82,7 +82,7 @@ def read_system(root: Path = Path("/")) -> Fact[str]:
 
 
 def read_virtual_machine(root: Path = Path("/")) -> Fact[str]:
-    """The hypervisor below, `none` on bare metal."""
+    """The hypervisor; `none` on bare metal."""
     name = _hypervisor(root)
     if name is not None:
         return Fact(name)
@@ -102,17 +102,13 @@ def _hypervisor(root: Path) -> str | None:
     for text, signs in ((dmi, _DMI_SIGNS), (acpi, _ACPI_SIGNS), (clocks, _CLOCK_SIGNS)):
         for sign, name in signs:
             if sign in text:
-                return None if _is_bare_metal(dmi) else name
+                # EC2's bare-metal instances have the same maker as its virtual ones.
+                return None if ".metal" in dmi else name
     return None
 
 
-def _is_bare_metal(dmi: str) -> bool:
-    # EC2's bare-metal instances carry the same maker as its virtual ones.
-    return ".metal" in dmi
-
-
 def _acpi_maker(root: Path) -> str:
-    """The maker in the header of an ACPI table; empty where only root may read it."""
+    """The maker in the header of an ACPI table; empty if it may not be read."""
     try:
         with (root / "sys/firmware/acpi/tables/FACP").open("rb") as table:
             return table.read(16)[10:].decode("ascii", "replace").strip("\0 ")
@@ -122,12 +118,12 @@ def _acpi_maker(root: Path) -> str:
 
 UNTRANSLATED = ("none", "identity")
 NO_GROUPS = "no groups"
-"""What an environment says of a host that uses no IOMMU."""
+"""The word for a host without an IOMMU in the environment of a run."""
 _GROUPS = "sys/kernel/iommu_groups"
 
 
 def read_translation(device: Device, root: Path = Path("/")) -> Fact[str]:
-    """The kernel's word for the device's domain (`identity`, `DMA`, `DMA-FQ`); `none` where it uses no IOMMU."""
+    """The kernel's type of the device's IOMMU domain (`identity`, `DMA`, `DMA-FQ`); `none` without an IOMMU."""
     if device.pci.value is None:
         return Fact(reason=device.pci.reason)
     group = device_path(device.pci.value, root) / "iommu_group"
@@ -138,9 +134,9 @@ def read_translation(device: Device, root: Path = Path("/")) -> Fact[str]:
     return Fact("none")
 
 
-def lets_through(said: str) -> bool:
-    """Whether addresses go through as they are, by what an environment says: `identity; iommu=pt`, `no groups`."""
-    return said.partition(";")[0] in (NO_GROUPS, *UNTRANSLATED)
+def is_untranslated(iommu: str) -> bool:
+    """Whether an environment's `iommu`, e.g. `identity; iommu=pt`, means that addresses are not translated."""
+    return iommu.partition(";")[0] in (NO_GROUPS, *UNTRANSLATED)
 
 
 def has_groups(root: Path = Path("/")) -> bool:
@@ -158,7 +154,7 @@ _GOVERNOR = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"
 def read_environment(
     engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None
 ) -> Environment:
-    """Everything, as it is at this moment; nothing takes root."""
+    """Read the environment. It needs no root rights; a value that does is missing with its reason."""
     nvml = nvml or management.shared()
     return Environment(
         host=platform.node(),
@@ -229,8 +225,8 @@ def _other_processes(nvml: Nvml, device: Device, root: Path) -> Fact[tuple[int, 
         return numbers
     if not _is_first_pid_namespace(root):
         return Fact(
-            reason=f"the driver counts {len(numbers.value)} processes on the device by the machine's numbers; "
-            "from inside this container none can be told to be this one"
+            reason=f"the driver reports {len(numbers.value)} processes on the device by their ids on the machine; "
+            "inside this container it is not known which of them is this one"
         )
     return Fact(tuple(number for number in numbers.value if number != os.getpid()))
 
@@ -249,11 +245,11 @@ def _cpu_model(root: Path) -> Fact[str]:
     named = re.search(r"^(?:model name|cpu model|Model)\s*:\s*(.+)$", text.value, re.MULTILINE)
     if named is not None:
         return Fact(named[1].strip())
-    # 64-bit Arm gives numbers alone: 0x41 0xd4f is a Neoverse V2, which is what Grace has.
+    # 64-bit Arm gives numbers only: 0x41 0xd4f is a Neoverse V2, the core of Grace.
     codes = [re.search(rf"^CPU {key}\s*:\s*(\S+)$", text.value, re.MULTILINE) for key in ("implementer", "part")]
     words = [f"{name} {code[1]}" for name, code in zip(("implementer", "part"), codes, strict=True) if code]
     if not words:
-        return Fact(reason=f"{root / 'proc/cpuinfo'} names no processor")
+        return Fact(reason=f"{root / 'proc/cpuinfo'} does not name the processor")
     return Fact(f"{platform.machine()}, {', '.join(words)}")
 
 
@@ -269,11 +265,11 @@ def _huge_pages(root: Path) -> Fact[str]:
     if text.value is None:
         return text
     chosen = re.search(r"\[(\w+)\]", text.value)
-    return Fact(chosen[1]) if chosen else Fact(reason=f"{path} holds {text.value!r}, where nothing is chosen")
+    return Fact(chosen[1]) if chosen else Fact(reason=f"{path} contains {text.value!r}, which marks no choice")
 
 
 def _iommu(device: Device, root: Path) -> Fact[str]:
-    """Whether the device's addresses are translated, and what the kernel was told about it."""
+    """The device's IOMMU group and its type, and the kernel's options about the IOMMU."""
     words = [_iommu_group(device, root), *_iommu_options(root)]
     return Fact("; ".join(word for word in words if word))
 

@@ -1,4 +1,4 @@
-"""What is read of a machine around a measurement, beside the environment that every run has."""
+"""The values that the doctor reads around its measurement: error counters, ports, limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
 def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counters:
-    """Everything that has been counted so far."""
+    """Read the error counters of the GPU and of the ports above it."""
     return Counters(
         replays=replays(nvml, device),
         replay_rollovers=_field(nvml, device, _ROLLOVERS),
@@ -36,12 +36,12 @@ def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counter
 
 
 def replays(nvml: Nvml, device: Device) -> Fact[int]:
-    """How many packets the device's link had to send again since the driver was loaded."""
+    """The number of packets that the device's link has sent again since the driver was loaded."""
     return _whole(nvml.ask_device(device, "nvmlDeviceGetPcieReplayCounter"))
 
 
 def read_device_memory(nvml: Nvml, device: Device) -> DeviceMemory:
-    """Errors of the device's memory since the driver was loaded, and whether rows of it wait to be replaced."""
+    """Read the errors of the device's memory since the driver was loaded, and the state of its row remapping."""
     rows = nvml.ask_device(device, "nvmlDeviceGetRemappedRows")
     pending, failed = (_flag(rows, place) for place in (2, 3))
     errors = nvml.ask_device(device, "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_LOADED)
@@ -57,7 +57,7 @@ def _whole(answer: Fact[Any]) -> Fact[int]:
 
 
 def _field(nvml: Nvml, device: Device, number: int) -> Fact[int]:
-    """One of the values that NVML numbers, each with a return code and a type of its own."""
+    """Read one of NVML's numbered fields. Each has a separate return code and type."""
     answers = nvml.ask_device(device, "nvmlDeviceGetFieldValues", [number])
     if answers.value is None:
         return Fact(reason=answers.reason)
@@ -67,7 +67,7 @@ def _field(nvml: Nvml, device: Device, number: int) -> Fact[int]:
         return Fact(reason=f"nvmlDeviceGetFieldValues {number}: {_text(why) or f'error {answer.nvmlReturn}'}")
     member = _MEMBERS.get(answer.valueType)
     if member is None:
-        return Fact(reason=f"nvmlDeviceGetFieldValues {number} gave a value that is no whole number")
+        return Fact(reason=f"nvmlDeviceGetFieldValues {number} gave a value that is not an integer")
     return Fact(int(getattr(answer.value, member)))
 
 
@@ -81,16 +81,16 @@ _LARGEST_CODE = 5  # 4096 bytes
 _ACCESS_CONTROL = 0x000D
 _ACS_CONTROL = 6
 _REDIRECT = 0x000C  # requests (bit 2) and completions (bit 3)
-_MOST_CAPABILITIES = 1024  # they lie on multiples of four in 4096 bytes
+_MOST_CAPABILITIES = 1024  # they begin at multiples of four in 4096 bytes
 
 
 def read_ports(device: Device, root: Path = Path("/")) -> tuple[PortControl, ...]:
-    """Every end from the device up to the root."""
+    """The settings of the device and of every port above it, up to the root."""
     return tuple(_read_port(folder) for folder in _folders(device, root))
 
 
 def read_port_errors(device: Device, root: Path = Path("/")) -> tuple[PortErrors, ...]:
-    """What every end has counted; nothing where the kernel's error reporting is off."""
+    """The errors that the device and every port above it have counted."""
     return tuple(
         PortErrors(folder.name, *(_total(folder / f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")))
         for folder in _folders(device, root)
@@ -102,13 +102,13 @@ def _folders(device: Device, root: Path) -> list[Path]:
 
 
 def _total(path: Path) -> Fact[int]:
-    """The last line of such a file is the sum of those above."""
+    # The last line is the sum of those above it.
     text = read_text(path)
     if text.value is None:
         return Fact(reason=text.reason)
     name, _, number = text.value.splitlines()[-1].rpartition(" ")
     if not name.startswith("TOTAL_ERR") or not number.isdecimal():
-        return Fact(reason=f"{path} ends with {text.value.splitlines()[-1]!r}, which is no total")
+        return Fact(reason=f"{path} ends with {text.value.splitlines()[-1]!r}, which is not a total")
     return Fact(int(number))
 
 
@@ -129,13 +129,13 @@ def _payload_most(config: bytes, capability: int, name: str) -> Fact[int]:
     begin = capability + _DEVICE_CAPABILITIES
     code = int.from_bytes(config[begin : begin + 4], "little") & 7
     if code > _LARGEST_CODE:
-        return Fact(reason=f"Device Capabilities of {name} hold a MaxPayload that is a reserved value")
+        return Fact(reason=f"the MaxPayload in Device Capabilities of {name} is a reserved value")
     return Fact(128 << code)
 
 
 def _redirects(config: bytes, name: str) -> Fact[bool]:
     if len(config) <= _CLASSIC_BYTES:
-        return Fact(reason=f"the extended configuration space of {name} takes root with CAP_SYS_ADMIN to read")
+        return Fact(reason=f"reading the extended configuration space of {name} needs root with CAP_SYS_ADMIN")
     offset = _CLASSIC_BYTES
     for _ in range(_MOST_CAPABILITIES):
         header = int.from_bytes(config[offset : offset + 4], "little")
@@ -159,7 +159,7 @@ def read_health(
     far: Fact[FarRates],
     root: Path = Path("/"),
 ) -> Health:
-    """Everything, as it is at this moment, with the counters of before; nothing takes root."""
+    """Read the present values, and keep the counters of before. It needs no root rights."""
     return Health(
         before=before,
         after=read_counters(nvml, device, root),

@@ -1,4 +1,4 @@
-"""How much host memory there is to take: the machine's, or less where a control group says so."""
+"""Limits of this process on memory and processors: the machine's, or those of its control groups if less."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CACHES = "sys/devices/system/cpu/cpu0/cache"
 
 
 def last_level_bytes(root: Path = Path("/")) -> Fact[int]:
-    """The size of the largest cache that the first processor sees."""
+    """The size of the first processor's largest cache."""
     sizes = [_size(path) for path in sorted((root / _CACHES).glob("index*/size"))]
     known = [size for size in sizes if size is not None]
-    return Fact(max(known)) if known else Fact(reason="the kernel shows no processor caches")
+    return Fact(max(known)) if known else Fact(reason="the kernel does not show the processor's caches")
 
 
 def _size(path: Path) -> int | None:
@@ -35,18 +35,18 @@ def _size(path: Path) -> int | None:
 
 
 def lock_limit_bytes() -> Fact[Bound]:
-    """How much memory this process may lock (`ulimit -l`)."""
+    """The memory that this process may lock (`ulimit -l`)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return Fact(Bound(None if soft == resource.RLIM_INFINITY else float(soft)))
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> Fact[Bound]:
-    """How much memory the control groups leave this process."""
-    return Fact(Bound(group_limit_bytes(root)))
+    """The memory limit of the control groups."""
+    return Fact(Bound(min((limit for limit, _ in _group_limits(root)), default=None)))
 
 
 def cpu_limit(root: Path = Path("/")) -> Fact[Bound]:
-    """How many processors' worth of time the control groups leave this process."""
+    """The limit of the control groups on processor time, in processors."""
     quotas = (_quota(version, folder) for version, folder in group_folders("cpu", root))
     return Fact(Bound(min((quota for quota in quotas if quota is not None), default=None)))
 
@@ -56,13 +56,13 @@ def _quota(version: int, folder: Path) -> float | None:
         words = [read_text(folder / f"cpu.cfs_{name}_us").value for name in ("quota", "period")]
     else:
         words = [*(read_text(folder / "cpu.max").value or "").split()]
-    numbers = [int(word) for word in words if word and word.isdecimal()]  # "max", and -1, bound nothing
+    numbers = [int(word) for word in words if word and word.isdecimal()]  # "max" and -1 are no limits
     quota, period = numbers if len(numbers) == 2 else (0, 0)  # noqa: PLR2004 - a quota and its period
     return quota / period if quota and period else None
 
 
 def cpus_near(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
-    """How many processors of the device's node this process may run on."""
+    """The number of processors of a NUMA node that this process may run on."""
     nodes = read_nodes(root)
     if node.value is None or nodes.value is None:
         return Fact(reason=node.reason or nodes.reason)
@@ -70,12 +70,12 @@ def cpus_near(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
 
 
 def shared_memory_bytes(root: Path = Path("/")) -> Fact[int]:
-    """How large /dev/shm is, through which processes hand each other arrays."""
+    """The size of /dev/shm, through which processes pass arrays."""
     path = root / "dev/shm"
     try:
         found = os.statvfs(path)
     except OSError as error:
-        return Fact(reason=f"{path} cannot be looked at: {error.strerror}")
+        return Fact(reason=f"{path} cannot be read: {error.strerror}")
     return Fact(found.f_blocks * found.f_frsize)
 
 
@@ -87,14 +87,14 @@ _UNLIMITED_BYTES = 1 << 60
 
 
 def host_bytes(root: Path = Path("/")) -> Fact[int]:
-    """The memory that this process could ever have."""
+    """The machine's memory, or the memory limit of the control groups if less."""
     total = _meminfo_bytes("MemTotal", root)
     limits = [limit for limit, _ in _group_limits(root)]
     return total if total.value is None else Fact(min([total.value, *limits]))
 
 
 def available_host_bytes(root: Path = Path("/")) -> Fact[int]:
-    """The memory that can be taken now: of what the machine and every control group above have left, the least."""
+    """The memory that can be allocated now: the least that the machine and the control groups have left."""
     available = _meminfo_bytes("MemAvailable", root)
     left = [max(limit - used, 0) for limit, used in _group_limits(root)]
     return available if available.value is None else Fact(min([available.value, *left]))
@@ -109,13 +109,8 @@ def _meminfo_bytes(name: str, root: Path) -> Fact[int]:
     return Fact(int(match[1]) * 1024) if match else Fact(reason=f"{path} has no line {name}")
 
 
-def group_limit_bytes(root: Path = Path("/")) -> float | None:
-    """What the control groups above this process leave it; None where none of them says."""
-    return min((limit for limit, _ in _group_limits(root)), default=None)
-
-
 def _group_limits(root: Path) -> list[tuple[int, int]]:
-    """Limit and use of every group on the way up from this process's own that has a limit."""
+    """Limit and use of this process's control group and of those above it, if they have a limit."""
     pairs = (_limit(folder, _NAMES[version]) for version, folder in group_folders("memory", root))
     return [pair for pair in pairs if pair is not None]
 
@@ -124,6 +119,6 @@ def _limit(folder: Path, names: tuple[str, str, str]) -> tuple[int, int] | None:
     limit, used = (read_text(folder / name).value for name in names[:2])
     if limit is None or not limit.isdecimal() or int(limit) >= _UNLIMITED_BYTES:
         return None
-    # File pages that nobody used lately are given up when memory is asked for, so they are no use of it.
+    # The kernel drops inactive file pages when memory is needed, so they count as free.
     cached = re.search(rf"^{names[2]} (\d+)", read_text(folder / "memory.stat").value or "", re.MULTILINE)
     return int(limit), max(int(used or 0) - (int(cached[1]) if cached else 0), 0)

@@ -1,4 +1,4 @@
-"""The way between host memory and a device: what it is, and what it could do on paper."""
+"""The link between host memory and a device: its state, its theoretical peaks, and remarks on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES
+from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, SMALLEST_PAYLOAD_BYTES, WRITE_OVERHEAD_BYTES
 from pyxfer._document.runs import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, Engine, is_host
@@ -25,12 +25,11 @@ from pyxfer._machine.pci import (
     read_hops,
 )
 
-_SMALLEST_PAYLOAD = 128
 _RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 
 
 def link_remarks(link: Link) -> tuple[Remark, ...]:
-    """Remarks in the order of what they cost."""
+    """Remarks on a PCI Express link, the most costly first."""
     if link.kind != "pcie":
         return ()
     return (*_under_load(link), *_slot(link), *_above(link), *_packets(link))
@@ -67,28 +66,28 @@ def _above(link: Link) -> Iterator[Remark]:
     narrowest = link.narrowest_hop.value
     if narrowest is None or narrowest is link.hops[0]:
         return
-    now = (narrowest.now if narrowest.now.value is not None else narrowest.most).value
+    now = narrowest.working.value
     own = (link.under_load if link.under_load.value is not None else link.system_most).value
     if now is not None and own is not None:
         yield Remark(
             "hop-narrow",
-            f"the narrowest link on the way to the CPU is that of {narrowest.pci}, a port above the device: "
-            f"{describe(now)}, where the device's own link is {describe(own)}",
+            f"the narrowest link between device and CPU is that of {narrowest.pci}, a port above the device: "
+            f"{describe(now)}, and the device's own link is {describe(own)}",
             _RESEAT,
         )
 
 
 def _packets(link: Link) -> Iterator[Remark]:
-    if link.max_payload_bytes.value == _SMALLEST_PAYLOAD:
+    if link.max_payload_bytes.value == SMALLEST_PAYLOAD_BYTES:
         yield Remark(
             "max-payload-128",
-            "MaxPayload is 128 bytes, so packet headers take 14 to 16 % of the link, where 256 would take 7 to 9 %",
+            "MaxPayload is 128 bytes, so packet headers take 14 to 16 % of the link; with 256 bytes they take 7 to 9 %",
             "set MaxPayload to 256 in the firmware, or start the kernel with pci=pcie_bus_perf",
         )
     if link.relaxed_ordering.value is False:
         yield Remark(
             "relaxed-ordering-off",
-            "relaxed ordering is off, which can slow copies, above all in both directions at once",
+            "relaxed ordering is off, which can slow down copies, above all in both directions at once",
             "enable PCIe relaxed ordering in the firmware",
         )
 
@@ -98,7 +97,7 @@ T = TypeVar("T")
 NOT_UNDER_LOAD = "the link was not read under load"
 _NO_PATH = "the kernel shows no PCI path to this device"
 
-# Grace joins its GPUs chip to chip; the name tells where NVML does not.
+# Grace connects its GPUs chip to chip. The name shows it if NVML does not.
 _C2C_NAME = re.compile(r"\bG[HB]\d{2,3}\b")
 
 _WHY_NO_PEAK = {
@@ -114,11 +113,11 @@ class _Peaks(NamedTuple):
 
 
 def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Link:
-    """What the link is now and at most; `with_load` adds what traffic shows."""
+    """Read the present and the largest state of the link. `with_load` adds its state under load."""
     if is_host(engine):
         return _no_link(HOST_REASON)
     if engine.device_properties(device.index).integrated:
-        return _no_link("the GPU shares one memory with the CPU, so there is no link to cross")
+        return _no_link("the GPU and the CPU share one memory, so copies cross no link")
     nvml = nvml or management.shared()
     hops = _hops(device, root)
     control = _device_control(device, root)
@@ -141,7 +140,7 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
 
 
 def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[LinkState]:
-    """The state at this moment; it means what its name says only while traffic runs."""
+    """The present state of the link. Call it while copies run: an idle link may be slower."""
     if device.runtime == "host":
         return Fact(reason=HOST_REASON)
     now = management.link_now(nvml or management.shared(), device)
@@ -149,15 +148,14 @@ def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None
 
 
 def with_load(link: Link, state: Fact[LinkState]) -> Link:
-    """The link with its peaks, narrowest hop and remarks drawn anew from its state under load."""
+    """The link with its state under load, and with the peaks, narrowest hop and remarks that follow from it."""
     if link.kind == "none":
         return link
     loaded = msgspec.structs.replace(link, under_load=state)
-    states = _working_states(loaded)
-    peaks = _peaks(loaded, _bottleneck(states))
+    peaks = _peaks(loaded, bottleneck(loaded))
     whole = msgspec.structs.replace(
         loaded,
-        narrowest_hop=_narrowest(loaded, states),
+        narrowest_hop=narrowest_hop(loaded),
         raw_peak_gbps=peaks.raw,
         h2d_peak_gbps=peaks.h2d,
         d2h_peak_gbps=peaks.d2h,
@@ -165,28 +163,25 @@ def with_load(link: Link, state: Fact[LinkState]) -> Link:
     return msgspec.structs.replace(whole, remarks=link_remarks(whole))
 
 
-def _working_states(link: Link) -> list[Fact[LinkState]]:
-    """The states that the device's link and those above work in: as seen under load, else the most; never an idle one.
-
-    Links above were read together with the device's own. If that was idle then so they may have been, and only what
-    they can do at most is sure.
-    """
-    seen = link.under_load.value
-    if seen is None:
+def working_states(link: Link) -> list[Fact[LinkState]]:
+    """The states of the device's link and of those above it under load; the largest possible states if not known."""
+    own = link.under_load
+    if own.value is None:
         own = lesser(link.system_most, link.hops[0].most) if link.hops else link.system_most
-        return [own, *(hop.most for hop in link.hops[1:])]
-    was_awake = link.now.value is not None and link.now.value.generation >= seen.generation
-    above = [_first_known(hop.now, hop.most) if was_awake else hop.most for hop in link.hops[1:]]
-    return [link.under_load, *above]
+    return [own, *(hop.working for hop in link.hops[1:])]
 
 
-def _bottleneck(states: list[Fact[LinkState]]) -> Fact[LinkState]:
+def bottleneck(link: Link) -> Fact[LinkState]:
+    """The state of the narrowest link on the way, which sets the peaks; unknown if that of the device is."""
+    states = working_states(link)
     return states[0] if states[0].value is None else min(states, key=hop_gbps)
 
 
-def _narrowest(link: Link, states: list[Fact[LinkState]]) -> Fact[Hop]:
+def narrowest_hop(link: Link) -> Fact[Hop]:
+    """The link on the way that carries the least; of equal ones the nearest to the device."""
     if not link.hops:
         return Fact(reason=_NO_PATH)
+    states = working_states(link)
     known = [pair for pair in zip(link.hops, states, strict=True) if pair[1].value is not None]
     if not known:
         return Fact(reason=states[0].reason)
@@ -218,7 +213,7 @@ def _hops(device: Device, root: Path) -> tuple[Hop, ...]:
 
 
 def _device_most(nvml: Nvml, device: Device, root: Path) -> Fact[LinkState]:
-    # NVML knows the generation of the device alone, but no width without the slot's.
+    # NVML gives the generation of the device alone, but the width only together with the slot.
     second = management.link_device_most(nvml, device)
     return second if device.pci.value is None else _first_known(read_device_most(device.pci.value, root), second)
 

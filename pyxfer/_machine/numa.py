@@ -1,4 +1,4 @@
-"""Where the measuring thread runs and where its memory lies: near the device, proved, and put back afterwards."""
+"""Bind the measuring thread and its memory to the device's NUMA node, check it, and undo it afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._machine.sysfs import format_cpu_list, read_cpu_list, read_text
 
 _NODES = "sys/devices/system/node"
 
-_NO_PAGES: Fact[dict[str, int]] = Fact(reason="no buffer was looked at")
+_NO_PAGES: Fact[dict[str, int]] = Fact(reason="no buffer was checked")
 _WHY_NO_PAGES = {
     errno.EPERM: "the kernel refuses move_pages here, as a container's seccomp profile does without CAP_SYS_NICE",
     errno.ENOSYS: "this kernel has no move_pages, as one built without NUMA",
@@ -25,7 +25,7 @@ _WHY_NO_PAGES = {
 
 
 def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[int]:
-    """The NUMA node that the device hangs on."""
+    """The NUMA node of the device."""
     if device.runtime == "host":
         return Fact(reason=HOST_REASON)
     if device.pci.value is None:
@@ -38,7 +38,7 @@ def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = N
 
 
 def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
-    """The CPUs of every node that has some; nodes of memory alone (a GPU's, a memory expander's) are left out."""
+    """The CPUs of every node. Nodes without CPUs (of a GPU, of a memory expander) are left out."""
     online = read_cpu_list(root / _NODES / "online")
     if online.value is None:
         return Fact(reason=online.reason)
@@ -47,7 +47,7 @@ def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
 
 
 def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
-    """Of the nodes whose CPUs may be used here, the one that the firmware puts farthest from this one."""
+    """The node with usable CPUs that is farthest from this one, by the firmware's distances."""
     nodes = read_nodes(root)
     if node.value is None or nodes.value is None:
         return Fact(reason=node.reason or nodes.reason)
@@ -55,13 +55,13 @@ def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
     others = [other for other, cpus in nodes.value.items() if other != node.value and cpus & allowed]
     if not others:
         only = "this machine shows one NUMA node with CPUs" if len(nodes.value) <= 1 else "no CPU of another is allowed"
-        return Fact(reason=f"{only}, so there is no other to compare with")
+        return Fact(reason=f"{only}, so there is nothing to compare with")
     distances = _distances(node.value, root)
     return Fact(max(others, key=lambda other: (distances.get(other, 0), other)))
 
 
 def _distances(node: int, root: Path) -> dict[int, int]:
-    """From a node to every other, in the firmware's unit: 10 is itself."""
+    """The firmware's distances from a node to all nodes; 10 is the distance to itself."""
     online = read_cpu_list(root / _NODES / "online").value or frozenset()
     words = (read_text(root / _NODES / f"node{node}/distance").value or "").split()
     return {other: int(word) for other, word in zip(sorted(online), words, strict=False) if word.isdecimal()}
@@ -69,7 +69,10 @@ def _distances(node: int, root: Path) -> dict[int, int]:
 
 @contextlib.contextmanager
 def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator[Placement]:
-    """Keep the calling thread, and memory it touches first, on the node while the block lasts."""
+    """Bind the calling thread, and the memory that it touches first, to a node during the block.
+
+    If that is not possible, the block runs unbound, and the placement has the reason.
+    """
     cpus = _usable_cpus(node, root)
     if cpus.value is None or node.value is None:
         yield _unbound(node, cpus.reason or "")
@@ -87,7 +90,7 @@ def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator
 
 
 def _pin_thread(cpus: frozenset[int]) -> str | None:
-    """Why the kernel would not, or None."""
+    """Pin the calling thread. The reason if the kernel refuses, else None."""
     try:
         os.sched_setaffinity(0, cpus)
     except OSError as error:
@@ -108,7 +111,7 @@ def _memory_preferred(engine: Engine, node: int) -> Iterator[Fact[int]]:
 
 
 def _prefer(engine: Engine, node: int) -> str | None:
-    """Why the kernel would not, or None."""
+    """Prefer memory of a node. The reason if the kernel refuses, else None."""
     try:
         engine.prefer_node(node)
     except OSError as error:
@@ -137,19 +140,19 @@ def _unbound(node: Fact[int], reason: str) -> Placement:
 
 
 def verify_pages(engine: Engine, address: int, nbytes: int) -> Fact[dict[str, int]]:
-    """How many pages of a buffer lie on which node, of all its pages or of an even sample of them."""
+    """Count a buffer's pages by node. In a large buffer only a sample of the pages is counted."""
     try:
         pages = engine.page_nodes(address, nbytes)
     except OSError as error:
         why = _WHY_NO_PAGES.get(
-            error.errno or 0, f"the kernel does not tell where the pages lie: {error.strerror or error}"
+            error.errno or 0, f"the kernel does not report the nodes of the pages: {error.strerror or error}"
         )
         return Fact(reason=why)
     return Fact({_node_name(node): count for node, count in sorted(pages.items())})
 
 
 def _node_name(node: int) -> str:
-    """A node's number, or what the kernel says of a page that is on none."""
+    """The node's number, or the kernel's error for a page without a node."""
     if node >= 0:
         return str(node)
     return "untouched" if -node == errno.ENOENT else errno.errorcode.get(-node, f"error {-node}")

@@ -1,7 +1,7 @@
-"""NVIDIA's management library, read as facts: the one place that touches its binding, and nothing here raises.
+"""Values from NVIDIA's management library (NVML), as facts. Only this module uses its binding, and nothing here raises.
 
-Devices are found by UUID, then by PCI address, and never by number: NVML counts every GPU of the machine in bus order,
-CUDA only the visible ones in an order of its own.
+Devices are found by UUID, then by PCI address, and never by number: NVML counts all GPUs of the machine in bus order,
+CUDA only the visible ones in another order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyxfer._document.runs import Clocks, Device, Environment, Fact, LinkState
 from pyxfer._machine.engine import HOST_REASON
 
 IDLE = "idle"
-"""The driver's reason for a GPU that nobody uses just then; a run that leaves the GPU to its workers finds it so."""
+"""The driver's reason for an unused GPU. A run whose workers use the GPU reads it between them."""
 
 
-def held_down_by(environment: Environment | None) -> tuple[str, ...]:
-    """The reasons but idleness, which is none; nothing where they are not known."""
+def throttled_by(environment: Environment | None) -> tuple[str, ...]:
+    """The throttle reasons without `idle`; empty if they are not known."""
     reasons = environment.throttle_reasons.value if environment is not None else None
     return tuple(reason for reason in reasons or () if reason != IDLE)
 
@@ -49,12 +49,12 @@ _NODE_WORDS = 16
 
 
 def import_binding() -> Any:
-    """The binding, nvidia-ml-py."""
+    """Import nvidia-ml-py."""
     return importlib.import_module("pynvml")
 
 
 class Nvml:
-    """One opened library; or, where it cannot be opened, the reason as the answer to everything."""
+    """The opened library. If it cannot be opened, every answer is the reason for that."""
 
     def __init__(self, load: Callable[[], Any] = import_binding) -> None:
         self._load = load
@@ -63,7 +63,7 @@ class Nvml:
         self._handles: dict[tuple[str | None, str | None], Fact[Any]] = {}
 
     def ask(self, call: str, *arguments: object) -> Fact[Any]:
-        """The answer to one call of the binding, or NVML's own reason for none."""
+        """The answer to one call of the binding, or the reason why it failed."""
         binding = self._open()
         if binding.value is None:
             return binding
@@ -72,12 +72,12 @@ class Nvml:
             return Fact(reason=f"the installed nvidia-ml-py has no {call}")
         try:
             answer = function(*arguments)
-        except Exception as error:  # noqa: BLE001 - a missing fact must not end a run, whatever the binding raises
+        except Exception as error:  # noqa: BLE001 - no error of the binding may end a run
             return Fact(reason=f"{call}: {error}")
         return Fact(reason=f"{call} gave no answer") if answer is None else Fact(answer)
 
     def handle(self, device: Device) -> Fact[Any]:
-        """NVML's handle of the GPU that CUDA found; of the whole GPU, where CUDA found an instance of it."""
+        """NVML's handle of a device; of the whole GPU if the device is a MIG instance."""
         if device.runtime == "host":
             return Fact(reason=HOST_REASON)
         key = (device.uuid.value, device.pci.value)
@@ -89,12 +89,12 @@ class Nvml:
         return found
 
     def ask_device(self, device: Device, call: str, *arguments: object) -> Fact[Any]:
-        """One call about one device."""
+        """The answer to one call with the device's handle as its first argument."""
         handle = self.handle(device)
         return handle if handle.value is None else self.ask(call, handle.value, *arguments)
 
     def ask_whether(self, device: Device, call: str, says_yes: Callable[[Any], bool]) -> Fact[bool]:
-        """A yes or no about one device; "not supported" is a no, for a feature that the device does not have is off."""
+        """The answer to a yes-or-no question about a device. "Not Supported" means no."""
         answer = self.ask_device(device, call)
         if answer.value is None:
             return Fact(False) if _is_unsupported(answer) else Fact(reason=answer.reason)
@@ -134,7 +134,7 @@ def _is_unsupported(answer: Fact[Any]) -> bool:
 def _keys(device: Device) -> Iterator[tuple[str, str]]:
     if device.uuid.value is not None:
         yield "nvmlDeviceGetHandleByUUID", device.uuid.value
-        # CUDA hands out the sixteen bytes alone; whose they are, the GPU's or an instance's, only NVML knows.
+        # CUDA gives the sixteen bytes without the prefix, so they may be of a GPU or of a MIG instance.
         yield "nvmlDeviceGetHandleByUUID", "MIG-" + device.uuid.value.partition("-")[2]
     if device.pci.value is not None:
         yield "nvmlDeviceGetHandleByPciBusId", device.pci.value
@@ -142,31 +142,31 @@ def _keys(device: Device) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def shared() -> Nvml:
-    """The library of this process, opened at its first question."""
+    """The library of this process, opened at the first call."""
     return Nvml()
 
 
-# A child inherits the lock in whatever state another thread of its parent left it.
+# A forked child inherits the lock, which another thread of the parent may have held.
 os.register_at_fork(after_in_child=shared.cache_clear)
 
 
 def driver_version(nvml: Nvml) -> Fact[str]:
-    """Such as `580.159.03`."""
+    """The driver's version, such as `580.159.03`."""
     return nvml.ask("nvmlSystemGetDriverVersion")
 
 
 def link_now(nvml: Nvml, device: Device) -> Fact[LinkState]:
-    """Generation and width that the device's link has at this moment."""
+    """The present state of the device's link."""
     return _state(nvml, device, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth")
 
 
 def link_device_most(nvml: Nvml, device: Device) -> Fact[LinkState]:
-    """The most that the device could do in the best slot."""
+    """The largest state that the device supports, in any slot."""
     return _state(nvml, device, "nvmlDeviceGetGpuMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkWidth")
 
 
 def link_system_most(nvml: Nvml, device: Device) -> Fact[LinkState]:
-    """The most that the device and this system can do together."""
+    """The largest state that the device and this system support together."""
     return _state(nvml, device, "nvmlDeviceGetMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkWidth")
 
 
@@ -183,17 +183,17 @@ def _state(nvml: Nvml, device: Device, generation_call: str, width_call: str) ->
 
 
 def is_mig(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether the device is an instance of a GPU that is split up; while it is, CUDA offers nothing but instances."""
+    """Whether the GPU is split into MIG instances; CUDA then shows only instances."""
     return nvml.ask_whether(device, "nvmlDeviceGetMigMode", lambda modes: bool(modes[0]))
 
 
 def is_vgpu(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether the device is a share of a GPU that a hypervisor hands out."""
+    """Whether the device is a virtual GPU: a hypervisor's share of a GPU."""
     return nvml.ask_whether(device, "nvmlDeviceGetVirtualizationMode", lambda mode: bool(mode == _VGPU_GUEST))
 
 
 def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether what crosses the link is encrypted: confidential computing, or its Protected PCIe mode."""
+    """Whether the link is encrypted: confidential computing, or its Protected PCIe mode."""
     handle = nvml.handle(device)
     if handle.value is None:
         return Fact(reason=handle.reason)
@@ -212,12 +212,12 @@ def _is_protected_pcie(nvml: Nvml) -> bool:
 
 
 def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether host and device are joined chip to chip."""
+    """Whether host and device are connected chip to chip (NVLink-C2C)."""
     return nvml.ask_whether(device, "nvmlDeviceGetC2cModeInfoV1", lambda info: bool(info.isC2cEnabled))
 
 
 def has_cpu_nvlink(nvml: Nvml, device: Device) -> bool:
-    """Whether an NVLink of the device ends at a CPU, as on POWER9."""
+    """Whether an NVLink connects the device to a CPU, as on POWER9."""
     handle = nvml.handle(device).value
     if handle is None:
         return False
@@ -226,10 +226,8 @@ def has_cpu_nvlink(nvml: Nvml, device: Device) -> bool:
 
 
 def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
-    """The one NUMA node whose memory is nearest to the device.
-
-    Not nvmlDeviceGetNumaNodeId: where the GPU's own memory is a node, that is the one it names.
-    """
+    """The NUMA node whose memory is nearest to the device."""
+    # Not nvmlDeviceGetNumaNodeId: if the GPU's own memory is a node, it returns that node.
     words = nvml.ask_device(device, "nvmlDeviceGetMemoryAffinity", _NODE_WORDS, 0)
     if words.value is None:
         return words
@@ -239,7 +237,7 @@ def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
 
 
 def clocks(nvml: Nvml, device: Device) -> Fact[Clocks]:
-    """Clocks of multiprocessors and memory, now and at most."""
+    """The clocks of multiprocessors and memory, and their maxima."""
     numbers = []
     for call in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"):
         for which in (_SM_CLOCK, _MEMORY_CLOCK):
@@ -251,7 +249,7 @@ def clocks(nvml: Nvml, device: Device) -> Fact[Clocks]:
 
 
 def throttle_reasons(nvml: Nvml, device: Device) -> Fact[tuple[str, ...]]:
-    """Why the clocks are not at their most, in words; empty where nothing holds them back."""
+    """Why the clocks are below their maxima, as nvidia-smi names it; empty if they are not."""
     answer = nvml.ask_device(device, "nvmlDeviceGetCurrentClocksEventReasons")
     if answer.value is None:
         answer = nvml.ask_device(device, "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -264,7 +262,7 @@ def throttle_reasons(nvml: Nvml, device: Device) -> Fact[tuple[str, ...]]:
 
 
 def performance_state(nvml: Nvml, device: Device) -> Fact[str]:
-    """`P0` (fastest) to `P15`."""
+    """The performance state, `P0` (fastest) to `P15`."""
     state = nvml.ask_device(device, "nvmlDeviceGetPerformanceState")
     if state.value is None:
         return state
@@ -273,18 +271,18 @@ def performance_state(nvml: Nvml, device: Device) -> Fact[str]:
 
 
 def temperature_c(nvml: Nvml, device: Device) -> Fact[int]:
-    """Degrees Celsius of the GPU."""
+    """The GPU's temperature in degrees Celsius."""
     return nvml.ask_device(device, "nvmlDeviceGetTemperature", 0)
 
 
 def persistence(nvml: Nvml, device: Device) -> Fact[bool]:
-    """Whether the driver keeps the GPU initialised while nobody uses it."""
+    """Whether the driver keeps the GPU initialised while it is not used."""
     mode = nvml.ask_device(device, "nvmlDeviceGetPersistenceMode")
     return mode if mode.value is None else Fact(bool(mode.value))
 
 
 def process_ids(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
-    """The processes that compute on the device, as the driver numbers them."""
+    """The ids of the processes that compute on the device, in the machine's first pid namespace."""
     processes = nvml.ask_device(device, "nvmlDeviceGetComputeRunningProcesses")
     if processes.value is None:
         return processes

@@ -1,4 +1,4 @@
-"""PCI Express as the kernel shows it: the way up to the root, and the device's configuration space."""
+"""PCI Express: peaks of a link, the path up to the root in sysfs, and a device's configuration space."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ADDRESS = re.compile(
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s")
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
-# The port that QEMU makes up. Its capabilities are defaults (16 GT/s, or 2.5 GT/s x1 of old) that bind no real link.
+# The port that QEMU emulates. Its capabilities are defaults (16 GT/s, formerly 2.5 GT/s x1) that limit no real link.
 _EMULATED_PORT = ("0x1b36", "0x000c")
 
 _CAPABILITY_LIST = 0x10
@@ -53,7 +53,7 @@ _HEADER_BYTES = 64
 
 
 class DeviceControl(NamedTuple):
-    """What the PCI Express Device Control register holds."""
+    """The contents of the PCI Express Device Control register."""
 
     max_payload_bytes: int
     max_read_request_bytes: int
@@ -61,7 +61,7 @@ class DeviceControl(NamedTuple):
 
 
 def canonical_address(text: str) -> str | None:
-    """`0000:3b:00.0` for any usual spelling of it, or None."""
+    """Convert any usual spelling of a PCI address to the form `0000:3b:00.0`; None for other text."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         return None
@@ -70,7 +70,7 @@ def canonical_address(text: str) -> str | None:
 
 
 def device_path(address: str, root: Path) -> Path:
-    """Where sysfs shows the device."""
+    """The device's folder in sysfs."""
     return root / "sys/bus/pci/devices" / address
 
 
@@ -83,10 +83,10 @@ def read_node(address: str, root: Path = Path("/")) -> Fact[int]:
 
 
 def read_hops(address: str, root: Path = Path("/")) -> tuple[Hop, ...]:
-    """The links from the device up to the root; none where sysfs does not show the device.
+    """The links from the device up to the root; empty if sysfs does not show the device.
 
-    Ends alternate on the way up: the device is the lower end of its link, the port above it the upper end, the port
-    above that the lower end of the next link. So every second one is a lower end, whatever the switches between.
+    Ends alternate on the path: the device is the lower end of its link, the port above it the upper end, the port
+    above that the lower end of the next link. So every second one is a lower end, with or without switches.
     """
     chain = path_to_root(address, root)
     return tuple(
@@ -95,7 +95,7 @@ def read_hops(address: str, root: Path = Path("/")) -> tuple[Hop, ...]:
 
 
 def path_to_root(address: str, root: Path = Path("/")) -> list[Path]:
-    """The device's folder and those of the ports above it; none where sysfs does not show the device."""
+    """The folders of the device and of the ports above it; empty if sysfs does not show the device."""
     path = device_path(address, root).resolve()
     chain: list[Path] = []
     while canonical_address(path.name) is not None and path.is_dir():
@@ -105,7 +105,7 @@ def path_to_root(address: str, root: Path = Path("/")) -> list[Path]:
 
 
 def read_device_most(address: str, root: Path = Path("/")) -> Fact[LinkState]:
-    """What the device alone could do in the best slot."""
+    """The largest state that the device supports, in any slot."""
     return _read_state(device_path(address, root), "max")
 
 
@@ -117,7 +117,7 @@ def _read_hop(lower: Path, upper: Path | None) -> Hop:
 
 
 def lesser(one: Fact[LinkState], other: Fact[LinkState]) -> Fact[LinkState]:
-    """What two ends can do together; where only one is known, what that one can do."""
+    """The largest state that both ends of a link support; if only one is known, that one."""
     if one.value is None or other.value is None:
         return one if other.value is None else other
     generation = min(one.value.generation, other.value.generation)
@@ -125,7 +125,7 @@ def lesser(one: Fact[LinkState], other: Fact[LinkState]) -> Fact[LinkState]:
 
 
 def hop_gbps(state: Fact[LinkState]) -> float:
-    """What a link in this state carries; infinite where the state is unknown, so that it never is the narrowest."""
+    """The rate of a state; infinite if it is not known, so that it is never the narrowest."""
     return float("inf") if state.value is None else state.value.gbps
 
 
@@ -144,20 +144,20 @@ def _read_state(path: Path, which: str) -> Fact[LinkState]:
     if generation is None:
         return Fact(reason=f"{path.name} gives the link speed as {speed.value!r}")
     if width.value not in _WIDTHS:
-        # 0 without a link, 63 when every bit reads as one because the device is off or gone.
+        # 0 without a link; 63 if every bit reads as one because the device is off or gone.
         return Fact(reason=f"{path.name} gives the link width as {width.value}, which no working link has")
     return Fact(LinkState(generation, width.value))
 
 
 def generation_of(speed: str) -> int | None:
-    """5 for `32.0 GT/s PCIe`."""
+    """The generation of a speed: 5 for `32.0 GT/s PCIe`; None for an unknown speed."""
     match = _SPEED.match(speed)
     transfers = float(match[1]) if match else 0.0
     return next((generation for generation, rate in GIGATRANSFERS.items() if rate == transfers), None)
 
 
 def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceControl]:
-    """MaxPayload, MaxReadReq and relaxed ordering, out of configuration space."""
+    """Read MaxPayload, MaxReadReq and relaxed ordering from configuration space."""
     config = read_config(device_path(address, root))
     if config.value is None:
         return Fact(reason=config.reason)
@@ -168,7 +168,7 @@ def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceCont
 
 
 def read_config(folder: Path) -> Fact[bytes]:
-    """As much of a function's configuration space as may be read."""
+    """Read as much of a function's configuration space as this process may."""
     path = folder / "config"
     try:
         return Fact(path.read_bytes())
@@ -177,7 +177,7 @@ def read_config(folder: Path) -> Fact[bytes]:
 
 
 def find_pci_express(config: bytes, address: str) -> Fact[int]:
-    """Where the PCI Express capability begins."""
+    """The offset of the PCI Express capability."""
     if len(config) < _HEADER_BYTES:
         return Fact(reason=f"the configuration space of {address} ends after {len(config)} bytes")
     if config[:2] == b"\xff\xff":
@@ -187,7 +187,7 @@ def find_pci_express(config: bytes, address: str) -> Fact[int]:
     if len(config) == _HEADER_BYTES:
         return Fact(
             reason=f"only the first {_HEADER_BYTES} bytes of the configuration space of {address} are readable; "
-            "the rest takes root with CAP_SYS_ADMIN"
+            "the rest needs root with CAP_SYS_ADMIN"
         )
     return _walk_capabilities(config, address)
 
@@ -207,7 +207,7 @@ def _walk_capabilities(config: bytes, address: str) -> Fact[int]:
 
 
 def decode_device_control(config: bytes, capability: int, address: str) -> Fact[DeviceControl]:
-    """What Device Control holds, in the capability that begins there."""
+    """Decode Device Control of the PCI Express capability at this offset."""
     offset = capability + _DEVICE_CONTROL
     register = config[offset : offset + 2]
     if offset + 2 > len(config):
@@ -215,5 +215,5 @@ def decode_device_control(config: bytes, capability: int, address: str) -> Fact[
     control = int.from_bytes(register, "little")
     payload, request = control >> 5 & 7, control >> 12 & 7
     if max(payload, request) > _LARGEST_CODE:
-        return Fact(reason=f"Device Control of {address} holds {control:#06x}, whose sizes are reserved values")
+        return Fact(reason=f"Device Control of {address} is {control:#06x}, whose sizes are reserved values")
     return Fact(DeviceControl(128 << payload, 128 << request, bool(control & 0x10)))

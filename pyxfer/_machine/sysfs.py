@@ -1,4 +1,4 @@
-"""Small files of the kernel's, read as facts."""
+"""Read small files of the kernel as facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOUNT = "sys/fs/cgroup"
 
 
 def group_folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[int, Path]]:
-    """Every group on the way up from this process's own, with the version (1 or 2) whose files it has."""
+    """This process's control group and those above it, each with its version (1 or 2) of control groups."""
     for line in (read_text(root / "proc/self/cgroup").value or "").splitlines():
         _, controllers, group = [*line.split(":", 2), "", ""][:3]
         if controllers == "":
@@ -21,14 +21,14 @@ def group_folders(controller: str, root: Path = Path("/")) -> Iterator[tuple[int
 
 
 def _up_from(mount: Path, group: str) -> list[Path]:
-    # In a container the group may be named as the host sees it, and then only the mount's own root is there.
+    # In a container the group's path may be the host's, which does not exist here: only the mount's root does.
     parts = [part for part in group.split("/") if part not in ("", "..")]
     folders = [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
     return [folder for folder in folders if folder.is_dir()]
 
 
 def read_text(path: Path) -> Fact[str]:
-    """The stripped contents, or why there are none."""
+    """The file's contents without surrounding whitespace."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace").strip("\0\n\t ")
     except OSError as error:
@@ -37,29 +37,29 @@ def read_text(path: Path) -> Fact[str]:
 
 
 def read_int(path: Path) -> Fact[int]:
-    """The number in the file, or why there is none."""
+    """The integer in the file."""
     text = read_text(path)
     if text.value is None:
         return Fact(reason=text.reason)
     try:
         return Fact(int(text.value))
     except ValueError:
-        return Fact(reason=f"{path} holds {text.value!r}, which is not a number")
+        return Fact(reason=f"{path} contains {text.value!r}, which is not a number")
 
 
 def read_cpu_list(path: Path) -> Fact[frozenset[int]]:
-    """The CPUs of a list such as `0-3,8`."""
+    """The CPUs in a file with a list such as `0-3,8`."""
     text = read_text(path)
     if text.value is None:
         return Fact(reason=text.reason)
     try:
         return Fact(parse_cpu_list(text.value))
     except ValueError:
-        return Fact(reason=f"{path} holds {text.value!r}, which is not a list of CPUs")
+        return Fact(reason=f"{path} contains {text.value!r}, which is not a list of CPUs")
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """`0-3,8` as a set."""
+    """Parse a list such as `0-3,8`."""
     cpus: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, _, last = part.partition("-")
@@ -68,7 +68,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def format_cpu_list(cpus: frozenset[int]) -> str:
-    """A set as `0-3,8`."""
+    """Format a set as a list such as `0-3,8`."""
     runs: list[tuple[int, int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:

@@ -1,1 +1,1 @@
-"""Rounds, budget and the bracket: how anything is measured here, whatever it is."""
+"""The method of every measurement: rounds and budget, the bracket, statistics, interruption."""

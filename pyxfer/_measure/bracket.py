@@ -1,8 +1,7 @@
-"""The bracket: two CUDA events and the host's clock around whatever runs between them.
+"""The bracket: two CUDA events and the host's clock around any code.
 
-On a stream, the events are recorded on that stream. Without one the device is drained before and after, because an
-event on a stream of ours is not ordered with a framework's hidden streams; the time is then the host's, read from the
-GPU's clock.
+With a stream the events are recorded on it. Without one the device is drained before and after, because an event on a
+separate stream is not ordered with a framework's hidden streams. The events then time what the host sees.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 from pyxfer.errors import UsageError
 from pyxfer.native import choose
@@ -21,54 +20,16 @@ if TYPE_CHECKING:
     from pyxfer._document.runs import Bracket as BracketWord
     from pyxfer.native import Engine
 
-
-@runtime_checkable
-class CudaStream(Protocol):
-    """An object with the `__cuda_stream__` protocol, of cuda.core and whoever follows it."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Version of the protocol, and the handle."""
-
-
-StreamLike = object
-# torch.cuda.Stream, cupy.cuda.Stream, pyxfer's own.
-_HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
-
-
-def stream_handle(stream: StreamLike) -> int:
-    """The CUstream as an integer; 0 is the legacy default stream, and a stream like any other.
-
-    Raises:
-        UsageError: the object is no stream that pyxfer knows.
-
-    """
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return _checked(stream)
-    if isinstance(stream, CudaStream):
-        return _checked(stream.__cuda_stream__()[1])
-    for name in _HANDLE_NAMES:
-        handle = getattr(stream, name, None)
-        if isinstance(handle, int) and not isinstance(handle, bool):
-            return _checked(handle)
-    raise UsageError(
-        f"{type(stream).__name__} is no stream: give an integer handle, an object with __cuda_stream__, a "
-        "torch.cuda.Stream or a cupy.cuda.Stream, or leave it out to drain the device around each call."
-    )
-
-
-def _checked(handle: int) -> int:
-    if not 0 <= handle < 1 << 64:
-        raise UsageError(f"{handle} is no stream handle: it is an address, or 0 for the legacy default stream.")
-    return handle
-
-
-# Between slices of waiting Python can act on Ctrl-C.
+# A wait is in slices, because Python handles Ctrl-C between two of them.
 SLICE_S = 0.2
+
+
+# --- brackets --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Moments:
-    """When the host's clock said what, in seconds of `time.perf_counter`."""
+    """The host's times of a bracket, in seconds of `time.perf_counter`."""
 
     called_s: float
     returned_s: float
@@ -76,8 +37,6 @@ class Moments:
 
 
 class _HostTimes:
-    """What the host's clock says, of a bracket of either kind."""
-
     _called = _returned = _finished = 0.0
 
     @property
@@ -87,17 +46,20 @@ class _HostTimes:
 
     @property
     def wall_s(self) -> float:
-        """Seconds on the host's clock until the work was seen to be done."""
+        """Seconds on the host's clock from the call to the end of its work."""
         return self._finished - self._called
 
     @property
     def moments(self) -> Moments:
-        """When the call began, when it returned, and when its work was seen to be done."""
+        """When the call began, when it returned, and when the host saw the end of its work."""
         return Moments(self._called, self._returned, self._finished)
 
 
 class Bracket(_HostTimes):
-    """Reusable; one thread at a time."""
+    """Two events and the host's clock around a call: `begin`, the call, `returned`, `end`.
+
+    It can be used again and again, by one thread at a time.
+    """
 
     def __init__(self, engine: Engine, device: int, stream: StreamLike | None = None) -> None:
         self.word: BracketWord = "drained" if stream is None else "stream"
@@ -105,16 +67,16 @@ class Bracket(_HostTimes):
         self._events = engine.Bracket(device, None if stream is None else stream_handle(stream))
 
     def begin(self) -> None:
-        """Right before the call."""
+        """Call this right before the timed call."""
         self._events.begin()
         self._called = time.perf_counter()
 
     def returned(self) -> None:
-        """Right after the call has returned; what it queued may still run."""
+        """Call this right after the timed call has returned. Its queued work may still run."""
         self._returned = time.perf_counter()
 
     def end(self, sync: Callable[[], object] | None = None) -> None:
-        """Wait for the work, with the framework's own `sync` where there is one."""
+        """Wait for the work, also with the framework's `sync` if there is one."""
         if self.word == "drained":
             if sync is not None:
                 sync()
@@ -139,7 +101,7 @@ class Bracket(_HostTimes):
 
     @property
     def fault(self) -> str | None:
-        """Why these times must not be used; None where they may."""
+        """Why these times must not be used, or None."""
         if self.word != "drained":
             return None
         return self._engine.drained_fault(self.elapsed_s, self.wall_s) or None
@@ -150,50 +112,54 @@ class Bracket(_HostTimes):
 
 
 class HostClock(_HostTimes):
-    """The face of a bracket for what stays in host memory: the host's clock alone, and nothing of a device in it."""
+    """The interface of `Bracket` without a device, for calls that stay in host memory."""
 
     word: BracketWord = "host"
     fault: str | None = None
 
     def begin(self) -> None:
-        """Right before the call."""
         self._called = time.perf_counter()
 
     def returned(self) -> None:
-        """Right after the call has returned."""
         self._returned = self._finished = time.perf_counter()
 
     def end(self, sync: Callable[[], object] | None = None) -> None:
-        """Wait for the work, where it has to be waited for."""
         if sync is not None:
             sync()
             self._finished = time.perf_counter()
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds until the work was done."""
         return self.wall_s
 
     def close(self) -> None:
-        """It holds nothing."""
+        pass
+
+
+# --- the timer of users ----------------------------------------------------------------------------------------------
 
 
 class Timer:
-    """Times a block: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`, `t.wall_s`, `t.dispatch_s`.
+    """Times a block with CUDA events: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`.
 
-    With a stream (an integer, an object with `__cuda_stream__`, a torch or a CuPy stream) the block is bracketed by
-    events on it. Without one the device is drained before and after.
+    Args:
+        stream: The stream that the events are recorded on: an integer handle, an object with `__cuda_stream__`, a
+            torch.cuda.Stream or a cupy.cuda.Stream. Without one the device is drained before and after the block.
+        device: Index of the device.
+
+    The times can be read after the block. Before, and after a block that raised, they raise `UsageError`.
+
     """
 
     def __init__(self, stream: StreamLike | None = None, *, device: int = 0) -> None:
         self._stream = stream
         self._device = device
         self._bracket: Bracket | None = None
-        self._times: tuple[float, float, float] | None = None
+        self._times: _Times | None = None
 
     def __enter__(self) -> Timer:
         if self._bracket is not None:
-            raise UsageError("This timer is running already: use a second one for a block inside the block.")
+            raise UsageError("This timer is already running: use another one for a block inside its block.")
         self._times = None
         bracket = Bracket(choose(self._device).engine, self._device, self._stream)
         try:
@@ -214,26 +180,80 @@ class Timer:
             bracket.returned()
             if kind is None:
                 bracket.end()
-                self._times = (bracket.elapsed_s, bracket.wall_s, bracket.dispatch_s)
+                self._times = _Times(bracket.elapsed_s, bracket.wall_s, bracket.dispatch_s)
         finally:
             bracket.close()
 
     @property
     def elapsed_s(self) -> float:
         """Seconds between the two events."""
-        return self._taken()[0]
+        return self._known().elapsed_s
 
     @property
     def wall_s(self) -> float:
-        """Seconds on the host's clock over the same span."""
-        return self._taken()[1]
+        """Seconds on the host's clock from the beginning of the block to the end of its work."""
+        return self._known().wall_s
 
     @property
     def dispatch_s(self) -> float:
-        """Seconds that the block held the caller's thread."""
-        return self._taken()[2]
+        """Seconds on the host's clock that the block itself took; its queued work may take longer."""
+        return self._known().dispatch_s
 
-    def _taken(self) -> tuple[float, float, float]:
+    def _known(self) -> _Times:
         if self._times is None:
-            raise UsageError("This timer has no times: its block has not ended, or ended by an exception.")
+            raise UsageError("This timer has no times: its block has not ended, or it raised an exception.")
         return self._times
+
+
+class _Times(NamedTuple):
+    elapsed_s: float
+    wall_s: float
+    dispatch_s: float
+
+
+# --- streams of other libraries --------------------------------------------------------------------------------------
+
+StreamLike = object
+"""What users give as a stream; `stream_handle` says which objects it takes."""
+
+# Of torch.cuda.Stream, cupy.cuda.Stream and pyxfer's Stream.
+_HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
+
+
+@runtime_checkable
+class CudaStream(Protocol):
+    """An object with the `__cuda_stream__` protocol of cuda.core."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+
+
+def stream_handle(stream: StreamLike) -> int:
+    """The CUstream as an integer; 0 is the legacy default stream.
+
+    Raises:
+        UsageError: pyxfer does not know the object as a stream.
+
+    """
+    handle = _find_handle(stream)
+    if handle is None:
+        raise UsageError(
+            f"{type(stream).__name__} is not a stream: give an integer handle, an object with __cuda_stream__, a "
+            "torch.cuda.Stream or a cupy.cuda.Stream, or leave it out to drain the device around each call."
+        )
+    if not 0 <= handle < 1 << 64:
+        raise UsageError(f"{handle} is not a stream handle: give an address, or 0 for the legacy default stream.")
+    return handle
+
+
+def _find_handle(stream: StreamLike) -> int | None:
+    if _is_number(stream):
+        return stream
+    if isinstance(stream, CudaStream):
+        return stream.__cuda_stream__()[1]
+    attributes = (getattr(stream, name, None) for name in _HANDLE_NAMES)
+    return next(filter(_is_number, attributes), None)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

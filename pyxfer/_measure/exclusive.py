@@ -1,7 +1,9 @@
-"""One measurement at a time: threads of this process take turns, other processes are told apart and named.
+"""One measurement at a time, because two measurements on one link halve each other's figures.
 
-Two measurements on one link halve each other's figures, so a thread waits for its turn. Another process is not waited
-for, because that would look like a hang; the run says instead that somebody else was measuring.
+- `turn`: threads of this process wait for each other.
+- `Presence`: other processes that measure on the device are noted, for a remark in the run. A run does not wait for
+  them, because that would look like a hang.
+- `queue_for`: processes wait for each other. Only the workers of one test run do so, because their turns are short.
 """
 
 from __future__ import annotations
@@ -15,26 +17,86 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-_locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-_locks_guard = threading.Lock()
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_turns: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+_turns_guard = threading.Lock()
 _queued = threading.local()
 
 
 @contextlib.contextmanager
 def turn(device: str) -> Iterator[None]:
-    """Hold the device among this process's threads; the same thread may hold it again."""
-    with _locks_guard:
-        lock = _locks[device]
+    """Wait until no other thread of this process holds the device, and hold it. A thread may hold it repeatedly."""
+    with _turns_guard:
+        lock = _turns[device]
     with lock:
         yield
 
 
+class Presence:
+    """Shows other processes, by a locked file, that this one measures on a device.
+
+    `met` has the ids of the processes that did the same at its beginning, at its end or at a call of `look`.
+    """
+
+    def __init__(self, device: str, folder: Path | None = None) -> None:
+        self._folder = folder or _shared_folder()
+        self._prefix = _file_name(device)
+        self._file: int | None = None
+        self._path = self._folder / f"{self._prefix}.{os.getpid()}.{threading.get_ident()}"
+        self.met: set[int] = set()
+
+    def __enter__(self) -> Presence:
+        with contextlib.suppress(OSError):
+            _make_shared(self._folder)
+            self._file = os.open(self._path, _OPEN, 0o644)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.look()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.look()
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+            os.close(self._file)
+            self._file = None
+
+    def look(self) -> None:
+        """Add the processes that measure on the device now to `met`."""
+        try:
+            found = list(self._folder.glob(f"{self._prefix}.*"))
+        except OSError:
+            return
+        for path in found:
+            pid = path.name.rsplit(".", 2)[1]
+            if path != self._path and pid.isdigit() and int(pid) != os.getpid() and _is_held(path):
+                self.met.add(int(pid))
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process holds the file. If not, its owner was killed, and the file is removed."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        return False
+    finally:
+        os.close(handle)
+
+
 @contextlib.contextmanager
 def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
-    """Hold the device among all processes of this user that ask for it here, and wait for it.
+    """Wait until no other process of this user that calls this function holds the device, and hold it.
 
-    For short turns, such as those of the workers of one test run. Where no file can be locked it goes on without. The
-    same thread may hold it again.
+    If no file can be locked, it does not wait. A thread may hold the device repeatedly.
     """
     held: set[str] = _queued.__dict__.setdefault("held", set())
     if device in held:
@@ -54,51 +116,13 @@ def queue_for(device: str, folder: Path | None = None) -> Iterator[None]:
 
 
 def _open_queue(folder: Path, device: str) -> int | None:
-    """The file stays, because whoever waits has it open; in a shared folder a file of another user cannot be opened."""
+    # The file is never removed, because waiting processes have it open. It has the user's id in its name, because the
+    # kernel may refuse to open another user's file in a shared folder.
     try:
         _make_shared(folder)
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", flags, 0o600)
+        return os.open(folder / f"queue-{os.getuid()}-{_file_name(device)}", _OPEN, 0o600)
     except OSError:
         return None
-
-
-class Presence:
-    """A file that says that this process measures on a device, while it does."""
-
-    def __init__(self, device: str, folder: Path | None = None) -> None:
-        self._folder = folder or _shared_folder()
-        self._prefix = _file_name(device)
-        self._file: int | None = None
-        self._path = self._folder / f"{self._prefix}.{os.getpid()}.{threading.get_ident()}"
-        self.met: set[int] = set()
-
-    def __enter__(self) -> Presence:
-        with contextlib.suppress(OSError):
-            _make_shared(self._folder)
-            self._file = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self.look()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.look()
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._path.unlink()
-            os.close(self._file)
-            self._file = None
-
-    def look(self) -> None:
-        """Note which other processes are measuring on the device just now."""
-        try:
-            found = list(self._folder.glob(f"{self._prefix}.*"))
-        except OSError:
-            return
-        for path in found:
-            pid = path.name.rsplit(".", 2)[1]
-            if path != self._path and pid.isdigit() and int(pid) != os.getpid() and _is_held(path):
-                self.met.add(int(pid))
 
 
 def _shared_folder() -> Path:
@@ -106,29 +130,10 @@ def _shared_folder() -> Path:
 
 
 def _make_shared(folder: Path) -> None:
-    """Other users leave their files here too, and take away only their own."""
-    if not folder.exists():
+    if not folder.exists():  # with the sticky bit: all users create files in it, and remove only their own
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o1777)
 
 
 def _file_name(device: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in device)
-
-
-def _is_held(path: Path) -> bool:
-    """A file whose owner was killed is not held any more; it is taken away."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        return False
-    finally:
-        os.close(handle)

@@ -1,7 +1,7 @@
-"""Long native work that Ctrl-C ends within a second, whatever the device does.
+"""Run long native work so that Ctrl-C ends it within a second, even if the device hangs.
 
-The work runs in a thread of its own, because a signal handler cannot run while the main thread is inside a native call.
-That thread also takes the NUMA binding, so the caller's own thread keeps its place.
+The work runs in a separate thread, because Python handles no signal while the main thread is inside a native call.
+That thread also gets the NUMA binding, so the caller's thread stays as it is.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-# Ctrl-C has to end a run within a second; a copy that is under way usually ends within milliseconds.
+# Ctrl-C has to end a run within a second. A running copy usually ends within milliseconds.
 GRACE_S = 0.7
-# A signal that another thread was given wakes no lock, so the wait looks up now and then.
+# A signal that the kernel delivers to another thread does not wake a waiting one, so the wait is in slices.
 SLICE_S = 0.05
-# What is finite ends meanwhile, a large allocation for one; a thread that comes back from native code while Python
-# shuts down would be unwound through it and abort the process.
+# The exit waits this long for abandoned work, such as a large allocation. A thread that returns from native code while
+# Python shuts down would be unwound through C++ and abort the process.
 AT_EXIT_S = 1.0
 
-# Not Thread.is_alive(): in CPython a join() that Ctrl-C interrupts can leave a running thread marked as ended.
+# Running work. Not Thread.is_alive(): in CPython a join() that Ctrl-C interrupts can leave a running thread marked as
+# ended.
 _unfinished: set[threading.Event] = set()
 
 
@@ -33,15 +34,15 @@ class Ending(Enum):
 
 
 def is_work_left() -> bool:
-    """Whether a thread of this module is still at work."""
+    """Whether a thread of this module is still running."""
     return bool(_unfinished)
 
 
 def run_interruptible(work: Callable[[], None], cancel: Callable[[], None], grace_s: float = GRACE_S) -> Ending:
-    """Run the work; on Ctrl-C cancel it and give it a moment. A thread that is stuck in the driver is left behind.
+    """Run the work in a thread. On Ctrl-C call `cancel`, wait for `grace_s`, and abandon a thread that is stuck.
 
     Raises:
-        BaseException: whatever the work raised, unless it was interrupted.
+        BaseException: the exception of the work, unless it was interrupted.
 
     """
     finished = threading.Event()
@@ -52,16 +53,16 @@ def run_interruptible(work: Callable[[], None], cancel: Callable[[], None], grac
     except KeyboardInterrupt:
         return _end_early(finished, cancel, grace_s)
     if raised:
-        raise raised.pop()  # kept here it would keep itself, and everything that its frames hold
+        raise raised.pop()  # a reference in this frame would make a cycle, and keep the frames' objects alive
     return Ending.DONE
 
 
 def run_at_most(work: Callable[[], None], seconds: float | None) -> bool:
-    """Run the work and wait so long for it at most; whether it has ended. What it raises is lost."""
+    """Run the work in a thread, wait up to `seconds`, and return whether it has ended. Its exceptions are dropped."""
     finished = threading.Event()
     _start(work, finished, [])
     if not _wait(finished, seconds):
-        atexit.register(finished.wait, AT_EXIT_S)
+        _abandon(finished)
     return finished.is_set()
 
 
@@ -69,7 +70,7 @@ def _start(work: Callable[[], None], finished: threading.Event, raised: list[Bas
     def body() -> None:
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
             raised.append(error)
         finally:
             _unfinished.discard(finished)
@@ -95,5 +96,9 @@ def _end_early(finished: threading.Event, cancel: Callable[[], None], grace_s: f
         pass
     if finished.is_set():
         return Ending.INTERRUPTED
-    atexit.register(finished.wait, AT_EXIT_S)
+    _abandon(finished)
     return Ending.STUCK
+
+
+def _abandon(finished: threading.Event) -> None:
+    atexit.register(finished.wait, AT_EXIT_S)

@@ -1,8 +1,8 @@
 """The sampler: rounds in shuffled order, until the medians are precise or the budget is spent.
 
-Machines drift, so what is to be compared runs in the same rounds, and groups take turns instead of finishing one after
-the other. When not everything can become precise within the budget, the cheapest goes first: that makes most results
-precise, and what is left out is marked with what it would have taken.
+Machines drift, so subjects that are compared run in the same rounds, and groups take turns until the budget is spent.
+So the trials of each subject are spread over the whole run and meet every level of the host. Results that are not
+precise then get a remark with the time that they need.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pyxfer._document.runs import Run, Side, Summary, Trial
 from pyxfer._measure import stats
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
-# Threads of a framework, or of a ring, fall asleep while other routes run, and waking them takes up to a tenth of a
-# millisecond each: that much is no part of a call in a loop, so one more goes before. A call this long hides it.
+# The threads of a framework or a ring go to sleep while other routes run, and waking one takes up to 0.1 ms. Calls in a
+# loop do not pay that, so an untimed call comes before a timed one that is shorter than this.
 WAKE_BELOW_S = 0.02
 
 
 class Subject(Protocol):
-    """One route at one size. A route that moves bytes both ways at once gives a trial a side."""
+    """One route at one size."""
 
     @property
     def key(self) -> str:
-        """Tells it apart within its group."""
+        """Unique within the group."""
 
     @property
     def anchor(self) -> str | None:
-        """Key of the subject it is compared with, which then runs in every round that this one runs in."""
+        """Key of the subject that this one is compared with, and that runs in all its rounds."""
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """Execute it once, timed."""
+        """Time it once. A route in both directions at once gives a trial for each side."""
 
 
 @dataclass
@@ -50,40 +50,35 @@ class Series:
 
     @property
     def mean_cost_s(self) -> float:
-        """Seconds that one trial takes, with everything around it."""
+        """Mean seconds of a trial, including its preparation."""
         return self.spent_s / self.runs if self.runs else 0.0
 
-    def add(self, found: Mapping[Side, Trial]) -> None:
-        """Take in what one round gave."""
-        for side, trial in found.items():
+    def add(self, trials: Mapping[Side, Trial]) -> None:
+        """Add the trials of one round."""
+        for side, trial in trials.items():
             self.trials.setdefault(side, []).append(trial)
 
     def valid_times(self, side: Side) -> list[float]:
-        """The seconds of the trials that count."""
+        """The seconds of the valid trials."""
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
 
     def summaries(self) -> list[Summary]:
-        """One for each side that has a valid trial."""
-        if self._summarised[0] != self.runs:
+        """The summary of every side that has a valid trial."""
+        count = sum(map(len, self.trials.values()))
+        if self._summarised[0] != count:
             times = (self.valid_times(side) for side in self.trials)
-            self._summarised = (self.runs, [stats.summarise(each) for each in times if each])
+            self._summarised = (count, [stats.summarise(seconds) for seconds in times if seconds])
         return self._summarised[1]
 
-    def within(self, precision: float) -> bool:
-        """Whether every side's interval is as narrow as asked."""
-        summaries = self.summaries()
-        widths = [summary.relative_half_width for summary in summaries]
+    def is_precise(self, precision: float) -> bool:
+        """Whether the intervals of all sides are as narrow as this precision."""
+        widths = [summary.relative_half_width for summary in self.summaries()]
         return bool(widths) and all(width is not None and width <= precision for width in widths)
-
-    def rounds_wanting(self, precision: float) -> int:
-        """An estimate of the further rounds that the widest side needs."""
-        wanted = [stats.trials_needed(each, precision) - each.n for each in self.summaries() if each.low_s is not None]
-        return max(wanted, default=0)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far it is: `done` from 0 to 1."""
+    """The progress of a run; `done` is from 0 to 1."""
 
     phase: str
     done: float
@@ -91,17 +86,15 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
-
-
 SaveTo = Callable[[Run], None]
 
 
 def unsaved(_: Run) -> None:
-    """Nobody wants it saved."""
+    """Do not save the run; the default of `SaveTo` arguments."""
 
 
 def silent(_: Progress) -> None:
-    """Nobody listens."""
+    """Ignore the progress; the default of `OnProgress` arguments."""
 
 
 # A median has a 95 % interval from six values on.
@@ -109,20 +102,20 @@ FEWEST_ROUNDS = 6
 # A host may stay at one level for tens of trials, and a narrow interval of these says nothing of the next level. So
 # nothing is settled with fewer.
 MIN_ROUNDS = 100
-# A document of more trials than this grows large without telling more.
+# More trials make a document large and a result hardly more precise.
 MAX_ROUNDS = 1000
-# What others are compared with runs in all their rounds, so a group has more; this many times as many at most.
+# An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
 GROUP_ROUNDS = 4
-# One turn of a group: long enough to amortise the bookkeeping, short enough that groups really alternate.
+# One turn of a group: long enough to amortise the bookkeeping, short enough that groups alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
-# Trials that come after cost more than those that the estimate is made of.
-AFTER_COST = 2.0
+# The cost of a traced trial, in mean costs of a timed one.
+TRACED_COST = 2.0
 
 
 @dataclass
 class Group:
-    """What runs in the same rounds, one size of every route, say."""
+    """Subjects that run in the same rounds, for example all routes at one size."""
 
     name: str
     series: list[Series]
@@ -131,30 +124,34 @@ class Group:
 
     @classmethod
     def of(cls, name: str, subjects: Sequence[Subject], most_rounds: int = MAX_ROUNDS) -> Group:
-        """A group that has not run yet."""
+        """A group without trials."""
         return cls(name, [Series(subject) for subject in subjects], most_rounds=most_rounds)
 
-    def wanting(self, precision: float) -> list[Series]:
-        """The series that are not settled."""
-        return [each for each in self.series if self._wants_more(each, precision)]
+    def active(self) -> list[Series]:
+        """The series that have not failed."""
+        return [series for series in self.series if series.failure is None]
 
-    def with_anchors(self, series: Sequence[Series]) -> list[Series]:
-        """These, and those that they are compared with."""
-        keys = {each.subject.key for each in series} | {each.subject.anchor for each in series}
-        return [each for each in self.series if each.subject.key in keys and each.failure is None]
+    def unsettled(self, precision: float) -> list[Series]:
+        """The series that need more trials for this precision."""
+        return [series for series in self.series if self._needs_more(series, precision)]
 
-    def _wants_more(self, series: Series, precision: float) -> bool:
+    def with_anchors(self, chosen: Sequence[Series]) -> list[Series]:
+        """The chosen series and those that they are compared with."""
+        keys = {series.subject.key for series in chosen} | {series.subject.anchor for series in chosen}
+        return [series for series in self.active() if series.subject.key in keys]
+
+    def _needs_more(self, series: Series, precision: float) -> bool:
         most = self.most_rounds
         if series.failure is not None or series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
             return False
-        return series.runs < MIN_ROUNDS or not series.within(precision)
+        return series.runs < MIN_ROUNDS or not series.is_precise(precision)
 
 
 @dataclass(frozen=True)
-class After:
-    """What is to come after the sampling: so many rounds of everything, in so many seconds of the budget at most.
+class Reserve:
+    """The part of the budget for the traced trials after the sampling: `rounds` of them, in `most_s` at most.
 
-    `once_s` goes into its beginning, and `each_s` into every trial beside the trial's own time.
+    `once_s`: time to start tracing; `each_s`: time per trial in addition to the trial itself.
     """
 
     rounds: int = 0
@@ -165,7 +162,7 @@ class After:
 
 @dataclass
 class Sampler:
-    """Runs groups; one use. Every series has `fewest_rounds` trials, also where the deadline has passed before."""
+    """Runs groups of subjects, once. Every series gets `fewest_rounds` trials, even after the deadline."""
 
     groups: list[Group]
     precision: float
@@ -175,88 +172,59 @@ class Sampler:
     on_progress: OnProgress = silent
     on_turn: Callable[[], None] = lambda: None
     clock: Callable[[], float] = time.perf_counter
-    after: After = After()
+    reserve: Reserve = Reserve()
     fewest_rounds: int = FEWEST_ROUNDS
     random: random.Random = field(init=False)
     started_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, no secret
+        self.random = random.Random(self.seed)  # noqa: S311 - an order of trials, not a secret
         self.started_s = self.clock()
-        self._kept_s = 0.0  # known when trials have shown what they cost
+        self._reserved_s = 0.0  # until the first rounds have shown what a trial costs
 
     def run(self) -> None:
-        """Until every series is settled or the deadline has come."""
-        self._first_rounds()
-        self._kept_s = self.left_for_after()
-        while not self._spent():
-            wanting = [(group, each) for group in self.groups for each in group.wanting(self.precision)]
-            if not wanting:
+        """Run until every series is settled or the budget without its reserve is spent."""
+        for _ in range(self.fewest_rounds):  # over all groups, so that an early end leaves some trials of each
+            self.run_rounds(1)
+            self._report()
+        self._reserved_s = self._reserve_s()
+        while not self._is_spent():
+            unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
+            if not unsettled:
                 return
-            for group, series in self._affordable(wanting) or self._neglected(wanting):
-                self._turn(group, series)
-                if self._spent():
+            for group, chosen in unsettled:
+                self._turn(group, chosen)
+                if self._is_spent():
                     break
 
     def run_rounds(self, rounds: int) -> None:
-        """So many rounds of everything, whatever they cost."""
+        """Run this many rounds of all groups, without regard to the deadline."""
         for _ in range(rounds):
             for group in self.groups:
-                self._round(group, [each for each in group.series if each.failure is None])
+                self._round(group, group.active())
 
-    def left_for_after(self) -> float:
-        """Seconds of the budget that what comes after will need, by what the trials have cost so far."""
-        costs = [each.mean_cost_s for group in self.groups for each in group.series if each.runs]
-        wanted_s = self.after.rounds * sum(AFTER_COST * cost + self.after.each_s for cost in costs)
-        return min(self.after.most_s, self.after.once_s + wanted_s)
+    def _reserve_s(self) -> float:
+        """The seconds that the traced trials will need, by the cost of the timed ones so far."""
+        costs = [series.mean_cost_s for group in self.groups for series in group.series if series.runs]
+        needed_s = self.reserve.rounds * sum(TRACED_COST * cost + self.reserve.each_s for cost in costs)
+        return min(self.reserve.most_s, self.reserve.once_s + needed_s)
 
-    def _first_rounds(self) -> None:
-        """One round of everything at a time: who ends them early has something of every group."""
-        for _ in range(self.fewest_rounds):
-            for group in self.groups:
-                self._round(group, [each for each in group.series if each.failure is None])
-            self._report()
-
-    def _affordable(self, wanting: list[tuple[Group, Series]]) -> list[tuple[Group, list[Series]]]:
-        """The series whose wants fit into the time left, the cheapest first."""
-        costs = {id(each): self._cost_s(group, each) for group, each in wanting}
-        # Twice what is left, because the width of an interval of few trials is itself uncertain.
-        left = 2 * (self.deadline_s - self._kept_s - self.clock())
-        chosen: dict[int, list[Series]] = {}
-        for group, each in sorted(wanting, key=lambda pair: costs[id(pair[1])]):
-            left -= costs[id(each)]
-            if left < 0:
-                break
-            chosen.setdefault(id(group), []).append(each)
-        return [(group, chosen[id(group)]) for group in self.groups if id(group) in chosen]
-
-    @staticmethod
-    def _neglected(wanting: list[tuple[Group, Series]]) -> list[tuple[Group, list[Series]]]:
-        """Where nothing can become precise any more, what has had the least time becomes a little better."""
-        group, series = min(wanting, key=lambda pair: pair[1].spent_s)
-        return [(group, [series])]
-
-    def _cost_s(self, group: Group, series: Series) -> float:
-        """Seconds until it is settled, its anchor's trials included."""
-        each_round = sum(each.mean_cost_s for each in group.with_anchors([series]))
-        return each_round * max(series.rounds_wanting(self.precision), MIN_ROUNDS - series.runs, 1)
-
-    def _turn(self, group: Group, series: list[Series]) -> None:
+    def _turn(self, group: Group, chosen: list[Series]) -> None:
         until = self.clock() + TURN_S
-        active = group.with_anchors(series)
+        members = group.with_anchors(chosen)
         for _ in range(TURN_ROUNDS):
-            self._round(group, [each for each in active if each.failure is None])
-            if self.clock() >= until or self._spent():
+            self._round(group, [series for series in members if series.failure is None])
+            if self.clock() >= until or self._is_spent():
                 break
         self._report()
 
-    def _round(self, group: Group, series: list[Series]) -> None:
-        order = list(series)
+    def _round(self, group: Group, members: list[Series]) -> None:
+        order = list(members)
         self.random.shuffle(order)
-        for each in order:
+        for series in order:
             if self.cancelled():
                 raise CancelledError("the measurement was asked to end")
-            self._trial(each, group.rounds)
+            self._trial(series, group.rounds)
         group.rounds += 1
 
     def _trial(self, series: Series, round_index: int) -> None:
@@ -265,18 +233,18 @@ class Sampler:
             series.add(series.subject.trial(round_index))
         except (CudaUnavailableError, DeviceLostError):
             raise
-        except (CudaError, MeasurementError) as error:  # this route's own trouble: its row says so, the others go on
+        except (CudaError, MeasurementError) as error:  # only this route fails: its row has the reason
             series.failure = str(error)
         series.spent_s += self.clock() - begun
         series.runs += 1
 
-    def _spent(self) -> bool:
-        return self.clock() >= self.deadline_s - self._kept_s
+    def _is_spent(self) -> bool:
+        return self.clock() >= self.deadline_s - self._reserved_s
 
     def _report(self) -> None:
         self.on_turn()
         total = sum(len(group.series) for group in self.groups)
-        settled = total - sum(len(group.wanting(self.precision)) for group in self.groups)
-        spent = (self.clock() - self.started_s) / max(self.deadline_s - self._kept_s - self.started_s, 1e-9)
+        settled = total - sum(len(group.unsettled(self.precision)) for group in self.groups)
+        spent = (self.clock() - self.started_s) / max(self.deadline_s - self._reserved_s - self.started_s, 1e-9)
         text = f"{settled} of {total} results are precise"
         self.on_progress(Progress("measuring", min(1.0, max(spent, settled / max(total, 1))), text))

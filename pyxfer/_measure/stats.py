@@ -1,4 +1,4 @@
-"""Statistics of trials: medians with their intervals, rates, shares, fits, and remarks on doubtful results.
+"""Statistics of trials: medians with their intervals, rates, shares and fits of curves.
 
 Medians throughout: transfer times have a long slow tail, which a mean would follow and a median does not.
 
@@ -17,169 +17,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from pyxfer._document.runs import Fact, Rate, Remark, Share, Summary, unknown
+from pyxfer._document.runs import Fact, Rate, Share, Summary, unknown
 from pyxfer.errors import MeasurementError
-from pyxfer.units import format_percent, format_seconds, format_size
-
-__all__ = ["Fit", "fit_curve", "instability", "rate", "ratio_share", "summarise", "trials_needed"]
-
-
-MIN_SIZES = 3
-MAX_MISFIT = 0.25
-"""A line that misses a point by more does not describe the curve."""
-MIN_LATENCY_SHARE = 0.1
-MAX_SLOPE_ERROR = 0.1
+from pyxfer.units import format_percent, format_size
 
 Values = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Fit:
-    """`t = t0 + n/B` through the medians of a curve; each figure, or why the points do not give it."""
-
-    latency_s: Fact[float]
-    asymptote_gbps: Fact[float]
-    half_bytes: Fact[float]
-    worst_misfit: Fact[float]
-
-
-def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
-    """Fixed cost and asymptote of (bytes, seconds, relative half-width of the seconds), by relative least squares.
-
-    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too.
-    A figure is given only where the points determine it: see `_latency` and `_asymptote`.
-    """
-    distinct = len({nbytes for nbytes, _, _ in points})
-    if distinct < MIN_SIZES:
-        sizes_have = "1 size has" if distinct == 1 else f"{distinct} sizes have"
-        return _no_fit(f"a curve needs {MIN_SIZES} sizes and {sizes_have} a result; ask for more with --sizes")
-    sizes, seconds, half_widths = np.asarray(points, dtype=np.float64).T
-    if not (seconds > 0).all():
-        return _no_fit("a size took no time that the clock could see; leave it out with --sizes")
-    latency, per_byte = _relative_least_squares(sizes, seconds)
-    if per_byte <= 0:
-        return _no_fit("the time does not grow with the size; ask for larger ones with --sizes")
-    misfits = np.abs(latency + per_byte * sizes - seconds) / seconds
-    worst = float(misfits.max())
-    if worst > MAX_MISFIT:
-        where = format_size(float(sizes[misfits.argmax()]))
-        reason = f"one line does not fit these times ({format_percent(worst)} off at {where}); read each size by itself"
-        return replace(_no_fit(reason), worst_misfit=Fact(worst))
-    latency_error, per_byte_error = _errors(sizes, seconds, half_widths)
-    latency_s = _latency(latency, latency_error, worst, float(seconds.min()))
-    asymptote_gbps = _asymptote(latency / per_byte, per_byte, per_byte_error, float(sizes.max()))
-    missing = latency_s.reason or asymptote_gbps.reason
-    half_bytes: Fact[float] = unknown(missing) if missing else Fact(latency / per_byte)
-    return Fit(latency_s, asymptote_gbps, half_bytes, Fact(worst))
-
-
-def _relative_least_squares(sizes: Values, seconds: Values) -> tuple[float, float]:
-    """Seconds of fixed cost, not below zero, and seconds a byte."""
-    columns = np.stack([1 / seconds, sizes / seconds], axis=1)
-    lengths = np.linalg.norm(
-        columns, axis=0
-    )  # the columns differ by nine decades; at equal length none is rounded away
-    latency, per_byte = np.linalg.lstsq(columns / lengths, np.ones(sizes.size), rcond=None)[0] / lengths
-    if latency < 0:
-        return 0.0, float(columns[:, 1].sum() / lengths[1] ** 2)
-    return float(latency), float(per_byte)
-
-
-def _errors(sizes: Values, seconds: Values, half_widths: Values) -> tuple[float, float]:
-    """Half-widths of the fixed cost and of the seconds a byte, from those of the points, which are independent."""
-    latency, per_byte = _relative_least_squares(sizes, seconds)
-    moved = [
-        _relative_least_squares(sizes, np.where(np.arange(sizes.size) == i, seconds * (1 + half_widths[i]), seconds))
-        for i in range(sizes.size)
-    ]
-    return math.hypot(*(each[0] - latency for each in moved)), math.hypot(*(each[1] - per_byte for each in moved))
-
-
-def _latency(latency: float, error: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
-    """The fixed cost, unless it is a small part of even the shortest time, where noise tilts the line by as much."""
-    if latency <= max(max(MIN_LATENCY_SHARE, worst_misfit) * shortest_s, error):
-        return unknown(
-            "too small a part of even the shortest time to be determined; ask for smaller sizes with --sizes"
-        )
-    return Fact(latency)
-
-
-def _asymptote(half_bytes: float, per_byte: float, error: float, largest_bytes: float) -> Fact[float]:
-    """The bandwidth of endless copies, unless no size reaches half of it: a guess that far out could beat the link."""
-    if largest_bytes < half_bytes:
-        return unknown("no size reaches half of it, so it would be a guess; ask for larger sizes with --sizes")
-    if error > MAX_SLOPE_ERROR * per_byte:
-        return unknown("the medians of the large sizes are not precise enough to determine it; use a longer --budget")
-    return Fact(1e-9 / per_byte)
-
-
-def _no_fit(reason: str) -> Fit:
-    return Fit(unknown(reason), unknown(reason), unknown(reason), unknown(reason))
-
-
-_NORMAL_FROM = 1e6
-"""From so many degrees of freedom on it is the normal distribution to six digits."""
-_STEPS = 200
-_TERMS = 500
-_CLOSE = 1e-14
-_TINY = 1e-300
-
-
-@lru_cache(maxsize=4096)
-def quantile(p: float, df: float) -> float:
-    """The t that a share `p` of the distribution with `df` degrees of freedom lies below; `df` may be infinite."""
-    if not 0 < p < 1 or not df > 0:
-        raise ValueError(f"there is no quantile of {p!r} with {df!r} degrees of freedom")
-    if df >= _NORMAL_FROM:
-        return NormalDist().inv_cdf(p)
-    if p < 0.5:  # noqa: PLR2004 - the distribution is symmetric about nought
-        return -quantile(1 - p, df)
-    low, high = 0.0, 1.0
-    while tail(high, df) > 1 - p:
-        high *= 2
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if tail(middle, df) > 1 - p else (low, middle)
-        if high - low <= _CLOSE * high:
-            break
-    return (low + high) / 2
-
-
-def tail(t: float, df: float) -> float:
-    """The share of the distribution that lies above a `t` of at least nought."""
-    return _incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction (Lentz), where that converges quickly."""
-    if x <= 0 or x >= 1:
-        return 0.0 if x <= 0 else 1.0
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _incomplete_beta(b, a, 1 - x)
-    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log_front) / a * _fraction(a, b, x)
-
-
-def _fraction(a: float, b: float, x: float) -> float:
-    c, d = 1.0, 1 / _away_from_nought(1 - (a + b) * x / (a + 1))
-    value = d
-    for m in range(1, _TERMS):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        step = 1.0
-        for term in (even, odd):
-            d = 1 / _away_from_nought(1 + term * d)
-            c = _away_from_nought(1 + term / c)
-            step = c * d
-            value *= step
-        if abs(step - 1) < _CLOSE:
-            break
-    return value
-
-
-def _away_from_nought(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
-
 
 CONFIDENCE = 0.95
 MIN_TRIALS = 6
@@ -194,18 +36,6 @@ Chosen so that intervals of parts of the committed series hold the median of the
 """
 MAX_CORRELATION = 0.9
 ROUNDING = 1e-9
-
-DRIFT_Z = 3.8
-"""At most one false alarm in a thousand, also where neighbours correlate with 0.7; a run has about fifty rows."""
-MODE_TRIALS = 6
-MODE_SHARE = 0.2
-MODE_GAP = 0.7
-"""Halves of normal or even noise stand 0.2 apart by this measure; two normal modes 0.7 from nine deviations on."""
-MODE_APART = 0.015
-"""Two steps of a coarse event clock at the shortest copies are 1.3 % apart and no modes."""
-OUTLIER_SHARE = 0.05
-MAX_BUDGET_FACTOR = 100
-QUIETER = "let the machine settle, stop other work on it and measure again"
 
 
 def summarise(seconds: Sequence[float]) -> Summary:
@@ -266,131 +96,6 @@ def trials_needed(summary: Summary, precision: float) -> int:
     return max(MIN_TRIALS, math.ceil(summary.n * (half_width / precision) ** 2))
 
 
-# --- what makes a result doubtful ------------------------------------------------------------------------------------
-
-
-def instability(values: Sequence[float], precision: float, budget_s: float | None = None) -> Remark | None:
-    """The most telling trouble with these trials, given in the order they ran; None where the median can be trusted.
-
-    Causes come before the width they bring about: more trials narrow noise, and neither a drift nor a second mode.
-    Whatever is wider than the precision gets a remark.
-    """
-    summary = summarise(values)
-    seconds = np.asarray(values, dtype=np.float64)
-    if summary.low_s is None:
-        return _few_trials(summary, budget_s)
-    return (
-        _drift(seconds, summary, precision)
-        or _bimodal(seconds, summary, precision)
-        or _unstable(summary, precision, budget_s)
-        or _outliers(seconds, summary, precision)
-    )
-
-
-def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
-    trials = "1 trial" if summary.n == 1 else f"{summary.n} trials"
-    return Remark(
-        code="few-trials",
-        text=f"{trials} bound no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
-        fix=_longer(MIN_TRIALS / summary.n, budget_s),
-    )
-
-
-def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """First third against last third by the rank-sum test, which outliers and skew do not affect.
-
-    Its variance is that of correlated trials, with the correlation estimated within both thirds, free of their trends.
-    """
-    third = seconds.size // 3
-    if third == 0:
-        return None
-    first, last = seconds[:third], seconds[-third:]
-    before, after = float(np.median(first)), float(np.median(last))
-    if abs(after - before) <= precision * summary.median_s:
-        return None
-    ranks = _mid_ranks(np.concatenate((first, last)))
-    independent = third * third * (2 * third + 1) / 12
-    spread = math.sqrt(independent * variance_inflation(first, last, detrended=True))
-    if abs(ranks[third:].sum() - third * (2 * third + 1) / 2) < DRIFT_Z * spread:
-        return None
-    return Remark(
-        code="drift",
-        text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
-        f"{format_seconds(after)} in its last",
-        fix=f"{QUIETER}, or span the drift with a longer --budget",
-    )
-
-
-def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """Two modes: the widest gap is most of the way from one side's median to the other's."""
-    ordered = np.sort(seconds)
-    margin = max(MODE_TRIALS, math.ceil(MODE_SHARE * ordered.size))
-    gaps = np.diff(ordered)[margin - 1 : ordered.size - margin]
-    if gaps.size == 0:
-        return None
-    split = margin + int(gaps.argmax())
-    fast, slow = ordered[:split], ordered[split:]
-    near, far = float(np.median(fast)), float(np.median(slow))
-    clear = np.quantile(slow, 0.1) - np.quantile(fast, 0.9)
-    if clear < MODE_GAP * (far - near) or far - near <= max(MODE_APART, precision) * summary.median_s:
-        return None
-    return Remark(
-        code="bimodal",
-        text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
-        f"the others near {format_seconds(far)}",
-        fix=f"{QUIETER}; --export-json keeps every trial",
-    )
-
-
-def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
-    half_width = summary.relative_half_width
-    if half_width is None:
-        return Remark(
-            code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes"
-        )
-    if half_width <= precision:
-        return None
-    factor = trials_needed(summary, precision) / summary.n
-    reached, wanted = format_percent(half_width), format_percent(precision)
-    return Remark(
-        code="unstable",
-        text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
-        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))) or QUIETER,
-    )
-
-
-def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | None:
-    """Tukey's far fences, never nearer than the precision: the quartiles of a coarse clock coincide."""
-    reach = max(3 * summary.iqr_s, precision * summary.median_s)
-    outside = int(((seconds < summary.q1_s - reach) | (seconds > summary.q3_s + reach)).sum())
-    if outside < max(2, OUTLIER_SHARE * summary.n):
-        return None
-    return Remark(
-        code="outliers",
-        text=f"{outside} of {summary.n} trials lie far outside the others, up to {format_seconds(summary.max_s)} "
-        f"against a median of {format_seconds(summary.median_s)}",
-        fix=f"{QUIETER}, or outnumber them with a longer --budget",
-    )
-
-
-def _longer(factor: float, budget_s: float | None) -> str:
-    if factor > MAX_BUDGET_FACTOR:
-        return ""
-    if budget_s is None:
-        return f"a --budget {math.ceil(factor)} times as long"
-    return f"--budget {math.ceil(factor * budget_s)}s"
-
-
-def _looser(half_width: float) -> str:
-    """The next rounder precision that these trials do reach."""
-    unit = 10.0 ** math.floor(math.log10(half_width))
-    reached = math.ceil(half_width / unit) * unit
-    return f"--precision {reached * 100:.3g}%" if reached < 1 else ""
-
-
-# --- the parts -------------------------------------------------------------------------------------------------------
-
-
 def _checked(values: Sequence[float], what: str) -> Values:
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
@@ -431,7 +136,7 @@ def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
     """
     products = squares = 0.0
     for values in stretches:
-        ranks = _mid_ranks(values)
+        ranks = mid_ranks(values)
         ranks -= ranks.mean()
         if detrended:
             line = np.arange(ranks.size) - (ranks.size - 1) / 2
@@ -446,7 +151,7 @@ def variance_inflation(*stretches: Values, detrended: bool = False) -> float:
     return (1 + correlation) / (1 - correlation)
 
 
-def _mid_ranks(values: Values) -> Values:
+def mid_ranks(values: Values) -> Values:
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places], dtype=np.float64)
 
@@ -462,3 +167,165 @@ def _interval_rank(n: int) -> int:
     log_choose = np.concatenate(([0.0], np.cumsum(np.log((n - i + 1) / i))))
     cumulative = np.cumsum(np.exp(log_choose - n * math.log(2)))
     return int(np.searchsorted(cumulative, (1 - CONFIDENCE) / 2, side="right"))
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+MIN_SIZES = 3
+MAX_MISFIT = 0.25
+"""A line that misses a point by more does not describe the curve."""
+MIN_LATENCY_SHARE = 0.1
+MAX_SLOPE_ERROR = 0.1
+NARROW = 0.01
+"""Points with intervals narrower than this weigh the same: a line describes no copies more closely."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`t = t0 + n/B` through the medians of a curve; each figure, or why the points do not give it."""
+
+    latency_s: Fact[float]
+    asymptote_gbps: Fact[float]
+    half_bytes: Fact[float]
+    worst_misfit: Fact[float]
+
+
+def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
+    """Fixed cost and asymptote of (bytes, seconds, relative half-width of the seconds), by relative least squares.
+
+    Relative, because times span five decades: in seconds the largest size alone would decide the fixed cost too. Points
+    with wide intervals weigh less.
+    A figure is given only where the points determine it: see `_latency` and `_asymptote`.
+    """
+    distinct = len({nbytes for nbytes, _, _ in points})
+    if distinct < MIN_SIZES:
+        sizes_have = "1 size has" if distinct == 1 else f"{distinct} sizes have"
+        return _no_fit(f"a curve needs {MIN_SIZES} sizes and {sizes_have} a result; ask for more with --sizes")
+    sizes, seconds, half_widths = np.asarray(points, dtype=np.float64).T
+    if not (seconds > 0).all():
+        return _no_fit("a size took no time that the clock could see; leave it out with --sizes")
+    weights = NARROW / np.maximum(half_widths, NARROW)
+    latency, per_byte = _relative_least_squares(sizes, seconds, weights)
+    if per_byte <= 0:
+        return _no_fit("the time does not grow with the size; ask for larger ones with --sizes")
+    misfits = np.maximum(np.abs(latency + per_byte * sizes - seconds) / seconds - half_widths, 0)
+    worst = float(misfits.max())
+    if worst > MAX_MISFIT:
+        where = format_size(float(sizes[misfits.argmax()]))
+        reason = f"one line does not fit these times ({format_percent(worst)} off at {where}); read each size by itself"
+        return replace(_no_fit(reason), worst_misfit=Fact(worst))
+    latency_error, per_byte_error = _errors(sizes, seconds, half_widths, weights)
+    latency_s = _latency(latency, latency_error, worst, float(seconds.min()))
+    asymptote_gbps = _asymptote(latency / per_byte, per_byte, per_byte_error, float(sizes.max()))
+    missing = latency_s.reason or asymptote_gbps.reason
+    half_bytes: Fact[float] = unknown(missing) if missing else Fact(latency / per_byte)
+    return Fit(latency_s, asymptote_gbps, half_bytes, Fact(worst))
+
+
+def _relative_least_squares(sizes: Values, seconds: Values, weights: Values) -> tuple[float, float]:
+    """Seconds of fixed cost, not below zero, and seconds a byte."""
+    columns = np.stack([weights / seconds, weights * sizes / seconds], axis=1)
+    # The columns differ by nine decades; at equal length none is rounded away.
+    lengths = np.linalg.norm(columns, axis=0)
+    latency, per_byte = np.linalg.lstsq(columns / lengths, weights, rcond=None)[0] / lengths
+    if latency < 0:
+        return 0.0, float(columns[:, 1] @ weights / lengths[1] ** 2)
+    return float(latency), float(per_byte)
+
+
+def _errors(sizes: Values, seconds: Values, half_widths: Values, weights: Values) -> tuple[float, float]:
+    """Half-widths of the fixed cost and of the seconds a byte, from those of the points, which are independent."""
+    latency, per_byte = _relative_least_squares(sizes, seconds, weights)
+    moved = [
+        _relative_least_squares(sizes, np.where(sizes == size, seconds * (1 + half_width), seconds), weights)
+        for size, half_width in zip(sizes, half_widths, strict=True)
+    ]
+    return math.hypot(*(one[0] - latency for one in moved)), math.hypot(*(one[1] - per_byte for one in moved))
+
+
+def _latency(latency: float, error: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
+    """The fixed cost, unless it is a small part of even the shortest time, where noise tilts the line by as much."""
+    if latency <= max(max(MIN_LATENCY_SHARE, worst_misfit) * shortest_s, error):
+        return unknown(
+            "too small a part of even the shortest time to be determined; ask for smaller sizes with --sizes"
+        )
+    return Fact(latency)
+
+
+def _asymptote(half_bytes: float, per_byte: float, error: float, largest_bytes: float) -> Fact[float]:
+    """The bandwidth of endless copies, unless no size reaches half of it: a guess that far out could beat the link."""
+    if largest_bytes < half_bytes:
+        return unknown("no size reaches half of it, so it would be a guess; ask for larger sizes with --sizes")
+    if error > MAX_SLOPE_ERROR * per_byte:
+        return unknown("the medians of the large sizes are not precise enough to determine it; use a longer --budget")
+    return Fact(1e-9 / per_byte)
+
+
+def _no_fit(reason: str) -> Fit:
+    return Fit(unknown(reason), unknown(reason), unknown(reason), unknown(reason))
+
+
+# --- Student's t ------------------------------------------------------------------------------------------------------
+
+_NORMAL_FROM = 1e6
+"""Degrees of freedom from which on it equals the normal distribution to six digits."""
+_STEPS = 200
+_TERMS = 500
+_CLOSE = 1e-14
+_TINY = 1e-300
+
+
+@lru_cache(maxsize=4096)
+def quantile(p: float, df: float) -> float:
+    """The quantile `p` of Student's t with `df` degrees of freedom, which may be infinite."""
+    if not 0 < p < 1 or not df > 0:
+        raise ValueError(f"there is no quantile of {p!r} with {df!r} degrees of freedom")
+    if df >= _NORMAL_FROM:
+        return NormalDist().inv_cdf(p)
+    if p < 0.5:  # noqa: PLR2004 - the distribution is symmetric about zero
+        return -quantile(1 - p, df)
+    low, high = 0.0, 1.0
+    while tail(high, df) > 1 - p:
+        high *= 2
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(middle, df) > 1 - p else (low, middle)
+        if high - low <= _CLOSE * high:
+            break
+    return (low + high) / 2
+
+
+def tail(t: float, df: float) -> float:
+    """The share of the distribution above `t`, which must not be negative."""
+    return _incomplete_beta(df / 2, 0.5, df / (df + t * t)) / 2
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction (Lentz), where that converges quickly."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(b, a, 1 - x)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    return math.exp(log_front) / a * _fraction(a, b, x)
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, _TERMS):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        step = 1.0
+        for term in (even, odd):
+            d = 1 / _away_from_zero(1 + term * d)
+            c = _away_from_zero(1 + term / c)
+            step = c * d
+            value *= step
+        if abs(step - 1) < _CLOSE:
+            break
+    return value
+
+
+def _away_from_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY

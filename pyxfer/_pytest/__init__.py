@@ -1,1 +1,1 @@
-"""Benchmarks of somebody's own: the fixture of the pytest plugin, and a class for asv."""
+"""The fixture of the pytest plugin, and a base class for asv."""

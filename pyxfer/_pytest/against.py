@@ -1,4 +1,4 @@
-"""This session against saved ones: which tests are slower for certain, and what else is to be said."""
+"""Compare this session with saved ones: which tests are certainly slower."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHER_BYTES = "other bytes"
 
 @dataclass
 class Compared:
-    """What came out: a few words for each test, what fails, and what a reader has to know."""
+    """The result: a word for each test, the exceeded limits, and notes."""
 
     words: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -35,53 +35,52 @@ class Compared:
 
 
 class Against:
-    """Saved sessions; several are several processes of one side, which tells how far processes lie apart."""
+    """Saved sessions. Several count as several processes of one side, which shows how much processes differ."""
 
     def __init__(self, paths: Sequence[Path], limits: Sequence[Limit]) -> None:
-        """Read them.
+        """Load the sessions.
 
         Raises:
-            DocumentError: one of them is no saved session.
+            DocumentError: a file is not a saved session.
+            UsageError: a session has no tests.
 
         """
         self.name = ", ".join(path.stem for path in paths)
         self._saved = [run for path in paths for run in runs_of(XferSession.load(path))]
         self._limits = tuple(limits)
         for path, run in ((path, run) for path in paths for run in self._saved if not run.measurements):
-            raise UsageError(f"{os.fspath(path)!r} holds no test on {run.device.name}")
+            raise UsageError(f"{os.fspath(path)!r} has no tests on {run.device.name}")
 
     def compare(self, session: XferSession) -> Compared:
-        """Every test that both have."""
+        """Compare all tests that both sides have."""
         found = Compared()
         for run in runs_of(session):
             try:
                 self._compare_place(run, found)
             except (UsageError, ArithmeticError) as error:
-                why = error if isinstance(error, UsageError) else "a figure in it is beyond all measure"
+                why = error if isinstance(error, UsageError) else "it has a figure that cannot be computed with"
                 found.notes.append(f"not compared with {self.name}: {why}")
-                found.failures += [f"not compared, so {each.text} could not be held" for each in self._limits[:1]]
+                found.failures += [f"not compared, so {limit.text} was not checked" for limit in self._limits[:1]]
         return found
 
     def _compare_place(self, run: Run, found: Compared) -> None:
         key = identity(fingerprint_of(run))
-        saved = [each for each in self._saved if identity(fingerprint_of(each)) == key] or self._saved
+        saved = [old for old in self._saved if identity(fingerprint_of(old)) == key] or self._saved
         a, b = Sample(self.name, tuple(saved)), Sample(HERE, (run,))
         a.check()
         known = _tests(saved)
         if not _cells(saved) & _cells([run]):
             found.words |= dict.fromkeys(_tests([run]) & known, _OTHER_BYTES)
-            found.notes.append(f"there is none of the tests of this session in {self.name}, with the same bytes")
+            found.notes.append(f"no test of this session is in {self.name} with the same bytes")
             return
-        shares = [each.share for each in self._limits if each.statistic == "median" and each.share is not None]
+        shares = [limit.share for limit in self._limits if limit.statistic == "median" and limit.share is not None]
         tolerance = min(shares, default=DEFAULT_TOLERANCE)
         comparison = compare_samples(a, b, tolerance)
         found.notes += _notes(comparison)
         for row in comparison.cells:
             if row.b_processes:
                 found.words[row.cell.route] = _word(row, known)
-        unsure = [
-            f"{row.cell.route} is unsure: {row.why}" for row in comparison.cells if _may_be_beyond(row, tolerance)
-        ]
+        unsure = [f"{row.cell.route}: {row.why}" for row in comparison.cells if _may_be_beyond(row, tolerance)]
         found.notes += unsure if self._limits else ()
         for limit in self._limits:
             found.failures += _failures(limit, a, b, comparison)
@@ -104,22 +103,22 @@ def _word(row: CellComparison, known: set[str]) -> str:
 
 
 def _may_be_beyond(row: CellComparison, share: float) -> bool:
-    """Whether it has lost so much by its middle, and not for certain."""
+    """Whether its estimate is beyond the share, but not its whole interval."""
     return row.verdict == "AMBIGUOUS" and row.ratio.value is not None and 1 - 1 / row.ratio.value > share
 
 
 def _failures(limit: Limit, a: Sample, b: Sample, comparison: Comparison) -> list[str]:
-    """The tests that are beyond a limit with their whole interval."""
-    what = ""
+    """The tests whose whole interval is beyond the limit."""
+    unit = ""
     if limit.statistic == "of_ceiling":
-        a, b, what = _in_ceilings(a), _in_ceilings(b), " by its share of the ceiling"
+        a, b, unit = _in_ceilings(a), _in_ceilings(b), " by its share of the ceiling"
         if not _cells(a.runs) & _cells(b.runs):
             return [f"{limit.text}: no test has a share of the ceiling on both sides"]
         comparison = compare_samples(a, b)
     if limit.seconds is not None:
         return [text for row in comparison.cells if (text := _beyond_seconds(limit, limit.seconds, row))]
     slower = certainly_slower(comparison, limit.share or DEFAULT_TOLERANCE)
-    return [f"{row.cell.route}: {limit.text}: at least {_least(row)}{what}" for row in slower]
+    return [f"{row.cell.route}: {limit.text}: at least {_least(row)}{unit}" for row in slower]
 
 
 def _least(row: CellComparison) -> str:
@@ -135,12 +134,12 @@ def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | 
 
 
 def _in_ceilings(sample: Sample) -> Sample:
-    """The same with the ceiling's time of the same rounds as the unit of time: what slows both shows in neither."""
+    """The sample with all times divided by the ceiling's time in the same rounds."""
     return Sample(
         sample.name,
         tuple(
             msgspec.structs.replace(
-                run, measurements=tuple(row for each in run.measurements if (row := _relative(each)) is not None)
+                run, measurements=tuple(row for old in run.measurements if (row := _relative(old)) is not None)
             )
             for run in sample.runs
         ),
@@ -160,5 +159,5 @@ def _relative(row: Measurement) -> Measurement | None:
 
 
 def _notes(comparison: Comparison) -> list[str]:
-    differ = [f"{each.what}: {each.a} then, {each.b} now" for each in comparison.differences if each.matters]
-    return [*differ, *(remark.text for remark in comparison.remarks if remark.code != "host-memory")]
+    differences = [f"{found.what}: {found.a} then, {found.b} now" for found in comparison.differences if found.matters]
+    return [*differences, *(remark.text for remark in comparison.remarks if remark.code != "host-memory")]

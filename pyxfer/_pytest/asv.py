@@ -1,6 +1,6 @@
-"""For airspeed velocity (asv): a class whose methods are benchmarks of one way to move bytes, with their units.
+"""A base class for benchmarks of airspeed velocity (asv).
 
-asv finds benchmarks by the names of methods, so it does not have to be there.
+asv finds benchmarks by the names of methods, so this module does not import it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Method = TypeVar("Method", bound=Callable[..., float])
 
 
 def _in(unit: str) -> Callable[[Method], Method]:
-    """Tell asv the unit of what a method tracks."""
+    """Set the unit that asv shows for a method."""
 
-    def noted(method: Method) -> Method:
+    def with_unit(method: Method) -> Method:
         method.unit = unit  # type: ignore[attr-defined]
         return method
 
-    return noted
+    return with_unit
 
 
 class Transfers(ABC):
-    """Derive from it and write `transfer`; asv then times it, and tracks its bandwidth and share of the ceiling.
+    """Base class: define `transfer`, and asv tracks its time, bandwidth and share of the ceiling.
 
-    `params` are bytes. What has to be there before goes into `setup`, which calls this one first. Where no GPU is
-    usable asv skips them, unless `device` is "host".
+    `params` are sizes in bytes. An own `setup` must call this one first. Without a usable GPU asv skips the benchmarks,
+    unless `device` is "host".
     """
 
     params: Sequence[int] = (1 << 20, 16 << 20, 256 << 20)
@@ -48,13 +48,13 @@ class Transfers(ABC):
 
     @abstractmethod
     def transfer(self, nbytes: int) -> object:
-        """Move so many bytes; what it returns is let go of."""
+        """Move `nbytes` bytes; the result is discarded."""
 
     def setup(self, nbytes: int) -> None:
         """Find the device.
 
         Raises:
-            NotImplementedError: no GPU is usable; asv takes that as skipped.
+            NotImplementedError: no GPU is usable; asv then skips the benchmark.
 
         """
         from pyxfer._machine.devices import find_device
@@ -67,20 +67,20 @@ class Transfers(ABC):
         self._index = find_device(self._engine, 0 if self.device == HOST else self.device).index
 
     def time_transfer(self, nbytes: int) -> None:
-        """Seconds until the bytes have arrived, by asv's clock."""
+        """Move the bytes and wait for the device; asv measures the time."""
         self.transfer(nbytes)
         if self._engine is not None:
             self._engine.synchronize(self._index)
 
     @_in("GB/s")
     def track_bandwidth(self, nbytes: int) -> float:
-        """1e9 bytes a second, by CUDA events."""
+        """Bandwidth by CUDA events, in 1e9 bytes per second."""
         outcome = self._measured(nbytes)
         return _known(outcome.gbps, outcome)
 
     @_in("share of the ceiling")
     def track_of_ceiling(self, nbytes: int) -> float:
-        """The share of what raw copies reach in the same rounds."""
+        """Bandwidth as a share of raw copies in the same rounds."""
         outcome = self._measured(nbytes)
         return _known(outcome.of_ceiling, outcome)
 
@@ -92,7 +92,7 @@ class Transfers(ABC):
 
 
 def _known(value: float | None, outcome: Outcome) -> float:
-    """The figure, or its reason as an error, which asv shows."""
+    """The value; without one an error with the reason, which asv shows."""
     if value is None:
         raise MeasurementError(outcome.reason or outcome.measurement.ceiling_share.reason or "")
     return value

@@ -1,4 +1,4 @@
-"""The fixture `xfer`: it times a function beside raw copies, once in a test."""
+"""The fixture `xfer`: times a function beside raw copies, once in a test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__tracebackhide__ = True  # what a function raises is no matter of ours, and pytest leaves our frames out
+__tracebackhide__ = True  # a traceback of the tested function does not need these frames
 
 DEFAULT_BUDGET_S = 2.0
 DEFAULT_PRECISION = 0.005
@@ -42,7 +42,7 @@ _NO_VALUE = cast("object", None)
 
 @dataclass(frozen=True)
 class How:
-    """Which device, and how long."""
+    """Device, budget and precision of a measurement."""
 
     device: int | str = 0
     budget_s: float = DEFAULT_BUDGET_S
@@ -50,14 +50,14 @@ class How:
 
 
 class Timing:
-    """Measures for one test."""
+    """Measures the function of one test."""
 
     def __init__(self, test: str, how: How) -> None:
         """Choose the device.
 
         Raises:
-            CudaUnavailableError: no GPU is usable, and host memory was not asked for.
-            UsageError: there is no such device.
+            CudaUnavailableError: no GPU is usable, and the device is not "host".
+            UsageError: the device does not exist.
 
         """
         self.how = how
@@ -65,7 +65,7 @@ class Timing:
         self._choice: Choice = choose(how.device, require_gpu=how.device != HOST)
         self._device: Device = find_device(self._choice.engine, 0 if how.device == HOST else how.device)
         self.place: Place | None = None
-        """Where it was, when it has been measured."""
+        """The machine and its state, after a measurement."""
 
     def of(
         self,
@@ -78,8 +78,11 @@ class Timing:
         before: Callable[[], object] | None = None,
         counts: tuple[int, int] | None = None,
     ) -> tuple[Outcome, T]:
-        """Measure a function; `counts` are rounds and rounds before them, where they are given. And its last value."""
-        kept = _Keeping(fn, before)
+        """Measure a function and return the outcome with its last value.
+
+        `counts` are the rounds and the unrecorded rounds; None means as many as the budget allows.
+        """
+        kept = _LastValue(fn, before)
         rounds, unrecorded = counts or (None, UNRECORDED_CALLS)
         call = Call(kept.run, self._test, kept.before, sync, unrecorded, rounds)
         with queue_for(self._key), Presence(self._key) as presence:
@@ -100,7 +103,7 @@ class Timing:
         return believed(beside, kept.value, others, fixed=counts is not None), kept.value
 
     def ceiling(self, direction: str, nbytes: int) -> Measurement:
-        """Raw pinned copies of that size alone."""
+        """Measure raw pinned copies of this size."""
         with queue_for(self._key):
             run = ceiling(
                 self.how.device,
@@ -125,8 +128,8 @@ class Timing:
         return read_environment(self._choice.engine, self._device)
 
 
-class _Keeping(Generic[T]):
-    """A function whose last value is kept, and let go of before the next call: untimed, and no two at a time."""
+class _LastValue(Generic[T]):
+    """Keeps the last value of a function and releases it, untimed, before the next call."""
 
     def __init__(self, fn: Callable[[], T], before: Callable[[], object] | None) -> None:
         self.value: T = cast("T", _NO_VALUE)
@@ -142,30 +145,26 @@ class _Keeping(Generic[T]):
         self.value = self._fn()
 
 
-# No copy over a link is this much quicker than raw copies of pinned memory; in host memory one that finds its bytes
-# in the caches is.
+# A copy over a link cannot be this many times faster than raw copies; in host memory caches make copies faster.
 FAR_OVER_A_LINK, FAR_IN_MEMORY = 1.25, 10.0
 _PRECISION_FLAG = re.compile(r"--precision (\S+)")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one use of `xfer` has found.
-
-    `ceiling`: what raw copies of the size reached in the same rounds.
-    """
+    """The result of one use of `xfer`; `ceiling` is the rate of raw copies of that size in the same rounds."""
 
     measurement: Measurement
     ceiling: Fact[Rate]
 
     @property
     def gbps(self) -> float | None:
-        """1e9 bytes a second at the median, or None; then `reason` says why."""
+        """Bandwidth at the median in 1e9 bytes per second; None if it is not known; see `reason`."""
         return self.measurement.gbps
 
     @property
     def reason(self) -> str | None:
-        """Why there is no bandwidth."""
+        """Why the bandwidth is not known, or None."""
         return self.measurement.rate.reason
 
     @property
@@ -180,47 +179,47 @@ class Outcome:
 
     @property
     def of_ceiling(self) -> float | None:
-        """The share of what raw copies reached in the same rounds."""
+        """The bandwidth as a share of raw copies in the same rounds."""
         return self.measurement.of_ceiling
 
     @property
     def share(self) -> Share | None:
-        """The same with its interval."""
+        """`of_ceiling` with its interval."""
         return self.measurement.ceiling_share.value
 
     @property
     def ceiling_gbps(self) -> float | None:
-        """What raw copies of the size reached in the same rounds."""
+        """The bandwidth of raw copies of this size in the same rounds."""
         return None if self.ceiling.value is None else self.ceiling.value.gbps
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What must be known of it."""
+        """The texts of all remarks."""
         return tuple(remark.text for remark in self.measurement.remarks)
 
 
 def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool) -> Outcome:
-    """What of it may be said: no bandwidth that cannot be true; and what is to be known of the rest."""
-    measurement = _without_what_cannot_be(beside)
+    """The outcome of a measurement, without an impossible bandwidth and with all remarks."""
+    measurement = _without_impossible_rate(beside)
     remarks = [_in_words_of_pytest(remark, fixed=fixed) for remark in measurement.remarks]
     remarks += [remark for remark in (_other_size(measurement.nbytes, value), _tracer()) if remark is not None]
     return Outcome(msgspec.structs.replace(measurement, remarks=(*remarks, *others)), beside.ceiling)
 
 
-def _without_what_cannot_be(beside: Beside) -> Measurement:
+def _without_impossible_rate(beside: Beside) -> Measurement:
     found, share = beside.measurement, beside.measurement.ceiling_share.value
     far = FAR_IN_MEMORY if beside.choice.runtime == "host" else FAR_OVER_A_LINK
     if share is None or found.gbps is None or share.value <= far:
         return found
     why = (
         f"{format_gbps(found.gbps)} would be {share.value:.3g} times what raw copies of this size reached in the same "
-        "rounds, so these bytes did not all move: they were there already, or nbytes is too large"
+        "rounds, so not all bytes moved: the data was already there, or nbytes is too large"
     )
     return msgspec.structs.replace(found, rate=unknown(why), peak_share=unknown(why), ceiling_share=unknown(why))
 
 
 def _in_words_of_pytest(remark: Remark, *, fixed: bool) -> Remark:
-    """The options of the command line have other names here; rounds that are given bound what more time could do."""
+    """The remark with the option names of pytest; with fixed rounds it suggests more rounds instead of more time."""
     fix = remark.fix
     if fix is None:
         return remark
@@ -228,19 +227,19 @@ def _in_words_of_pytest(remark: Remark, *, fixed: bool) -> Remark:
         more = "more rounds" if fixed else "a longer --xfer-budget"
         return msgspec.structs.replace(remark, fix=fix.replace("a longer --budget", more))
     if fixed:
-        return msgspec.structs.replace(remark, fix="give it more rounds")
+        return msgspec.structs.replace(remark, fix="use more rounds")
     fix = _PRECISION_FLAG.sub(r"precision='\1' in the marker", fix.replace("--budget ", "--xfer-budget="))
-    return msgspec.structs.replace(remark, fix=fix if fix.startswith("-") else f"ask for less, with {fix}")
+    return msgspec.structs.replace(remark, fix=fix if fix.startswith("-") else f"set a larger {fix}")
 
 
 def _other_size(nbytes: int, value: object) -> Remark | None:
-    """What moved and what came back should have one size."""
+    """A remark if the function's result does not have `nbytes` bytes."""
     size = getattr(value, "nbytes", None)
     if not isinstance(size, int) or size == nbytes:
         return None
     return Remark(
         "other-size",
-        f"what the function returns has {size} bytes, and nbytes is {nbytes}",
+        f"the function's result has {size} bytes, but nbytes is {nbytes}",
         "give nbytes= as the bytes that cross the link in one call",
     )
 
@@ -250,43 +249,43 @@ def _tracer() -> Remark | None:
         return None
     return Remark(
         "traced",
-        "a debugger or a measurement of coverage follows every line, which makes Python code slow",
+        "a debugger or coverage tool traces every line, which slows Python code",
         "measure without it",
     )
 
 
 DISABLED = "nothing is measured: --xfer-disable"
-# A median has an interval from six values on.
+# A median has an interval if it has at least six values.
 ROUNDS, WARMUP_ROUNDS = 10, 3
 
 
 class Xfer:
-    """`xfer(fn, nbytes=...)` times `fn` and gives what it returns; then `xfer.result` says what was found.
+    """`xfer(fn, nbytes=...)` times `fn` and returns its value; `xfer.result` then has the outcome.
 
-    `timing` is None where nothing is to be measured.
+    With `timing` None nothing is measured.
     """
 
     def __init__(self, timing: Timing | None) -> None:
         self._timing = timing
         self._used = False
         self.outcome: Outcome | None = None
-        """The same as `result`, None where there is none."""
+        """The same as `result`, or None before a measurement."""
 
     @property
     def enabled(self) -> bool:
-        """False with `--xfer-disable`: functions are called once, and there is no result."""
+        """False with `--xfer-disable`: functions are called once and not measured."""
         return self._timing is not None
 
     @property
     def result(self) -> Outcome:
-        """What was found.
+        """The outcome of the measurement.
 
         Raises:
-            UsageError: nothing was measured, or not yet.
+            UsageError: nothing was measured yet, or measuring is disabled.
 
         """
         if self.outcome is None:
-            why = "was not used yet in this test" if self.enabled else f"has no result ({DISABLED}): ask xfer.enabled"
+            why = "was not used yet in this test" if self.enabled else f"has no result ({DISABLED}): check xfer.enabled"
             raise UsageError(f"xfer {why}.")
         return self.outcome
 
@@ -299,14 +298,18 @@ class Xfer:
         stream: StreamLike | None = None,
         sync: Callable[[], object] | None = None,
     ) -> T:
-        """Time `fn()`, which moves `nbytes` in a direction (h2d, d2h, or both, then bytes each way).
+        """Time `fn()` and return its last value.
 
-        `stream` is what it queues its work on; without one the device is drained around every call. `sync` waits for
-        a framework where the device's own end is not enough.
+        Args:
+            fn: the function; it moves `nbytes` bytes in every call.
+            nbytes: bytes per call; with direction "both", bytes each way.
+            direction: "h2d", "d2h" or "both".
+            stream: the stream that `fn` queues its work on; without one the device is drained around every call.
+            sync: waits for a framework, if draining the device is not enough.
 
         Raises:
-            UsageError: arguments that cannot be, or a second use in one test.
-            Exception: whatever the function raises, unchanged.
+            UsageError: an argument is invalid, or xfer was already used in this test.
+            Exception: any exception of `fn`, unchanged.
 
         """
         self._use(fn, nbytes)
@@ -329,13 +332,14 @@ class Xfer:
         stream: StreamLike | None = None,
         sync: Callable[[], object] | None = None,
     ) -> T:
-        """Time `fn(*args, **kwargs)` in exactly so many rounds, after some that do not count.
+        """Time `fn(*args, **kwargs)` in exactly `rounds` rounds, after `warmup_rounds` that are not recorded.
 
-        `setup` is called before each of them, untimed; it may return the arguments, as `(args, kwargs)`.
+        `setup` is called untimed before every round and may return the arguments as `(args, kwargs)`. The other
+        arguments are those of `xfer(...)`.
 
         Raises:
-            UsageError: arguments that cannot be, or a second use in one test.
-            Exception: whatever the functions raise, unchanged.
+            UsageError: an argument is invalid, or xfer was already used in this test.
+            Exception: any exception of `fn` or `setup`, unchanged.
 
         """
         self._use(fn, nbytes)
@@ -350,9 +354,10 @@ class Xfer:
         return value
 
     def ceiling(self, direction: str = "h2d", *, nbytes: int) -> Measurement:
-        """Measure raw pinned copies of a size alone. It is no use of the fixture, and goes into no table.
+        """Measure raw pinned copies of one size.
 
-        The ceiling of `xfer(...)` itself is in its result, from the same rounds.
+        This does not count as the test's use of xfer and is not in the table. The result of `xfer(...)` has a ceiling
+        from the same rounds.
         """
         if self._timing is None:
             pytest.skip(DISABLED)
@@ -361,17 +366,17 @@ class Xfer:
     def _use(self, fn: object, nbytes: int) -> None:
         if self._used:
             raise UsageError(
-                "xfer was used in this test already, and one test has one result: parametrize the test, or write a "
+                "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
                 "second one."
             )
         if not callable(fn):
-            raise UsageError(f"xfer times something that can be called; got {type(fn).__name__}.")
+            raise UsageError(f"xfer needs a callable; got {type(fn).__name__}.")
         _whole(nbytes)
         self._used = True
 
 
 class Prepared(Generic[T]):
-    """A function with its arguments, which a setup may give anew each time."""
+    """A function with its arguments, which `setup` may replace before every call."""
 
     def __init__(
         self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], setup: Callable[[], Any] | None
@@ -382,39 +387,38 @@ class Prepared(Generic[T]):
         self._setup = setup
 
     def __call__(self) -> T:
-        """Call it."""
         return self._fn(*self._args, **self._kwargs)
 
     def prepare(self) -> None:
-        """Before a call."""
+        """Call `setup` and take over the arguments that it returns."""
         if self._setup is None:
             return
         if not self._given:
-            self._args, self._kwargs = (), {}  # what the call before was given may go
+            self._args, self._kwargs = (), {}  # releases the arguments of the call before
         found = self._setup()
         if found is None:
             return
         if self._given:
-            raise UsageError("setup returns arguments, and args or kwargs were given too: give them in one of the two.")
+            raise UsageError("setup returns arguments, but args or kwargs were given too: use only one of the two.")
         try:
             args, kwargs = found
             self._args, self._kwargs = tuple(args), dict(kwargs)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"setup returns None or (args, kwargs); it returned {type(found).__name__}.") from error
+            raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
 
 
 def _whole(nbytes: int) -> int:
-    """Bytes as an int, whatever kind of integer they came as."""
+    """`nbytes` as an int; accepts any integer type."""
     try:
         number = -1 if isinstance(nbytes, bool) else operator.index(nbytes)
     except TypeError:
         number = -1
     if number <= 0:
-        raise UsageError(f"nbytes is a whole number above zero, the bytes that one call moves; got {nbytes!r}.")
+        raise UsageError(f"nbytes must be a whole number above zero, the bytes per call; got {nbytes!r}.")
     return number
 
 
 def _count(value: int, name: str, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name} is a whole number from {least} on; got {value!r}.")
+        raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     return value

@@ -1,7 +1,7 @@
-"""The line that says which device and link tests are going to be measured on.
+"""The line of pytest's header with the device and link of the measurements.
 
-A process of its own reads them: pytest's own makes no CUDA call before a test wants one, which may still choose its
-devices, or fork. `python -m pyxfer._pytest.heading [DEVICE]` prints the line.
+A separate process reads them, so that pytest's process makes no CUDA call before the first test: a test may still
+choose its devices, or fork. `python -m pyxfer._pytest.heading [DEVICE]` prints the line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HERE = Path(__file__).resolve().parents[2]
 
 
 def device_line(device: str | None) -> str:
-    """As another process finds it, or why it does not."""
+    """The device and link, or why they are not known."""
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_HERE))))
     command = [sys.executable, "-m", __name__, *([device] if device else [])]
     try:
@@ -30,8 +30,8 @@ def device_line(device: str | None) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the device is not known: {type(error).__name__}"
-    return done.stdout.strip() or f"the device is not known: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}"
+        return f"device unknown: {type(error).__name__}"
+    return done.stdout.strip() or f"device unknown: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}"
 
 
 def _line(device: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What belongs to one test: its fixture, whether it has reached what it had to, and what is told of it."""
+"""The tests of a session: their fixture, the verdict on their limits, the document and the summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyxfer._document import codec
 from pyxfer._document.sessions import Expected, Judged, Measured, Place, Tested, XferSession
 from pyxfer._pytest.fixture import How, Timing, Xfer
-from pyxfer._pytest.settings import MARKER, read_wish
+from pyxfer._pytest.settings import MARKER, read_marker
 from pyxfer._report.prose import folded, terminal_width
 from pyxfer._report.session import place_lines, title
 from pyxfer._report.text import clean, sentence
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from pyxfer._document.sessions import Judgement, XferSession
     from pyxfer._pytest.against import Compared
     from pyxfer._pytest.fixture import Outcome
-    from pyxfer._pytest.settings import Settings, Wish
+    from pyxfer._pytest.settings import MarkerArguments, Settings
 
 
 class Gathered:
-    """Grows test by test; a test that is run again counts as it was the last time."""
+    """Collects the results of a session; of a test that ran several times the last result counts."""
 
     def __init__(self) -> None:
         self._began_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._places: list[Place] = []
         self._tests: dict[str, Tested] = {}
 
-    def add(self, told: str) -> None:
-        """What a report has brought along."""
-        measured = msgspec.json.decode(told, type=Measured)
+    def add(self, text: str) -> None:
+        """Add the measurement of one test, given as JSON."""
+        measured = msgspec.json.decode(text, type=Measured)
         result = msgspec.structs.replace(measured.result, place=self._number(measured.place))
         self._tests.pop(result.test, None)
         self._tests[result.test] = result
 
     def session(self, *, interrupted: bool) -> XferSession:
-        """The document so far."""
+        """The document of all tests so far."""
         return XferSession(
             kind="pytest",
             ended="interrupted" if interrupted else "complete",
@@ -72,7 +72,7 @@ _LONGEST_NOTE = 1000
 def write_summary(
     reporter: pytest.TerminalReporter, session: XferSession, compared: Compared | None, against: str
 ) -> None:
-    """All places, one after the other, and what they were compared with."""
+    """Print the tables of all places, and the comparison."""
     width = terminal_width()
     words = compared.words if compared else {}
     for number, place in enumerate(session.places):
@@ -84,54 +84,53 @@ def write_summary(
             reporter.write_line(folded(sentence(clean(text, longest=_LONGEST_NOTE)), width))
 
 
-_TOO_FEW = "by too few rounds for an interval (six or more have one)"
-_MORE = ", and more time (--xfer-budget) tells"
+_TOO_FEW = "without an interval, which needs six rounds"
+_MORE = "; try a longer --xfer-budget"
 
 
 def judged(expected: Expected, outcome: Outcome) -> Judged:
-    """Too slow only where a whole interval lies beyond what is asked."""
-    answers = [
-        answer for answer in (_share(expected.min_of_ceiling, outcome), _time(expected.max_s, outcome)) if answer
-    ]
-    if not answers:
+    """The verdict on the limits of a marker; "too slow" only if a whole interval is beyond a limit."""
+    checks = (_check_share(expected.min_of_ceiling, outcome), _check_time(expected.max_s, outcome))
+    verdicts = [verdict for verdict in checks if verdict is not None]
+    if not verdicts:
         return Judged()
     words: tuple[Judgement, ...] = ("too slow", "unsure", "fine")
-    worst = next(word for word in words if word in {answer for answer, _ in answers})
-    return Judged(worst, tuple(reason for answer, reason in answers if answer == worst and reason))
+    worst = next(word for word in words if word in {found for found, _ in verdicts})
+    return Judged(worst, tuple(reason for word, reason in verdicts if word == worst and reason))
 
 
-def _share(least: float | None, outcome: Outcome) -> tuple[Judgement, str] | None:
+def _check_share(least: float | None, outcome: Outcome) -> tuple[Judgement, str] | None:
     if least is None:
         return None
-    share, asked = outcome.share, f"{format_percent(least)} are asked"
+    share, limit = outcome.share, f"limit: at least {format_percent(least)}"
     if share is None:
-        # There is a time and yet no bandwidth: the function did not move what it should have moved.
+        # A time without a bandwidth means that the function did not move all of its bytes.
         word: Judgement = "too slow" if outcome.summary is not None and outcome.gbps is None else "unsure"
-        return word, f"no share of the ceiling, of which {asked}: {outcome.measurement.ceiling_share.reason}"
+        return word, f"no share of the ceiling; {limit}: {outcome.measurement.ceiling_share.reason}"
     seen = f"{format_percent(share.value)} of the ceiling"
     if share.low is None or share.high is None:
-        return "unsure", f"{seen}, {_TOO_FEW}; {asked}"
+        return "unsure", f"{seen}, {_TOO_FEW}; {limit}"
     if share.high < least:
-        return "too slow", f"{seen}, at most {format_percent(share.high)}; {asked}"
+        return "too slow", f"{seen}, at most {format_percent(share.high)}; {limit}"
     if share.low < least:
-        return "unsure", f"{format_percent(share.low)} to {format_percent(share.high)} of the ceiling; {asked}{_MORE}"
+        return "unsure", f"{format_percent(share.low)} to {format_percent(share.high)} of the ceiling; {limit}{_MORE}"
     return "fine", ""
 
 
-def _time(most_s: float | None, outcome: Outcome) -> tuple[Judgement, str] | None:
+def _check_time(most_s: float | None, outcome: Outcome) -> tuple[Judgement, str] | None:
     if most_s is None:
         return None
-    summary, asked = outcome.summary, f"at most {format_seconds(most_s)} are asked"
+    summary, limit = outcome.summary, f"limit: at most {format_seconds(most_s)}"
     if summary is None:
-        return "unsure", f"no time, and {asked}: {outcome.reason}"
-    seen = f"it took {format_seconds(summary.median_s)}"
+        return "unsure", f"no time; {limit}: {outcome.reason}"
+    seen = f"time {format_seconds(summary.median_s)}"
     if summary.low_s is None or summary.high_s is None:
-        return "unsure", f"{seen}, {_TOO_FEW}; {asked}"
+        return "unsure", f"{seen}, {_TOO_FEW}; {limit}"
     if summary.low_s > most_s:
-        return "too slow", f"{seen}, at least {format_seconds(summary.low_s)}; {asked}"
+        return "too slow", f"{seen}, at least {format_seconds(summary.low_s)}; {limit}"
     if summary.high_s > most_s:
         between = f"{format_seconds(summary.low_s)} to {format_seconds(summary.high_s)}"
-        return "unsure", f"it took {between}; {asked}{_MORE}"
+        return "unsure", f"time {between}; {limit}{_MORE}"
     return "fine", ""
 
 
@@ -139,25 +138,25 @@ T = TypeVar("T")
 
 
 class XferWarning(UserWarning):
-    """A test of which it is not sure whether it reaches what its marker asks, or that has measured nothing."""
+    """A test measured nothing, or it is not certain whether it is within the limits of its marker."""
 
 
 class Bench:
-    """The fixture of one test, and what becomes of it."""
+    """The fixture of one test, its verdict and its result."""
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
         self._item = item
         self._settings = settings
-        self._wish: Wish = read_wish(item.iter_markers(MARKER))
-        self._timing = None if settings.disabled else _timing(item, settings, self._wish)
+        self._limits: MarkerArguments = read_marker(item.iter_markers(MARKER))
+        self._timing = None if settings.disabled else _timing(item, settings, self._limits)
         self.fixture = Xfer(self._timing)
 
     def judge(self) -> None:
-        """At the end of a test that has passed so far: fail it, or warn."""
+        """After a test that passed so far: fail it if it is too slow, or warn."""
         if not self.fixture.enabled:
             return
         if self.fixture.outcome is None:
-            self._item.warn(XferWarning("the test has the fixture xfer, and has measured nothing with it"))
+            self._item.warn(XferWarning("the test uses the fixture xfer, but measured nothing"))
             return
         found = judged(self._expected, self.fixture.outcome)
         text = "; ".join(found.reasons)
@@ -166,8 +165,8 @@ class Bench:
         if found.word == "unsure":
             self._item.warn(XferWarning(text))
 
-    def told(self, outcome: Literal["passed", "failed", "skipped"]) -> str | None:
-        """What was measured, as JSON, which travels between processes; None where nothing was."""
+    def measured(self, outcome: Literal["passed", "failed", "skipped"]) -> str | None:
+        """The measurement as JSON, which can be sent between processes; None if nothing was measured."""
         timing, found = self._timing, self.fixture.outcome
         if timing is None or timing.place is None or found is None:
             return None
@@ -186,21 +185,21 @@ class Bench:
 
     @property
     def _expected(self) -> Expected:
-        return Expected(self._wish.min_of_ceiling, self._wish.max_s)
+        return Expected(self._limits.min_of_ceiling, self._limits.max_s)
 
 
-def _timing(item: pytest.Item, settings: Settings, wish: Wish) -> Timing:
-    """What the command line says goes before what the marker says: it knows the machine and the time that there is."""
+def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> Timing:
+    """The timing of a test. Options take precedence over the marker, because they are chosen for the machine."""
     default = How()
-    device: int | str | None = wish.device if settings.device is None else settings.device
+    device: int | str | None = marker.device if settings.device is None else settings.device
     how = How(
         device=default.device if device is None else device,
-        budget_s=_first(settings.budget_s, wish.budget, default.budget_s),
-        precision=_first(wish.precision, default.precision),
+        budget_s=_first(settings.budget_s, marker.budget, default.budget_s),
+        precision=_first(marker.precision, default.precision),
     )
     try:
         if settings.require_gpu and how.device == "host":
-            raise UsageError("its marker asks for host memory, and --xfer-require-gpu was given")
+            raise UsageError("the marker has device='host', but --xfer-require-gpu was given")
         return Timing(item.nodeid, how)
     except CudaUnavailableError as error:
         reason = f"no usable GPU: {error.name} ({error.code}). {error.hint}"
@@ -210,5 +209,5 @@ def _timing(item: pytest.Item, settings: Settings, wish: Wish) -> Timing:
 
 
 def _first(*values: T | None) -> T:
-    """The first that was given."""
+    """The first value that is not None."""
     return next(value for value in values if value is not None)

@@ -1,4 +1,4 @@
-"""What the command line of pytest asks for, read and checked before anything runs. Loads nothing heavy."""
+"""The options and the marker of the plugin, checked before any test runs. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 MARKER = "xfer"
 FIXTURE = "xfer"
 MARKER_LINE = (
-    f"{MARKER}(min_of_ceiling=None, max_s=None, budget=None, precision=None, device=None): what the test has to reach "
-    "with the fixture xfer (a share of the ceiling, seconds of a call), and how it is measured"
+    f"{MARKER}(min_of_ceiling=None, max_s=None, budget=None, precision=None, device=None): limits of a test that uses "
+    "the fixture xfer (share of the ceiling, seconds per call), and how it is measured"
 )
 LONGEST_S = 86400.0
-NO_DEVICE = "is no index, UUID or PCI address of a GPU, nor 'host'"
+NOT_A_DEVICE = "is not an index, UUID or PCI address of a GPU, or 'host'"
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a test has to reach, and how it is to be measured; None is what is not said."""
+class MarkerArguments:
+    """The limits of a test and how it is measured; None is an argument that was not given."""
 
     min_of_ceiling: float | None = None
     max_s: float | None = None
@@ -37,39 +37,34 @@ class Wish:
     precision: float | None = None
     device: int | str | None = None
 
-    @property
-    def asks(self) -> bool:
-        """Whether there is something to reach."""
-        return self.min_of_ceiling is not None or self.max_s is not None
 
-
-def read_wish(markers: Iterable[pytest.Mark]) -> Wish:
-    """All markers of a test, the closest first; what it says itself goes before what its class or module says.
+def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
+    """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's.
 
     Raises:
-        UsageError: says which argument cannot be, and gives a right example.
+        UsageError: an argument is invalid; the message has a valid example.
 
     """
-    said: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for marker in markers:
         if marker.args:
-            raise UsageError(f"takes its arguments by name, such as min_of_ceiling=0.8; got {marker.args!r}")
+            raise UsageError(f"takes only named arguments, such as min_of_ceiling=0.8; got {marker.args!r}")
         for name, value in marker.kwargs.items():
             if name not in _READERS:
                 raise UsageError(f"has no argument {name!r}; known are {', '.join(_READERS)}")
-            said.setdefault(name, _READERS[name](name, value))
-    return Wish(**said)
+            given.setdefault(name, _READERS[name](name, value))
+    return MarkerArguments(**given)
 
 
-def wrong_markers(item: pytest.Item) -> str | None:
-    """What is wrong with the markers of a test, with its name; None where nothing is."""
+def marker_error(item: pytest.Item) -> str | None:
+    """What is wrong with the markers of a test, with its name, or None."""
     try:
-        read_wish(item.iter_markers(MARKER))
+        read_marker(item.iter_markers(MARKER))
     except UsageError as error:
         return f"{item.nodeid}: the marker {MARKER} {error}"
-    its_own = any(marker.name == MARKER for marker in item.own_markers)
-    if its_own and FIXTURE not in getattr(item, "fixturenames", ()):
-        return f"{item.nodeid}: the marker {MARKER} asks for something that nothing measures; use the fixture {FIXTURE}"
+    is_marked = any(marker.name == MARKER for marker in item.own_markers)
+    if is_marked and FIXTURE not in getattr(item, "fixturenames", ()):
+        return f"{item.nodeid}: the marker {MARKER} has no effect without the fixture {FIXTURE}"
     return None
 
 
@@ -81,15 +76,15 @@ def _seconds(name: str, value: object) -> float:
     return _number(name, value, parse_duration, LONGEST_S, "0.002 (seconds) or '2ms'")
 
 
-def _device_wish(name: str, value: object) -> int | str:
+def _marker_device(name: str, value: object) -> int | str:
     if isinstance(value, (int, str)) and is_device(value):
         return value
-    raise UsageError(f"has {name}={value!r}, which {NO_DEVICE}")
+    raise UsageError(f"has {name}={value!r}, which {NOT_A_DEVICE}")
 
 
 def is_device(device: int | str) -> bool:
-    """Whether a device may be named so; what is mistyped must not pass for a machine without a GPU."""
-    from pyxfer._machine.devices import could_be_device  # makes no CUDA call, and is not light
+    """Whether this can name a device; a typing error must not be taken for a machine without a GPU."""
+    from pyxfer._machine.devices import could_be_device  # makes no CUDA call, but is slow to import
 
     return could_be_device(device)
 
@@ -101,7 +96,7 @@ def _number(name: str, value: object, parse: Callable[[str], float], most: float
         except UsageError as error:
             raise UsageError(f"has {name}={value!r}: {error}") from error
     number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
-    if not 0 < number <= most:  # nan is neither
+    if not 0 < number <= most:  # also false for nan
         raise UsageError(f"has {name}={value!r}, which is not above zero and at most {most:g}; write {example}")
     return number
 
@@ -111,7 +106,7 @@ _READERS: dict[str, Callable[[str, object], Any]] = {
     "max_s": _seconds,
     "budget": _seconds,
     "precision": _share,
-    "device": _device_wish,
+    "device": _marker_device,
 }
 
 
@@ -119,7 +114,7 @@ T = TypeVar("T")
 
 FOLDER = ".pyxfer"
 ANY_NAME = ""
-"""Stands for the newest of the saved ones."""
+"""Stands for the newest saved session."""
 Statistic = Literal["median", "of_ceiling"]
 STATISTICS: tuple[Statistic, ...] = ("median", "of_ceiling")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -128,7 +123,7 @@ _LIMIT_EXAMPLE = "write median:5%, median:2ms or of_ceiling:5%"
 
 @dataclass(frozen=True)
 class Limit:
-    """How much worse than the saved one a test may be: by a share of it, or of its median by seconds."""
+    """How much worse than in the saved session a test may be: a share, or seconds of its median."""
 
     text: str
     statistic: Statistic
@@ -138,7 +133,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Settings:
-    """The options; None is one that was not given."""
+    """The options of a session; None is an option that was not given."""
 
     json: Path | None = None
     save: Path | None = None
@@ -151,11 +146,15 @@ class Settings:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Every option begins with `--xfer`."""
-    group = parser.getgroup("pyxfer", "pyxfer: how fast tests move bytes over the link, beside raw copies")
+    """Add the options, which all begin with `--xfer`."""
+    group = parser.getgroup("pyxfer", "pyxfer: measure transfers between host and GPU in tests")
     add = group.addoption
-    add("--xfer-json", metavar="FILE", help="write what was measured to a file")
-    add("--xfer-save", metavar="NAME|FILE", help=f"keep it to compare with later: {FOLDER}/NAME.json, or a file")
+    add("--xfer-json", metavar="FILE", help="write the results to FILE")
+    add(
+        "--xfer-save",
+        metavar="NAME|FILE",
+        help=f"save the results to {FOLDER}/NAME.json or FILE, to compare with later",
+    )
     add(
         "--xfer-compare",
         metavar="NAME|FILE",
@@ -163,33 +162,33 @@ def add_options(parser: pytest.Parser) -> None:
         const=ANY_NAME,
         action="append",
         default=[],
-        help="compare with what was saved; without a name, with the newest; several of them count as one side",
+        help="compare with a saved session; default: the newest; several count as one side",
     )
     add(
         "--xfer-compare-fail",
         metavar="LIMIT",
         action="append",
         default=[],
-        help=f"fail where a test is certainly worse than the saved one by more than this: {_LIMIT_EXAMPLE}",
+        help=f"fail if a test is certainly worse by more than LIMIT: {_LIMIT_EXAMPLE}",
     )
-    add("--xfer-disable", action="store_true", help="measure nothing: xfer calls each function once")
-    add("--xfer-require-gpu", action="store_true", help="fail tests that use xfer where no GPU is usable")
-    add("--xfer-device", metavar="DEVICE", help="index, UUID or PCI address of the GPU, or host for host memory")
-    add("--xfer-budget", metavar="TIME", help="measuring time of each test, such as 500ms (default 2s)")
+    add("--xfer-disable", action="store_true", help="measure nothing; xfer calls every function once")
+    add("--xfer-require-gpu", action="store_true", help="fail tests that use xfer if no GPU is usable")
+    add("--xfer-device", metavar="DEVICE", help="index, UUID or PCI address of a GPU, or host (its memory)")
+    add("--xfer-budget", metavar="TIME", help="measuring time per test, such as 500ms (default 2s)")
 
 
 def read_settings(config: pytest.Config) -> Settings:
     """The options of this session.
 
     Raises:
-        UsageError: one of them cannot be; the text says which, and gives a right example.
+        UsageError: an option is invalid; the message has a valid example.
 
     """
     option = config.getoption
     saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
     settings = Settings(
         json=_json_file(option("--xfer-json"), config.invocation_params.dir),
-        save=_given("--xfer-save", saved.to_be, option("--xfer-save")),
+        save=_given("--xfer-save", saved.path_of, option("--xfer-save")),
         compare=_each("--xfer-compare", saved.existing, option("--xfer-compare")),
         limits=_each("--xfer-compare-fail", parse_limit, option("--xfer-compare-fail")),
         disabled=option("--xfer-disable"),
@@ -203,51 +202,51 @@ def read_settings(config: pytest.Config) -> Settings:
 
 @dataclass(frozen=True)
 class Saved:
-    """Where names of saved sessions lead to, and paths."""
+    """Finds the files of saved sessions by name or path."""
 
     folder: Path
     here: Path
 
-    def to_be(self, text: str) -> Path:
-        """The file to write; a name is one in the folder."""
+    def path_of(self, text: str) -> Path:
+        """The file of a session; a name is a file in the folder."""
         if _is_file(text):
             return self.here / text
         if not _NAME.fullmatch(text):
             raise UsageError(
-                f"{text!r} is no name of letters, digits, dots and dashes; write a name such as main, or a path"
+                f"{text!r} is not a name of letters, digits, dots and dashes; write a name such as main, or a path"
             )
         return self.folder / f"{text}.json"
 
     def existing(self, text: str) -> Path:
-        """The file to read; without a name the newest."""
-        path = self._newest() if text == ANY_NAME else self.to_be(text)
+        """The file of an existing session; without a name the newest."""
+        path = self._newest() if text == ANY_NAME else self.path_of(text)
         if path.is_file():
             return path
-        hint = f"; {text!r} was taken for a name, so write --xfer-compare= before it" if _is_test(text) else ""
-        raise UsageError(f"there is no file {str(path)!r}: save one with --xfer-save={text or 'main'} first{hint}")
+        hint = f"; {text!r} is taken as a name: write --xfer-compare=NAME" if _is_test(text) else ""
+        raise UsageError(f"file not found: {str(path)!r}; save a session first with --xfer-save={text or 'main'}{hint}")
 
     def _newest(self) -> Path:
         found = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
         if not found:
-            raise UsageError(f"nothing is saved in {str(self.folder)!r} yet: save with --xfer-save=NAME first")
+            raise UsageError(f"no saved session in {str(self.folder)!r}; save one first with --xfer-save=NAME")
         return found[-1]
 
 
 def parse_limit(text: str) -> Limit:
-    """`median:5%` and the like."""
+    """Parse a limit such as `median:5%`, `median:2ms` or `of_ceiling:5%`."""
     name, colon, amount = (part.strip() for part in text.partition(":"))
-    statistic = next((each for each in STATISTICS if each == name), None)
+    statistic = next((known for known in STATISTICS if known == name), None)
     if not colon or statistic is None:
-        raise UsageError(f"{text!r} is no limit: it does not begin with {' or '.join(STATISTICS)}; {_LIMIT_EXAMPLE}")
+        raise UsageError(f"invalid limit {text!r}: it must begin with {' or '.join(STATISTICS)}; {_LIMIT_EXAMPLE}")
     if amount.endswith("%"):
         return Limit(text, statistic, share=parse_ratio(amount))
     if statistic != "median" or not re.search(r"[a-z]", amount):
-        raise UsageError(f"{text!r} is no limit: {amount!r} has no unit that fits; {_LIMIT_EXAMPLE}")
+        raise UsageError(f"invalid limit {text!r}: {amount!r} needs another unit; {_LIMIT_EXAMPLE}")
     return Limit(text, "median", seconds=parse_duration(amount))
 
 
 def parse_budget(text: str) -> float:
-    """Seconds, at most a day."""
+    """Parse a duration of at most a day to seconds."""
     seconds = parse_duration(text)
     if seconds > LONGEST_S:
         raise UsageError(f"{text!r} is longer than a day; write a budget such as 500ms")
@@ -256,9 +255,9 @@ def parse_budget(text: str) -> float:
 
 def _device(text: str) -> str:
     if not text.strip():
-        raise UsageError("no device is named; write an index such as 0, a UUID, a PCI address, or host")
+        raise UsageError("the device is empty; write an index such as 0, a UUID, a PCI address, or host")
     if not is_device(text.strip()):
-        raise UsageError(f"{text!r} {NO_DEVICE}")
+        raise UsageError(f"{text!r} {NOT_A_DEVICE}")
     return text.strip()
 
 
@@ -266,26 +265,26 @@ def _json_file(text: str | None, here: Path) -> Path | None:
     if text is None:
         return None
     if not text:
-        raise UsageError("--xfer-json: no file is named; write --xfer-json=xfer.json")
+        raise UsageError("--xfer-json: the file name is empty; write --xfer-json=xfer.json")
     return here / text
 
 
 def _given(option: str, read: Callable[[str], T], text: str | None) -> T | None:
-    """Read an option that was given; what is wrong with it is said under its name."""
+    """Parse an option if it was given; errors name the option."""
     if text is None:
         return None
-    with under(option):
+    with naming(option):
         return read(text)
 
 
 def _each(option: str, read: Callable[[str], T], texts: Sequence[str]) -> tuple[T, ...]:
-    with under(option):
+    with naming(option):
         return tuple(map(read, texts))
 
 
 @contextlib.contextmanager
-def under(option: str) -> Iterator[None]:
-    """What goes wrong goes wrong with this option."""
+def naming(option: str) -> Iterator[None]:
+    """Errors inside name this option."""
     try:
         yield
     except (PyxferError, OSError) as error:
@@ -294,14 +293,11 @@ def under(option: str) -> Iterator[None]:
 
 def _check_together(settings: Settings) -> None:
     if settings.limits and not settings.compare:
-        raise UsageError("--xfer-compare-fail needs --xfer-compare, which says what to compare with")
+        raise UsageError("--xfer-compare-fail needs --xfer-compare")
     if settings.require_gpu and settings.device == "host":
         raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out")
     if settings.disabled and (settings.compare or settings.save or settings.json):
-        raise UsageError(
-            "with --xfer-disable nothing is measured, so there is nothing to write or to compare: leave "
-            "--xfer-json, --xfer-save and --xfer-compare out"
-        )
+        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare")
 
 
 def _is_file(text: str) -> bool:

@@ -1,1 +1,1 @@
-"""What a reader sees: documents as terminal pages. Imports nothing of pyxfer above the documents."""
+"""Documents as pages for a terminal."""

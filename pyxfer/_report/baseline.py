@@ -1,4 +1,4 @@
-"""Baselines on a page: all that a store keeps, and one with what its processes reached."""
+"""The pages of `pyxfer compare`, `history` and `baseline`; a comparison as JUnit XML."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WHOLE = 2000
 
 
 def print_comparison(comparison: Comparison, page: Page) -> None:
-    """All of it, the verdict first."""
+    """The whole page, with the verdict first."""
     page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
     page.line(f"Overall {clean(overall_text(comparison))}.")
     _differences(comparison, page)
@@ -50,14 +50,14 @@ def print_comparison(comparison: Comparison, page: Page) -> None:
 
 
 def _differences(comparison: Comparison, page: Page) -> None:
-    matter = [each for each in comparison.differences if each.matters]
-    others = [each for each in comparison.differences if not each.matters]
+    matter = [difference for difference in comparison.differences if difference.matters]
+    others = [difference for difference in comparison.differences if not difference.matters]
     if matter:
-        page.heading("What differs and may cost bandwidth")
-        page.hanging(_difference(each) for each in matter)
+        page.heading("Differences that may cost bandwidth")
+        page.hanging(map(_difference, matter))
     if others:
-        page.heading("What differs besides" if matter else "What differs, and costs none")
-        page.hanging(_difference(each) for each in others)
+        page.heading("Other differences" if matter else "Differences that cost no bandwidth")
+        page.hanging(map(_difference, others))
 
 
 def _difference(difference: Difference) -> tuple[str, str]:
@@ -94,7 +94,7 @@ def _order(row: CellComparison) -> tuple[str, str, str, str, int]:
 
 
 def _short(name: str, letter: str) -> str:
-    """A heading that leaves room for the figures."""
+    """A heading that is not wider than the figures."""
     first = clean(name).partition(" ")[0]
     return first if first in ("baseline", "now") else letter
 
@@ -102,7 +102,7 @@ def _short(name: str, letter: str) -> str:
 def _causes(comparison: Comparison, page: Page) -> None:
     if not comparison.causes:
         return
-    page.heading("What is likely to have made it slow, the surest first")
+    page.heading("Likely causes, the most certain first")
     for cause in comparison.causes:
         lines = [("  -", sentence(clean(cause.text))), ("", f"Seen: {clean(cause.evidence)}.")]
         if cause.fix:
@@ -113,20 +113,20 @@ def _causes(comparison: Comparison, page: Page) -> None:
 def _notes(comparison: Comparison, page: Page) -> None:
     doubtful = doubts(comparison)
     if doubtful:
-        page.heading("What cannot be told, and why")
+        page.heading("Undecided")
         _list(doubtful[:_MOST_DOUBTS], page)
         if len(doubtful) > _MOST_DOUBTS:
-            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more in the same way (--format json has all)")
+            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more; --format json has all")
     missing = left_out(comparison)
     if missing:
         page.heading("Not compared")
-        _list([f"{_some(cells)}: {why}" for why, cells in missing.items()], page)
+        _list([f"{_first(cells)}: {why}" for why, cells in missing.items()], page)
     if comparison.remarks:
-        page.heading("To know")
+        page.heading("Remarks")
         _list([wording.remark_text(remark) for remark in comparison.remarks], page)
 
 
-def _some(cells: Sequence[str]) -> str:
+def _first(cells: Sequence[str]) -> str:
     rest = len(cells) - _MOST_DOUBTS
     return ", ".join(cells[:_MOST_DOUBTS]) + (f" and {rest} more" if rest > 0 else "")
 
@@ -136,12 +136,12 @@ def _list(lines: Sequence[str], page: Page) -> None:
 
 
 _SUITE = "pyxfer baseline check"
-# Whatever else is in a name, XML 1.0 cannot hold it, not even escaped.
+# Characters that XML 1.0 cannot hold, not even escaped.
 _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(comparison: Comparison) -> bytes:
-    """A confirmed SLOW is a failure; what cannot be told, was not confirmed or not compared is skipped."""
+    """A confirmed SLOW is a failure; an undecided, unconfirmed or uncompared cell is skipped."""
     counts = {"tests": len(comparison.cells), "failures": 0, "errors": 0, "skipped": 0}
     suite = ElementTree.Element("testsuite", name=_SUITE)
     properties = ElementTree.SubElement(suite, "properties")
@@ -169,14 +169,14 @@ def to_junit(comparison: Comparison) -> bytes:
 
 
 def _properties(comparison: Comparison) -> list[tuple[str, str]]:
-    differences = [(f"differs: {each.what}", f"{each.a} -> {each.b}") for each in comparison.differences]
+    differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
     remarks = [(f"remark: {remark.code}", wording.remark_text(remark)) for remark in comparison.remarks]
     sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
     return [*sides, *((_legal(name), value) for name, value in (*differences, *remarks))]
 
 
 def _class(row: CellComparison) -> str:
-    """CI systems group by what stands before the last dot."""
+    """CI systems group test cases by the text before the last dot."""
     return _legal(f"pyxfer.{row.cell.direction}.{row.cell.memory}")
 
 
@@ -193,20 +193,20 @@ def _figures(row: CellComparison) -> str:
 
 
 def _legal(text: str) -> str:
-    """The same text, with what XML cannot hold written as Python would write it."""
+    """The text with the characters that XML cannot hold as Python escapes."""
     return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 MOST_TABLES = 6
 MOST_ROWS = 100
 _STRIP = 11
-# Less than this is the noise of most hosts, and not to fill the strip.
+# On most hosts a smaller change is noise, which must not fill the strip.
 _LEAST_SCALE = 0.05
 _LONGEST_HOST = 24
 
 
 def print_history(history: History, page: Page) -> None:
-    """All groups, the remarks about them first."""
+    """All groups, after the remarks on the whole history."""
     for remark in history.remarks:
         page.line(sentence(remark_text(remark)))
     if len(history.groups) > MOST_TABLES:
@@ -217,14 +217,14 @@ def print_history(history: History, page: Page) -> None:
 
 
 def _print_group(group: HistoryGroup, page: Page) -> None:
-    worker = f", in the worker {escaped(group.worker)}" if group.worker else ""
+    worker = f", worker {escaped(group.worker)}" if group.worker else ""
     page.heading(f"{clean(group.cell_text)} on {escaped(group.host)}, {_device_text(group)}{worker}")
     for remark in group.remarks:
         page.line(sentence(remark_text(remark)))
-    page.line(f"{len(group.points)} measured, median {units.format_gbps(group.median_gbps)}")
+    page.line(f"points: {len(group.points)}, median {units.format_gbps(group.median_gbps)}")
     points = group.points[-MOST_ROWS:]
     if len(points) < len(group.points):
-        page.line(f"The newest {len(points)} are shown; --format csv has all.")
+        page.line(f"Only the newest {len(points)} are shown; --format csv has all.")
     scale = _scale([point.change for point in points])
     columns = [
         Column(("time (UTC)",), tuple(moment_text(point.taken_at)[:16] for point in points), left=True),
@@ -242,13 +242,13 @@ def _device_text(group: HistoryGroup) -> str:
 
 
 def _print_lines(groups: Sequence[HistoryGroup], page: Page) -> None:
-    """The newest of each against the median of its own, the one that lost most first."""
+    """The newest point of each group beside the group's median, the largest loss first."""
     ordered = sorted(groups, key=lambda group: group.points[-1].change)
     newest = [group.points[-1] for group in ordered]
     scale = _scale([point.change for point in newest])
     texts = {group.cell_text for group in groups}
     of_cell = f" of {clean(groups[0].cell_text)}" if len(texts) == 1 else ""
-    page.heading(f"{len(groups)} histories{of_cell}, the newest of each against their own median; --host shows one")
+    page.heading(f"Newest of {len(groups)} histories{of_cell} and its change to their median; --host shows one")
     columns = [
         Column(("host",), tuple(escaped(group.host, _LONGEST_HOST) for group in ordered), left=True),
         Column(("GPU",), tuple(gpu_text(group) for group in ordered), left=True),
@@ -277,14 +277,14 @@ def _change(change: float) -> str:
 
 
 def _scale(changes: Sequence[float]) -> float:
-    """How far the ends of the strip are from the median: the furthest of these, in whole steps of five per cent."""
+    """The change at the ends of the strip: the largest of these, rounded up to 5 %, at most 100 %."""
     furthest = max((abs(change - 1) for change in changes), default=0.0)
     steps = max(1, -(-furthest // _LEAST_SCALE))
     return min(steps * _LEAST_SCALE, 1.0)
 
 
 def _strip(change: float, scale: float) -> str:
-    """A star between the ends, left of the middle where it is slower."""
+    """A star between both ends, left of the middle for a loss."""
     middle = _STRIP // 2
     place = middle + round(max(-1.0, min((change - 1) / scale, 1.0)) * middle)
     return "".join("*" if at == place else "|" if at == middle else "." for at in range(_STRIP))
@@ -300,7 +300,7 @@ _LONGEST_NAME, _GPU_CHARACTERS = 20, 12
 
 @dataclass(frozen=True)
 class CellLine:
-    """A cell in words, and its bandwidth in each process that has it."""
+    """A cell and its bandwidth in each process that measured it."""
 
     text: str
     gbps: tuple[float, ...]
@@ -308,14 +308,14 @@ class CellLine:
 
 def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> None:
     """One line for each name on each machine."""
-    page.line(f"{len(kept)} {'baseline' if len(kept) == 1 else 'baselines'} in {clean(shown)}", style="bold")
+    page.line(f"Baselines in {clean(shown)}: {len(kept)}", style="bold")
     columns = {
-        "name": [escaped(each.name, _LONGEST_NAME) for each in kept],
-        "host": [escaped(each.fingerprint.host, _LONGEST_HOST) for each in kept],
-        "GPU": [gpu_text(each.fingerprint) for each in kept],
-        "made (UTC)": [moment_text(each.made_at)[:16] for each in kept],
-        "runs": [str(len(each.run_ids)) for each in kept],
-        "id": [each.id for each in kept],
+        "name": [escaped(baseline.name, _LONGEST_NAME) for baseline in kept],
+        "host": [escaped(baseline.fingerprint.host, _LONGEST_HOST) for baseline in kept],
+        "GPU": [gpu_text(baseline.fingerprint) for baseline in kept],
+        "made (UTC)": [moment_text(baseline.made_at)[:16] for baseline in kept],
+        "runs": [str(len(baseline.run_ids)) for baseline in kept],
+        "id": [baseline.id for baseline in kept],
     }
     left = {"name", "host", "GPU", "made (UTC)", "id"}
     made = [Column((name,), tuple(cells), left=name in left) for name, cells in columns.items()]
@@ -323,7 +323,7 @@ def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> Non
 
 
 def print_baseline(baseline: Baseline, lines: Sequence[CellLine], page: Page, kept: KeptBaseline | None = None) -> None:
-    """The machine and its state, the processes, and the cells; with the ids that a store has given, where one has."""
+    """The machine, the processes and the cells, with the ids of the store if `kept` has them."""
     page.line(f"{escaped(baseline.name)}: {escaped(baseline.fingerprint.host)}", style="bold")
     page.hanging(
         [
@@ -340,33 +340,33 @@ def print_baseline(baseline: Baseline, lines: Sequence[CellLine], page: Page, ke
     names = kept.run_ids if kept else [str(number) for number in range(1, len(taken) + 1)]
     page.hanging(list(zip(names, taken, strict=False)))
     if lines:
-        page.heading("GB/s in each process, the slowest and the fastest of them")
+        page.heading("GB/s of the median, the slowest and the fastest process")
         page.show(fitting_table(_cell_columns(lines), page.columns))
 
 
 def moment_text(moment: str) -> str:
-    """A moment as a person writes it; documents have it in UTC."""
+    """`2025-11-21 08:30:00`, in UTC as in documents."""
     return escaped(moment.replace("T", " ").removesuffix("+00:00").partition(".")[0], 32)
 
 
 class Machine(Protocol):
-    """What tells one device of a host from another."""
+    """The device of a host, as fingerprints and histories have it."""
 
     @property
     def runtime(self) -> str:
-        """`cuda`, or `host` for host memory."""
+        """`cuda` or `host`."""
 
     @property
     def device(self) -> str:
-        """Its name."""
+        """The name of the device."""
 
     @property
     def gpu(self) -> Fact[str]:
-        """Its UUID."""
+        """The UUID of the GPU."""
 
 
 def gpu_text(machine: Machine) -> str:
-    """Which GPU, short enough for a column: the end of a UUID tells as much as the whole."""
+    """The end of the GPU's UUID, which identifies it in a narrow column."""
     if machine.runtime == "host":
         return "host memory"
     if machine.gpu.value is None:
@@ -376,7 +376,7 @@ def gpu_text(machine: Machine) -> str:
 
 
 def _id_text(kept: KeptBaseline) -> str:
-    earlier = f", after {kept.earlier} earlier of its name" if kept.earlier else ""
+    earlier = f", earlier ones of this name: {kept.earlier}" if kept.earlier else ""
     return f"{kept.id}{earlier}"
 
 

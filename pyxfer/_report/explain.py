@@ -1,20 +1,42 @@
-"""An explain run: where the time of a route goes, which clock sees what of it, and what is faster here."""
+"""The page of an explain run: where the time of one route goes, what each clock saw, and which routes are faster."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
+from pyxfer._document.machines import MOST_SHARE
 from pyxfer._document.runs import PARTS
-from pyxfer._report import explain_words as words
-from pyxfer._report.explain_words import Explained, better_routes, copies_nothing, find_explained, is_staged
 from pyxfer._report.layout import BAR, Column, Page, bars, fitting_table, grid_width, percent_cells, time_cells
-from pyxfer._report.text import capitalised, clean, reason_text, remark_text, sentence
+from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
 
-_WIDEST_BAR = 40
+MOST_ADVICE = 3
+_LONGEST_CALL = 120
 _LONGEST_NAME = 40
-_WORDS: dict[runs.PartName, str] = {
+_WIDEST_BAR = 40
+_PAGE_BYTES = 4096
+# Two times that differ by less than this are reported as equal.
+_EQUAL_SHARE, _EQUAL_S = 0.02, 10e-6
+# A traced trial that differs from the median by less than this needs no warning.
+_TRACED_LIKE_TIMED = 0.03
+_RETURNS_EARLY_BELOW, _BLOCKS_FROM = 0.5, 0.9
+# The mode of raw routes that call `cudaMemcpy`, which blocks however short its time is.
+_BLOCKING_MODE = "memcpy"
+_MANY_TIMES, _VERY_MANY_TIMES = 10, 100
+# The lines above the table say by how much tracing slows the route.
+_SHOWN_ELSEWHERE = "traced"
+_WRONG = "The data that arrived was wrong, so the traced time is not broken down."
+_WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
+_WAYS_WITHOUT_GPU = {
+    "h2d": "h2d over host memory",
+    "d2h": "d2h over host memory",
+    "both": "both ways over host memory",
+    "ingest": _WAYS["ingest"],
+}
+_PART_NAMES: dict[runs.PartName, str] = {
     "preparing": "preparing on the host",
     "waiting": "waiting for the copy to begin",
     "copying": "the copy, at the ceiling's speed",
@@ -27,22 +49,158 @@ _WORDS: dict[runs.PartName, str] = {
 _STAGING = "staging of pageable memory"
 _SLOWER = "copying slower than the ceiling"
 _RING = "staging through the ring's slots"
-# Within this much of the median a traced trial is like those that were only timed.
-_ALIKE = 0.03
-_TIMES_FROM, _WHOLE_FROM = 2, 10
-_Line = tuple[str, float]
+_BUSY: tuple[tuple[str, tuple[runs.PartName, ...]], ...] = (
+    ("copying", ("copying", "staging")),
+    ("kernels", ("kernels",)),
+    ("other copies", ("other copies",)),
+)
 
 
-def waterfall(explained: Explained, width: int) -> Table | None:
-    """None where no trial was traced."""
-    breakdown = explained.row.breakdown.value
-    if breakdown is None:
+@dataclass(frozen=True)
+class Explained:
+    """The explained row, its ceiling in the same rounds, and every other row of its direction and size."""
+
+    run: runs.Run
+    row: runs.Measurement
+    ceiling: runs.Measurement | None
+    others: tuple[runs.Measurement, ...]
+
+    @property
+    def on_host(self) -> bool:
+        return self.row.direction == "ingest" or self.run.runtime == "host"
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.row.verified.value is False
+
+    @property
+    def host_copy_s(self) -> float | None:
+        """Seconds of one copy in host memory, for an ingest route."""
+        if self.row.direction != "ingest" or self.ceiling is None or self.ceiling is self.row:
+            return None
+        return self.ceiling.elapsed_s
+
+
+@dataclass(frozen=True)
+class Better:
+    """Another route that was certainly faster.
+
+    `times` is the ratio of the medians of both rows, each from all of its trials. Its ends are the smallest and the
+    largest ratio that the intervals of both medians allow.
+    """
+
+    row: runs.Measurement
+    seconds: float
+    instead_of_s: float
+    times: runs.Share
+
+
+def find_explained(run: runs.Run) -> Explained | None:
+    """None for a run that ended before it measured the route."""
+    rows = [m for m in run.measurements if m.route == run.parameters.explained and m.variant == "warm"]
+    if not rows:
         return None
-    lines = [*_lines(explained, breakdown), (clean(explained.row.route, longest=_LONGEST_NAME), breakdown.elapsed_s)]
+    row = rows[0]
+    alike = [m for m in run.measurements if (m.direction, m.nbytes) == (row.direction, row.nbytes) and m is not row]
+    raw = [m for m in (*alike, row) if m.may_be_ceiling and m.gbps is not None]
+    return Explained(run, row, max(raw, key=lambda m: m.gbps or 0.0, default=None), tuple(alike))
+
+
+def copies_nothing(m: runs.Measurement) -> bool:
+    """Whether a tensor in host memory uses the array's own memory."""
+    return m.direction == "ingest" and m.rate.value is None and m.verified.value is True and m.summary is not None
+
+
+def print_explained(run: runs.Run, page: Page) -> None:
+    """The explained route, from its headline to the routes that could replace it."""
+    explained = find_explained(run)
+    page.line()
+    if explained is None:
+        page.line(f"{clean(run.parameters.explained)}: not measured before the run ended.")
+        return
+    page.line(headline(explained), style="bold")
+    if run.runtime == "host":
+        page.line(f"Measured in {HOST_MEMORY}: these figures are not those of a GPU.")
+    elif explained.row.direction == "ingest":
+        page.line("This stays in host memory and crosses no link.")
+    _print_parts(explained, page)
+    lines = [*crossing_lines(explained), *host_lines(explained.row)]
+    if lines:
+        page.line()
+        page.hanging(lines)
+    clocks = clock_lines(explained.row)
+    if clocks:
+        page.heading("Clocks")
+        page.hanging(clocks)
+        page.hanging([("-", text) for text in clock_notes(explained.row)])
+    _print_advice(explained, page)
+    remarks = [remark for remark in explained.row.remarks if remark.code != _SHOWN_ELSEWHERE]
+    if remarks:
+        page.heading("Notes")
+        page.hanging([("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
+
+
+def headline(explained: Explained) -> str:
+    """`tf.function, to the GPU, 96 MiB: 56.1 ms, 1.80 GB/s, 3.2 % of the ceiling, 3.1 % of the peak`."""
+    row = explained.row
+    way = (_WAYS_WITHOUT_GPU if explained.run.runtime == "host" else _WAYS)[row.direction]
+    time = [] if row.elapsed_s is None else [units.format_seconds(row.elapsed_s)]
+    if row.gbps is None:
+        figures = [*time, f"no bandwidth: {reason_text(row.rate.reason)}"]
+    else:
+        figures = [*time, units.format_gbps(row.gbps)]
+        if row.of_ceiling is not None:
+            whole = "one copy in host memory" if row.direction == "ingest" else "the ceiling"
+            figures.append(f"{units.format_percent(row.of_ceiling)} of {whole}")
+        if row.of_peak is not None:
+            figures.append(f"{units.format_percent(row.of_peak)} of the peak")
+    return f"{clean(row.route)}, {way}, {units.format_size(row.nbytes)}: {', '.join(figures)}"
+
+
+# --- where the time goes ---------------------------------------------------------------------------------------------
+
+
+def _print_parts(explained: Explained, page: Page) -> None:
+    row, breakdown = explained.row, explained.row.breakdown
+    if explained.is_wrong and breakdown.value is not None:
+        page.line()
+        page.line(_WRONG)
+    if explained.is_wrong or (breakdown.reason is not None and breakdown.reason == row.rate.reason):
+        return  # the headline has the reason
+    page.heading("Where the time goes")
+    if breakdown.value is None:
+        page.line(sentence(reason_text(breakdown.reason)))
+        return
+    page.hanging(trial_lines(explained, breakdown.value))
+    page.show(_waterfall(explained, breakdown.value, page.columns))
+
+
+def trial_lines(explained: Explained, breakdown: runs.Breakdown) -> Lines:
+    """The median, and the traced trial that the parts belong to."""
+    row, copy_s = explained.row, explained.host_copy_s
+    lines = []
+    if row.summary is not None:
+        lines.append(("timed", f"{units.format_seconds(row.summary.median_s)}, median (trials: {row.summary.n})"))
+    unusable = f", not usable: {breakdown.left_out}" if breakdown.left_out else ""
+    counts = f"trials: {breakdown.trials}{unusable}"
+    lines.append(("traced", f"{units.format_seconds(breakdown.elapsed_s)}, closest to the median ({counts})"))
+    times = breakdown.elapsed_s / row.elapsed_s if row.elapsed_s else 1.0
+    if abs(times - 1) > _TRACED_LIKE_TIMED:
+        lines.append(("ratio", f"{_rounded(times):g} times as long when traced: read the shares with care"))
+    if copy_s is not None and not _contains_a_copy(explained, breakdown):
+        why = "the call copies nothing" if copies_nothing(row) else "the call is shorter"
+        lines.append(("one copy", f"{units.format_seconds(copy_s)} in host memory; {why}"))
+    return lines
+
+
+def _waterfall(explained: Explained, breakdown: runs.Breakdown, width: int) -> Table:
+    """A row and a bar for each part; the last row is the whole trial."""
+    parts = _host_parts(explained, breakdown) if explained.row.direction == "ingest" else _parts(explained, breakdown)
+    lines = [*parts, (clean(explained.row.route, longest=_LONGEST_NAME), breakdown.elapsed_s)]
     unit, times = time_cells([seconds for _, seconds in lines])
     whole = breakdown.elapsed_s or 1.0
     columns = [
-        Column(("",), tuple(words for words, _ in lines), left=True),
+        Column(("",), tuple(name for name, _ in lines), left=True),
         Column((unit,), times),
         Column(("of it",), percent_cells([seconds / whole for _, seconds in lines])),
     ]
@@ -51,154 +209,257 @@ def waterfall(explained: Explained, width: int) -> Table | None:
     return fitting_table([*columns, Column(("",), (*drawn, BAR * room), left=True)], width)
 
 
-def traced_text(explained: Explained) -> str:
-    """Which trial the parts are of, or why there is none."""
-    row, breakdown = explained.row, explained.row.breakdown
-    if breakdown.value is None:
-        return sentence(reason_text(breakdown.reason))
-    trials, left_out = breakdown.value.trials, breakdown.value.left_out
-    which = f"that {'was' if trials == 1 else 'were'} traced"
-    if left_out:
-        which = f"that could be broken down, of {trials + left_out} that were traced"
-    one = f"the one {which}" if trials == 1 else f"the middle one of {trials} {which}"
-    if row.summary is None:
-        return f"One transfer, {one}."
-    timed, median = f"{row.summary.n} that were only timed", units.format_seconds(row.summary.median_s)
-    if trials == 1:
-        return f"One transfer, {one}; the median of {timed} is {median}."
-    of_them = f"of {trials} {which}{',' if left_out else ''}"
-    return f"One transfer: {of_them} the one nearest to the median of {timed}, {median}."
-
-
-def apart_text(row: runs.Measurement) -> str:
-    """That the traced trial is not like those that were timed: the tracer has a part in its parts."""
-    breakdown = row.breakdown.value
-    if breakdown is None or not row.elapsed_s:
-        return ""
-    times = breakdown.elapsed_s / row.elapsed_s
-    if abs(times - 1) <= _ALIKE:
-        return ""
-    if times >= _TIMES_FROM:
-        rounded = float(f"{times:.2g}")
-        longer = f"{rounded:.0f}" if rounded >= _WHOLE_FROM else f"{rounded:.1f}"
-        return f"Traced it takes {longer} times as long: read the shares with care."
-    word = "longer" if times > 1 else "less"
-    return f"Traced it takes {units.format_percent(abs(times - 1))} {word}: read the shares with care."
-
-
-def host_copy_text(explained: Explained) -> str:
-    """What one copy in host memory takes, where the call is not made of one and something else."""
-    copy_s = _host_copy_s(explained)
-    breakdown = explained.row.breakdown.value
-    if explained.row.direction != "ingest" or breakdown is None or copy_s is None or _holds_a_copy(explained, copy_s):
-        return ""
-    took = units.format_seconds(copy_s)
-    if copies_nothing(explained.row):
-        return f"It copies nothing; what one copy in host memory takes is {took} here."
-    return f"The call is shorter than what one copy in host memory takes, {took} here."
-
-
-def _lines(explained: Explained, breakdown: runs.Breakdown) -> list[_Line]:
-    """What the ceiling takes too, and then everything else in the order in which it comes about."""
-    if explained.row.direction == "ingest":
-        return _host_lines(explained, breakdown)
+def _parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, float]]:
+    """The time that the ceiling takes too, then the other parts in their order in time."""
     order: list[runs.PartName] = ["copying", *(name for name in PARTS if name != "copying")]
     known = [(name, breakdown.seconds(name)) for name in order]
-    return [(_words(explained.row, name), seconds) for name, seconds in known if seconds > 0]
+    return [(_part_name(explained.row, name), seconds) for name, seconds in known if seconds > 0]
 
 
-def _host_lines(explained: Explained, breakdown: runs.Breakdown) -> list[_Line]:
-    """What stays in host memory has no copy of a device, and is held against one copy there."""
-    call_s, copy_s = breakdown.seconds("preparing"), _host_copy_s(explained)
+def _host_parts(explained: Explained, breakdown: runs.Breakdown) -> list[tuple[str, float]]:
+    """The parts of an ingest route: no device copies, so one copy in host memory is the measure."""
+    call_s, copy_s = breakdown.seconds("preparing"), explained.host_copy_s
     lines = [("the call", call_s)]
-    if copy_s is not None and _holds_a_copy(explained, copy_s):
+    if copy_s is not None and _contains_a_copy(explained, breakdown):
         lines = [("what one copy in host memory takes", copy_s), ("everything else in the call", call_s - copy_s)]
-    rest = breakdown.elapsed_s - call_s
-    return [(words, seconds) for words, seconds in (*lines, (_WORDS["finishing"], rest)) if seconds > 0]
+    lines.append((_PART_NAMES["finishing"], breakdown.elapsed_s - call_s))
+    return [(name, seconds) for name, seconds in lines if seconds > 0]
 
 
-def _host_copy_s(explained: Explained) -> float | None:
-    """The time of the row's ceiling, unless it is the row itself."""
-    ceiling = explained.ceiling
-    return None if ceiling is None or ceiling is explained.row else ceiling.elapsed_s
+def _contains_a_copy(explained: Explained, breakdown: runs.Breakdown) -> bool:
+    copy_s = explained.host_copy_s
+    return copy_s is not None and breakdown.seconds("preparing") > copy_s and not copies_nothing(explained.row)
 
 
-def _holds_a_copy(explained: Explained, copy_s: float) -> bool:
-    breakdown = explained.row.breakdown.value
-    return breakdown is not None and breakdown.seconds("preparing") > copy_s and not copies_nothing(explained.row)
-
-
-def _words(row: runs.Measurement, name: runs.PartName) -> str:
+def _part_name(row: runs.Measurement, name: runs.PartName) -> str:
     if name != "staging":
-        return _WORDS[name]
-    if is_staged(row):
+        return _PART_NAMES[name]
+    if _is_staged(row):
         return _RING
     return _STAGING if row.dma.value is not None and "pageable" in row.dma.value.source else _SLOWER
 
 
-MOST_ADVICE = 3
-# The waterfall has said it, and by how much, also where it is less than what a remark is made for.
-_SAID_ELSEWHERE = "traced"
-_WRONG = "It was traced, but what arrived was not what was sent: where its time goes would say nothing."
+# --- what crossed, and what the host did -----------------------------------------------------------------------------
 
 
-def print_explained(run: runs.Run, page: Page) -> None:
-    """The route in question, from its headline to what to use in its place."""
-    explained = find_explained(run)
-    page.line()
-    if explained is None:
-        page.line(f"{clean(run.parameters.explained)}: the run ended before there was anything to say of it.")
-        return
-    page.line(words.headline(explained), style="bold")
-    if words.no_link_text(explained):
-        page.line(words.no_link_text(explained))
-    _print_parts(explained, page)
-    _print_crossing(explained, page)
-    if words.clock_lines(explained.row):
-        page.heading("Clocks")
-        page.hanging(words.clock_lines(explained.row))
-        page.hanging([("-", sentence) for sentence in words.clock_sentences(explained.row)])
-    _print_advice(explained, page)
-    remarks = [remark for remark in explained.row.remarks if remark.code != _SAID_ELSEWHERE]
-    if remarks:
-        page.heading("Mind")
-        page.hanging([("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
+def crossing_lines(explained: Explained) -> Lines:
+    """The copies of the traced trials, by the device's records."""
+    row, dma = explained.row, explained.row.dma.value
+    crossed = "copied" if explained.on_host else "crossed"
+    if row.direction == "ingest":
+        return []
+    if dma is None:
+        is_shown = row.dma.reason == row.breakdown.reason
+        return [] if is_shown else [(crossed, reason_text(row.dma.reason))]
+    if not dma.copies:
+        return [(crossed, "nothing")]
+    way = "to" if row.direction == "d2h" else "from"
+    bytes_text = f"{units.format_size(dma.nbytes)} {way} {clean(dma.source).replace('+', ' and ')} memory"
+    if row.nbytes and dma.nbytes != row.nbytes:
+        bytes_text += f", {dma.nbytes / row.nbytes:.3g} times the requested size"
+    return [(crossed, bytes_text), ("copies", _count(dma.copies)), ("copy time", _copy_time_text(explained, dma))]
 
 
-def _print_parts(explained: Explained, page: Page) -> None:
-    row = explained.row
-    if explained.is_wrong and row.breakdown.value is not None:
-        page.line()
-        page.line(_WRONG)
-    if explained.is_wrong or (row.breakdown.reason is not None and row.breakdown.reason == row.rate.reason):
-        return  # the headline has said it
-    page.heading("Where the time goes")
-    page.line(traced_text(explained))
-    table = waterfall(explained, page.columns)
-    if table is not None:
-        page.show(table)
-    for text in filter(None, (apart_text(row), host_copy_text(explained))):
-        page.line(text)
+def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
+    """The time of the copies and their speed, compared with the ceiling's copies in the same records."""
+    if dma.seconds.value is None:
+        return reason_text(dma.seconds.reason)
+    time = units.format_seconds(dma.seconds.value)
+    if dma.gbps is None:
+        return time
+    most = explained.run.link.most_gbps(explained.row.side)
+    if most is not None and dma.gbps > most:
+        return f"{time}, impossible: above the link's peak of {units.format_gbps(most / MOST_SHARE)}"
+    text = f"{time}, {units.format_gbps(dma.gbps)}"
+    ceiling = explained.ceiling
+    above = None if ceiling is None or ceiling is explained.row else ceiling.dma_gbps
+    if not above:
+        return text
+    share = f"{units.format_percent(dma.gbps / above)} of" if dma.gbps < above else "no slower than"
+    return f"{text}, {share} the ceiling's copies"
 
 
-def _print_crossing(explained: Explained, page: Page) -> None:
-    lines = []
-    row = explained.row
-    if row.direction != "ingest" and (row.dma.value is not None or row.dma.reason != row.breakdown.reason):
-        lines.append(("crossed" if not explained.on_host else "copied", words.crossing_text(explained)))
-    if words.host_text(explained.row):
-        lines.append(("on the host", words.host_text(explained.row)))
-    if lines:
-        page.line()
-        page.hanging(lines)
+def host_lines(row: runs.Measurement) -> Lines:
+    """Page faults and context switches of the traced trial; if it moved several copies, their mean for one."""
+    breakdown = row.breakdown.value
+    if breakdown is None:
+        return []
+    touched = breakdown.faults * _PAGE_BYTES
+    first = f", {units.format_size(_rounded(touched))} touched for the first time" if touched > row.nbytes / 10 else ""
+    return [
+        ("page faults", f"{_count(breakdown.faults)}{first}"),
+        ("thread waits", _count(breakdown.switches)),
+        ("preemptions", _count(breakdown.preemptions)),
+    ]
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def clock_lines(row: runs.Measurement) -> Lines:
+    """The time that each clock measured, and between which instants."""
+    known = [
+        ("host", row.wall_s, "host clock, until the host saw the work finished"),
+        ("events", None if row.bracket == "host" else row.elapsed_s, "between two CUDA events around the call"),
+        ("call", row.dispatch_s, "host clock, until the call returned"),
+        ("device", row.dma_s or None, "while at least one of its copies was running"),
+    ]
+    return [
+        (name, f"{units.format_seconds(seconds):>8}  {what}") for name, seconds, what in known if seconds is not None
+    ]
+
+
+def clock_notes(row: runs.Measurement) -> list[str]:
+    """Why the clocks differ."""
+    elapsed_s = row.elapsed_s
+    if elapsed_s is None or elapsed_s <= 0:
+        return []
+    notes = (
+        _host_and_events(row, elapsed_s),
+        _call_and_events(row, elapsed_s),
+        _device_shares(row),
+        _device_and_events(row, elapsed_s),
+    )
+    return [note for note in notes if note]
+
+
+def _host_and_events(row: runs.Measurement, elapsed_s: float) -> str:
+    if row.bracket == "host":
+        return "host: the only clock, because nothing runs on the device"
+    if row.wall_s is None:
+        return "host: not used, because the work was queued behind a gate"
+    apart_s = row.wall_s - elapsed_s
+    if abs(apart_s) <= _EQUAL_SHARE * elapsed_s + _EQUAL_S:
+        return "host and events agree"
+    apart = units.format_seconds(abs(apart_s))
+    if apart_s > 0:
+        return f"host: {apart} more than events, because the host learns of the end late"
+    return f"host: {apart} less than events, because the events were stamped late"
+
+
+def _call_and_events(row: runs.Measurement, elapsed_s: float) -> str:
+    """Whether the call waits for the work, or returns before it is done."""
+    if row.dispatch_s is None or row.bracket == "gated":
+        return ""
+    share = row.dispatch_s / elapsed_s
+    if share >= _BLOCKS_FROM:
+        return "call: blocks until the work is done"
+    if share >= _RETURNS_EARLY_BELOW:
+        return f"call: blocks for {units.format_percent(share)} of the time"
+    if row.mode == _BLOCKING_MODE:
+        return f"call: blocks for {units.format_percent(share)} of the time; recording the events takes the rest"
+    if _is_staged(row):
+        return "call: returns when the array has been read; the last bytes are still on their way"
+    return f"call: only queues the work; timed alone it would look {_times(1 / max(share, 1e-9))} times as fast"
+
+
+def _device_shares(row: runs.Measurement) -> str:
+    """The shares of the traced trial in which the device copied, ran kernels or was idle."""
+    breakdown = row.breakdown.value
+    if breakdown is None or breakdown.elapsed_s <= 0:
+        return ""
+    shares = {name: sum(map(breakdown.seconds, parts)) / breakdown.elapsed_s for name, parts in _BUSY}
+    if _is_staged(row):  # the device may be idle while slots are filled or emptied
+        shares["copying"] = min(1.0, (row.dma_s or 0.0) / breakdown.elapsed_s)
+    if not any(share > 0 for share in shares.values()):
+        return ""
+    idle = max(0.0, 1 - sum(shares.values()))
+    figures = [f"{name} {units.format_percent(share)}" for name, share in shares.items() if share > 0]
+    figures.append(f"idle {units.format_percent(idle)} ({units.format_seconds(idle * breakdown.elapsed_s)})")
+    return f"device: {', '.join(figures)} of the traced trial"
+
+
+def _device_and_events(row: runs.Measurement, elapsed_s: float) -> str:
+    more_s = (row.dma_s or 0.0) - elapsed_s
+    if more_s <= _EQUAL_SHARE * elapsed_s:
+        return ""
+    return f"device: {units.format_seconds(more_s)} more than events, because it is of the traced trials"
+
+
+# --- faster routes ---------------------------------------------------------------------------------------------------
 
 
 def _print_advice(explained: Explained, page: Page) -> None:
     if explained.row.summary is None:
         return
-    page.heading("Faster here, measured in the same run")
+    page.heading("Faster routes, measured in the same run")
     found = better_routes(explained, MOST_ADVICE)
     if not found:
         kind = "raw route" if explained.row.nature is None else "route of this framework"
-        page.line(f"No other {kind} measured here is faster beyond doubt.")
-    page.hanging([(f"{number}.", words.better_text(explained, each)) for number, each in enumerate(found, start=1)])
+        page.line(f"No other {kind} was certainly faster.")
+    page.hanging([(f"{number}.", better_text(explained, better)) for number, better in enumerate(found, start=1)])
+
+
+def better_routes(explained: Explained, most: int) -> list[Better]:
+    """The fastest alternatives, the fastest first; only raw copies are alternatives to a raw copy.
+
+    Not every program can change its kind of memory, so the fastest alternative with the same kind is always included.
+    """
+    alike = [other for other in explained.others if (other.nature is None) == (explained.row.nature is None)]
+    found = [better for other in alike if (better := _better(explained.row, other)) is not None]
+    found.sort(key=lambda better: better.times.value, reverse=True)
+    drop_in = next((better for better in found if better.row.memory == explained.row.memory), None)
+    if drop_in is None or drop_in in found[:most]:
+        return found[:most]
+    return [*found[: most - 1], drop_in]
+
+
+def better_text(explained: Explained, better: Better) -> str:
+    """The call to use, its time, its gain, and the memory that it needs."""
+    row = better.row
+    call = clean(row.nature.call if row.nature is not None else row.route, longest=_LONGEST_CALL)
+    quote = '"' if "`" in call else "`"
+    name = f" ({clean(row.route)})" if row.nature is not None else ""
+    low, high = better.times.low, better.times.high
+    interval = "" if low is None or high is None else f" ({_times(low)} to {_times(high)})"
+    text = (
+        f"{quote}{call}{quote}{name}: {units.format_seconds(better.seconds)} instead of "
+        f"{units.format_seconds(better.instead_of_s)}, {_times(better.times.value)} times as fast{interval}"
+    )
+    if copies_nothing(row):
+        return f"{text}; it copies nothing"
+    if row.memory != explained.row.memory:
+        text += f"; needs {clean(row.memory)} memory"
+    if not _is_staged(row):
+        return text
+    if row.nature is not None:
+        return f"{text}; takes ordinary arrays, staged through page-locked memory"
+    return f"{text}; in a program: " + ("pyxfer.download(y)" if row.direction == "d2h" else "pyxfer.upload(x, to=...)")
+
+
+def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
+    """None unless the other route is correct and the intervals of both medians do not overlap."""
+    is_timed = other.gbps is not None or copies_nothing(other)
+    if other.verified.value is False or not is_timed or row.summary is None or other.summary is None:
+        return None
+    slow, quick = row.summary, other.summary
+    if slow.low_s is None or slow.high_s is None or quick.low_s is None or quick.high_s is None:
+        return None
+    if quick.high_s >= slow.low_s or min(quick.low_s, quick.median_s, quick.high_s) <= 0:
+        return None
+    times = runs.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
+    return Better(other, quick.median_s, slow.median_s, times)
+
+
+def _is_staged(m: runs.Measurement) -> bool:
+    """Whether threads move the bytes through page-locked slots, in a raw copy or in a framework's route."""
+    return m.mode == runs.STAGED or (m.nature is not None and m.nature.staged)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _times(times: float) -> str:
+    rounded = _rounded(times)
+    if rounded >= _VERY_MANY_TIMES:
+        return f"{rounded:.0f}"
+    return f"{rounded:.1f}" if rounded >= _MANY_TIMES else f"{times:.2f}"
+
+
+def _count(number: float) -> str:
+    """A count; the mean over several copies may be a fraction."""
+    return f"{number:.0f}" if number == int(number) else f"{number:.2g}"
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")

@@ -1,4 +1,4 @@
-"""A frameworks run: the usual call beside the best one, every route at every size, and how each worker ended."""
+"""The page of a frameworks run: usual and fastest routes, all rates, and how the workers ended."""
 
 from __future__ import annotations
 
@@ -26,84 +26,70 @@ from pyxfer._report.route_tables import (
     rate_unit,
     title,
 )
-from pyxfer._report.text import clean, fact_text, remark_text
+from pyxfer._report.text import Lines, clean, fact_text, remark_text
 
-# Routes that differ by less than this are as fast as each other to a reader.
-_AS_FAST = 1.05
 _PLAIN_FROM = 10
 _WHOLE_FROM = 99.95
 
 
-def sentences(run: runs.Run, groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """What was found of each framework that has routes, a line a direction; its name stands before the first."""
-    lines: list[tuple[str, str]] = []
+def summary_lines(run: runs.Run, marks: Sequence[str]) -> Lines:
+    """The usual and the fastest route of each framework, a line per direction; the first line has the framework."""
+    lines: Lines = []
     before = ""
-    for group in groups:
+    for group in group_rows(run, marks):
         if group.routes:
             name = title(group.framework)
-            lines.append(("" if name == before else name, f"{group.direction}: {_sentence(run, group)}."))
+            lines.append(("" if name == before else name, f"{group.direction}{_summary_text(run, group)}"))
             before = name
     return lines
 
 
-def _sentence(run: runs.Run, group: Group) -> str:
+def _summary_text(run: runs.Run, group: Group) -> str:
     usual, best = group.usual, group.best
-    if usual is None:
-        return f"the fastest is {_does(run, group, best, group.largest)}" if best else _nothing(group)
-    nbytes = max((nbytes for nbytes in usual.at if usual.speed(nbytes) is not None), default=None)
-    if nbytes is None:
-        fastest = f"; the fastest is {_does(run, group, best, group.largest)}" if best else ""
-        return f"{usual.name}, the usual call, has no bandwidth: {_reason(usual.any)}{fastest}"
+    sizes = [nbytes for nbytes in usual.at if usual.speed(nbytes) is not None] if usual is not None else []
+    if usual is not None and sizes:
+        return _usual_and_fastest(run, group, usual, max(sizes))
+    failed = f": usual {usual.name} has no bandwidth ({_reason(usual.any)})" if usual is not None else ""
+    if best is not None:
+        place = place_text(run, group, group.largest)
+        fastest = f"fastest {_route_text(run, group, best, group.largest)}"
+        return f"{failed}; {fastest} at {place}" if failed else f", {place}: {fastest}"
+    return failed or f": no route has a bandwidth ({_reason(group.routes[0].any)})"
+
+
+def _usual_and_fastest(run: runs.Run, group: Group, usual: Row, nbytes: int) -> str:
     best = group.best_at(nbytes)
-    text = _does(run, group, usual, nbytes, ", the usual call,")
-    if best is usual:
-        return f"{text}, and no other route is faster" if len(group.routes) > 1 else text
-    return text if best is None else f"{text}; {_compared(run, usual, best, nbytes)}"
+    role = "usual and fastest" if best is usual and len(group.routes) > 1 else "usual"
+    text = f", {place_text(run, group, nbytes)}: {role} {_route_text(run, group, usual, nbytes)}"
+    if best is None or best is usual:
+        return text
+    return f"{text}; fastest {_route_text(run, group, best, nbytes)}{_ratio_text(usual, best, nbytes)}"
 
 
-def _does(run: runs.Run, group: Group, row: Row, nbytes: int, role: str = ", which") -> str:
-    """What a route reaches at a size, or how soon it is done."""
-    place = place_text(run, group, nbytes)
+def _route_text(run: runs.Run, group: Group, row: Row, nbytes: int) -> str:
+    """`torch.to 17.8 GB/s, 32.2 % of the ceiling`."""
     if row.copies_nothing(nbytes):
-        return f"{row.name}{role} copies nothing and takes {_time(row, nbytes)} at {place}"
-    text = f"{row.name}{role} reaches {_figure(run, row, nbytes)} {rate_unit(run)[0]} at {place}"
+        return f"{row.name} {units.format_seconds(row.at[nbytes].elapsed_s or 0.0)}, without a copy"
+    unit, factor = rate_unit(run)
+    rate = (row.gbps(nbytes) or 0.0) * factor
+    figure = f"{rate:.0f}" if abs(rate) >= _WHOLE_FROM else f"{rate:#.3g}"
     share = row.at[nbytes].of_ceiling
     if share is None:
-        return text
-    of = "what one copy in host memory reaches" if group.direction == "ingest" else "the ceiling"
-    return f"{text}, {units.format_percent(share)} of {of}"
+        return f"{row.name} {figure} {unit}"
+    whole = "one copy" if group.direction == "ingest" else "the ceiling"
+    return f"{row.name} {figure} {unit}, {units.format_percent(share)} of {whole}"
 
 
-def _compared(run: runs.Run, usual: Row, best: Row, nbytes: int) -> str:
-    if best.copies_nothing(nbytes):
-        return f"{best.name} copies nothing and takes {_time(best, nbytes)}"
-    share = best.at[nbytes].of_ceiling
-    text = f"{best.name} reaches {_figure(run, best, nbytes)}"
-    text += "" if share is None else f" ({units.format_percent(share)})"
-    slow, fast = usual.gbps(nbytes) or 0.0, best.gbps(nbytes) or 0.0
-    if slow <= 0:
-        return text
+def _ratio_text(usual: Row, best: Row, nbytes: int) -> str:
+    slow, fast = usual.gbps(nbytes) or 0.0, best.gbps(nbytes)
+    if slow <= 0 or fast is None:
+        return ""
     times = fast / slow
-    if times < _AS_FAST:
-        return f"{text}, about the same"
-    return f"{text}, {times:.1f} times as much" if times < _PLAIN_FROM else f"{text}, {times:.0f} times as much"
-
-
-def _time(row: Row, nbytes: int) -> str:
-    return units.format_seconds(row.at[nbytes].elapsed_s or 0.0)
+    return f"; {times:.1f} times as fast" if times < _PLAIN_FROM else f"; {times:.0f} times as fast"
 
 
 def _reason(m: runs.Measurement) -> str:
     return clean(m.rate.reason or "no reason given").rstrip(".")
-
-
-def _nothing(group: Group) -> str:
-    return f"no route has a bandwidth: {_reason(group.routes[0].any)}"
-
-
-def _figure(run: runs.Run, row: Row, nbytes: int) -> str:
-    value = (row.gbps(nbytes) or 0.0) * rate_unit(run)[1]
-    return f"{value:.0f}" if abs(value) >= _WHOLE_FROM else f"{value:#.3g}"
 
 
 _MB_PER_GB = 1000.0
@@ -114,7 +100,7 @@ Named = tuple[str, list[Table]]
 
 
 def batch_tables(run: runs.Run, group: Group, width: int) -> list[Named]:
-    """The tables of one framework, each with what it shows."""
+    """The tables of one framework, each with its title."""
     head = [Column(("batch",), tuple(str(batch_of(group, nbytes) or nbytes) for nbytes in group.sizes))]
     ceiling = group.ceiling
     rates = [[_rates(group, row), *_published(run, group, row)] for row in group.routes]
@@ -133,13 +119,13 @@ def batch_tables(run: runs.Run, group: Group, width: int) -> list[Named]:
     ]
 
 
-def published_lines(run: runs.Run, groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """How published figures differ from the host's own, and where each comes from."""
+def published_lines(run: runs.Run, groups: Sequence[Group]) -> Lines:
+    """What the published figures are, and their sources."""
     routes = {row.any.route for group in groups for row in group.routes}
     shown = [published for published in run.published if published.route in routes]
     if not shown:
         return []
-    lines = [("-", "Published figures are means of 100 calls on the GPU named above them; this host's are medians.")]
+    lines = [("-", "Published figures are means of 100 calls on the named GPU; figures of this host are medians.")]
     sources: dict[str, list[str]] = {}
     for published in shown:
         name = f"{clean(published.label, longest=_LONGEST_LABEL)} on {clean(published.gpu, longest=_LONGEST_LABEL)}"
@@ -180,14 +166,13 @@ def _shares(group: Group, row: Row) -> Column:
 
 
 def _heading(group: Group, row: Row) -> tuple[str, ...]:
-    """The route in narrow lines, under what marks the usual one and the fastest."""
+    """The route's name in narrow lines, below the marks of the usual and the fastest route."""
     mark = f"{'>' if row.usual else ''}{'*' if row is group.best else ''}"
     parts = row.name.replace(".", ".\0").replace("-", "-\0").split("\0")
     return (*([mark] if mark else []), *_wrapped(parts, ""))
 
 
 def _wrapped(words: Sequence[str], joint: str) -> tuple[str, ...]:
-    """Words in lines, as many in each as stay narrow."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + len(joint) + len(word) <= _WIDEST_WORDS:
@@ -208,23 +193,16 @@ def _marks(group: Group, row: Row) -> tuple[str, ...]:
 BATCHES_HEADING = RATES_HEADING.replace("GB", "MB").replace("1e9", "1e6")
 _LONGEST_NAME = 60
 _MOST_LOG_LINES = 12
-_ENDINGS = {
-    "interrupted": "interrupted",
-    "unavailable": "not available",
-    "crashed": "crashed",
-    "hung": "hung",
-    "failed": "failed",
-}
 
 
 def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
-    """The overview, then each framework and direction."""
+    """The overview, then every framework and direction."""
     groups = group_rows(run, marks)
     overview = overview_table(run, groups, page.columns)
     if overview is not None:
         page.heading(BATCHES_HEADING if is_image_batch(run) else RATES_HEADING)
         page.line()
-        page.line(f"Each framework's usual call and its fastest route, at {_largest_text(run, groups)}")
+        page.line(f"Usual call and fastest route of each framework, at {_largest_text(run, groups)}")
         page.show(overview)
         page.line()
         page.line(LEGEND)
@@ -237,13 +215,8 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
         page.hanging(lines)
 
 
-def in_words(run: runs.Run, marks: Sequence[str]) -> list[tuple[str, str]]:
-    """A closing sentence a framework."""
-    return sentences(run, group_rows(run, marks))
-
-
-def worker_lines(run: runs.Run) -> list[tuple[str, str]]:
-    """Each worker with its framework's version; of one that did not complete, why and what it said last."""
+def worker_lines(run: runs.Run) -> Lines:
+    """The workers and their framework's version; if one did not complete, the reason and its last output."""
     lines = []
     for worker in run.workers:
         lines.append((worker_number(run, worker.name), _worker_text(worker)))
@@ -268,7 +241,7 @@ def _print_group(run: runs.Run, group: Group, page: Page) -> None:
 
 
 def _overhead_text(group: Group) -> str:
-    """What the table's overhead is, where it has that column."""
+    """An explanation of the table's column `overhead`, if it has that column."""
     known = any(group.largest in row.at and row.at[group.largest].overhead_s is not None for row in group.routes)
     return "; overhead is the time beyond the ceiling's copy" if known and group.direction != "ingest" else ""
 
@@ -281,7 +254,7 @@ def _print_tables(tables: Sequence[Table], page: Page) -> None:
 
 
 def _largest_text(run: runs.Run, groups: Sequence[Group]) -> str:
-    """Where the overview's rates are from; groups that were broken off may end earlier than others."""
+    """The sizes of the overview's rates; a group that ended early has a smaller one."""
     places = {group.largest: place_text(run, group, group.largest) for group in groups if group.routes}
     return " or ".join(places[nbytes] for nbytes in sorted(places, reverse=True))
 
@@ -296,8 +269,9 @@ def _worker_text(worker: runs.Worker) -> str:
         words.append(f"took {units.format_seconds(worker.duration_s)}")
     else:
         reason = clean(worker.reason or "no reason given")
-        after = "" if worker.ended == "unavailable" else f" after {units.format_seconds(worker.duration_s)}"
-        words.append(f"{_ENDINGS[worker.ended]}{after}: {reason}")
+        took = units.format_seconds(worker.duration_s)
+        ending = "not available" if worker.ended == "unavailable" else f"{worker.ended} after {took}"
+        words.append(f"{ending}: {reason}")
     return f"{name}: {', '.join(words)}"
 
 

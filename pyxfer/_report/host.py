@@ -1,4 +1,4 @@
-"""This host in ten seconds: a run of a few sizes as one small card, and what to try next."""
+"""The pages of a machine: the card of `pyxfer`, `pyxfer info` and `pyxfer tune`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyxfer._report.layout import Column, Page, fitting_table, rate_cells, to_ta
 from pyxfer._report.notes import gather
 from pyxfer._report.rates import peak_lines
 from pyxfer._report.text import (
+    Lines,
     capitalised,
     clean,
     device_text,
@@ -27,8 +28,6 @@ from pyxfer._report.text import (
     yes_no,
 )
 
-_Lines = list[tuple[str, str]]
-
 
 def print_machine(
     devices: Sequence[runs.Device],
@@ -38,7 +37,7 @@ def print_machine(
     environment: runs.Environment,
     page: Page,
 ) -> None:
-    """Each device with its link, its place and its ring, then what they share."""
+    """Every device with its link, placement and ring, then the environment."""
     for device, link, placement, ring in zip(devices, links, placements, rings, strict=True):
         page.line(device_text(device), style="bold")
         page.hanging(_indented(_device_lines(device)))
@@ -53,11 +52,11 @@ def print_machine(
     page.hanging(_indented(_environment_lines(environment)))
 
 
-def _indented(lines: _Lines) -> _Lines:
+def _indented(lines: Lines) -> Lines:
     return [(f"  {name}", text) for name, text in lines]
 
 
-def _device_lines(device: runs.Device) -> _Lines:
+def _device_lines(device: runs.Device) -> Lines:
     memory = [("memory", memory_text(device.memory_bytes))]
     if device.runtime == "host":
         return [("name", clean(device.name)), *memory]
@@ -74,9 +73,9 @@ def _device_lines(device: runs.Device) -> _Lines:
     ]
 
 
-def _link_lines(link: runs.Link, device: runs.Device) -> _Lines:
+def _link_lines(link: runs.Link, device: runs.Device) -> Lines:
     if device.runtime == "host":
-        return [("peaks", "none, because nothing crosses a link")]
+        return [("peaks", "none: nothing crosses a link")]
     peaks = [(f"{name} peak", text) for name, text in peak_lines(link)]
     return [
         ("now", fact_text(link.now, link_state_text)),
@@ -97,7 +96,7 @@ def _hop_text(hop: runs.Hop) -> str:
     return f"now {fact_text(hop.now, link_state_text)}, at most {fact_text(hop.most, link_state_text)}"
 
 
-def _placement_lines(placement: runs.Placement) -> _Lines:
+def _placement_lines(placement: runs.Placement) -> Lines:
     return [
         ("NUMA node of the device", fact_text(placement.device_node)),
         ("CPUs for measuring", fact_text(placement.cpus)),
@@ -105,7 +104,7 @@ def _placement_lines(placement: runs.Placement) -> _Lines:
     ]
 
 
-def _environment_lines(environment: runs.Environment) -> _Lines:
+def _environment_lines(environment: runs.Environment) -> Lines:
     return [
         ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"),
         ("pyxfer", clean(environment.pyxfer)),
@@ -148,8 +147,8 @@ def _list_text(items: Sequence[object]) -> str:
 _PLAIN = "plain copy"
 
 
-def ring_lines(state: RingState) -> list[tuple[str, str]]:
-    """A short name and what is known, line by line."""
+def ring_lines(state: RingState) -> Lines:
+    """The ring's settings, their source, figures and file."""
     tuned = state.tuning.value
     return [
         ("settings", setup_text(state.ring)),
@@ -168,25 +167,22 @@ def setup_text(ring: RingSetup) -> str:
 
 
 def print_tuning(state: RingState, page: Page) -> None:
-    """The settings that were found, and every candidate."""
+    """The chosen settings, and every candidate."""
     page.hanging(ring_lines(state))
     tuned = state.tuning.value
     if tuned is None:
         return
     if tuned.timed:
-        page.heading("Trials: GB/s each way at each size, and times as fast as the best before")
+        page.heading("Trials: GB/s by direction and size, and speed relative to the best before")
         page.show(fitting_table(_ring_columns(tuned), page.columns))
     _print_not_tried(tuned, page)
 
 
-def _figures(tuned: Tuned) -> list[tuple[str, str]]:
-    both = [(way, _beside_plain(way, tuned.rates, tuned.plain)) for way in get_args(CopyDirection)]
-    return [*((f"{way} GB/s", text) for way, text in both), ("pays from", _pays_from(tuned))]
-
-
-def _pays_from(tuned: Tuned) -> str:
-    found = tuned.pays_from_bytes
-    return f"nowhere: {reason_text(found.reason)}" if found.value is None else units.format_size(found.value)
+def _figures(tuned: Tuned) -> Lines:
+    rates = [(f"{way} GB/s", _beside_plain(way, tuned.rates, tuned.plain)) for way in get_args(CopyDirection)]
+    pays = tuned.pays_from_bytes
+    pays_text = f"never: {reason_text(pays.reason)}" if pays.value is None else units.format_size(pays.value)
+    return [*rates, ("pays from", pays_text)]
 
 
 def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence[CopyRate]) -> str:
@@ -196,7 +192,7 @@ def _beside_plain(way: CopyDirection, rates: Sequence[CopyRate], plain: Sequence
         f"{_rate_text(ring)} at {units.format_size(ring.nbytes)} ({_PLAIN} {_rate_text(other)})"
         for ring, other in pairs
     ]
-    return ", ".join(parts) or "nothing was timed"
+    return ", ".join(parts) or "not timed"
 
 
 def _rate_text(rate: CopyRate) -> str:
@@ -204,7 +200,7 @@ def _rate_text(rate: CopyRate) -> str:
 
 
 def _ring_columns(tuned: Tuned) -> list[Column]:
-    """The trials that have figures, and below them the plain copy."""
+    """The trials that have figures, with the plain copy as the last row."""
     trials = tuned.timed
     rings = [trial.ring for trial in trials]
     return [
@@ -223,14 +219,14 @@ def _rate_columns(trials: Sequence[TuningTrial], plain: Sequence[CopyRate]) -> l
     ]
     columns = []
     for way in get_args(CopyDirection):
-        for nbytes in sorted({size for row in rows for each, size in row if each == way}):
+        for nbytes in sorted({size for row in rows for direction, size in row if direction == way}):
             cells = rate_cells([row.get((way, nbytes)) for row in rows], ["-"] * len(rows), least=1, most=3)
             columns.append(Column((way, *units.format_size(nbytes).split()), cells))
     return columns
 
 
 def _print_not_tried(tuned: Tuned, page: Page) -> None:
-    """One line a reason, because a limit that is over leaves many out."""
+    """One line per reason, because an expired limit applies to many rings."""
     by_reason: dict[str, list[RingSetup]] = {}
     for trial in tuned.trials:
         if trial.verdict == "not tried":
@@ -238,31 +234,28 @@ def _print_not_tried(tuned: Tuned, page: Page) -> None:
     if by_reason:
         page.heading("Not tried")
         page.hanging(
-            (_count_text(rings), f"{reason_text(why)}: {_ring_names(rings)}") for why, rings in by_reason.items()
+            ("-", f"{reason_text(why)} ({len(rings)}): {', '.join(map(_ring_name, rings))}")
+            for why, rings in by_reason.items()
         )
 
 
-def _count_text(rings: Sequence[RingSetup]) -> str:
-    return f"{len(rings)} {'ring' if len(rings) == 1 else 'rings'}"
-
-
-def _ring_names(rings: Sequence[RingSetup]) -> str:
-    return ", ".join(f"{_made_text(ring)} {ring.fill}" for ring in rings)
+def _ring_name(ring: RingSetup) -> str:
+    return f"{_made_text(ring)} {ring.fill}"
 
 
 def _made_text(ring: RingSetup) -> str:
-    """`15x512x64 KiB`: threads, slots, and what each of these holds."""
+    """`15x512x64 KiB`: threads, slots, and the size of a slot."""
     return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
 
 
-# Below this share of the ceiling, where the memory lies is worth a reader's time.
+# Below this share of the ceiling the card suggests comparing kinds of memory.
 _PAGEABLE_IS_SLOW = 0.8
 
 _Row = tuple[str, dict[str, runs.Measurement]]
 
 
 def print_host_card(run: runs.Run, page: Page) -> None:
-    """Device, link, peaks, ceiling each way, pageable beside it, and what to try next."""
+    """Device, link, peaks, the ceiling of each direction, pageable copies, and commands to try next."""
     page.hanging(sections.heading_lines(run), style="bold")
     if sections.ending_text(run):
         page.line()
@@ -287,24 +280,24 @@ def print_host_card(run: runs.Run, page: Page) -> None:
 
 
 def suggestions(run: runs.Run) -> list[tuple[str, str]]:
-    """Commands that fit what was found, and what each would tell."""
+    """Commands that fit the results, and what they show."""
     found = []
     if run.runtime == "host":
         found.append(("pyxfer list", "why no GPU is used here"))
     if run.link.remarks:
-        found.append(("pyxfer info", "every part of the link, and which one holds it back"))
+        found.append(("pyxfer info", "every part of the link, and the one that limits it"))
     share = _pageable_share(run)
     if share is not None and share < _PAGEABLE_IS_SLOW:
-        reaches = f"pageable memory reaches {units.format_percent(share)} of the ceiling: see when pinning pays"
+        reaches = f"pageable memory reaches {units.format_percent(share)} of the ceiling; shows when pinning pays"
         found.append(("pyxfer ceiling --memory pageable,pinned,registered", reaches))
     if any(remark.fix and "--budget" in remark.fix for m in run.measurements for remark in m.remarks):
         found.append(("pyxfer ceiling --budget 60s", "steadier values from more rounds"))
-    found.append(("pyxfer ceiling --export-json run.json", "every size from 4 KiB to 256 MiB, and kept"))
+    found.append(("pyxfer ceiling --export-json run.json", "all sizes from 4 KiB to 256 MiB, saved to a file"))
     return found
 
 
 def _rows(run: runs.Run) -> list[_Row]:
-    """What the card holds of the run: the largest size, with pageable memory beside it, and the smallest."""
+    """The ceiling and pageable memory at the largest size, and the ceiling at the smallest."""
     sizes = sorted({m.nbytes for m in run.measurements})
     if not sizes:
         return []
@@ -319,7 +312,7 @@ def _rows(run: runs.Run) -> list[_Row]:
 
 
 def _best(run: runs.Run, nbytes: int, memory: str | None = None) -> dict[str, runs.Measurement]:
-    """The fastest of each direction at a size; of a transfer both ways, by the sum of its sides."""
+    """The fastest row of each direction at a size; both ways, by the sum of the sides."""
     best: dict[str, runs.Measurement] = {}
     for m in run.measurements:
         counts = m.nbytes == nbytes and m.variant == "warm" and (m.direction != "both" or m.side == "sum")
@@ -333,7 +326,7 @@ def _gbps(measurement: runs.Measurement | None) -> float:
 
 
 def _columns(run: runs.Run, rows: Sequence[_Row], marks: dict[int, str]) -> list[Column]:
-    """A column a direction; under each measured rate the share that belongs to it."""
+    """A column per direction, with a share below each measured rate."""
     names = _names(run, rows)
     columns = [Column(("GB/s (1 GB = 1e9 bytes)",), tuple(names), left=True)]
     for direction in run.parameters.directions:

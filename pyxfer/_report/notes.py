@@ -1,4 +1,4 @@
-"""What a reader must know about single values: a letter behind each, and one line a letter."""
+"""Notes on single values: a letter behind each value, and one line for each letter."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pyxfer._report.text import clean, remark_text
 
 _PLACES_SHOWN = 4
 _STRETCH = 3
-# A precise median stays precise beside these; the document has them, and the page counts the invalid trials elsewhere.
-# What tracing costs is in no median.
+# These do not make a median less precise, and the page counts invalid trials elsewhere.
 _HARMLESS = {"outliers", "invalid-trials", "traced"}
 
 
 @dataclass(frozen=True)
 class Note:
-    """One line under the table, about every value that bears its mark."""
+    """One line under the table, about every value with its mark."""
 
     mark: str
     text: str
@@ -34,7 +33,7 @@ class _Concern:
 
 
 def gather(run: runs.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
-    """The marks of each measurement in order, and the notes that explain them."""
+    """The marks of all measurements in their order, and the notes that explain the marks."""
     groups: dict[str, list[_Concern]] = {}
     for index, measurement in enumerate(run.measurements):
         concerns = _concerns(index, measurement, run.parameters.precision)
@@ -47,12 +46,12 @@ def gather(run: runs.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
         mark = _letters(order)
         for index in {concern.index for concern in alike}:
             marks[index] += mark
-        notes.append(Note(mark, _sentence(run, alike)))
+        notes.append(Note(mark, _note_text(run, alike)))
     return tuple(marks), tuple(notes)
 
 
 def label(measurement: runs.Measurement, run: runs.Run) -> str:
-    """A measurement in a reader's words, its size left out: `h2d pinned`, `both pageable streams:2`, `torch.to`."""
+    """A short name without the size: `h2d pinned`, `both pageable streams:2`, `torch.to`."""
     name = clean(measurement.route, longest=40)
     if run.kind == "measure" or measurement.nature is not None:
         return name
@@ -63,9 +62,10 @@ def label(measurement: runs.Measurement, run: runs.Run) -> str:
 
 
 def label_words(measurement: runs.Measurement, run: runs.Run) -> tuple[str, ...]:
-    """The memory, then mode and variant where the run holds several; that it is staged always."""
+    """The memory, then mode and variant if the run has several; `staged` is always named."""
     words = [clean(measurement.memory, longest=40)]
-    modes = {other.mode for other in run.measurements if _alike(other, measurement)}
+    place = measurement.memory, measurement.direction
+    modes = {other.mode for other in run.measurements if (other.memory, other.direction) == place}
     if len(modes) > 1 or runs.STAGED in modes:
         words.append(clean(measurement.mode, longest=40))
     if measurement.variant == "fresh":
@@ -73,12 +73,8 @@ def label_words(measurement: runs.Measurement, run: runs.Run) -> tuple[str, ...]
     return tuple(words)
 
 
-def _alike(other: runs.Measurement, measurement: runs.Measurement) -> bool:
-    return (other.memory, other.direction) == (measurement.memory, measurement.direction)
-
-
 def sizes_text(sizes: Sequence[int], known: Sequence[int], say: Callable[[int], str] = units.format_size) -> str:
-    """Sizes as a reader would say them: a stretch of the known ones from its first to its last, else a list."""
+    """`4 KiB to 256 KiB` if no known size between the ends is missing, else a list."""
     wanted = sorted(set(sizes))
     first, last = wanted[0], wanted[-1]
     if len(wanted) >= _STRETCH and wanted == sorted({size for size in known if first <= size <= last}):
@@ -98,39 +94,36 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
         found.append(_Concern(index, "contents", wrong))
     half_width = measurement.summary.relative_half_width if measurement.summary is not None else None
     if not found and half_width is not None and half_width > precision:
-        text = f"the median is known to {units.format_percent(half_width)}, not to {units.format_percent(precision)}"
-        found.append(_Concern(index, "wide", runs.Remark("wide", text, "a longer --budget would narrow it")))
+        found.append(_Concern(index, "wide", runs.Remark("wide", _precision_text([half_width], precision))))
     return found
 
 
 def _untraced(index: int, measurement: runs.Measurement) -> list[_Concern]:
-    """Of a figure beside which it is not known what crossed, where others have it: lost records, a failed trial."""
+    """Why the records of this row are missing, if others have them: records were lost, or the traced trial failed."""
     reason = measurement.dma.reason
     if measurement.rate.value is None or measurement.direction == "ingest" or reason is None or reason in NO_FAULT:
         return []
     return [_Concern(index, f"untraced {reason}", runs.Remark("untraced", reason))]
 
 
-def _sentence(run: runs.Run, concerns: Sequence[_Concern]) -> str:
-    alike = len({concern.remark.text for concern in concerns}) == 1
-    if not alike and {concern.remark.code for concern in concerns} <= {"unstable", "wide"}:
-        return f"{_where(run, concerns)}: {_widths_text(run, concerns)}"
-    worst = max(concerns, key=lambda concern: _half_width(run.measurements[concern.index]))
-    joint = ": " if alike else "; at worst: "
-    return f"{_where(run, concerns)}{joint}{remark_text(worst.remark)}"
+def _note_text(run: runs.Run, concerns: Sequence[_Concern]) -> str:
+    where = _where(run, concerns)
+    widths = [_half_width(run.measurements[concern.index]) for concern in concerns]
+    if len({concern.remark.text for concern in concerns}) == 1:
+        return f"{where}: {remark_text(concerns[0].remark)}"
+    if {concern.remark.code for concern in concerns} <= {"unstable", "wide"}:
+        return f"{where}: {_precision_text(widths, run.parameters.precision)}"
+    worst = concerns[widths.index(max(widths))]
+    return f"{where}; at worst: {remark_text(worst.remark)}"
 
 
-def _widths_text(run: runs.Run, concerns: Sequence[_Concern]) -> str:
-    """Many medians that are not precise, as one: from the best known to the worst."""
-    widths = sorted(_half_width(run.measurements[concern.index]) for concern in concerns)
-    least, most = units.format_percent(widths[0]), units.format_percent(widths[-1])
-    if widths[-1] > 1:
+def _precision_text(half_widths: Sequence[float], target: float) -> str:
+    """The precision that one or more medians reached, and the target."""
+    least, most = (units.format_percent(width) for width in (min(half_widths), max(half_widths)))
+    if max(half_widths) > 1:
         most = "more than 100 %"
-    known = least if least == most else f"{least} to {most}"
-    return (
-        f"the medians are known within {known}, not {units.format_percent(run.parameters.precision)}; "
-        "a longer --budget narrows them"
-    )
+    reached = least if least == most else f"{least} to {most}"
+    return f"precision {reached}, target {units.format_percent(target)}; try a longer --budget"
 
 
 def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
@@ -156,7 +149,7 @@ def _places_text(run: runs.Run, sizes: Sequence[int]) -> str:
 
 def _names_text(names: Sequence[str], everything: set[str]) -> str:
     if len(names) > 1 and set(names) == everything:
-        return "everything"
+        return "all"
     return ", ".join(names[:_PLACES_SHOWN]) + _and_more(len(names) - _PLACES_SHOWN)
 
 

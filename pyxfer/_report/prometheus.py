@@ -1,6 +1,6 @@
-"""Runs as metrics for Prometheus, in the text format that node_exporter's textfile collector reads.
+"""Runs as Prometheus metrics, in the text format of node_exporter's textfile collector.
 
-What is written is what was measured then; when that was is a metric of its own, because the collector takes no times.
+The time of measurement is a separate metric, because the collector accepts no timestamps.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyxfer._document.examinations import MOST_SHARE, is_beyond_peak
+from pyxfer._document.examinations import is_beyond_peak
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer.errors import UsageError
 
@@ -27,17 +27,17 @@ _SIDES: tuple[Side, ...] = ("h2d", "d2h")
 
 
 class Exported(NamedTuple):
-    """A run, and what the link has counted up to now where it could be read."""
+    """A run, and the link's counter of replays as read now."""
 
     run: Run
     replays: Fact[int]
 
 
 def exposition(exported: Sequence[Exported]) -> bytes:
-    """All of them as text; of two runs of one device the first counts.
+    """All metrics as text; of several runs of one device only the first is used.
 
     Raises:
-        UsageError: prometheus-client, which writes the format, is not installed.
+        UsageError: prometheus-client is not installed.
 
     """
     try:
@@ -52,25 +52,25 @@ def exposition(exported: Sequence[Exported]) -> bytes:
 
 
 def beyond_peak(run: Run) -> list[Measurement]:
-    """The copies that are left out, because they are quicker than their link can be."""
-    return [each for each in _quickest(run) if not _is_believable(run, each)]
+    """The copies that are left out because they are faster than the link's peak."""
+    return [copy for copy in _fastest(run) if is_beyond_peak(run, copy)]
 
 
 class _Collector:
-    """What prometheus-client asks for metrics."""
+    """The collector that prometheus-client calls."""
 
     def __init__(self, exported: Sequence[Exported]) -> None:
         self._exported = exported
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: what there is depends on the runs."""
+        """Nothing: the metrics depend on the runs."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         """Every metric with its series."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        build = GaugeMetricFamily("pyxfer_build_info", "The pyxfer that wrote this.", labels=["version"])
+        build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
         build.add_metric([_version()], 1)
         yield build
         for name, text, labels, rows in _gauges(self._exported):
@@ -79,13 +79,13 @@ class _Collector:
                 gauge.add_metric([_label(value) for value in values], number)
             if rows:
                 yield gauge
-        replays = [(each, each.replays.value) for each in self._exported if each.replays.value is not None]
+        replays = [(one.run, one.replays.value) for one in self._exported if one.replays.value is not None]
         if replays:
             counter = CounterMetricFamily(
-                "pyxfer_link_replays", "Packets sent again since the driver was loaded.", labels=_DEVICE
+                "pyxfer_link_replays", "Packets retransmitted since the driver was loaded.", labels=_DEVICE
             )
-            for each, count in replays:
-                counter.add_metric([_label(value) for value in _device(each.run)], count)
+            for run, count in replays:
+                counter.add_metric([_label(value) for value in _device(run)], count)
             yield counter
 
 
@@ -93,9 +93,9 @@ _Rows = list[tuple[tuple[object, ...], float]]
 
 
 def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str, ...], _Rows]]:
-    """Name, help, labels and rows."""
-    runs = [each.run for each in exported]
-    copies = [(run, each) for run in runs for each in _raw_copies(run)]
+    """Name, help, labels and rows of every gauge."""
+    runs = [one.run for one in exported]
+    copies = [(run, copy) for run in runs for copy in _raw_copies(run)]
     yield (
         *("pyxfer_run_timestamp_seconds", "When the run was measured, in seconds since 1970.", _DEVICE),
         [(_device(run), taken) for run in runs if (taken := _taken_s(run)) is not None],
@@ -106,11 +106,11 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str,
     )
     yield (
         *("pyxfer_copy_bandwidth_bytes_per_second", "Median bandwidth of raw copies between host and GPU.", _COPY),
-        [(_copy(run, each), (each.gbps or 0.0) * _GIGA) for run, each in copies],
+        [(_labels(run, copy), (copy.gbps or 0.0) * _GIGA) for run, copy in copies],
     )
     yield (
-        *("pyxfer_copy_peak_ratio", "That bandwidth over the protocol peak of the link; 1 is all of it.", _COPY),
-        [(_copy(run, each), each.of_peak) for run, each in copies if each.of_peak is not None],
+        *("pyxfer_copy_peak_ratio", "The same bandwidth as a share of the protocol peak of the link.", _COPY),
+        [(_labels(run, copy), copy.of_peak) for run, copy in copies if copy.of_peak is not None],
     )
     yield (
         *("pyxfer_link_generation", "PCI Express generation of the link.", (*_DEVICE, "state")),
@@ -123,7 +123,7 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str,
     yield (
         *(
             "pyxfer_link_peak_bytes_per_second",
-            "What the link carries on paper, packet headers taken off.",
+            "Theoretical bandwidth of the link without packet headers.",
         ),
         (*_DEVICE, "direction"),
         [
@@ -136,31 +136,26 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str,
 
 
 def _one_a_device(exported: Sequence[Exported]) -> list[Exported]:
-    """Two runs of one device would give one series twice, which no reader takes."""
+    """The first run of every device, because two would write the same series twice."""
     first: dict[tuple[str, str], Exported] = {}
-    for each in exported:
-        first.setdefault(_device(each.run), each)
+    for one in exported:
+        first.setdefault(_device(one.run), one)
     return list(first.values())
 
 
 def _raw_copies(run: Run) -> list[Measurement]:
-    """The raw copies that have a bandwidth that can be believed."""
-    return [each for each in _quickest(run) if _is_believable(run, each)]
+    return [copy for copy in _fastest(run) if not is_beyond_peak(run, copy)]
 
 
-def _is_believable(run: Run, each: Measurement) -> bool:
-    return not is_beyond_peak(run, each) and (each.of_peak is None or each.of_peak <= MOST_SHARE)
-
-
-def _quickest(run: Run) -> list[Measurement]:
-    """Every raw copy over the link that has a bandwidth; of a way that several workers measured, the fastest."""
+def _fastest(run: Run) -> list[Measurement]:
+    """All raw copies over the link that have a bandwidth; if several workers measured one, the fastest."""
     best: dict[tuple[object, ...], Measurement] = {}
-    for each in run.measurements:
-        key = _copy(run, each)
-        is_copy = each.nature is None and each.direction != "ingest"  # which stays in the host's memory
-        counts = is_copy and each.variant == "warm" and each.gbps is not None
-        if counts and each.route.startswith("raw.") and (each.gbps or 0.0) > _gbps(best.get(key)):
-            best[key] = each
+    for row in run.measurements:
+        key = _labels(run, row)
+        is_copy = row.nature is None and row.direction != "ingest"  # ingest stays in host memory
+        counts = is_copy and row.variant == "warm" and row.gbps is not None
+        if counts and row.route.startswith("raw.") and (row.gbps or 0.0) > _gbps(best.get(key)):
+            best[key] = row
     return list(best.values())
 
 
@@ -168,8 +163,8 @@ def _gbps(measurement: Measurement | None) -> float:
     return 0.0 if measurement is None else measurement.gbps or 0.0
 
 
-def _copy(run: Run, each: Measurement) -> tuple[object, ...]:
-    return (*_device(run), each.direction, each.side, each.memory, each.mode, each.nbytes)
+def _labels(run: Run, row: Measurement) -> tuple[object, ...]:
+    return (*_device(run), row.direction, row.side, row.memory, row.mode, row.nbytes)
 
 
 def _device(run: Run) -> tuple[str, str]:
@@ -195,7 +190,7 @@ def _taken_s(run: Run) -> float | None:
 
 
 def _label(value: Any) -> str:
-    """A label as text that can be written; what it holds is escaped by who writes it."""
+    """A label as encodable text; prometheus-client escapes quotes and line breaks."""
     return str(value).encode(errors="backslashreplace").decode()
 
 

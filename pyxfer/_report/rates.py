@@ -1,10 +1,10 @@
-"""The measurements as tables: sizes down and memories across where that fits, else one row a measurement."""
+"""Tables of rates, and the sections that the pages of most runs share."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from rich.table import Table
 
@@ -12,18 +12,17 @@ from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._report.layout import GAPS, Column, fitting_table, grid_width, pack, percent_cells, rate_cells, to_table
 from pyxfer._report.notes import label_words
-from pyxfer._report.text import clean, device_text, fact_text, link_state_text, link_text, remark_text
+from pyxfer._report.text import Lines, clean, device_text, fact_text, link_state_text, link_text, remark_text
 from pyxfer.errors import UsageError
 
-# The one place that says what a GB is.
 RATES_HEADING = "GB/s (1 GB = 1e9 bytes), medians; a letter leads to a note below"
 _CURVES_NAMED = 2
 _IN_BRACKETS = re.compile(r" \([^)]*\)")
 _SIDES: tuple[runs.Side, ...] = ("h2d", "d2h", "sum")
 
 
-def heading_lines(run: runs.Run) -> list[tuple[str, str]]:
-    """What was measured, where, and how well."""
+def heading_lines(run: runs.Run) -> Lines:
+    """Device, link, host, versions and parameters."""
     environment = run.environment
     versions = [f"pyxfer {clean(environment.pyxfer)}"]
     lines = [("device", device_text(run.device))]
@@ -37,16 +36,16 @@ def heading_lines(run: runs.Run) -> list[tuple[str, str]]:
 
 
 def ending_text(run: runs.Run) -> str:
-    """Why a run is not whole, or nothing."""
+    """Why the run is incomplete, or an empty text."""
     if run.ended == "interrupted":
-        return "Interrupted: what follows is what was measured until then."
+        return "Interrupted: the page shows what was measured until then."
     if run.ended == "failed":
-        return f"Failed: {clean(run.failure or 'no reason given').rstrip('.')}. What follows was measured before."
+        return f"Failed: {clean(run.failure or 'no reason given').rstrip('.')}. The page shows what was measured."
     return ""
 
 
 def fits_table(run: runs.Run) -> Table | None:
-    """`t = t0 + n/B` of each curve that has one."""
+    """`t = t0 + n/B` of every curve that has a fit."""
     curves = [curve for curve in run.curves if curve.latency_s.value is not None]
     if not curves:
         return None
@@ -63,79 +62,85 @@ def fits_table(run: runs.Run) -> Table | None:
     )
 
 
-def fit_reasons(run: runs.Run) -> list[tuple[str, str]]:
-    """Why a curve has no fit, one line a reason."""
+def fit_reasons(run: runs.Run) -> Lines:
+    """Why curves have no fit, one line per reason."""
     names: dict[str, list[str]] = {}
     for curve in run.curves:
         if curve.latency_s.reason is not None:
-            # What stands in brackets is one curve's own figure, and would keep the same reason from being one line.
+            # Figures in brackets differ from curve to curve; without them the same reason is one line.
             reason = _IN_BRACKETS.sub("", clean(curve.latency_s.reason))
             names.setdefault(reason, []).append(f"{_curve_name(curve)} {_curve_way(curve)}")
-    return [("-", f"no fit of {_names_text(who, len(run.curves))}: {reason}") for reason, who in names.items()]
+    return [("-", f"no fit ({_names_text(found, len(run.curves))}): {reason}") for reason, found in names.items()]
 
 
 def _names_text(names: Sequence[str], of: int) -> str:
-    """One or two by name, more by their number."""
     if len(names) <= _CURVES_NAMED:
         return ", ".join(names)
-    return "any curve" if len(names) == of else f"{names[0]} and {len(names) - 1} more"
+    return "all curves" if len(names) == of else f"{names[0]} and {len(names) - 1} more"
 
 
-def locking_lines(run: runs.Run) -> list[tuple[str, str]]:
-    """What page-locking costs, and when that has paid."""
+def locking_lines(run: runs.Run) -> Lines:
+    """The cost of page-locking, and after how many transfers it pays."""
     return [(cost.memory, _locking_text(cost)) for cost in run.locking]
 
 
-def ring_lines(run: runs.Run) -> list[tuple[str, str]]:
-    """What staged copies went through, and where its settings come from; or why there was none."""
+def ring_lines(run: runs.Run) -> Lines:
+    """The ring that staged copies used and the source of its settings, or why there was none."""
     if not any(measurement.mode == runs.STAGED for measurement in run.measurements):
         return []
     ring = run.ring.value
     if ring is None:
         return [("none", clean(run.ring.reason or "no reason given"))]
-    threads = f"{ring.threads} thread{'' if ring.threads == 1 else 's'}"
-    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    kernel = "" if ring.kernel == ring.fill else f" ({clean(ring.kernel)})"
     return [
-        ("made of", f"{threads}, {slots}, {units.format_size(ring.pinned_bytes)} page-locked; {_fill_text(ring)}"),
-        ("settings", f"{clean(ring.reason)}; made in {units.format_seconds(ring.made_s)}"),
+        ("threads", str(ring.threads)),
+        ("slots", f"{ring.slots} of {units.format_size(ring.chunk_bytes)}"),
+        ("memory", f"{units.format_size(ring.pinned_bytes)} page-locked, made in {units.format_seconds(ring.made_s)}"),
+        ("fill", f"{clean(ring.fill)}{kernel}"),
+        ("settings", clean(ring.reason)),
     ]
 
 
-def peak_lines(link: runs.Link) -> list[tuple[str, str]]:
-    """What the link could do on paper, and from what that is computed; or why there is no peak."""
+def peak_lines(link: runs.Link) -> Lines:
+    """The peaks of the link and the values that they are computed from, or the reason why the peaks are unknown."""
     if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
         return [("none", clean(link.raw_peak_gbps.reason or "no reason given"))]
     raw = fact_text(link.raw_peak_gbps, units.format_gbps)
     return [
-        ("raw", f"{raw} each way: {_peak_state(link)}, less the line code"),
+        ("raw", f"{raw} each way: {_peak_state(link)}, without the line code"),
         ("protocol", _protocol_text(link)),
     ]
 
 
 def verified_text(run: runs.Run) -> str:
-    """Whether what arrived is what was sent."""
+    """In how many measurements the data arrived intact."""
     verdicts = [measurement.verified for measurement in run.measurements]
     if not verdicts:
-        return "nothing was measured"
+        return "no measurements"
     right = sum(verdict.value is True for verdict in verdicts)
     wrong = sum(verdict.value is False for verdict in verdicts)
     unknown = Counter(clean(verdict.reason) for verdict in verdicts if verdict.reason is not None)
-    parts = [f"the contents arrived whole in {right} of {len(verdicts)} measurements"]
+    parts = [f"correct in {right} of {len(verdicts)} measurements"]
     if wrong:
         parts.append(f"WRONG in {wrong}")
-    parts.extend(f"not checked in {count}: {reason}" for reason, count in unknown.items())
+    parts.extend(f"not checked in {count} ({reason})" for reason, count in unknown.items())
     return "; ".join(parts)
 
 
-def invalid_lines(run: runs.Run) -> list[tuple[str, str]]:
-    """Trials that do not count, by reason."""
-    trials = [trial for measurement in run.measurements for trial in measurement.trials]
-    reasons = Counter(clean(trial.invalid) for trial in trials if trial.invalid is not None)
-    return [("invalid", f"{count} of {len(trials)} trials: {reason}") for reason, count in reasons.items()]
+def invalid_lines(run: runs.Run) -> Lines:
+    """The number of invalid trials by reason. A trial of a copy both ways is in three rows and counts once."""
+    trials, reasons = set[Hashable](), dict[str, set[Hashable]]()
+    for row in run.measurements:
+        for trial in row.trials:
+            executed = (row.worker, row.route, row.variant, row.direction, row.nbytes, trial.round)
+            trials.add(executed)
+            if trial.invalid is not None:
+                reasons.setdefault(clean(trial.invalid), set()).add(executed)
+    return [("invalid", f"{len(found)} of {len(trials)} trials: {reason}") for reason, found in reasons.items()]
 
 
-def remark_lines(run: runs.Run) -> list[tuple[str, str]]:
-    """What holds for the whole run."""
+def remark_lines(run: runs.Run) -> Lines:
+    """The remarks on the link and on the whole run."""
     return [("-", remark_text(remark)) for remark in (*run.link.remarks, *run.remarks)]
 
 
@@ -144,36 +149,28 @@ def _asked_text(run: runs.Run) -> str:
     precision = units.format_percent(asked.precision)
     budget, took = units.format_seconds(asked.budget_s), units.format_seconds(run.duration_s)
     if run.workers or run.kind == "frameworks":
-        budget = f"{budget} a worker"
-    return f"medians to {precision} within {budget}, seed {asked.seed}; took {took}"
+        budget = f"{budget} per worker"
+    return f"precision {precision}, budget {budget}, seed {asked.seed}; took {took}"
 
 
 def _locking_text(cost: runs.LockingCost) -> str:
-    each = f"{fact_text(cost.s_per_gib, _three_digits)} s/GiB at {units.format_size(cost.nbytes)}"
     if cost.s_per_gib.value is None:
         return fact_text(cost.s_per_gib)
+    speed = f"{cost.s_per_gib.value:.3g} s/GiB at {units.format_size(cost.nbytes)}"
     if cost.pays_after_transfers.value is None:
-        return f"{each}; pays after: {clean(cost.pays_after_transfers.reason or 'no reason given')}"
-    count = cost.pays_after_transfers.value
-    transfers = f"{cost.pays_direction} transfer{'' if count == 1 else 's'}"
-    return f"{each}; pays after {count} {transfers} of that size"
-
-
-def _fill_text(ring: runs.Ring) -> str:
-    """How its threads copy; the kernel's name where that says more."""
-    kernel = "" if ring.kernel == ring.fill else f" ({clean(ring.kernel)})"
-    return f"{clean(ring.fill)} stores{kernel}"
+        return f"{speed}; never pays: {clean(cost.pays_after_transfers.reason or 'no reason given')}"
+    return f"{speed}; {cost.pays_direction} transfers of that size until it pays: {cost.pays_after_transfers.value}"
 
 
 def _peak_state(link: runs.Link) -> str:
-    """The state that the peak was computed from, and the hop that sets it where that is not the device's own."""
+    """The link state that the peak is computed from, and the hop that limits it if that is not the device's own."""
     state, when = link.under_load, "under load"
     if state.value is None:
         state, when = link.system_most, "at most, not seen under load"
     words = f"{fact_text(state, link_state_text)} {when}"
     hop = link.narrowest_hop.value
     if hop is not None and hop != link.hops[0]:
-        words += f", narrowed by the link of {clean(hop.pci)} above it"
+        words += f", limited by the link of {clean(hop.pci)} above it"
     return words
 
 
@@ -182,9 +179,8 @@ def _protocol_text(link: runs.Link) -> str:
         f"{side} {fact_text(link.peak_gbps(side), units.format_gbps)}" for side in _SIDES if side != "sum"
     )
     payload = link.max_payload_bytes
-    return f"{sides}: less the packet headers at " + (
-        f"{payload.value} B payload" if payload.value is not None else f"a payload that is {fact_text(payload)}"
-    )
+    size = f"{payload.value} B payload" if payload.value is not None else f"payload {fact_text(payload)}"
+    return f"{sides}: without the packet headers at {size}"
 
 
 def _curve_name(curve: runs.Curve) -> str:
@@ -204,12 +200,8 @@ def _rounded_size(nbytes: float) -> str:
     return units.format_size(float(f"{nbytes:.3g}"))
 
 
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}"
-
-
 _Key = tuple[str, ...]
-# Of the rows, without and with a column for their workers.
+# In rows without and with a column of workers.
 _MOST_DECIMALS = (5, 3)
 
 SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
@@ -223,7 +215,7 @@ SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
 
 
 def rate_tables(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> list[Table]:
-    """Every rate of the run, with the mark that leads to its note."""
+    """Every rate of the run, with the letters of its notes."""
     if not run.measurements:
         return []
     if sort is None and run.kind == "ceiling":
@@ -234,7 +226,7 @@ def rate_tables(run: runs.Run, marks: Sequence[str], width: int, sort: str | Non
 
 
 def _pivots(run: runs.Run, marks: Sequence[str], width: int) -> list[Table] | None:
-    """Blocks of directions packed side by side into as few tables as fit; None where one direction alone does not."""
+    """Directions side by side in as few tables as fit; None if a single direction does not fit."""
     sizes = sorted({measurement.nbytes for measurement in run.measurements})
     head = Column(("size",), tuple(units.format_size(size) for size in sizes))
     blocks = [
@@ -246,7 +238,7 @@ def _pivots(run: runs.Run, marks: Sequence[str], width: int) -> list[Table] | No
 
 
 def _block(run: runs.Run, marks: Sequence[str], direction: str, sizes: Sequence[int]) -> list[Column]:
-    """The columns of one direction, and what share of the peak the best of them reaches."""
+    """The columns of one direction, and the best share of the peak."""
     columns: dict[_Key, dict[int, int]] = {}
     for index, measurement in enumerate(run.measurements):
         if measurement.direction == direction:
@@ -259,7 +251,7 @@ def _block(run: runs.Run, marks: Sequence[str], direction: str, sizes: Sequence[
 
 
 def _heading(measurement: runs.Measurement, run: runs.Run) -> _Key:
-    """One line each: the way, the memory, and mode and variant where they tell columns apart."""
+    """The way, the memory, and mode and variant if columns differ in them."""
     return (_way(measurement), *label_words(measurement, run))
 
 
@@ -276,13 +268,13 @@ def _rate_column(
 
 
 def _best_share(run: runs.Run, indices: Sequence[int]) -> float | None:
-    """Of a transfer both ways the two sides together count, because neither side alone fills the link."""
+    """Both ways, only the sum counts, because neither side alone fills the link."""
     counted = [m for m in (run.measurements[i] for i in indices) if m.direction != "both" or m.side == "sum"]
     return max((m.of_peak for m in counted if m.of_peak is not None), default=None)
 
 
 def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> Table:
-    """One row a measurement."""
+    """One row per measurement."""
     order = list(range(len(run.measurements)))
     if sort is not None:
         key = _sort_key(sort)
@@ -306,12 +298,12 @@ def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> 
 
 
 def worker_number(run: runs.Run, name: str | None) -> str:
-    """What leads from a row to the list of the run's workers, whose names are too long for a table."""
+    """The worker's number in the list below; names are too long for a table."""
     return next((str(number) for number, worker in enumerate(run.workers, start=1) if worker.name == name), "")
 
 
 def _place_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Column]:
-    """The size; of image batches the images, which say it too."""
+    """The size; for image batches the number of images."""
     if run.parameters.workload == "image-batch":
         batches = ("" if m.batch is None else str(m.batch) for m in chosen)
         return [Column(("batch",), tuple(batches))]
@@ -319,7 +311,7 @@ def _place_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Co
 
 
 def _words(run: runs.Run, heading: str) -> tuple[str, ...]:
-    """A heading in one line, or in narrow ones where a run has columns more."""
+    """A heading in one line, or in narrow lines if the table has a column of workers."""
     return tuple(heading.split()) if run.workers else (heading,)
 
 
@@ -330,6 +322,5 @@ def _sort_key(sort: str) -> Callable[[runs.Measurement], tuple[str | float, ...]
 
 
 def _route(measurement: runs.Measurement) -> str:
-    """The route's name, which says memory and mode; the variant where it is not the usual one."""
     name = clean(measurement.route, longest=60)
     return f"{name} (fresh)" if measurement.variant == "fresh" else name

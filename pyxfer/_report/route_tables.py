@@ -1,4 +1,4 @@
-"""Routes of a framework in one direction: their bandwidth at every size, and all that is known at the largest."""
+"""Tables of a framework's routes: all bandwidths, and all figures at the largest size."""
 
 from __future__ import annotations
 
@@ -30,35 +30,33 @@ class Row:
 
     @property
     def any(self) -> runs.Measurement:
-        """One of its measurements, for what is the same in all of them."""
+        """One of its measurements, for fields that are the same in all."""
         return next(iter(self.at.values()))
 
     @property
     def raw(self) -> bool:
-        """Whether it belongs to the ceiling rather than to the framework."""
+        """Whether it is a raw route."""
         return self.any.nature is None
 
     @property
     def usual(self) -> bool:
-        """Whether it is the call that most people write."""
         return self.any.nature is not None and self.any.nature.usual
 
     @property
     def letters(self) -> str:
-        """The letters of all its notes, each once."""
+        """The letters of all its notes."""
         return "".join(sorted(set("".join(self.marks.values()))))
 
     def gbps(self, nbytes: int) -> float | None:
-        """Its bandwidth at a size, where it has one."""
         return self.at[nbytes].gbps if nbytes in self.at else None
 
     def copies_nothing(self, nbytes: int) -> bool:
-        """Whether it is right and timed and has no bandwidth, in host memory: the tensor uses the array's memory."""
+        """Whether the tensor uses the array's own memory: an ingest route, correct and timed, without a bandwidth."""
         m = self.at.get(nbytes)
         return m is not None and m.direction == "ingest" and m.rate.value is None and _is_right_and_timed(m)
 
     def speed(self, nbytes: int) -> float | None:
-        """What makes one route faster than another: how soon it is done, whether it copies anything or not."""
+        """Transfers per second, the order of routes; also for a route that copies nothing."""
         if self.gbps(nbytes) is None and not self.copies_nothing(nbytes):
             return None
         elapsed_s = self.at[nbytes].elapsed_s
@@ -78,26 +76,23 @@ class Group:
 
     @property
     def routes(self) -> tuple[Row, ...]:
-        """The framework's own rows."""
         return tuple(row for row in self.rows if not row.raw)
 
     @property
     def ceiling(self) -> Row | None:
-        """The faster of the raw rows."""
+        """The fastest raw row."""
         return self._fastest([row for row in self.rows if row.raw], self.largest)
 
     @property
     def usual(self) -> Row | None:
-        """The call that most people write, where it is among the routes."""
         return next((row for row in self.routes if row.usual), None)
 
     @property
     def best(self) -> Row | None:
-        """The fastest route at the largest size."""
         return self.best_at(self.largest)
 
     def best_at(self, nbytes: int) -> Row | None:
-        """The fastest route at a size, of those that did not bring wrong bytes."""
+        """The fastest route at a size, except routes with wrong data."""
         right = [row for row in self.routes if nbytes in row.at and row.at[nbytes].verified.value is not False]
         return self._fastest(right, nbytes)
 
@@ -108,7 +103,7 @@ class Group:
 
 
 def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
-    """Every framework and direction of the run, in the order of its workers."""
+    """Every framework and direction, in the order of the run's workers."""
     homes = _frameworks_of_workers(run)
     found: dict[tuple[str, str], dict[tuple[str | None, str, str], list[int]]] = {}
     for index, m in enumerate(run.measurements):
@@ -120,7 +115,7 @@ def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
 
 
 def title(framework: str) -> str:
-    """A framework's name as it writes itself."""
+    """The framework's name as its project spells it."""
     return _TITLES.get(framework) or clean(framework, longest=_LONGEST_NAME) or "no framework"
 
 
@@ -132,24 +127,23 @@ def group_title(run: runs.Run, group: Group) -> str:
 
 
 def place_text(run: runs.Run, group: Group, nbytes: int) -> str:
-    """A size in words; of image batches, the batch."""
+    """`96 MiB`, or `batch 512` for image batches."""
     batch = batch_of(group, nbytes)
     return units.format_size(nbytes) if not is_image_batch(run) or batch is None else f"batch {batch}"
 
 
 def batch_of(group: Group, nbytes: int) -> int | None:
-    """How many images a size is."""
+    """The number of images in a transfer of this size."""
     measured = (row.at[nbytes].batch for row in group.rows if nbytes in row.at)
     return next((batch for batch in measured if batch is not None), None)
 
 
 def is_image_batch(run: runs.Run) -> bool:
-    """Whether the run's places are batches of images and its rates MB/s."""
     return run.parameters.workload == "image-batch"
 
 
 def rate_unit(run: runs.Run) -> tuple[str, float]:
-    """The unit that the run's rates are read in, and how many of it make one GB/s."""
+    """The unit of the run's rates, and its number per GB/s."""
     return ("MB/s", _MB) if is_image_batch(run) else ("GB/s", 1.0)
 
 
@@ -200,7 +194,7 @@ def _is_right_and_timed(m: runs.Measurement) -> bool:
 
 
 def _with_setting(run: runs.Run) -> set[str | None]:
-    """Workers that were started for routes which need a setting of their own."""
+    """Workers that were started with a setting that some routes need."""
     return {worker.name for worker in run.workers if worker.setting}
 
 
@@ -208,12 +202,12 @@ LEGEND = "> marks the usual call, * the fastest route"
 NO_COPY = "no copy"
 _DMA = "DMA"
 _LONGEST_WORD = 14
-# What nine sizes leave room for beside the longest names.
+# More decimals would not fit beside nine sizes and the longest names.
 _MOST_DECIMALS = 3
 
 
 def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table | None:
-    """How far each framework's usual call is from its fastest route, and both from the ceiling."""
+    """The ceiling, the usual call and the fastest route of every framework and direction."""
     lines = [line for group in groups for line in _overview_lines(run, group)]
     if not lines:
         return None
@@ -228,16 +222,16 @@ def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table 
             Column(("",), tuple(kind for _, kind, _ in lines), left=True),
             Column(("",), tuple(row.name for _, _, row in lines), left=True),
             Column((unit,), rate_cells(rates, gaps, least=_least(run))),
-            Column((_share_heading(lines),), _percents([m if m and m.nature else None for m in measured], " %")),
+            Column(_share_heading(lines), _percents([m if m and m.nature else None for m in measured], " %")),
         ],
         width,
     )
 
 
-def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> str:
-    """What stays in host memory has no ceiling; it is set against one copy there."""
+def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> tuple[str, ...]:
+    """Ingest routes have no ceiling; they are compared with one copy in host memory."""
     ingest = {group.direction == "ingest" for group, _, _ in lines}
-    return "of one copy" if ingest == {True} else "of ceiling, of one copy" if True in ingest else "of ceiling"
+    return tuple(name for name, is_ingest in (("of ceiling", False), ("of one copy", True)) if is_ingest in ingest)
 
 
 def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
@@ -260,7 +254,7 @@ def rate_pivot(run: runs.Run, group: Group, width: int) -> list[Table]:
 
 
 def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
-    """Everything that is known of each route at the largest size."""
+    """All figures of every route at the largest size."""
     measured = [row.at.get(group.largest) for row in group.rows]
     make = _ingest_columns if group.direction == "ingest" else _link_columns
     gaps = [_gap(row, group.largest) for row in group.rows]
@@ -269,21 +263,21 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
     head = _names(group)
     notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
     if grid_width([head, *columns, *notes], 1) > width:
-        notes = []  # the table above has them too
-    if grid_width([head, *columns], 1) > width:  # explain has it for the route that one asks about
+        notes = []  # the table of all sizes has them
+    if grid_width([head, *columns], 1) > width:  # pyxfer explain shows it
         columns = [column for column in columns if column.heading[0] != _DMA]
     return spread([head], columns, notes, width)
 
 
 def elsewhere_lines(group: Group) -> list[str]:
-    """The ceiling in the other workers of a framework, against which their routes are held."""
+    """The ceiling in other workers of the framework, with which their routes are compared."""
     lines = []
     for worker in dict.fromkeys(row.any.worker for row in group.elsewhere):
         rates = [row.gbps(group.largest) or 0.0 for row in group.elsewhere if row.any.worker == worker]
         names = ", ".join(row.name for row in group.routes if row.any.worker == worker)
         if max(rates) > 0:
             ceiling = units.format_gbps(max(rates))
-            lines.append(f"{names}: measured in a process of its own, where the ceiling is {ceiling}.")
+            lines.append(f"{names}: measured in a separate process, whose ceiling is {ceiling}")
     return lines
 
 
@@ -295,7 +289,7 @@ def _overview_lines(run: runs.Run, group: Group) -> list[tuple[Group, str, Row]]
 
 
 def _names(group: Group) -> Column:
-    """The routes, with what marks the usual one and the fastest."""
+    """The routes, with marks before the usual one and the fastest."""
     best = group.best
     marks = [f"{'>' if row.usual else ''}{'*' if row is best else ''}" for row in group.rows]
     room = max(map(len, marks), default=0)
@@ -320,7 +314,7 @@ def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) ->
 
 
 def _ingest_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
-    """Nothing crosses the link here, so that one copy in host memory is what routes are held against."""
+    """Ingest routes cross no link, so they are compared with one copy in host memory."""
     return [
         *_static_columns(measured),
         Column(
@@ -363,7 +357,7 @@ def _cells(
 
 
 def _gap(row: Row, nbytes: int) -> str:
-    """What stands where there is no bandwidth: nothing was asked, nothing was copied, or nothing came out."""
+    """The cell without a bandwidth: not measured, nothing copied, or no result."""
     if nbytes not in row.at:
         return ""
     return NO_COPY if row.copies_nothing(nbytes) else "-"
@@ -378,11 +372,11 @@ def _note_columns(letters: Sequence[str]) -> list[Column]:
 
 
 def _once(values: Sequence[str]) -> tuple[str, ...]:
-    """Each value where it changes, the part after a NUL alone of those that have one."""
+    """Empty cells where a value repeats the one above; of a value with a NUL only the part after it is shown."""
     before = ["", *values[:-1]]
     return tuple("" if value == last else value.split("\0")[-1] for value, last in zip(values, before, strict=True))
 
 
 def _least(run: runs.Run) -> int:
-    """Decimals of a rate at least."""
+    """The smallest number of decimals of a rate."""
     return 0 if is_image_batch(run) else 2

@@ -1,4 +1,4 @@
-"""What can be measured here, and what cannot and why."""
+"""The page of `pyxfer list`: available devices, routes and modes, and the reasons for the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_WORD = 14
 
 
 class Route(Protocol):
-    """What this page needs to know of a route."""
+    """A raw route."""
 
     @property
     def name(self) -> str:
@@ -32,15 +32,15 @@ class Route(Protocol):
 
     @property
     def available(self) -> bool:
-        """Whether it can run here."""
+        """Whether it can run on this machine."""
 
     @property
     def reason(self) -> str:
-        """Why it cannot."""
+        """Why it is not available."""
 
 
 class FrameworkRoute(Protocol):
-    """What this page needs to know of a framework's route."""
+    """A route of a framework."""
 
     @property
     def name(self) -> str:
@@ -52,15 +52,15 @@ class FrameworkRoute(Protocol):
 
     @property
     def memory(self) -> str:
-        """What its host side is."""
+        """The kind of host memory."""
 
     @property
     def host_copies(self) -> int:
-        """How often the bytes are copied on the host before the driver sees them."""
+        """Copies on the host before the driver's own."""
 
     @property
     def returns(self) -> str:
-        """Whether its call returns when it is done, when the bytes are staged, or when they are queued."""
+        """When the call returns: `done`, `staged` or `queued`."""
 
     @property
     def call(self) -> str:
@@ -68,15 +68,15 @@ class FrameworkRoute(Protocol):
 
     @property
     def usual(self) -> bool:
-        """Whether it is the one that most users write."""
+        """Whether most users write this call."""
 
     @property
     def available(self) -> bool:
-        """Whether it can run here."""
+        """Whether it can run on this machine."""
 
     @property
     def reason(self) -> str:
-        """Why it cannot."""
+        """Why it is not available."""
 
 
 class FrameworkRoutes(Protocol):
@@ -84,23 +84,23 @@ class FrameworkRoutes(Protocol):
 
     @property
     def title(self) -> str:
-        """The framework's name as it writes itself."""
+        """The framework's name as its project spells it."""
 
     @property
     def version(self) -> str | None:
-        """The version that is installed."""
+        """The installed version."""
 
     @property
     def reason(self) -> str:
-        """Why it can move nothing to a GPU, or nothing."""
+        """Why it cannot use a GPU, or an empty text."""
 
     @property
     def routes(self) -> Sequence[FrameworkRoute]:
-        """In the order of its table."""
+        """In the order of the framework's table."""
 
 
 def print_routes(devices: Sequence[runs.Device], routes: Sequence[Route], page: Page) -> None:
-    """Devices, routes and modes: available, or why not."""
+    """Devices, routes and modes, with the reason if one is not available."""
     page.line("Devices", style="bold")
     page.hanging([(f"  {_selector(device)}", _device_line(device)) for device in devices])
     page.heading("Routes")
@@ -110,8 +110,8 @@ def print_routes(devices: Sequence[runs.Device], routes: Sequence[Route], page: 
 
 
 def print_framework_routes(groups: Sequence[FrameworkRoutes], page: Page) -> None:
-    """Each framework with its state, and its routes with the code that they time."""
-    page.line("> marks the call that most people write")
+    """Every framework with its state, and its routes with the code that they time."""
+    page.line("> marks the usual call")
     rows = [_cells(route) for group in groups for route in group.routes]
     widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
     for group in groups:
@@ -120,14 +120,14 @@ def print_framework_routes(groups: Sequence[FrameworkRoutes], page: Page) -> Non
             padded = [set_cell_size(cell, width) for cell, width in zip(_cells(route), widths, strict=True)]
             page.line("  ".join(padded).rstrip())
             lines = [clean(route.call)]
-            # What holds for the whole framework stands in its heading.
+            # The heading has the reason that applies to the whole framework.
             if route.reason != group.reason:
                 lines.append(_state(route))
             page.hanging([("   ", line) for line in lines])
 
 
 def mode_states(routes: Sequence[Route]) -> dict[str, str]:
-    """A mode is available where one of its routes is; else the reason of the first of them."""
+    """A mode is available if one of its routes is; else it has the reason of its first route."""
     states: dict[str, str] = {}
     for route in routes:
         if route.available or route.mode not in states:
@@ -148,13 +148,13 @@ def _framework_heading(group: FrameworkRoutes) -> str:
     title, version = clean(group.title), clean(group.version or "")
     name = f"{title} {version}".rstrip()
     reason = clean(group.reason)
-    for said_already in (f"{name} ", f"{title} "):
-        reason = reason.removeprefix(said_already)
+    for prefix in (f"{name} ", f"{title} "):
+        reason = reason.removeprefix(prefix)
     return f"{name}: {reason.removeprefix('is ') or 'available'}"
 
 
 def _cells(route: FrameworkRoute) -> tuple[str, ...]:
-    copies = f"{route.host_copies} host {'copy' if route.host_copies == 1 else 'copies'}"
+    copies = f"host copies {route.host_copies}"
     name, memory = clean(route.name, longest=_LONGEST_NAME), clean(route.memory, longest=_LONGEST_WORD)
     directions = clean(", ".join(route.direction), longest=_LONGEST_WORD)
     name = f"{'>' if route.usual else ' '} {name}"

@@ -1,4 +1,4 @@
-"""A run as a page: the same from the run just measured as from the file it was saved in."""
+"""The page of a run, measured now or loaded from a file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rich.table import Table
 from pyxfer._document import runs
 from pyxfer._report import rates as sections
 from pyxfer._report.explain import print_explained
-from pyxfer._report.frameworks import in_words, print_frameworks, worker_lines
+from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.rates import rate_tables
 
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
-    """Everything a run says; with `sort`, one row a measurement in that order."""
+    """All sections of the page; with `sort`, the rates are one row per measurement in that order."""
     explaining = run.kind == "explain" and sort is None
     marks, notes = gather(run)
     page.hanging(sections.heading_lines(run), style="bold")
@@ -25,7 +25,7 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
         page.line(sections.ending_text(run), style="bold red")
     if explaining:
         print_explained(run, page)
-        notes = ()  # of its own row; the other rows have no figures here
+        notes = ()  # the page shows the remarks of the explained row and no figures of others
     elif run.kind == "frameworks" and sort is None:
         print_frameworks(run, marks, page)
     else:
@@ -33,10 +33,10 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    words = in_words(run, marks) if run.kind == "frameworks" else []
-    if words:
-        page.heading("In words")
-        page.hanging(words)
+    summary = summary_lines(run, marks) if run.kind == "frameworks" else []
+    if summary:
+        page.heading("Summary")
+        page.hanging(summary)
     _print_fits(run, page)
     for name, lines in (
         ("Page-locking", [] if explaining else sections.locking_lines(run)),

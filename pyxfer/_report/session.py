@@ -20,7 +20,7 @@ GAP = "  "
 HEADING = ("test", "dir", "size", "GB/s", "+-", "of ceiling", "verdict")
 LEFT = {"test", "dir", "verdict"}
 _NOT_KNOWN = "-"
-_WIDE = "less precise (+-) than asked; more time (--xfer-budget, rounds) or a larger precision= in the marker"
+_WIDE = "precision (+-) not reached; try a longer --xfer-budget, more rounds, or a larger precision= in the marker"
 _COLOURS = {"too slow": "red", "failed": "red", "unsure": "yellow", "no result": "yellow", "fine": "green"}
 
 
@@ -32,16 +32,16 @@ def title(place: Place) -> str:
 
 
 def place_lines(session: XferSession, number: int, words: dict[str, str], width: int) -> list[tuple[str, str]]:
-    """The table of one place and what is said below it, each line with a colour or none."""
+    """The table of one place and the notes below it; every line has a colour or an empty text."""
     tests = [test for test in session.tests if test.place == number]
-    said = notes(tests)
+    texts = notes(tests)
     if session.places[number].runtime == "host":
-        said.append("Measured in host memory: the figures and shares are of no link.")
-    return [*table_lines(tests, words, width), *((folded(text, width), "") for text in said)]
+        texts.append("Measured in host memory: the figures and shares are not those of a link.")
+    return [*table_lines(tests, words, width), *((folded(text, width), "") for text in texts)]
 
 
 def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> list[tuple[str, str]]:
-    """Heading and rows, each with a colour or none; what does not fit is taken from the middle of names."""
+    """Heading and rows, with a colour or an empty text; long names are shortened in the middle."""
     names = _names([test.test for test in tests])
     rows = [_row(name, test, words) for name, test in zip(names, tests, strict=True)]
     shown = [place for place, _ in enumerate(HEADING) if place < len(HEADING) - 1 or any(row[place] for row in rows)]
@@ -61,22 +61,23 @@ def table_lines(tests: Sequence[Tested], words: dict[str, str], width: int) -> l
 
 
 def notes(tests: Sequence[Tested]) -> list[str]:
-    """Why there is no figure, and what must be known of the others; alike ones once."""
-    told: dict[str, list[str]] = {}
+    """Missing figures and remarks; tests with the same text share one note."""
+    tests_of: dict[str, list[str]] = {}
     for test, name in zip(tests, _names([test.test for test in tests]), strict=True):
         for text in _texts(test):
-            told.setdefault(text, []).append(name)
-    return [f"{_who(names)}: {text}" for text, names in told.items()]
+            tests_of.setdefault(text, []).append(name)
+    return [f"{_first(names)}: {text}" for text, names in tests_of.items()]
 
 
 def _texts(test: Tested) -> list[str]:
     found = test.measurement
     missing = [] if found.gbps is not None else [f"no bandwidth: {reason_text(found.rate.reason)}"]
     wide = [_WIDE for remark in found.remarks if remark.code == "unstable" and found.gbps is not None]
-    return [*missing, *(remark_text(each) for each in found.remarks if each.code != "unstable"), *wide]
+    others = [remark_text(remark) for remark in found.remarks if remark.code != "unstable"]
+    return [*missing, *others, *wide]
 
 
-def _who(names: Sequence[str]) -> str:
+def _first(names: Sequence[str]) -> str:
     shown = ", ".join(names[:2])
     return f"{shown} and {len(names) - 2} more" if len(names) > 2 else shown  # noqa: PLR2004 - the two that are shown
 
@@ -97,7 +98,7 @@ def _row(name: str, test: Tested, words: dict[str, str]) -> tuple[str, ...]:
 
 
 def _verdict(test: Tested) -> str:
-    """What the marker's wish came to; a test that failed otherwise is named so."""
+    """The verdict on the marker's limits; `failed` if the test failed for another reason."""
     if test.judged.word == "too slow":
         return "too slow"
     if test.outcome == "failed":
@@ -108,7 +109,7 @@ def _verdict(test: Tested) -> str:
 
 
 def _names(tests: Sequence[str]) -> list[str]:
-    """Without the file where it is the same for all, and without its folder otherwise."""
+    """Names without the file if all tests are in one file, else without its folder."""
     files = {test.partition("::")[0] for test in tests}
     if len(files) == 1:
         return [clean(test.partition("::")[2] or test) for test in tests]
@@ -116,7 +117,7 @@ def _names(tests: Sequence[str]) -> list[str]:
 
 
 def _shortened(text: str, width: int) -> str:
-    """The middle gives way: names differ at their beginning, and parameters at their end."""
+    """Shortened in the middle, because names differ at their start and parameters at their end."""
     if _width(text) <= width:
         return text
     while _width(text) > width - 3:
@@ -136,10 +137,10 @@ def _width(text: str) -> int:
 
 
 def print_session(session: XferSession, page: Page) -> None:
-    """Every place with its tests, as pytest has printed them."""
+    """Every place with its tests, as pytest printed them."""
     for number, place in enumerate(session.places):
         page.line(title(place), style="bold")
         for line, colour in place_lines(session, number, {}, page.columns):
             page.line(line, style=colour)
     if session.ended == "interrupted":
-        page.line("The session was ended before all of its tests had run.")
+        page.line("Interrupted: not all tests have run.")

@@ -1,4 +1,4 @@
-"""Words for a terminal: text from outside made harmless, facts and the machine's parts in a reader's words."""
+"""Text for a terminal: names from outside made harmless, and facts, devices, links and remarks as text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from pyxfer._document import runs
 
 T = TypeVar("T")
 
+Lines = list[tuple[str, str]]
+"""Lines of a page, each a short label and its text."""
+
 HOST_MEMORY = "host memory, not a PCIe link"
 _LONGEST = 300
-# A reason may end with what to do about it, and that must not be cut off.
+# A reason may end with a remedy, which must not be cut off.
 _LONGEST_REASON = 2000
-# CSI and OSC sequences whole, so that "\x1b[31m" leaves nothing behind and not a "[31m".
+# Whole CSI and OSC sequences, so that "\x1b[31m" does not leave "[31m".
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
@@ -23,7 +26,7 @@ _ESCAPES = re.compile(
 
 
 def clean(text: str, longest: int = _LONGEST) -> str:
-    """Text from outside as one line of printable characters: a name cannot colour, move or hide anything."""
+    """Text from outside as one line of printable characters, which cannot colour, move or hide anything."""
     bare = _ESCAPES.sub("", text[: 4 * longest])
     line = "".join(character if character.isprintable() else " " for character in bare)
     line = " ".join(line.split())
@@ -31,42 +34,41 @@ def clean(text: str, longest: int = _LONGEST) -> str:
 
 
 def escaped(text: str, longest: int = _LONGEST) -> str:
-    """A name that somebody chose, with what cannot be printed as its escape: two names that differ look different."""
-    line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:longest])
+    """A name with escapes for unprintable characters, so that different names look different."""
+    shown = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:longest])
+    line = "".join(shown)
     return line if len(line) <= longest and len(text) <= longest else f"{line[: longest - 3]}..."
 
 
 def reason_text(reason: str | None) -> str:
-    """Why something is not known, whole, as the end of a line."""
+    """A reason with its remedy, for the end of a line."""
     return clean(reason or "no reason given", longest=_LONGEST_REASON)
 
 
 def capitalised(text: str) -> str:
-    """A line of its own begins with a capital letter; a name, such as `libcupti.so` or `cudaMalloc`, stays as it is."""
+    """With a capital first letter, unless the first word is a name such as `libcupti.so` or `cudaMalloc`."""
     first = text.partition(" ")[0].rstrip(",:;")
     return f"{text[:1].upper()}{text[1:]}" if first.isalpha() and first.islower() else text
 
 
 def sentence(text: str) -> str:
-    """A line of its own that ends with one full stop, or as it ended."""
+    """Capitalised, and with a full stop unless it already ends with `.`, `!` or `?`."""
     begun = capitalised(text)
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
 def fact_text(fact: runs.Fact[T], say: Callable[[T], str] = str) -> str:
-    """What is known, or that it is not and why."""
+    """The value, or `unknown:` and the reason."""
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
     return clean(say(fact.value))
 
 
 def memory_text(nbytes: float) -> str:
-    """How much memory there is, which is never a round number of anything."""
     return f"{nbytes / 1024**3:.1f} GiB"
 
 
 def yes_no(value: bool) -> str:
-    """A flag in words."""
     return "yes" if value else "no"
 
 
@@ -76,7 +78,7 @@ def link_state_text(state: runs.LinkState) -> str:
 
 
 def link_text(link: runs.Link) -> str:
-    """The link in one line, as it runs under load where that is known: `PCIe 5.0 x16, 256 B payload`."""
+    """`PCIe 5.0 x16, 256 B payload`: the state under load if it is known, else the state now."""
     if link.kind != "pcie":
         return clean(link.raw_peak_gbps.reason or link.kind)
     state = link.under_load if link.under_load.value is not None else link.now
@@ -91,7 +93,7 @@ def link_text(link: runs.Link) -> str:
 
 
 def device_text(device: runs.Device) -> str:
-    """The device in one line: `NVIDIA H200, GPU 0, 0000:19:00.0`, or openly that it is none."""
+    """`NVIDIA H200, GPU 0, 0000:19:00.0`, or that it is host memory."""
     if device.runtime == "host":
         return HOST_MEMORY
     words = [clean(device.name), f"GPU {device.index}"]
@@ -102,7 +104,7 @@ def device_text(device: runs.Device) -> str:
 
 
 def remark_text(remark: runs.Remark) -> str:
-    """What a remark says and, after it, what would change it."""
+    """The remark and its fix."""
     text = clean(remark.text)
     if remark.fix is None:
         return text

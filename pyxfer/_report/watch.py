@@ -1,4 +1,4 @@
-"""A watch as a page: what the program is bound by, where a step goes, what crossed the link, what would be faster."""
+"""The page of a watch: what bounds the program, where a step's time goes, its copies, and what would be faster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import watches
-from pyxfer._document.runs import Fact, Summary
+from pyxfer._document.runs import Summary
 from pyxfer._document.watches import (
     CopyClass,
     NamedRange,
@@ -34,28 +34,27 @@ from pyxfer._report.layout import (
     rate_cells,
     time_cells,
 )
-from pyxfer._report.text import clean, device_text, fact_text, link_text, memory_text, remark_text
+from pyxfer._report.text import Lines, clean, device_text, fact_text, link_text, memory_text, reason_text, remark_text
 from pyxfer.errors import UsageError
 
 MOST_CALLS = 8
 MOST_STREAMS = 4
-Lines = list[tuple[str, str]]
 _LONGEST_NAME = 60
 _WORTH_A_LINE = 0.001
-"""Of the window: a loss that is fetched in every step is pageable too, and pinning it would save nothing."""
+"""A share of the window: pinning a loss value that every step fetches would save nothing."""
 _DOES: dict[SurpriseKind, str] = {
     "d2h": "fetches",
     "wait": "waits",
     "blocking copy": "copies and waits",
-    "allocation": "asks for memory",
+    "allocation": "allocates memory",
 }
-_GIVE_BACK = ("Free", "Unregister", "Release")
+_RELEASES = ("Free", "Unregister", "Release")
 _RARELY, _MANY = 0.01, 999.5
-"""A step: below the one the count says more, from the other on no more than three digits would need a power of ten."""
+"""Calls per step: below the first the total count says more; from the second on `.3g` would print an exponent."""
 
 
 def heading_lines(watched: Watched) -> Lines:
-    """What was watched, and where."""
+    """What was watched, on which device and host."""
     environment, tracing = watched.environment, watched.tracing.value
     versions = [f"pyxfer {clean(environment.pyxfer)}"]
     lines = [("device", device_text(watched.device))]
@@ -71,41 +70,41 @@ def heading_lines(watched: Watched) -> Lines:
 
 
 def ending_text(watched: Watched) -> str:
-    """Why a window is not whole, or nothing."""
+    """Why the window is incomplete, or an empty text."""
     if watched.ended == "failed":
-        return "The program failed in this window: what follows is what was recorded until then."
+        return "The program failed in this window; the page shows what was recorded until then."
     return ""
 
 
 def steps_text(watched: Watched) -> str:
-    """The heading of the parts."""
+    """The heading of the table of parts."""
     took = units.format_seconds(watched.parts.period_s)
     if watched.steps.slow is not None:
-        return f"Where {took} went, the mean of the {_count(watched.steps.usual, 'usual step')}"
+        return f"Where the mean usual step's {took} went (usual steps: {watched.steps.usual})"
     whose = "the mean step's" if watched.steps.watched else "the window's"
     return f"Where {whose} {took} went"
 
 
 def beside_lines(watched: Watched) -> Lines:
-    """What is no part: how long steps are, copies under kernels, how long making the input took in all."""
+    """Figures below the parts: how long steps are, copies under kernels, and the time between steps."""
     parts, steps = watched.parts, watched.steps
     summary, slow = steps.period.value, slow_text(watched)
     hidden = {"to the device": parts.hidden_h2d_s, "to the host": parts.hidden_d2h_s}
-    lines = [] if summary is None else [("-", _median_text(summary))]
+    lines = [] if summary is None else [("-", _steps_text(summary))]
     lines += [("-", slow)] if slow else []
     lines += [
-        ("-", f"beside it, copies {way} under kernels: {units.format_seconds(seconds)}")
+        ("-", f"copies {way} under kernels, in addition: {units.format_seconds(seconds)}")
         for way, seconds in hidden.items()
         if seconds
     ]
     if steps.between_s:
-        each = "each usual one" if slow else "each"
-        lines.append(("-", f"the host is between steps for {units.format_seconds(steps.between_s)} of {each}"))
+        step = "usual step" if slow else "step"
+        lines.append(("-", f"host between steps: {units.format_seconds(steps.between_s)} of a {step}"))
     return lines
 
 
 def overlap_lines(watched: Watched) -> Lines:
-    """What went on at once."""
+    """How busy the device was, and what ran at the same time."""
     activity = watched.activity.value
     if activity is None or not activity.streams:
         return []
@@ -119,25 +118,25 @@ def overlap_lines(watched: Watched) -> Lines:
 
 
 def unseen_text(watched: Watched) -> str:
-    """Why there are no records, unless a remark says the same."""
+    """Why there are no records, unless a remark has the reason."""
     reason = unseen_reason(watched)
-    return f"What the device did was not recorded: {clean(reason)}" if reason else ""
+    return f"No device records: {clean(reason)}" if reason else ""
 
 
 def ceiling_text(watched: Watched) -> str:
-    """Where the ceiling came from, if there is any."""
+    """The source of the ceiling, or an empty text."""
     activity, source = watched.activity.value, watched.ceiling_source.value
     if activity is None or source is None or all(row.ceiling_share.value is None for row in activity.copies):
         return ""
     if source.source == "measured":
-        return "The ceiling: raw copies from pinned memory, measured here after the window."
+        return "Ceiling: raw copies from pinned memory, measured here after the window."
     device, host = (shortened(text, _LONGEST_NAME) for text in (source.device, source.host))
     whose = f"of {device} on {host}, {clean(source.taken_at)}"
-    return f"The ceiling: raw copies from pinned memory in a saved run {whose}."
+    return f"Ceiling: raw copies from pinned memory in a saved run {whose}."
 
 
 def pageable_lines(watched: Watched) -> Lines:
-    """What pinning would save."""
+    """What pinning the pageable memory would save."""
     activity = watched.activity.value
     rows = activity.pageable if activity is not None else ()
     worth = [row for row in rows if row.seconds >= _WORTH_A_LINE * watched.window_s]
@@ -145,46 +144,44 @@ def pageable_lines(watched: Watched) -> Lines:
 
 
 def call_lines(watched: Watched) -> Lines:
-    """The calls that took longest."""
     activity = watched.activity.value
     rows = activity.surprises if activity is not None else ()
     lines = [(units.format_seconds(row.seconds), _call_text(row)) for row in rows[:MOST_CALLS]]
     if len(rows) > MOST_CALLS:
-        lines.append(("", f"and {len(rows) - MOST_CALLS} more; the table of calls has them all"))
+        lines.append(("", f"and {len(rows) - MOST_CALLS} more; --export-json has all"))
     return lines
 
 
 def memory_lines(watched: Watched) -> Lines:
-    """What was asked for and given back, and what was in use."""
+    """Memory in use, allocated and released."""
     activity, before, after = watched.activity.value, watched.used_before_bytes, watched.used_after_bytes
     lines = []
     if before.value is not None and after.value is not None:
-        used = f"{memory_text(before.value)} of the device's memory before, {memory_text(after.value)} after"
+        used = f"{memory_text(before.value)} of device memory before the window, {memory_text(after.value)} after"
         lines.append(("in use", used))
     for row in activity.allocated if activity is not None else ():
-        asked = f"{_count(row.allocations, 'allocation')} of {sum_text(row.allocated_bytes)}"
-        back = f", {_count(row.releases, 'release')} of {sum_text(row.released_bytes)}" if row.releases else ""
-        lines.append((shortened(row.memory, _LONGEST_NAME), f"{asked}{back}"))
+        allocated = f"{sum_text(row.allocated_bytes)} allocated ({row.allocations} x)"
+        released = f", {sum_text(row.released_bytes)} released ({row.releases} x)" if row.releases else ""
+        lines.append((shortened(row.memory, _LONGEST_NAME), f"{allocated}{released}"))
     if activity is not None and activity.allocation_calls_in_steps:
-        calls = _count(activity.allocation_calls_in_steps, "call")
-        lines.append(("in steps", f"{calls} asked the driver for memory or gave it back"))
+        lines.append(("in steps", f"calls that allocate or release memory: {activity.allocation_calls_in_steps}"))
     return lines
 
 
 def advice_lines(watched: Watched) -> Lines:
-    """What would be faster, in the order of its gain."""
+    """What would be faster, the largest gain first."""
     whole = _a_step(watched) if watched.steps.watched else "for the window"
     now = units.format_seconds(watched.parts.period_s)
     lines = []
-    for number, each in enumerate(watched.advice, start=1):
-        predicted = units.format_seconds(each.predicted_s)
-        less = units.format_percent(each.gain_share)
-        lines.append((f"{number}.", clean(each.text)))
-        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {clean(each.worked_out)}."))
+    for number, advice in enumerate(watched.advice, start=1):
+        predicted = units.format_seconds(advice.predicted_s)
+        less = units.format_percent(advice.gain_share)
+        lines.append((f"{number}.", clean(advice.text)))
+        lines.append(("", f"Predicted: {predicted} {whole} instead of {now}, {less} less: {clean(advice.worked_out)}."))
     if len(watched.advice) > 1:
-        lines.append(("", "These gains do not add up: what one takes away another cannot take again."))
-    if not lines and watched.verdict.bound_by != "unknown":  # else nothing was predicted
-        lines.append(("-", "Nothing that pyxfer can predict would gain 2 % or more."))
+        lines.append(("", "These gains do not add up: several may remove the same time."))
+    if not lines and watched.verdict.bound_by != "unknown":  # an unknown bound has no predictions
+        lines.append(("-", "pyxfer predicts no gain of 2 % or more."))
     return lines
 
 
@@ -194,26 +191,23 @@ def _a_step(watched: Watched) -> str:
 
 def _window_text(watched: Watched) -> str:
     steps, took = watched.steps, units.format_seconds(watched.window_s)
-    words = [f"{_count(steps.watched, 'step')} in {took}" if steps.watched else f"{took}, without steps"]
-    words += [f"after {steps.skipped} that were skipped"] if steps.skipped else []
-    words += [f"{steps.failed} failed"] if steps.failed else []
-    words += ["the program ended in it"] if watched.ended == "ended" else []
+    words = [took, f"steps {steps.watched}" if steps.watched else "without steps"]
+    words += [f"skipped before {steps.skipped}"] if steps.skipped else []
+    words += [f"failed {steps.failed}"] if steps.failed else []
+    words += ["until the program ended"] if watched.ended == "ended" else []
     return ", ".join(words)
 
 
-def _median_text(summary: Summary) -> str:
-    median, least, most = units.format_seconds(summary.median_s), summary.min_s, summary.max_s
-    text = f"the median of {summary.n} is {median}"
-    if summary.n == 1:
-        return f"there is one step, of {median}"
-    return f"{text}, the shortest {units.format_seconds(least)}, the longest {units.format_seconds(most)}"
+def _steps_text(summary: Summary) -> str:
+    median, shortest, longest = map(units.format_seconds, (summary.median_s, summary.min_s, summary.max_s))
+    return f"steps: {summary.n}, median {median}, shortest {shortest}, longest {longest}"
 
 
 def _copies_text(overlap: Overlap) -> str:
     if overlap.hidden_share.value is None:
         return fact_text(overlap.hidden_share)
     hidden = f"{units.format_percent(overlap.hidden_share.value)} of their time under kernels"
-    if overlap.copies_at_once < 2:  # noqa: PLR2004  # one is never beside another
+    if overlap.copies_at_once < 2:  # noqa: PLR2004  # one copy alone is not "at once"
         return f"{hidden}; never two at once"
     share = fact_text(overlap.copies_share, units.format_percent)
     return f"{hidden}; up to {overlap.copies_at_once} at once, two or more for {share} of their time"
@@ -233,46 +227,38 @@ def _streams_text(streams: tuple[StreamUse, ...]) -> str:
 
 
 def _stream_text(use: StreamUse) -> str:
-    words = [f"{_count(use.kernels, 'kernel')}"] if use.kernels else []
-    words += [f"{use.copies} copies of {sum_text(use.copied_bytes)}"] if use.copies else []
-    return f"stream {use.stream} with {' and '.join(words)}"
+    words = [f"kernels {use.kernels}"] if use.kernels else []
+    words += [f"copies {use.copies}, {sum_text(use.copied_bytes)}"] if use.copies else []
+    return f"stream {use.stream} ({', '.join(words)})"
 
 
 def _pageable_text(row: Pageable, a_step: str) -> str:
-    copies = f"{sum_text(row.nbytes)} in {row.count} copies took {units.format_seconds(row.seconds)}"
+    copies = f"{sum_text(row.nbytes)} ({row.count} x) in {units.format_seconds(row.seconds)}"
     if row.saves_s.value is None or row.pinned_s.value is None:
-        return f"{copies}; what pinning saves is {fact_text(row.saves_s)}"
-    pinned = f"{copies}; from pinned memory at the ceiling {units.format_seconds(row.pinned_s.value)}"
+        return f"{copies}; gain of pinning {fact_text(row.saves_s)}"
+    pinned = f"{copies}; pinned, at the ceiling, {units.format_seconds(row.pinned_s.value)}"
     if row.saves_s.value <= 0:
         return pinned
-    each = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
-    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{each}"
+    per_step = f", {units.format_seconds(row.saves_per_step_s)} {a_step}" if row.saves_per_step_s else ""
+    return f"{pinned}: {units.format_seconds(row.saves_s.value)} less{per_step}"
 
 
 def _call_text(row: Surprise) -> str:
-    gives_back = row.what == "allocation" and any(word in row.call for word in _GIVE_BACK)
-    does = "gives memory back" if gives_back else _DOES[row.what]
-    words = [f"{shortened(row.call, _LONGEST_NAME) or 'a call without a name'} {does}"]
+    releases = row.what == "allocation" and any(word in row.call for word in _RELEASES)
+    does = "releases memory" if releases else _DOES[row.what]
+    words = [f"{shortened(row.call, _LONGEST_NAME) or 'unnamed call'} {does}"]
     words += [sum_text(row.nbytes)] if row.nbytes else []
     words.append(f"({_often(row)})")
-    words.append(f"at {shortened(row.line.value, _LONGEST_NAME)}" if row.line.value else f"[{_why(row.line)}]")
+    line = row.line.value
+    words.append(f"at {shortened(line, _LONGEST_NAME)}" if line else f"[{reason_text(row.line.reason)}]")
     words += [f"in {shortened(row.range, _LONGEST_NAME)}"] if row.range else []
     return " ".join(words)
 
 
 def _often(row: Surprise) -> str:
-    """Digits that anybody can read, however many or few there are."""
     if row.per_step is None or row.per_step < _RARELY:
         return f"{row.count} x"
     return f"{row.per_step:.3g} a step" if row.per_step < _MANY else f"{row.per_step:.0f} a step"
-
-
-def _why(line: Fact[str]) -> str:
-    return clean(line.reason or "no reason given")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 MOST_RANGES = 10
@@ -281,7 +267,7 @@ _LONGEST_CELL = 30
 
 
 def parts_table(parts: Parts, width: int) -> Table:
-    """A line a part, with a bar begun where the one before it ends; what took no time is left out."""
+    """A row and a bar for each part that took time; a bar begins where the one before it ends."""
     named = [(name, seconds) for name, seconds in parts.named() if seconds > 0]
     words = part_words(parts)
     unit, times = time_cells([seconds for _, seconds in named])
@@ -296,7 +282,6 @@ def parts_table(parts: Parts, width: int) -> Table:
 
 
 def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
-    """A row a class."""
     unit, times = time_cells([row.seconds for row in copies])
     return fitting_table(
         [
@@ -315,7 +300,7 @@ def copies_table(copies: Sequence[CopyClass], width: int) -> Table:
 
 
 def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
-    """The longest, a row a name."""
+    """The longest ranges, a row per name."""
     shown = ranges[:MOST_RANGES]
     unit, times = time_cells([row.seconds for row in shown])
     columns = [
@@ -331,7 +316,7 @@ def ranges_table(ranges: Sequence[NamedRange], width: int) -> Table:
 
 
 def shortened(text: str, most: int) -> str:
-    """A name as one harmless line of so many cells; wide letters, such as Chinese ones, take two."""
+    """A harmless line of at most `most` cells; wide letters, such as Chinese ones, take two."""
     line = clean(text)
     if cell_len(line) <= most:
         return line
@@ -354,7 +339,7 @@ COPIES_HEADING = "Copies, by the device's own records (1 GB = 1e9 bytes)"
 
 
 def print_watch(watched: watches.Watched, page: Page) -> None:
-    """Everything a watch says, the verdict first."""
+    """The whole page, with the verdict before every figure."""
     page.hanging(heading_lines(watched), style="bold")
     if ending_text(watched):
         page.line()
@@ -389,14 +374,14 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
 
 
 def watch_text(watched: watches.Watched, columns: int) -> str:
-    """The page for a terminal of so many columns, at least as many as its tables need.
+    """The page for a terminal of this width, or of 80 columns, which its tables need.
 
     Raises:
-        UsageError: that is no number of columns.
+        UsageError: `columns` is not a whole number above zero.
 
     """
     if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
-        raise UsageError(f"columns is how wide the report may be, a whole number such as 120; got {columns!r}.")
+        raise UsageError(f"columns must be a whole number above zero, such as 120; got {columns!r}.")
     text = io.StringIO()
     print_watch(watched, Page(text, max(NARROWEST, columns)))
     return text.getvalue()
@@ -410,10 +395,23 @@ def _print_copies(watched: watches.Watched, page: Page) -> None:
     if activity is not None and activity.copies:
         page.heading(COPIES_HEADING)
         page.show(copies_table(activity.copies, page.columns))
+        for line in no_share_texts(watched):
+            page.line(line)
     if ceiling:
         page.line(ceiling)
 
 
+def no_share_texts(watched: watches.Watched) -> tuple[str, ...]:
+    """A line for each reason why copies have no share of the ceiling, although there is a ceiling."""
+    activity, reasons = watched.activity.value, dict[str, list[str]]()
+    if activity is None or watched.ceiling_source.value is None:
+        return ()
+    for row in activity.copies:
+        if row.way in ("h2d", "d2h") and row.ceiling_share.reason is not None:
+            reasons.setdefault(row.ceiling_share.reason, []).append(f"{row.way} {size_text(row)}")
+    return tuple(f"No share of the ceiling for {', '.join(rows)}: {reason}." for reason, rows in reasons.items())
+
+
 def _calls_heading(watched: watches.Watched) -> str:
     inside = "steps" if watched.steps.watched else "the window"
-    return f"Calls in {inside} that fetch, wait or ask for memory: time in all"
+    return f"Calls in {inside} that fetch, wait or allocate: total time"

@@ -1,1 +1,1 @@
-"""What crossed the link by the device's own records, and where the rest of a trial's time went."""
+"""Collect the device's activity records, and derive from them the copies of a trial and its breakdown."""

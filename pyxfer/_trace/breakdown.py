@@ -1,4 +1,4 @@
-"""Where the time of a trial went: every instant of it belongs to exactly one part."""
+"""The copies of a traced trial, and its breakdown: every instant belongs to exactly one part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyxfer._trace.records import (
     MemoryKind,
     clip,
     intervals,
-    nothing,
+    no_intervals,
     partition,
     total_ns,
     union,
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 NOTHING_CROSSES = "nothing crosses the link"
-# A framework sends a few bytes of its own beside the data, a shape or a scalar; they do not decide about anything.
-BESIDE = 0.01
+# A framework also sends a few bytes besides the data, such as a shape or a scalar. This share of the bytes is ignored.
+IGNORED_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """What crossed the link in one trial, for one of its transfers."""
+    """The copies of one traced trial in one direction. Bytes, copies and times are those of one transfer."""
 
     nbytes: float
     copies: float
@@ -46,13 +46,13 @@ class Crossed:
     memories: frozenset[str]
     lost: int
     outside: float
-    """The share of the copying that was no part of the trial's time."""
+    """The share of the copying that was outside of the trial's time."""
 
 
 def crossed(trial: Traced, way: CopyWay) -> Crossed:
-    """The copies in one direction until all of a trial's work was done; those at the same time count theirs once."""
+    """Sum up a trial's copies in one direction. The time of simultaneous copies counts once."""
     copies = copies_of(trial.capture, way)
-    without = untimed(copies)
+    without = _count_untimed(copies)
     seconds: Fact[float] = Fact(total_ns(union(intervals(copies))) / 1e9 / trial.copies)
     if without:
         seconds = unknown(f"the device gave no time for {without} of {len(copies)} copies")
@@ -62,54 +62,54 @@ def crossed(trial: Traced, way: CopyWay) -> Crossed:
         seconds=seconds,
         elapsed_s=trial.elapsed_s / trial.copies,
         memories=_memories(copies, "source" if way is CopyWay.H2D else "target"),
-        lost=lost(trial.capture, ("copies", "unknown")),
-        outside=outside(trial, copies),
+        lost=_count_lost(trial.capture, ("copies", "unknown")),
+        outside=_share_outside(trial, copies),
     )
 
 
 def copies_of(capture: Capture, way: CopyWay) -> NDArray[Any]:
-    """The records of copies in one direction, in the order of their beginning."""
+    """The records of copies in one direction, in order of their start."""
     copies = capture.of(Kind.COPY)
     chosen: NDArray[Any] = copies[copies["way"] == way]
     return chosen
 
 
-def asked_ns(capture: Capture, copy: Any) -> int:
-    """When the call began that asked for a copy: the outer one, where a runtime's call made a driver's."""
+def call_start_ns(capture: Capture, copy: Any) -> int:
+    """When the call that issued a copy began (the outermost, if several did); the copy's start if none is known."""
     calls = capture.of(Kind.CALL)
-    asking = calls["start_ns"][calls["correlation"] == copy["correlation"]]
-    return int(asking.min()) if len(asking) else int(copy["start_ns"])
+    starts = calls["start_ns"][calls["correlation"] == copy["correlation"]]
+    return int(starts.min()) if len(starts) else int(copy["start_ns"])
 
 
-def answered_ns(capture: Capture, copy: Any) -> int:
-    """When the call returned that asked for a copy; the copy's own end where no call is known."""
+def _call_end_ns(capture: Capture, copy: Any) -> int:
+    """When the call that issued a copy returned; the copy's end if no call is known."""
     calls = capture.of(Kind.CALL)
-    asking = calls["end_ns"][calls["correlation"] == copy["correlation"]]
-    return int(asking.max()) if len(asking) else int(copy["end_ns"])
+    ends = calls["end_ns"][calls["correlation"] == copy["correlation"]]
+    return int(ends.max()) if len(ends) else int(copy["end_ns"])
 
 
-def untimed(copies: NDArray[Any]) -> int:
-    """How many of them the device gave no time for: the driver may send a small one inside a command."""
+def _count_untimed(copies: NDArray[Any]) -> int:
+    """The number of copies without a time. The driver may send small ones inside a command, which has no time."""
     return int(np.count_nonzero(copies["start_ns"] == 0))
 
 
-def outside(trial: Traced, copies: NDArray[Any]) -> float:
-    """The share of the copying outside of the trial, and of what the clocks are uncertain by."""
-    whole, uncertain = union(intervals(copies)), trial.capture.clock.error_ns
-    inside = total_ns(clip(whole, trial.begin_ns - uncertain, trial.end_ns + uncertain))
+def _share_outside(trial: Traced, copies: NDArray[Any]) -> float:
+    """The share of the copying that was outside of the trial by more than the error of the clocks."""
+    whole, error_ns = union(intervals(copies)), trial.capture.clock.error_ns
+    inside = total_ns(clip(whole, trial.begin_ns - error_ns, trial.end_ns + error_ns))
     return 1 - inside / total_ns(whole) if len(whole) else 0.0
 
 
-def lost(capture: Capture, words: Iterable[str]) -> int:
-    """How many records of these kinds found no room."""
+def _count_lost(capture: Capture, words: Iterable[str]) -> int:
+    """The number of lost records of these kinds."""
     return sum(capture.dropped.get(word, 0) for word in words)
 
 
 def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
-    """What crossed in most traced trials, and for how long in the one nearest to the median of those only timed."""
+    """Combine traced trials: median bytes and copies, and the time of the trial nearest to `median_s`."""
     missing = sum(trial.lost for trial in trials)
     if missing:
-        return unknown(f"{missing} of the device's records were lost, so what crossed the link is not known whole")
+        return unknown(f"{missing} of the device's records were lost, so the bytes that crossed the link are not known")
     timed = [trial for trial in trials if trial.seconds.value is not None]
     without = next((trial.seconds.reason for trial in trials if trial.seconds.reason is not None), "")
     return Fact(
@@ -124,16 +124,18 @@ def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
 
 
 def _memories(copies: NDArray[Any], side: str) -> frozenset[str]:
-    """The kinds of memory that the copies met on the host's side, but for what a few bytes beside the data met."""
+    """The host memories of the copies, without those of a few bytes besides the data."""
     whole = int(copies["nbytes"].sum())
     kinds = np.unique(copies[side]).tolist()
     bytes_of = {kind: int(copies["nbytes"][copies[side] == kind].sum()) for kind in kinds}
-    return frozenset(MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > BESIDE * whole)
+    return frozenset(
+        MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > IGNORED_SHARE * whole
+    )
 
 
-# So much of the copying may lie outside of the trial before its times are not believed.
+# A trial with a larger share of the copying outside of it has no breakdown.
 OUTSIDE = 0.02
-# And so much of the trial may the clocks move against each other in its course.
+# Nor has one in which the clocks moved against each other by more than this share.
 MOVED = 0.02
 APART = "the clocks of host and device disagree"
 _CROSSING = "crossing"
@@ -141,22 +143,22 @@ _NEEDED = ("copies", "sets", "kernels", "calls", "unknown")
 
 
 def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Breakdown]:
-    """The parts of one transfer.
+    """Break one transfer down into parts.
 
-    `ceiling_s` is what the ceiling takes for `nbytes`; without it no time of the copy is told apart as staging.
+    `ceiling_s` is the ceiling's time for `nbytes`. The copying beyond it counts as staging; without it none does.
     """
-    if missing := lost_in(trial):
-        return unknown(why_lost(missing))
-    if (moved := _moved(trial)) is not None:
+    if missing := lost_records(trial):
+        return unknown(lost_reason(missing))
+    if (moved := _drift_reason(trial)) is not None:
         return unknown(moved)
     copies = copies_of(trial.capture, trial.way) if trial.way is not None else trial.capture.records[:0]
-    if untimed(copies):
+    if _count_untimed(copies):
         return unknown("the device gave no time for its copies")
     if len(copies) and not len(intervals(copies)):
         return unknown(f"its copies took no time at all, so {APART}")
-    if (share := outside(trial, copies)) > OUTSIDE:
+    if (share := _share_outside(trial, copies)) > OUTSIDE:
         return unknown(
-            f"{share * 100:.3g} % of the copying lies outside of the trial: it copies ahead or later, or {APART}"
+            f"{share * 100:.3g} % of the copying is outside of the trial: it copies ahead or later, or {APART}"
         )
     shares = _shares(trial, copies)
     covered = shares.pop(_CROSSING)
@@ -169,7 +171,7 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
 
 
 def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> Fact[Breakdown]:
-    """That of the trial nearest to the median of those only timed; none where most of them have none."""
+    """The breakdown of the trial nearest to `median_s`; unknown if most trials have none."""
     known = [trial.value for trial in trials if trial.value is not None]
     left_out = len(trials) - len(known)
     if 2 * left_out > len(trials):
@@ -178,35 +180,35 @@ def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> F
     return Fact(msgspec.structs.replace(nearest(known, median_s), trials=len(known), left_out=left_out))
 
 
-def lost_in(trial: Traced) -> int:
-    """How many records of a trial are missing that its parts are made of."""
-    return lost(trial.capture, _NEEDED)
+def lost_records(trial: Traced) -> int:
+    """The number of lost records that a trial's breakdown needs."""
+    return _count_lost(trial.capture, _NEEDED)
 
 
-def why_lost(missing: int) -> str:
-    """Why lost records leave no breakdown."""
+def lost_reason(missing: int) -> str:
+    """The reason for a missing breakdown after lost records."""
     return f"{missing} of the device's records were lost, so where the time went is not known"
 
 
 def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
-    """Nanoseconds by part, the time of its copies as one."""
+    """Nanoseconds by part, with the time of all copies as one part."""
     begin, end, returned = trial.begin_ns, trial.end_ns, min(trial.returned_ns, trial.end_ns)
     crossing, kernels, others = _device_work(trial, copies)
     issued = first = last = returned
     if len(clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
         last = int(clip(union(crossing, kernels, others), begin, end)[-1, 1])
-        issued = max(begin, min(first, asked_ns(trial.capture, copies[0])))
+        issued = max(begin, min(first, call_start_ns(trial.capture, copies[0])))
     claims = [
         (_CROSSING, crossing),
         ("kernels", kernels),
         ("other copies", others),
         ("staging", _staged(trial, copies, (begin, issued, first), (last, returned))),
-        ("preparing", _stretch(begin, issued)),
-        ("waiting", _stretch(issued, first)),
-        ("gaps", _stretch(first, last)),
-        ("returning", _stretch(last, returned)),
-        ("finishing", _stretch(max(last, returned), end)),
+        ("preparing", _interval(begin, issued)),
+        ("waiting", _interval(issued, first)),
+        ("gaps", _interval(first, last)),
+        ("returning", _interval(last, returned)),
+        ("finishing", _interval(max(last, returned), end)),
     ]
     return {name: ns for name, ns in partition(begin, end, claims).items() if name}
 
@@ -214,28 +216,28 @@ def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
 def _staged(
     trial: Traced, copies: NDArray[Any], before: tuple[int, int, int], after: tuple[int, int]
 ) -> NDArray[np.int64]:
-    """Where bytes are copied on the host for want of page-locked memory, and none of the trial's cross the link.
+    """The intervals in which bytes are copied on the host, to or from page-locked memory, and no copy is running.
 
-    By threads of a ring that is before the first copy to the device is asked for, after the last one to the host, and
-    between two: a slot is filled or emptied. By the driver, in a call for pageable memory, it is before the first copy
-    to the device and after the last one to the host; what lies between two copies of one call is in their records.
+    A ring's threads fill or empty slots before the first copy to the device is issued, after the last copy to the
+    host, and between copies. The driver stages pageable memory before the first copy to the device and after the last
+    one to the host; its work between the copies of one call is inside their records.
     """
     begin, issued, first = before
     if not len(copies):
-        return nothing()
+        return no_intervals()
     to_device = trial.way is CopyWay.H2D
     if trial.staged:
-        ends = _stretch(begin, issued) if to_device else _stretch(*after)
-        return union(ends, _stretch(first, min(after[0], int(copies["end_ns"].max()))))
+        ends = _interval(begin, issued) if to_device else _interval(*after)
+        return union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
     if to_device and copies["source"][0] == MemoryKind.PAGEABLE:
-        return _stretch(issued, min(first, answered_ns(trial.capture, copies[0])))
+        return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
     if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:
-        return _stretch(after[0], min(after[1], answered_ns(trial.capture, copies[-1])))
-    return nothing()
+        return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
+    return no_intervals()
 
 
 def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    """Its own copies, kernels and sets, and copies in other directions."""
+    """The intervals of the trial's copies, of kernels and sets, and of copies in other directions."""
     capture = trial.capture
     others = capture.of(Kind.COPY)
     others = others[others["way"] != trial.way] if trial.way is not None else others
@@ -243,8 +245,8 @@ def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64]
     return union(intervals(copies)), kernels, union(intervals(others))
 
 
-def _moved(trial: Traced) -> str | None:
-    """Why its times are not believed: the clocks moved further than each comparison of them is uncertain by."""
+def _drift_reason(trial: Traced) -> str | None:
+    """The reason if the clocks moved against each other by more than the error of their comparisons, else None."""
     clock, elapsed_ns = trial.capture.clock, trial.end_ns - trial.begin_ns
     if clock.drift_ns <= MOVED * elapsed_ns + 2 * clock.error_ns:
         return None
@@ -252,8 +254,8 @@ def _moved(trial: Traced) -> str | None:
 
 
 def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
-    each = 1e-9 / trial.copies
-    parts = tuple(Part(name, shares[name] * each) for name in PARTS if shares.get(name, 0) > 0)
+    scale = 1e-9 / trial.copies
+    parts = tuple(Part(name, shares[name] * scale) for name in PARTS if shares.get(name, 0) > 0)
     return Breakdown(
         elapsed_s=sum(part.seconds for part in parts),
         parts=parts,
@@ -266,5 +268,5 @@ def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
     )
 
 
-def _stretch(begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    return np.array([[begin_ns, end_ns]], np.int64) if end_ns > begin_ns else nothing()
+def _interval(begin_ns: int, end_ns: int) -> NDArray[np.int64]:
+    return np.array([[begin_ns, end_ns]], np.int64) if end_ns > begin_ns else no_intervals()

@@ -1,4 +1,4 @@
-"""The tracer, opened where a library for it is found, started and read out."""
+"""Start and stop the tracer, and read its records."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _BYTES = 4096
 
 
-class Taking:
-    """Parts off what a collector records, trial by trial.
+class TrialRecorder:
+    """Captures the records of single trials from a running collector.
 
-    Once records have been taken, the library fetches new room for them inside the next call that needs some, which
-    takes longer than many a copy. So each beginning makes a small copy of its own.
+    After records have been taken, the library allocates a new buffer inside the next call that needs one, which can
+    take longer than a copy. So `begin` makes a small copy first.
     """
 
     def __init__(self, engine: Engine, collector: Collector, device: int) -> None:
@@ -45,28 +45,28 @@ class Taking:
             raise
 
     def begin(self) -> None:
-        """What was done up to now is in no capture that is taken after this; the device has nothing left to do."""
+        """Begin a trial: discard the records so far, and wait until the device is idle."""
         self._collector.take()
         if self._copier is None:
-            raise ValueError("nothing is taken any more")
+            raise ValueError("this recorder is closed")
         self._copier.drained(self._lane, 0)
         self._since_ns = time.perf_counter_ns()
 
     def take(self) -> Capture:
-        """Everything since the beginning; what the device gave no time for is of no other time."""
+        """Take the records since `begin`, and those without a time, which must be from the same trial."""
         capture = self._collector.take()
         records = capture.records
         own = (records["end_ns"] >= self._since_ns) | (records["start_ns"] == 0)
         return replace(capture, records=records[own])
 
     def close(self) -> None:
-        """Let go of its memory; a failure to release some is told with the run's own, and ends nothing."""
+        """Release its memory. A failure to release becomes a remark of the run and raises nothing."""
         self._copier = self._remote = self._host = None
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Page faults of the process; how often the calling thread waited, and how often it lost the processor."""
+    """Page faults of the process, and how often the calling thread waited (`switches`) or was preempted."""
 
     faults: int
     switches: int
@@ -74,12 +74,12 @@ class Usage:
 
     @classmethod
     def so_far(cls) -> Usage:
-        """Up to now."""
+        """The counts up to now."""
         thread = resource.getrusage(resource.RUSAGE_THREAD)
         return cls(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, thread.ru_nvcsw, thread.ru_nivcsw)
 
     def since(self, before: Usage) -> Usage:
-        """What came about from then to this."""
+        """The difference from an earlier count."""
         return Usage(
             self.faults - before.faults, self.switches - before.switches, self.preemptions - before.preemptions
         )
@@ -87,11 +87,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Traced:
-    """A trial of `copies` transfers; its times are those of all of them together.
+    """A traced trial of `copies` transfers. Its times are those of all transfers together.
 
-    `begin_ns` and `returned_ns` are on the clock of the records, which is `time.perf_counter_ns`. `way` is None where
-    nothing of it crosses the link. `staged`: threads fill or empty page-locked slots for it, so the time in which no
-    slot is ready for the device is theirs.
+    `begin_ns` and `returned_ns` are times of `time.perf_counter_ns`, the clock of the records. `way` is None if the
+    trial does not cross the link. `staged`: threads fill or empty page-locked slots, so the time in which no slot is
+    ready for the device counts as staging.
     """
 
     way: CopyWay | None
@@ -107,7 +107,7 @@ class Traced:
 
     @property
     def end_ns(self) -> int:
-        """When the last event was stamped, or the host saw the end."""
+        """When the last event was recorded, or the host saw the end."""
         return self.begin_ns + round(self.elapsed_s * 1e9)
 
 
@@ -120,17 +120,14 @@ _AnyTimed = TypeVar("_AnyTimed", bound=_Timed)
 
 
 def nearest(trials: Sequence[_AnyTimed], median_s: float | None) -> _AnyTimed:
-    """The trial nearest to the median of those that were only timed, so that what it shows is of that figure.
-
-    Without one it is the trial in the middle.
-    """
+    """The trial nearest to the median of the timed trials, or to the median of these trials if that is None."""
     if median_s is not None:
-        return min(trials, key=lambda each: abs(each.elapsed_s - median_s))
-    return sorted(trials, key=lambda each: each.elapsed_s)[(len(trials) - 1) // 2]
+        return min(trials, key=lambda trial: abs(trial.elapsed_s - median_s))
+    return sorted(trials, key=lambda trial: trial.elapsed_s)[(len(trials) - 1) // 2]
 
 
 def copy_way(side: Direction | Side) -> CopyWay | None:
-    """The records that belong to a direction; none to what stays in host memory."""
+    """The direction of a route's copies in the records; None if it does not cross the link."""
     return {"h2d": CopyWay.H2D, "d2h": CopyWay.D2H}.get(side)
 
 
@@ -141,31 +138,36 @@ TRIAL_KINDS = ("copies", "sets", "kernels", "calls")
 
 
 class Collector:
-    """Records what this process does on its devices, between `start` and `stop`. One can be at work in a process."""
+    """Records this process's work on its devices between `start` and `stop`. Only one can run in a process."""
 
     def __init__(self, engine: Engine, kinds: Sequence[str] = TRIAL_KINDS, capacity_bytes: int = TRIAL_BYTES) -> None:
         self._tracer = engine.Tracer(candidates_here(engine), list(kinds), capacity_bytes)
 
     def start(self) -> Tracing:
-        """Begin; raises TraceUnavailableError where no library can be used, with the reason."""
+        """Start recording.
+
+        Raises:
+            TraceUnavailableError: no library can be used; the text says why.
+
+        """
         self._tracer.start()
         return Tracing(self._tracer.library, self._tracer.version)
 
     def take(self) -> Capture:
-        """Everything since it was started, or since the last time."""
+        """Take the records since `start` or the last `take`."""
         return capture_of(self._tracer.take())
 
     def stop(self) -> None:
-        """End; what was recorded can still be taken."""
+        """Stop recording. The records can still be taken."""
         self._tracer.stop()
 
     def close(self) -> None:
-        """Let go of the library; it is stopped before."""
+        """Stop recording if necessary, and close the library."""
         self._tracer.close()
 
     @contextmanager
     def running(self) -> Iterator[Tracing]:
-        """Started within, and stopped however the block ends."""
+        """Record during the block."""
         tracing = self.start()
         try:
             yield tracing
@@ -174,6 +176,6 @@ class Collector:
 
 
 def capture_of(taken: Taken) -> Capture:
-    """What the tracer gave, as the rest of pyxfer reads it."""
+    """Convert the engine's records to a capture."""
     clock = Clock(taken.clock_error_ns, taken.clock_drift_ns)
     return Capture(taken.records.astype(RECORD, copy=False), tuple(taken.names), dict(taken.dropped), clock)

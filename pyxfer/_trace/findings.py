@@ -1,4 +1,4 @@
-"""What the traced trials of a route say: what crossed, where the time went, and what that makes of its figures."""
+"""Judge a row by its traced trials: its copies, its breakdown, and remarks on its figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyxfer._document.runs import UNTRACED, Breakdown, Dma, Fact, Remark, unknown
 from pyxfer._trace.breakdown import (
     APART,
-    BESIDE,
+    IGNORED_SHARE,
     NOTHING_CROSSES,
     OUTSIDE,
     Crossed,
@@ -16,17 +16,17 @@ from pyxfer._trace.breakdown import (
     breakdown_of,
     crossed,
     dma_of,
-    lost_in,
-    why_lost,
+    lost_reason,
+    lost_records,
 )
 from pyxfer._trace.collector import Traced, nearest
 from pyxfer.units import format_percent, format_seconds, format_size
 
-# Fewer bytes than this beside the data say nothing, however small the data is.
-BESIDE_BYTES = 256
-# What a short call takes more while it is traced is nobody's news: its framework's threads had fallen asleep.
+# Fewer bytes than this besides the data are ignored, even if the data is small.
+IGNORED_BYTES = 256
+# A smaller cost of tracing is not reported. Short calls take longer because the framework's threads had gone to sleep.
 TRACING_COST, TRACING_COST_S = 0.1, 100e-6
-# A traced trial shows what a timed one took when they differ by this part at most.
+# A traced trial is near the median of the timed ones if it differs by this share at most.
 NEAR = 0.01
 _TIMES_FROM, _WHOLE_FROM = 2, 10
 _FRACTIONS = {2: "halved it", 4: "made it a quarter", 8: "made it an eighth"}
@@ -34,7 +34,7 @@ _FRACTIONS = {2: "halved it", 4: "made it a quarter", 8: "made it an eighth"}
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a row by the device's records; `elided` says why it gets no bandwidth."""
+    """The results for one row. `elided`: why it gets no bandwidth, if it gets none."""
 
     dma: Fact[Dma]
     breakdown: Fact[Breakdown]
@@ -43,13 +43,13 @@ class Findings:
 
     @property
     def measured(self) -> bool:
-        """Whether it is known what crossed, so that nothing needs to be taken from what the route says of itself."""
+        """Whether the bytes that crossed the link are known, so that the route's own description is not needed."""
         return self.dma.value is not None
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a route says of itself, at a size: the bytes asked for, how many times they cross, and the memory met."""
+    """A route's own description at one size: its bytes, how many times they cross, and the copies' host memory."""
 
     nbytes: int
     inflation: float = 1.0
@@ -59,38 +59,38 @@ class Expected:
 
 @dataclass
 class Evidence:
-    """Traced trials of one row, each reduced at once: a capture may be large."""
+    """The traced trials of one row. Each is summed up at once, because a capture may be large."""
 
     crossed: list[Crossed] = field(default_factory=list)
     breakdowns: list[Fact[Breakdown]] = field(default_factory=list)
     lost: int = 0
-    """How many records the breakdowns lack, all of them together."""
+    """The number of records that the breakdowns lack in total."""
     missing: str = UNTRACED
-    """Why there are none, as long as there are none."""
+    """Why there are no traced trials, or no more of them."""
     failed: bool = False
-    """Whether that is because one failed, which is told also where there are others."""
+    """Whether a traced trial failed; it becomes a remark even if there are others."""
 
     def add(self, trial: Traced, ceiling_s: float | None, nbytes: int) -> None:
-        """Take in one more."""
+        """Add a trial."""
         if trial.way is not None:
             self.crossed.append(crossed(trial, trial.way))
         self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
-        self.lost += lost_in(trial)
+        self.lost += lost_records(trial)
 
     def is_near(self, median_s: float | None) -> bool:
-        """Whether one of them took what those took that were only timed, as far as that can be told."""
-        known = [each.value for each in self.breakdowns if each.value is not None]
+        """Whether a traced trial is near the median of the timed ones; also true if that is not known."""
+        known = [breakdown.value for breakdown in self.breakdowns if breakdown.value is not None]
         if not known or median_s is None:
             return True
         return abs(nearest(known, median_s).elapsed_s - median_s) <= NEAR * median_s
 
     def findings(self, expected: Expected, median_s: float | None) -> Findings:
-        """What they say together, beside the median of the trials that were only timed."""
+        """Combine the trials. `median_s` is the median of the timed trials."""
         if not self.breakdowns:
             return Findings(unknown(self.missing), unknown(self.missing))
         breakdown = breakdown_of(self.breakdowns, median_s)
         if breakdown.value is None and self.lost:
-            breakdown = unknown(why_lost(self.lost))
+            breakdown = unknown(lost_reason(self.lost))
         failure = (Remark("untraced", self.missing),) if self.failed else ()
         cost = (*_cost_remark(breakdown.value, median_s), *failure)
         if not self.crossed:
@@ -103,7 +103,7 @@ class Evidence:
 
 
 def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
-    """Why a route that moved fewer bytes than it had to gets no bandwidth; the worst trial counts."""
+    """Why a route that moved too few bytes gets no bandwidth. One such trial is enough."""
     wanted = int(expected.nbytes * min(expected.inflation, 1.0))
     fewest = min(trial.nbytes for trial in trials)
     if fewest >= wanted:
@@ -111,43 +111,43 @@ def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
     times = sum(trial.nbytes < wanted for trial in trials)
     seldom = f"in {times} of {len(trials)} traced trials " if times < len(trials) else ""
     if fewest == 0:
-        return f"elided: {seldom}nothing crossed the link, where {format_size(wanted)} had to"
+        return f"elided: {seldom}nothing crossed the link instead of {format_size(wanted)}"
     words = f"elided: {seldom}only {_of_sizes(fewest, wanted)} crossed the link"
     alike = len({trial.nbytes for trial in trials}) == 1
     return f"{words}{_conversion(wanted / fewest)}" if expected.verified and alike else words
 
 
 def _of_sizes(fewest: float, wanted: int) -> str:
-    """One size of another; in bytes, where rounded ones would hide that they differ."""
+    """`one size of another`; in bytes if the rounded sizes are equal."""
     sizes = format_size(fewest), format_size(wanted)
     return f"{sizes[0]} of {sizes[1]}" if sizes[0] != sizes[1] else f"{fewest:.0f} of {wanted} bytes"
 
 
 def _conversion(part: float) -> str:
-    """What arrived right each time with the same fraction of the bytes was made smaller first; a cache differs."""
-    done = _FRACTIONS.get(round(part)) if abs(part - round(part)) < BESIDE * part else None
+    """The conversion that explains a fraction of the bytes. With a cache the bytes would differ between trials."""
+    done = _FRACTIONS.get(round(part)) if abs(part - round(part)) < IGNORED_SHARE * part else None
     return f": a conversion on the host {done} before the copy" if done else ""
 
 
 def _inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
-    beside = max(BESIDE * expected.nbytes, BESIDE_BYTES)
-    if dma.nbytes - expected.nbytes <= beside:
+    ignored = max(IGNORED_SHARE * expected.nbytes, IGNORED_BYTES)
+    if dma.nbytes - expected.nbytes <= ignored:
         return ()
     times = round(dma.nbytes / expected.nbytes)
-    # Nothing else is known of a conversion than what the route says; the same bytes again need a copy each time.
-    again = expected.inflation <= 1 and dma.copies >= times and abs(dma.nbytes - times * expected.nbytes) <= beside
+    # A multiple of the bytes in at least as many copies: the same bytes were sent again, unless the route converts.
+    again = expected.inflation <= 1 and dma.copies >= times and abs(dma.nbytes - times * expected.nbytes) <= ignored
     return (
         Remark(
             "inflated",
             f"{dma.nbytes / expected.nbytes:.3g} times the bytes cross the link, by the device's records; the "
-            "bandwidth counts those that were asked for",
+            "bandwidth counts each byte once",
             "send them once, or convert on the GPU, after the copy" if again else "convert on the GPU, after the copy",
         ),
     )
 
 
 def _outside(trials: Sequence[Crossed]) -> tuple[Remark, ...]:
-    """A time that has no copy in it is that of something else than the transfer."""
+    """The remark for trials whose copies ran outside of them: their times are not those of the transfer."""
     if 2 * sum(trial.outside >= 1 - OUTSIDE for trial in trials) <= len(trials):
         return ()
     return (Remark("outside", f"its copies ran outside of the trial: it copies ahead or later, or {APART}"),)
@@ -160,7 +160,7 @@ def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
     return (
         Remark(
             "wrong-memory",
-            f"its copies met {dma.source.replace('+', ' and ')} memory on the host, by the device's records, and not "
+            f"its copies used {dma.source.replace('+', ' and ')} memory on the host, by the device's records, and not "
             f"{expected.memory} memory",
             fix,
         ),
@@ -168,18 +168,18 @@ def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
 
 
 def _cost_remark(breakdown: Breakdown | None, median_s: float | None) -> tuple[Remark, ...]:
-    """What tracing costs: a breakdown of trials that took longer is one of other trials."""
+    """The remark if the traced trials took longer, so that their breakdown may not apply to the timed ones."""
     if breakdown is None or median_s is None or median_s <= 0:
         return ()
     more_s = breakdown.elapsed_s - median_s
     if abs(more_s) <= TRACING_COST * median_s or abs(more_s) <= TRACING_COST_S:
         return ()
     text = f"traced it takes {format_seconds(breakdown.elapsed_s)}, {_compared(breakdown.elapsed_s / median_s)}"
-    return (Remark("traced", f"{text} the median of the trials that were only timed"),)
+    return (Remark("traced", f"{text} the median of the trials without tracing"),)
 
 
 def _compared(times: float) -> str:
-    """A percentage of more is no number that anybody sees from twice as long on."""
+    """`4.8 % more than`, or `2.3 times as long as` from twice on."""
     if times >= _TIMES_FROM:
         rounded = float(f"{times:.2g}")
         return f"{rounded:.0f} times as long as" if rounded >= _WHOLE_FROM else f"{rounded:.1f} times as long as"

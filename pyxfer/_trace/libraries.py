@@ -1,6 +1,6 @@
-"""Where a CUPTI library may lie: in this process, in an installed wheel, in a toolkit, or where the loader looks.
+"""Find CUPTI libraries: in this process, in installed wheels, in toolkits, and in the loader's path.
 
-Nothing is opened here; the tracer tries them in this order, and the first that the driver accepts is used.
+Nothing is opened here. The tracer tries the candidates in order, and uses the first that the driver accepts.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _SONAME = re.compile(r"libcupti\.so\.\d\d")
 
 
 def candidates(driver_version: int) -> tuple[str, ...]:
-    """What to try, in this order.
+    """The paths and names to try, in order.
 
-    One that the process has loaded comes first, because two of them would not know of each other. Then the newest that
-    is not newer than the driver (as CUDA writes its version, 12090): a library that is newer refuses to start.
+    A library that the process has loaded comes first, because two copies would conflict. Then come those that are not
+    newer than the driver, the newest first: a newer library refuses to start. `driver_version` is e.g. 12090.
     """
     found = sorted([*_in_wheels(), *_in_toolkits()], key=lambda path: _fitness(path.name, driver_version))
     sonames = sorted(SONAMES, key=lambda name: _fitness(name, driver_version))
-    return (*_each_once([*_loaded(), *found]), *sonames)
+    return (*_without_links([*_loaded(), *found]), *sonames)
 
 
 def candidates_here(engine: Engine) -> tuple[str, ...]:
-    """What to try with the driver of this machine, if it has one."""
+    """The candidates for this machine's driver, if it has one."""
     try:
         return candidates(engine.driver_version())
     except CudaError:
@@ -44,7 +44,7 @@ def candidates_here(engine: Engine) -> tuple[str, ...]:
 
 
 def _loaded() -> list[Path]:
-    """Those that are mapped into this process."""
+    """The libraries that are mapped into this process."""
     try:
         lines = MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -54,7 +54,7 @@ def _loaded() -> list[Path]:
 
 
 def _in_wheels() -> Iterator[Path]:
-    """NVIDIA's wheels share the namespace package `nvidia`; it is looked for, not imported."""
+    # NVIDIA's wheels share the namespace package `nvidia`. Finding it does not import it.
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from _files(Path(root).glob("*/lib/libcupti.so*"))
@@ -68,12 +68,12 @@ def _in_toolkits() -> Iterator[Path]:
 
 
 def _files(found: Iterable[Path]) -> Iterator[Path]:
-    """By the name that the loader knows; the file behind it is often called by the year."""
+    # By the name that the loader uses; the file behind the link often has the year in its name.
     return (path for path in sorted(found) if _SONAME.fullmatch(path.name) and path.is_file())
 
 
-def _each_once(paths: Iterable[Path]) -> list[str]:
-    """Each library once, however many links lead to it."""
+def _without_links(paths: Iterable[Path]) -> list[str]:
+    """The paths without further links to a file that is in the list already."""
     kept: dict[Path, str] = {}
     for path in paths:
         kept.setdefault(path.resolve(), str(path))
@@ -81,6 +81,6 @@ def _each_once(paths: Iterable[Path]) -> list[str]:
 
 
 def _fitness(name: str, driver_version: int) -> tuple[bool, int]:
-    """The smallest first: not newer than the driver, and then the newest."""
-    major = int(name.rpartition(".")[2])  # of the CUDA that it belongs to
+    """A sort key: libraries that are not newer than the driver first, and among them the newest."""
+    major = int(name.rpartition(".")[2])  # the CUDA version that the library belongs to
     return major > driver_version // 1000, -major

@@ -1,6 +1,6 @@
-"""The traced trials of a run: after all that are timed, so that the tracer is in no figure.
+"""The traced trials of a run. They run after all timed trials, so that the tracer does not affect these.
 
-They run in rounds of shuffled order as the timed ones do, the first of them with fresh content that is verified.
+Like the timed trials they run in rounds of shuffled order. The first one of a row has fresh content, which is verified.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Fact, Tracing, unknown
-from pyxfer._trace.collector import Collector, Taking
+from pyxfer._trace.collector import Collector, TrialRecorder
 from pyxfer.errors import (
     CancelledError,
     CudaError,
@@ -28,39 +28,41 @@ if TYPE_CHECKING:
 
 
 TRIALS = 3
-# A route that is explained has so many in each round, and then more by itself, up to so many in all, until one is near
-# to those that are only timed: host memory can be faster or slower for seconds.
+# Trials of an explained route in each round, and the most in total. Further trials run until one is near the median of
+# the timed ones, because host memory can be faster or slower for seconds.
 EXPLAINED_TRIALS, MOST_EXPLAINED_TRIALS = 5, 100
-# Fresh content is always sent; only a trial after it shows what is served from a cache.
+# Fresh content is always sent; only a second trial shows whether a route sends from a cache.
 LEAST_TRIALS = 2
-# At most this part of a budget is theirs; what they do not need, the timed trials have.
+# The largest share of the budget for tracing. The timed trials have the rest.
 SHARE = 0.15
-# And this part also where the timed trials have left nothing of it.
+# The smallest share, even if the timed trials have used up the budget.
 LEAST_SHARE = 0.05
-# Of the time for all, what a route that is explained may take beyond it.
+# The further time for the search for a trial near the median, as a share of the tracing time.
 SEARCH_SHARE = 0.5
-# To open the library and make it record; and to take the records, beside the trial itself.
+# To open the library and start it; and to take the records of a trial.
 OPENING_S, TAKING_S = 0.5, 0.004
-NOT_COME_TO = "the run ended before it came to tracing"
+NOT_REACHED = "the run ended before it came to tracing"
 
 
 @dataclass(eq=False)
 class Candidate:
-    """A row to trace: `trace` runs one trial, of fresh content the first time, and keeps what it shows.
+    """A row to trace.
 
-    None where the row has no trial that counts; `give_up` is told why there is no traced one, and whether that is
-    because it failed. `is_near`: whether a trial of it is near to those that are only timed; of a row that is not
-    explained nobody asks.
+    Attributes:
+        trace: Runs one trial, with fresh content if the argument is true. None if the row has no valid timed trial.
+        give_up: Called when no (further) trial is traced, with the reason and whether a trial failed.
+        is_near: Whether a traced trial is near the median of the timed ones; only for the row that is explained.
+        trials: The number of traced trials so far.
+
     """
 
-    trace: Callable[[Taking, bool], None] | None
+    trace: Callable[[TrialRecorder, bool], None] | None
     give_up: Callable[[str, bool], None]
     is_near: Callable[[], bool] | None = None
     trials: int = 0
 
     @property
-    def each_round(self) -> int:
-        """Its trials in a round."""
+    def trials_per_round(self) -> int:
         return EXPLAINED_TRIALS if self.is_near else 1
 
 
@@ -75,38 +77,38 @@ def trace_candidates(
     on_start: Callable[[Fact[Tracing]], None],
     on_round: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """A few trials of each in so much time, or the reason why there are none.
+    """Trace a few trials of each candidate in `seconds`. Candidates without a trial are given up with the reason.
 
     Raises:
-        CancelledError: the run was asked to end.
+        CancelledError: `cancelled` returned true.
 
     """
-    with tracing(engine, device) as (taking, started):
+    with tracing(engine, device) as (recorder, started):
         on_start(started)
-        for each in candidates:
-            if started.reason is not None or each.trace is None:
-                each.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
-        if taking is not None:
-            waiting = [each for each in candidates if each.trace is not None]
-            _rounds(waiting, taking, seconds, seed, cancelled, on_round)
-            _search(waiting, taking, SEARCH_SHARE * seconds, cancelled)
+        for candidate in candidates:
+            if started.reason is not None or candidate.trace is None:
+                candidate.give_up(started.reason or NO_TRIAL_TO_TRACE, False)
+        if recorder is not None:
+            remaining = [candidate for candidate in candidates if candidate.trace is not None]
+            _rounds(remaining, recorder, seconds, seed, cancelled, on_round)
+            _search(remaining, recorder, SEARCH_SHARE * seconds, cancelled)
 
 
 def leave_out(candidates: Sequence[Candidate], on_start: Callable[[Fact[Tracing]], None]) -> None:
-    """None of them is traced, because nobody asked for it."""
-    for each in candidates:
-        each.give_up(NOT_ASKED, False)
+    """Give all candidates up, because the user does not want tracing."""
+    for candidate in candidates:
+        candidate.give_up(NOT_ASKED, False)
     on_start(unknown(NOT_ASKED))
 
 
 def seconds_for(budget_s: float, deadline_s: float) -> float:
-    """The time for tracing: its share of the budget, or what is left."""
+    """The time for tracing: the time left until the deadline, but at least and at most a share of the budget."""
     return min(SHARE * budget_s, max(LEAST_SHARE * budget_s, deadline_s - time.perf_counter()))
 
 
 @contextmanager
-def tracing(engine: Engine, device: int) -> Iterator[tuple[Taking | None, Fact[Tracing]]]:
-    """A collector at work, or the reason why there is none."""
+def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None, Fact[Tracing]]]:
+    """Run a collector during the block. Without a usable library it gives None and the reason."""
     try:
         collector = Collector(engine)
     except TraceUnavailableError as error:
@@ -119,8 +121,8 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[Taking | None, Fact[T
             yield None, unknown(f"trace: unavailable: {error}")
             return
         try:
-            with closing(Taking(engine, collector, device)) as taking:
-                yield taking, Fact(started)
+            with closing(TrialRecorder(engine, collector, device)) as recorder:
+                yield recorder, Fact(started)
         finally:
             collector.stop()
     finally:
@@ -128,33 +130,33 @@ def tracing(engine: Engine, device: int) -> Iterator[tuple[Taking | None, Fact[T
 
 
 def _rounds(
-    waiting: list[Candidate],
-    taking: Taking,
+    remaining: list[Candidate],
+    recorder: TrialRecorder,
     seconds: float,
     seed: int,
     cancelled: Callable[[], bool],
     on_round: Callable[[int], None],
 ) -> None:
-    """As many as the time allows; the fewest however long they take."""
+    """Run `LEAST_TRIALS` rounds, and up to `TRIALS` if the time allows. Remove candidates that fail."""
     until = time.perf_counter() + seconds
-    order = random.Random(seed)  # noqa: S311 - an order of trials, no secret
+    order = random.Random(seed)  # noqa: S311 - an order of trials, not a secret
     for number in range(TRIALS):
         on_round(number)
-        for each in order.sample(waiting, len(waiting)):
+        for candidate in order.sample(remaining, len(remaining)):
             _end_if(cancelled)
             if number >= LEAST_TRIALS and time.perf_counter() > until:
                 return
-            if not all(_trial(each, taking) for _ in range(each.each_round)):
-                waiting.remove(each)
+            if not all(_trial(candidate, recorder) for _ in range(candidate.trials_per_round)):
+                remaining.remove(candidate)
 
 
-def _search(waiting: list[Candidate], taking: Taking, seconds: float, cancelled: Callable[[], bool]) -> None:
-    """More trials of what is explained, as long as none shows what the timed ones took."""
+def _search(remaining: list[Candidate], recorder: TrialRecorder, seconds: float, cancelled: Callable[[], bool]) -> None:
+    """Trace further trials of explained rows until one is near the median of the timed trials."""
     until = time.perf_counter() + seconds
-    for each in waiting:
-        while each.is_near is not None and 0 < each.trials < MOST_EXPLAINED_TRIALS and not each.is_near():
+    for row in remaining:
+        while row.is_near is not None and 0 < row.trials < MOST_EXPLAINED_TRIALS and not row.is_near():
             _end_if(cancelled)
-            if time.perf_counter() > until or not _trial(each, taking):
+            if time.perf_counter() > until or not _trial(row, recorder):
                 break
 
 
@@ -163,15 +165,15 @@ def _end_if(cancelled: Callable[[], bool]) -> None:
         raise CancelledError("the measurement was asked to end")
 
 
-def _trial(each: Candidate, taking: Taking) -> bool:
-    """Whether it can go on: what fails here has its figures already, and is only not traced further."""
+def _trial(candidate: Candidate, recorder: TrialRecorder) -> bool:
+    """Trace one trial. False if it failed: the row keeps its figures, and is not traced further."""
     try:
-        if each.trace is not None:
-            each.trace(taking, each.trials == 0)
-        each.trials += 1
+        if candidate.trace is not None:
+            candidate.trace(recorder, candidate.trials == 0)
+        candidate.trials += 1
     except (CancelledError, CudaUnavailableError, DeviceLostError):
         raise
     except (CudaError, MeasurementError, TraceUnavailableError) as error:
-        each.give_up(f"its traced trial failed: {error}", True)
+        candidate.give_up(f"its traced trial failed: {error}", True)
         return False
     return True

@@ -1,6 +1,7 @@
-"""What was recorded while a tracer ran: one table of records, the names they point to, and what was lost.
+"""The tracer's records as one table, and operations on sets of intervals.
 
-The columns are those of `csrc/trace/record.hpp`; times are nanoseconds on the clock of `time.perf_counter_ns`.
+The columns are those of `csrc/trace/record.hpp`. Times are nanoseconds on the clock of `time.perf_counter_ns`.
+An array of intervals has a row for each, with its begin and its end.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 
 
 def intervals(records: NDArray[Any]) -> NDArray[np.int64]:
-    """The stretches of records that the device gave a time for."""
+    """The intervals of the records that have a time."""
     timed = records[records["end_ns"] > records["start_ns"]]
     return np.column_stack((timed["start_ns"], timed["end_ns"])).astype(np.int64)
 
 
-def nothing() -> NDArray[np.int64]:
-    """No time at all."""
+def no_intervals() -> NDArray[np.int64]:
+    """An empty array of intervals."""
     return np.empty((0, 2), np.int64)
 
 
-def union(*each: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where at least one of them is."""
-    together = np.concatenate([nothing(), *each])
+def union(*arrays: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The time in at least one interval, as disjoint intervals in order."""
+    together = np.concatenate([no_intervals(), *arrays])
     together = together[together[:, 1] > together[:, 0]]
     if not len(together):
-        return nothing()
+        return no_intervals()
     together = together[np.argsort(together[:, 0], kind="stable")]
     reach = np.maximum.accumulate(together[:, 1])
     first = np.concatenate(([True], together[1:, 0] > reach[:-1]))
@@ -41,7 +42,7 @@ def union(*each: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def inverse(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    """Where it is not, between two times."""
+    """The time between two times that is in no interval."""
     inside = clip(union(of), begin_ns, end_ns)
     begins = np.concatenate(([begin_ns], inside[:, 1]))
     ends = np.concatenate((inside[:, 0], [end_ns]))
@@ -50,36 +51,36 @@ def inverse(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int
 
 
 def clip(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    """What of it lies between two times."""
+    """The intervals, cut to the time between two times."""
     cut = np.column_stack((np.maximum(of[:, 0], begin_ns), np.minimum(of[:, 1], end_ns)))
     return cut[cut[:, 1] > cut[:, 0]]
 
 
 def intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where both are."""
+    """The time in both."""
     first, second = union(one), union(other)
     if not len(first) or not len(second):
-        return nothing()
+        return no_intervals()
     begin = int(min(first[0, 0], second[0, 0]))
     end = int(max(first[-1, 1], second[-1, 1]))
     return inverse(union(inverse(first, begin, end), inverse(second, begin, end)), begin, end)
 
 
 def difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the first is and the second is not."""
+    """The time in the first and not in the second."""
     first = union(one)
     if not len(first):
-        return nothing()
+        return no_intervals()
     return intersection(first, inverse(other, int(first[0, 0]), int(first[-1, 1])))
 
 
 def total_ns(of: NDArray[np.int64]) -> int:
-    """How long they are together, each counted for itself; of a united array, the time that it covers."""
+    """The sum of the lengths. Overlaps count more than once, so `union` comes first for the covered time."""
     return int((of[:, 1] - of[:, 0]).sum())
 
 
 def partition(begin_ns: int, end_ns: int, claims: Sequence[tuple[str, NDArray[np.int64]]]) -> dict[str, int]:
-    """Give every instant to the first claim that covers it; nanoseconds by name, `""` for what nobody claims."""
+    """Assign every instant to the first claim that covers it: nanoseconds by name, with `""` for the rest."""
     left = np.array([[begin_ns, end_ns]], np.int64)
     shares: dict[str, int] = {}
     for name, claim in claims:
@@ -90,7 +91,7 @@ def partition(begin_ns: int, end_ns: int, claims: Sequence[tuple[str, NDArray[np
 
 
 def levels(of: NDArray[np.int64]) -> dict[int, int]:
-    """For how many nanoseconds how many of them were under way at once, from one on."""
+    """Nanoseconds by the number of simultaneous intervals, from 1 on."""
     edges = np.concatenate((of[:, 0], of[:, 1]))
     steps = np.concatenate((np.ones(len(of), np.int64), -np.ones(len(of), np.int64)))
     order = np.argsort(edges, kind="stable")
@@ -100,7 +101,7 @@ def levels(of: NDArray[np.int64]) -> dict[int, int]:
 
 
 class Kind(IntEnum):
-    """What a record is of."""
+    """The kinds of records."""
 
     COPY = 1
     SET = 2
@@ -112,7 +113,7 @@ class Kind(IntEnum):
 
 
 class CopyWay(IntEnum):
-    """Between which sides a copy went."""
+    """The directions of copies."""
 
     OTHER = 0
     H2D = 1
@@ -123,7 +124,7 @@ class CopyWay(IntEnum):
 
 
 class MemoryKind(IntEnum):
-    """The memory on one side of a copy, or of an allocation."""
+    """The memory of one side of a copy, or of an allocation."""
 
     UNKNOWN = 0
     PAGEABLE = 1
@@ -137,11 +138,11 @@ class Flag(IntEnum):
     """Bits of the column `flags`."""
 
     ASYNCHRONOUS = 1
-    """Of a copy: the caller did not ask to wait for it."""
+    """Of a copy: its call does not wait for it."""
     RUNTIME = 2
-    """Of a call: one of the runtime's (cuda...); without it the driver's (cu...)."""
+    """Of a call: it is one of the runtime (cuda...), otherwise of the driver (cu...)."""
     FREED = 4
-    """Of an allocation: memory was given back."""
+    """Of an allocation: memory was released."""
     BEGIN = 8
     """Of a mark: a range begins. Its end has the same `correlation`."""
     END = 16
@@ -167,38 +168,38 @@ RECORD = np.dtype(
         ("flags", np.uint32),
     ]
 )
-"""One record. `start_ns` and `end_ns` are 0 where the device gave no time. `correlation` joins what the device did with
-the call that asked for it. `thread` is the calling thread's native id. `copies` counts the copies of a batch."""
+"""One record. `start_ns` and `end_ns` are 0 if the device gave no time. `correlation` connects the device's work with
+the call that issued it. `thread` is the calling thread's native id. `copies` counts the copies of a batch."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How well the records' times fit the host's clock."""
+    """The accuracy of the records' times on the host's clock."""
 
     error_ns: int
-    """The two clocks were compared to within so many nanoseconds."""
+    """The error of one comparison of the two clocks."""
     drift_ns: int
-    """So far did they move against each other from the first comparison to the last; records between are corrected."""
+    """How far the clocks moved against each other from the first comparison to the last; the records are corrected."""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """Everything that one window recorded."""
+    """All records of a stretch of time."""
 
     records: NDArray[Any]
     names: tuple[str, ...]
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """Records that found no room, by the word of their kind, and `unknown` for those that the library dropped."""
+    """The number of lost records, by the word of their kind; `unknown` for those that the library dropped."""
     clock: Clock = field(default_factory=lambda: Clock(0, 0))
 
     def of(self, kind: Kind) -> NDArray[Any]:
-        """The records of a kind, in the order of their beginning."""
+        """The records of a kind, in order of their start."""
         chosen: NDArray[Any] = self.records[self.records["kind"] == kind]
         order = np.argsort(chosen["start_ns"], kind="stable")
         return chosen.take(order)
 
     def name(self, record: Any) -> str:
-        """What a call, a kernel or a mark is called; empty where it has no name."""
+        """The name of a call, a kernel or a mark; empty if it has none."""
         return self.names[int(record["name"])]
 
 

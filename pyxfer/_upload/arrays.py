@@ -1,4 +1,6 @@
-"""Memory of arrays that can be sent: NumPy arrays, buffers, and tensors on the CPU that support DLPack.
+"""Memory of arrays on the host: NumPy arrays, buffers, and tensors on the CPU that support DLPack.
+
+`source_of` gives the memory of an array to send, `destination_of` that of an array to write to.
 
 Items are numbers of the types that GPUs have, in this machine's byte order. NumPy has no bfloat16, so that type is
 represented by its name, and ml_dtypes, which has it, is not required.
@@ -25,164 +27,7 @@ if TYPE_CHECKING:
 
     Dtype: TypeAlias = np.dtype[Any] | Literal["bfloat16"]
 
-
-_LEGACY, _VERSIONED = b"dltensor", b"dltensor_versioned"
-_KNOWN_MAJOR = 1
-_READ_ONLY = 1
-_HOST_KINDS = {1, 3, 11}  # pageable, or page-locked by CUDA or by ROCm
-_OTHER_KINDS = {2: "GPU", 10: "ROCm GPU", 13: "managed memory of GPU"}
-# Arrays of these libraries must not be written to, which a capsule of version 0 cannot say.
-_IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
-# TensorFlow aborts the process if it exports tensors of these dtypes.
-NO_NUMBERS = {"string", "resource", "variant"}
-
-
-class _Device(ctypes.Structure):
-    _fields_ = (("kind", ctypes.c_int32), ("index", ctypes.c_int32))
-
-
-class _Type(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _Device),
-        ("ndim", ctypes.c_int32),
-        ("type", _Type),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Versioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    )
-
-
-# Separate prototypes, because every module can change the argument types of the functions in ctypes.pythonapi.
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-
-
-class Exported(NamedTuple):
-    """The contents of a DLPack capsule. The memory exists as long as `capsule`; strides are in items."""
-
-    address: int
-    type: tuple[int, int, int]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    readonly: bool
-    device: tuple[int, int]
-    capsule: Any
-
-
-def export(x: Any) -> Exported:
-    """Get the memory of an array on the host by DLPack.
-
-    Raises:
-        UsageError: the array is on a GPU, or its library refuses to export it.
-
-    """
-    kind = type(x)
-    if hasattr(kind, "__dlpack_device__"):
-        _require_host(kind, *call_exporter(x, x.__dlpack_device__))
-    if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
-        raise UsageError(f"this {type_name(kind)} of {x.dtype.name} does not hold numbers: leave it on the host")
-    if hasattr(kind, "is_neg") and x.is_neg():  # DLPack cannot express it, and PyTorch does not refuse
-        raise UsageError(f"this {type_name(kind)} has the negative bit set: give x.resolve_neg()")
-    exported = read_capsule(x, _capsule(x))
-    _require_host(kind, *exported.device)
-    return exported
-
-
-def read_capsule(x: Any, capsule: Any) -> Exported:
-    """Read a capsule of `x`, in host or device memory.
-
-    Raises:
-        UsageError: it is not a DLPack capsule, or is of a later version.
-
-    """
-    kind = type(x)
-    tensor, flags = _opened(kind, capsule)
-    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
-    return Exported(
-        address=(tensor.data or 0) + tensor.byte_offset,
-        type=(tensor.type.code, tensor.type.bits, tensor.type.lanes),
-        shape=shape,
-        strides=tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _compact_strides(shape),
-        readonly=bool(flags & _READ_ONLY) or kind.__module__.partition(".")[0] in _IMMUTABLE,
-        device=(tensor.device.kind, tensor.device.index),
-        capsule=capsule,
-    )
-
-
-def _capsule(x: Any) -> Any:
-    """A capsule of version 1 if the library has it: only that one says whether the array is read-only."""
-
-    def export() -> Any:
-        try:
-            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))
-        except TypeError:  # the library has only version 0
-            return x.__dlpack__()
-
-    return call_exporter(x, export)
-
-
-def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
-    """Call a function that exports `x` by DLPack.
-
-    Raises:
-        UsageError: in place of any exception of the library.
-
-    """
-    try:
-        return export()
-    except PyxferError:
-        raise
-    except Exception as error:
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise UsageError(f"this {type_name(type(x))} cannot be exported by DLPack: {why}") from error
-
-
-def _require_host(kind: type, device: int, index: int) -> None:
-    if device not in _HOST_KINDS:
-        known = device in _OTHER_KINDS
-        where = f"{_OTHER_KINDS[device]} {index}" if known else f"a device of DLPack's type {int(device)}"
-        raise UsageError(f"this {type_name(kind)} is on {where} already: use it as it is")
-
-
-def _opened(kind: type, capsule: Any) -> tuple[_Tensor, int]:
-    if _is_valid(capsule, _LEGACY):
-        return _Tensor.from_address(_pointer(capsule, _LEGACY)), 0
-    if not _is_valid(capsule, _VERSIONED):
-        raise UsageError(f"this {type_name(kind)} returned something other than an unused DLPack capsule")
-    versioned = _Versioned.from_address(_pointer(capsule, _VERSIONED))
-    if versioned.major > _KNOWN_MAJOR:
-        raise UsageError(
-            f"this {type_name(kind)} uses DLPack {versioned.major}, and pyxfer knows {_KNOWN_MAJOR}: give np.asarray(x)"
-        )
-    return versioned.tensor, versioned.flags
-
-
-def _compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
-def type_name(kind: type) -> str:
-    """The name of a type in messages, with its module."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
+# --- arrays to send --------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 2**63 - 1
 MAX_DIMENSIONS = 64
@@ -339,6 +184,14 @@ def _buffer_array(x: Any) -> NDArray[Any]:
         raise UsageError(f"the buffer of this {type_name(type(x))} cannot be read as an array: {error}") from error
 
 
+def type_name(kind: type) -> str:
+    """The name of a type in messages, with its module."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+# --- destinations ----------------------------------------------------------------------------------------------------
+
+
 def destination_of(out: Any, shape: tuple[int, ...], dtype: Dtype) -> Source:
     """The memory of `out`, to which an array of that shape and dtype will be written.
 
@@ -378,6 +231,8 @@ def _is_disjoint(source: Source) -> bool:
         covered += distance * (extent - 1)
     return True
 
+
+# --- dtypes ----------------------------------------------------------------------------------------------------------
 
 BFLOAT16: Final = "bfloat16"
 _BFLOAT16_BYTES = 2
@@ -438,3 +293,158 @@ def _why_not(dtype: np.dtype[Any]) -> str:
     if not dtype.isnative:
         return 'is not in this machine\'s byte order: send x.astype(x.dtype.newbyteorder("="))'
     return "cannot be sent: send its bytes, x.view(np.uint8)"
+
+
+# --- DLPack ----------------------------------------------------------------------------------------------------------
+
+_LEGACY, _VERSIONED = b"dltensor", b"dltensor_versioned"
+_KNOWN_MAJOR = 1
+_READ_ONLY = 1
+_HOST_KINDS = {1, 3, 11}  # pageable, or page-locked by CUDA or by ROCm
+_OTHER_KINDS = {2: "GPU", 10: "ROCm GPU", 13: "managed memory of GPU"}
+# Arrays of these libraries must not be written to, which a capsule of version 0 cannot say.
+_IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
+# TensorFlow aborts the process if it exports tensors of these dtypes.
+NO_NUMBERS = {"string", "resource", "variant"}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("index", ctypes.c_int32))
+
+
+class _Type(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("type", _Type),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+# Separate prototypes, because every module can change the argument types of the functions in ctypes.pythonapi.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+class Exported(NamedTuple):
+    """The contents of a DLPack capsule. The memory exists as long as `capsule`; strides are in items."""
+
+    address: int
+    type: tuple[int, int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    readonly: bool
+    device: tuple[int, int]
+    capsule: Any
+
+
+def export(x: Any) -> Exported:
+    """Get the memory of an array on the host by DLPack.
+
+    Raises:
+        UsageError: the array is on a GPU, or its library refuses to export it.
+
+    """
+    kind = type(x)
+    if hasattr(kind, "__dlpack_device__"):
+        _require_host(kind, *call_exporter(x, x.__dlpack_device__))
+    if getattr(getattr(x, "dtype", None), "name", None) in NO_NUMBERS:
+        raise UsageError(f"this {type_name(kind)} of {x.dtype.name} does not hold numbers: leave it on the host")
+    if hasattr(kind, "is_neg") and x.is_neg():  # DLPack cannot express it, and PyTorch does not refuse
+        raise UsageError(f"this {type_name(kind)} has the negative bit set: give x.resolve_neg()")
+    exported = read_capsule(x, _capsule(x))
+    _require_host(kind, *exported.device)
+    return exported
+
+
+def read_capsule(x: Any, capsule: Any) -> Exported:
+    """Read a capsule of `x`, in host or device memory.
+
+    Raises:
+        UsageError: it is not a DLPack capsule, or is of a later version.
+
+    """
+    kind = type(x)
+    tensor, flags = _opened(kind, capsule)
+    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
+    return Exported(
+        address=(tensor.data or 0) + tensor.byte_offset,
+        type=(tensor.type.code, tensor.type.bits, tensor.type.lanes),
+        shape=shape,
+        strides=tuple(tensor.strides[: tensor.ndim]) if tensor.strides else _compact_strides(shape),
+        readonly=bool(flags & _READ_ONLY) or kind.__module__.partition(".")[0] in _IMMUTABLE,
+        device=(tensor.device.kind, tensor.device.index),
+        capsule=capsule,
+    )
+
+
+def _capsule(x: Any) -> Any:
+    """A capsule of version 1 if the library has it: only that one says whether the array is read-only."""
+
+    def export() -> Any:
+        try:
+            return x.__dlpack__(max_version=(_KNOWN_MAJOR, 0))
+        except TypeError:  # the library has only version 0
+            return x.__dlpack__()
+
+    return call_exporter(x, export)
+
+
+def call_exporter(x: Any, export: Callable[[], Any]) -> Any:
+    """Call a function that exports `x` by DLPack.
+
+    Raises:
+        UsageError: in place of any exception of the library.
+
+    """
+    try:
+        return export()
+    except PyxferError:
+        raise
+    except Exception as error:
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(f"this {type_name(type(x))} cannot be exported by DLPack: {why}") from error
+
+
+def _require_host(kind: type, device: int, index: int) -> None:
+    if device not in _HOST_KINDS:
+        known = device in _OTHER_KINDS
+        where = f"{_OTHER_KINDS[device]} {index}" if known else f"a device of DLPack's type {int(device)}"
+        raise UsageError(f"this {type_name(kind)} is on {where} already: use it as it is")
+
+
+def _opened(kind: type, capsule: Any) -> tuple[_Tensor, int]:
+    if _is_valid(capsule, _LEGACY):
+        return _Tensor.from_address(_pointer(capsule, _LEGACY)), 0
+    if not _is_valid(capsule, _VERSIONED):
+        raise UsageError(f"this {type_name(kind)} returned something other than an unused DLPack capsule")
+    versioned = _Versioned.from_address(_pointer(capsule, _VERSIONED))
+    if versioned.major > _KNOWN_MAJOR:
+        raise UsageError(
+            f"this {type_name(kind)} uses DLPack {versioned.major}, and pyxfer knows {_KNOWN_MAJOR}: give np.asarray(x)"
+        )
+    return versioned.tensor, versioned.flags
+
+
+def _compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Ring
 
+
+Result = TypeVar("Result")
 
 CLOSING_S = 30.0
 CLOSING_SLICE_S = 0.1
@@ -89,24 +92,13 @@ class RingMover:
         return self.ring.pinned_bytes
 
     def upload(self, source: Source, address: int, stream: int | None, *, wait: bool) -> None:
-        try:
-            self.ring.upload(source.address, source.itemsize, source.shape, source.strides, address, stream, wait)
-        except ValueError as error:  # the stream is being captured into a CUDA graph
-            raise UsageError(str(error)) from error
+        _transfer(self.ring.upload, source, address, stream, wait)
 
     def start(self, source: Source, address: int, stream: int | None) -> Ticket:
-        try:
-            return self.ring.start_upload(
-                source.address, source.itemsize, source.shape, source.strides, address, stream
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        return _transfer(self.ring.start_upload, source, address, stream)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
-        try:
-            self.ring.download(to.address, to.itemsize, to.shape, to.strides, address, stream)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
+        _transfer(self.ring.download, to, address, stream)
 
     def close(self) -> None:
         # In short waits, because Ctrl-C does not end a wait in native code.
@@ -127,6 +119,13 @@ class RingMover:
             self.ring.close(patience_s)
         except DeviceTimeoutError:
             self.ring.abandon()  # the device may still read the slots
+
+
+def _transfer(call: Callable[..., Result], array: Source, *arguments: object) -> Result:
+    try:
+        return call(array.address, array.itemsize, array.shape, array.strides, *arguments)
+    except ValueError as error:  # the stream is being captured into a CUDA graph
+        raise UsageError(str(error)) from error
 
 
 class PlainMover:

@@ -37,10 +37,25 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Ring
 
 
+# --- settings --------------------------------------------------------------------------------------------------------
+
 DEFAULT_BUDGET_BYTES = 256 << 20
 
 # The driver sends copies up to this size together with the command, which no slot can beat.
 DIRECT_BYTES = 32 << 10
+
+# An upload of two chunks to this many has ended before a second thread is awake (csrc/ring/settings.hpp).
+_CHUNKS_OF_DRIVER = 4
+LARGEST_TUNED_CHUNK_BYTES = 256 << 10
+
+
+def is_left_to_driver(nbytes: int, chunk_bytes: int | None) -> bool:
+    """Whether an upload goes past the slots; without the ring's `chunk_bytes`, whether it may with tuned settings."""
+    if nbytes < DIRECT_BYTES:
+        return True
+    least = 0 if chunk_bytes is None else chunk_bytes
+    return least < nbytes <= _CHUNKS_OF_DRIVER * (chunk_bytes or LARGEST_TUNED_CHUNK_BYTES)
+
 
 # The same limits as in csrc/ring/settings.hpp.
 MAX_THREADS = 64
@@ -169,6 +184,8 @@ def node_of(engine: Engine, device: int) -> Fact[int]:
     return read_node(address) if address else Fact(reason="the device has no PCI address")
 
 
+# --- settings that users give, in a call or by PYXFER_RING -----------------------------------------------------------
+
 # Demoting is faster with many threads, streaming with few: on the H200 host the two are equal between eight and twelve.
 # A tuned fill is right only for the threads that it was tuned with.
 _FEW_THREADS = 8
@@ -249,6 +266,10 @@ def settings_from_environment(environ: Mapping[str, str]) -> PartialSettings:
     return settings
 
 
+_MAX_DIGITS = 9
+_ZERO = re.compile(r"0+\s*(us|ms|s)?")
+
+
 def _parse_integer(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise ValueError(f"{text!r:.80} is not a whole number")
@@ -259,8 +280,6 @@ def _parse_microseconds(text: str) -> int:
     return 0 if _ZERO.fullmatch(text) else round(parse_duration(text) * 1e6)  # parse_duration refuses zero
 
 
-_MAX_DIGITS = 9
-_ZERO = re.compile(r"0+\s*(us|ms|s)?")
 _PARSERS: dict[str, tuple[str, Callable[[str], int | str]]] = {
     "threads": ("threads", _parse_integer),
     "chunk": ("chunk_bytes", parse_size),
@@ -273,6 +292,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str], int | str]]] = {
 def _refuse(text: str, why: str) -> NoReturn:
     raise UsageError(f"{RING_VARIABLE}={text!r:.200} cannot be used: {why}. Example: {_EXAMPLE}") from None
 
+
+# --- what a tuning depends on ----------------------------------------------------------------------------------------
 
 _DRIVER_VERSION = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 
@@ -313,6 +334,8 @@ def _version() -> str:
     except metadata.PackageNotFoundError:
         return "unknown"
 
+
+# --- the file of tunings ---------------------------------------------------------------------------------------------
 
 CACHE_VARIABLE = "PYXFER_CACHE"
 _OFF = "off"

@@ -1,7 +1,9 @@
 """Tuning: the settings of a device's ring, found by timing rings on that device.
 
-The search changes one setting at a time. It times each candidate in turns with the best ring so far, and keeps the
-candidate if it is faster, or as fast with less memory. The result is kept in a file for later processes.
+`settings_for` chooses the settings of a ring, and tunes if it has to. The result is kept in a file for later processes.
+
+`tune` is one tuning. Its search changes one setting at a time. It times each candidate in turns with the best ring so
+far, and keeps the candidate if it is faster, or as fast with less memory.
 """
 
 from __future__ import annotations
@@ -65,11 +67,10 @@ if TYPE_CHECKING:
 
 
 LIMIT_S = 1.0
-SIZES = (4 << 20, 24 << 20, 96 << 20)
-NOT_TUNED = "not tuned yet: tuned on first use"
 
-# One name for all devices, because tunings of different devices compete for processors and memory.
-_PRESENCE = "ring tuning"
+# --- the settings of a ring ------------------------------------------------------------------------------------------
+
+NOT_TUNED = "not tuned yet: tuned on first use"
 
 _one_at_a_time = threading.Lock()
 # Tunings that could not be written to the file: they serve this process, which so tunes only once.
@@ -216,6 +217,14 @@ def _summary(tuned: Tuned) -> str:
     return f"on {day} from {trials} {'trial' if trials == 1 else 'trials'} in {format_seconds(tuned.seconds)}"
 
 
+# --- one tuning ------------------------------------------------------------------------------------------------------
+
+SIZES = (4 << 20, 24 << 20, 96 << 20)
+
+# One name for all devices, because tunings of different devices compete for processors and memory.
+_PRESENCE = "ring tuning"
+
+
 def tune(
     engine: Engine,
     device: int,
@@ -273,145 +282,7 @@ def _disturbed_by(pids: set[int]) -> tuple[str, ...]:
     return (f"{names} tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning",)
 
 
-class Transfer(NamedTuple):
-    """Direction and size of a timed copy."""
-
-    direction: CopyDirection
-    nbytes: int
-
-
-Copy = Callable[[CopyDirection, int], float]
-"""Copies that many bytes in that direction; returns seconds."""
-Times = dict[Transfer, list[float]]
-"""Seconds of each repeat."""
-
-_DIRECTIONS: tuple[CopyDirection, ...] = get_args(CopyDirection)
-
-
-class Bench:
-    """Host memory, device memory, and timed copies between them. The memory exists in a `with` block.
-
-    Each copy uses the bytes behind those of the copy before it, so that they are not in the processor's caches.
-    """
-
-    def __init__(self, engine: Engine, device: int, largest_bytes: int) -> None:
-        self._engine = engine
-        self._device = device
-        self._largest_bytes = largest_bytes
-        self._cancelled = threading.Event()
-        self._cancellable: set[Copier | Ring] = set()
-        self._offset = 0
-
-    def __enter__(self) -> Bench:
-        with ExitStack() as stack:
-            self._on_device = stack.enter_context(closing(self._engine.DeviceBuffer(self._largest_bytes, self._device)))
-            self._copier = stack.enter_context(closing(self._engine.Copier(self._device)))
-            self._cancellable.add(self._copier)
-            self._on_host = np.ones(2 * self._largest_bytes, np.uint8)
-            self._memory = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._memory.close()
-
-    @contextmanager
-    def ring(self, settings: RingSettings) -> Iterator[Copy]:
-        """Make a ring for the `with` block, and warm it up."""
-        with closing(make_ring(self._engine, self._device, settings)) as ring:
-            self._cancellable.add(ring)
-            try:
-                for direction in _DIRECTIONS:
-                    self._through(ring, direction, min(self._largest_bytes, settings.pinned_bytes))
-                yield lambda direction, nbytes: self._through(ring, direction, nbytes)
-            finally:
-                self._cancellable.discard(ring)
-
-    def plain(self, direction: CopyDirection, nbytes: int) -> float:
-        """Time one blocking copy until its bytes have arrived: the call for a small copy returns earlier."""
-        at = self._next_bytes(nbytes)
-        lane = self._engine.Lane(direction, at, self._on_device.address, nbytes, nbytes, 1)
-        sample = self._copier.drained(lane, 0)
-        return sample.elapsed_s if sample.wall_s is None else sample.wall_s
-
-    def cancel(self) -> None:
-        """End the running copy, and each later one, with CancelledError. Any thread may call it."""
-        self._cancelled.set()
-        for transfers in list(self._cancellable):
-            transfers.cancel()
-
-    def _through(self, ring: Ring, direction: CopyDirection, nbytes: int) -> float:
-        at, to = self._next_bytes(nbytes), self._on_device.address
-        if direction == "h2d":
-            return ring.upload(at, 1, (nbytes,), (1,), to, None, True).wall_s
-        return ring.download(at, 1, (nbytes,), (1,), to, None).wall_s
-
-    def _next_bytes(self, nbytes: int) -> int:
-        if self._cancelled.is_set():
-            raise CancelledError("the tuning was cancelled")
-        if self._offset + nbytes > self._on_host.nbytes:
-            self._offset = 0
-        at = int(self._on_host.ctypes.data) + self._offset
-        self._offset += nbytes
-        return at
-
-
-# A grid of all combinations would take minutes. Neighbouring values differ by less than two tunings of one host do.
-_THREADS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
-_CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
-_SLOTS = (128, 256, 512, 1024)
-# The order in which settings are changed: fill and threads matter most.
-_SETTINGS = ("fill", "threads", "chunk_bytes", "slots")
-_FIRST_CHUNK_BYTES, _FIRST_SLOTS = 64 << 10, 512
-
-
-def distinct_fills(engine: Engine, device: int) -> tuple[RingFill, ...]:
-    """The fills that this processor really has, demoting first: one that it lacks is done as the next simpler one.
-
-    Raises:
-        CudaMemoryError: there is no page-locked memory even for the smallest ring.
-
-    """
-    by_kernel: dict[str, RingFill] = {}
-    for fill in get_args(RingFill):
-        smallest = RingSettings(threads=1, chunk_bytes=MIN_CHUNK_BYTES, slots=MIN_SLOTS, fill=fill, spin_us=0)
-        with closing(make_ring(engine, device, smallest)) as ring:
-            by_kernel.setdefault(ring.fill_kernel, fill)
-    return tuple(by_kernel.values())[::-1]
-
-
-def first_candidate(fills: Sequence[RingFill], max_threads: int, budget_bytes: int) -> RingSettings:
-    """All threads with the first fill: a search that begins with fewer threads does not find this combination.
-
-    It gets half of the budget, because another ring is timed beside it.
-
-    Raises:
-        UsageError: the budget is too small for any ring.
-
-    """
-    first = RingSettings(max_threads, _FIRST_CHUNK_BYTES, _FIRST_SLOTS, fills[0], spin_us=20)
-    return first.within(max(budget_bytes // 2, min(budget_bytes, first.min_budget_bytes)))
-
-
-def neighbours(
-    ring: RingSettings, name: str, fills: Sequence[RingFill], max_threads: int
-) -> tuple[list[RingSettings], list[RingSettings]]:
-    """The rings with higher values of one setting, and those with lower values, nearest first."""
-    values: dict[str, Sequence[Any]] = {
-        "fill": fills,
-        "threads": sorted({ring.threads, *(min(threads, max_threads) for threads in _THREADS)}),
-        "chunk_bytes": sorted({*_CHUNKS, ring.chunk_bytes}),
-        "slots": sorted({*_SLOTS, ring.slots}),
-    }
-    at = values[name].index(getattr(ring, name))
-    rings = [_with(ring, name, value) for value in values[name]]
-    return rings[at + 1 :], rings[:at][::-1]
-
-
-def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
-    if name == "chunk_bytes":  # the ring keeps its bytes, so that only one setting changes
-        return replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
-    return replace(ring, **{name: value})
-
+# --- the search ------------------------------------------------------------------------------------------------------
 
 # Two tunings of one host differ by less than this ratio.
 _CLEARLY = 1.03
@@ -628,6 +499,151 @@ class Search:
         sizes = sorted(is_faster, reverse=True)
         paying = list(takewhile(is_faster.__getitem__, sizes))
         return Fact(paying[-1]) if paying else Fact(reason=f"at {format_size(sizes[0])} a plain copy is still faster")
+
+
+# --- candidates ------------------------------------------------------------------------------------------------------
+
+# A grid of all combinations would take minutes. Neighbouring values differ by less than two tunings of one host do.
+_THREADS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32)
+_CHUNKS = tuple(1 << power for power in range(15, 19))  # 32 to 256 KiB
+_SLOTS = (128, 256, 512, 1024)
+# The order in which settings are changed: fill and threads matter most.
+_SETTINGS = ("fill", "threads", "chunk_bytes", "slots")
+_FIRST_CHUNK_BYTES, _FIRST_SLOTS = 64 << 10, 512
+
+
+def distinct_fills(engine: Engine, device: int) -> tuple[RingFill, ...]:
+    """The fills that this processor really has, demoting first: one that it lacks is done as the next simpler one.
+
+    Raises:
+        CudaMemoryError: there is no page-locked memory even for the smallest ring.
+
+    """
+    by_kernel: dict[str, RingFill] = {}
+    for fill in get_args(RingFill):
+        smallest = RingSettings(threads=1, chunk_bytes=MIN_CHUNK_BYTES, slots=MIN_SLOTS, fill=fill, spin_us=0)
+        with closing(make_ring(engine, device, smallest)) as ring:
+            by_kernel.setdefault(ring.fill_kernel, fill)
+    return tuple(by_kernel.values())[::-1]
+
+
+def first_candidate(fills: Sequence[RingFill], max_threads: int, budget_bytes: int) -> RingSettings:
+    """All threads with the first fill: a search that begins with fewer threads does not find this combination.
+
+    It gets half of the budget, because another ring is timed beside it.
+
+    Raises:
+        UsageError: the budget is too small for any ring.
+
+    """
+    first = RingSettings(max_threads, _FIRST_CHUNK_BYTES, _FIRST_SLOTS, fills[0], spin_us=20)
+    return first.within(max(budget_bytes // 2, min(budget_bytes, first.min_budget_bytes)))
+
+
+def neighbours(
+    ring: RingSettings, name: str, fills: Sequence[RingFill], max_threads: int
+) -> tuple[list[RingSettings], list[RingSettings]]:
+    """The rings with higher values of one setting, and those with lower values, nearest first."""
+    values: dict[str, Sequence[Any]] = {
+        "fill": fills,
+        "threads": sorted({ring.threads, *(min(threads, max_threads) for threads in _THREADS)}),
+        "chunk_bytes": sorted({*_CHUNKS, ring.chunk_bytes}),
+        "slots": sorted({*_SLOTS, ring.slots}),
+    }
+    at = values[name].index(getattr(ring, name))
+    rings = [_with(ring, name, value) for value in values[name]]
+    return rings[at + 1 :], rings[:at][::-1]
+
+
+def _with(ring: RingSettings, name: str, value: Any) -> RingSettings:
+    if name == "chunk_bytes":  # the ring keeps its bytes, so that only one setting changes
+        return replace(ring, chunk_bytes=value, slots=max(MIN_SLOTS, ring.pinned_bytes // value))
+    return replace(ring, **{name: value})
+
+
+# --- timed copies ----------------------------------------------------------------------------------------------------
+
+
+class Transfer(NamedTuple):
+    """Direction and size of a timed copy."""
+
+    direction: CopyDirection
+    nbytes: int
+
+
+Copy = Callable[[CopyDirection, int], float]
+"""Copies that many bytes in that direction; returns seconds."""
+Times = dict[Transfer, list[float]]
+"""Seconds of each repeat."""
+
+_DIRECTIONS: tuple[CopyDirection, ...] = get_args(CopyDirection)
+
+
+class Bench:
+    """Host memory, device memory, and timed copies between them. The memory exists in a `with` block.
+
+    Each copy uses the bytes behind those of the copy before it, so that they are not in the processor's caches.
+    """
+
+    def __init__(self, engine: Engine, device: int, largest_bytes: int) -> None:
+        self._engine = engine
+        self._device = device
+        self._largest_bytes = largest_bytes
+        self._cancelled = threading.Event()
+        self._cancellable: set[Copier | Ring] = set()
+        self._offset = 0
+
+    def __enter__(self) -> Bench:
+        with ExitStack() as stack:
+            self._on_device = stack.enter_context(closing(self._engine.DeviceBuffer(self._largest_bytes, self._device)))
+            self._copier = stack.enter_context(closing(self._engine.Copier(self._device)))
+            self._cancellable.add(self._copier)
+            self._on_host = np.ones(2 * self._largest_bytes, np.uint8)
+            self._memory = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._memory.close()
+
+    @contextmanager
+    def ring(self, settings: RingSettings) -> Iterator[Copy]:
+        """Make a ring for the `with` block, and warm it up."""
+        with closing(make_ring(self._engine, self._device, settings)) as ring:
+            self._cancellable.add(ring)
+            try:
+                for direction in _DIRECTIONS:
+                    self._through(ring, direction, min(self._largest_bytes, settings.pinned_bytes))
+                yield lambda direction, nbytes: self._through(ring, direction, nbytes)
+            finally:
+                self._cancellable.discard(ring)
+
+    def plain(self, direction: CopyDirection, nbytes: int) -> float:
+        """Time one blocking copy until its bytes have arrived: the call for a small copy returns earlier."""
+        at = self._next_bytes(nbytes)
+        lane = self._engine.Lane(direction, at, self._on_device.address, nbytes, nbytes, 1)
+        sample = self._copier.drained(lane, 0)
+        return sample.elapsed_s if sample.wall_s is None else sample.wall_s
+
+    def cancel(self) -> None:
+        """End the running copy, and each later one, with CancelledError. Any thread may call it."""
+        self._cancelled.set()
+        for transfers in list(self._cancellable):
+            transfers.cancel()
+
+    def _through(self, ring: Ring, direction: CopyDirection, nbytes: int) -> float:
+        at, to = self._next_bytes(nbytes), self._on_device.address
+        if direction == "h2d":
+            return ring.upload(at, 1, (nbytes,), (1,), to, None, True).wall_s
+        return ring.download(at, 1, (nbytes,), (1,), to, None).wall_s
+
+    def _next_bytes(self, nbytes: int) -> int:
+        if self._cancelled.is_set():
+            raise CancelledError("the tuning was cancelled")
+        if self._offset + nbytes > self._on_host.nbytes:
+            self._offset = 0
+        at = int(self._on_host.ctypes.data) + self._offset
+        self._offset += nbytes
+        return at
 
 
 def take_turns(

@@ -26,22 +26,36 @@ _DEGREES: dict[bool, Degree] = {True: "", False: "moderately"}
 
 
 def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = False) -> Verdict:
-    """What the program is bound by: its input, then its output, then the host, otherwise the device."""
+    """What the program is bound by: the largest of its input, its output and the host, otherwise the device."""
     if unseen is not None:
         return _unknown(parts, unseen, "No GPU was watched" if no_gpu else "What the device did was not recorded")
     if parts.period_s <= 0:
         text = "The window has no length, so there is nothing to be bound by."
         return Verdict("unknown", "", unknown("the window has no length"), text, ())
-    waited = parts.share("input", "h2d")
-    if waited > MODERATELY:
+    waited, sent, idle = parts.share("input", "h2d"), parts.share("d2h"), parts.share("idle", "host")
+    causes = {
+        "input": waited if waited > MODERATELY else 0.0,
+        "output": sent if sent > MODERATELY else 0.0,
+        "host": idle if idle > BOUND else 0.0,
+    }
+    largest = max(causes, key=causes.__getitem__)
+    if causes[largest] == 0.0:
+        return _device_verdict(parts, stepped)
+    if largest == "input":
         return _input_verdict(parts, waited, stepped)
-    if parts.share("d2h") > MODERATELY:
-        return _output_verdict(parts, stepped)
-    idle = parts.share("idle", "host")
-    if idle > BOUND:
-        text = f"The device has nothing to do for {format_percent(idle)} of {_span(stepped)}"
-        text += ", and its input is not the cause." if parts.input_s is not None else "."
-        return Verdict("host", "", Fact(idle), _bound("the host", "", text, stepped), _figures(parts, "host", "idle"))
+    return _output_verdict(parts, stepped) if largest == "output" else _host_verdict(parts, idle, waited, stepped)
+
+
+def _host_verdict(parts: Parts, idle: float, waited: float, stepped: bool) -> Verdict:
+    text = f"The device has nothing to do for {format_percent(idle)} of {_span(stepped)}"
+    if waited > MODERATELY:
+        text += f", and receives or awaits its input for another {format_percent(waited)}"
+    elif parts.input_s is not None:
+        text += ", and its input is not the cause"
+    return Verdict("host", "", Fact(idle), _bound("the host", "", f"{text}.", stepped), _figures(parts, "host", "idle"))
+
+
+def _device_verdict(parts: Parts, stepped: bool) -> Verdict:
     work = parts.share("kernels", "other copies")
     text = f"The device computes for {format_percent(work)} of {_span(stepped)}."
     return Verdict("device", "", Fact(work), _bound("the device", "", text, stepped), _figures(parts, "kernels"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pyxfer._document.runs import Direction, Fact, LinkState, Memory, Remark, Run
-from pyxfer._document.watches import CeilingSource, CopyClass
+from pyxfer._document.watches import CEILING_PRECISION, LEAST_COMPARABLE, CeilingSource, CopyClass
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
@@ -25,10 +25,6 @@ FARTHEST = 4
 LARGEST_BYTES = 64 << 20
 # Smaller copies take as long as copies of this size.
 LEAST_BYTES = 4 << 10
-MOST_SHARE = 1.1
-"""If copies reach a larger share of the ceiling, the ceiling is too low."""
-LEAST_LARGE_BYTES = 256 << 10
-"""The ceiling of smaller copies contains the time of issuing them, which the device's records do not contain."""
 _MEASURE_HERE = "run pyxfer ceiling on this machine and compare with that, or let pyxfer measure the ceiling"
 
 
@@ -47,13 +43,13 @@ def remarks_on_saved(
 
 def remarks_on_shares(copies: Iterable[CopyClass]) -> tuple[Remark, ...]:
     """A remark if copies were faster than the ceiling."""
-    large = [row.ceiling_share.value for row in copies if row.least_bytes >= LEAST_LARGE_BYTES]
-    shares = [share for share in large if share is not None]
-    most = max(shares, default=0.0)
-    if most <= MOST_SHARE:
+    large = [row.ceiling_share.value for row in copies if row.least_bytes >= LEAST_COMPARABLE]
+    most = max((share for share in large if share is not None), default=0.0)
+    if most <= 1 + CEILING_PRECISION:
         return ()
     text = (
-        f"copies reach {format_percent(most)} of the ceiling, so it is too low, and so are the gains predicted from it"
+        f"copies took {format_percent(1 - 1 / most)} less time than the ceiling of their size, so it is too low, their "
+        "share of it is not given, and the gains predicted from it are too low"
     )
     return (Remark("above-ceiling", text, _MEASURE_HERE),)
 
@@ -105,8 +101,6 @@ def _sizes_text(sizes: Sequence[int]) -> str:
 
 
 BUDGET_S = 1.0
-# Shares of the ceiling are shown in percent.
-PRECISION = 0.02
 # Sizes closer than this are not both measured: interpolation is as good.
 _APART = 1.9
 
@@ -197,7 +191,7 @@ def _measure(target: Target, directions: Sequence[Direction], sizes: Sequence[in
         directions=directions,
         memories=("pinned",),
         sizes=sizes,
-        precision=PRECISION,
+        precision=CEILING_PRECISION,
         budget_s=BUDGET_S,
         trace=False,
     )

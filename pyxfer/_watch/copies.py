@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from pyxfer._document.runs import Direction, Fact, Memory, unknown
-from pyxfer._document.watches import LEAST_OF_CEILING, CopyClass, CopyWayName, Overlap, Pageable, StreamUse
+from pyxfer._document.watches import (
+    LEAST_COMPARABLE,
+    LEAST_OF_CEILING,
+    CopyClass,
+    CopyWayName,
+    Overlap,
+    Pageable,
+    StreamUse,
+)
 from pyxfer._trace.records import CopyWay, MemoryKind, clip, intervals, levels, total_ns
 from pyxfer._watch.device_records import Cover, split_stream_key, stream_keys
 from pyxfer.units import format_size
@@ -106,6 +114,7 @@ _PER_OCTAVE = 12
 _NOT_THE_LINK = "only copies between host and device have a ceiling"
 NO_CEILING = "no ceiling was measured"
 _UNTIMED = "the device gave no time for them"
+_ISSUED = "their ceiling contains the time to issue a copy, and the device's records do not"
 _TOO_SMALL = f"a copy below {format_size(LEAST_OF_CEILING)} goes within a command and has no ceiling"
 
 
@@ -210,7 +219,9 @@ class CopyTable:
         if seconds <= 0:
             return unknown(_UNTIMED)
         ideal = self._ceiling_of(timed, way)
-        return unknown(ideal.reason or "") if ideal.value is None else Fact(ideal.value / seconds)
+        if ideal.value is None:
+            return unknown(ideal.reason or "")
+        return unknown(_ISSUED) if least < LEAST_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
 
     def _ceiling_of(self, chosen: Places, way: int) -> Fact[float]:
         """Seconds that the timed copies among these would take at the ceiling of their sizes."""

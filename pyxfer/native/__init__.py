@@ -1,6 +1,6 @@
-"""The compiled engine, chosen: `_cuda` where a GPU answers, else `_host` over ordinary memory.
+"""Choose and load the compiled engine: `_cuda` if a GPU is usable, else `_host`, which uses ordinary memory.
 
-Nothing is loaded and no CUDA call is made before somebody chooses.
+Importing this module loads neither and makes no CUDA call.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ import importlib
 import sys
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from pyxfer.errors import CudaUnavailableError
-from pyxfer.native.engine import Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyxfer.native import _cuda
 
 __all__ = ["HOST", "Choice", "Engine", "choose", "load"]
 
@@ -21,9 +25,56 @@ HOST = "host"
 AT_EXIT_S = 0.5
 
 
+class Engine(Protocol):
+    """The interface that `_cuda` and `_host` share; `_cuda.pyi` documents it."""
+
+    RUNTIME: str
+    RUNTIME_VERSION: int
+    trace_kinds: tuple[str, ...]
+    DeviceBuffer: type[_cuda.DeviceBuffer]
+    HostBuffer: type[_cuda.HostBuffer]
+    Registration: type[_cuda.Registration]
+    Stream: type[_cuda.Stream]
+    Bracket: type[_cuda.Bracket]
+    Lane: type[_cuda.Lane]
+    Copier: type[_cuda.Copier]
+    Ring: type[_cuda.Ring]
+    Tracer: type[_cuda.Tracer]
+
+    def device_count(self) -> int: ...
+    def driver_version(self) -> int: ...
+    def device_properties(self, device: int) -> _cuda.DeviceProperties: ...
+    def memory_info(self, device: int) -> tuple[int, int]: ...
+    def synchronize(self, device: int) -> None: ...
+    def relax_captures_in_this_thread(self) -> None: ...
+    def park_threads_at_exit(self, seconds: float) -> None: ...
+    def driver_has(self, symbol: str, api_version: int) -> bool: ...
+    def drained_fault(self, elapsed_s: float, wall_s: float) -> str: ...
+    def take_cleanup_failures(self) -> list[str]: ...
+    def page_nodes(self, address: int, nbytes: int) -> dict[int, int]: ...
+    def prefer_node(self, node: int | None) -> None: ...
+    def fill(self, address: int, nbytes: int, seed: int) -> None: ...
+    def to_dlpack(
+        self,
+        address: int,
+        device_type: int,
+        device_index: int,
+        dtype_code: int,
+        dtype_bits: int,
+        shape: Sequence[int],
+        versioned: bool,
+        owner: object,
+    ) -> object: ...
+    def first_unlike(self, address: int, nbytes: int, seed: int) -> int | None: ...
+    def prepare_check(self, device: int, lane: _cuda.Lane, slot: int, seed: int, scratch: int) -> None: ...
+    def first_wrong(
+        self, device: int, lane: _cuda.Lane, slot: int, seed: int, scratch: int, slow_reads: bool
+    ) -> int | None: ...
+
+
 @dataclass(frozen=True)
 class Choice:
-    """An engine, and one line that says why it is not the GPU's (empty where it is, or was asked for)."""
+    """The chosen engine. `reason`: why it is the host's; empty for the GPU's, or if the caller chose the host."""
 
     engine: Engine
     runtime: Literal["cuda", "host"]
@@ -31,10 +82,10 @@ class Choice:
 
 
 def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
-    """The GPU's engine if a GPU answers; else the host's, unless a GPU is required.
+    """Choose the GPU's engine if a GPU is usable, else the host's.
 
     Raises:
-        CudaUnavailableError: a GPU is required and none is usable.
+        CudaUnavailableError: `require_gpu` is set and no GPU is usable.
 
     """
     if device == HOST and not require_gpu:
@@ -50,7 +101,7 @@ def choose(device: str | int = 0, require_gpu: bool = False) -> Choice:
 
 
 def load(runtime: Literal["cuda", "host"]) -> Engine:
-    """The compiled module of a runtime."""
+    """Import the compiled module of a runtime."""
     return cast("Engine", _module(f"_{runtime}"))
 
 
@@ -59,12 +110,12 @@ def _module(name: str) -> ModuleType:
 
 
 def _park_threads() -> None:
-    """A thread that comes back from native code while Python shuts down would be unwound through it, and abort."""
+    # A thread that returns from native code while Python shuts down would be unwound through C++ and abort the process.
     for runtime in ("cuda", "host"):
         module = sys.modules.get(f"{__name__}._{runtime}")
         if module is not None:
             module.park_threads_at_exit(AT_EXIT_S)
 
 
-# Registered before what uses the engine registers its own: it runs when they are done.
+# atexit runs functions in reverse order, so this one runs after those of the modules that use the engine.
 atexit.register(_park_threads)

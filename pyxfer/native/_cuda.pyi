@@ -1,7 +1,7 @@
-"""The compiled engine. `_host` has this same face and a submodule `testing` beside it.
+"""The compiled engine. `_host` has the same names, and a submodule `testing`.
 
-Directions, memories and modes are the words of `pyxfer.model`; addresses and stream handles are integers. Errors are
-those of `pyxfer.errors`. Everything that may block releases the GIL.
+Directions, memories and modes are the words of the documents; addresses and stream handles are integers. Errors are
+those of `pyxfer.errors`. Calls that may block release the GIL.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,9 @@ RUNTIME_VERSION: int
 trace_kinds: tuple[str, ...]
 
 def device_count() -> int: ...
-def driver_version() -> int: ...
+def driver_version() -> int:
+    """The newest CUDA version that the driver supports, e.g. 13000; 0 without a driver."""
+
 def device_properties(device: int) -> DeviceProperties: ...
 def memory_info(device: int) -> tuple[int, int]: ...
 def synchronize(device: int) -> None: ...
@@ -23,8 +25,12 @@ def park_threads_at_exit(seconds: float) -> None: ...
 def driver_has(symbol: str, api_version: int) -> bool: ...
 def drained_fault(elapsed_s: float, wall_s: float) -> str: ...
 def take_cleanup_failures() -> list[str]: ...
-def page_nodes(address: int, nbytes: int) -> dict[int, int]: ...
-def prefer_node(node: int | None) -> None: ...
+def page_nodes(address: int, nbytes: int) -> dict[int, int]:
+    """Count the pages of a buffer by NUMA node. A negative node is an error code of the kernel."""
+
+def prefer_node(node: int | None) -> None:
+    """Prefer memory of a NUMA node in the calling thread. None restores the earlier policy."""
+
 def fill(address: int, nbytes: int, seed: int) -> None: ...
 def to_dlpack(
     address: int,
@@ -36,7 +42,7 @@ def to_dlpack(
     versioned: bool,
     owner: object,
 ) -> object:
-    """A capsule for memory in C order. It keeps `owner` until its consumer is done, or until it is collected."""
+    """Return a capsule for memory in C order. It keeps `owner` until its consumer is done or it is collected."""
 
 def first_unlike(address: int, nbytes: int, seed: int) -> int | None: ...
 def prepare_check(device: int, lane: Lane, slot: int, seed: int, scratch: int) -> None: ...
@@ -86,7 +92,7 @@ class DeviceBuffer:
 
 @final
 class Registration:
-    """Memory of others, page-locked where it lies until this is closed; it has to stay as long."""
+    """Page-locks memory of another owner until it is closed. The memory must live that long."""
 
     def __init__(self, address: int, nbytes: int, device: int = 0, writeable: bool = True) -> None: ...
     @property
@@ -152,11 +158,12 @@ class Copier:
 
 @final
 class Ring:
-    """Moves pageable memory through page-locked `slots` of `chunk_bytes` that all its threads fill, or empty.
+    """Moves pageable memory through page-locked `slots` of `chunk_bytes`, which all its threads fill or empty.
 
-    An array is the address of its first item, and its itemsize, shape and strides in bytes; on the device its items lie
-    in C order without gaps. `stream` is that of the caller's other work, 0 the legacy default one: the copies wait for
-    what it has been given before. Without one they wait for nothing, not even for the ring's own before them.
+    An array is given by the address of its first item, its itemsize, its shape and its strides in bytes. On the device
+    its items are contiguous, in C order. `stream` is the stream of the caller's other work (0: the legacy default
+    stream): the copies wait for its earlier work. With None they wait for nothing, not even for the ring's earlier
+    copies.
     """
 
     def __init__(
@@ -169,9 +176,9 @@ class Ring:
         spin_us: int,
         direct_bytes: int = 0,
     ) -> None:
-        """Uploads of fewer than `direct_bytes` are left to the driver, as are those of two to four chunks; 0: none."""
+        """Uploads of fewer than `direct_bytes`, or of two to four chunks, are left to the driver; with 0 none are."""
     def threads_for(self, nbytes: int) -> int:
-        """How many move so many bytes, the caller's among them."""
+        """Number of threads that move `nbytes`, including the caller's."""
     def upload(
         self,
         address: int,
@@ -182,9 +189,9 @@ class Ring:
         stream: int | None,
         wait: bool,
     ) -> Staged:
-        """Return when the array has been read, or with `wait` when its bytes are on the device.
+        """Return when the array has been read or, with `wait`, when its bytes are on the device.
 
-        Without `wait` what `stream` is given later waits for them.
+        Without `wait`, later work of `stream` waits for the bytes.
         """
 
     def download(
@@ -205,13 +212,16 @@ class Ring:
         device_address: int,
         stream: int | None,
     ) -> Ticket:
-        """Return at once; array, stream and memory have to stay, and the array as it is, until the ticket is done."""
+        """Return at once. Keep the array unchanged, and the stream and the device memory, until the ticket is done."""
 
     def cancel(self) -> None:
-        """End all that was asked for until now, from another thread, with CancelledError."""
+        """From another thread: end every transfer called so far with CancelledError."""
 
     def close(self, patience_s: float = 30.0) -> None:
-        """Wait for all that was asked for; what the device has not left by then is not released: DeviceTimeoutError."""
+        """Wait for every transfer called so far, and release everything.
+
+        Raises DeviceTimeoutError, and releases nothing, if they have not ended after `patience_s`.
+        """
 
     def abandon(self) -> None: ...
     @property
@@ -235,7 +245,7 @@ class Ring:
 
 @final
 class Staged:
-    """What a transfer took; `waited_s` and `filled_s` are sums over its threads."""
+    """Statistics of a transfer; `waited_s` and `filled_s` are sums over its threads."""
 
     @property
     def wall_s(self) -> float: ...
@@ -243,7 +253,7 @@ class Staged:
     def chunks(self) -> int: ...
     @property
     def copies(self) -> int:
-        """Of the engine, each of one chunk or of several that lie together."""
+        """Number of copies by the copy engine, each of one or more adjacent chunks."""
 
     @property
     def threads(self) -> int: ...
@@ -254,18 +264,18 @@ class Staged:
 
 @final
 class Ticket:
-    """A started upload. It goes on also when this is dropped."""
+    """A started upload. It continues if the ticket is dropped."""
 
     def done(self) -> bool: ...
     def result(self, seconds: float) -> Staged:
-        """Wait for so long at most, raise what the upload raised; DeviceTimeoutError while it goes on."""
+        """Wait at most `seconds`. Raises the upload's error, or DeviceTimeoutError if the upload has not ended."""
 
 @final
 class Tracer:
-    """What the device and the CUDA calls of this whole process do, recorded while it runs; one at a time.
+    """Records the device's activity and the CUDA calls of the whole process; only one can run at a time.
 
-    `libraries` are tried in their order, the first that can be used is; `kinds` are words of `trace_kinds`. The
-    constructor opens and subscribes nothing but the library, and raises TraceUnavailableError with every reason.
+    The first usable one of `libraries` is used; `kinds` are words of `trace_kinds`. The constructor only opens the
+    library. It raises TraceUnavailableError with the reasons if no library can be opened.
     """
 
     def __init__(self, libraries: Sequence[str], kinds: Sequence[str], capacity_bytes: int) -> None: ...
@@ -282,7 +292,7 @@ class Tracer:
 
 @final
 class Taken:
-    """What was recorded since the last one was taken, which it empties."""
+    """The records since the last `take`."""
 
     @property
     def records(self) -> NDArray[Any]: ...

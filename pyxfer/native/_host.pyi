@@ -1,6 +1,6 @@
-"""The compiled engine over ordinary memory: the face of `_cuda`, and `testing` beside it."""
+"""The compiled engine on the host runtime: the names of `_cuda`, and `testing`."""
 
 from pyxfer.native import _testing
-from pyxfer.native._cuda import *  # noqa: F403 - all of it, the same
+from pyxfer.native._cuda import *  # noqa: F403 - the same names
 
 testing = _testing

@@ -61,6 +61,12 @@ def test_without_evidence_the_cause_is_unexplained() -> None:
     assert codes(all_slow(1.2)) == ["unexplained"]
 
 
+def test_an_unexplained_loss_has_its_range() -> None:
+    factors = {MIB: 1.2, 16 * MIB: 1.25, 256 * MIB: 1.5}
+    (cause,) = causes(lambda measurement: factors[measurement.nbytes])
+    assert re.search(r"the loss is 16\.\d % to 33\.\d %", cause.evidence)
+
+
 # --- the link, the host and the device -------------------------------------------------------------------------------
 
 UNREAD = make_link(now=unknown("no NVML"), under_load=unknown("no NVML"))
@@ -88,7 +94,12 @@ def test_a_link_of_half_the_lanes_is_named_with_its_loss_and_a_fix() -> None:
         (3.0, {"link": make_link(hops=(make_link().hops[0], PORT), narrowest_hop=Fact(PORT))}, "hop-narrow", PORT.pci),
         (1.07, {"link": make_link(max_payload_bytes=Fact(128))}, "payload", "128 bytes"),
         (1.3, {"placement": REMOTE}, "remote-node", "NUMA node 1"),
-        (1.2, {"environment": make_environment(other_gpu_processes=Fact((4711,)))}, "other-processes", "4711"),
+        (
+            1.2,
+            {"environment": make_environment(other_gpu_processes=Fact((4711,)))},
+            "other-processes",
+            "4711; there were none",
+        ),
         (1.2, {"environment": make_environment(throttle_reasons=Fact(("idle", "power cap")))}, "throttled", ": power"),
         (3.0, {"device": make_device(confidential=Fact(True), uuid=Fact("GPU-2"))}, "confidential", "encrypted"),
     ],
@@ -118,6 +129,24 @@ def test_smaller_read_requests_and_lost_ordering_are_named() -> None:
     after = make_link(max_read_request_bytes=Fact(512), relaxed_ordering=Fact(False))
     found = codes(all_slow(1.2), make_run(link=after), make_run(link=before))
     assert found[:2] == ["read-request", "relaxed-ordering"]
+
+
+def test_unchanged_packets_are_not_a_cause() -> None:
+    link = make_link(max_read_request_bytes=Fact(512), relaxed_ordering=Fact(True))
+    assert codes(all_slow(1.2), make_run(link=link), make_run(link=link)) == ["unexplained"]
+
+
+def test_a_rate_is_compared_with_the_most_that_the_slot_can_do() -> None:
+    why: Any = unknown("no NVML")
+    unread = {"now": why, "under_load": why, "device_most": why}
+    slot_alone, neither = make_link(**unread), make_link(**unread, system_most=unknown("no sysfs"))
+    assert codes(all_slow(HALF), make_run(link=slot_alone), make_run(link=slot_alone)) == ["link-lesser"]
+    assert codes(all_slow(HALF), make_run(link=neither), make_run(link=neither)) == ["unexplained"]
+
+
+def test_the_width_of_an_idle_link_is_not_compared_with_an_unknown_one() -> None:
+    found = codes(all_slow(1.2), make_run(link=idle_link(LinkState(1, 8))), make_run(link=UNREAD))
+    assert found == ["unexplained"]
 
 
 @pytest.mark.parametrize(
@@ -151,18 +180,23 @@ def test_another_pyxfer_at_the_same_time_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "code"),
+    ("changed", "code", "text", "fix"),
     [
-        ({"transparent_huge_pages": Fact("never")}, "huge-pages"),
-        ({"cpus_usable": 4}, "fewer-processors"),
-        ({"memory_bytes": Fact(64 * 1024**3)}, "memory-modules"),
-        ({"cpu_governor": Fact("powersave")}, "governor"),
+        ({"transparent_huge_pages": Fact("never")}, "huge-pages", "are never, and were madvise", "echo madvise >"),
+        ({"cpus_usable": 4}, "fewer-processors", "may use 4 processors, and could use 16", "container"),
+        ({"memory_bytes": Fact(64 * 1024**3)}, "memory-modules", "has 64 GiB of memory, and had 128", "dmidecode"),
+        ({"cpu_governor": Fact("powersave")}, "governor", "is powersave, and was performance", "-g performance"),
     ],
 )
-def test_causes_of_slow_pageable_memory_are_named_only_if_it_is_slow(changed: dict[str, Any], code: str) -> None:
+def test_causes_of_slow_pageable_memory_are_named_only_if_it_is_slow(
+    changed: dict[str, Any], code: str, text: str, fix: str
+) -> None:
     before = environment(cpu_governor=Fact("performance"))
     after = environment(**{"cpu_governor": Fact("performance"), **changed})
-    assert first(pageable(1.2), after, before).code == code
+    cause = first(pageable(1.2), after, before)
+    assert cause.code == code
+    assert text in cause.text
+    assert fix in (cause.fix or "")
     assert code not in codes(slow_pinned(1.2), after, before)
 
 

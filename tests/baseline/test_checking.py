@@ -10,7 +10,9 @@ import pytest
 from baseline_samples import all_slow, make_copies, make_copy, make_processes, on_host, slow_pinned, timed
 from samples import make_device, make_run
 
-from pyxfer._baseline.check import Checked, added_to, check, make_baseline
+from pyxfer._baseline.check import Checked, added_to, baseline_sample, check, make_baseline
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Fact, Run
 from pyxfer.errors import MeasurementError, UsageError
@@ -213,9 +215,21 @@ def test_a_baseline_from_the_future_gets_a_remark(made_at: str, codes: list[str]
     assert (found.comparison.verdict, remarks) == ("SAME", codes)
 
 
+def test_the_remark_on_the_clock_has_both_times_to_the_second() -> None:
+    future = msgspec.structs.replace(baseline(), made_at="2031-01-01T00:00:00.123456+00:00")
+    remark = next(each for each in check(future, measuring(1.0)).comparison.remarks if each.code == "clock")
+    assert "made at 2031-01-01T00:00:00, and this run at 2025-11-21T08:30:00:" in remark.text
+
+
 def test_more_retries_widen_the_intervals() -> None:
     once, thrice = (check(baseline(), measuring(1.0), retries=retries).comparison.cells[0] for retries in (0, 2))
     assert (once.high.value or 0) < (thrice.high.value or 0)
+
+
+def test_a_check_compares_once_for_each_process_that_it_may_measure() -> None:
+    made, (run,) = baseline(), make_processes(1, 9)
+    found = check(made, lambda: run, retries=2).comparison
+    assert found.cells == compare_samples(baseline_sample(made), Sample("now", (run,)), looks=3).cells
 
 
 # --- refused baselines -----------------------------------------------------------------------------------------------
@@ -249,10 +263,11 @@ def test_a_baseline_without_a_cell_in_every_process_is_not_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [make_run(device=make_device(uuid=Fact("GPU-other"))), on_host(make_run())], ids=["gpu", "host memory"]
+    ("other", "name"),
+    [(make_run(device=make_device(uuid=Fact("GPU-other"))), "GPU-other"), (on_host(make_run()), "host memory")],
 )
-def test_another_machine_is_refused(other: Run) -> None:
-    with pytest.raises(UsageError, match="of another machine or device"):
+def test_another_machine_is_refused(other: Run, name: str) -> None:
+    with pytest.raises(UsageError, match=rf"of another machine or device than the measured one \(node-7, {name}\)"):
         check(baseline(), measuring(1.0, run=other))
 
 

@@ -43,6 +43,36 @@ def test_a_difference_that_may_cost_bandwidth_has_both_values(
 
 
 @pytest.mark.parametrize(
+    ("what", "before", "now"),
+    [
+        ("device", {"device": make_device(name="H100")}, {"device": make_device(name="H200")}),
+        ("MIG", {"device": make_device(mig=Fact(False))}, {"device": make_device(mig=Fact(True))}),
+        ("vGPU", {"device": make_device(vgpu=Fact(False))}, {"device": make_device(vgpu=Fact(True))}),
+        (
+            "confidential computing",
+            {"device": make_device(confidential=Fact(False))},
+            {"device": make_device(confidential=Fact(True))},
+        ),
+        (
+            "virtual machine",
+            {"environment": make_environment(virtual_machine=Fact("none"))},
+            {"environment": make_environment(virtual_machine=Fact("kvm"))},
+        ),
+        (
+            "relaxed ordering",
+            {"link": make_link(relaxed_ordering=Fact(True))},
+            {"link": make_link(relaxed_ordering=Fact(False))},
+        ),
+    ],
+)
+def test_a_changed_kind_of_device_or_machine_may_cost_bandwidth(
+    what: str, before: dict[str, Any], now: dict[str, Any]
+) -> None:
+    (difference,) = found(make_run(**now), make_run(**before))
+    assert (difference.what, difference.matters) == (what, True)
+
+
+@pytest.mark.parametrize(
     "changed",
     [
         {"environment": make_environment(host="node-8")},

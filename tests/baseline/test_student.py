@@ -51,6 +51,12 @@ def test_the_tail_of_a_quantile_has_its_probability(p: float, df: float) -> None
     assert tail(quantile(p, df), df) == pytest.approx(1 - p, rel=1e-6)
 
 
+@pytest.mark.parametrize("df", [1, 3.5, 100])
+def test_half_of_the_distribution_is_above_zero(df: float) -> None:
+    assert tail(0.0, df) == 0.5
+    assert quantile(0.5, df) == pytest.approx(0, abs=1e-9)
+
+
 @pytest.mark.parametrize("df", [1e5, 1e7, math.inf])
 def test_very_many_degrees_of_freedom_are_the_normal_distribution(df: float) -> None:
     assert quantile(0.975, df) == pytest.approx(NormalDist().inv_cdf(0.975), rel=1e-4)

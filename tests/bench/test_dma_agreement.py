@@ -14,6 +14,7 @@ from framework_samples import make_raw_rows
 from samples import MIB, make_run
 
 from pyxfer._document.runs import Fact, Measurement
+from pyxfer._measure import stats
 
 
 def traced_rows(apart_s: float) -> tuple[Measurement, ...]:
@@ -38,6 +39,15 @@ def test_the_status_is_1_if_times_differ_by_more_than_the_bound(
 ) -> None:
     assert judge(tmp_path, monkeypatch, traced_rows(apart_s)) == status
     assert ("WRONG" in capsys.readouterr().out) is bool(status)
+
+
+@pytest.mark.parametrize(
+    ("elapsed_us", "bound_us"), [(1.6, 0.168), (6.2, 0.651), (20.0, 2.1), (100.0, 2.5), (4842.0, 26.21)]
+)
+def test_the_bound_of_a_short_copy_is_a_part_of_its_time(elapsed_us: float, bound_us: float) -> None:
+    row = make_raw_rows("torch", "h2d", 4 * MIB)[0]
+    timed = msgspec.structs.replace(row, summary=stats.summarise([elapsed_us * 1e-6] * 9))
+    assert dma_agreement.bound_s(timed) == pytest.approx(bound_us * 1e-6)
 
 
 def test_the_status_is_1_if_no_row_was_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

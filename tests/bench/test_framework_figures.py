@@ -55,7 +55,7 @@ def test_the_page_explains_the_letters_that_it_shows() -> None:
 def test_the_page_omits_ingest_routes_and_the_ends_of_workers() -> None:
     text = figures.overview_page(make_frameworks_run(SIZES))
     assert "ingest" not in text
-    assert "In words" not in text
+    assert "Summary" not in text
     assert "Workers" not in text
 
 

@@ -50,7 +50,7 @@ def test_a_loop_of_pytorch_runs_on_the_host_runtime(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_status_is_1_if_a_step_takes_too_long(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    pairs = iter([(each.resident_s, each.prefetched_s) for each in (result(0.029), result(0.031))])
+    pairs = iter([(compared.resident_s, compared.prefetched_s) for compared in (result(0.029), result(0.031))])
     monkeypatch.setattr("sys.argv", ["prefetched_training.py", "--device", "host"])
     monkeypatch.setattr(prefetched_training, "train", lambda *_: next(pairs))
     assert prefetched_training.main() == 0

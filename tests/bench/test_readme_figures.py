@@ -25,7 +25,7 @@ from explain_samples import make_dma, make_explain_run
 from framework_samples import make_frameworks_run, make_image_batch_run
 from samples import make_device, make_environment, make_link, make_measurement, make_missing, make_run
 from training_samples import make_training
-from xfer_samples import session
+from xfer_samples import row_of, session
 
 from pyxfer._doctor.session import examine_run
 from pyxfer._document.runs import Fact, Rate, unknown
@@ -154,7 +154,11 @@ def make_timers() -> timers.Timers:
 def test_the_timers_table_has_a_row_for_each_timer_with_the_verdict() -> None:
     text = readme_figures.timers_table(make_timers())
     assert "pyxfer 0.1.0, 2025-11-21; 64 MiB to the GPU a call." in text
-    assert "| torch.to | pyxfer | 1003.5 | 1000.0 to 1007.0 | 1000.0 to 1007.0 | 8 | yes |" in text
+    summary = make_timers().rows[1].summary.value
+    assert summary is not None
+    interval = f"{(summary.low_s or 0) * 1e6:.1f} to {(summary.high_s or 0) * 1e6:.1f}"
+    assert f"| torch.to | pyxfer | 1003.5 | {interval} | {interval} | 8 | yes |" in text
+    assert "1 of 1 pairs agree within noise; the 95 % intervals of 0 pairs do not overlap." in text
 
 
 def test_the_timers_table_has_the_reason_of_a_missing_figure() -> None:
@@ -250,3 +254,16 @@ def test_documents_of_tables_on_no_page_are_not_read(tree: Path) -> None:
 def test_a_page_without_markers_needs_no_documents(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("plain\n")
     assert readme_figures.main(["--check"], tmp_path) == 0
+
+
+def test_the_page_of_a_session_is_that_of_pytest() -> None:
+    lines = readme_figures.session_page(session(row_of(), row_of("tests/test_b.py::test_other", None))).splitlines()
+    assert lines[0] == lines[-1] == "```"
+    assert lines[1] == "--------------------- pyxfer: host memory, not a PCIe link ---------------------"
+    assert lines[2].split() == ["test", "dir", "size", "GB/s", "+-", "of", "ceiling", "verdict"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_guide_shows_the_code_of_the_summarised_tests() -> None:
+    _, _, body = (readme_figures.ROOT / "bench" / "pytest_example.py").read_text().partition('"""\n\n')
+    assert f"```python\n{body}```" in (readme_figures.ROOT / "docs" / "pytest.md").read_text()

@@ -47,21 +47,32 @@ def test_the_noise_covers_the_medians_of_single_rounds() -> None:
 
 
 def test_the_time_of_the_empty_callable_extends_the_noise_downwards() -> None:
-    apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
+    apart = row("cupyx", LATER)
     assert timers.agree("torch.to", [row("torch", STEADY), apart]) is False
-    own = row("cupyx", [4e-6] * 8, call=EMPTY)
+    own = row("cupyx", [80e-6] * 8, call=EMPTY)
     assert timers.agree("torch.to", [row("torch", STEADY), apart, own]) is True
 
 
 def test_the_empty_callable_of_another_timer_does_not_extend_the_noise() -> None:
-    apart = row("cupyx", [sample + 10e-6 for sample in STEADY])
-    own = row("pyxfer", [4e-6] * 8, call=EMPTY)
+    apart = row("cupyx", LATER)
+    own = row("pyxfer", [80e-6] * 8, call=EMPTY)
     assert timers.agree("torch.to", [row("torch", STEADY), apart, own]) is False
+
+
+def test_pairs_whose_intervals_are_apart_are_counted_also_where_they_agree_within_noise() -> None:
+    wandering = row("torch", STEADY * 20, LATER)
+    rows = [wandering, row("cupyx", LATER), row("pyxfer", STEADY), row("torch", LATER, call=EMPTY)]
+    assert [timers.differ(*pair) for pair in timers.pairs(rows)] == [True, False, True]
+    assert timers.pairs_line(rows) == ("2 of 3 pairs agree within noise; the 95 % intervals of 2 pairs do not overlap.")
+
+
+def test_only_timers_of_one_call_are_a_pair() -> None:
+    assert timers.pairs([row("torch", STEADY), row("cupyx", STEADY, call="cupy.asarray")]) == []
 
 
 def test_the_empty_callable_has_no_verdict() -> None:
     text = timers.table(document([row("torch", [1e-7] * 8, call=EMPTY), row("pyxfer", [4e-6] * 8, call=EMPTY)]))
-    assert [line.split()[-1] for line in text.splitlines()[2:]] == ["-", "-"]
+    assert [line.split()[-1] for line in text.splitlines()[2:4]] == ["-", "-"]
 
 
 def test_a_single_timer_has_no_verdict() -> None:
@@ -115,7 +126,9 @@ def document(rows: list[timers.Row], *empty_s: float) -> timers.Timers:
 
 def test_the_table_has_median_interval_noise_and_verdict() -> None:
     text = timers.table(document([row("torch", STEADY), row("pyxfer", STEADY)], 2.5e-6))
-    interval = "1000.0 to 1007.0"
+    summary = row("torch", STEADY).summary.value
+    assert summary is not None
+    interval = f"{(summary.low_s or 0) * 1e6:.1f} to {(summary.high_s or 0) * 1e6:.1f}"
     assert text.splitlines()[2].split() == f"torch.to torch 1003.5 {interval} {interval} 8 yes".split()
     assert "empty callable, stream bracket: 2.50 us; at most 5 us: yes" in text
 

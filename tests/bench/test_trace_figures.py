@@ -11,7 +11,7 @@ import shared
 import trace_figures as figures
 from explain_samples import make_breakdown, make_dma, make_explain_run, make_explained
 from pages import line_with
-from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measurement, make_run
+from samples import KIB, MIB, SCRIPT, make_device, make_environment, make_measurement, make_run, retimed
 from training_samples import make_trained, make_training
 from watched_training import Training
 
@@ -49,7 +49,7 @@ def call_of(tmp_path: Path, row: Measurement | None = None) -> figures.Call:
 
 def test_the_page_of_a_route_has_every_section(tmp_path: Path) -> None:
     text = figures.explain_page(call_of(tmp_path))
-    for heading in ("device  NVIDIA H200", "Where the time goes", "Clocks", "Faster here", "Workers", "Checks"):
+    for heading in ("device  NVIDIA H200", "Where the time goes", "Clocks", "Faster routes", "Workers", "Checks"):
         assert f"\n{heading}" in text
 
 
@@ -57,9 +57,9 @@ def test_the_excerpt_omits_the_clocks_and_the_sections_after_the_faster_routes(t
     remarked = make_explained(remarks=(Remark("wide", "the median is known within 3 %", None),))
     text = figures.explain_excerpt(call_of(tmp_path, remarked))
     assert text.startswith(f"{CAPTION}GB = 1e9 bytes.\n\n```\ntf.function, to the GPU, 96 MiB: ")
-    for heading in ("Where the time goes", "crossed", "Faster here, measured in the same run"):
+    for heading in ("Where the time goes", "crossed", "Faster routes, measured in the same run"):
         assert f"\n{heading}" in text
-    for heading in ("Clocks", "Mind", "Workers"):
+    for heading in ("Clocks", "Notes", "Workers"):
         assert f"\n{heading}" not in text
 
 
@@ -130,10 +130,10 @@ def test_names_from_a_document_are_escaped(tmp_path: Path) -> None:
 
 def copied(way: Any, events_s: float, records_s: float | None, nbytes: int = 16 * MIB, **overrides: Any) -> Measurement:
     row = make_measurement(nbytes, way)
-    assert row.summary is not None
-    summary = msgspec.structs.replace(row.summary, median_s=events_s)
+    nothing: Any = unknown("not judged")
+    row = msgspec.structs.replace(retimed(row, [events_s] * 8), rate=nothing, peak_share=nothing)
     dma = unknown("not traced") if records_s is None else Fact(make_dma(records_s, nbytes=nbytes))
-    return msgspec.structs.replace(row, **{"summary": summary, "dma": dma, **overrides})
+    return msgspec.structs.replace(row, **{"dma": dma, **overrides})
 
 
 def dma_text(tmp_path: Path, *rows: Measurement) -> str:
@@ -282,4 +282,4 @@ def test_the_documents_of_all_calls_and_frameworks_are_read(tmp_path: Path) -> N
     for framework in figures.FRAMEWORKS:
         shared.write_document(tmp_path / f"watched_{framework}.json.gz", make_training(framework))
     assert len(figures.calls(tmp_path)) == 4
-    assert [each.framework for each in figures.trainings(tmp_path)] == ["torch", "tensorflow"]
+    assert [training.framework for training in figures.trainings(tmp_path)] == ["torch", "tensorflow"]

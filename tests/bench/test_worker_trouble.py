@@ -166,7 +166,7 @@ def test_a_loss_that_is_not_recorded_fails(framework: str, code: str) -> None:
 
 def test_an_abort_that_is_not_the_reason_of_its_row_fails() -> None:
     run = make_survived()
-    rows = tuple(each for each in run.measurements if each.route != worker_trouble.ABORTING.name)
+    rows = tuple(row for row in run.measurements if row.route != worker_trouble.ABORTING.name)
     assert failed_checks(msgspec.structs.replace(run, measurements=rows)) == ["reason"]
 
 
@@ -178,7 +178,7 @@ def test_another_route_without_a_result_fails() -> None:
 
 def test_a_framework_without_results_fails() -> None:
     run = make_survived()
-    rows = tuple(each for each in run.measurements if each.summary is None or each.worker != "torch")
+    rows = tuple(row for row in run.measurements if row.summary is None or row.worker != "torch")
     assert failed_checks(msgspec.structs.replace(run, measurements=rows)) == ["frameworks"]
 
 

@@ -1,4 +1,4 @@
-"""Copiers that do less than they were asked to, or say what they were asked."""
+"""Copiers that omit copies, and copiers that record their calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Idle:
-    """Says that it has copied, and has not."""
+    """Reports copies that it does not make."""
 
     def gated(self, *_: object) -> None:
         pass
@@ -32,7 +32,7 @@ class Idle:
 
 @dataclass
 class OneSided(Idle):
-    """Of a copy both ways it does one side."""
+    """Makes only one side of a copy both ways."""
 
     copier: Copier
     side: int
@@ -46,7 +46,7 @@ class OneSided(Idle):
 
 @dataclass
 class Recorder:
-    """Passes everything on and keeps what was asked for."""
+    """Forwards all calls and records them."""
 
     copier: Copier
     windows: list[tuple[int, int, int]] = field(default_factory=list)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyxfer._ceiling import arena as module
-from pyxfer._ceiling.arena import PLACE_BYTES, SMALL_BYTES, SMALL_SLOTS, Arena, check_room, sent_bytes, stride_bytes
+from pyxfer._ceiling.arena import PLACE_BYTES, SMALL_BYTES, SMALL_SLOTS, Arena, check_memory, sent_bytes, stride_bytes
 from pyxfer._ceiling.ways import MEMORIES
 from pyxfer._document.runs import Direction, Fact, Memory
 from pyxfer.errors import CudaError, UsageError
@@ -34,7 +34,7 @@ def held(
 
 
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 4097, 64 * KIB, MIB - 1, MIB, MIB + 1, 2 * MIB])
-def test_places_do_not_overlap_and_lie_within_their_part(engine: Engine, nbytes: int) -> None:
+def test_places_do_not_overlap_and_are_within_their_part(engine: Engine, nbytes: int) -> None:
     with held(engine, 2 * MIB) as arena:
         first, total = arena.pages("pageable")
         h2d, d2h = (arena.lane(direction, "pageable", nbytes) for direction in ("h2d", "d2h"))
@@ -47,7 +47,7 @@ def test_places_do_not_overlap_and_lie_within_their_part(engine: Engine, nbytes:
 
 
 @given(largest=st.integers(1, 1 << 40), cache=st.integers(0, 1 << 30), part=st.floats(0, 1))
-def test_every_smaller_size_has_room_for_two_sources(largest: int, cache: int, part: float) -> None:
+def test_every_size_has_two_sources(largest: int, cache: int, part: float) -> None:
     nbytes = max(1, int(largest * part))
     assert sent_bytes(largest, cache) // stride_bytes(nbytes) >= 2
 
@@ -70,7 +70,7 @@ def test_a_small_run_is_small() -> None:
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_what_a_lane_moves_lies_in_its_own_memory(engine: Engine, direction: Direction) -> None:
+def test_a_lane_uses_its_own_memory(engine: Engine, direction: Direction) -> None:
     with held(engine, MIB, memories=("pageable", "pinned")) as arena:
         first, total = arena.pages("pinned")
         ctypes.memset(first, 0, total)
@@ -82,7 +82,7 @@ def test_what_a_lane_moves_lies_in_its_own_memory(engine: Engine, direction: Dir
         assert ctypes.string_at(other, size).count(1) == size // PLACE_BYTES  # as allocation left them
 
 
-def test_the_place_of_the_next_copy_from_the_device_is_forgotten(engine: Engine) -> None:
+def test_forgetting_frees_only_the_destination_of_the_next_copy(engine: Engine) -> None:
     with held(engine, 64 * KIB) as arena:
         lane = arena.lane("d2h", "pageable", 4 * KIB)
         first, total = arena.pages("pageable")
@@ -109,14 +109,14 @@ def test_each_kind_of_memory_is_allocated_once(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("call", "nth"), [("cudaMalloc", 1), ("cudaHostAlloc", 1), ("cudaHostAlloc", 2), ("cudaHostRegister", 1)]
 )
-def test_when_memory_runs_out_in_the_middle_the_rest_is_given_back(engine: Engine, call: str, nth: int) -> None:
+def test_a_failed_allocation_frees_the_other_buffers(engine: Engine, call: str, nth: int) -> None:
     testing.fail(call, nth, 2)
     with pytest.raises(MemoryError, match=f"{call} failed"):
         Arena(engine, 0, MEMORIES, MIB, CACHE)
     assert testing.allocated() == []
 
 
-def test_a_release_that_fails_does_not_keep_the_others_from_being_released(engine: Engine) -> None:
+def test_a_failed_release_does_not_prevent_the_others(engine: Engine) -> None:
     arena = Arena(engine, 0, MEMORIES, MIB, CACHE)
     testing.fail("cudaFreeHost", 1, 1)
     testing.fail("cudaFree", 1, 719)
@@ -125,7 +125,7 @@ def test_a_release_that_fails_does_not_keep_the_others_from_being_released(engin
     assert testing.allocated() == []
 
 
-def test_what_is_abandoned_is_left_to_the_end_of_the_process() -> None:
+def test_abandoned_memory_stays_allocated() -> None:
     script = (
         "from pyxfer.native import load\n"
         "from pyxfer._ceiling.arena import Arena\n"
@@ -140,38 +140,34 @@ def test_what_is_abandoned_is_left_to_the_end_of_the_process() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_what_fits_is_not_refused(engine: Engine) -> None:
-    check_room(engine, 0, MEMORIES, MIB, CACHE)
+def test_sizes_that_fit_are_accepted(engine: Engine) -> None:
+    check_memory(engine, 0, MEMORIES, MIB, CACHE)
 
 
-def test_more_than_the_machine_has_is_refused_before_anything_is_allocated(engine: Engine) -> None:
-    with pytest.raises(UsageError, match=r"Copies of 16 TiB need .* of host memory, several buffers .* smaller sizes"):
-        check_room(engine, 0, ["pinned"], 1 << 44, CACHE)
+def test_sizes_beyond_the_memory_are_refused_before_any_allocation(engine: Engine) -> None:
+    with pytest.raises(UsageError, match=r"Copies of 16 TiB need .* of host memory"):
+        check_memory(engine, 0, ["pinned"], 1 << 44, CACHE)
     assert testing.calls() == {}
 
 
-def test_the_refusal_says_how_much_is_wanted_and_how_much_there_is(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_refusal_names_the_needed_and_the_free_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(4 * GIB))
     with pytest.raises(UsageError) as caught:
-        check_room(engine, 0, ["pageable", "pinned"], GIB, CACHE)
+        check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
     # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.
     assert str(caught.value) == (
-        "Copies of 1 GiB need 10 GiB of host memory, several buffers of that size, and 4 GiB is free. "
-        "Ask for smaller sizes, or for fewer kinds of memory."
+        "Copies of 1 GiB need 10 GiB of host memory for several buffers of that size, and 4 GiB is free. "
+        "Choose smaller sizes or fewer kinds of memory."
     )
 
 
 def test_fewer_kinds_of_memory_need_less(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(10 * GIB))
-    check_room(engine, 0, ["pinned"], GIB, CACHE)
+    check_memory(engine, 0, ["pinned"], GIB, CACHE)
     with pytest.raises(UsageError):
-        check_room(engine, 0, ["pageable", "pinned"], GIB, CACHE)
+        check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
 
 
-def test_where_free_memory_cannot_be_read_the_allocation_decides(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_are_accepted_if_free_memory_is_unknown(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(reason="/proc/meminfo is not there"))
-    check_room(engine, 0, MEMORIES, 1 << 50, CACHE)
+    check_memory(engine, 0, MEMORIES, 1 << 50, CACHE)

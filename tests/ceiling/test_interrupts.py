@@ -1,21 +1,15 @@
-"""Ctrl-C at any point, once and twice, of programs that use the library: each ends soon, with what it has."""
+"""Ctrl-C, once and twice, in programs that use the library: they end soon and keep their results."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from ceiling.troubles import interrupted
 from marks import slow
 
 from pyxfer import Run
 
-# Half of what each program would last without the interrupt.
-SOON_S = 30.0
 SLOW = "link=1e8:1e-3:1e8:1e-3"
 HUNG = "stall=cudaMemcpyAsync:200:60"
 
@@ -29,8 +23,8 @@ print(run.ended, sorted({remark.code for remark in run.remarks}), flush=True)
 from pyxfer.native import load
 print(load("host").testing.allocated(), flush=True)
 """
-# What heeds the interrupt has all the time that a busy machine needs for its end.
-HEEDING = RUN.replace(
+# A longer grace period, because a busy machine may need it.
+PATIENT = RUN.replace(
     "ceiling = pyxfer.ceiling",
     """
 from functools import partial
@@ -39,22 +33,22 @@ session.run_interruptible = partial(session.run_interruptible, grace_s=30.0)
 ceiling = pyxfer.ceiling
 """,
 )
-# These say that they have started when the run has, and when the first trials have been made.
+# These report their start in the preparation, or after the first trials.
 STARTED = 'print("started", flush=True)\n'
-PREPARING = HEEDING.replace(STARTED, "").replace(
+PREPARING = PATIENT.replace(STARTED, "").replace(
     "save_to=save",
-    """save_to=save, on_progress=lambda told: told.phase == "preparing" and print("started", flush=True)""",
+    """save_to=save, on_progress=lambda progress: progress.phase == "preparing" and print("started", flush=True)""",
 )
-MEASURING = HEEDING.replace(STARTED, "").replace(
+MEASURING = PATIENT.replace(STARTED, "").replace(
     "save_to=save",
-    """save_to=save, on_progress=lambda told: told.phase == "measuring" and print("started", flush=True)""",
+    """save_to=save, on_progress=lambda progress: progress.phase == "measuring" and print("started", flush=True)""",
 )
 HUNG_MEASURING = RUN.replace(
     STARTED,
     """
 from pyxfer.native import load
-def hang(told):
-    if told.phase == "measuring":
+def hang(progress):
+    if progress.phase == "measuring":
         load("host").testing.stall("cudaMemcpyAsync", 1, 60)
         print("started", flush=True)
 """,
@@ -86,53 +80,31 @@ print(load("host").testing.allocated(), flush=True)
 """
 
 
-def interrupted(script: str, after_s: float, place: Path, orders: str = "", times: int = 1) -> list[str]:
-    """What a program wrote that was interrupted so long after it had started; it may write to `place`."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(place / "run.json")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYXFER_HOSTRT": orders, "TMPDIR": str(place)},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    time.sleep(after_s)
-    begun = time.perf_counter()
-    for _ in range(times):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.1)
-    out, err = process.communicate(timeout=60)
-    assert time.perf_counter() - begun < SOON_S
-    assert process.returncode == 0, err
-    return [line for line in out.splitlines() if line != "started"]
-
-
 @pytest.mark.parametrize("after_s", [0.2, slow(0.4), slow(0.8), slow(1.2)])
-def test_a_run_ends_with_what_it_has_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
+def test_an_interrupted_run_keeps_its_results_and_leaves_nothing(tmp_path: Path, after_s: float) -> None:
     assert interrupted(PREPARING, after_s, tmp_path, SLOW) == ["interrupted []", "[]"]
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
-def test_what_had_no_trial_yet_was_interrupted_and_not_short_of_a_budget(tmp_path: Path) -> None:
+def test_rows_without_a_trial_name_the_interrupt_as_the_reason(tmp_path: Path) -> None:
     interrupted(PREPARING, 0.0, tmp_path, SLOW)
     rows = Run.load(tmp_path / "run.json").measurements
     reasons = {row.rate.reason for row in rows if not row.trials and row.rate.value is None}
     assert reasons == {"the run was interrupted before its first trial"}
 
 
-def test_what_was_measured_until_then_is_in_the_file(tmp_path: Path) -> None:
+def test_an_interrupted_run_is_saved(tmp_path: Path) -> None:
     interrupted(MEASURING, 0.0, tmp_path, SLOW)
     assert any(row.trials for row in Run.load(tmp_path / "run.json").measurements)
 
 
-def test_a_second_ctrl_c_still_leaves_the_file(tmp_path: Path) -> None:
+def test_a_second_ctrl_c_still_saves_the_run(tmp_path: Path) -> None:
     ended, _ = interrupted(HUNG_MEASURING, 0.5, tmp_path, times=2)
     assert ended == "interrupted ['stuck']"
     assert Run.load(tmp_path / "run.json").ended == "interrupted"
 
 
-def test_a_device_that_does_not_answer_does_not_hold_the_program(tmp_path: Path) -> None:
+def test_ctrl_c_does_not_wait_for_a_device_that_does_not_answer(tmp_path: Path) -> None:
     ended, _ = interrupted(HUNG_MEASURING, 0.5, tmp_path)
     assert ended == "interrupted ['stuck']"
     assert Run.load(tmp_path / "run.json").ended == "interrupted"

@@ -25,7 +25,7 @@ def h2d(memory: str, seconds: float, nbytes: int = 16 * MIB, **changes: object) 
 
 
 @pytest.mark.parametrize(("memory", "call"), [("pinned", "cudaHostAlloc"), ("registered", "cudaHostRegister")])
-def test_each_page_locking_is_timed_and_given_back(engine: Engine, memory: Memory, call: str) -> None:
+def test_each_page_locking_is_timed_and_freed(engine: Engine, memory: Memory, call: str) -> None:
     testing.stall(call, 1, 0.02)
     seconds = measure_locking(engine, 0, memory, 4 * KIB, never)
     assert len(seconds) == TRIALS == testing.calls()[call]
@@ -34,40 +34,40 @@ def test_each_page_locking_is_timed_and_given_back(engine: Engine, memory: Memor
     assert testing.allocated() == []
 
 
-def test_who_asks_for_the_end_gets_it(engine: Engine) -> None:
+def test_cancelling_ends_it(engine: Engine) -> None:
     assert measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
 
 
-def test_slow_page_locking_takes_no_more_than_its_share_of_the_budget(engine: Engine) -> None:
+def test_slow_page_locking_stops_after_its_time_limit(engine: Engine) -> None:
     testing.stall("cudaHostAlloc", 1, 0.6)
     assert len(measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
 
 
-def test_when_page_locked_memory_runs_out_nothing_is_left(engine: Engine) -> None:
+def test_a_failed_page_locking_leaves_nothing_allocated(engine: Engine) -> None:
     testing.fail("cudaHostAlloc", 3, 2)
     with pytest.raises(CudaMemoryError):
         measure_locking(engine, 0, "pinned", 4 * KIB, never)
     assert testing.allocated() == []
 
 
-def test_no_more_is_locked_at_a_time_than_makes_the_cost_a_page_count() -> None:
+def test_at_most_64_mib_are_locked_at_a_time() -> None:
     assert locking_bytes(4 * KIB) == 4 * KIB
     assert locking_bytes(16 * GIB) == MOST_BYTES
 
 
-def test_the_cost_is_told_a_gib() -> None:
+def test_the_cost_is_given_per_gib() -> None:
     cost = locking_cost("pinned", MOST_BYTES, [0.01] * 6, [])
     assert cost.nbytes == MOST_BYTES
     assert cost.s_per_gib.value == pytest.approx(0.01 * GIB / MOST_BYTES)
 
 
-def test_it_has_paid_when_what_was_saved_is_more_than_the_cost() -> None:
+def test_locking_pays_when_the_saved_time_exceeds_its_cost() -> None:
     # 16 MiB cost 2.5 ms to lock, and each transfer saves 1 ms.
     cost = locking_cost("pinned", 64 * MIB, [0.01] * 6, [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
     assert (cost.pays_after_transfers.value, cost.pays_direction) == (3, "h2d")
 
 
-def test_the_largest_size_that_both_have_decides() -> None:
+def test_the_largest_common_size_decides() -> None:
     measurements = [
         h2d("pageable", 2e-3),
         h2d("pinned", 1e-3),
@@ -78,12 +78,12 @@ def test_the_largest_size_that_both_have_decides() -> None:
     assert locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
 
 
-def test_the_best_of_each_memory_is_set_against_the_other() -> None:
+def test_the_best_modes_of_both_memories_are_compared() -> None:
     measurements = [h2d("pageable", 9e-3), h2d("pageable", 2e-3), h2d("pinned", 5e-3), h2d("pinned", 1e-3)]
     assert locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
 
 
-def test_registered_memory_that_was_not_measured_itself_is_as_fast_as_pinned() -> None:
+def test_unmeasured_registered_memory_counts_as_fast_as_pinned() -> None:
     measurements = [h2d("pageable", 2e-3), h2d("pinned", 1e-3)]
     assert locking_cost("registered", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers.value == 3
 
@@ -101,13 +101,13 @@ def test_registered_memory_that_was_not_measured_itself_is_as_fast_as_pinned() -
         [h2d("pageable", 2e-3, mode="staged"), h2d("pinned", 1e-3)],
     ],
 )
-def test_without_both_at_one_size_there_is_the_reason(measurements: list[Measurement]) -> None:
+def test_without_a_common_size_the_result_has_a_reason(measurements: list[Measurement]) -> None:
     pays = locking_cost("pinned", 64 * MIB, [0.01] * 6, measurements).pays_after_transfers
     assert pays.reason is not None
     assert "h2d was not measured from pageable and from page-locked memory at one size" in pays.reason
 
 
-def test_staged_copies_are_no_transfers_without_page_locked_memory() -> None:
+def test_staged_copies_do_not_count_as_pageable_transfers() -> None:
     measured = [h2d("pageable", 3e-3), h2d("pageable", 1.1e-3, mode="staged"), h2d("pinned", 1e-3)]
     with_staged, without = (
         locking_cost("pinned", 16 * MIB, [0.01] * 6, rows).pays_after_transfers for rows in (measured, measured[::2])
@@ -115,13 +115,13 @@ def test_staged_copies_are_no_transfers_without_page_locked_memory() -> None:
     assert with_staged.value == without.value == 5
 
 
-def test_where_pageable_memory_is_as_fast_it_never_pays() -> None:
+def test_locking_never_pays_if_pageable_memory_is_as_fast() -> None:
     cost = locking_cost("pinned", MOST_BYTES, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)])
     assert cost.pays_after_transfers.reason is not None
     assert "from pageable memory are as fast here" in cost.pays_after_transfers.reason
 
 
-def test_without_a_timed_page_locking_there_is_the_reason() -> None:
+def test_without_a_timed_page_locking_the_result_has_a_reason() -> None:
     cost = locking_cost("pinned", MOST_BYTES, [], [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
     assert cost.summary is None
     assert cost.s_per_gib.reason == cost.pays_after_transfers.reason == "no page-locking was timed before the run ended"

@@ -18,17 +18,17 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB, MIB = 1024, 1024**2
-# Slow enough that what a busy machine adds to a copy is little of it.
+# So slow that the delays of a busy machine are small beside a copy.
 H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
 
 
 def timed(fn: Callable[[], object], **changes: Any) -> Measurement:
-    """On the host runtime, and no longer than a test may take."""
+    """A short measurement on the host runtime."""
     return measure(fn, **{"device": "host", "precision": 0.2, "budget_s": 0.5, **changes})
 
 
 def with_a_time(fn: Callable[[], object], **changes: Any) -> Measurement:
-    """The same, of which some trial counts."""
+    """A measurement with at least one valid trial."""
     found = timed(fn, **changes)
     assert found.elapsed_s is not None, found.rate.reason
     return found
@@ -52,7 +52,7 @@ def copying(engine: Engine, direction: str, nbytes: int, mode: str = "drained") 
             yield lambda: copier.on_stream("async", lane, 0)
 
 
-def test_a_callable_that_sleeps_takes_as_long_by_both_clocks(engine: Engine) -> None:
+def test_a_sleeping_callable_takes_the_same_time_by_both_clocks(engine: Engine) -> None:
     found = timed(lambda: time.sleep(0.1), precision=0.05, budget_s=0.5)
     assert found.elapsed_s is not None
     assert found.wall_s is not None
@@ -61,7 +61,7 @@ def test_a_callable_that_sleeps_takes_as_long_by_both_clocks(engine: Engine) -> 
     assert found.elapsed_s == pytest.approx(found.wall_s, rel=0.1)
 
 
-def test_dispatch_is_what_the_caller_paid(engine: Engine) -> None:
+def test_dispatch_is_the_time_until_the_call_returns(engine: Engine) -> None:
     found = with_a_time(nothing, sync=lambda: time.sleep(0.002))
     assert found.dispatch_s is not None
     assert found.dispatch_s < 0.002
@@ -90,7 +90,7 @@ def test_it_runs_in_the_calling_thread(engine: Engine) -> None:
     assert threads == {threading.get_ident()}
 
 
-def test_without_bytes_there_is_a_time_and_the_reason_for_no_bandwidth(engine: Engine) -> None:
+def test_without_bytes_there_is_a_time_and_no_bandwidth(engine: Engine) -> None:
     found = timed(nothing)
     assert found.elapsed_s is not None
     assert (found.gbps, found.rate.reason) == (None, "no nbytes were given")
@@ -108,9 +108,7 @@ def test_the_route_is_named_after_the_callable(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("direction", "rate"), [("h2d", H2D), ("d2h", D2H)])
-def test_a_copy_over_a_link_of_known_speed_has_that_bandwidth_and_its_share_of_the_ceiling(
-    engine: Engine, direction: str, rate: float
-) -> None:
+def test_a_copy_over_a_modelled_link_has_its_bandwidth_and_share(engine: Engine, direction: str, rate: float) -> None:
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
     least_s = LATENCY_S + MIB / rate
     with copying(engine, direction, MIB) as copy:
@@ -142,7 +140,7 @@ def test_both_directions_count_the_bytes_each_way(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("given", ["object", "handle"])
-def test_on_a_stream_the_events_lie_there(engine: Engine, given: str) -> None:
+def test_events_are_recorded_on_the_given_stream(engine: Engine, given: str) -> None:
     with closing(engine.Stream()) as stream:
         found = with_a_time(lambda: time.sleep(0.002), stream=stream if given == "object" else stream.handle)
     assert found.bracket == "stream"
@@ -163,7 +161,7 @@ def test_on_a_stream_the_events_lie_there(engine: Engine, given: str) -> None:
     ],
 )
 @pytest.mark.parametrize("bytes_given", [{}, {"nbytes": 4 * KIB, "direction": "h2d"}])
-def test_what_the_callable_raises_passes_unchanged_and_leaves_nothing(
+def test_exceptions_of_the_callable_pass_unchanged(
     engine: Engine, error: BaseException, good_calls: int, bytes_given: dict[str, Any]
 ) -> None:
     calls = iter(range(100_000))
@@ -178,7 +176,7 @@ def test_what_the_callable_raises_passes_unchanged_and_leaves_nothing(
     assert testing.allocated() == []
 
 
-def test_what_waiting_for_the_framework_raises_passes_unchanged(engine: Engine) -> None:
+def test_exceptions_of_sync_pass_unchanged(engine: Engine) -> None:
     def fail() -> None:
         raise ValueError("of the framework")
 
@@ -186,9 +184,7 @@ def test_what_waiting_for_the_framework_raises_passes_unchanged(engine: Engine) 
         timed(nothing, sync=fail)
 
 
-def test_trials_that_must_not_be_used_are_kept_and_do_not_count(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_trials_are_kept_and_do_not_count(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts = iter(["late"] * 5 + [""] * 100_000)
     monkeypatch.setattr(Bracket, "fault", property(lambda _: next(verdicts) or None))
     found = with_a_time(lambda: time.sleep(0.001))
@@ -199,9 +195,7 @@ def test_trials_that_must_not_be_used_are_kept_and_do_not_count(
     assert [remark.text for remark in found.remarks if remark.code == "invalid-trials"]
 
 
-def test_where_no_trial_may_be_used_there_is_no_time_and_the_reason(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_valid_trial_there_is_no_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bracket, "fault", "the device stamped the first event late")
     found = timed(nothing, nbytes=4 * KIB, direction="h2d", budget_s=0.05)
     assert found.trials
@@ -215,7 +209,7 @@ def test_a_budget_too_short_for_one_trial_leaves_one(engine: Engine) -> None:
     assert found.gbps is not None
 
 
-def test_clocks_that_disagree_are_told_and_not_averaged(engine: Engine) -> None:
+def test_clocks_that_disagree_are_a_remark(engine: Engine) -> None:
     assert _clock_remark(10e-3, 10.1e-3) is None
     assert _clock_remark(5e-6, 12e-6) is None
     remark = _clock_remark(10e-3, 11e-3)
@@ -223,7 +217,7 @@ def test_clocks_that_disagree_are_told_and_not_averaged(engine: Engine) -> None:
     assert remark.text == "the GPU's clock says 10.0 ms and the host's 11.0 ms for the same span"
 
 
-def test_a_ceiling_that_fails_on_the_way_leaves_the_time_and_says_why_there_is_no_share(engine: Engine) -> None:
+def test_a_failed_ceiling_leaves_the_time_without_a_share(engine: Engine) -> None:
     calls = iter(range(100_000))
 
     def order() -> None:
@@ -237,7 +231,7 @@ def test_a_ceiling_that_fails_on_the_way_leaves_the_time_and_says_why_there_is_n
     assert "cudaLaunchHostFunc failed" in (found.ceiling_share.reason or "")
 
 
-def test_a_device_lost_on_the_way_is_an_error_and_leaves_nothing(engine: Engine) -> None:
+def test_a_lost_device_is_an_error_and_leaves_nothing(engine: Engine) -> None:
     calls = iter(range(100_000))
 
     def lose() -> None:
@@ -252,14 +246,14 @@ def test_a_device_lost_on_the_way_is_an_error_and_leaves_nothing(engine: Engine)
 
 
 @pytest.mark.parametrize("call", ["cudaMalloc", "cudaHostAlloc"])
-def test_without_memory_for_the_ceiling_it_is_an_error_that_says_what_to_do(engine: Engine, call: str) -> None:
+def test_too_little_memory_for_the_ceiling_is_an_error_with_advice(engine: Engine, call: str) -> None:
     testing.fail(call, 1, 2)
     with pytest.raises(CudaMemoryError, match="ask for smaller sizes"):
         timed(nothing, nbytes=4 * KIB, direction="h2d")
     assert testing.allocated() == []
 
 
-def test_what_could_not_be_released_is_a_warning(engine: Engine) -> None:
+def test_a_failed_release_is_a_warning(engine: Engine) -> None:
     testing.fail("cudaFreeHost", 1, 1)
     with pytest.warns(CleanupWarning, match="cudaFreeHost failed with cudaErrorInvalidValue"):
         timed(nothing, nbytes=4 * KIB, direction="h2d")
@@ -281,10 +275,10 @@ def test_what_could_not_be_released_is_a_warning(engine: Engine) -> None:
         ({"precision": 0}, "precision has to be above zero"),
         ({"precision": -1.0}, "precision has to be above zero"),
         ({"budget_s": 0}, "budget has to be above zero"),
-        ({"stream": "cuda:0"}, "str is no stream"),
+        ({"stream": "cuda:0"}, "str"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_before_the_callable_runs(
+def test_invalid_arguments_are_refused_before_the_callable_runs(
     engine: Engine, arguments: dict[str, Any], sentence: str
 ) -> None:
     calls: list[str] = []
@@ -295,8 +289,8 @@ def test_what_cannot_be_asked_for_is_refused_before_the_callable_runs(
     assert testing.allocated() == []
 
 
-def test_what_cannot_be_called_is_refused(engine: Engine) -> None:
-    with pytest.raises(UsageError, match="times something that can be called; got int"):
+def test_an_object_that_is_not_callable_is_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="times a callable; got int"):
         timed(7)  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ def request(**changes: Any) -> Request:
     return make_request(**{**asked, **changes})
 
 
-def test_the_parameters_are_enough_to_ask_again() -> None:
+def test_the_parameters_reproduce_the_request() -> None:
     asked = request().parameters()
     assert asked.device == "0"
     assert asked.directions == ("h2d", "d2h")
@@ -39,7 +39,7 @@ def test_the_parameters_are_enough_to_ask_again() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[MIB, 4096, 4096], (4096, MIB), f"4KiB,{MIB}"])
-def test_sizes_come_in_order_and_once(sizes: object) -> None:
+def test_sizes_are_sorted_and_unique(sizes: object) -> None:
     assert request(sizes=sizes).sizes == (4096, MIB)
     assert request(sizes=sizes).largest == MIB
 
@@ -51,19 +51,19 @@ def test_without_a_seed_one_is_drawn_and_recorded() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [-4096], [4096, 0], [4096.0], ["4096"], [True], [None]])
-def test_sizes_that_are_no_bytes_are_refused_with_an_example(sizes: list[object]) -> None:
+def test_invalid_sizes_are_refused_with_an_example(sizes: list[object]) -> None:
     with pytest.raises(UsageError, match="whole numbers of bytes above zero, or text such as '4KiB:256MiB:x4'"):
         request(sizes=sizes)
 
 
 @pytest.mark.parametrize("sizes", ["0", "-1KiB", "lots", "", "4KiB:1KiB:x4", "4KiB:1MiB:x1", "1 furlong"])
-def test_text_that_is_no_size_is_refused(sizes: str) -> None:
+def test_invalid_size_text_is_refused(sizes: str) -> None:
     with pytest.raises(UsageError):
         request(sizes=sizes)
 
 
 @pytest.mark.parametrize("precision", [0, -0.1, 1.01, math.nan, math.inf, -math.inf])
-def test_a_precision_that_cannot_be_is_refused_with_one_that_can(precision: float) -> None:
+def test_an_invalid_precision_is_refused_with_an_example(precision: float) -> None:
     with pytest.raises(
         UsageError, match=r"precision has to be above zero and at most 1, for example 0\.005 \(0\.5 %\)"
     ):
@@ -71,12 +71,12 @@ def test_a_precision_that_cannot_be_is_refused_with_one_that_can(precision: floa
 
 
 @pytest.mark.parametrize("budget_s", [0, -1.0, 86401.0, math.nan, math.inf])
-def test_a_budget_that_cannot_be_is_refused_with_one_that_can(budget_s: float) -> None:
+def test_an_invalid_budget_is_refused_with_an_example(budget_s: float) -> None:
     with pytest.raises(UsageError, match=r"budget has to be above zero and at most 86400, for example 30 \(seconds\)"):
         request(budget_s=budget_s)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63])
-def test_a_seed_that_cannot_be_is_refused(seed: int) -> None:
+def test_an_invalid_seed_is_refused(seed: int) -> None:
     with pytest.raises(UsageError, match="whole number from 0 to"):
         request(seed=seed)

@@ -1,4 +1,4 @@
-"""How the ring of a run gets its settings: once, in the thread that Ctrl-C reaches, and never without need."""
+"""How a run chooses the settings of its ring: once, in the calling thread, and only for staged copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ceiling.test_stager import CHOSEN
+from ceiling.rings import CHOSEN
 
 from pyxfer import Run, ceiling
 from pyxfer._ceiling import workshop as module
@@ -22,7 +22,7 @@ REFUSED = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "here", "inva
 
 
 class Choosing:
-    """In the place of what looks for settings; raises what is given, and counts."""
+    """Replaces the search for settings; raises the given error, and counts its calls."""
 
     def __init__(self, patch: pytest.MonkeyPatch, made: ChosenSettings | BaseException) -> None:
         self.made = made
@@ -50,9 +50,7 @@ def shop(engine: Engine) -> Iterator[Workshop]:
     assert testing.allocated() == []
 
 
-def test_settings_are_looked_for_once_a_run_and_in_the_thread_that_asked_for_it(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_are_chosen_once_in_the_calling_thread(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     choosing = Choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "cached", "cached on a day"))
     ring = run().ring.value
     assert choosing.threads == [threading.current_thread()]
@@ -61,7 +59,7 @@ def test_settings_are_looked_for_once_a_run_and_in_the_thread_that_asked_for_it(
 
 
 @pytest.mark.parametrize("changes", [{"modes": ("memcpy",)}, {"directions": ("both",)}])
-def test_where_nothing_is_staged_none_are_looked_for(
+def test_without_staged_copies_no_settings_are_chosen(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     choosing = Choosing(monkeypatch, CHOSEN)
@@ -69,14 +67,12 @@ def test_where_nothing_is_staged_none_are_looked_for(
     assert choosing.threads == []
 
 
-def test_what_was_in_the_way_of_choosing_is_a_remark_of_the_run(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_of_choosing_settings_are_remarks_of_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "tuned", "tuned", None, ("the file is read-only",)))
     assert [(each.code, each.text) for each in run().remarks] == [("ring", "the file is read-only")]
 
 
-def test_ctrl_c_while_settings_are_looked_for_ends_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_settings_are_chosen_ends_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, KeyboardInterrupt())
     saved: list[Run] = []
     ended = run(save_to=saved.append)
@@ -85,9 +81,7 @@ def test_ctrl_c_while_settings_are_looked_for_ends_the_run(engine: Engine, monke
     assert testing.allocated() == []
 
 
-def test_an_error_of_the_search_is_on_the_rows_and_the_others_go_on(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_search_affects_only_staged_rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     choosing = Choosing(monkeypatch, REFUSED)
     measured = run()
     assert measured.ended == "complete"
@@ -98,7 +92,7 @@ def test_an_error_of_the_search_is_on_the_rows_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("kind", [CudaUnavailableError, DeviceLostError])
-def test_a_device_that_is_lost_in_the_search_is_no_matter_of_the_ring(
+def test_a_device_lost_during_the_search_ends_the_run(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[CudaError]
 ) -> None:
     Choosing(monkeypatch, kind(719, "cudaErrorLaunchFailure", "cudaMemcpyAsync", "here", "failed", ""))
@@ -107,13 +101,13 @@ def test_a_device_that_is_lost_in_the_search_is_no_matter_of_the_ring(
     assert testing.allocated() == []
 
 
-def test_settings_that_are_none_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, UsageError("no ring has 100 threads"))
     with pytest.raises(UsageError, match="no ring has 100 threads"):
         run()
 
 
-def test_a_workshop_makes_one_ring_and_gives_it_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workshop_creates_and_frees_one_ring(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, CHOSEN)
     assert shop.stager() is shop.stager()
     assert shop.ring.value == shop.stager().made
@@ -121,7 +115,7 @@ def test_a_workshop_makes_one_ring_and_gives_it_back(shop: Workshop, monkeypatch
     assert testing.allocated() == []
 
 
-def test_a_ring_that_could_not_be_made_is_not_tried_again(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_ring_is_not_created_again(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     Choosing(monkeypatch, CHOSEN)
     testing.fail("cudaHostAlloc", 1, 2)
     reasons = []
@@ -134,7 +128,7 @@ def test_a_ring_that_could_not_be_made_is_not_tried_again(shop: Workshop, monkey
     assert testing.calls()["cudaHostAlloc"] == 1
 
 
-def test_of_a_ring_too_what_cannot_be_released_is_told_and_the_rest_is_released(
+def test_a_ring_that_cannot_be_released_is_reported_and_the_rest_is_released(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Choosing(monkeypatch, CHOSEN)

@@ -16,7 +16,7 @@ from pyxfer._measure import stats
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.records import MemoryKind
 
-MIB = 1024**2
+KIB, MIB = 1024, 1024**2
 PINNED = Way("h2d", "pinned", "async")
 PAGEABLE = Way("h2d", "pageable", "memcpy")
 STAGED = Way("h2d", "pageable", "staged")
@@ -38,7 +38,7 @@ def assembled(*found: Item[Way], link: Link | None = None, precision: float = 0.
     return Assembler(link or make_link(), precision, 7.0).measurements(found)
 
 
-def test_a_measurement_says_what_was_measured_and_how() -> None:
+def test_a_measurement_has_the_description_of_its_item() -> None:
     (made,) = assembled(collected(PINNED))
     assert (made.route, made.direction, made.side, made.memory, made.mode) == (
         "raw.pinned-async",
@@ -48,7 +48,7 @@ def test_a_measurement_says_what_was_measured_and_how() -> None:
         "async",
     )
     assert made.gbps == pytest.approx(16 * MIB / 400e-6 / 1e9)
-    assert made.of_peak == pytest.approx(16 * MIB / 400e-6 / 1e9 / 58.45)
+    assert made.of_peak == pytest.approx(16 * MIB / 400e-6 / 1e9 / 58.45, rel=1e-4)
     assert made.dispatch_s == pytest.approx(40e-6)
     assert made.wall_s == pytest.approx(400e-6)
     assert made.first_s == Fact(1e-3)
@@ -67,7 +67,7 @@ def test_a_measurement_says_what_was_measured_and_how() -> None:
         (Way("d2h", "pageable", "staged"), "drained"),
     ],
 )
-def test_a_measurement_says_which_bracket_it_had(way: Way, bracket: str) -> None:
+def test_a_measurement_names_its_bracket(way: Way, bracket: str) -> None:
     assert assembled(Item(way_head(way), MIB))[0].bracket == bracket
 
 
@@ -76,11 +76,11 @@ def test_both_ways_at_once_are_three_measurements() -> None:
     assert [h2d.side, d2h.side, both.side] == ["h2d", "d2h", "sum"]
     assert {made.direction for made in (h2d, d2h, both)} == {"both"}
     assert [h2d.moved_bytes, d2h.moved_bytes, both.moved_bytes] == [16 * MIB, 16 * MIB, 32 * MIB]
-    assert both.of_peak == pytest.approx(32 * MIB / 400e-6 / 1e9 / (58.45 + 57.61))
+    assert both.of_peak == pytest.approx(32 * MIB / 400e-6 / 1e9 / (58.45 + 57.61), rel=1e-4)
 
 
-@pytest.mark.parametrize("seconds", [287e-6, 100e-6, 1e-9])
-def test_no_bandwidth_above_the_protocol_peak_is_ever_given(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [284e-6, 100e-6, 1e-9])
+def test_a_bandwidth_above_the_protocol_peak_is_rejected(seconds: float) -> None:
     (made,) = assembled(collected(PINNED, [seconds] * 10))
     assert made.gbps is None
     assert made.of_peak is None
@@ -90,7 +90,18 @@ def test_no_bandwidth_above_the_protocol_peak_is_ever_given(seconds: float) -> N
     assert made.summary is not None
 
 
-def test_where_only_the_raw_peak_is_known_nothing_exceeds_that() -> None:
+def test_a_bandwidth_above_the_peak_by_less_than_the_clock_may_be_off_is_given() -> None:
+    (made,) = assembled(collected(PINNED, [286.9e-6] * 10))
+    assert made.gbps == pytest.approx(58.48, abs=0.01)
+    assert (made.of_peak or 0.0) > 1.0
+
+
+def test_the_reason_of_a_missing_bandwidth_doubts_the_figure_and_the_peak() -> None:
+    (made,) = assembled(collected(PINNED, [284e-6] * 10))
+    assert "did not all cross it, or the shown state of the link or MaxPayload is wrong" in (made.rate.reason or "")
+
+
+def test_a_bandwidth_above_the_raw_peak_is_rejected() -> None:
     link = make_link(h2d_peak_gbps=unknown("MaxPayload is not readable"))
     (slow,) = assembled(collected(PINNED, [270e-6] * 10), link=link)
     assert slow.gbps == pytest.approx(62.1, abs=0.1)
@@ -107,9 +118,9 @@ def test_without_any_peak_there_is_a_bandwidth_and_no_share() -> None:
     assert made.peak_share.reason == "host memory, not a PCIe link"
 
 
-def test_time_that_the_clock_could_not_see_is_no_bandwidth() -> None:
+def test_times_below_the_clocks_resolution_give_no_bandwidth() -> None:
     rate = credible_rate(4096, stats.summarise([0.0] * 10), None)
-    assert rate.reason == "half of the trials took no time that the event clock could see: time a larger size"
+    assert rate.reason == "half of the trials are shorter than the event clock's resolution: time a larger size"
 
 
 def test_the_ceiling_is_the_best_of_the_same_direction_and_size() -> None:
@@ -117,7 +128,7 @@ def test_the_ceiling_is_the_best_of_the_same_direction_and_size() -> None:
     assert (pinned.of_ceiling, pageable.of_ceiling) == (1.0, 0.5)
 
 
-def test_shares_are_taken_within_rounds_so_that_a_drift_is_in_both() -> None:
+def test_shares_are_computed_within_rounds() -> None:
     drifting = [400e-6 * (1 + index / 10) for index in range(10)]
     _, pageable = assembled(collected(PINNED, drifting), collected(PAGEABLE, [2 * each for each in drifting]))
     assert pageable.ceiling_share.value is not None
@@ -125,7 +136,7 @@ def test_shares_are_taken_within_rounds_so_that_a_drift_is_in_both() -> None:
     assert pageable.ceiling_share.value.low == pytest.approx(0.5)
 
 
-def test_only_rounds_that_both_have_count() -> None:
+def test_only_common_rounds_count() -> None:
     ceiling = [Trial(0, 1.0), Trial(1, 3.0, invalid="late"), Trial(2, 1.0), Trial(3, 0.0)]
     mine = [Trial(1, 4.0), Trial(2, 2.0), Trial(3, 1.0), Trial(4, 1.0)]
     rate = Fact(stats.rate(1, stats.summarise([1.0])))
@@ -136,7 +147,7 @@ def test_only_rounds_that_both_have_count() -> None:
     assert ceiling_share(mine, None, rate).value is None
 
 
-def test_what_was_not_verified_is_no_ceiling_and_has_no_bandwidth() -> None:
+def test_a_row_that_failed_verification_is_not_a_ceiling() -> None:
     wrong = collected(PINNED, [100e-6] * 10)
     wrong.verified = Fact(False)
     pinned, pageable = assembled(wrong, collected(PAGEABLE))
@@ -144,7 +155,7 @@ def test_what_was_not_verified_is_no_ceiling_and_has_no_bandwidth() -> None:
     assert pageable.of_ceiling == 1.0
 
 
-def test_a_staged_copy_is_no_ceiling_also_where_it_is_the_fastest() -> None:
+def test_the_fastest_staged_copy_is_not_a_ceiling() -> None:
     staged, pageable, pinned = assembled(
         collected(STAGED, [320e-6] * 10), collected(PAGEABLE, [800e-6] * 10), collected(PINNED)
     )
@@ -152,38 +163,54 @@ def test_a_staged_copy_is_no_ceiling_also_where_it_is_the_fastest() -> None:
 
 
 @pytest.mark.parametrize("memory", ["pinned", "registered", "write-combined"])
-def test_a_staged_copy_is_held_against_page_locked_memory_of_any_kind(memory: Any) -> None:
+def test_the_ceiling_of_a_staged_copy_is_any_page_locked_memory(memory: Any) -> None:
     staged, _, _ = assembled(
         collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [300e-6] * 10), collected(Way("h2d", memory, "async"))
     )
     assert staged.of_ceiling == pytest.approx(0.8)
 
 
-def test_a_staged_copy_without_page_locked_memory_beside_it_has_a_rate_and_says_what_to_add() -> None:
+def test_a_staged_copy_without_a_ceiling_has_a_rate_and_advice() -> None:
     staged, pageable = assembled(collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [800e-6] * 10))
     assert staged.gbps is not None
     assert staged.ceiling_share.reason == (
-        "a staged copy is held against page-locked memory, which was not measured: add --memory pinned"
+        "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
     )
     assert pageable.of_ceiling == 1.0
 
 
-def test_a_staged_copy_without_a_rate_says_why_and_not_what_to_add() -> None:
+def test_a_staged_copy_without_a_rate_has_the_reason_for_that() -> None:
     (staged,) = assembled(Item(way_head(STAGED), 16 * MIB, unavailable="out of page-locked memory"))
     assert staged.ceiling_share.reason == "out of page-locked memory"
 
 
 @pytest.mark.parametrize(("met", "codes"), [(MemoryKind.PINNED, []), (MemoryKind.PAGEABLE, ["wrong-memory"])])
-def test_a_staged_copy_of_which_the_device_met_the_pageable_memory_itself_is_marked(
-    met: MemoryKind, codes: list[str]
-) -> None:
+def test_a_staged_copy_from_the_wrong_memory_has_a_remark(met: MemoryKind, codes: list[str]) -> None:
     found = collected(STAGED)
     found.evidence["h2d"].add(traced(copy(10, 390, 16 * MIB, memory=met), elapsed_us=400), 400e-6, 16 * MIB)
     (staged,) = assembled(found)
     assert [remark.code for remark in staged.remarks] == codes
 
 
-def test_a_fresh_variant_is_no_ceiling() -> None:
+@pytest.mark.parametrize(
+    ("nbytes", "chunk_bytes", "codes"),
+    [
+        *[(4 * KIB, None, []), (4 * KIB, 128 * KIB, []), (32 * KIB - 1, 4 * KIB, [])],
+        *[(32 * KIB, 4 * KIB, ["wrong-memory"]), (64 * KIB, 64 * KIB, ["wrong-memory"])],
+        *[(65 * KIB, 64 * KIB, []), (256 * KIB, 64 * KIB, []), (257 * KIB, 64 * KIB, ["wrong-memory"])],
+        *[(MIB, None, []), (MIB + 1, None, ["wrong-memory"])],
+    ],
+)
+def test_a_staged_upload_that_is_left_to_the_driver_may_meet_pageable_memory(
+    nbytes: int, chunk_bytes: int | None, codes: list[str]
+) -> None:
+    found = Item(way_head(STAGED), nbytes)
+    found.evidence["h2d"].add(traced(copy(10, 390, nbytes, memory=MemoryKind.PAGEABLE), elapsed_us=400), 400e-6, nbytes)
+    (staged,) = Assembler(make_link(), 0.005, 7.0, chunk_bytes=chunk_bytes).measurements([found])
+    assert [remark.code for remark in staged.remarks] == codes
+
+
+def test_a_fresh_variant_is_not_a_ceiling() -> None:
     fresh = collected(Way("d2h", "pageable", "memcpy", "fresh"), [300e-6] * 10, sides=("d2h",))
     warm = collected(Way("d2h", "pageable", "memcpy"), sides=("d2h",))
     assert [made.of_ceiling for made in assembled(fresh, warm)] == [pytest.approx(4 / 3), 1.0]
@@ -196,7 +223,7 @@ def test_a_fresh_variant_is_no_ceiling() -> None:
         ({"series": None, "unavailable": "the driver is too old"}, "the driver is too old"),
     ],
 )
-def test_what_was_not_measured_has_the_reason_in_every_place(change: dict[str, object], reason: str) -> None:
+def test_an_unmeasured_row_has_the_reason_in_every_fact(change: dict[str, object], reason: str) -> None:
     found = collected(PINNED)
     for name, value in change.items():
         setattr(found, name, value)
@@ -205,7 +232,7 @@ def test_what_was_not_measured_has_the_reason_in_every_place(change: dict[str, o
     assert (made.summary, made.trials) == (None, ())
 
 
-def test_a_route_that_failed_at_once_has_its_error_as_the_reason() -> None:
+def test_a_route_that_failed_in_its_first_trial_has_its_error_as_reason() -> None:
     found = collected(PINNED, [])
     assert found.series is not None
     found.series.failure = "cudaMemcpyAsync failed"
@@ -213,7 +240,7 @@ def test_a_route_that_failed_at_once_has_its_error_as_the_reason() -> None:
     assert made.rate.reason == "cudaMemcpyAsync failed"
 
 
-def test_a_route_that_failed_later_keeps_what_it_had_and_says_so() -> None:
+def test_a_route_that_failed_later_keeps_its_trials_with_a_remark() -> None:
     found = collected(PINNED)
     assert found.series is not None
     found.series.failure = "cudaMemcpyAsync failed"
@@ -222,7 +249,7 @@ def test_a_route_that_failed_later_keeps_what_it_had_and_says_so() -> None:
     assert [remark.text for remark in made.remarks] == ["it ended early: cudaMemcpyAsync failed"]
 
 
-def test_trials_that_do_not_count_are_kept_and_told() -> None:
+def test_invalid_trials_are_kept_with_a_remark() -> None:
     found = collected(PINNED)
     assert found.series is not None
     found.series.add({"h2d": Trial(10, 1e-6, invalid="the gate timed out")})
@@ -234,19 +261,19 @@ def test_trials_that_do_not_count_are_kept_and_told() -> None:
     assert made.remarks[0].text.endswith("of the trials were not used: the gate timed out")
 
 
-def test_where_no_trial_counts_there_is_the_reason_and_no_bandwidth() -> None:
+def test_without_a_valid_trial_there_is_a_reason_and_no_bandwidth() -> None:
     (made,) = assembled(collected(PINNED, invalid="the gate timed out"))
     assert made.rate.reason == "no trial was valid: the gate timed out"
 
 
-def test_what_is_not_precise_is_marked_with_what_to_do() -> None:
+def test_an_imprecise_row_has_a_remark_with_advice() -> None:
     (made,) = assembled(collected(PINNED, [400e-6 * (1 + 0.004 * (index * 7 % 10)) for index in range(10)]))
     assert [remark.code for remark in made.remarks] == ["unstable"]
     assert made.remarks[0].fix is not None
     assert "--budget" in made.remarks[0].fix
 
 
-def test_a_curve_finds_the_fixed_cost_and_the_bandwidth_that_are_behind_the_figures() -> None:
+def test_a_curve_fits_the_fixed_cost_and_the_bandwidth() -> None:
     points = []
     for nbytes in (4096, 65536, MIB, 16 * MIB):
         summary = stats.summarise([10e-6 + nbytes / 50e9] * 6)
@@ -259,7 +286,7 @@ def test_a_curve_finds_the_fixed_cost_and_the_bandwidth_that_are_behind_the_figu
     assert curve.half_bytes.value == pytest.approx(500e3, rel=1e-6)
 
 
-def test_each_route_direction_side_and_variant_has_a_curve_of_its_own() -> None:
+def test_each_route_direction_side_and_variant_has_its_own_curve() -> None:
     points = [make_measurement(side=side) for side in ("h2d", "d2h", "sum")] + [make_measurement(variant="fresh")]
     assert [(curve.direction, curve.side, curve.variant) for curve in curves(points)] == [
         ("h2d", "h2d", "warm"),
@@ -269,7 +296,7 @@ def test_each_route_direction_side_and_variant_has_a_curve_of_its_own() -> None:
     ]
 
 
-def test_a_curve_without_sizes_has_the_reason() -> None:
+def test_a_curve_without_sizes_has_a_reason() -> None:
     (curve,) = curves([make_missing()])
     assert curve.asymptote_gbps.value is None
     assert curve.asymptote_gbps.reason

@@ -1,24 +1,17 @@
-"""A run meets every trouble that a device can make: it ends, says what it was, keeps what it has, and leaks nothing."""
+"""Failing, hanging and lost devices: the run ends, reports the fault, keeps its results and leaks nothing."""
 
 from __future__ import annotations
 
 import gc
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from marks import slow
+from ceiling.troubles import BRIEF_S, TIMES, once_measuring, run_into
 from measure.test_exclusive import another_process
 
 from pyxfer import Run, ceiling
-from pyxfer._ceiling import session
-from pyxfer._ceiling.workshop import Workshop
-from pyxfer._measure.sampler import Progress
-from pyxfer.errors import CleanupWarning, CudaError, CudaMemoryError, DeviceLostError, DeviceTimeoutError, PyxferError
+from pyxfer.errors import CudaError, CudaMemoryError, DeviceLostError, DeviceTimeoutError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -56,78 +49,9 @@ CALLS = (
     "cudaStreamCreateWithFlags",
     "cudaStreamDestroy",
 )
-TIMES = pytest.mark.parametrize("nth", [1, *(slow(nth) for nth in (2, 3, 8, 50))])
-# No more than the trials that every row has.
-BRIEF_S = 0.05
 
 
-@dataclass
-class Ended:
-    """How a run ended, and everything it said."""
-
-    run: Run | None
-    error: PyxferError | None
-    warned: list[str]
-
-    @property
-    def texts(self) -> list[str]:
-        """Every sentence that a user would read."""
-        said = [str(self.error or ""), *self.warned]
-        if self.run is not None:
-            rows = self.run.measurements
-            said += [self.run.failure or "", *(remark.text for remark in self.run.remarks)]
-            said += [reason or "" for row in rows for reason in (row.rate.reason, row.verified.reason)]
-            said += [remark.text for row in rows for remark in row.remarks]
-            said += [row.dma.reason or "" for row in rows]
-        return said
-
-    def says(self, text: str) -> bool:
-        return any(text in each for each in self.texts)
-
-
-def run_into(**changes: Any) -> Ended:
-    """A small run that uses every kind of copy, and whatever becomes of it."""
-    asked: dict[str, Any] = {
-        "sizes": (4 * KIB,),
-        "directions": ("h2d", "both"),
-        "memories": ("pageable", "registered", "pinned"),
-        "precision": 1.0,
-        "budget_s": 5.0,
-        "seed": 1,
-    }
-    run, error = None, None
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            run = ceiling("host", **{**asked, **changes})
-        except PyxferError as raised:
-            error = raised.with_traceback(None)
-            error.__context__ = None
-    assert {each.category for each in caught} <= {CleanupWarning}
-    return Ended(run, error, [str(each.message) for each in caught])
-
-
-def once_measuring(order: Callable[[], None]) -> Callable[[Progress], None]:
-    """Gives an order when the first trials have been made."""
-    given: list[Progress] = []
-
-    def hear(progress: Progress) -> None:
-        if progress.phase == "measuring" and not given:
-            given.append(progress)
-            order()
-
-    return hear
-
-
-@pytest.fixture
-def nothing_left(engine: Engine) -> Iterator[Engine]:
-    """Nothing is allocated afterwards, and nothing was left to be collected by chance."""
-    yield engine
-    assert testing.allocated() == []
-    assert engine.take_cleanup_failures() == []
-
-
-def test_the_list_of_calls_is_whole(engine: Engine) -> None:
+def test_the_list_of_calls_is_complete(engine: Engine) -> None:
     cannot_fail = {"cudaGetLastError", "cudaDriverGetVersion", "cudaGetDriverEntryPointByVersion"}
     assert run_into().error is None
     assert set(testing.calls()) - cannot_fail == set(CALLS)
@@ -135,7 +59,7 @@ def test_the_list_of_calls_is_whole(engine: Engine) -> None:
 
 @TIMES
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_once_is_told_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
+def test_one_failing_call_is_reported_and_leaves_nothing(nothing_left: Engine, call: str, nth: int) -> None:
     testing.fail(call, nth, 1)
     ended = run_into(budget_s=BRIEF_S)
     if nth == 1 or testing.calls()[call] >= nth:
@@ -152,7 +76,7 @@ def test_a_device_that_is_lost_ends_the_run_and_leaves_nothing(nothing_left: Eng
         assert ended.error is None or type(ended.error) is DeviceLostError
 
 
-def test_what_was_measured_before_the_device_was_lost_is_kept(nothing_left: Engine) -> None:
+def test_results_before_the_loss_of_the_device_are_kept(nothing_left: Engine) -> None:
     saved: list[Run] = []
     ended = run_into(
         precision=1e-9,
@@ -167,7 +91,7 @@ def test_what_was_measured_before_the_device_was_lost_is_kept(nothing_left: Engi
     assert saved == [ended.run]
 
 
-def test_a_device_lost_before_anything_was_measured_is_an_error(nothing_left: Engine) -> None:
+def test_a_device_lost_before_the_first_trial_is_an_error(nothing_left: Engine) -> None:
     testing.fail_sticky("cudaMemset", 1, 999)
     ended = run_into()
     assert type(ended.error) is DeviceLostError
@@ -175,7 +99,7 @@ def test_a_device_lost_before_anything_was_measured_is_an_error(nothing_left: En
 
 
 @pytest.mark.parametrize(("call", "nth"), [("cudaMalloc", 1), ("cudaHostAlloc", 1), ("cudaHostRegister", 1)])
-def test_memory_that_runs_out_before_the_first_trial_is_an_error_that_says_what_to_do(
+def test_too_little_memory_before_the_first_trial_is_an_error_with_advice(
     nothing_left: Engine, call: str, nth: int
 ) -> None:
     testing.fail(call, nth, 2)
@@ -185,7 +109,7 @@ def test_memory_that_runs_out_before_the_first_trial_is_an_error_that_says_what_
     assert "ask for smaller sizes" in str(ended.error)
 
 
-def test_memory_that_runs_out_while_page_locking_is_timed_leaves_the_copies(nothing_left: Engine) -> None:
+def test_too_little_memory_for_timing_page_locking_leaves_the_copies(nothing_left: Engine) -> None:
     testing.fail("cudaHostAlloc", 3, 2)
     ended = run_into()
     assert ended.run is not None
@@ -194,7 +118,7 @@ def test_memory_that_runs_out_while_page_locking_is_timed_leaves_the_copies(noth
     assert "cudaHostAlloc failed with cudaErrorMemoryAllocation" in ended.run.remarks[0].text
 
 
-def test_the_error_that_ended_the_allocation_is_the_one_that_is_told(nothing_left: Engine) -> None:
+def test_the_first_error_of_the_allocation_is_raised(nothing_left: Engine) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     testing.fail("cudaFree", 1, 1)
     ended = run_into(memories=("pinned",))
@@ -212,7 +136,7 @@ def test_a_way_that_fails_in_its_preparation_is_a_row_with_the_error(nothing_lef
     assert len([row for row in ended.run.measurements if row.gbps is not None]) == 2
 
 
-def test_a_way_that_fails_in_a_trial_keeps_what_it_had_and_the_others_go_on(nothing_left: Engine) -> None:
+def test_a_way_that_fails_in_a_trial_keeps_its_trials(nothing_left: Engine) -> None:
     fail = once_measuring(lambda: testing.fail("cudaMemcpy", 1, 1))
     ended = run_into(directions=("h2d",), precision=1e-9, budget_s=0.5, on_progress=fail)
     assert ended.run is not None
@@ -223,7 +147,7 @@ def test_a_way_that_fails_in_a_trial_keeps_what_it_had_and_the_others_go_on(noth
     assert all(len(other.trials) > len(pageable.trials) for other in others)
 
 
-def test_what_could_not_be_released_is_a_warning_and_a_remark(nothing_left: Engine) -> None:
+def test_a_failed_release_is_a_warning_and_a_remark(nothing_left: Engine) -> None:
     testing.fail("cudaStreamDestroy", 1, 700)
     ended = run_into()
     assert ended.run is not None
@@ -234,26 +158,7 @@ def test_what_could_not_be_released_is_a_warning_and_a_remark(nothing_left: Engi
     assert [text.partition(" ")[0] for text in ended.warned] == ["cudaStreamDestroy"]
 
 
-@pytest.fixture
-def hung(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Little patience, and what a run leaves to a device that has hung is released once it answers again."""
-    left: list[Any] = []
-
-    def abandon(shop: Workshop) -> None:
-        left.extend(shop._held())
-        shop._forget()
-
-    monkeypatch.setattr(session, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(Workshop, "abandon", abandon)
-    yield
-    testing.release_stalls()
-    for each in left:
-        each.close()
-    assert left
-    engine.take_cleanup_failures()
-
-
-def test_a_device_that_stops_answering_ends_the_run_with_what_it_has(hung: None) -> None:
+def test_a_device_that_stops_answering_ends_the_run_with_its_results(hung: None) -> None:
     ended = run_into(
         directions=("h2d",),
         memories=("pinned",),
@@ -274,7 +179,7 @@ def test_a_device_that_never_answers_is_an_error(hung: None) -> None:
     assert "look at nvidia-smi and for Xid in dmesg" in str(ended.error)
 
 
-def test_an_error_of_whoever_saves_the_run_is_passed_on_and_leaves_nothing(nothing_left: Engine) -> None:
+def test_an_error_of_save_to_is_raised_and_leaves_nothing(nothing_left: Engine) -> None:
     def save(_: Run) -> None:
         raise OSError("disk full")
 
@@ -292,7 +197,7 @@ def test_another_process_on_the_device_is_named_in_the_run(nothing_left: Engine,
 
 
 @pytest.mark.threads
-def test_threads_of_which_one_fails_do_not_hold_up_the_others(nothing_left: Engine) -> None:
+def test_a_failing_thread_does_not_block_the_others(nothing_left: Engine) -> None:
     testing.fail("cudaMemset", 1, 1)
     testing.fail("cudaMalloc", 2, 2)
     ended: list[str] = []

@@ -1,4 +1,4 @@
-"""Staged copies as a subject: what arrives, where it goes, which clocks it has."""
+"""Staged copies as a subject of the sampler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from ceiling.test_stager import CHOSEN
+from ceiling.rings import CHOSEN
 
 from pyxfer._ceiling import subjects
 from pyxfer._ceiling.arena import Arena
@@ -29,7 +29,7 @@ DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
 
 @dataclass
 class Recorder:
-    """Passes everything on, and keeps where it went and what its bytes were on the host before."""
+    """Forwards all copies, and records their places and the host's bytes before them."""
 
     stager: Stager
     place: Callable[[int], tuple[int, int]]
@@ -60,7 +60,7 @@ class Recorder:
 
 
 class Idle:
-    """Says that it has moved something, and has not."""
+    """Reports copies that it does not make."""
 
     def move(self, *_: object) -> None:
         pass
@@ -85,14 +85,14 @@ def test_every_byte_arrives(engine: Engine, direction: Direction, nbytes: int) -
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_copy_that_was_not_made_is_found(engine: Engine, direction: Direction) -> None:
+def test_a_missing_copy_fails_verification(engine: Engine, direction: Direction) -> None:
     with closing(Arena(engine, 0, ["pageable"], 4 * KIB, 0)) as arena:
         subject = StagedCopies(engine, way(direction), 4 * KIB, arena, cast("Any", Idle()), 0)
         assert subject.verify(11) == Fact(False)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_trial_is_one_copy_with_every_clock(engine: Engine, direction: Direction) -> None:
+def test_a_trial_is_one_copy_with_all_times(engine: Engine, direction: Direction) -> None:
     with bench(engine, way(direction), 64 * KIB) as (subject, recorder):
         ((side, trial),) = subject.trial(4).items()
         assert len(recorder.places) == 1
@@ -103,7 +103,7 @@ def test_a_trial_is_one_copy_with_every_clock(engine: Engine, direction: Directi
 
 
 @pytest.mark.parametrize(("below_s", "copies"), [(math.inf, [2, 2, 2]), (1e-9, [2, 1, 1])], ids=["short", "long"])
-def test_threads_are_woken_before_a_trial_that_would_otherwise_show_their_sleep(
+def test_sleeping_threads_are_woken_before_a_short_trial(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, below_s: float, copies: list[int]
 ) -> None:
     monkeypatch.setattr(subjects, "WAKE_BELOW_S", below_s)
@@ -116,7 +116,7 @@ def test_threads_are_woken_before_a_trial_that_would_otherwise_show_their_sleep(
     assert found == copies
 
 
-def test_no_two_trials_in_a_row_read_the_same_place(engine: Engine) -> None:
+def test_consecutive_trials_read_different_places(engine: Engine) -> None:
     with bench(engine, way("h2d"), MIB) as (subject, recorder):
         for index in range(4):
             subject.trial(index)
@@ -124,7 +124,7 @@ def test_no_two_trials_in_a_row_read_the_same_place(engine: Engine) -> None:
         assert all(one != other for one, other in zip(recorder.places, recorder.places[1:], strict=False))
 
 
-def test_a_copy_into_fresh_memory_finds_its_place_untouched_and_a_warm_one_does_not(engine: Engine) -> None:
+def test_only_the_destination_of_a_fresh_copy_is_untouched(engine: Engine) -> None:
     nbytes = 64 * KIB
     for fresh in (True, False):
         with bench(engine, way("d2h", fresh=fresh), nbytes) as (subject, recorder):
@@ -136,7 +136,7 @@ def test_a_copy_into_fresh_memory_finds_its_place_untouched_and_a_warm_one_does_
             assert all(found == bytes(nbytes) for found in again) is fresh
 
 
-def test_the_making_of_the_ring_is_in_its_first_use_and_in_no_other(engine: Engine) -> None:
+def test_only_the_first_copy_includes_the_creation_of_the_ring(engine: Engine) -> None:
     with bench(engine, way("h2d"), 4 * KIB) as (subject, recorder):
         made_s = recorder.stager.made.made_s
         first_s = subject.calibrate()
@@ -162,6 +162,6 @@ def test_a_link_that_is_slower_than_memory_sets_the_time(engine: Engine) -> None
             assert trial.elapsed_s >= 0.99 * 2 * MIB / rate
 
 
-def test_it_is_set_against_queued_pinned_copies_of_its_direction(engine: Engine) -> None:
+def test_the_anchor_is_queued_pinned_copies_of_the_same_direction(engine: Engine) -> None:
     with bench(engine, way("d2h"), 4 * KIB) as (subject, _):
         assert subject.anchor == "raw.pinned-async d2h warm"

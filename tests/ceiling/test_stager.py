@@ -1,4 +1,4 @@
-"""A ring in a run: its clocks, its patience, and that nothing of it stays."""
+"""The stager: its times, its timeout, and the release of its ring."""
 
 from __future__ import annotations
 
@@ -12,31 +12,27 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from ceiling.rings import CHOSEN
 
 from pyxfer._ceiling import workshop as module
 from pyxfer._ceiling.workshop import Stager
-from pyxfer._upload.settings import RingSettings
-from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB = 1024
 NBYTES = 256 * KIB
-CHOSEN = ChosenSettings(
-    RingSettings(threads=2, chunk_bytes=32 * KIB, slots=2, fill="plain", spin_us=0), "given", "by a test"
-)
 
 
 @pytest.fixture
 def memory(engine: Engine) -> Iterator[tuple[int, int]]:
-    """Where something lies on the host, and where it could on the device."""
+    """A host and a device address for a copy."""
     with closing(engine.HostBuffer(NBYTES, "pageable")) as host, closing(engine.DeviceBuffer(NBYTES)) as device:
         engine.fill(host.address, NBYTES, 5)
         yield host.address, device.address
 
 
-def test_what_is_moved_arrives_and_comes_back_with_every_clock_read(engine: Engine, memory: tuple[int, int]) -> None:
+def test_moved_bytes_arrive_and_the_bracket_has_all_times(engine: Engine, memory: tuple[int, int]) -> None:
     host, device = memory
     with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
         for direction in ("h2d", "d2h"):
@@ -49,7 +45,7 @@ def test_what_is_moved_arrives_and_comes_back_with_every_clock_read(engine: Engi
     assert stager.moved == 2
 
 
-def test_it_says_what_its_ring_is_and_where_that_is_from(engine: Engine) -> None:
+def test_the_stager_describes_its_ring_and_the_source_of_its_settings(engine: Engine) -> None:
     with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
         made = stager.made
     assert (made.threads, made.chunk_bytes, made.slots, made.fill, made.spin_us) == (2, 32 * KIB, 2, "plain", 0)
@@ -58,7 +54,7 @@ def test_it_says_what_its_ring_is_and_where_that_is_from(engine: Engine) -> None
     assert made.made_s > 0
 
 
-def test_a_device_that_stops_answering_is_not_waited_for_without_end(engine: Engine, memory: tuple[int, int]) -> None:
+def test_a_device_that_stops_answering_is_a_timeout(engine: Engine, memory: tuple[int, int]) -> None:
     stager = Stager(engine, 0, CHOSEN, 0.2)
     testing.stall("cudaMemcpyAsync", 1, 60)
     with pytest.raises(DeviceTimeoutError, match=r"did not finish a staged copy within 0\.2 s.*look at nvidia-smi"):
@@ -72,7 +68,7 @@ def test_a_device_that_stops_answering_is_not_waited_for_without_end(engine: Eng
 
 @pytest.mark.threads
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_what_is_under_way_can_be_cancelled(engine: Engine, memory: tuple[int, int], direction: Any) -> None:
+def test_a_transfer_under_way_can_be_cancelled(engine: Engine, memory: tuple[int, int], direction: Any) -> None:
     stager = Stager(engine, 0, CHOSEN, 30.0)
     testing.stall("cudaMemcpyAsync", 1, 60)
     timer = threading.Timer(0.05, stager.cancel)
@@ -85,7 +81,7 @@ def test_what_is_under_way_can_be_cancelled(engine: Engine, memory: tuple[int, i
     engine.take_cleanup_failures()
 
 
-def test_what_begins_after_it_was_cancelled_does_not_hang(engine: Engine, memory: tuple[int, int]) -> None:
+def test_a_transfer_after_the_cancellation_does_not_hang(engine: Engine, memory: tuple[int, int]) -> None:
     stager = Stager(engine, 0, CHOSEN, 30.0)
     stager.cancel()
     testing.stall("cudaMemcpyAsync", 1, 60)
@@ -96,7 +92,7 @@ def test_what_begins_after_it_was_cancelled_does_not_hang(engine: Engine, memory
     engine.take_cleanup_failures()
 
 
-def test_a_copy_that_fails_is_an_error_and_the_next_one_is_none(engine: Engine, memory: tuple[int, int]) -> None:
+def test_a_failed_copy_raises_and_the_next_one_succeeds(engine: Engine, memory: tuple[int, int]) -> None:
     with closing(Stager(engine, 0, CHOSEN, 30.0)) as stager:
         testing.fail("cudaMemcpyAsync", 2, 1)
         with pytest.raises(CudaError, match="cudaMemcpyAsync failed"):
@@ -106,7 +102,7 @@ def test_a_copy_that_fails_is_an_error_and_the_next_one_is_none(engine: Engine, 
 
 
 @pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaStreamCreateWithFlags", "cuEventCreate"])
-def test_a_ring_that_cannot_be_made_leaves_nothing(engine: Engine, call: str) -> None:
+def test_a_failed_ring_leaves_nothing_allocated(engine: Engine, call: str) -> None:
     with closing(Stager(engine, 0, CHOSEN, 30.0)):
         made = testing.calls()[call]
     for nth in range(1, made + 1):
@@ -117,22 +113,16 @@ def test_a_ring_that_cannot_be_made_leaves_nothing(engine: Engine, call: str) ->
         assert testing.allocated() == []
 
 
-def test_a_thread_of_the_ring_that_cannot_be_started_is_told_with_the_limit_to_raise(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_thread_start_names_the_limit_to_raise(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(module, "make_ring", refuse)
-    with pytest.raises(
-        MeasurementError, match=r"no further thread.*temporarily unavailable.*ulimit -u.* has 2 threads"
-    ):
+    with pytest.raises(MeasurementError, match=r"temporarily unavailable.*ulimit -u.* has 2 threads"):
         Stager(engine, 0, CHOSEN, 30.0)
 
 
-def test_where_the_thread_that_watches_cannot_be_started_the_ring_is_given_back(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_start_of_the_watching_thread_frees_the_ring(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -168,6 +158,6 @@ print(os.waitstatus_to_exitcode(status), engine.testing.allocated())
 """
 
 
-def test_a_forked_child_is_refused_and_gives_nothing_back_of_its_parents() -> None:
+def test_a_forked_child_is_refused_and_frees_nothing_of_its_parent() -> None:
     ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "7 []\n", ended.stderr

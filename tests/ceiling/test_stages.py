@@ -1,37 +1,148 @@
-"""What went on around a run and may have lowered its figures."""
+"""The stages of a measurement, and the remarks on its circumstances."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+import pytest
+from measure.fakes import Clock, Timed
 from samples import make_environment
 
-from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.runs import Fact
+from pyxfer._ceiling import stages
+from pyxfer._ceiling.rows import Item, way_head
+from pyxfer._ceiling.stages import Stages, circumstances
+from pyxfer._ceiling.ways import Way, make_request
+from pyxfer._ceiling.workshop import Workshop
+from pyxfer._document.runs import NOT_ASKED, Fact, Tracing
+from pyxfer._measure.sampler import Progress
+from pyxfer.errors import CancelledError
+from pyxfer.native import Engine
 
 
 def test_a_quiet_machine_has_no_remark() -> None:
     assert circumstances((), make_environment(), make_environment()) == []
 
 
-def test_others_that_measured_are_named_in_order() -> None:
+def test_other_measuring_processes_are_named_in_order() -> None:
     (remark,) = circumstances({812, 77}, make_environment(), None)
     assert remark.code == "contended"
     assert "(process 77, 812)" in remark.text
 
 
-def test_others_on_the_gpu_are_named() -> None:
+def test_other_processes_on_the_gpu_are_named() -> None:
     (remark,) = circumstances((), make_environment(other_gpu_processes=Fact((4711,))), None)
     assert remark.code == "shared"
     assert "(process 4711)" in remark.text
 
 
-def test_clocks_that_were_held_down_are_told_once() -> None:
+def test_throttled_clocks_are_one_remark() -> None:
     hot = make_environment(throttle_reasons=Fact(("hardware thermal slowdown",)))
     (remark,) = circumstances((), hot, hot)
     assert remark.text == "The GPU's clocks were held down: hardware thermal slowdown."
 
 
-def test_an_idle_gpu_is_not_held_down() -> None:
+def test_an_idle_gpu_is_not_throttled() -> None:
     idle = make_environment(throttle_reasons=Fact(("idle",)))
     assert circumstances((), idle, idle) == []
     (remark,) = circumstances((), make_environment(), make_environment(throttle_reasons=Fact(("idle", "power cap"))))
     assert remark.text == "The GPU's clocks were held down: power cap."
+
+
+KIB = 1024
+
+
+class Measured:
+    """Stages over items whose subjects are fakes, and what they reported."""
+
+    def __init__(self, engine: Engine, items: list[Item[Way]], *, trace: bool = False) -> None:
+        self.clock = Clock()
+        self.log: list[tuple[int, str]] = []
+        self.prepared: list[int] = []
+        self.events: list[str] = []
+        self.tracing: list[Fact[Tracing]] = []
+        self.shop = Workshop(engine, 0, 1.0)
+        request = make_request(
+            *("host", ["h2d"], ["pinned"], ["auto"], [KIB]),
+            fresh=False,
+            precision=0.5,
+            budget_s=0.1,
+            seed=1,
+            trace=trace,
+        )
+        self.stages = Stages(
+            shop=self.shop,
+            limits=request,
+            items=items,
+            prepare_item=self.prepare_item,
+            on_progress=self.report,
+            save=self.save,
+            on_tracing=self.tracing.append,
+        )
+
+    def prepare_item(self, item: Item[Any], number: int) -> None:
+        self.prepared.append(number)
+        item.subject = Timed(f"{item.nbytes}", self.clock, log=self.log)
+
+    def report(self, progress: Progress) -> None:
+        self.events.append(progress.phase)
+
+    def save(self) -> None:
+        self.events.append("saved")
+
+
+def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[Way]]:
+    return [Item(way_head(Way("h2d", "pinned", "async")), nbytes, unavailable) for nbytes in sizes]
+
+
+def test_groups_run_in_the_order_of_their_keys(engine: Engine) -> None:
+    items = items_of(4 * KIB, KIB, 2 * KIB)
+    measured = Measured(engine, items)
+    measured.stages.prepare()
+    measured.stages.measure(0.0)
+    assert [key for _, key in measured.log[:3]] == ["1024", "2048", "4096"]
+    assert [len(item.trials("h2d")) for item in items] == [6, 6, 6]
+
+
+def test_an_unavailable_item_is_not_prepared_and_has_no_trials(engine: Engine) -> None:
+    items = [*items_of(KIB), *items_of(2 * KIB, unavailable="not here")]
+    measured = Measured(engine, items)
+    measured.stages.prepare()
+    measured.stages.measure(0.0)
+    assert measured.prepared == [0]
+    assert items[1].series is None
+
+
+def test_a_cancelled_workshop_ends_the_preparation(engine: Engine) -> None:
+    measured = Measured(engine, items_of(KIB))
+    measured.shop.cancel()
+    with pytest.raises(CancelledError):
+        measured.stages.prepare()
+    assert measured.prepared == []
+
+
+def test_rows_are_saved_between_rounds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "SAVE_EVERY_S", 0.0)
+    measured = Measured(engine, items_of(KIB))
+    measured.stages.prepare()
+    measured.stages.measure(0.0)
+    assert measured.events.count("saved") == 6
+
+
+def test_rows_are_saved_before_tracing(engine: Engine) -> None:
+    measured = Measured(engine, items_of(KIB, unavailable="not here"), trace=True)
+    measured.stages.prepare()
+    measured.stages.measure(time.perf_counter() + 0.01)
+    assert measured.events.count("saved") == 1
+    assert measured.events.index("saved") < measured.events.index("tracing")
+    assert len(measured.tracing) == 1
+
+
+def test_without_tracing_every_item_has_the_reason(engine: Engine) -> None:
+    items = items_of(KIB)
+    measured = Measured(engine, items)
+    measured.stages.prepare()
+    measured.stages.measure(0.0)
+    assert "saved" not in measured.events
+    assert [tracing.reason for tracing in measured.tracing] == [NOT_ASKED]
+    assert items[0].evidence["h2d"].missing == NOT_ASKED

@@ -26,7 +26,7 @@ RATE = 1e9
 
 @contextmanager
 def bench(engine: Engine, way: Way, nbytes: int) -> Iterator[tuple[OneWay | BothWays, Recorder, Arena]]:
-    """A subject over memory of its own, and what it asks of its copier."""
+    """A subject with its own memory, and the calls of its copier."""
     arena = Arena(engine, 0, [way.memory], nbytes, 0)
     with closing(arena), closing(engine.Copier(0, way.streams)) as copier:
         recorder = Recorder(copier)
@@ -39,13 +39,13 @@ def label(way: Way) -> str:
 
 @pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
 @pytest.mark.parametrize("nbytes", [1, 4 * KIB, 64 * KIB + 3])
-def test_every_way_brings_every_byte(engine: Engine, way: Way, nbytes: int) -> None:
+def test_every_way_copies_every_byte(engine: Engine, way: Way, nbytes: int) -> None:
     with bench(engine, way, nbytes) as (subject, _, _):
         assert subject.verify(11) == Fact(True)
 
 
 @pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
-def test_a_copy_that_was_not_made_is_found(engine: Engine, way: Way) -> None:
+def test_a_missing_copy_fails_verification(engine: Engine, way: Way) -> None:
     with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena:
         subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", Idle()), 0)
         assert subject.verify(11) == Fact(False)
@@ -53,13 +53,13 @@ def test_a_copy_that_was_not_made_is_found(engine: Engine, way: Way) -> None:
 
 @pytest.mark.parametrize("way", BOTH_WAYS, ids=label)
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_copy_both_ways_of_which_one_side_was_not_made_is_found(engine: Engine, way: Way, side: int) -> None:
+def test_a_missing_side_of_a_copy_both_ways_fails_verification(engine: Engine, way: Way, side: int) -> None:
     with closing(Arena(engine, 0, [way.memory], 4 * KIB, 0)) as arena, closing(engine.Copier(0)) as copier:
         subject = make_subject(engine, way, 4 * KIB, arena, cast("Any", OneSided(copier, side)), 0)
         assert subject.verify(11) == Fact(False)
 
 
-def test_bytes_of_an_earlier_check_do_not_pass_for_those_of_a_later_one(engine: Engine) -> None:
+def test_bytes_of_an_earlier_verification_do_not_pass_a_later_one(engine: Engine) -> None:
     way = Way("h2d", "pinned", "async")
     with bench(engine, way, 4 * KIB) as (subject, _, arena):
         assert subject.verify(11) == Fact(True)
@@ -82,7 +82,7 @@ def test_bytes_of_an_earlier_check_do_not_pass_for_those_of_a_later_one(engine: 
     ],
     ids=str,
 )
-def test_pageable_memory_is_never_copied_behind_a_gate_and_the_rest_is(engine: Engine, way: Way, mode: str) -> None:
+def test_only_page_locked_memory_is_copied_behind_a_gate(engine: Engine, way: Way, mode: str) -> None:
     with bench(engine, way, 4 * KIB) as (subject, recorder, _):
         subject.calibrate()
         subject.trial(0)
@@ -100,7 +100,7 @@ def test_a_window_lasts_some_milliseconds(engine: Engine, nbytes: int, copies: i
         assert chosen == copies or copies * nbytes / RATE >= WINDOW_S
 
 
-def test_a_window_of_small_copies_is_not_longer_than_a_queue_may_be(engine: Engine) -> None:
+def test_a_window_of_small_copies_fits_into_the_queue(engine: Engine) -> None:
     with bench(engine, Way("h2d", "pinned", "async"), 4 * KIB) as (subject, recorder, _):
         subject.calibrate()
         trial = subject.trial(0)["h2d"]
@@ -109,7 +109,7 @@ def test_a_window_of_small_copies_is_not_longer_than_a_queue_may_be(engine: Engi
 
 
 @pytest.mark.parametrize("way", [Way("h2d", "pageable", "memcpy"), Way("d2h", "pageable", "async")], ids=label)
-def test_where_the_host_paces_the_copy_a_trial_is_one_copy_with_every_clock(engine: Engine, way: Way) -> None:
+def test_without_a_gate_a_trial_is_one_copy_with_all_times(engine: Engine, way: Way) -> None:
     with bench(engine, way, 64 * KIB) as (subject, _, _):
         subject.calibrate()
         (trial,) = subject.trial(4).values()
@@ -128,7 +128,7 @@ def test_the_time_of_a_window_is_that_of_one_copy(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("way", [ONE_WAY[1], ONE_WAY[5], ONE_WAY[0], ONE_WAY[2], *BOTH_WAYS[:1]], ids=label)
-def test_no_two_trials_in_a_row_read_the_same_place_where_there_are_two(engine: Engine, way: Way) -> None:
+def test_consecutive_trials_read_different_places_if_there_are_two(engine: Engine, way: Way) -> None:
     with bench(engine, way, MIB) as (subject, recorder, arena):
         assert arena.lane("h2d", way.memory, MIB).slots == 2
         subject.calibrate()
@@ -140,7 +140,7 @@ def test_no_two_trials_in_a_row_read_the_same_place_where_there_are_two(engine: 
             assert following % 2 != last % 2
 
 
-def test_a_copy_from_the_device_into_fresh_memory_finds_its_place_untouched(engine: Engine) -> None:
+def test_the_destination_of_a_fresh_copy_is_untouched(engine: Engine) -> None:
     way, nbytes = Way("d2h", "pageable", "memcpy", "fresh"), 64 * KIB
     with bench(engine, way, nbytes) as (subject, recorder, arena):
         subject.calibrate()
@@ -160,7 +160,7 @@ def test_a_copy_from_the_device_into_fresh_memory_finds_its_place_untouched(engi
         assert seen == [bytes(nbytes)] * 3
 
 
-def test_the_sum_of_both_ways_is_that_of_the_two_rates(engine: Engine) -> None:
+def test_the_sum_of_both_ways_adds_the_two_rates(engine: Engine) -> None:
     testing.model_link(2 * RATE, 0, RATE, 0)
     with bench(engine, Way("both", "pinned", "async"), MIB) as (subject, _, _):
         subject.calibrate()
@@ -172,7 +172,7 @@ def test_the_sum_of_both_ways_is_that_of_the_two_rates(engine: Engine) -> None:
 
 
 def valid_pair(subject: OneWay | BothWays) -> dict[Side, Trial]:
-    """A trial in which both sides overlapped; on a busy machine not every one does."""
+    """A trial whose sides overlapped, which a busy machine may need several attempts for."""
     for index in range(40):
         trials = dict(subject.trial(index))
         if all(trial.invalid is None for trial in trials.values()):
@@ -192,7 +192,7 @@ def test_both_ways_overlap_also_where_one_is_much_faster(engine: Engine, memory:
         assert trials["d2h"].elapsed_s >= 0.95 * 256 * KIB / (RATE / 2)
 
 
-def test_where_one_side_is_invalid_so_is_the_sum(engine: Engine) -> None:
+def test_the_sum_is_invalid_if_one_side_is(engine: Engine) -> None:
     with bench(engine, Way("both", "pinned", "async"), 4 * KIB) as (subject, _, _):
         testing.stall("cudaLaunchHostFunc", 1, 0.01)
         for index in range(200):
@@ -214,6 +214,6 @@ def test_a_copy_that_fails_in_a_trial_is_an_error_and_leaves_nothing(engine: Eng
 
 
 @pytest.mark.parametrize("way", ONE_WAY + BOTH_WAYS, ids=label)
-def test_everything_is_set_against_queued_pinned_copies_of_its_direction(engine: Engine, way: Way) -> None:
+def test_the_anchor_is_queued_pinned_copies_of_the_same_direction(engine: Engine, way: Way) -> None:
     with bench(engine, way, 4 * KIB) as (subject, _, _):
         assert subject.anchor == f"raw.pinned-async {way.direction} warm"

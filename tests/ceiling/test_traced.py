@@ -1,4 +1,4 @@
-"""Raw copies with what the device recorded of them, on the host runtime."""
+"""Raw copies with records of the device, on the host runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIB, MIB = 1024, 1024**2
 
 
 def quick(**changes: Any) -> Run:
-    """A run on the host runtime, small enough for a test."""
+    """A small run on the host runtime."""
     asked: dict[str, Any] = {
         "sizes": (256 * KIB,),
         "directions": ("h2d", "d2h"),
@@ -47,7 +47,7 @@ def one(run: Run, route: str, direction: str = "h2d") -> Measurement:
     return found
 
 
-def test_every_way_moved_what_it_was_asked_to_and_met_the_memory_that_it_is_named_for(every_way: Run) -> None:
+def test_every_way_moves_its_bytes_from_the_memory_of_its_name(every_way: Run) -> None:
     traced = [each for each in every_way.measurements if each.gbps is not None and each.side != "sum"]
     assert len([each for each in traced if each.direction != "both"]) == 4 * 4 * 2
     for each in traced:
@@ -58,7 +58,7 @@ def test_every_way_moved_what_it_was_asked_to_and_met_the_memory_that_it_is_name
         assert not {remark.code for remark in each.remarks} & {"inflated", "wrong-memory"}
 
 
-def test_a_copy_split_over_streams_is_several_and_one_of_a_batch_is_one(every_way: Run) -> None:
+def test_a_split_copy_has_several_records_and_a_batched_copy_one(every_way: Run) -> None:
     counted = {mode: one(every_way, f"raw.pinned-{mode}").dma.value for mode in ("async", "streams:2", "batch")}
     assert {mode: dma.copies for mode, dma in counted.items() if dma is not None} == {
         "async": 1,
@@ -67,7 +67,7 @@ def test_a_copy_split_over_streams_is_several_and_one_of_a_batch_is_one(every_wa
     }
 
 
-def test_the_parts_of_every_breakdown_are_the_whole(every_way: Run) -> None:
+def test_the_parts_of_every_breakdown_sum_to_the_trial(every_way: Run) -> None:
     for each in every_way.measurements:
         breakdown = each.breakdown.value
         if each.gbps is not None and each.side != "sum":
@@ -75,12 +75,12 @@ def test_the_parts_of_every_breakdown_are_the_whole(every_way: Run) -> None:
             assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
 
 
-def test_the_sum_of_two_sides_has_no_records_of_its_own(every_way: Run) -> None:
+def test_the_sum_of_two_sides_has_no_records(every_way: Run) -> None:
     sums = [each for each in every_way.measurements if each.side == "sum"]
     assert {each.dma.reason for each in sums} == {"its two sides have theirs"}
 
 
-def test_a_window_on_a_link_of_known_speed_is_copying_for_most_of_its_time(engine: Engine) -> None:
+def test_a_window_on_a_modelled_link_is_mostly_copying(engine: Engine) -> None:
     testing.model_link(2e9, 20e-6, 2e9, 20e-6)
     row = one(quick(memories=("pinned",), sizes=(MIB,)), "raw.pinned-async")
     breakdown = row.breakdown.value
@@ -98,7 +98,7 @@ def test_without_tracing_every_row_says_so(engine: Engine) -> None:
     assert {each.dma.reason for each in run.measurements} == {why}
 
 
-def test_without_a_tracer_every_row_says_why_and_has_its_figures(engine: Engine) -> None:
+def test_without_a_tracer_every_row_has_its_figures_and_the_reason(engine: Engine) -> None:
     testing.other_subscriber(True)
     run = quick()
     assert run.ended == "complete"
@@ -131,12 +131,12 @@ def test_nothing_is_traced_before_everything_is_timed_and_saved(engine: Engine) 
     assert {each.dma.reason for each in before.measurements} == {"the run ended before it was traced"}
 
 
-def test_a_run_with_records_comes_back_from_its_file_as_it_was(engine: Engine, tmp_path: Any) -> None:
+def test_a_run_with_records_survives_saving_and_loading(engine: Engine, tmp_path: Any) -> None:
     run = quick()
     run.save(tmp_path / "run.json")
     assert Run.load(tmp_path / "run.json") == run
 
 
-def test_a_run_leaves_nothing_that_traces(engine: Engine) -> None:
+def test_a_run_leaves_no_tracer_behind(engine: Engine) -> None:
     quick()
     assert quick().tracing.value is not None

@@ -31,7 +31,7 @@ def never() -> bool:
     return False
 
 
-def test_it_copies_until_the_link_has_woken_up_and_stayed_so(engine: Engine) -> None:
+def test_it_copies_until_the_link_state_is_steady(engine: Engine) -> None:
     states = [SLOW] * 3 + [FAST] * 2 + [SLOW] + [FAST] * 10_000
     readings = iter(states)
     with bench(engine) as (copier, lane):
@@ -40,7 +40,7 @@ def test_it_copies_until_the_link_has_woken_up_and_stayed_so(engine: Engine) -> 
 
 
 @pytest.mark.parametrize(("memory", "gated"), [("pinned", True), ("pageable", False)])
-def test_a_link_whose_state_cannot_be_read_is_woken_for_a_moment(engine: Engine, memory: str, gated: bool) -> None:
+def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memory: str, gated: bool) -> None:
     nothing: Fact[LinkState] = unknown("no PCIe link")
     begun = time.perf_counter()
     with bench(engine, memory) as (copier, lane):
@@ -48,7 +48,7 @@ def test_a_link_whose_state_cannot_be_read_is_woken_for_a_moment(engine: Engine,
     assert time.perf_counter() - begun >= LEAST_S
 
 
-def test_a_link_that_never_settles_is_not_waited_for_for_ever(engine: Engine) -> None:
+def test_a_link_that_never_settles_is_woken_for_a_limited_time(engine: Engine) -> None:
     readings = iter([SLOW, FAST] * 1_000_000)
     begun = time.perf_counter()
     with bench(engine) as (copier, lane):
@@ -56,7 +56,7 @@ def test_a_link_that_never_settles_is_not_waited_for_for_ever(engine: Engine) ->
     assert time.perf_counter() - begun >= WAKING_S
 
 
-def test_who_asks_for_the_end_gets_it(engine: Engine) -> None:
+def test_cancelling_ends_it(engine: Engine) -> None:
     with bench(engine) as (copier, lane):
         assert wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
     assert "cudaMemcpyAsync" not in testing.calls()

@@ -4,7 +4,16 @@ from itertools import product
 
 import pytest
 
-from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, MOST_STREAMS, SHOWN_MODES, Way, list_routes, plan_ways, why_not
+from pyxfer._ceiling.ways import (
+    DIRECTIONS,
+    MEMORIES,
+    MOST_STREAMS,
+    SHOWN_MODES,
+    Way,
+    list_routes,
+    plan_ways,
+    why_unavailable,
+)
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -12,7 +21,7 @@ from pyxfer.native._host import testing
 MODES = ("memcpy", "async", "streams:2", "streams:16", "batch")
 
 
-def test_every_combination_is_a_way_of_its_own() -> None:
+def test_every_combination_is_one_way() -> None:
     ways = plan_ways(DIRECTIONS, MEMORIES, MODES, fresh=False)
     assert {(way.direction, way.memory, way.mode) for way in ways} == set(product(DIRECTIONS, MEMORIES, MODES))
     assert len({way.key for way in ways}) == len(ways) == 60
@@ -29,12 +38,12 @@ def test_every_combination_is_a_way_of_its_own() -> None:
         ("both", "write-combined", "async"),
     ],
 )
-def test_auto_is_what_a_program_would_use(direction: str, memory: str, mode: str) -> None:
+def test_auto_depends_on_memory_and_direction(direction: str, memory: str, mode: str) -> None:
     (way,) = plan_ways([direction], [memory], ["auto"], fresh=False)
     assert way.mode == mode
 
 
-def test_what_is_named_twice_is_done_once() -> None:
+def test_repeated_words_are_planned_once() -> None:
     assert len(plan_ways(["h2d", "h2d"], ["pinned"], ["async", "auto", "async"], fresh=False)) == 1
     assert len(plan_ways(["h2d"], ["pinned"], ["streams:4", "streams:04"], fresh=False)) == 1
 
@@ -52,7 +61,7 @@ def test_the_route_names_its_memory_and_mode() -> None:
         (Way("both", "pinned", "async"), 2),
     ],
 )
-def test_a_way_knows_how_many_streams_it_keeps_busy(way: Way, streams: int) -> None:
+def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
     assert way.streams == streams
 
 
@@ -80,7 +89,7 @@ def test_a_way_knows_how_many_streams_it_keeps_busy(way: Way, streams: int) -> N
         ((["h2d"], ["pinned"], []), "No mode was named"),
     ],
 )
-def test_a_word_that_is_not_known_is_refused_with_those_that_are(
+def test_an_unknown_word_is_refused_with_the_known_ones(
     words: tuple[list[str], list[str], list[str]], sentence: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -94,7 +103,7 @@ def test_fresh_adds_a_variant_to_pageable_d2h_alone() -> None:
     assert ways[:-1] == plan_ways(DIRECTIONS, MEMORIES, ["auto"], fresh=False)
 
 
-def test_fresh_where_nothing_has_a_first_touch_is_refused_with_what_has() -> None:
+def test_fresh_without_a_pageable_destination_is_refused() -> None:
     with pytest.raises(UsageError, match="add --direction d2h --memory pageable"):
         plan_ways(["h2d", "both"], ["pinned"], ["auto"], fresh=True)
 
@@ -105,12 +114,12 @@ def staged(direction: str, *memories: str, modes: tuple[str, ...] = ("staged",),
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h", "both"])
 @pytest.mark.parametrize("memories", [("pinned",), ("registered", "write-combined")])
-def test_what_is_page_locked_already_is_not_staged(direction: str, memories: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="is page-locked already: add --memory pageable"):
+def test_staging_of_page_locked_memory_is_refused(direction: str, memories: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="add --memory pageable"):
         staged(direction, *memories)
 
 
-def test_beside_staged_copies_other_memory_is_copied_as_it_would_be_without_them() -> None:
+def test_other_memory_beside_staged_copies_uses_the_other_modes() -> None:
     assert staged("h2d", "pageable", "pinned") == ["raw.pageable-staged warm", "raw.pinned-async warm"]
     assert staged("h2d", "pinned", "pageable", modes=("staged", "batch", "auto")) == [
         "raw.pinned-batch warm",
@@ -121,7 +130,7 @@ def test_beside_staged_copies_other_memory_is_copied_as_it_would_be_without_them
     ]
 
 
-def test_nothing_is_staged_that_was_not_asked_to_be() -> None:
+def test_auto_does_not_stage() -> None:
     assert not any(way.staged for way in plan_ways(DIRECTIONS, MEMORIES, ["auto", *MODES], fresh=True))
 
 
@@ -129,18 +138,18 @@ def test_a_staged_copy_from_the_device_has_a_fresh_variant() -> None:
     assert staged("d2h", "pageable", fresh=True) == ["raw.pageable-staged warm", "raw.pageable-staged fresh"]
 
 
-def test_of_a_staged_copy_the_engine_meets_the_slots() -> None:
-    assert Way("h2d", "pageable", "staged").met == "pinned"
+def test_the_dma_memory_of_a_staged_copy_is_pinned() -> None:
+    assert Way("h2d", "pageable", "staged").dma_memory == "pinned"
     assert not Way("h2d", "pageable", "staged").page_locked
-    assert Way("h2d", "pageable", "memcpy").met == "pageable"
-    assert Way("h2d", "registered", "async").met == "pinned"
+    assert Way("h2d", "pageable", "memcpy").dma_memory == "pageable"
+    assert Way("h2d", "registered", "async").dma_memory == "pinned"
 
 
 @pytest.mark.parametrize(("memory", "mode"), [*product(MEMORIES, SHOWN_MODES[:-1]), ("pageable", "staged")])
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_one_way_everything_is_to_be_had(engine: Engine, direction: str, memory: str, mode: str) -> None:
+def test_every_way_in_one_direction_is_available(engine: Engine, direction: str, memory: str, mode: str) -> None:
     (way,) = plan_ways([direction], [memory], [mode], fresh=False)
-    assert why_not(engine, way) is None
+    assert why_unavailable(engine, way) is None
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -153,28 +162,26 @@ def test_one_way_everything_is_to_be_had(engine: Engine, direction: str, memory:
         ("batch", "both directions already use a stream each: use --mode async"),
     ],
 )
-def test_both_ways_at_once_there_is_async_and_a_reason_for_the_rest(
-    engine: Engine, memory: str, mode: str, reason: str | None
-) -> None:
+def test_only_async_is_available_both_ways(engine: Engine, memory: str, mode: str, reason: str | None) -> None:
     (way,) = plan_ways(["both"], [memory], [mode], fresh=False)
-    assert why_not(engine, way) == reason
+    assert why_unavailable(engine, way) == reason
 
 
-def test_both_ways_at_once_nothing_is_staged_and_the_reason_is_given(engine: Engine) -> None:
+def test_staged_copies_both_ways_are_unavailable(engine: Engine) -> None:
     (way,) = plan_ways(["both"], ["pageable"], ["staged"], fresh=False)
-    assert why_not(engine, way) == (
+    assert why_unavailable(engine, way) == (
         "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
     )
 
 
-def test_a_driver_without_batched_copies_says_which_has_them(engine: Engine) -> None:
+def test_a_driver_without_batched_copies_is_the_reason(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
-    assert why_not(engine, Way("h2d", "pinned", "batch")) == (
+    assert why_unavailable(engine, Way("h2d", "pinned", "batch")) == (
         "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     )
 
 
-def test_the_list_has_every_memory_and_mode_and_what_it_can_do(engine: Engine) -> None:
+def test_the_list_has_every_memory_and_mode_with_its_directions(engine: Engine) -> None:
     listed = {each.name: each for each in list_routes(engine)}
     assert len(listed) == len(MEMORIES) * len(SHOWN_MODES) - 3
     assert [name for name in listed if name.endswith("staged")] == ["raw.pageable-staged"]
@@ -184,7 +191,7 @@ def test_the_list_has_every_memory_and_mode_and_what_it_can_do(engine: Engine) -
     assert all(each.available and each.reason == "" for each in listed.values())
 
 
-def test_the_list_says_of_what_is_not_to_be_had_why(engine: Engine) -> None:
+def test_unavailable_routes_in_the_list_have_a_reason(engine: Engine) -> None:
     testing.set_missing("cudaMemcpyBatchAsync", True)
     missing = [each for each in list_routes(engine) if not each.available]
     assert {each.name for each in missing} == {f"raw.{memory}-batch" for memory in MEMORIES}

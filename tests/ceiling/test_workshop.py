@@ -12,7 +12,7 @@ from pyxfer.native._host import testing
 KIB = 1024
 
 
-def test_a_bench_is_made_once_for_each_number_of_streams(engine: Engine) -> None:
+def test_a_copier_is_created_once_for_each_number_of_streams(engine: Engine) -> None:
     shop = Workshop(engine, 0, 1.0)
     assert shop.copier(1) is shop.copier(1)
     assert shop.copier(2) is not shop.copier(1)
@@ -20,7 +20,7 @@ def test_a_bench_is_made_once_for_each_number_of_streams(engine: Engine) -> None
     assert testing.allocated() == []
 
 
-def test_memory_is_there_once_it_has_been_allocated(engine: Engine) -> None:
+def test_the_arena_exists_after_the_allocation(engine: Engine) -> None:
     shop = Workshop(engine, 0, 1.0)
     with pytest.raises(RuntimeError, match="nothing has been allocated yet"):
         _ = shop.arena
@@ -29,7 +29,7 @@ def test_memory_is_there_once_it_has_been_allocated(engine: Engine) -> None:
     assert testing.allocated() == []
 
 
-def test_what_cannot_be_released_is_told_and_the_rest_is_released(engine: Engine) -> None:
+def test_a_failed_release_is_reported_and_the_rest_is_released(engine: Engine) -> None:
     shop = Workshop(engine, 0, 1.0)
     shop.allocate(["pinned"], 4 * KIB, 0)
     shop.copier(2)
@@ -40,7 +40,7 @@ def test_what_cannot_be_released_is_told_and_the_rest_is_released(engine: Engine
     assert testing.allocated() == []
 
 
-def test_a_second_close_has_nothing_left_to_tell(engine: Engine) -> None:
+def test_a_second_close_reports_nothing(engine: Engine) -> None:
     shop = Workshop(engine, 0, 1.0)
     shop.copier(1)
     testing.fail("cudaStreamDestroy", 1, 1)
@@ -48,7 +48,7 @@ def test_a_second_close_has_nothing_left_to_tell(engine: Engine) -> None:
     assert shop.close() == []
 
 
-def test_cancelling_ends_what_runs_and_what_would_run(engine: Engine) -> None:
+def test_cancelling_ends_the_current_copy_and_later_ones(engine: Engine) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
     shop = Workshop(engine, 0, 30.0)
     arena = shop.allocate(["pinned"], 4 * KIB, 0)
@@ -66,7 +66,7 @@ def test_cancelling_ends_what_runs_and_what_would_run(engine: Engine) -> None:
     shop.close()
 
 
-def test_a_bench_that_cannot_be_made_leaves_nothing(engine: Engine) -> None:
+def test_a_failed_copier_leaves_nothing_allocated(engine: Engine) -> None:
     shop = Workshop(engine, 0, 1.0)
     testing.fail("cuEventCreate", 5, 2)
     with pytest.raises(CudaError, match="cuEventCreate failed"):

@@ -11,7 +11,7 @@ from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError
 
 
-def test_every_export_is_written_in_its_own_form(tmp_path: Path) -> None:
+def test_exports_are_written_in_their_formats(tmp_path: Path) -> None:
     run = make_run()
     Exports(str(tmp_path / "r.json"), str(tmp_path / "r.csv"), str(tmp_path / "r.md")).finish(run)
     assert Run.load(tmp_path / "r.json") == run
@@ -19,7 +19,7 @@ def test_every_export_is_written_in_its_own_form(tmp_path: Path) -> None:
     assert (tmp_path / "r.md").read_text() == exports.run_markdown(run)
 
 
-def test_a_dash_is_standard_output_at_the_end_and_no_file(
+def test_a_dash_writes_to_stdout_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -31,42 +31,40 @@ def test_a_dash_is_standard_output_at_the_end_and_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_an_export_to_standard_output_takes_it_from_the_tables(tmp_path: Path) -> None:
+def test_only_an_export_to_stdout_moves_the_page_to_stderr(tmp_path: Path) -> None:
     assert Exports(None, "-", str(tmp_path / "r.md")).takes_stdout
     assert not Exports(None, str(tmp_path / "r.csv"), None).takes_stdout
 
 
-def test_two_exports_cannot_share_standard_output() -> None:
-    with pytest.raises(UsageError, match="only one export can be standard output"):
+def test_two_exports_to_stdout_are_refused() -> None:
+    with pytest.raises(UsageError, match="only one export"):
         Exports("-", "-", None)
 
 
-def test_two_exports_cannot_share_a_file(tmp_path: Path) -> None:
+def test_two_exports_to_one_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two exports name the file"):
         Exports(str(tmp_path / "run"), str(tmp_path / "run"), None)
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_refused_before_measuring(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="make the folder first"):
         Exports(None, None, str(tmp_path / "none" / "r.md"))
 
 
-def test_a_file_that_fails_while_measuring_is_told_once_and_tried_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_write_is_reported_once_and_retried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     exports = Exports(str(folder / "r.json"), None, None)
     folder.rename(tmp_path / "away")
     exports.save(make_run())
     exports.save(make_run())
-    assert capsys.readouterr().err.count("tried again at the end") == 1
+    assert capsys.readouterr().err.count("retried at the end") == 1
     (tmp_path / "away").rename(folder)
     exports.finish(make_run())
     assert Run.load(folder / "r.json") == make_run()
 
 
-def test_a_file_that_still_fails_at_the_end_is_an_error(tmp_path: Path) -> None:
+def test_a_write_that_fails_at_the_end_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     exports = Exports(str(folder / "r.json"), None, None)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import pyxfer
 
-# Such as dataclasses and SQLAlchemy make. Python remembers that a KeyboardInterrupt came through it, and then ends
-# `python -m` by the signal, whatever has caught it and whatever the exit code was to be.
+# Code compiled from text, as in dataclasses and SQLAlchemy. If a KeyboardInterrupt passes through it, Python ends
+# `python -m` by the signal even if the exception is caught.
 PRESSED = '''
 exec("""
 import os, signal
@@ -47,14 +47,12 @@ def pressed_while_loading(
 
 
 @pytest.mark.parametrize(("module", "words"), [("typer", ""), ("sqlalchemy", "pyxfer: interrupted\n")])
-def test_ctrl_c_while_a_module_is_loaded_ends_with_130(module: str, words: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_an_import_exits_with_130(module: str, words: str, tmp_path: Path) -> None:
     result = pressed_while_loading(module, tmp_path, "history", "--store", "none.db")
     assert (result.returncode, result.stdout, result.stderr) == (130, "", words)
 
 
 @pytest.mark.parametrize(("module", "words"), [("typer", ""), ("sqlalchemy", "pyxfer: interrupted\n")])
-def test_ctrl_c_that_python_drops_while_a_module_is_loaded_ends_with_130_too(
-    module: str, words: str, tmp_path: Path
-) -> None:
+def test_a_dropped_ctrl_c_during_an_import_exits_with_130(module: str, words: str, tmp_path: Path) -> None:
     result = pressed_while_loading(module, tmp_path, "history", "--store", "none.db", pressed=DROPPED)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", words)

@@ -9,18 +9,18 @@ import pytest
 from pyxfer._cli import failures
 
 
-def test_the_first_ctrl_c_interrupts_and_the_next_ones_do_not() -> None:
-    handler = failures.OnInterrupt()
+def test_only_the_first_ctrl_c_raises() -> None:
+    handler = failures.InterruptHandler()
     with pytest.raises(KeyboardInterrupt):
         handler(2, None)
     handler(2, None)
     handler(2, None)
 
 
-def test_after_a_while_another_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_second_ctrl_c_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    handler = failures.OnInterrupt()
+    handler = failures.InterruptHandler()
     with pytest.raises(KeyboardInterrupt):
         handler(2, None)
     monkeypatch.setattr(failures, "PATIENCE_S", -1.0)
@@ -30,7 +30,7 @@ def test_after_a_while_another_ctrl_c_ends_the_process(monkeypatch: pytest.Monke
 
 IN_A_DESTRUCTOR = """
 import signal, time
-from pyxfer._cli.failures import heed_interrupts
+from pyxfer._cli.failures import install_interrupt_handler
 
 class Pressed:
     def __del__(self):
@@ -40,7 +40,7 @@ class Broken:
     def __del__(self):
         1 / 0
 
-heed_interrupts()
+install_interrupt_handler()
 try:
     for kind in {kinds}:
         kind()
@@ -58,11 +58,11 @@ def ended(kinds: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_ctrl_c_that_python_drops_comes_again(times: int) -> None:
+def test_a_dropped_ctrl_c_is_sent_again(times: int) -> None:
     assert ended(f"[Pressed] * {times}") == ("interrupted\n", "")
 
 
-def test_what_else_python_drops_is_printed_as_ever() -> None:
+def test_other_unraisable_exceptions_are_printed() -> None:
     said, warned = ended("[Broken, Pressed]")
     assert (said, warned.startswith("Exception ignored in"), "CtrlC" in warned) == ("interrupted\n", True, False)
     assert warned.count("ZeroDivisionError") == 1

@@ -1,4 +1,4 @@
-"""A store that fails while a check is at work: the result is told all the same, and what was not stored."""
+"""A store that fails during a check: the result and the lost runs are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer.errors import StoreError
 
 
 class LostStore:
-    """One that takes so many runs and then is gone."""
+    """A store that fails after `takes` runs."""
 
     def __init__(self, takes: int) -> None:
         self.left = takes
@@ -44,30 +44,31 @@ def ending(kept: verb._Keeper, *, is_slow: bool) -> int:
     return end.value.code
 
 
-def test_nothing_is_said_where_all_was_stored() -> None:
+def test_without_lost_runs_there_is_no_message() -> None:
     assert keeper(3, 3).trouble == ""
 
 
-def test_what_was_not_stored_is_counted_with_the_reason() -> None:
-    text = "2 runs were not stored, and the result above is of them all the same: the server is gone; start it again"
-    assert keeper(1, 3).trouble == text
+def test_lost_runs_are_counted_with_the_reason() -> None:
+    assert keeper(1, 3).trouble.endswith("not stored (2): the server is gone; start it again")
 
 
 @pytest.mark.parametrize(("is_slow", "code"), [(True, 1), (False, 4)])
-def test_a_loss_counts_for_more_than_a_store(is_slow: bool, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_cell_takes_precedence_over_lost_runs(
+    is_slow: bool, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ending(keeper(0, 1), is_slow=is_slow) == code
-    assert "1 run was not stored" in capsys.readouterr().err
+    assert "not stored (1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("ended", "words"),
     [
         (0, ""),
-        (1, "pyxfer: 1 of 3 runs is in the history, and no baseline was made\n"),
-        (2, "pyxfer: 2 of 3 runs are in the history, and no baseline was made\n"),
+        (1, "pyxfer: no baseline was saved; runs in the history: 1 of 3\n"),
+        (2, "pyxfer: no baseline was saved; runs in the history: 2 of 3\n"),
     ],
 )
-def test_an_interrupted_save_counts_what_it_has_kept(
+def test_an_interrupted_save_counts_its_runs(
     ended: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = iter(make_processes(ended) if ended else ())
@@ -84,7 +85,7 @@ def test_an_interrupted_save_counts_what_it_has_kept(
     assert (capsys.readouterr().err, store.left) == (words, 3 - ended)
 
 
-def test_a_baseline_that_the_store_did_not_take_is_rescued_into_a_file() -> None:
+def test_a_baseline_that_the_store_refused_is_saved_to_a_file() -> None:
     baseline = make_baseline("default", {}, make_processes(), "2025-11-21T08:30:00+00:00")
     path = verb._rescued(baseline).rpartition(" ")[2]
     assert Baseline.load(path) == baseline

@@ -20,7 +20,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
+def test_every_verb_has_help_with_an_example(verb: str) -> None:
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0
     assert f"Example:\n    pyxfer {verb}" in result.stdout
@@ -29,10 +29,8 @@ def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
 def test_the_help_names_every_verb_and_every_exit_code() -> None:
     text = CliRunner().invoke(app, ["--help"]).stdout
     assert [verb for verb in VERBS if f"\n  {verb} " not in text] == []
-    assert (
-        "0 fine, 1 slower than the baseline, 2 usage, 3 a GPU was required and none is usable, 4 measured but not valid"
-        in " ".join(text.split())
-    )
+    codes = " ".join(text.split()).partition("Exit codes: ")[2]
+    assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ceiling", "--help"]])
@@ -57,12 +55,12 @@ def test_help_and_version_load_neither_numpy_nor_the_engine(arguments: list[str]
         (["show"], "Missing argument"),
     ],
 )
-def test_what_cannot_be_understood_ends_with_2(arguments: list[str], sentence: str) -> None:
+def test_usage_errors_exit_with_2(arguments: list[str], sentence: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert sentence in result.stderr
 
 
-def test_a_shell_is_given_its_completion() -> None:
+def test_shell_completion_works() -> None:
     result = pyxfer("ceiling", _PYXFER_COMPLETE="complete_bash", COMP_WORDS="pyxfer s", COMP_CWORD="1")
     assert result.stdout.split() == ["show"]

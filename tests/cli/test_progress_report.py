@@ -27,14 +27,14 @@ def reported(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
     return stream.getvalue()
 
 
-def test_in_a_log_every_phase_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_has_one_line_per_phase(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressReport() as report:
         for step in STEPS:
             report(step)
     assert capsys.readouterr().err == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
 
 
-def test_on_a_terminal_a_bar_comes_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_has_a_bar_that_disappears_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     text = reported(monkeypatch)
     assert "page-locking" in text
     assert "100%" in text
@@ -42,14 +42,12 @@ def test_on_a_terminal_a_bar_comes_and_is_gone_at_the_end(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_that_wants_no_movement_is_given_lines(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
-) -> None:
+def test_a_plain_terminal_has_lines(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
     text = reported(monkeypatch, **variables)
     assert text == "pyxfer: waking the link\npyxfer: measuring\npyxfer: page-locking\n"
 
 
-def test_nobody_listening_any_more_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stderr_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(Terminal):
         def write(self, text: str) -> int:
             raise BrokenPipeError

@@ -24,37 +24,37 @@ def saved(tmp_path: Path) -> Path:
         slow("ceiling --help"),
     ],
 )
-def test_a_reader_that_is_gone_before_the_first_word_ends_it_quietly(arguments: str) -> None:
+def test_a_pipe_closed_at_the_start_exits_quietly(arguments: str) -> None:
     result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer {arguments}) | true")
     assert (result.returncode, result.stdout, result.stderr) == (141, "", "")
 
 
-def test_a_reader_that_leaves_after_one_line_ends_it_quietly(saved: Path) -> None:
+def test_a_pipe_closed_after_one_line_exits_quietly(saved: Path) -> None:
     result = shell(f"pyxfer show {saved} --sort gbps | head -1")
     assert result.stdout == "device  NVIDIA H200, GPU 0, 0000:19:00.0\n"
     assert result.stderr == ""
     assert result.returncode in (0, 141)
 
 
-def test_a_full_disk_is_a_sentence(saved: Path) -> None:
+def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
     result = shell(f"pyxfer show {saved} > /dev/full")
     assert result.stderr == "pyxfer: No space left on device (standard output)\n"
     assert result.returncode == 2
 
 
 @pytest.mark.parametrize("lost", ["2> >(true)", slow("2>/dev/full")])
-def test_what_standard_error_does_not_take_changes_no_exit_code(tmp_path: Path, lost: str) -> None:
+def test_an_unwritable_stderr_keeps_the_exit_code(tmp_path: Path, lost: str) -> None:
     result = shell(f"(sleep 0.5; exec '{sys.executable}' -m pyxfer show {tmp_path / 'none.json'}) {lost}")
     assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
 
 
 @pytest.mark.parametrize("closed", [slow(">&-"), slow("2>&-"), ">&- 2>&-"])
-def test_streams_that_are_not_there_are_done_without(saved: Path, closed: str) -> None:
+def test_closed_streams_are_ignored(saved: Path, closed: str) -> None:
     result = shell(f"pyxfer show {saved} {closed}")
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_a_name_that_the_terminal_cannot_spell_is_spelled_out(tmp_path: Path) -> None:
+def test_unencodable_names_are_escaped(tmp_path: Path) -> None:
     run = make_run(failure="caf\u00e9", ended="failed")
     run.save(tmp_path / "run.json")
     result = pyxfer("show", str(tmp_path / "run.json"), PYTHONIOENCODING="ascii", PYTHONUTF8="0")

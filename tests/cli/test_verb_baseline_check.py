@@ -1,4 +1,4 @@
-"""`pyxfer baseline save` and `check`: what is kept, what is told, and with which exit code."""
+"""`pyxfer baseline save` and `check`: stored runs, output and exit codes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check(store: str, *options: str, link: str = LINK) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
-def test_a_baseline_is_kept_with_its_runs_and_labels(kept: Path) -> None:
+def test_a_baseline_is_saved_with_runs_and_labels(kept: Path) -> None:
     with open_store(str(kept)) as opened:
         (found,) = opened.baselines()
         baseline = opened.baseline_of_id(found.id)
@@ -58,13 +58,13 @@ def test_a_baseline_is_kept_with_its_runs_and_labels(kept: Path) -> None:
     assert len({run.parameters.seed for run in baseline.runs}) == 3
 
 
-def test_a_host_that_is_no_slower_than_before_passes(store: str) -> None:
+def test_an_unchanged_host_passes(store: str) -> None:
     code, page, _ = check(store, link=FASTER)
     assert (code, "SLOW" in page) == (0, False)
     assert "host memory, not over a link" in page
 
 
-def test_a_confirmed_loss_ends_with_one_and_is_a_failure_in_junit(store: str, tmp_path: Path) -> None:
+def test_a_confirmed_loss_exits_with_1_and_fails_in_junit(store: str, tmp_path: Path) -> None:
     path = tmp_path / "check.xml"
     code, page, said = check(store, "--format", "junit", "-o", str(path), link=SLOWER)
     assert (code, page.startswith("SLOW: 1 of 2 cells of now is slower than baseline 'default'")) == (1, True)
@@ -91,7 +91,7 @@ def test_a_baseline_grows_by_sittings_and_by_checks_that_pass(store: str) -> Non
 
 
 @pytest.mark.slow
-def test_a_check_as_json_is_a_comparison(store: str) -> None:
+def test_check_as_json_is_a_comparison(store: str) -> None:
     code, text, _ = check(store, "--format", "json", "--retries", "0")
     found = msgspec.json.decode(text, type=Comparison)
     assert (code, found.a, found.b) == (0, "baseline 'default'", "now")
@@ -100,7 +100,7 @@ def test_a_check_as_json_is_a_comparison(store: str) -> None:
 
 @without_gpu
 @pytest.mark.parametrize("verb", ["save", "check"])
-def test_without_a_gpu_it_is_refused_with_the_reason(command: Command, verb: str, store: str) -> None:
+def test_without_a_gpu_it_is_refused(command: Command, verb: str, store: str) -> None:
     result = command("baseline", verb, "--store", store)
     assert result.returncode == 3
     assert "A baseline describes a link; --device host makes one of host memory" in result.stderr
@@ -109,18 +109,18 @@ def test_without_a_gpu_it_is_refused_with_the_reason(command: Command, verb: str
 def test_a_baseline_of_two_processes_is_refused(command: Command, tmp_path: Path) -> None:
     result = command("baseline", "save", *QUICK, "--processes", "2", "--store", str(tmp_path / "s.db"))
     assert result.returncode == 2
-    assert "--processes 2: a baseline takes 3 or more" in result.stderr
+    assert "--processes 2" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_a_baseline_that_is_not_there_is_told_with_what_is(command: Command, store: str) -> None:
+def test_an_unknown_baseline_lists_the_known_ones(command: Command, store: str) -> None:
     result = command("baseline", "check", "--device", "host", "--store", store, "--name", "summer")
     assert result.returncode == 2
     assert "has no baseline 'summer' of this machine" in result.stderr
     assert "it has 'default' of this machine (--name)" in result.stderr
 
 
-def test_a_baseline_whose_runs_are_gone_is_refused_before_anything_is_measured(command: Command, store: str) -> None:
+def test_a_baseline_without_runs_is_refused_before_measuring(command: Command, store: str) -> None:
     with sqlite3.connect(store) as connection:
         connection.execute("DELETE FROM pyxfer_baseline_runs")
     result = command("baseline", "check", "--device", "host", "--store", store)
@@ -128,7 +128,7 @@ def test_a_baseline_whose_runs_are_gone_is_refused_before_anything_is_measured(c
     assert "measuring" not in result.stderr
 
 
-def test_a_store_that_is_not_there_is_not_made(command: Command, tmp_path: Path) -> None:
+def test_check_does_not_create_a_store(command: Command, tmp_path: Path) -> None:
     result = command("baseline", "check", "--device", "host", "--store", str(tmp_path / "none.db"))
     assert result.returncode == 2
     assert "none.db" in result.stderr
@@ -140,12 +140,12 @@ def test_a_store_that_is_not_there_is_not_made(command: Command, tmp_path: Path)
     [
         (("--tolerance", "0"), "is not above zero"),
         (("--tolerance", "120%"), "is not below 100%"),
-        (("--format", "xml"), "--format 'xml' is none of table, json, junit"),
+        (("--format", "xml"), "table, json, junit"),
         (("--output", "/nowhere/check.xml"), "make the folder first"),
-        (("--require-gpu",), "leave one of the two out"),
+        (("--require-gpu",), "exclude each other"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_before_anything_is_measured(
+def test_invalid_options_are_refused_before_measuring(
     command: Command, options: tuple[str, ...], words: str, store: str
 ) -> None:
     result = command("baseline", "check", "--device", "host", "--store", store, *options)
@@ -155,12 +155,12 @@ def test_what_cannot_be_asked_for_is_refused_before_anything_is_measured(
 
 
 @pytest.mark.slow
-def test_an_interrupted_save_keeps_what_was_measured_as_runs_and_makes_no_baseline(tmp_path: Path) -> None:
+def test_an_interrupted_save_keeps_its_runs(tmp_path: Path) -> None:
     store = str(tmp_path / "store.db")
     command = ("baseline", "save", *QUICK, "--store", store)
     result = interrupt_when("measuring in process 2 of 3", *command, PYXFER_HOSTRT=LINK)
     assert result.returncode == 130
-    assert re.search(r"(1 of 3 runs is|2 of 3 runs are) in the history, and no baseline was made", result.stderr)
+    assert re.search(r"no baseline was saved; runs in the history: [12] of 3", result.stderr)
     assert "Traceback" not in result.stderr
     with open_store(store) as opened:
         assert opened.baselines() == []

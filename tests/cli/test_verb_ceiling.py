@@ -11,7 +11,7 @@ from in_process import Command
 from marks import slow
 
 from pyxfer._document import exports
-from pyxfer._document.runs import Run
+from pyxfer._document.runs import NOT_ASKED, Run
 
 # A modelled link makes figures that repeat; two sizes and one direction are measured in well under a second.
 LINK = "link=2e9:20e-6:1e9:20e-6"
@@ -22,14 +22,14 @@ LONG = (*QUICK[:4], "--sizes", "16KiB:64KiB:x1.2", "--precision", "0.0001%", "--
 
 
 @pytest.mark.slow
-def test_a_host_without_a_gpu_is_measured_and_openly_labelled() -> None:
+def test_without_a_gpu_host_memory_is_measured_and_named() -> None:
     result = pyxfer("ceiling", *QUICK, PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("device  host memory, not a PCIe link\n")
     assert "of peak" not in result.stdout
 
 
-def test_the_table_holds_what_was_measured_and_that_is_no_more_than_the_link_does(tmp_path: Path) -> None:
+def test_the_table_has_the_measured_rates(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *QUICK, "--export-json", str(path), PYXFER_HOSTRT=LINK)
     row = next(line for line in result.stdout.splitlines() if line.strip().startswith("4 MiB"))
@@ -40,16 +40,16 @@ def test_the_table_holds_what_was_measured_and_that_is_no_more_than_the_link_doe
 
 
 @pytest.mark.slow
-def test_staged_copies_are_shown_beside_page_locked_ones_with_their_ring() -> None:
+def test_staged_copies_are_shown_with_their_ring() -> None:
     result = pyxfer("ceiling", *QUICK, "--mode", "auto,staged", PYXFER_HOSTRT=LINK, PYXFER_RING="threads=2,slots=3")
     assert result.returncode == 0, result.stderr
     heading = [line.split() for line in result.stdout.splitlines() if "memcpy" in line]
     assert heading[0][-3:] == ["memcpy", "staged", "pinned"]
-    assert "2 threads, 3 slots of " in result.stdout
+    assert "\nthreads   2\nslots     3 of " in result.stdout
     assert "given by PYXFER_RING=threads=2,slots=3" in result.stdout
 
 
-def test_progress_and_why_there_is_no_gpu_go_to_stderr() -> None:
+def test_progress_and_the_missing_gpu_go_to_stderr() -> None:
     result = pyxfer("ceiling", *QUICK[2:], CUDA_VISIBLE_DEVICES="")
     assert "No usable GPU" in result.stderr.splitlines()[0]
     assert "pyxfer: measuring" in result.stderr
@@ -57,7 +57,7 @@ def test_progress_and_why_there_is_no_gpu_go_to_stderr() -> None:
     assert "pyxfer: " not in result.stdout
 
 
-def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
+def test_an_exported_run_prints_the_same_page(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     measured = pyxfer("ceiling", *QUICK, "--export-json", str(path))
     shown = pyxfer("show", str(path))
@@ -76,13 +76,13 @@ def test_every_export_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_export_to_standard_output_can_be_parsed_and_the_table_is_on_stderr() -> None:
+def test_an_export_to_stdout_moves_the_page_to_stderr() -> None:
     result = pyxfer("ceiling", *QUICK, "--export-json", "-")
     assert json.loads(result.stdout)["kind"] == "ceiling"
     assert "device  host memory, not a PCIe link" in result.stderr
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_measuring(command: Command, tmp_path: Path) -> None:
+def test_an_unwritable_file_is_refused_before_measuring(command: Command, tmp_path: Path) -> None:
     result = command("ceiling", *QUICK, "--export-json", str(tmp_path / "none" / "run.json"))
     assert result.returncode == 2
     assert "make the folder first" in result.stderr
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_measuring(command: Comm
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to everything")
-def test_a_file_without_leave_to_write_is_refused(tmp_path: Path) -> None:
+def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text("kept")
     path.chmod(stat.S_IRUSR)
@@ -106,21 +106,19 @@ def test_a_file_without_leave_to_write_is_refused(tmp_path: Path) -> None:
         (("--sizes", "lots"), "is not a size"),
         (("--sizes", "1024TiB"), "memory"),
         (("--direction", "sideways"), "Known are h2d, d2h, both"),
-        (("--direction", "h2d,"), "holds an empty item"),
+        (("--direction", "h2d,"), "empty item"),
         (("--memory", "cardboard"), "Known are pageable, pinned"),
         (("--mode", "teleport"), "Known are auto, memcpy, async, batch, staged"),
-        (("--mode", "staged", "--memory", "pinned"), "is page-locked already: add --memory pageable"),
+        (("--mode", "staged", "--memory", "pinned"), "add --memory pageable"),
         (("--precision", "0"), "is not above zero"),
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "0s"), "is not above zero"),
         (("--budget", "soon"), "write a duration such as"),
         (("--seed", "-1"), "seed"),
-        (("--export-json", "-", "--export-csv", "-"), "only one export can be standard output"),
+        (("--export-json", "-", "--export-csv", "-"), "only one export"),
     ],
 )
-def test_what_cannot_be_asked_for_ends_with_2_and_says_what_can(
-    command: Command, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_invalid_options_exit_with_2(command: Command, arguments: tuple[str, ...], sentence: str) -> None:
     result = command("ceiling", "--device", "host", *arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert sentence in result.stderr
@@ -131,20 +129,20 @@ def test_what_cannot_be_asked_for_ends_with_2_and_says_what_can(
     "device",
     ["7", *(slow(name) for name in ("GPU-12345678", "ffff:ff:1f.0", "garbage"))],
 )
-def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is(device: str) -> None:
+def test_an_unknown_device_exits_with_2_and_lists_the_devices(device: str) -> None:
     result = pyxfer("ceiling", "--device", device, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 2
     assert "host memory, not a PCIe link" in result.stderr
 
 
 @pytest.mark.parametrize("device", ["0", slow("host")])
-def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
+def test_a_required_but_missing_gpu_exits_with_3(device: str) -> None:
     result = pyxfer("ceiling", "--require-gpu", "--device", device, CUDA_VISIBLE_DEVICES="")
     assert (result.returncode, result.stdout) == (3, "")
     assert "Traceback" not in result.stderr
 
 
-def test_a_device_that_is_lost_in_the_middle_ends_with_4_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=f"{SLOW};lose=cudaMemcpyAsync:200:999")
     assert result.returncode == 4
@@ -155,30 +153,30 @@ def test_a_device_that_is_lost_in_the_middle_ends_with_4_and_what_was_measured_i
     assert any(measurement.trials for measurement in run.measurements)
 
 
-def test_a_budget_that_preparation_has_spent_leaves_figures_of_few_trials_and_says_so() -> None:
+def test_a_budget_spent_on_preparation_is_reported() -> None:
     result = pyxfer("ceiling", *QUICK[:4], "--sizes", "64KiB", "--budget", "1us", PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert "Preparation took " in result.stdout
     assert "give --budget " in result.stdout
 
 
-def test_ctrl_c_shows_and_saves_what_was_measured_and_ends_with_130(tmp_path: Path) -> None:
+def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = interrupt_when("measuring", "ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=SLOW)
     assert result.returncode == 130
-    assert "Interrupted: what follows is what was measured until then." in result.stdout
+    assert "Interrupted: " in result.stdout
     assert Run.load(path).ended == "interrupted"
     assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("times", [2, *(slow(times) for times in (3, 6))])
-def test_ctrl_c_pressed_again_ends_without_a_traceback(times: int) -> None:
+def test_repeated_ctrl_c_prints_no_traceback(times: int) -> None:
     result = interrupt_when("measuring", "ceiling", *LONG, times=times, PYXFER_HOSTRT=SLOW)
     assert result.returncode in (130, -2)
     assert "Traceback" not in result.stderr
 
 
-def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
+def test_a_closed_pipe_loses_no_export(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = shell(f"pyxfer ceiling {' '.join(QUICK)} --export-json {path} | true")
     assert "Traceback" not in result.stderr
@@ -187,14 +185,14 @@ def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_listening_on_stderr_does_not_stop_a_run() -> None:
+def test_a_closed_stderr_does_not_stop_a_run() -> None:
     result = shell(f"pyxfer ceiling {' '.join(QUICK)} 2> >(true)")
     assert result.returncode == 0
     assert "host memory, not a PCIe link" in result.stdout
 
 
 @pytest.mark.slow
-def test_in_a_terminal_of_80_columns_the_usual_table_is_neither_wrapped_nor_cut() -> None:
+def test_the_usual_table_fits_a_terminal_of_80_columns() -> None:
     code, text = in_terminal("ceiling", "--device", "host", "--sizes", "4KiB:1MiB:x4", "--budget", "2s", NO_COLOR="1")
     assert code == 0
     lines = text.splitlines()
@@ -204,9 +202,9 @@ def test_in_a_terminal_of_80_columns_the_usual_table_is_neither_wrapped_nor_cut(
 
 
 @pytest.mark.slow
-def test_what_tracing_costs_can_be_left_out(tmp_path: Path) -> None:
+def test_no_trace_skips_the_traced_trials(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = pyxfer("ceiling", *QUICK, "--no-trace", "--export-json", str(path))
     assert result.returncode == 0
     assert "tracing" not in result.stderr
-    assert {each.dma.reason for each in Run.load(path).measurements} == {"it was not asked for (--no-trace)"}
+    assert {each.dma.reason for each in Run.load(path).measurements} == {NOT_ASKED}

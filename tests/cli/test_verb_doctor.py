@@ -15,16 +15,16 @@ from pyxfer._document.examinations import Examination
 from pyxfer._document.runs import LinkState
 
 
-def test_this_host_is_examined_without_a_gpu_and_says_so() -> None:
+def test_a_host_without_a_gpu_is_examined() -> None:
     result = pyxfer("doctor", "--budget", "0.5s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
-    assert "There is no link to examine here" in result.stdout or "suspicious" in result.stdout
+    assert "No link was examined" in result.stdout or "suspicious" in result.stdout
     assert "No usable GPU" in result.stderr
     for subject in ("link", "huge pages", "lock limit", "container", "shared memory", "virtual machine"):
         assert f"\n  {subject} " in result.stdout
 
 
-def test_json_is_an_examination_that_show_and_doctor_print_again(tmp_path: Path) -> None:
+def test_json_can_be_shown_again(tmp_path: Path) -> None:
     result = pyxfer("doctor", "--budget", "0.5s", "--json", CUDA_VISIBLE_DEVICES="")
     file = tmp_path / "host.json"
     file.write_text(result.stdout)
@@ -34,14 +34,15 @@ def test_json_is_an_examination_that_show_and_doctor_print_again(tmp_path: Path)
     assert pyxfer("show", str(file), "--sort", "gbps").returncode == 2
 
 
-def test_findings_are_no_exit_code(command: Command, tmp_path: Path) -> None:
-    h200(link=h200_link(LinkState(5, 8)), measurements=copies(0.3)).save(tmp_path / "run.json")
+def test_findings_do_not_change_the_exit_code(command: Command, tmp_path: Path) -> None:
+    link = h200_link(LinkState(5, 8))
+    h200(link=link, measurements=copies(0.3, link=link)).save(tmp_path / "run.json")
     result = command("doctor", str(tmp_path / "run.json"))
     assert result.returncode == 0
     assert "Something is wrong with this host: ceiling h2d, " in " ".join(result.stdout.split())
 
 
-def test_a_saved_run_is_examined_as_json_too(command: Command, tmp_path: Path) -> None:
+def test_a_saved_run_can_be_examined_as_json(command: Command, tmp_path: Path) -> None:
     h200(measurements=(copy("h2d", 50.0),)).save(tmp_path / "run.json")
     result = command("doctor", str(tmp_path / "run.json"), "--json")
     statuses = {finding["subject"]: finding["status"] for finding in json.loads(result.stdout)["findings"]}
@@ -50,7 +51,7 @@ def test_a_saved_run_is_examined_as_json_too(command: Command, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_page_fits_a_terminal_of_eighty_columns(tmp_path: Path) -> None:
+def test_the_page_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
     h200(link=h200_link(LinkState(4, 8)), measurements=copies(0.1)).save(tmp_path / "run.json")
     code, text = in_terminal("doctor", str(tmp_path / "run.json"), NO_COLOR="1")
     assert code == 0
@@ -66,7 +67,7 @@ def test_a_saved_run_is_not_measured_again(command: Command, option: tuple[str, 
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "no JSON", '{"kind": "examination", "schema_version": 1}'])
-def test_a_file_that_is_neither_is_refused(command: Command, text: str, tmp_path: Path) -> None:
+def test_an_unknown_document_is_refused(command: Command, text: str, tmp_path: Path) -> None:
     (tmp_path / "it.json").write_text(text)
     result = command("doctor", str(tmp_path / "it.json"))
     assert result.returncode == 2
@@ -74,12 +75,12 @@ def test_a_file_that_is_neither_is_refused(command: Command, text: str, tmp_path
     assert "Traceback" not in result.stderr
 
 
-def test_a_required_gpu_that_is_not_there_is_exit_code_three() -> None:
+def test_a_required_but_missing_gpu_exits_with_3() -> None:
     assert pyxfer("doctor", "--require-gpu", CUDA_VISIBLE_DEVICES="").returncode == 3
 
 
 @pytest.mark.parametrize("extra", [(), slow(("--json",))])
-def test_ctrl_c_is_told_and_is_exit_code_130(extra: tuple[str, ...]) -> None:
+def test_ctrl_c_exits_with_130(extra: tuple[str, ...]) -> None:
     result = interrupt_when("measuring", "doctor", "--budget", "30s", *extra, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 130
     assert result.stderr.endswith("pyxfer: interrupted\n")

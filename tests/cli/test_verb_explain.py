@@ -17,26 +17,26 @@ LINK = "link=2e9:20e-6:1e9:20e-6"
 QUICK = ("explain", "raw.pageable-memcpy", "--device", "host", "--size", "1MiB", "--budget", "0.3s")
 
 
-def test_a_raw_route_is_explained_from_the_headline_to_the_advice() -> None:
+def test_a_raw_route_is_explained() -> None:
     result = pyxfer(*QUICK, PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert line_with(result.stdout, "raw.pageable-memcpy, h2d over host memory, 1 MiB: ")
     assert line_with(result.stdout, "the copy, at the ceiling's speed")
-    assert line_with(result.stdout, "copied", "1 copy of 1 MiB from pageable memory in ")
+    assert line_with(result.stdout, "copied ").endswith("1 MiB from pageable memory")
     assert "Clocks\n" in result.stdout
-    assert "Faster here, measured in the same run\n" in result.stdout
-    assert "This is host memory, not a PCIe link" in result.stdout
+    assert "Faster routes, measured in the same run\n" in result.stdout
+    assert "Measured in host memory, not a PCIe link" in result.stdout
     assert "\x1b" not in result.stdout
 
 
 @pytest.mark.slow
-def test_the_other_direction_is_asked_for() -> None:
+def test_the_direction_can_be_d2h() -> None:
     result = pyxfer(*QUICK, "--direction", "d2h", PYXFER_HOSTRT=LINK)
     assert "raw.pageable-memcpy, d2h over host memory, 1 MiB: " in result.stdout
-    assert line_with(result.stdout, "copied", "to pageable memory")
+    assert line_with(result.stdout, "copied ").endswith("to pageable memory")
 
 
-def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
+def test_an_exported_run_prints_the_same_page(tmp_path: Path) -> None:
     paths = tmp_path / "run.json", tmp_path / "run.csv"
     measured = pyxfer(*QUICK, "--export-json", str(paths[0]), "--export-csv", str(paths[1]))
     shown = pyxfer("show", str(paths[0]))
@@ -49,7 +49,7 @@ def test_what_was_exported_is_shown_as_it_was_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
+def test_the_page_fits_a_terminal_of_80_columns() -> None:
     code, text = in_terminal(*QUICK, PYXFER_HOSTRT=LINK, NO_COLOR="1")
     assert code == 0
     page = text[text.index("device  ") :]
@@ -60,15 +60,13 @@ def test_in_a_terminal_of_80_columns_no_line_is_longer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("torch.too",), "There is no route 'torch.too'. Did you mean torch.to"),
+        (("torch.too",), "Unknown route 'torch.too'. Did you mean torch.to"),
         (("torch.to", "--size", "1MiB,2MiB"), "is not a size"),
         (("torch.to", "--direction", "d2h"), "torch.to goes h2d"),
         ((), "Missing argument 'ROUTE'"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_with_2(
-    command: Command, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_invalid_arguments_exit_with_2(command: Command, arguments: tuple[str, ...], sentence: str) -> None:
     result = command("explain", *arguments)
     assert result.returncode == 2
     assert sentence in result.stderr
@@ -76,21 +74,21 @@ def test_what_cannot_be_explained_is_refused_with_2(
 
 
 @pytest.mark.slow
-def test_without_a_gpu_a_frameworks_route_says_why_and_nothing_is_valid() -> None:
+def test_without_a_gpu_a_frameworks_route_exits_with_4() -> None:
     result = pyxfer("explain", "torch.to", "--size", "64KiB", "--budget", "1s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 4
     assert "torch.to, h2d over host memory, 64 KiB: no bandwidth: " in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
 
 
-def test_the_sentence_that_speaks_of_the_page_above_it_comes_after_it() -> None:
+def test_the_message_about_the_page_comes_after_it() -> None:
     asked = "pyxfer explain torch.to --size 64KiB --budget 1s 2>&1 | cat"
     lines = shell(asked, CUDA_VISIBLE_DEVICES="").stdout.splitlines()
     assert lines[-1] == "pyxfer: nothing was measured, for the reasons above"
 
 
 @pytest.mark.slow
-def test_the_markdown_has_the_parts_that_the_csv_does_not_promise(tmp_path: Path) -> None:
+def test_the_markdown_has_the_parts(tmp_path: Path) -> None:
     path = tmp_path / "run.md"
     assert pyxfer(*QUICK, "--export-md", str(path), PYXFER_HOSTRT=LINK).returncode == 0
     text = path.read_text()
@@ -100,7 +98,7 @@ def test_the_markdown_has_the_parts_that_the_csv_does_not_promise(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) -> None:
+def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     asked = (*QUICK[:-1], "10s", "--precision", "0.0001%", "--export-json", str(path))
     result = interrupt_when("measuring", *asked)

@@ -22,7 +22,7 @@ QUICK = ("frameworks", "--device", "host", "--sizes", "64KiB,1MiB", "--budget", 
 
 @pytest.fixture(autouse=True)
 def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no framework be found by the command and its workers, whatever is installed here."""
+    """Hide all installed frameworks from the command and its workers."""
     folder = tmp_path_factory.mktemp("hidden")
     for name in FRAMEWORKS:
         (folder / f"{name}.py").write_text(f'raise ModuleNotFoundError("No module named {name!r}", name="{name}")\n')
@@ -39,14 +39,14 @@ def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
         slow("jax", "JAX is not installed: pip install 'jax[cuda1"),
     ],
 )
-def test_a_framework_that_is_not_installed_is_told_how_it_comes_to_be(name: str, advice: str) -> None:
+def test_a_missing_framework_has_install_advice(name: str, advice: str) -> None:
     result = pyxfer(*QUICK, name)
     assert f"1  {name}: not available: {advice}" in result.stdout
     assert line_with(result.stdout, "usual >", f"{'tf' if name == 'tensorflow' else name}.ingest").endswith(" -")
     assert "Traceback" not in result.stdout + result.stderr
 
 
-def test_where_none_is_installed_every_one_has_its_rows_and_nothing_is_valid() -> None:
+def test_without_any_framework_the_run_is_invalid() -> None:
     result = pyxfer(*QUICK, "--export-json", "-")
     assert result.returncode == 4
     assert result.stderr.splitlines()[-1] == "pyxfer: nothing was measured, for the reasons above"
@@ -59,7 +59,7 @@ def test_where_none_is_installed_every_one_has_its_rows_and_nothing_is_valid() -
     assert all("is not installed" in (row.rate.reason or "") for row in run.measurements)
 
 
-def test_without_a_gpu_it_says_why_and_times_what_stays_on_the_host() -> None:
+def test_without_a_gpu_only_ingest_is_timed() -> None:
     result = pyxfer("frameworks", "torch", "--sizes", "64KiB", CUDA_VISIBLE_DEVICES="")
     assert result.stderr.startswith("pyxfer: No usable GPU: ")
     assert "PyTorch: ingest, into a tensor in host memory" in result.stdout
@@ -103,7 +103,7 @@ def test_the_options_become_the_parameters_of_the_run() -> None:
 
 
 @pytest.mark.slow
-def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_published() -> None:
+def test_batches_have_published_figures() -> None:
     asked = ("--workload", "image-batch", "--batches", "8,512", "--direction", "h2d")
     result = pyxfer("frameworks", "torch", "tf", *asked, "--export-json", "-", CUDA_VISIBLE_DEVICES="")
     run = codec.decode(Run, result.stdout.encode())
@@ -119,7 +119,7 @@ def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_publish
         (("mxnet",), "Unknown framework 'mxnet'. Known are torch, tensorflow, cupy, jax"),
         (("--routes", "torch.too"), "fits 'torch.too'. Did you mean torch.to"),
         (("torch", "--routes", "tf.*"), "No route of torch fits 'tf.*'. It belongs to tensorflow, which was not named"),
-        (("--routes", "tf.*,"), "holds an empty item; write a list such as --routes 'tf.*,torch.to'"),
+        (("--routes", "tf.*,"), "empty item; write a list such as --routes 'tf.*,torch.to'"),
         (("--workload", "training"), "Unknown workload 'training'. Known are copy, image-batch"),
         (("--workload", "image-batch"), "sends images to a GPU, and no GPU is usable here; see pyxfer info"),
         (("--workload", "image-batch", "--direction", "h2d", "--sizes", "1MiB"), "give --batches 1:512:x2"),
@@ -127,16 +127,16 @@ def test_batches_are_asked_for_by_their_number_and_stand_beside_what_was_publish
         (("--workload", "image-batch", "--direction", "h2d", "--batches", "none"), "'none'"),
         (("--workload", "image-batch", "--direction", "h2d", "--batches", "2000000"), "more than any GPU holds"),
         (("--direction", "both"), "Unknown direction 'both'. Known are h2d, d2h"),
-        (("--direction", "h2d,"), "holds an empty item; write a list such as --direction h2d,d2h"),
+        (("--direction", "h2d,"), "empty item; write a list such as --direction h2d,d2h"),
         (("--sizes", "lots"), "is not a size"),
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "soon"), "write a duration such as"),
         (("--seed", "-1"), "seed"),
-        (("--export-json", "-", "--export-md", "-"), "only one export can be standard output"),
+        (("--export-json", "-", "--export-md", "-"), "only one export"),
         (("--export-json", "none/run.json"), "make the folder first"),
     ],
 )
-def test_what_cannot_be_asked_for_ends_with_2_before_anything_is_started(
+def test_invalid_options_exit_with_2_before_any_worker(
     command: Command, arguments: tuple[str, ...], sentence: str
 ) -> None:
     result = command("frameworks", "--device", "host", *arguments)
@@ -146,21 +146,21 @@ def test_what_cannot_be_asked_for_ends_with_2_before_anything_is_started(
     assert "Traceback" not in result.stderr
 
 
-def test_a_device_that_is_not_there_ends_with_2_and_lists_what_is() -> None:
+def test_an_unknown_device_exits_with_2_and_lists_the_devices() -> None:
     result = pyxfer("frameworks", "--device", "7", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 2
     assert "host memory, not a PCIe link" in result.stderr
 
 
 @pytest.mark.parametrize("device", ["0", slow("host")])
-def test_a_gpu_that_is_required_and_not_there_ends_with_3(device: str) -> None:
+def test_a_required_but_missing_gpu_exits_with_3(device: str) -> None:
     result = pyxfer("frameworks", "--require-gpu", "--device", device, CUDA_VISIBLE_DEVICES="")
     assert (result.returncode, result.stdout) == (3, "")
     assert "starting" not in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_every_export_is_written_and_the_run_is_shown_again_as_it_was_printed(tmp_path: Path) -> None:
+def test_exports_are_written_and_can_be_shown(tmp_path: Path) -> None:
     names = {"--export-json": "run.json", "--export-csv": "run.csv", "--export-md": "run.md"}
     result = pyxfer(*QUICK, "torch", *(part for pair in names.items() for part in pair), cwd=tmp_path)
     run = Run.load(tmp_path / "run.json")
@@ -171,7 +171,7 @@ def test_every_export_is_written_and_the_run_is_shown_again_as_it_was_printed(tm
 
 
 @pytest.mark.slow
-def test_a_table_for_programs_has_a_row_for_every_route_and_size(tmp_path: Path) -> None:
+def test_csv_has_a_row_per_route_and_size(tmp_path: Path) -> None:
     pyxfer(*QUICK, "tensorflow", "--export-csv", "run.csv", cwd=tmp_path)
     with (tmp_path / "run.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -179,7 +179,7 @@ def test_a_table_for_programs_has_a_row_for_every_route_and_size(tmp_path: Path)
     assert {row["worker"] for row in rows} == {"tensorflow"}
 
 
-def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) -> None:
+def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = interrupt_when("PyTorch: starting", *QUICK, "--export-json", str(path))
     assert result.returncode == 130
@@ -190,7 +190,7 @@ def test_ctrl_c_shows_and_saves_what_there_is_and_ends_with_130(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_loses_no_export(tmp_path: Path) -> None:
+def test_a_closed_pipe_loses_no_export(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     result = shell(f"pyxfer {' '.join(QUICK)} torch --export-json {path} | true")
     assert "Traceback" not in result.stderr

@@ -29,32 +29,32 @@ def store(tmp_path: Path) -> str:
     return path
 
 
-def said(*arguments: str, code: int = 0) -> str:
+def output_of(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(app, ["history", *arguments])
     assert result.exit_code == code, result.output
     return result.output
 
 
-def test_a_host_has_a_table_with_each_run_against_their_median(store: str) -> None:
-    lines = said("--store", store, "--host", "node-7", "--cell", "h2d:pinned:16MiB").splitlines()
+def test_a_host_has_a_table_of_its_runs(store: str) -> None:
+    lines = output_of("--store", store, "--host", "node-7", "--cell", "h2d:pinned:16MiB").splitlines()
     assert lines[1] == "h2d:pinned:16MiB on node-7, GPU-6a1f2c3d-0001-0002-0003-000000000004"
-    assert lines[2] == "4 measured, median 55.00 GB/s"
+    assert lines[2] == "points: 4, median 55.00 GB/s"
     assert " ".join(lines[3].split()) == "time (UTC) GB/s 95 % interval to median -15 % +15 % run"
-    assert " ".join(lines[4].split()[:-1]) == "2026-01-01 08:30 55.00 54.80 to 55.19 +0.0 % .....*....."
-    assert " ".join(lines[7].split()[:-1]) == "2026-01-04 08:30 49.10 48.93 to 49.28 -10.7 % .*...|....."
+    assert " ".join(lines[4].split()[:-1]) == "2026-01-01 08:30 55.00 54.96 to 55.03 +0.0 % .....*....."
+    assert " ".join(lines[7].split()[:-1]) == "2026-01-04 08:30 49.10 49.07 to 49.13 -10.7 % .*...|....."
 
 
-def test_each_host_is_a_group_and_its_name_is_text(store: str) -> None:
-    text = said("--store", store)
+def test_hosts_are_groups(store: str) -> None:
+    text = output_of("--store", store)
     assert "h2d:pinned:16MiB on node-7, GPU-" in text
     assert "h2d:pinned:16MiB on node\\n8, GPU-" in text
 
 
-def test_host_memory_is_said_to_be_no_link(store: str) -> None:
-    memory = make_device(runtime="host", name="host memory", uuid=unknown("it is no GPU"))
+def test_host_memory_is_named(store: str) -> None:
+    memory = make_device(runtime="host", name="host memory", uuid=unknown("not a GPU"))
     with open_store(store) as opened:
         opened.add_run(run_at(1, host="laptop", device=memory, runtime="host"))
-    assert "h2d:pinned:16MiB on laptop, host memory, not a PCIe link" in said("--store", store)
+    assert "h2d:pinned:16MiB on laptop, host memory, not a PCIe link" in output_of("--store", store)
 
 
 def test_a_page_fits_a_terminal(store: str) -> None:
@@ -63,31 +63,31 @@ def test_a_page_fits_a_terminal(store: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_many_hosts_have_a_line_each_and_the_slowest_comes_first(store: str) -> None:
+def test_many_hosts_have_one_line_each(store: str) -> None:
     with open_store(store) as opened:
         for number in range(6):
             opened.add_run(run_at(1, host=f"other-{number}"))
-    lines = said("--store", store).splitlines()
-    assert lines[1].startswith("8 histories of h2d:pinned:16MiB, the newest of each against their own median")
+    lines = output_of("--store", store).splitlines()
+    assert lines[1].startswith("Newest of 8 histories of h2d:pinned:16MiB")
     assert lines[3].split()[:1] == ["node-7"]
     assert "-10.7 %" in lines[3]
     assert len(lines) == 11
 
 
-def test_since_leaves_out_what_is_older(store: str) -> None:
-    assert "2 measured" in said("--store", store, "--host", "node-7", "--since", "2026-01-03")
-    assert "No stored measurement matches" in said("--store", store, "--since", "1d")
+def test_since_leaves_out_older_runs(store: str) -> None:
+    assert "points: 2" in output_of("--store", store, "--host", "node-7", "--since", "2026-01-03")
+    assert "No stored measurement matches" in output_of("--store", store, "--since", "1d")
 
 
 def test_as_json_it_has_every_point(store: str) -> None:
     for option in (["--json"], ["--format", "json"]):
-        found = json.loads(said("--store", store, *option))
+        found = json.loads(output_of("--store", store, *option))
         assert [(group["host"], len(group["points"])) for group in found["groups"]] == [("node\n8", 4), ("node-7", 4)]
         assert found["schema_version"] == 1
 
 
 def test_as_csv_it_has_a_row_for_each_point(store: str) -> None:
-    rows = list(csv.DictReader(io.StringIO(said("--store", store, "--format", "csv"))))
+    rows = list(csv.DictReader(io.StringIO(output_of("--store", store, "--format", "csv"))))
     assert len(rows) == 8
     assert (rows[0]["host"], rows[0]["cell"]) == ("node\n8", "h2d:pinned:16MiB")
 
@@ -96,7 +96,7 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     with open_store(path) as opened:
         run_id = opened.add_run(run_at(host="=1+1"))
-    header, row = said("--store", path, "--format", "csv").splitlines()
+    header, row = output_of("--store", path, "--format", "csv").splitlines()
     assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
     assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
     assert run_id in row
@@ -105,10 +105,10 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--format", "xml"], "--format 'xml' is none of table, json, csv"),
+        (["--format", "xml"], "table, json, csv"),
         (["--since", "soon"], "--since 'soon' is not a time: write 30d"),
         (["--cell", "up"], "write a cell such as h2d:pinned:256MiB"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(store: str, arguments: list[str], sentence: str) -> None:
-    assert sentence in said("--store", store, *arguments, code=2)
+def test_invalid_options_are_refused(store: str, arguments: list[str], sentence: str) -> None:
+    assert sentence in output_of("--store", store, *arguments, code=2)

@@ -1,4 +1,4 @@
-"""`pyxfer watch`: whatever ends the script or interrupts it, its end is its own, and the report is of what there is."""
+"""`pyxfer watch`: the exit code and the report for every way in which a script ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._document.watches import Watched
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """A place for a script."""
+    """A folder for a script."""
     return Script(tmp_path)
 
 
@@ -31,7 +31,7 @@ def script(tmp_path: Path) -> Script:
         slow("raise BaseException", 1, "failed"),
     ],
 )
-def test_a_script_that_ends_in_an_ordinary_way_is_told_of_and_keeps_its_code(
+def test_a_script_that_ends_is_reported_and_keeps_its_exit_code(
     script: Script, ending: str, code: int, ended: str
 ) -> None:
     result = script.run(f"{COPYING}\n{ending}", "--export-json", script.report.name)
@@ -43,22 +43,20 @@ def test_a_script_that_ends_in_an_ordinary_way_is_told_of_and_keeps_its_code(
 @pytest.mark.parametrize(
     ("ending", "code", "why"),
     [
-        ("os._exit(5)", 5, "the script ended at once (os._exit, or by becoming another program)"),
-        slow("os.kill(os.getpid(), signal.SIGKILL)", 137, "the script was ended by signal 9"),
-        slow("os.kill(os.getpid(), signal.SIGTERM)", 143, "the script was ended by signal 15"),
-        slow("os.abort()", 134, "the script was ended by signal 6"),
-        slow("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "the script ended at once"),
+        ("os._exit(5)", 5, "the script called os._exit or exec"),
+        slow("os.kill(os.getpid(), signal.SIGKILL)", 137, "signal 9 "),
+        slow("os.kill(os.getpid(), signal.SIGTERM)", 143, "signal 15 "),
+        slow("os.abort()", 134, "signal 6 "),
+        slow("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "the script called os._exit or exec"),
     ],
 )
-def test_a_script_that_is_gone_inside_its_window_leaves_nothing_and_that_is_said(
-    script: Script, ending: str, code: int, why: str
-) -> None:
+def test_a_script_that_dies_inside_its_window_has_no_report(script: Script, ending: str, code: int, why: str) -> None:
     result = script.run(f"{COPYING}\n{ending}")
     assert result.returncode == code
     assert f"nothing was watched: {why}" in " ".join(result.stderr.split())
 
 
-def test_a_script_that_is_killed_after_its_window_has_closed_is_told_of(script: Script) -> None:
+def test_a_script_that_is_killed_after_its_window_is_reported(script: Script) -> None:
     text = f"{COPYING}\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)"
     result = script.run(text, "--for", "300ms", "--export-json", script.report.name)
     assert result.returncode == 137
@@ -76,7 +74,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_that_was_sent_to_the_command_reaches_the_script_once(script: Script) -> None:
+def test_ctrl_c_sent_to_the_command_reaches_the_script_once(script: Script) -> None:
     process = script.start(WAITS)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT_S)
@@ -84,7 +82,7 @@ def test_ctrl_c_that_was_sent_to_the_command_reaches_the_script_once(script: Scr
     assert "Traceback" not in err
 
 
-def test_ctrl_c_that_a_script_does_not_catch_ends_it_as_it_would_alone(script: Script) -> None:
+def test_an_uncaught_ctrl_c_ends_the_script_with_130(script: Script) -> None:
     process = script.start("import time\nprint('ready', flush=True)\ntime.sleep(30)", "--export-json", "watch.json")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=TIMEOUT_S)
@@ -119,7 +117,7 @@ Recording.finish = finish_interrupted
     assert "atexit" not in result.stderr
 
 
-def test_a_window_that_was_interrupted_while_it_closed_inside_the_script_is_said_to_be(script: Script) -> None:
+def test_a_window_interrupted_while_it_closes_is_reported_as_lost(script: Script) -> None:
     text = f"""{CLOSING}
 import pyxfer
 def finish_never(recording):
@@ -160,7 +158,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
     try:
         while chunk := os.read(terminal, 4096):
             seen += chunk
-    except OSError:  # Linux ends a terminal that nobody holds any more with EIO
+    except OSError:  # on Linux reading a closed terminal fails with EIO
         pass
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, seen
@@ -176,7 +174,7 @@ def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
         slow(signal.SIGUSR2),
     ],
 )
-def test_signals_are_handed_on_to_the_script(script: Script, number: signal.Signals) -> None:
+def test_signals_are_forwarded_to_the_script(script: Script, number: signal.Signals) -> None:
     text = f"""
         import signal, sys, time
         def leave(number, frame):
@@ -192,14 +190,14 @@ def test_signals_are_handed_on_to_the_script(script: Script, number: signal.Sign
     assert Watched.load(script.report).ended == "complete"
 
 
-def test_a_child_that_the_script_forks_does_not_write_for_it(script: Script) -> None:
+def test_a_forked_child_does_not_write_the_report(script: Script) -> None:
     text = f"{COPYING}\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n    time.sleep(0.2)\nsys.exit(4)"
     result = script.run(text, "--export-json", script.report.name)
     assert result.returncode == 4
     assert "children" in {remark.code for remark in Watched.load(script.report).remarks}
 
 
-def test_a_signal_starts_and_the_next_one_stops_again_and_again(script: Script) -> None:
+def test_signals_start_and_stop_several_windows(script: Script) -> None:
     text = """
         import threading
         from watch.copying import copies

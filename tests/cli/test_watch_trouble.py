@@ -1,4 +1,4 @@
-"""`pyxfer watch`: what cannot be written costs neither the script's exit code nor what can."""
+"""`pyxfer watch`: failed writes change neither the script's exit code nor the other files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ ENDS_WITH_7 = f"{COPYING}\nsys.exit(7)"
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """A place for a script."""
+    """A folder for a script."""
     return Script(tmp_path)
 
 
 @pytest.mark.parametrize("redirection", ["2>/dev/full", slow("2>&-")])
-def test_a_stderr_that_cannot_be_written_costs_neither_the_exit_code_nor_an_export(
-    script: Script, redirection: str
-) -> None:
+def test_a_closed_stderr_keeps_the_exit_code_and_the_export(script: Script, redirection: str) -> None:
     arguments = script.arguments(ENDS_WITH_7, ("--export-json", script.report.name))
     shell = ["sh", "-c", f'"$@" {redirection}', "sh", *arguments]
     result = subprocess.run(shell, check=False, timeout=TIMEOUT_S, cwd=script.folder, env=environment())
@@ -33,7 +31,7 @@ def test_a_stderr_that_cannot_be_written_costs_neither_the_exit_code_nor_an_expo
     assert Watched.load(script.report).ended == "complete"
 
 
-def test_an_export_that_fails_does_not_take_those_after_it_along(script: Script) -> None:
+def test_a_failed_export_does_not_stop_the_others(script: Script) -> None:
     text = f"import shutil\nshutil.rmtree('gone')\n{ENDS_WITH_7}"
     (script.folder / "gone").mkdir()
     exports = ("--trace", "gone/t.json", "--export-json", script.report.name, "--export-md", "w.md")
@@ -47,7 +45,7 @@ def test_an_export_that_fails_does_not_take_those_after_it_along(script: Script)
     assert "window " in words
 
 
-def test_a_script_whose_name_is_in_a_foreign_encoding_is_told_of(script: Script) -> None:
+def test_a_script_with_an_undecodable_name_is_reported(script: Script) -> None:
     arguments = script.arguments(COPYING + "time.sleep(0.1)", ("--export-json", script.report.name))
     name = os.fsdecode(b"caf\xe9.py")
     (script.folder / "script.py").rename(script.folder / name)
@@ -56,7 +54,7 @@ def test_a_script_whose_name_is_in_a_foreign_encoding_is_told_of(script: Script)
     assert copied(Watched.load(script.report))["h2d"] == 64 << 10
 
 
-def test_that_there_is_no_usable_gpu_is_said_once(script: Script) -> None:
+def test_a_missing_gpu_is_reported_once(script: Script) -> None:
     arguments = [word for word in script.arguments("pass", ()) if word not in ("--device", "host")]
     result = script.call(arguments, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0

@@ -1,4 +1,4 @@
-"""`pyxfer watch`: an unchanged script in a process of its own, and the report of it."""
+"""`pyxfer watch`: an unchanged script in a separate process, and its report."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pyxfer._document.watches import Watched
 
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
-    """A place for a script."""
+    """A folder for a script."""
     return Script(tmp_path)
 
 
-def test_the_copies_of_an_unchanged_script_are_told_of(script: Script) -> None:
+def test_the_copies_of_an_unchanged_script_are_reported(script: Script) -> None:
     watched = script.watched(COPYING)
     assert copied(watched) == {"h2d": 64 << 10, "d2h": 64 << 10}
     assert watched.ended == "complete"
 
 
-def test_the_report_goes_to_stderr_and_the_scripts_output_stays_its_own(script: Script) -> None:
+def test_the_report_goes_to_stderr(script: Script) -> None:
     result = script.run("print('its own')")
     assert result.stdout == "its own\n"
     assert len(result.stderr.splitlines()) > 3
@@ -66,7 +66,7 @@ def test_time_after_the_window_is_left_out(script: Script) -> None:
     assert watched.window_s == pytest.approx(2.0, abs=1.0)
 
 
-def test_a_script_that_ends_before_its_window_opens_is_told_of_in_a_sentence(script: Script) -> None:
+def test_a_script_that_ends_before_its_window_is_reported(script: Script) -> None:
     result = script.run("pass", "--skip", "1min")
     assert result.returncode == 0
     words = " ".join(result.stderr.split())
@@ -81,7 +81,7 @@ def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, l
     assert "Traceback" not in result.stderr
 
 
-def test_a_script_that_takes_no_steps_of_pytorch_is_told_of_in_a_sentence(script: Script) -> None:
+def test_a_script_without_optimizer_steps_is_reported(script: Script) -> None:
     result = script.run("pass", "--skip", "5", "--steps", "3")
     assert result.returncode == 0
     words = " ".join(result.stderr.split())
@@ -89,7 +89,7 @@ def test_a_script_that_takes_no_steps_of_pytorch_is_told_of_in_a_sentence(script
     assert "steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s" in words
 
 
-def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script) -> None:
+def test_a_script_may_watch_itself(script: Script) -> None:
     text = """
         import pyxfer
         from watch.copying import copies
@@ -101,30 +101,30 @@ def test_a_script_that_watches_itself_is_not_in_the_way_of_itself(script: Script
     """
     result = script.run(text, "--export-json", script.report.name)
     assert (result.returncode, result.stdout) == (0, "['h2d']\n"), result.stderr
-    told = Watched.load(script.report)
-    assert (copied(told), told.ended) == ({"d2h": 64 << 10}, "ended")
-    assert "gave-way" in {remark.code for remark in told.remarks}
+    watched = Watched.load(script.report)
+    assert (copied(watched), watched.ended) == ({"d2h": 64 << 10}, "ended")
+    assert "gave-way" in {remark.code for remark in watched.remarks}
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (("--trace", "none/trace.json"), "make the folder first"),
-        (("--export-json", "-"), "--export-json: standard output is the script's own; give a file name"),
+        (("--export-json", "-"), "--export-json: stdout belongs to the script"),
         (("--trace", "one", "--export-csv", "./one"), "two options name the file"),
-        (("--export-md", "./script.py"), "--export-md: './script.py' is the script itself"),
-        (("--signal", "--skip", "60s"), "--signal: the first signal says when to start, so no time can be skipped"),
-        (("--skip", "soon"), "or a number of steps such as 10"),
+        (("--export-md", "./script.py"), "--export-md: './script.py' is the script"),
+        (("--signal", "--skip", "60s"), "--signal: the first signal starts the window"),
+        (("--skip", "soon"), "a number of steps such as 10"),
         (("--skip", "-1"), "--skip"),
         (("--for", "0s"), "is not above zero"),
         (("--steps", "0"), "steps is the number of steps to watch, 1 or more"),
         (("--capacity", "1KiB"), "capacity is the memory that records may take, 1 MiB or more"),
-        (("--ceilings", "none.json"), "there is no file"),
+        (("--ceilings", "none.json"), "none.json"),
         (("--device", "garbage"), "is none of the devices"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_asked_for_ends_with_2_before_the_script_starts(
+def test_invalid_options_exit_with_2_before_the_script_starts(
     script: Script, options: tuple[str, ...], sentence: str
 ) -> None:
     result = script.run("print('started')", *options)
@@ -133,7 +133,7 @@ def test_what_cannot_be_asked_for_ends_with_2_before_the_script_starts(
     assert "Traceback" not in result.stderr
 
 
-def test_without_a_script_there_is_a_sentence(script: Script) -> None:
+def test_without_a_script_it_exits_with_2(script: Script) -> None:
     result = subprocess.run(COMMAND, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, cwd=script.folder)
     assert result.returncode == 2
     assert "SCRIPT" in result.stderr

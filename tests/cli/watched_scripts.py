@@ -54,7 +54,7 @@ class Script:
         return Watched.load(self.report)
 
     def start(self, text: str, *options: str) -> subprocess.Popen[str]:
-        """One whose first line has been read: it is at work."""
+        """Start a script and wait for its first line of output."""
         process = subprocess.Popen(
             self.arguments(text, options),
             stdout=subprocess.PIPE,

@@ -45,8 +45,8 @@ def copy(side: Side, gbps: float | None, memory: str = "pinned", nbytes: int = L
     summary = None
     peak = make_link().peak_gbps(side).value or 1.0
     if gbps is not None:
-        rate = Fact(Rate(gbps, gbps * 0.9995, gbps * 1.0005))
-        summary = stats.summarise([nbytes / gbps / 1e9 * (1 + step / 1e4) for step in range(9)])
+        summary = stats.summarise([nbytes / gbps / 1e9 * (1 + step / 1e4) for step in (0, 3, -2, 1, -4, 2, -3, 4, -1)])
+        rate = Fact(stats.rate(nbytes, summary))
     made = make_measurement(
         side=side,
         route=f"raw.{memory}",
@@ -95,6 +95,9 @@ def h200(**overrides: Any) -> Run:
     fields = {"host": "vm", "iommu": Fact("no groups"), "virtual_machine": Fact("Firecracker")}
     environment = make_environment(**{**fields, **overrides.pop("environment", {})})
     link = overrides.pop("link", h200_link())
+    measurements = (
+        overrides.pop("measurements") if "measurements" in overrides else copies(_share_of_h200(link), link=link)
+    )
     return make_run(
         **{
             "device": make_device(pci=Fact("0000:00:06.0")),
@@ -102,7 +105,7 @@ def h200(**overrides: Any) -> Run:
             "environment": environment,
             "environment_after": environment,
             "placement": one_node(),
-            "measurements": copies(_share_of_h200(link), link=link),
+            "measurements": measurements,
             "remarks": (),
             "curves": (),
             "locking": (),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from doctor.cases import GEN5_X16, LARGE, bare_metal, copy, found, h200, h200_link, health, only, port
+from doctor.cases import GEN5_X16, LARGE, MIB, bare_metal, copy, found, h200, h200_link, health, only, port
 
 from pyxfer._doctor import link as links
 from pyxfer._document.examinations import Finding
@@ -37,17 +37,22 @@ def test_an_idle_link_of_a_lower_generation_is_fine() -> None:
 def test_a_link_below_what_slot_and_device_can_do_is_wrong(state: LinkState, cause: str) -> None:
     finding = of_link(state)
     assert (finding.status, finding.sure) == ("wrong", "certain")
-    assert cause in finding.why
+    assert finding.why.startswith(cause)
+    assert ";" not in finding.why
     assert finding.do
 
 
 def test_a_link_slower_than_its_copies_is_suspicious() -> None:
-    seconds = LARGE / 50e9
-    fast = copy("h2d", None, verified=Fact(True), summary=stats.summarise([seconds] * 9))
-    finding = only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(fast,)))
+    def with_copy(nbytes: int, gbps: float) -> Finding:
+        summary = stats.summarise([nbytes / gbps / 1e9] * 9)
+        fast = copy("h2d", None, nbytes=nbytes, verified=Fact(True), summary=summary)
+        return only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(fast,)))
+
+    finding = with_copy(LARGE, 4.1)
     assert (finding.status, finding.sure) == ("suspicious", "certain")
-    slower = msgspec.structs.replace(fast, summary=stats.summarise([LARGE / 3.9e9] * 9))
-    assert only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(slower,))).status == "wrong"
+    assert with_copy(LARGE, 4.03).status == "wrong"
+    assert with_copy(LARGE, 3.9).status == "wrong"
+    assert with_copy(8 * MIB, 50.0).status == "wrong"
 
 
 def test_in_a_virtual_machine_the_state_is_likely() -> None:
@@ -87,6 +92,44 @@ def test_a_narrower_port_above_the_device_is_found(now: LinkState, most: LinkSta
     finding = only(links.path, bare_metal(link=h200_link(hops=hops)))
     assert finding.status == status
     assert ("0000:3a:00.0" in finding.seen) == (status != "fine")
+
+
+def behind_port(now: LinkState, gbps: float, device_now: LinkState = GEN5_X16) -> Finding:
+    """The path of a host with a port above the device that was read in `now`, and copies at this bandwidth."""
+    hops = (Hop("0000:3b:00.0", Fact(device_now), Fact(GEN5_X16)), Hop("0000:3a:00.0", Fact(now), Fact(GEN5_X16)))
+    link = h200_link(hops=hops, now=Fact(device_now))
+    return only(links.path, bare_metal(link=link, measurements=(copy("h2d", gbps, verified=Fact(True)),)))
+
+
+@pytest.mark.parametrize("device_now", [GEN5_X16, LinkState(1, 16)])
+def test_a_port_that_has_lost_lanes_is_wrong_also_if_it_was_read_idle(device_now: LinkState) -> None:
+    finding = behind_port(LinkState(1, 8), 27.7, device_now)
+    assert (finding.status, finding.sure) == ("wrong", "certain")
+    assert finding.seen == "the link of 0000:3a:00.0, above the device, is PCIe 5.0 x8"
+    assert "8 of 16 lanes" in finding.why
+    assert "generation" not in finding.why
+
+
+def test_a_port_that_idles_by_itself_is_fine_and_said() -> None:
+    finding = behind_port(LinkState(1, 16), 55.5)
+    assert (finding.status, finding.sure) == ("fine", "likely")
+    assert "that of 0000:3a:00.0 was at PCIe 1.0 x16 while idle" in finding.seen
+
+
+def test_a_port_of_a_lower_generation_than_it_can_have_is_wrong_if_no_copy_is_faster() -> None:
+    finding = behind_port(LinkState(3, 16), 12.4)
+    assert (finding.status, finding.sure) == ("wrong", "likely")
+    assert "PCIe 3.0 x16" in finding.seen
+    assert behind_port(LinkState(3, 16), 12.4, device_now=LinkState(1, 16)).status == "fine"  # all were idle
+    assert behind_port(LinkState(3, 16), 15.8).status == "fine"
+
+
+def test_a_path_without_fault_says_how_many_links_were_seen() -> None:
+    hops = tuple(Hop(f"0000:{bus}:00.0", Fact(GEN5_X16), Fact(GEN5_X16)) for bus in ("3b", "3a"))
+    two = only(links.path, bare_metal(link=h200_link(hops=hops)))
+    assert (two.seen, two.sure) == ("2 links, none narrower than its own", "certain")
+    one = only(links.path, h200(link=h200_link(hops=hops[:1])))
+    assert (one.seen, one.sure) == ("one link, as far as a virtual machine shows", "possible")
 
 
 def test_a_path_that_is_not_shown_is_unknown() -> None:

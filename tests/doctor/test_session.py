@@ -89,7 +89,7 @@ def test_a_saved_run_has_no_health() -> None:
 def test_an_unknown_status_is_refused(status: Status) -> None:
     examination = session.examine_run(h200())
     assert examination.of("wrong") == ()
-    with pytest.raises(UsageError, match="there are wrong, suspicious, unknown, fine"):
+    with pytest.raises(UsageError, match="choose one of wrong, suspicious, unknown, fine"):
         examination.of(status)
 
 

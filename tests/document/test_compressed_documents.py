@@ -1,4 +1,4 @@
-"""A document of any kind can be saved compressed, and every command that reads a file reads it so."""
+"""Documents of all kinds can be saved compressed, and all commands read them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 @every_document
-def test_a_name_that_ends_in_gz_is_saved_compressed_and_loads_equal(document: Document, tmp_path: Path) -> None:
+def test_a_document_is_compressed_if_the_name_ends_in_gz(document: Document, tmp_path: Path) -> None:
     plain, packed = tmp_path / "plain.json", tmp_path / "packed.json.gz"
     document.save(plain)
     document.save(packed)
@@ -61,7 +61,7 @@ def test_a_name_that_ends_in_gz_is_saved_compressed_and_loads_equal(document: Do
         "baseline import baseline --store new.db",
     ],
 )
-def test_a_command_reads_a_compressed_file_whatever_its_name(
+def test_commands_read_compressed_files_with_any_name(
     words: str, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = []
@@ -89,7 +89,7 @@ def test_the_ceilings_of_a_watch_are_read_from_a_compressed_run(tmp_path: Path) 
     assert checked_ceilings(tmp_path / "run.json.gz") == Run.load(tmp_path / "run.json.gz")
 
 
-def test_an_export_whose_name_ends_in_gz_is_compressed(command: Command, tmp_path: Path) -> None:
+def test_an_export_is_compressed_if_the_name_ends_in_gz(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "run.json.gz"
     arguments = ("--device", "host", "--sizes", "64KiB", "--budget", "100ms", "--no-trace", "--export-json", str(path))
     assert command("ceiling", *arguments).returncode == 0

@@ -1,4 +1,4 @@
-"""The status of a host."""
+"""Examinations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NEAREST = nearest_known(RUN)
 LIVE = Examination(without_trials(RUN), Fact(health()), NEAREST, examine(RUN, health(), NEAREST.value))
 
 
-def test_the_status_of_each_finding_can_be_read_by_any_program() -> None:
+def test_every_finding_has_its_status_in_json() -> None:
     assert {finding["status"] for finding in json.loads(codec.encode(LIVE))["findings"]} <= {"fine", "unknown"}
 
 
-def test_the_worst_of_all_findings_is_what_a_host_is() -> None:
+def test_the_worst_status_is_that_of_the_examination() -> None:
     def worst(*statuses: Any) -> str:
         findings = tuple(msgspec.structs.replace(LIVE.findings[0], status=status) for status in statuses)
         return msgspec.structs.replace(LIVE, findings=findings).worst

@@ -1,4 +1,4 @@
-"""CSV and Markdown: of any rows, of runs, watches and comparisons."""
+"""CSV and Markdown of tables, runs, watches and comparisons."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cells_of(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-def test_csv_has_one_header_line_and_empty_cells_for_what_is_missing() -> None:
+def test_csv_has_a_header_and_empty_cells_for_none() -> None:
     assert exports.csv_table(("a", "b"), [(1, None), (None, "x")]) == "a,b\n1,\n,x\n"
 
 
@@ -51,33 +51,33 @@ def test_csv_keeps_every_digit_of_a_number() -> None:
     assert float(cells_of(exports.csv_table(("v",), [(value,)]))[1][0]) == value
 
 
-def test_csv_leaves_negative_numbers_numbers() -> None:
+def test_csv_does_not_quote_negative_numbers() -> None:
     assert exports.csv_table(("v",), [(-1.5,)]) == "v\n-1.5\n"
 
 
 @pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
-def test_csv_text_that_a_spreadsheet_would_run_is_made_inert(text: str) -> None:
+def test_csv_quotes_formulas(text: str) -> None:
     assert cells_of(exports.csv_table(("v",), [(text,)]))[1][0] == "'" + text
 
 
 @pytest.mark.parametrize("text", ["two\rlines", "two\r\nlines"])
-def test_csv_line_breaks_within_a_cell_do_not_end_its_row(text: str) -> None:
+def test_csv_line_breaks_in_a_cell_are_kept(text: str) -> None:
     assert cells_of(exports.csv_table(("v",), [(text,)]))[1:] == [["two\nlines"]]
 
 
-def test_csv_hides_no_formula_behind_a_line_break() -> None:
+def test_csv_quotes_a_formula_after_a_line_break() -> None:
     assert cells_of(exports.csv_table(("v",), [("\r=1",)]))[1] == ["'\n=1"]
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=5))
-def test_csv_text_reads_back_as_it_was_but_for_the_quote_before_a_formula(rows: list[tuple[str, str]]) -> None:
+def test_csv_text_can_be_read_back(rows: list[tuple[str, str]]) -> None:
     back = cells_of(exports.csv_table(("a", "b"), rows))[1:]
     assert [tuple(cell.removeprefix("'") for cell in row) for row in back] == [
         tuple(cell.removeprefix("'") for cell in row) for row in rows
     ]
 
 
-def test_markdown_is_a_pipe_table_with_columns_of_numbers_to_the_right() -> None:
+def test_markdown_table_aligns_numbers_right() -> None:
     text = exports.markdown_table(
         ("route", "size", "bandwidth", "share"), [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
     )
@@ -89,7 +89,7 @@ def test_markdown_is_a_pipe_table_with_columns_of_numbers_to_the_right() -> None
     ]
 
 
-def test_markdown_without_rows_is_a_header() -> None:
+def test_markdown_table_without_rows_is_a_header() -> None:
     assert exports.markdown_table(("a",), []) == "| a |\n| --- |\n"
 
 
@@ -105,12 +105,12 @@ def test_markdown_without_rows_is_a_header() -> None:
         ("\x1b[2Jgone", r" \[2Jgone"),
     ],
 )
-def test_markdown_shows_text_as_it_is(text: str, shown: str) -> None:
+def test_markdown_escapes_text(text: str, shown: str) -> None:
     assert exports.escape_markdown(text) == shown
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
-def test_no_text_adds_a_row_or_a_column_to_a_markdown_table(rows: list[tuple[str, str]]) -> None:
+def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[str, str]]) -> None:
     lines = exports.markdown_table(("a", "b"), rows).splitlines()
     assert len(lines) == 2 + len(rows)
     for line in lines:
@@ -124,7 +124,7 @@ def read_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_csv_has_one_row_a_measurement_under_named_columns() -> None:
+def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
     run = make_run()
     header, *rows = cells_of(exports.run_csv(run))
     assert tuple(header) == (
@@ -134,12 +134,26 @@ def test_csv_has_one_row_a_measurement_under_named_columns() -> None:
         *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
         *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
         *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
+        *("runtime", "device"),
     )
     assert len(rows) == len(run.measurements)
     assert {len(row) for row in rows} == {len(header)}
 
 
-def test_csv_figures_are_unrounded() -> None:
+def test_csv_says_of_each_row_where_it_was_measured() -> None:
+    over_host = make_run(runtime="host", device=make_device(runtime="host", name="host memory"))
+    for run, where in ((make_run(), ("cuda", "NVIDIA H200")), (over_host, ("host", "host memory"))):
+        rows = read_csv(exports.run_csv(run))
+        assert rows
+        assert {(row["runtime"], row["device"]) for row in rows} == {where}
+
+
+def test_csv_runs_no_formula_that_a_device_is_named_by() -> None:
+    (row,) = read_csv(exports.run_csv(make_run(device=make_device(name=FORMULA), measurements=(make_measurement(),))))
+    assert row["device"] == "'" + FORMULA
+
+
+def test_csv_numbers_are_unrounded() -> None:
     measurement = make_measurement()
     summary = measurement.summary
     assert summary is not None
@@ -152,7 +166,7 @@ def test_csv_figures_are_unrounded() -> None:
     assert (row["n"], row["verified"], row["wall_s"]) == ("8", "True", "")
 
 
-def test_csv_of_what_is_missing_has_the_reason_and_no_figure() -> None:
+def test_csv_of_a_missing_measurement_has_the_reason() -> None:
     row = read_csv(exports.run_csv(make_run(measurements=(make_missing("out of memory"),))))[0]
     assert row["missing"] == "out of memory"
     assert {row[name] for name in ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")} == {""}
@@ -164,13 +178,13 @@ def test_csv_joins_the_remarks_with_their_fixes() -> None:
     assert row["remarks"] == "one (--budget 9s); two"
 
 
-def test_csv_runs_no_formula() -> None:
+def test_csv_of_a_run_quotes_formulas() -> None:
     routes = [row["route"] for row in read_csv(exports.run_csv(make_run()))]
     assert "'" + FORMULA in routes
     assert FORMULA not in routes
 
 
-def test_markdown_begins_with_device_link_date_and_version() -> None:
+def test_markdown_of_a_run_begins_with_device_link_date_and_version() -> None:
     heading = exports.run_markdown(make_run()).splitlines()[0]
     assert heading == "## NVIDIA H200, PCIe 5.0 x16, 2025-11-21T08:30:00+00:00, pyxfer 0.1.0"
 
@@ -179,35 +193,35 @@ def test_markdown_begins_with_device_link_date_and_version() -> None:
     ("kind", "words"),
     [("c2c", "NVLink-C2C"), ("nvlink", "NVLink"), ("none", "no link"), ("unknown", "link unknown"), ("pcie", "PCIe,")],
 )
-def test_markdown_names_a_link_that_is_not_pci_express_or_has_no_state(kind: Any, words: str) -> None:
+def test_markdown_names_other_kinds_of_links(kind: Any, words: str) -> None:
     no_state: Fact[LinkState] = unknown("sysfs is not there")
     link = make_link(kind=kind, now=no_state, under_load=no_state)
     assert f"NVIDIA H200, {words}" in exports.run_markdown(make_run(link=link)).splitlines()[0]
 
 
-def test_markdown_shows_sizes_and_bandwidths_with_their_units() -> None:
+def test_markdown_of_a_run_has_rounded_values_with_units() -> None:
     text = exports.run_markdown(make_run(measurements=(make_measurement(),), remarks=()))
     assert text.splitlines()[2:] == [
         "| route | direction | side | memory | mode | variant | size | bandwidth | 95 % interval | of ceiling "
         "| of peak | notes |",
         "| --- | --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | --- |",
-        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.80 to 55.19 GB/s | 100.0 % "
+        "| raw.pinned-async | h2d | h2d | pinned | async | warm | 16 MiB | 55.00 GB/s | 54.96 to 55.03 GB/s | 100.0 % "
         "| 94.1 % |  |",
     ]
 
 
-def test_markdown_says_why_a_figure_is_missing() -> None:
+def test_markdown_has_the_reason_for_a_missing_measurement() -> None:
     text = exports.run_markdown(make_run(measurements=(make_missing("out of memory"),)))
     assert text.rstrip().endswith("|  |  |  |  | out of memory |")
 
 
-def test_markdown_of_a_broken_off_run_says_so_before_any_figure() -> None:
+def test_markdown_of_a_failed_run_begins_with_the_failure() -> None:
     run = make_run(ended="failed", failure="the GPU vanished", remarks=())
     lines = exports.run_markdown(run).splitlines()
-    assert lines[2:4] == ["- This run has failed before its end.", "- the GPU vanished"]
+    assert lines[2:4] == ["- This run failed before its end.", "- the GPU vanished"]
 
 
-def test_markdown_of_a_run_without_a_gpu_says_so_before_any_figure() -> None:
+def test_markdown_of_a_host_run_begins_with_the_reason() -> None:
     run = make_run(
         runtime="host",
         runtime_reason="no GPU answers: no driver",
@@ -219,33 +233,39 @@ def test_markdown_of_a_run_without_a_gpu_says_so_before_any_figure() -> None:
     assert lines[2] == "- no GPU answers: no driver"
 
 
-def test_markdown_keeps_labels_text() -> None:
+def test_markdown_of_host_memory_that_was_asked_for_has_no_empty_note() -> None:
+    run = make_run(runtime="host", runtime_reason="", link=make_link(kind="none"), remarks=())
+    assert "- \n" not in exports.run_markdown(run)
+    assert exports.run_markdown(run).splitlines()[2].startswith("| route |")
+
+
+def test_markdown_of_a_run_escapes_labels() -> None:
     text = exports.run_markdown(make_run(device=make_device(name=SCRIPT)))
     assert SCRIPT not in text
     assert MARKUP not in text
     assert r"\<script\>" in text
 
 
-def test_a_run_without_measurements_exports_its_header() -> None:
+def test_exports_of_a_run_without_measurements_are_headers() -> None:
     run = make_run(measurements=())
     assert exports.run_csv(run).count("\n") == 1
     assert exports.run_markdown(run).endswith("| --- |\n")
 
 
-# --- where the time goes ---------------------------------------------------------------------------------------------
+# --- explained routes ------------------------------------------------------------------------------------------------
 
 
 def parts_of(text: str) -> list[str]:
-    """What follows the table of the routes."""
+    """The lines after the table of the routes."""
     return text[text.index("### ") :].splitlines()
 
 
-def test_markdown_of_an_explained_route_has_the_parts_of_its_time() -> None:
+def test_markdown_of_an_explained_route_has_its_parts() -> None:
     row = make_explained(breakdown=Fact(make_breakdown((("preparing", 9e-3), ("copying", 1e-3)))))
     assert parts_of(exports.run_markdown(make_explain_run(row))) == [
         "### Where the time of tf.function goes",
         "",
-        "One traced transfer; only timed, it takes 36.9 ms.",
+        "One traced transfer; without tracing it takes 36.9 ms.",
         "",
         "| part | time | of it |",
         "| --- | ---: | ---: |",
@@ -259,14 +279,14 @@ def test_markdown_of_an_explained_route_has_the_parts_of_its_time() -> None:
     ("row", "words"),
     [
         (make_explained(breakdown=unknown("trace: <unavailable>")), r"Not known: trace: \<unavailable\>"),
-        (make_explained(verified=Fact(False)), "Its contents were wrong, so none of its time says anything."),
+        (make_explained(verified=Fact(False)), "Its contents were wrong, so its times mean nothing."),
     ],
 )
-def test_markdown_of_a_route_that_is_not_broken_down_says_why(row: Measurement, words: str) -> None:
+def test_markdown_of_a_route_without_a_breakdown_has_the_reason(row: Measurement, words: str) -> None:
     assert parts_of(exports.run_markdown(make_explain_run(row)))[2:] == [words]
 
 
-def test_markdown_of_any_other_run_has_no_parts() -> None:
+def test_markdown_of_other_runs_has_no_parts() -> None:
     assert "###" not in exports.run_markdown(make_explain_run(kind="frameworks"))
     assert "###" not in exports.run_markdown(make_explain_run(measurements=()))
 
@@ -277,7 +297,7 @@ ROUTE = make_route_row("torch", "torch.to", "h2d", 1 << 24, (9e-6, 17.9))
 OF_FRAMEWORKS = ("framework", "call", "host_copies", "dma", "returns", "overhead_s")
 
 
-def test_csv_of_a_frameworks_route_says_what_the_route_is() -> None:
+def test_csv_of_a_route_has_its_nature() -> None:
     row = read_csv(exports.run_csv(make_frameworks_run(measurements=(ROUTE,))))[0]
     assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
     assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")
@@ -285,13 +305,13 @@ def test_csv_of_a_frameworks_route_says_what_the_route_is() -> None:
     assert (row["batch"], row["faults"]) == ("", "")
 
 
-def test_csv_of_a_raw_row_beside_routes_has_its_worker_alone() -> None:
+def test_csv_of_a_workers_raw_row_has_only_the_worker() -> None:
     row = read_csv(exports.run_csv(make_frameworks_run(measurements=make_raw_rows("torch", "h2d", 1 << 24))))[1]
     assert row["worker"] == "torch"
     assert {row[name] for name in OF_FRAMEWORKS} == {""}
 
 
-def test_csv_of_a_ceiling_leaves_the_columns_of_frameworks_empty() -> None:
+def test_csv_of_a_ceiling_run_has_empty_framework_columns() -> None:
     row = read_csv(exports.run_csv(make_run()))[0]
     assert {row[name] for name in ("worker", "batch", "faults", *OF_FRAMEWORKS)} == {""}
 
@@ -306,12 +326,12 @@ def test_csv_counts_page_faults() -> None:
     assert read_csv(exports.run_csv(run))[0]["faults"] == "536.0"
 
 
-def test_csv_runs_no_formula_that_a_call_holds() -> None:
+def test_csv_quotes_a_formula_in_a_call() -> None:
     hostile = msgspec.structs.replace(ROUTE, nature=make_nature("torch.to", call=FORMULA))
     assert read_csv(exports.run_csv(make_frameworks_run(measurements=(hostile,))))[0]["call"] == "'" + FORMULA
 
 
-def test_markdown_of_frameworks_appends_what_a_route_is() -> None:
+def test_markdown_of_frameworks_has_the_natures() -> None:
     lines = exports.run_markdown(make_frameworks_run(measurements=(ROUTE,), workers=())).splitlines()
     assert lines[2].endswith(
         "| notes | worker | framework | call | host copies | dma | returns | batch | overhead | faults |"
@@ -321,7 +341,7 @@ def test_markdown_of_frameworks_appends_what_a_route_is() -> None:
     )
 
 
-def test_markdown_names_a_worker_that_did_not_complete_before_any_figure() -> None:
+def test_markdown_begins_with_incomplete_workers() -> None:
     lines = exports.run_markdown(make_frameworks_run(measurements=(ROUTE,))).splitlines()
     assert lines[2:4] == [
         "- The worker cupy was not available: CuPy is not installed",
@@ -329,12 +349,12 @@ def test_markdown_names_a_worker_that_did_not_complete_before_any_figure() -> No
     ]
 
 
-def test_markdown_of_frameworks_keeps_a_call_text() -> None:
+def test_markdown_of_frameworks_escapes_a_call() -> None:
     hostile = msgspec.structs.replace(ROUTE, nature=make_nature("torch.to", call=SCRIPT))
     assert SCRIPT not in exports.run_markdown(make_frameworks_run(measurements=(hostile,)))
 
 
-# --- what the device has recorded ------------------------------------------------------------------------------------
+# --- copies by the device's records ----------------------------------------------------------------------------------
 
 OF_DMA = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
 
@@ -344,7 +364,7 @@ def dma_cells(row: Measurement) -> dict[str, str]:
     return {name: written[name] for name in OF_DMA}
 
 
-def test_csv_has_what_crossed_the_link() -> None:
+def test_csv_has_the_copies_of_a_route() -> None:
     row = make_explained()
     assert dma_cells(row) == {
         "dma_s": "0.00933",
@@ -356,19 +376,19 @@ def test_csv_has_what_crossed_the_link() -> None:
     }
 
 
-def test_csv_says_why_it_is_not_known_what_crossed() -> None:
+def test_csv_has_the_reason_for_unknown_copies() -> None:
     cells = dma_cells(make_explained(dma=unknown("nothing crosses the link")))
     assert cells["dma_missing"] == "nothing crosses the link"
     assert {cells[name] for name in OF_DMA[:-1]} == {""}
 
 
-def test_csv_counts_the_bytes_of_copies_that_have_no_time() -> None:
+def test_csv_has_the_bytes_of_copies_without_a_time() -> None:
     cells = dma_cells(make_explained(dma=Fact(make_dma(None))))
     assert (cells["dma_bytes"], cells["dma_s"], cells["dma_gbps"]) == ("100663296", "", "")
     assert cells["dma_missing"] == "the device gave no time for 1 of 1 copies"
 
 
-def test_markdown_of_an_explained_route_says_what_each_route_is() -> None:
+def test_markdown_of_an_explain_run_has_the_natures() -> None:
     assert exports.run_markdown(make_explain_run()).splitlines()[2].endswith("| overhead | faults |")
 
 
@@ -381,7 +401,7 @@ def table(name: str, watched: Watched = WATCHED) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(watched.to_csv(name))))
 
 
-def test_steps_have_a_row_each_whose_parts_sum_to_the_period() -> None:
+def test_parts_of_a_steps_row_sum_to_the_period() -> None:
     rows = table("steps")
     assert [row["number"] for row in rows] == [str(number) for number in range(11, 11 + TURNS)]
     for row in rows:
@@ -389,17 +409,17 @@ def test_steps_have_a_row_each_whose_parts_sum_to_the_period() -> None:
         assert sum(parts) == pytest.approx(float(row["period_s"]))
 
 
-def test_a_step_says_whether_it_is_slow() -> None:
+def test_slow_steps_are_marked() -> None:
     assert [row["number"] for row in table("steps", make_stalled()) if row["slow"] == "True"] == ["18", "26"]
 
 
-def test_without_records_what_only_they_tell_is_an_empty_cell() -> None:
+def test_steps_without_records_have_empty_cells() -> None:
     row = table("steps", make_unseen())[0]
     assert row["kernels_s"] == ""
     assert float(row["input_s"]) == pytest.approx(0.004)
 
 
-def test_copies_have_a_row_a_class() -> None:
+def test_copies_have_a_row_for_each_class() -> None:
     assert [(row["way"], row["memory"], row["count"]) for row in table("copies")] == [
         ("h2d", "pageable", "20"),
         ("d2h", "pageable", "20"),
@@ -417,45 +437,45 @@ def test_ranges_have_their_time() -> None:
     assert float(row["seconds"]) == pytest.approx(0.07)
 
 
-def test_a_table_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(UsageError, match="a watch has no table 'kernels'; choose one of steps, copies, calls, ranges"):
         WATCHED.to_csv("kernels")
 
 
-def test_a_name_is_no_formula_of_a_spreadsheet() -> None:
+def test_csv_of_a_watch_quotes_formulas() -> None:
     (row,) = table("ranges", make_watched(decode=FORMULA))
     assert row["name"] == "'" + FORMULA
 
 
-def test_markdown_of_a_watch_begins_with_the_verdict_and_has_the_tables() -> None:
+def test_markdown_of_a_watch_has_the_verdict_and_the_tables() -> None:
     text = WATCHED.to_markdown()
     assert text.splitlines()[2].startswith("- The step is bound by its input.")
     titles = [line[4:] for line in text.splitlines() if line.startswith("### ")]
     assert titles == ["Parts of the period", "Copies", "Calls inside steps", "Ranges", "Next steps (predicted)"]
 
 
-def test_markdown_of_a_watch_says_what_slow_steps_cost() -> None:
+def test_markdown_of_a_watch_has_the_cost_of_slow_steps() -> None:
     text = make_stalled().to_markdown()
     assert "- 2 of 20 steps are slow: 42.0 ms more than as many usual ones, 13.9 % of the time of all steps" in text
     assert "slow" not in WATCHED.to_markdown()
 
 
-def test_markdown_of_a_watch_without_records_says_why() -> None:
+def test_markdown_of_a_watch_without_records_has_the_reason() -> None:
     assert "no CUPTI library was found" in make_unseen().to_markdown()
 
 
-def test_a_name_is_no_markup_in_markdown_of_a_watch() -> None:
+def test_markdown_of_a_watch_escapes_names() -> None:
     assert SCRIPT not in make_watched(decode=SCRIPT, line=SCRIPT).to_markdown()
 
 
-def test_markdown_of_a_watch_has_the_units_of_the_page() -> None:
+def test_markdown_of_a_watch_has_units() -> None:
     text = WATCHED.to_markdown()
     row = next(line for line in text.splitlines() if line.startswith("| h2d"))
     assert [cell.strip() for cell in row.split("|")[1:6]] == ["h2d", "pageable", "16 to 64 MiB", "20", "771 MB"]
     assert "| copies to the device |" in text
 
 
-def test_a_share_below_4_kib_that_an_earlier_pyxfer_kept_is_in_no_table() -> None:
+def test_a_saved_ceiling_share_below_4_kib_is_not_shown() -> None:
     document = json.loads(codec.encode(WATCHED))
     row = document["activity"]["value"]["copies"][1]
     assert (row["least_bytes"], row["ceiling_share"]["value"]) == (0, None)
@@ -465,7 +485,7 @@ def test_a_share_below_4_kib_that_an_earlier_pyxfer_kept_is_in_no_table() -> Non
     assert "312.5 %" not in watch_text(old, 80)
 
 
-def test_names_in_a_foreign_encoding_are_text_in_every_export() -> None:
+def test_names_that_are_not_utf_8_are_escaped_in_exports() -> None:
     watched = make_watched(decode="caf\udce9")
     for text in (watched.to_csv("ranges"), watched.to_markdown(), codec.encode(watched).decode()):
         assert "udce9" in text.encode().decode()
@@ -484,12 +504,12 @@ def test_markdown_of_a_comparison_has_the_verdict_the_cells_and_the_causes() -> 
     assert "Likely causes:" in text
 
 
-def test_markdown_of_a_comparison_tells_what_was_not_compared() -> None:
+def test_markdown_of_a_comparison_lists_cells_that_were_not_compared() -> None:
     assert "h2d:pageable:256MiB, d2h:pageable:1MiB" in exports.comparison_markdown(PARTLY).replace("&#58;", ":")
 
 
 @pytest.mark.parametrize("hostile", [MARKUP, SCRIPT, FORMULA, "a|b\n# c\n", "`x`**y**"])
-def test_names_stay_names_in_markdown_of_a_comparison(hostile: str) -> None:
+def test_markdown_of_a_comparison_escapes_names(hostile: str) -> None:
     run = make_run(environment=make_environment(host=hostile))
     text = exports.comparison_markdown(compare_samples(make_sample(hostile), make_sample("B", seed=2, run=run)))
     assert "<script>" not in text

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what goes wrong is a sentence."""
+"""Writing files completely or not at all, and reading them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(path: Path) -> None:
     files.write_whole(path, b"new\n")
 
 
-# What cannot be written is said before the measurement in the words in which it would be said after it.
+# `check_writable` raises the same errors as `write_whole`, but before the measurement.
 before_and_after = pytest.mark.parametrize("check", [files.check_writable, write])
 
 
@@ -34,7 +34,7 @@ def _permissions_count(tmp_path_factory: pytest.TempPathFactory) -> None:
     locked = tmp_path_factory.mktemp("permissions") / "locked"
     locked.touch(0)
     if os.access(locked, os.W_OK):
-        pytest.skip("this process may write to any file, whatever its permissions (root)")
+        pytest.skip("this process ignores the permissions of files (root)")
 
 
 @contextmanager
@@ -52,26 +52,26 @@ def refused(check: Checks, path: Path) -> str:
     return str(refusal.value)
 
 
-def test_a_new_file_holds_the_bytes_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+def test_writing_leaves_only_the_new_file(tmp_path: Path) -> None:
     write(tmp_path / "run.json")
     assert (tmp_path / "run.json").read_bytes() == b"new\n"
     assert os.listdir(tmp_path) == ["run.json"]
 
 
-def test_a_name_without_a_folder_is_a_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bare_name_is_a_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files.write_whole("run.json", b"new\n")
     assert (tmp_path / "run.json").read_bytes() == b"new\n"
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path: Path, mask: int, mode: int) -> None:
+def test_a_new_file_has_permissions_by_umask(tmp_path: Path, mask: int, mode: int) -> None:
     with umask(mask):
         write(tmp_path / "run.json")
     assert (tmp_path / "run.json").stat().st_mode & 0o777 == mode
 
 
-def test_a_private_file_stays_private_when_it_is_written_again(tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.touch(0o600)
     with umask(0o022):
@@ -80,14 +80,14 @@ def test_a_private_file_stays_private_when_it_is_written_again(tmp_path: Path) -
     assert path.read_bytes() == b"new\n"
 
 
-def test_a_symbolic_link_stays_one_and_its_target_is_written(tmp_path: Path) -> None:
+def test_writing_to_a_symbolic_link_writes_its_target(tmp_path: Path) -> None:
     (tmp_path / "latest.json").symlink_to("run.json")
     write(tmp_path / "latest.json")
     assert (tmp_path / "latest.json").is_symlink()
     assert (tmp_path / "run.json").read_bytes() == b"new\n"
 
 
-def test_a_reader_sees_the_old_file_or_the_new_one_and_no_mixture(tmp_path: Path) -> None:
+def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     old, new = b"o" * 200_000, b"n" * 200_000
     path.write_bytes(old)
@@ -108,7 +108,7 @@ def test_a_reader_sees_the_old_file_or_the_new_one_and_no_mixture(tmp_path: Path
 
 
 @before_and_after
-def test_a_missing_folder_is_to_be_made_first(check: Checks, tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     path = tmp_path / "no" / "run.json"
     assert refused(check, path) == (
         f"'{path}' cannot be written (No such file or directory); make the folder first, or name a file in another one"
@@ -116,7 +116,7 @@ def test_a_missing_folder_is_to_be_made_first(check: Checks, tmp_path: Path) -> 
 
 
 @before_and_after
-def test_a_folder_is_no_file(check: Checks, tmp_path: Path) -> None:
+def test_writing_to_a_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     assert refused(check, tmp_path).endswith(
         "cannot be written (Is a directory); it is a folder; name a file inside it"
     )
@@ -124,13 +124,13 @@ def test_a_folder_is_no_file(check: Checks, tmp_path: Path) -> None:
 
 
 @before_and_after
-def test_a_file_is_no_folder(check: Checks, tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "what stands for the folder is a file" in refused(check, tmp_path / "file" / "run.json")
+    assert "a file is named where a folder is needed" in refused(check, tmp_path / "file" / "run.json")
 
 
 @before_and_after
-def test_a_name_too_long_is_to_be_shortened(check: Checks, tmp_path: Path) -> None:
+def test_a_long_name_is_refused(check: Checks, tmp_path: Path) -> None:
     assert refused(check, tmp_path / ("x" * 300)).endswith("(File name too long); give it a shorter name")
 
 
@@ -142,13 +142,13 @@ def test_a_name_with_a_null_byte_is_refused(check: Checks) -> None:
 
 
 @before_and_after
-def test_a_place_that_takes_no_files_is_refused(check: Checks) -> None:
+def test_a_file_system_that_takes_no_files_is_refused(check: Checks) -> None:
     assert "cannot be written" in refused(check, Path("/proc/run.json"))
 
 
 @before_and_after
 @pytest.mark.usefixtures("_permissions_count")
-def test_a_file_made_read_only_is_not_replaced(check: Checks, tmp_path: Path) -> None:
+def test_a_read_only_file_is_not_replaced(check: Checks, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(b"old\n")
     path.chmod(0o444)
@@ -158,7 +158,7 @@ def test_a_file_made_read_only_is_not_replaced(check: Checks, tmp_path: Path) ->
 
 @before_and_after
 @pytest.mark.usefixtures("_permissions_count")
-def test_a_folder_made_read_only_is_respected(check: Checks, tmp_path: Path) -> None:
+def test_a_read_only_folder_is_refused(check: Checks, tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     assert refused(check, tmp_path / "run.json").endswith("(Permission denied); name a file that you may write to")
 
@@ -168,7 +168,7 @@ def test_checking_makes_no_file(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_checking_leaves_a_file_as_it_was(tmp_path: Path) -> None:
+def test_checking_does_not_change_a_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(b"old\n")
     before = path.stat()
@@ -177,13 +177,13 @@ def test_checking_leaves_a_file_as_it_was(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_a_disk_that_is_full_is_named() -> None:
+def test_a_full_disk_is_refused() -> None:
     assert refused(write, Path("/dev/full")) == (
         "'/dev/full' cannot be written (No space left on device); free some space, or name a file on another disk"
     )
 
 
-def test_a_write_that_stops_midway_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_bytes(b"old\n")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -197,9 +197,7 @@ def test_a_write_that_stops_midway_leaves_the_old_file_and_nothing_else(tmp_path
     assert os.listdir(tmp_path) == ["run.json"]
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(descriptor: int) -> None:
         raise KeyboardInterrupt
 
@@ -225,18 +223,18 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_standard_output_by_its_device_name_is_written_to() -> None:
+def test_standard_output_can_be_written_to() -> None:
     code = "from pyxfer._document import files; files.write_whole('/dev/stdout', b'new\\n')"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     assert done.stdout == b"new\n"
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_written_file_can_be_read(tmp_path: Path) -> None:
     write(tmp_path / "run.json")
     assert files.read_whole(tmp_path / "run.json") == b"new\n"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as refusal:
         files.read_whole(tmp_path / "run.json")
     assert str(refusal.value) == f"there is no file '{tmp_path / 'run.json'}'; check the name"
@@ -248,13 +246,13 @@ def test_a_folder_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["a\0b", "/dev/null/run.json"])
-def test_a_name_that_no_file_can_have_is_not_read(path: str) -> None:
+def test_an_impossible_name_is_not_read(path: str) -> None:
     with pytest.raises(DocumentError, match="cannot be read"):
         files.read_whole(path)
 
 
 @pytest.mark.usefixtures("_permissions_count")
-def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "run.json")
     (tmp_path / "run.json").chmod(0)
     with pytest.raises(
@@ -263,7 +261,7 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
         files.read_whole(tmp_path / "run.json")
 
 
-def test_a_file_larger_than_any_run_is_refused_unread(tmp_path: Path) -> None:
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with path.open("wb") as file:
         file.truncate(files.MAX_READ_BYTES + 1)
@@ -271,7 +269,7 @@ def test_a_file_larger_than_any_run_is_refused_unread(tmp_path: Path) -> None:
         files.read_whole(path)
 
 
-def test_a_name_that_ends_in_gz_is_written_compressed_and_the_same_each_time(tmp_path: Path) -> None:
+def test_compressed_files_are_reproducible(tmp_path: Path) -> None:
     path = tmp_path / "run.json.gz"
     write(path)
     packed = path.read_bytes()
@@ -282,7 +280,7 @@ def test_a_name_that_ends_in_gz_is_written_compressed_and_the_same_each_time(tmp
     assert gzip.decompress(packed) == b"new\n"
 
 
-def test_gzip_is_recognised_by_its_contents_and_not_by_the_name(tmp_path: Path) -> None:
+def test_gzip_is_recognised_by_its_contents(tmp_path: Path) -> None:
     write(tmp_path / "run.json.gz")
     (tmp_path / "run.json.gz").rename(tmp_path / "packed.json")
     (tmp_path / "plain.gz").write_bytes(b"new\n")
@@ -295,14 +293,14 @@ def test_gzip_of_several_members_is_read_to_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [2, 10, 30, -1])
-def test_gzip_that_is_cut_short_says_so(kept: int, tmp_path: Path) -> None:
+def test_truncated_gzip_is_refused(kept: int, tmp_path: Path) -> None:
     (tmp_path / "run.gz").write_bytes(gzip.compress(os.urandom(100))[:kept])
     with pytest.raises(DocumentError, match=r"run\.gz' is cut short \(gzip\)"):
         files.read_whole(tmp_path / "run.gz")
 
 
 @pytest.mark.parametrize("place", [2, 3, 20, -8], ids=["method", "flags", "data", "checksum"])
-def test_gzip_with_a_wrong_byte_is_damaged_or_cut_short(place: int, tmp_path: Path) -> None:
+def test_damaged_gzip_is_refused(place: int, tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(b"some text, some text, and more text"))
     packed[place] ^= 0xFF
     (tmp_path / "run.gz").write_bytes(packed)
@@ -319,9 +317,7 @@ def test_gzip_is_decompressed_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.
         files.read_whole(tmp_path / "more.gz")
 
 
-def test_what_a_small_file_decompresses_to_is_not_held_beyond_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decompression_stops_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_READ_BYTES", "MAX_DECOMPRESSED_BYTES"):
         monkeypatch.setattr(files, name, 8 << 20)
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(1 << 20)) * 256)
@@ -335,7 +331,7 @@ def test_what_a_small_file_decompresses_to_is_not_held_beyond_the_limit(
     assert peak_bytes < 32 << 20
 
 
-def test_a_file_written_in_pieces_takes_its_place_at_the_end(tmp_path: Path) -> None:
+def test_whole_file_replaces_the_file_at_its_end(tmp_path: Path) -> None:
     with files.whole_file(tmp_path / "trace.json") as file:
         file.write(b"one, ")
         assert not (tmp_path / "trace.json").exists()
@@ -343,7 +339,7 @@ def test_a_file_written_in_pieces_takes_its_place_at_the_end(tmp_path: Path) -> 
     assert (tmp_path / "trace.json").read_bytes() == b"one, two"
 
 
-def test_a_file_whose_pieces_cannot_be_made_leaves_what_was_there(tmp_path: Path) -> None:
+def test_whole_file_leaves_the_old_file_on_an_error(tmp_path: Path) -> None:
     write(tmp_path / "trace.json")
     pieces = iter([b"half", None])
     with pytest.raises(TypeError), files.whole_file(tmp_path / "trace.json") as file:

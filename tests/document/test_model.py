@@ -1,4 +1,4 @@
-"""The document's own rules: a value or a reason, nothing changes, units in the names."""
+"""The rules of all structs: facts have a value or a reason, fields cannot be set, names end in units."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITLESS = {
     ("Nature", "inflation"),
     *(("Breakdown", name) for name in ("faults", "preemptions", "switches")),
     ("Dma", "copies"),
-    # Named by its unit, whole.
+    # The whole name is a unit.
     ("Dma", "seconds"),
     ("Part", "seconds"),
     ("Published", "mbps"),
@@ -46,7 +46,7 @@ def holds_float(annotation: Any) -> bool:
 
 
 @pytest.mark.parametrize("value", [0, False, "", (), 0.0])
-def test_a_fact_may_hold_any_value_that_is_not_none(value: object) -> None:
+def test_a_fact_may_have_any_value_but_none(value: object) -> None:
     assert Fact(value).value == value
 
 
@@ -62,7 +62,7 @@ def test_an_unknown_fact_keeps_its_reason() -> None:
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_nothing_in_a_document_can_be_changed(struct: type[msgspec.Struct]) -> None:
+def test_structs_are_frozen(struct: type[msgspec.Struct]) -> None:
     assert struct.__struct_config__.frozen
 
 
@@ -72,21 +72,21 @@ def test_a_field_of_a_run_cannot_be_set() -> None:
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_every_number_with_a_unit_names_it(struct: type[msgspec.Struct]) -> None:
+def test_names_of_numbers_end_in_their_units(struct: type[msgspec.Struct]) -> None:
     hints = get_type_hints(struct)
     floats = {name for name in struct.__struct_fields__ if holds_float(hints[name])}
     nameless = {name for name in floats if not name.endswith(UNITS) and (struct.__name__, name) not in UNITLESS}
     assert nameless == set()
 
 
-def test_a_run_comes_through_json_with_nothing_lost() -> None:
+def test_a_run_decoded_from_json_is_equal() -> None:
     data = msgspec.json.encode(make_run())
     run = msgspec.json.decode(data, type=runs.Run)
     assert run == make_run()
     assert msgspec.json.encode(run) == data
 
 
-def test_a_measurement_gives_its_headline_figures() -> None:
+def test_a_measurement_has_headline_figures() -> None:
     measurement = make_measurement(SIZES[1])
     assert measurement.gbps == pytest.approx(55.0, rel=0.001)
     assert measurement.elapsed_s == pytest.approx(305e-6, rel=0.001)
@@ -96,7 +96,7 @@ def test_a_measurement_gives_its_headline_figures() -> None:
     assert measurement.wall_s is None
 
 
-def test_a_measurement_without_a_result_has_none_of_them() -> None:
+def test_headline_figures_of_a_missing_measurement_are_none() -> None:
     missing = make_missing("out of memory")
     figures = (missing.gbps, missing.elapsed_s, missing.dispatch_s, missing.wall_s, missing.of_ceiling, missing.of_peak)
     assert figures == (None,) * 6
@@ -104,14 +104,14 @@ def test_a_measurement_without_a_result_has_none_of_them() -> None:
 
 
 @pytest.mark.parametrize("change", [{"mode": "staged"}, {"variant": "fresh"}])
-def test_a_ceiling_is_neither_staged_nor_of_a_first_touch(change: dict[str, str]) -> None:
+def test_a_ceiling_is_neither_staged_nor_fresh(change: dict[str, str]) -> None:
     slow, quick = make_measurement(slower=1.2), make_measurement()
     run = make_run(measurements=(slow, msgspec.structs.replace(quick, **change)))
     assert make_run(measurements=(slow, quick)).ceiling("h2d", SIZES[1]) == quick
     assert run.ceiling("h2d", SIZES[1]) == slow
 
 
-def test_the_peak_of_the_sum_is_that_of_both_sides() -> None:
+def test_the_peak_of_the_sum_adds_both_sides() -> None:
     link = make_link(h2d_peak_gbps=Fact(58.0), d2h_peak_gbps=Fact(57.0))
     assert link.peak_gbps("h2d").value == 58.0
     assert link.peak_gbps("d2h").value == 57.0
@@ -119,6 +119,6 @@ def test_the_peak_of_the_sum_is_that_of_both_sides() -> None:
 
 
 @pytest.mark.parametrize("side", ["h2d", "d2h"])
-def test_the_peak_of_the_sum_is_missing_for_the_reason_of_the_side_that_is(side: str) -> None:
+def test_the_peak_of_the_sum_has_the_reason_of_the_missing_side(side: str) -> None:
     link = make_link(**{f"{side}_peak_gbps": unknown("no PCIe link")})
     assert link.peak_gbps("sum").reason == "no PCIe link"

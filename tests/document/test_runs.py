@@ -1,4 +1,4 @@
-"""Runs: any content of a file is a run or an error, older runs are read, figures that cannot be are refused."""
+"""Runs: any file is a run or an error, older runs are read, impossible figures are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samples import make_run
 
 from pyxfer._document import codec, runs
 from pyxfer._document.files import read_whole
-from pyxfer._document.runs import SCHEMA_VERSION, Run
+from pyxfer._document.runs import NOT_TRACED, SCHEMA_VERSION, Run
 from pyxfer.errors import DocumentError
 
 ENCODED = codec.encode(make_run())
@@ -71,7 +71,7 @@ def test_one_damaged_byte_is_a_run_or_a_document_error(position: int, byte: int)
     assert isinstance(outcome, Run) or outcome.startswith("'run.json' ")
 
 
-def test_strings_of_a_document_stay_strings() -> None:
+def test_strings_of_a_document_are_not_interpreted() -> None:
     run = codec.decode(Run, codec.encode(make_run(failure="{0.__class__} %s $(id) ${HOME}")))
     assert run.failure == "{0.__class__} %s $(id) ${HOME}"
 
@@ -83,16 +83,16 @@ RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
 @pytest.mark.parametrize("name", ["ceiling.json.gz", "frameworks.json.gz", "image_batch.json.gz", "shares.json.gz"])
-def test_what_was_measured_before_records_were_kept_is_loaded_unchanged(name: str) -> None:
+def test_runs_of_earlier_versions_load_unchanged(name: str) -> None:
     if not RESULTS.is_dir():
         pytest.skip("the results are not beside the tests")
     document = json.loads(read_whole(RESULTS / name))
     assert document["schema_version"] < SCHEMA_VERSION
     run = Run.load(RESULTS / name)
     assert run.schema_version == SCHEMA_VERSION
-    assert {each.dma.reason for each in run.measurements} == {"nobody traced it"}
-    assert {each.breakdown.reason for each in run.measurements} == {"nobody traced it"}
-    assert run.tracing.reason == "nobody traced it"
+    assert {row.dma.reason for row in run.measurements} == {NOT_TRACED}
+    assert {row.breakdown.reason for row in run.measurements} == {NOT_TRACED}
+    assert run.tracing.reason == NOT_TRACED
     kept = json.loads(codec.encode(run))
     for old, new in zip(document.pop("measurements"), kept.pop("measurements"), strict=True):
         assert {name: new[name] for name in old} == old
@@ -100,15 +100,15 @@ def test_what_was_measured_before_records_were_kept_is_loaded_unchanged(name: st
     assert {name: kept[name] for name in untouched} == {name: document[name] for name in untouched}
 
 
-# --- figures that cannot be -------------------------------------------------------------------------------------------
+# --- impossible figures ----------------------------------------------------------------------------------------------
 
 EXPLAINED = json.loads(codec.encode(make_explain_run()))
 
 
 def forged(name: str, **fields: Any) -> bytes:
-    """An explain run, of whose explained row the `dma` or `breakdown` is altered."""
+    """An explain run with altered fields in the `dma` or `breakdown` of the explained row."""
     document = json.loads(json.dumps(EXPLAINED))
-    (row,) = [each for each in document["measurements"] if each["route"] == document["parameters"]["explained"]]
+    (row,) = [row for row in document["measurements"] if row["route"] == document["parameters"]["explained"]]
     row[name]["value"].update(fields)
     return json.dumps(document).encode()
 
@@ -119,21 +119,21 @@ def forged(name: str, **fields: Any) -> bytes:
         ("breakdown", {"elapsed_s": 1.0}, "the parts of a breakdown sum to its elapsed_s; 0.0369016 s is not 1 s"),
         ("breakdown", {"parts": []}, "the parts of a breakdown sum to its elapsed_s; 0 s is not"),
         ("breakdown", {"parts": [{"name": "gaps", "seconds": -1.0}]}, "seconds of a traced trial is zero or above"),
-        ("breakdown", {"trials": 0}, "what was traced has one trial at least; got 0"),
+        ("breakdown", {"trials": 0}, "a traced row has at least one trial; got 0"),
         ("breakdown", {"left_out": -1}, "left_out of a traced trial is zero or above"),
         ("breakdown", {"faults": -1.0}, "faults of a traced trial is zero or above"),
         ("breakdown", {"wall_s": -1.0}, "wall_s of a traced trial is zero or above"),
         ("dma", {"seconds": {"value": -1e-3, "reason": None}}, "seconds of a traced trial is zero or above"),
         ("dma", {"nbytes": -1}, "nbytes of a traced trial is zero or above"),
         ("dma", {"copies": -1.0}, "copies of a traced trial is zero or above"),
-        ("dma", {"trials": 0}, "what was traced has one trial at least; got 0"),
+        ("dma", {"trials": 0}, "a traced row has at least one trial; got 0"),
     ],
 )
-def test_figures_of_traced_trials_that_cannot_be_are_refused(name: str, fields: dict[str, Any], words: str) -> None:
+def test_impossible_figures_of_traced_trials_are_refused(name: str, fields: dict[str, Any], words: str) -> None:
     assert words in refused(forged(name, **fields))
 
 
-def test_a_huge_number_of_bytes_is_refused_as_no_figure_can_be_made_of_it() -> None:
+def test_a_huge_number_of_bytes_is_refused() -> None:
     assert "has a number beyond all that pyxfer writes" in refused(forged("dma", nbytes=10**400))
     assert codec.decode(Run, forged("dma", nbytes=2**63 - 1)).measurements
 
@@ -151,6 +151,6 @@ def test_an_explain_run_without_its_route_is_refused() -> None:
     )
 
 
-def test_an_explain_run_that_ended_before_it_had_anything_is_loaded() -> None:
+def test_an_explain_run_without_measurements_is_loaded() -> None:
     run = make_explain_run(measurements=(), ended="interrupted")
     assert codec.decode(Run, codec.encode(run)) == run

@@ -1,4 +1,4 @@
-"""A session of pytest as runs."""
+"""Sessions of pytest as runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xfer_samples import row_of, session
 from pyxfer._document.sessions import runs_of
 
 
-def test_each_place_is_a_run_whose_routes_are_the_tests() -> None:
+def test_every_place_of_a_session_is_a_run() -> None:
     sample = session(row_of(), row_of("tests/test_b.py::test_\udc80[<b>&]", None))
     (run,) = runs_of(sample)
     assert (run.kind, run.runtime, run.ended) == ("measure", "host", "complete")

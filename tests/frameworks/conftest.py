@@ -1,4 +1,4 @@
-"""Runs of routes of one's own over host memory; what a test registers is gone after it."""
+"""Fixtures that run registered routes over host memory and unregister them afterwards."""
 
 from __future__ import annotations
 

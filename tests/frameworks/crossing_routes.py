@@ -1,4 +1,4 @@
-"""Routes to a device over the host runtime, whose copies are recorded: honest ones, and others."""
+"""Correct and faulty routes to a device, over the host runtime, which records their copies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StoredPinned(Stored):
 
 
 class Uploaded(pyxfer.Transfer):
-    """Through the worker's uploader, into an array of pyxfer's own."""
+    """An upload through the worker's uploader."""
 
     def __init__(self, place: pyxfer.Place) -> None:
         super().__init__(place)
@@ -67,7 +67,7 @@ class Uploaded(pyxfer.Transfer):
 
 
 class Downloaded(RingDownload):
-    """Back through it."""
+    """A download through the worker's uploader."""
 
     def __init__(self, place: pyxfer.Place, *, into: bool) -> None:
         super().__init__(place, into=into)
@@ -108,12 +108,12 @@ class Doubled(Stored):
 
 
 class Mirrored(Stored):
-    """Sends what it has not sent before, and else has it already; slowly enough for any stopwatch."""
+    """Sends only bytes that it has not sent before, and takes long enough for every clock."""
 
     sent: Any = None
 
     def refresh(self) -> None:
-        """One array for all calls, as in a program that forgets to make it new."""
+        """Keep one array for all calls, as a program may do by mistake."""
 
     def write(self, data: Any) -> None:
         self.source = self.place.source()
@@ -126,7 +126,7 @@ class Mirrored(Stored):
 
 
 class Cached(Stored):
-    """Keeps three quarters of what it has sent before."""
+    """Sends only a quarter of the bytes again."""
 
     written = True
 
@@ -151,7 +151,7 @@ class Slowly(Stored):
 
 
 class Losing(Stored):
-    """Makes the tracer's library lose records of every call."""
+    """Makes the tracer lose records of every call."""
 
     def run(self) -> None:
         testing.lose_records(5)
@@ -159,7 +159,7 @@ class Losing(Stored):
 
 
 class Stepping(Stored):
-    """Sets the device's clock a second ahead for as long as its copy takes, so that nobody notices."""
+    """Sets the device's clock a second ahead during its copy."""
 
     def run(self) -> None:
         testing.skew_clock(1_000_000_000, 0.0)
@@ -168,7 +168,7 @@ class Stepping(Stored):
 
 
 class FailingTraced(Stored):
-    """Fails once its contents are looked at for the third time, which is when it is traced."""
+    """Fails in its third `arrived()`, which is in its traced trial."""
 
     looks = 0
 
@@ -180,7 +180,7 @@ class FailingTraced(Stored):
 
 
 class WrongTraced(FailingTraced):
-    """Gives something else then."""
+    """Returns other contents in its traced trial."""
 
     def arrived(self) -> Any:
         self.looks += 1

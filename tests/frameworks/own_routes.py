@@ -1,4 +1,4 @@
-"""Routes of one's own that do what frameworks do, good and bad; worker processes import this file by its name."""
+"""Correct and faulty routes of a user; worker processes import this file by its name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyxfer
 
 
 class Copied(pyxfer.Transfer):
-    """One NumPy copy, as an honest framework makes one."""
+    """One NumPy copy, as a correct route makes it."""
 
     source: Any = None
 
@@ -38,7 +38,7 @@ class Aliased(Copied):
 
 
 class Cached(Copied):
-    """Gives the first result again and again, as a mirror would."""
+    """Returns the first result again and again, as a cache would."""
 
     kept: Any = None
 
@@ -86,7 +86,7 @@ class Killed(Copied):
 
 
 class CrashingLater(Copied):
-    """Ends the process a little after a trial, when no route is at work."""
+    """Ends the process shortly after a trial, between two routes."""
 
     runs = 0
 
@@ -173,7 +173,7 @@ def doubled(data: Any) -> Any:
 
 
 class Counting(Copied):
-    """Takes 2 ms, and adds up how often it was called."""
+    """Takes 2 ms, and counts its calls."""
 
     calls = 0
 
@@ -233,7 +233,7 @@ class LateRelease(Late):
 
 
 class Forking(Copied):
-    """Leaves a child behind that holds every open file, and ends."""
+    """Ends, but leaves a child that holds all open files."""
 
     runs = 0
 
@@ -248,7 +248,7 @@ class Forking(Copied):
 
 
 class LookedAt(Copied):
-    """Does something else from the third look at what arrived, which is in its first traced trial."""
+    """Misbehaves from the third `arrived()` on, which is in its first traced trial."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""CuPy's table and its refusals; all of its routes need a GPU."""
+"""CuPy's table and refusals; all of its routes need a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyxfer._frameworks.cupy import FRAMEWORK
 ROUTES = {route.name: route for route in FRAMEWORK.routes}
 
 
-def test_the_table_has_every_route_promised() -> None:
+def test_the_table_has_every_documented_route() -> None:
     promised = "asarray asarray-pinned set set-pinned upload get get-pinned download download-into ingest"
     assert [route.name for route in FRAMEWORK.routes] == [f"cupy.{name}" for name in promised.split()]
 
@@ -23,35 +23,37 @@ def test_each_direction_has_one_usual_route() -> None:
     assert usual_directions(FRAMEWORK) == ["d2h", "h2d", "ingest"]
 
 
-def test_what_crosses_the_link_is_timed_on_the_current_stream() -> None:
+def test_routes_over_the_link_are_timed_on_the_current_stream() -> None:
     assert {route.bracket for route in FRAMEWORK.routes if route.direction != "ingest"} == {"stream"}
 
 
-def test_asarray_and_the_upload_take_part_in_image_batches() -> None:
+def test_asarray_and_the_upload_support_image_batches() -> None:
     taking_part = [route.name for route in FRAMEWORK.routes if route.make("image-batch") is not None]
     assert taking_part == ["cupy.asarray", "cupy.asarray-pinned", "cupy.upload"]
 
 
-def test_only_asarray_of_ordinary_memory_is_copied_by_cupy_itself_on_its_way() -> None:
+def test_only_asarray_of_pageable_memory_is_copied_on_the_host() -> None:
     crossing = [route for route in FRAMEWORK.routes if route.direction != "ingest" and not route.staged]
     assert [route.name for route in crossing if route.host_copies] == ["cupy.asarray"]
     assert ROUTES["cupy.asarray"].dma == "pinned"
 
 
-def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory() -> None:
     through = [route for route in FRAMEWORK.routes if route.staged]
     assert [route.name for route in through] == ["cupy.upload", "cupy.download", "cupy.download-into"]
     assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
     assert [route.returns for route in through] == ["staged", "done", "done"]
 
 
-def test_without_cupy_the_user_reads_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cupy_the_refusal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(RefusedError, match=r"^CuPy is not installed: pip install cupy-cuda12x, or cupy-cuda13x"):
         FRAMEWORK.start(None, "")
 
 
-def test_a_broken_installation_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_installation_is_distinguished_from_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     break_import("cupy", tmp_path, monkeypatch)
     with pytest.raises(RefusedError, match=r"^CuPy is installed and cannot be imported: libcublas\.so\.12"):
         FRAMEWORK.start(None, "")

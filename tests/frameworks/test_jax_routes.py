@@ -1,4 +1,4 @@
-"""JAX's table, its refusals, and its routes as far as they run without a GPU."""
+"""JAX's table and refusals, and its routes on the CPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def jax() -> Any:
 
 @pytest.fixture
 def cpu(jax: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The CPU in the GPU's stead."""
+    """The CPU in place of the GPU."""
     device = jax.local_devices(backend="cpu")[0]
     monkeypatch.setattr(jax_transfers, "find_gpu", lambda *_: device)
     return device
@@ -52,7 +52,7 @@ def place(engine: Engine) -> Iterator[Place]:
         yield made
 
 
-def test_the_table_has_every_route_promised() -> None:
+def test_the_table_has_every_documented_route() -> None:
     promised = (
         "device-put device-put-pinned device-put-nostage pinned-host-to-device upload asarray to-pinned-host "
         "download download-into ingest ingest-device-put"
@@ -68,40 +68,42 @@ def test_hidden_streams_are_drained() -> None:
     assert {route.bracket for route in FRAMEWORK.routes if route.direction != "ingest"} == {"drained"}
 
 
-def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory() -> None:
     through = [route for route in FRAMEWORK.routes if route.staged]
     assert [route.name for route in through] == ["jax.upload", "jax.download", "jax.download-into"]
     assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
     assert {route.returns for route in through} == {"done"}
 
 
-def test_only_the_route_without_staging_asks_for_a_worker_of_its_own() -> None:
+def test_only_the_route_without_staging_has_a_setting() -> None:
     assert [route.name for route in FRAMEWORK.routes if route.setting] == ["jax.device-put-nostage"]
 
 
-def test_the_worker_is_told_not_to_take_the_whole_gpu() -> None:
+def test_the_environment_keeps_jax_from_allocating_the_whole_gpu() -> None:
     assert FRAMEWORK.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_without_jax_the_user_reads_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jax_the_refusal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(RefusedError, match=r"^JAX is not installed: pip install 'jax\[cuda13\]'"):
         FRAMEWORK.start(None, "")
 
 
-def test_a_broken_installation_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_installation_is_distinguished_from_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     break_import("jax", tmp_path, monkeypatch)
     with pytest.raises(RefusedError, match=r"^JAX is installed and cannot be imported: libcublas\.so\.12"):
         FRAMEWORK.start(None, "")
 
 
-def test_ingest_alone_asks_for_no_gpu(jax: Any) -> None:
+def test_ingest_alone_needs_no_gpu(jax: Any) -> None:
     started = FRAMEWORK.start(None, "")
     assert started.version == jax.__version__
-    assert started.cuda.reason == "no GPU was asked for"
+    assert started.cuda.reason == "no GPU was requested"
 
 
-def test_without_its_plugin_jax_says_what_is_missing(jax: Any) -> None:
+def test_jax_without_its_plugin_has_the_reason(jax: Any) -> None:
     if installed_version(FRAMEWORK.gpu_distributions):
         pytest.skip("JAX's CUDA plugin is installed")
     reason = FRAMEWORK.start(0, "").cuda.reason
@@ -125,7 +127,7 @@ def test_the_memory_settings_are_recorded(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("jax")
 @pytest.mark.parametrize("route", INGESTING, ids=lambda route: route.name)
-def test_an_ingest_route_brings_the_bytes_and_lends_them_if_it_says_so(route: Route, engine: Engine) -> None:
+def test_an_ingest_route_has_the_bytes_and_aliases_the_array_as_described(route: Route, engine: Engine) -> None:
     assert route.copy is not None
     with a_place(engine, NBYTES) as place:
         transfer = route.copy(place)
@@ -138,7 +140,7 @@ def test_an_ingest_route_brings_the_bytes_and_lends_them_if_it_says_so(route: Ro
 
 @pytest.mark.usefixtures("jax")
 @pytest.mark.parametrize("route", INGESTING, ids=lambda route: route.name)
-def test_an_ingest_route_copies_as_often_as_it_says(route: Route, engine: Engine) -> None:
+def test_an_ingest_route_copies_as_often_as_described(route: Route, engine: Engine) -> None:
     assert route.copy is not None
     nbytes = 48 << 20
     with a_place(engine, nbytes) as place:
@@ -155,7 +157,7 @@ def test_an_ingest_route_copies_as_often_as_it_says(route: Route, engine: Engine
         jax_transfers.UploadThroughRing,
     ],
 )
-def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
+def test_an_upload_has_the_expected_bytes_and_knows_that_they_are_on_the_cpu(
     way: type[jax_transfers.Upload], place: Place, engine: Engine
 ) -> None:
     transfer = way(place)
@@ -183,20 +185,20 @@ def test_an_image_batch_gives_the_first_row_of_pixels(way: type[jax_transfers.Im
 @pytest.mark.parametrize(
     "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.DownloadThroughRing]
 )
-def test_reading_an_array_that_is_in_host_memory_already_is_refused(way: Any, place: Place) -> None:
+def test_a_download_from_host_memory_is_refused(way: Any, place: Place) -> None:
     transfer = way(place)
-    with pytest.raises(RefusedError, match=r"^JAX keeps the array that is to be read in host memory$"):
+    with pytest.raises(RefusedError, match=r"^JAX keeps the source array in host memory$"):
         transfer.refresh()
 
 
 @pytest.mark.usefixtures("cpu")
 @pytest.mark.parametrize("name", ["jax.download", "jax.download-into"])
-def test_a_download_through_the_ring_brings_what_the_array_holds_now(
+def test_a_download_through_the_ring_has_the_arrays_current_bytes(
     name: str, place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         jax_host_transfers, "place_of", lambda _: "gpu"
-    )  # it lies on the CPU here, and would be refused
+    )  # the array is on the CPU here, and would be refused
     make = ROUTES[name].copy
     assert make is not None
     transfer = make(place)
@@ -209,26 +211,26 @@ def test_page_locked_memory_of_a_device_is_host_memory(jax: Any, cpu: Any) -> No
     assert jax_transfers.place_of(jax.device_put(jax.numpy.zeros(4), pinned)) == "cpu"
 
 
-def test_a_kind_of_memory_that_a_device_lacks_is_refused(jax: Any, cpu: Any) -> None:
+def test_a_missing_kind_of_memory_is_refused(jax: Any, cpu: Any) -> None:
     with pytest.raises(RefusedError, match=rf"^not available in JAX {jax.__version__}: .* has no memory of kind tape$"):
         jax_transfers.sharding(jax, cpu, "tape")
 
 
 @pytest.mark.usefixtures("cpu")
 def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(place: Place) -> None:
-    with pytest.raises(RefusedError, match="65536 bytes are no whole number of images"):
+    with pytest.raises(RefusedError, match="65536 bytes are not a whole number of images"):
         jax_transfers.ImageBatch(place)
 
 
 @pytest.mark.usefixtures("cpu")
 def test_staging_cannot_be_left_out_once_jax_has_started() -> None:
-    with pytest.raises(RefusedError, match=r"^JAX has started already, and its staging can only be left out before"):
+    with pytest.raises(RefusedError, match=r"^JAX has already started, too late to turn its staging off"):
         FRAMEWORK.start(None, NOSTAGE)
 
 
 @pytest.mark.usefixtures("cpu")
 def test_the_route_without_staging_refuses_a_jax_that_stages(place: Place) -> None:
-    with pytest.raises(RefusedError, match="not started with the option should_stage_host_to_device_transfers:false"):
+    with pytest.raises(RefusedError, match="be started with the option should_stage_host_to_device_transfers:false"):
         jax_transfers.DevicePutUnstaged(place)
 
 
@@ -240,7 +242,7 @@ def test_the_route_without_staging_refuses_a_jax_that_stages(place: Place) -> No
         ("node_id:0", "JAX_PJRT_CLIENT_CREATE_OPTIONS is set, and would be overwritten (node_id:0): unset it"),
     ],
 )
-def test_a_new_process_leaves_staging_out_where_the_user_has_set_nothing_else(given: str, said: str) -> None:
+def test_a_new_process_can_turn_staging_off_unless_the_user_has_set_the_option(given: str, said: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PJRT_CLIENT_CREATE_OPTIONS": given}
     ran = subprocess.run(
         [sys.executable, "-c", FRESH_START], env=environment, capture_output=True, text=True, check=False, timeout=100

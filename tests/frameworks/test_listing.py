@@ -1,4 +1,4 @@
-"""What the installed packages tell of each framework, without importing one; here they are files of the test."""
+"""The list of frameworks, from the metadata of their packages; the tests create that metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Install = Callable[[str, str], None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Leave nothing installed but what the test installs."""
+    """Install only the packages of the test."""
     for name in FRAMEWORKS:
         load_framework(name)  # with an empty path the tables could not be found either
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
@@ -46,7 +46,7 @@ def status_of(name: str, choice: Choice) -> FrameworkStatus:
 
 
 def reasons(status: FrameworkStatus) -> dict[str, set[str]]:
-    """What the routes of each direction say."""
+    """The reasons of the routes of each direction."""
     found: dict[str, set[str]] = {}
     for route in status.routes:
         found.setdefault(route.direction[0], set()).add(route.reason)
@@ -55,14 +55,14 @@ def reasons(status: FrameworkStatus) -> dict[str, set[str]]:
 
 @pytest.mark.usefixtures("install")
 @pytest.mark.parametrize(("name", "title"), [("torch", "PyTorch"), ("tensorflow", "TensorFlow"), ("cupy", "CuPy")])
-def test_what_is_not_installed_has_no_version_and_no_route_to_be_had(name: str, title: str) -> None:
+def test_a_missing_framework_has_no_version_and_no_available_route(name: str, title: str) -> None:
     status = status_of(name, with_gpu())
     assert (status.version, status.reason) == (None, f"{title} is not installed")
     assert {route.reason for route in status.routes} == {f"{title} is not installed"}
     assert not any(route.available for route in status.routes)
 
 
-def test_what_is_installed_beside_a_gpu_is_available_in_every_direction(install: Install) -> None:
+def test_an_installed_framework_with_a_gpu_is_available_in_every_direction(install: Install) -> None:
     install("torch", "2.13.0")
     status = status_of("torch", with_gpu())
     assert (status.version, status.reason) == ("2.13.0", "")
@@ -70,7 +70,7 @@ def test_what_is_installed_beside_a_gpu_is_available_in_every_direction(install:
     assert all(route.available for route in status.routes)
 
 
-def test_without_a_gpu_only_what_stays_on_the_host_is_to_be_had(install: Install) -> None:
+def test_without_a_gpu_only_ingest_is_available(install: Install) -> None:
     install("torch", "2.13.0")
     status = status_of("torch", without_gpu())
     assert status.reason == NO_DRIVER
@@ -93,7 +93,7 @@ def test_a_build_without_cuda_is_known_by_its_version_or_its_name(
     assert reasons(status) == {"h2d": {reason}, "d2h": {reason}, "ingest": {""}}
 
 
-def test_jax_without_a_plugin_for_cuda_says_which_there_are(install: Install) -> None:
+def test_jax_without_a_cuda_plugin_names_the_plugins(install: Install) -> None:
     install("jax", "0.10.2")
     reason = status_of("jax", with_gpu()).reason
     assert reason.startswith("JAX has no CUDA plugin here: install one of ")
@@ -106,7 +106,7 @@ def test_jax_with_a_plugin_for_cuda_is_available(install: Install) -> None:
     assert status_of("jax", with_gpu()).reason == ""
 
 
-def test_the_usual_package_is_named_by_its_version_and_another_one_by_its_name_too(install: Install) -> None:
+def test_a_version_names_its_package_if_it_is_not_the_usual_one(install: Install) -> None:
     install("tf-nightly", "2.22.0.dev1")
     assert status_of("tensorflow", with_gpu()).version == "2.22.0.dev1 (tf-nightly)"
     install("tensorflow", "2.21.0")
@@ -120,7 +120,7 @@ def test_listing_imports_no_framework() -> None:
     assert not {name.partition(".")[0] for name in set(sys.modules) - before} & {"torch", "tensorflow", "cupy", "jax"}
 
 
-def test_ones_own_routes_are_a_framework_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_routes_are_listed_as_a_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
     registry.register_route(own_routes.make_route("mine.loader", own_routes.Copied))
     status = status_of("mine", without_gpu())
@@ -143,6 +143,6 @@ def test_the_table_has_the_raw_routes_first_and_then_every_framework() -> None:
         ("raw.pinned-batch", "cudaMemcpyBatchAsync", "queued"),
     ],
 )
-def test_a_raw_route_says_which_call_of_cuda_it_times(name: str, call: str, returns: str) -> None:
+def test_a_raw_route_names_its_cuda_call(name: str, call: str, returns: str) -> None:
     (line,) = [line for line in list_routes() if line.name == name]
     assert (line.call, line.returns) == (call, returns)

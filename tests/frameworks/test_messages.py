@@ -1,4 +1,4 @@
-"""What goes through the pipe comes out as it went in, and nothing else does."""
+"""Messages survive packing, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -69,36 +69,36 @@ ORDERS: list[ToWorker] = [TASK, Stop()]
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
-def test_an_order_arrives_as_it_was_given(order: ToWorker) -> None:
+def test_an_order_survives_packing(order: ToWorker) -> None:
     assert unpack_order(pack(order)) == order
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: type(report).__name__)
-def test_a_report_arrives_as_it_was_made(report: FromWorker) -> None:
+def test_a_report_survives_packing(report: FromWorker) -> None:
     assert unpack_report(pack(report)) == report
 
 
-def test_a_time_without_a_value_keeps_its_reason() -> None:
+def test_a_missing_value_keeps_its_reason() -> None:
     rows = unpack_report(pack(Rows((make_refused("torch", "torch.to", 4096, "it has moved"),))))
     assert isinstance(rows, Rows)
     assert rows.measurements[0].first_s == unknown("it has moved")
 
 
-def test_the_words_of_a_route_make_the_same_route_again() -> None:
+def test_the_fields_of_a_route_recreate_it() -> None:
     route = own_routes.make_route("mine.loader", None, usual=True, inflation=4.0)
     words = {name: value for name, value in vars(route).items() if name not in ("copy", "image_batch")}
     order = unpack_order(pack(msgspec.structs.replace(TASK, own=(OwnRoute(words, None, None),))))
     assert isinstance(order, Task)
-    assert pyxfer.Route(**order.own[0].words) == route
+    assert pyxfer.Route(**order.own[0].fields) == route
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", pack(Doing("measuring", 0.0, ""))], ids=["empty", "noise", "a report"])
-def test_a_worker_takes_nothing_but_orders(data: bytes) -> None:
+def test_a_worker_accepts_only_orders(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         unpack_order(data)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", pack(Stop())], ids=["empty", "noise", "an order"])
-def test_a_run_takes_nothing_but_reports(data: bytes) -> None:
+def test_a_run_accepts_only_reports(data: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         unpack_report(data)

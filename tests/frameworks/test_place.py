@@ -1,4 +1,4 @@
-"""Where transfers are set up: sources that rotate, placed as programs place them, and a look past the framework."""
+"""The place of a transfer: rotating sources, their alignment, and raw access to device memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_sources_take_turns(place: Place, kind: SourceKind) -> None:
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, 4 << 20])
-def test_the_largest_size_has_two_places_too(engine: Engine, arena: HostArena, copier: Copier, nbytes: int) -> None:
+def test_the_largest_size_has_two_places(engine: Engine, arena: HostArena, copier: Copier, nbytes: int) -> None:
     place = Place(nbytes, 0, arena, copier, engine)
     assert not np.may_share_memory(place.source(), place.source())
 
@@ -61,7 +61,7 @@ def test_large_sources_are_together_larger_than_the_cache(engine: Engine, copier
     arena.close()
 
 
-def test_a_pageable_source_lies_where_malloc_puts_a_large_array(place: Place) -> None:
+def test_a_pageable_source_starts_16_bytes_after_a_page(place: Place) -> None:
     assert place.source("pageable").ctypes.data % 64 == 16
 
 
@@ -71,7 +71,7 @@ def test_other_sources_are_aligned(place: Place, kind: SourceKind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
-def test_every_source_holds_the_data_that_is_checked(place: Place, kind: SourceKind) -> None:
+def test_every_source_contains_the_held_data(place: Place, kind: SourceKind) -> None:
     data = np.arange(NBYTES, dtype=np.uint8)
     with place.holding(data):
         assert np.array_equal(place.source(kind), data)
@@ -82,7 +82,9 @@ def test_images_are_whole_batches(engine: Engine, arena: HostArena, copier: Copi
     place = Place(2 * IMAGE_BYTES, 0, arena, copier, engine)
     assert place.batch == 2
     assert place.images().shape == (2, 256, 256, 3)
-    with pytest.raises(RefusedError, match=r"are batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are no whole"):
+    with pytest.raises(
+        RefusedError, match=r"are batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are not a whole"
+    ):
         Place(NBYTES, 0, arena, copier, engine).images()
 
 
@@ -93,13 +95,13 @@ def test_a_source_that_does_not_rotate_is_the_same_memory_every_time(
     assert place.source().ctypes.data == place.source().ctypes.data
 
 
-def test_a_source_is_known_again_and_a_copy_of_it_is_not(place: Place) -> None:
+def test_a_source_is_recognised_and_a_copy_is_not(place: Place) -> None:
     source = place.source()
     assert place.lent(source[10:])
     assert not place.lent(source.copy())
 
 
-def test_device_memory_is_read_and_written_past_the_framework(engine: Engine, place: Place) -> None:
+def test_device_memory_is_read_and_written_without_the_framework(engine: Engine, place: Place) -> None:
     buffer = engine.DeviceBuffer(NBYTES, 0)
     data = np.arange(NBYTES, dtype=np.uint8)[::-1]
     place.store(buffer.address, data)
@@ -107,7 +109,7 @@ def test_device_memory_is_read_and_written_past_the_framework(engine: Engine, pl
     buffer.close()
 
 
-def test_what_is_page_locked_is_given_back(engine: Engine, copier: Copier) -> None:
+def test_page_locked_memory_is_freed(engine: Engine, copier: Copier) -> None:
     arena = HostArena(engine, 0, NBYTES, 0)
     Place(NBYTES, 0, arena, copier, engine).source("pinned")
     arena.close()
@@ -125,7 +127,7 @@ def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine,
         uploader.upload(np.zeros(1), Target(engine))
 
 
-def test_nothing_is_page_locked_before_a_route_sends_through_the_uploader(place: Place, engine: Engine) -> None:
+def test_nothing_is_page_locked_before_the_first_upload(place: Place, engine: Engine) -> None:
     def locked() -> int:
         return sum(nbytes for kind, _, nbytes in testing.allocated() if kind != "device")
 

@@ -1,4 +1,4 @@
-"""Functions by name: found again by another process, or refused with what to do."""
+"""References to functions that another process can import."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_a_function_of_a_module_is_found_by_its_name() -> None:
     assert resolve_reference(reference) is own_routes.refused
 
 
-def test_a_class_serves_as_well() -> None:
+def test_a_class_is_found_by_its_name() -> None:
     assert resolve_reference(find_reference(own_routes.Copied)) is own_routes.Copied
 
 
-def test_what_no_other_process_can_import_is_refused() -> None:
+def test_a_function_that_cannot_be_imported_is_refused() -> None:
     def within() -> None: ...
 
     for function in (within, lambda: None):

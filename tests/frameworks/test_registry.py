@@ -1,4 +1,4 @@
-"""Every route there is, those of users among them."""
+"""The tables of all frameworks, and registered routes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mine(name: str = "mine.loader", **overrides: Any) -> Route:
 
 
 @pytest.mark.parametrize("name", registry.FRAMEWORKS)
-def test_every_route_that_is_promised_is_in_its_table(name: str) -> None:
+def test_every_documented_route_is_in_its_table(name: str) -> None:
     framework = registry.load_framework(name)
     names = {route.name for route in framework.routes}
     assert {f"{framework.owner}.{word}" for word in ROUTES[name].split()} <= names
@@ -62,7 +62,7 @@ def test_a_route_can_be_set_up_for_a_workload(name: str) -> None:
         assert route.copy is not None or route.image_batch is not None, route.name
 
 
-def test_a_registered_route_is_a_framework_of_its_own() -> None:
+def test_a_registered_route_makes_a_new_framework() -> None:
     registry.register_route(mine())
     assert registry.all_names() == (*registry.FRAMEWORKS, "mine")
     assert [route.name for route in registry.load_framework("mine").routes] == ["mine.loader"]
@@ -76,31 +76,31 @@ def test_a_registered_route_joins_the_framework_it_belongs_to(name: str, framewo
 
 
 @pytest.mark.parametrize("name", ["mine.loader", "torch.to"])
-def test_a_name_is_given_once(name: str) -> None:
+def test_a_taken_name_is_refused(name: str) -> None:
     registry.register_route(mine())
-    with pytest.raises(UsageError, match=f"A route '{name}' is there already; give yours another name"):
+    with pytest.raises(UsageError, match=f"A route '{name}' exists already; choose another name"):
         registry.register_route(mine(name))
 
 
 @pytest.mark.parametrize("name", ["loader", "raw.mine", "Mine.loader", "mine.", "mine.\x1b[31m", "mine.a b"])
-def test_a_name_is_owner_and_name(name: str) -> None:
-    with pytest.raises(UsageError, match=r"is no name for a route of your own: write owner\.name in small letters"):
+def test_a_name_without_an_owner_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"write owner\.name in lower case"):
         registry.register_route(mine(name))
 
 
-def test_a_framework_that_is_not_known_is_refused() -> None:
+def test_an_unknown_framework_is_refused() -> None:
     with pytest.raises(UsageError, match=r"Unknown framework 'mxnet'\. Known are torch, tensorflow, cupy, jax"):
         registry.register_route(mine(), "mxnet")
-    with pytest.raises(UsageError, match=r"pyxfer\.register_route\(\) adds one's own"):
+    with pytest.raises(UsageError, match=r"pyxfer\.register_route\(\) adds your own"):
         registry.load_framework("mxnet")
 
 
-def test_something_else_than_a_route_is_refused() -> None:
+def test_an_object_that_is_not_a_route_is_refused() -> None:
     with pytest.raises(UsageError, match=r"takes a pyxfer\.Route; got str"):
         registry.register_route("mine.loader")  # type: ignore[arg-type]
 
 
-def test_a_route_that_nothing_sets_up_is_refused() -> None:
+def test_a_route_without_a_function_is_refused() -> None:
     with pytest.raises(UsageError, match="has neither copy nor image_batch to set it up"):
         registry.register_route(mine(copy=None))
 
@@ -110,11 +110,11 @@ def test_a_route_of_a_lambda_is_refused() -> None:
         registry.register_route(mine(copy=lambda place: own_routes.refused(place) or None))
 
 
-def test_what_was_registered_can_be_taken_back() -> None:
+def test_a_registered_route_can_be_unregistered() -> None:
     registry.register_route(mine())
     registry.unregister_route("mine.loader")
     assert registry.all_names() == registry.FRAMEWORKS
-    with pytest.raises(UsageError, match=r"No route 'mine\.loader' was registered"):
+    with pytest.raises(UsageError, match=r"No route 'mine\.loader' is registered"):
         registry.unregister_route("mine.loader")
 
 
@@ -125,13 +125,13 @@ def test_patterns_select_in_the_order_of_the_table() -> None:
     assert registry.select_routes(routes, []) == tuple(routes)
 
 
-def test_a_pattern_that_fits_nothing_is_refused_with_what_may_be_meant() -> None:
+def test_a_pattern_without_a_match_is_refused_with_similar_names() -> None:
     registry.register_route(mine())
     with pytest.raises(UsageError, match=r"No route of mine fits 'mine\.lader'\. Did you mean mine\.loader"):
         registry.check_patterns(["mine.lader"], ["mine"])
 
 
-def test_a_pattern_of_a_framework_that_was_not_named_is_told_so() -> None:
+def test_a_pattern_of_an_unnamed_framework_is_refused_with_its_name() -> None:
     with pytest.raises(UsageError, match=r"No route of torch fits 'tf\.\*'\. It belongs to tensorflow, which was not"):
         registry.check_patterns(["tf.*"], ["torch"])
 
@@ -144,26 +144,26 @@ def test_a_pattern_of_a_framework_that_was_not_named_is_told_so() -> None:
         ({"dma": "some"}, "has the dma 'some'"),
         ({"returns": "later"}, "has the returns 'later'; known are done, staged, queued"),
         ({"bracket": "dained"}, "has the bracket 'dained'; known are stream, drained, host"),
-        ({"bracket": "host", "direction": "h2d"}, "crosses the link, so its bracket is stream or drained"),
-        ({"host_copies": 1.5}, r"host_copies of the route 'mine\.loader' is 1\.5, and no int"),
-        ({"host_copies": -1}, "are from 0 on"),
-        ({"usual": "yes"}, "is 'yes', and no bool"),
-        ({"staged": 1}, r"The staged of the route 'mine\.loader' is 1, and no bool"),
-        ({"call": None}, "is None, and no str"),
-        ({"inflation": float("nan")}, "inflation above 0"),
+        ({"bracket": "host", "direction": "h2d"}, "its bracket has to be stream or drained"),
+        ({"host_copies": 1.5}, r"host_copies of the route 'mine\.loader' has to be int; got 1\.5"),
+        ({"host_copies": -1}, "are 0 or more"),
+        ({"usual": "yes"}, "has to be bool; got 'yes'"),
+        ({"staged": 1}, r"The staged of the route 'mine\.loader' has to be bool; got 1"),
+        ({"call": None}, "has to be str; got None"),
+        ({"inflation": float("nan")}, "inflation is above 0"),
     ],
 )
-def test_a_word_that_no_document_can_keep_is_refused(overrides: dict[str, Any], text: str) -> None:
+def test_a_field_that_the_document_cannot_store_is_refused(overrides: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         registry.register_route(mine(**overrides))
 
 
-def test_a_route_that_a_worker_has_met_already_is_kept_once() -> None:
+def test_adopting_a_route_again_replaces_it() -> None:
     registry.adopt_route(mine(), "mine")
     registry.adopt_route(mine(), "mine")
     assert len(registry.load_framework("mine").routes) == 1
 
 
-def test_the_short_name_of_a_framework_will_do() -> None:
+def test_the_short_name_of_a_framework_is_accepted() -> None:
     registry.register_route(mine(), "tf")
     assert registry.load_framework("tensorflow").routes[-1].name == "mine.loader"

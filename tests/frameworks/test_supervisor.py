@@ -1,4 +1,4 @@
-"""How a worker's end is told, whatever it is. The workers are small scripts in the place of the real one."""
+"""How the supervisor reports the end of a worker. Small scripts replace the real worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._frameworks.messages import Doing, Task
 from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Patience, Supervisor
 
 TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), 0.005, 1.0, 1)
-# What a real worker begins with: its path, its task, the pipe and the marker.
+# The start of a real worker: its path, its task, the pipe and the marker.
 BEGIN = """
 import sys
 sys.path[:] = sys.argv[1].split("\\n")
@@ -41,14 +41,14 @@ def supervise(monkeypatch: pytest.MonkeyPatch) -> Supervise:
 
     def run(script: str, patience: Patience | None = None, **options: Any) -> Outcome:
         monkeypatch.setattr(process, "_BOOT", script)
-        told: Callable[[Doing], None] = options.get("on_doing", lambda _: None)
+        on_doing: Callable[[Doing], None] = options.get("on_doing", lambda _: None)
         environment = options.get("environment", {})
-        return Supervisor(TASK, environment, patience or Patience(20.0, 20.0), told, lambda _: None).run()
+        return Supervisor(TASK, environment, patience or Patience(20.0, 20.0), on_doing, lambda _: None).run()
 
     return run
 
 
-def test_a_worker_that_says_nothing_at_all_has_an_empty_log_and_a_reason(supervise: Supervise) -> None:
+def test_a_silent_worker_has_an_empty_log_and_a_reason(supervise: Supervise) -> None:
     outcome = supervise("")
     assert (outcome.ended, outcome.log, outcome.hello) == ("crashed", (), None)
     assert outcome.reason == "it ended by itself with exit code 0, while it started"
@@ -64,10 +64,10 @@ def test_a_worker_that_says_nothing_at_all_has_an_empty_log_and_a_reason(supervi
         slow("raise RuntimeError('no')", "it ended by itself with exit code 1"),
         slow("os.kill(os.getpid(), signal.SIGSEGV)", "it crashed (SIGSEGV)"),
         slow("os.kill(os.getpid(), signal.SIGTERM)", "it crashed (SIGTERM)"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed (SIGKILL), by somebody or for want of memory"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "it was killed (SIGKILL; possibly out of memory)"),
     ],
 )
-def test_how_it_ended_is_told_in_words(supervise: Supervise, deed: str, words: str) -> None:
+def test_the_reason_describes_how_the_worker_ended(supervise: Supervise, deed: str, words: str) -> None:
     outcome = supervise(HELLO + deed)
     assert (outcome.ended, outcome.reason) == ("crashed", words)
 
@@ -81,43 +81,43 @@ def test_how_it_ended_is_told_in_words(supervise: Supervise, deed: str, words: s
         slow("first call", "making its first call"),
     ],
 )
-def test_the_step_that_was_under_way_is_blamed(supervise: Supervise, phase: str, words: str) -> None:
+def test_the_reason_names_the_step_under_way(supervise: Supervise, phase: str, words: str) -> None:
     outcome = supervise(f'{HELLO}marker.set("torch.to", 4096, "{phase}")\nos._exit(9)')
     assert outcome.reason == f"it ended by itself with exit code 9, while torch.to at 4 KiB was {words}"
 
 
-def test_a_step_that_was_over_is_not_blamed(supervise: Supervise) -> None:
+def test_the_reason_does_not_name_a_finished_step(supervise: Supervise) -> None:
     outcome = supervise(f'{HELLO}marker.set("torch.to", 4096, "timed")\nmarker.clear()\nos._exit(9)')
     assert outcome.reason == "it ended by itself with exit code 9"
     assert outcome.guilty is None
 
 
-def test_of_a_long_log_the_last_lines_are_kept(supervise: Supervise) -> None:
+def test_the_last_lines_of_a_long_log_are_kept(supervise: Supervise) -> None:
     outcome = supervise('for number in range(100_000):\n    print("line", number)\n')
     assert outcome.log == tuple(f"line {number}" for number in range(100_000 - LOG_LINES, 100_000))
 
 
-def test_empty_lines_take_no_line_of_the_log(supervise: Supervise) -> None:
+def test_empty_lines_of_the_log_are_dropped(supervise: Supervise) -> None:
     assert supervise('print("first", "\\n" * 1000, "last")').log == ("first", " last")
 
 
-def test_both_streams_come_in_the_order_in_which_they_were_written(supervise: Supervise) -> None:
+def test_the_log_has_both_streams_in_order(supervise: Supervise) -> None:
     script = 'import sys\nprint("one")\nprint("two", file=sys.stderr)\nprint("three")\n'
     assert supervise(script).log == ("one", "two", "three")
 
 
-def test_bytes_that_are_no_text_break_nothing(supervise: Supervise) -> None:
+def test_invalid_utf8_in_the_log_is_replaced(supervise: Supervise) -> None:
     assert supervise('import os\nos.write(1, b"\\xff\\xfe then\\n")').log == ("\ufffd\ufffd then",)
 
 
-def test_a_crash_shows_what_was_said_before_it_and_where_python_was(supervise: Supervise) -> None:
+def test_the_log_of_a_crash_has_the_last_output_and_the_python_stack(supervise: Supervise) -> None:
     log = supervise(f'{HELLO}def deep():\n    os.abort()\nprint("last words")\ndeep()\n').log
     assert log[:2] == ("last words", "Fatal Python error: Aborted")
     assert [line.split()[-1] for line in log[2:4]] == ["deep", "<module>"]
     assert not any(line.startswith("Current thread") for line in log)
 
 
-def test_the_stack_that_a_library_prints_does_not_push_out_what_it_said(supervise: Supervise) -> None:
+def test_native_stack_lines_are_dropped_from_the_log(supervise: Supervise) -> None:
     frame = "    @     0x7f30e38ab24c  tensorflow::Tensor::CheckTypeAndIsAligned()"
     said = "F0000 00:00 tensor.cc:899] Check failed: IsAligned()"
     log = supervise(f'{HELLO}print("{said}")\nfor _ in range(24): print("{frame}")\nos.abort()\n').log
@@ -125,23 +125,23 @@ def test_the_stack_that_a_library_prints_does_not_push_out_what_it_said(supervis
     assert "Fatal Python error: Aborted" in log
 
 
-def test_silence_while_it_starts_and_later_have_patience_of_their_own(supervise: Supervise) -> None:
+def test_starting_and_later_steps_have_separate_timeouts(supervise: Supervise) -> None:
     starting = supervise("import time\ntime.sleep(60)", Patience(0.4, 60.0))
     assert starting.ended == "hung"
-    assert starting.reason == "nothing was heard of it for 400 ms, while it started"
+    assert starting.reason == "it sent nothing for 400 ms, while it started"
     working = supervise(f'{HELLO}marker.set("torch.to", 4096, "timed")\ntime.sleep(60)', Patience(60.0, 0.4))
     assert working.ended == "hung"
-    assert working.reason == "nothing was heard of it for 400 ms, while torch.to at 4 KiB was being timed"
+    assert working.reason == "it sent nothing for 400 ms, while torch.to at 4 KiB was being timed"
 
 
-def test_every_sign_of_life_begins_the_patience_anew(supervise: Supervise) -> None:
-    told: list[str] = []
+def test_every_message_restarts_the_timeout(supervise: Supervise) -> None:
+    texts: list[str] = []
     life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.6)\n'
     outcome = supervise(
-        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 3.0), on_doing=lambda doing: told.append(doing.text)
+        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 3.0), on_doing=lambda doing: texts.append(doing.text)
     )
     assert outcome.ended == "complete"
-    assert told == list("012345")
+    assert texts == list("012345")
     assert outcome.duration_s > 3.6
 
 
@@ -153,15 +153,15 @@ def test_every_sign_of_life_begins_the_patience_anew(supervise: Supervise) -> No
         ('Finished((Remark("cleanup", "left over", None),))', "complete", None),
     ],
 )
-def test_its_last_word_is_how_it_ended(supervise: Supervise, message: str, ended: str, reason: str | None) -> None:
+def test_the_last_message_decides_how_the_worker_ended(
+    supervise: Supervise, message: str, ended: str, reason: str | None
+) -> None:
     outcome = supervise(f"{HELLO}send({message})")
     assert (outcome.ended, outcome.reason) == (ended, reason)
     assert [remark.text for remark in outcome.remarks] == (["left over"] if ended == "complete" else [])
 
 
-def test_what_the_framework_asks_for_is_set_and_what_the_user_has_set_stays(
-    supervise: Supervise, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_environment_overrides_the_frameworks(supervise: Supervise, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     names = ("TF_CPP_MIN_LOG_LEVEL", "TF_FORCE_GPU_ALLOW_GROWTH", IN_WORKER)
@@ -172,7 +172,7 @@ def test_what_the_framework_asks_for_is_set_and_what_the_user_has_set_stays(
     assert outcome.log == ("0", "true", "1")
 
 
-def test_what_a_worker_has_started_ends_with_it(supervise: Supervise) -> None:
+def test_the_children_of_a_worker_end_with_it(supervise: Supervise) -> None:
     script = f'{HELLO}print(subprocess.Popen(["sleep", "600"]).pid)\nsend(Finished(()))\n'
     (pid,) = supervise(script).log
     for _ in range(100):

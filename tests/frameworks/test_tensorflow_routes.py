@@ -1,4 +1,4 @@
-"""TensorFlow's table, its ingest routes for real, and the others with TensorFlow's second CPU device as the target."""
+"""TensorFlow's table, its ingest routes, and its other routes with a second CPU device in place of the GPU."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def place_of(engine: Engine, arena: HostArena) -> Iterator[Any]:
 
 @pytest.fixture
 def second_cpu(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second CPU device stands where the GPU would."""
+    """Use the second CPU device in place of the GPU."""
     del tf
     monkeypatch.setattr(tensors, "GPU", "/device:CPU:1")
     monkeypatch.setattr(tensors, "KDL_CUDA", KDL_CPU)
@@ -90,7 +90,7 @@ def set_up(route: Route, place: Place) -> Transfer:
 
 
 def check_twice(transfer: Transfer, place: Place) -> None:
-    """Other bytes the second time: what comes from a cache is wrong."""
+    """Send other bytes the second time, so that a cached result is wrong."""
     for seed in (1, 2):
         data = np.random.default_rng(seed).integers(0, 256, place.nbytes, np.uint8)
         with place.holding(data):
@@ -104,7 +104,7 @@ def check_twice(transfer: Transfer, place: Place) -> None:
         assert transfer.result is None
 
 
-def test_the_table_has_every_route_under_a_name_of_its_own() -> None:
+def test_the_table_has_every_route_under_a_unique_name() -> None:
     onto = ["constant", "function", "function-jit", "cast-eager", "rawop", "cpu-op", "dlpack-pageable", "dlpack-pinned"]
     pipelines = ["data-prefetch", "data-prefetch-compatible", "upload", "prefetch"]
     off = ["numpy", "array-view", "download", "download-into"]
@@ -117,40 +117,40 @@ def test_one_route_of_a_direction_is_the_usual_one(direction: str, name: str) ->
     assert [route.name for route in FRAMEWORK.routes if route.usual and route.direction == direction] == [name]
 
 
-def test_only_what_page_locks_every_host_tensor_asks_for_a_process_of_its_own() -> None:
+def test_only_force_gpu_compatible_is_a_setting() -> None:
     assert {route.name: route.setting for route in FRAMEWORK.routes if route.setting} == {
         "tf.data-prefetch-compatible": COMPATIBLE
     }
 
 
-def test_page_locked_sources_and_no_others_are_called_pinned() -> None:
+def test_only_page_locked_sources_are_called_pinned() -> None:
     assert [route.name for route in FRAMEWORK.routes if route.memory == "pinned"] == ["tf.dlpack-pinned"]
 
 
-def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory() -> None:
     through = [route for route in FRAMEWORK.routes if route.staged]
     assert [route.name for route in through] == ["tf.upload", "tf.prefetch", "tf.download", "tf.download-into"]
     assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
     assert {(route.returns, route.bracket) for route in through} == {("done", "drained")}
 
 
-def test_a_machine_without_tensorflow_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorflow_the_refusal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(RefusedError, match=r"^TensorFlow is not installed: pip install tensorflow$"):
         start(None, "")
 
 
-def test_a_setting_that_it_does_not_have_is_refused_with_the_one_it_has() -> None:
-    with pytest.raises(RefusedError, match="no setting 'nostage' here; known is force-gpu-compatible"):
+def test_an_unknown_setting_is_refused_with_the_known_one() -> None:
+    with pytest.raises(RefusedError, match="unknown setting 'nostage'; TensorFlow has only force-gpu-compatible"):
         start(None, "nostage")
 
 
-def test_without_a_device_it_starts_and_says_what_is_in_force(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_device_it_starts_and_reports_its_settings(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_GPU_ALLOCATOR", "cuda_malloc_async")
     monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
     started = start(None, "")
     assert started.version == tf.__version__
-    assert started.cuda.reason == "no GPU was asked for"
+    assert started.cuda.reason == "no GPU was requested"
     assert started.settings["TF_GPU_ALLOCATOR"] == "cuda_malloc_async"
     assert "TF_XLA_FLAGS" not in started.settings
     assert started.settings[COMPATIBLE] == "off"
@@ -158,24 +158,24 @@ def test_without_a_device_it_starts_and_says_what_is_in_force(tf: Any, monkeypat
 
 @pytest.mark.parametrize(("value", "memory"), [("true", "grows with use"), ("false", "taken whole at the start")])
 @pytest.mark.usefixtures("tf")
-def test_the_variable_that_forbids_growth_is_believed(value: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_that_forbids_growth_is_reported(value: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", value)
     assert start(None, "").settings["GPU memory"] == memory
 
 
-def test_its_advice_against_tracing_every_size_anew_stays_out_of_the_log(tf: Any) -> None:
+def test_warnings_about_retracing_are_not_logged(tf: Any) -> None:
     assert not tf.get_logger().isEnabledFor(logging.WARNING)
     assert tf.get_logger().isEnabledFor(logging.ERROR)
 
 
-def test_a_build_without_cuda_says_which_one_has_it(tf: Any) -> None:
+def test_a_build_without_cuda_names_the_package_with_it(tf: Any) -> None:
     if tf.test.is_built_with_cuda():
         pytest.skip("this TensorFlow was built with CUDA")
     reason = f"TensorFlow {tf.__version__} was built without CUDA: pip install 'tensorflow[and-cuda]'"
     assert start(0, "").cuda.reason == reason
 
 
-def test_the_setting_is_in_force_in_a_process_that_starts_with_it() -> None:
+def test_the_setting_is_active_in_a_new_process() -> None:
     pytest.importorskip("tensorflow")
     script = """
 from pyxfer._frameworks.tensorflow import start
@@ -188,15 +188,15 @@ print(context.context().config.gpu_options.force_gpu_compatible)
     assert done.stdout.split() == ["on", "True"], done.stderr
 
 
-def test_the_setting_is_refused_where_tensorflow_is_at_work_already(tf: Any) -> None:
+def test_the_setting_is_refused_after_tensorflows_first_operation(tf: Any) -> None:
     del tf
-    with pytest.raises(RefusedError, match="force-gpu-compatible comes too late: TensorFlow was at work"):
+    with pytest.raises(RefusedError, match="force-gpu-compatible comes too late"):
         start(None, COMPATIBLE)
 
 
 @of_ingest
 @pytest.mark.usefixtures("tf")
-def test_what_is_ingested_is_what_numpy_held(name: str, place_of: Any) -> None:
+def test_ingested_bytes_equal_the_array(name: str, place_of: Any) -> None:
     place = place_of()
     transfer = set_up(ROUTES[name], place)
     check_twice(transfer, place)
@@ -207,7 +207,7 @@ def test_what_is_ingested_is_what_numpy_held(name: str, place_of: Any) -> None:
 
 @of_ingest
 @pytest.mark.usefixtures("tf")
-def test_ingest_lies_in_the_source_where_no_copy_was_promised(name: str, place_of: Any) -> None:
+def test_ingest_routes_without_copies_alias_the_source(name: str, place_of: Any) -> None:
     transfer: Any = set_up(ROUTES[name], place_of())
     transfer.refresh()
     transfer.run()
@@ -236,7 +236,7 @@ def test_a_route_for_images_reads_the_first_row_back(name: str, place_of: Any) -
 
 
 @pytest.mark.usefixtures("second_cpu")
-def test_a_result_that_stayed_on_the_cpu_is_told_as_such(place_of: Any) -> None:
+def test_a_result_that_stayed_on_the_cpu_is_reported_there(place_of: Any) -> None:
     transfer = set_up(ROUTES["tf.dlpack-pageable"], place_of())
     transfer.refresh()
     transfer.run()
@@ -244,7 +244,7 @@ def test_a_result_that_stayed_on_the_cpu_is_told_as_such(place_of: Any) -> None:
 
 
 @pytest.mark.usefixtures("tf")
-def test_memory_of_the_cpu_is_never_taken_for_the_gpus(place_of: Any) -> None:
+def test_cpu_memory_is_not_accepted_as_gpu_memory(place_of: Any) -> None:
     transfer = set_up(ROUTES["tf.ingest"], place_of())
     transfer.refresh()
     transfer.run()
@@ -256,14 +256,14 @@ def test_memory_of_the_cpu_is_never_taken_for_the_gpus(place_of: Any) -> None:
 
 
 @pytest.mark.usefixtures("second_cpu")
-def test_a_pipeline_has_as_many_elements_as_its_time_is_divided_by(place_of: Any) -> None:
+def test_a_pipeline_has_as_many_elements_as_its_transfer_declares(place_of: Any) -> None:
     transfer: Any = set_up(ROUTES["tf.data-prefetch"], place_of())
     sizes = [element.shape.num_elements() for element in transfer.dataset]
     assert sizes == [NBYTES] * transfer.copies
 
 
 @pytest.mark.usefixtures("second_cpu")
-def test_what_is_prefetched_is_as_many_batches_as_its_time_is_divided_by(place_of: Any) -> None:
+def test_a_prefetch_has_as_many_batches_as_its_transfer_declares(place_of: Any) -> None:
     transfer: Any = set_up(ROUTES["tf.prefetch"], place_of())
     transfer.refresh()
     drawn: list[int] = []
@@ -287,21 +287,21 @@ def test_without_a_gpu_a_route_over_the_link_is_refused(name: str, place_of: Any
 
 
 @of_images
-def test_a_size_that_is_no_batch_of_images_is_refused(name: str, place_of: Any) -> None:
+def test_a_size_of_partial_images_is_refused(name: str, place_of: Any) -> None:
     make = ROUTES[name].image_batch
     assert make is not None
-    with pytest.raises(RefusedError, match=r"batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are no whole"):
+    with pytest.raises(RefusedError, match=r"batches of 196608 bytes \(256 x 256 x 3\); 65536 bytes are not a whole"):
         make(place_of())
 
 
 @pytest.mark.parametrize("nbytes", [1000, 4096 + 8, 4096 + 256])
 def test_a_size_that_does_not_divide_into_aligned_rows_is_refused(nbytes: int, place_of: Any) -> None:
-    with pytest.raises(RefusedError, match=rf"{nbytes} bytes do not divide by 8 x 64 = 512$"):
+    with pytest.raises(RefusedError, match=rf"{nbytes} bytes are not a multiple of 8 x 64 = 512$"):
         set_up(ROUTES["tf.data-prefetch"], place_of(nbytes))
 
 
 def aligned(shape: tuple[int, ...], offset: int = 0) -> NDArray[np.uint8]:
-    """An array that begins so many bytes behind a multiple of 64."""
+    """An array that starts `offset` bytes after a multiple of 64."""
     nbytes = int(np.prod(shape))
     memory = np.zeros(nbytes + 128, np.uint8)
     begin = -memory.ctypes.data % 64 + offset
@@ -321,7 +321,7 @@ def read_only() -> NDArray[np.uint8]:
         (aligned((128,))[::2], "not contiguous in C order"),
         (np.asfortranarray(aligned((8, 8))), "not contiguous in C order"),
         (read_only(), "the array is read-only"),
-        (aligned((64,), 16), "begins 16 bytes behind a multiple of 64, and TensorFlow aborts on unaligned host memory"),
+        (aligned((64,), 16), "starts 16 bytes after a multiple of 64, and TensorFlow aborts on unaligned host memory"),
     ],
     ids=["empty", "strided", "fortran", "read-only", "unaligned"],
 )
@@ -340,7 +340,7 @@ def test_aligned_memory_is_used_in_place(tf: Any) -> None:
 
 @pytest.mark.parametrize("name", ["tf.rawop", "tf.cpu-op", "tf.dlpack-pageable", "tf.dlpack-pinned"])
 @pytest.mark.usefixtures("second_cpu")
-def test_a_version_without_the_internals_is_named_with_what_it_lacks(
+def test_a_version_without_the_internals_is_refused(
     name: str, tf: Any, place_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inside = "tensorflow.python.framework.ops"

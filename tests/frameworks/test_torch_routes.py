@@ -1,4 +1,4 @@
-"""PyTorch's table, its refusals, and its routes as far as they run without a GPU."""
+"""PyTorch's table and refusals, and its routes on the CPU."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def place(engine: Engine) -> Iterator[Place]:
 
 
 def on_cpu(transfer: torch_transfers.TorchTransfer) -> torch_transfers.TorchTransfer:
-    """With the CPU in the GPU's stead."""
+    """Use the CPU in place of the GPU."""
     transfer.device = transfer.torch.device("cpu")
     return transfer
 
 
-def test_the_table_has_every_route_promised() -> None:
+def test_the_table_has_every_documented_route() -> None:
     promised = (
         "to to-nonblocking pin-to pinned-nonblocking cast-blocking cast-nonblocking noncontiguous channels-last "
         "loader-pinned upload cpu copy-to-pinned to-cpu-nonblocking download download-into ingest ingest-copy"
@@ -73,7 +73,7 @@ def test_each_direction_has_one_usual_route() -> None:
     assert usual_directions(FRAMEWORK) == ["d2h", "h2d", "ingest"]
 
 
-def test_what_crosses_the_link_is_timed_on_the_current_stream() -> None:
+def test_routes_over_the_link_are_timed_on_the_current_stream() -> None:
     assert {route.bracket for route in FRAMEWORK.routes if route.direction != "ingest"} == {"stream"}
 
 
@@ -83,29 +83,31 @@ def test_only_the_cast_on_the_cpu_inflates() -> None:
     }
 
 
-def test_what_goes_through_the_ring_takes_ordinary_arrays_and_copies_them_once_into_page_locked_memory() -> None:
+def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory() -> None:
     through = [route for route in FRAMEWORK.routes if route.staged]
     assert [route.name for route in through] == ["torch.upload", "torch.download", "torch.download-into"]
     assert {(route.memory, route.host_copies, route.dma) for route in through} == {("pageable", 1, "pinned")}
     assert [route.returns for route in through] == ["staged", "done", "done"]
 
 
-def test_without_pytorch_the_user_reads_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pytorch_the_refusal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RefusedError, match=r"^PyTorch is not installed: pip install torch$"):
         FRAMEWORK.start(None, "")
 
 
-def test_a_broken_installation_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_installation_is_distinguished_from_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     break_import("torch", tmp_path, monkeypatch)
     with pytest.raises(RefusedError, match=r"^PyTorch is installed and cannot be imported: libcublas\.so\.12"):
         FRAMEWORK.start(None, "")
 
 
-def test_ingest_alone_asks_for_no_gpu(torch: Any) -> None:
+def test_ingest_alone_needs_no_gpu(torch: Any) -> None:
     started = FRAMEWORK.start(None, "")
     assert started.version == torch.__version__
-    assert started.cuda.reason == "no GPU was asked for"
+    assert started.cuda.reason == "no GPU was requested"
 
 
 def test_a_build_without_cuda_says_so(torch: Any) -> None:
@@ -126,7 +128,7 @@ def test_the_allocator_settings_are_recorded(torch: Any, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("route", INGESTING, ids=lambda route: route.name)
-def test_an_ingest_route_brings_the_bytes_and_lends_them_if_it_says_so(route: Route, engine: Engine) -> None:
+def test_an_ingest_route_has_the_bytes_and_aliases_the_array_as_described(route: Route, engine: Engine) -> None:
     assert route.copy is not None
     with a_place(engine, NBYTES) as place:
         transfer = route.copy(place)
@@ -139,7 +141,7 @@ def test_an_ingest_route_brings_the_bytes_and_lends_them_if_it_says_so(route: Ro
 
 @pytest.mark.usefixtures("torch")
 @pytest.mark.parametrize("route", INGESTING, ids=lambda route: route.name)
-def test_an_ingest_route_copies_as_often_as_it_says(route: Route, engine: Engine) -> None:
+def test_an_ingest_route_copies_as_often_as_described(route: Route, engine: Engine) -> None:
     assert route.copy is not None
     nbytes = 48 << 20
     with a_place(engine, nbytes) as place:
@@ -148,7 +150,7 @@ def test_an_ingest_route_copies_as_often_as_it_says(route: Route, engine: Engine
 
 @pytest.mark.usefixtures("torch")
 @each_upload
-def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
+def test_an_upload_has_the_expected_bytes_and_knows_that_they_are_on_the_cpu(
     way: type[torch_transfers.Upload], place: Place, engine: Engine
 ) -> None:
     transfer = on_cpu(way(place))
@@ -160,7 +162,7 @@ def test_an_upload_brings_what_it_says_and_sees_that_it_stayed_on_the_cpu(
 
 
 @pytest.mark.parametrize("name", ["torch.download", "torch.download-into"])
-def test_a_download_through_the_ring_brings_what_the_tensor_holds_now(
+def test_a_download_through_the_ring_has_the_tensors_current_bytes(
     name: str, torch: Any, place: Place, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_transfers, "device_of", lambda *_: torch.device("cpu"))
@@ -172,7 +174,7 @@ def test_a_download_through_the_ring_brings_what_the_tensor_holds_now(
 
 
 @pytest.mark.usefixtures("torch")
-def test_every_second_column_is_what_is_copied_and_no_two_of_them_lie_side_by_side(place: Place) -> None:
+def test_the_noncontiguous_route_copies_every_second_column(place: Place) -> None:
     transfer = on_cpu(torch_transfers.Noncontiguous(place))
     data = np.random.default_rng(1).integers(0, 256, NBYTES, np.uint8)
     transfer.write(data)
@@ -184,7 +186,7 @@ def test_every_second_column_is_what_is_copied_and_no_two_of_them_lie_side_by_si
 
 
 @pytest.mark.usefixtures("torch")
-def test_channels_last_puts_the_channels_of_a_pixel_side_by_side(place: Place, engine: Engine) -> None:
+def test_channels_last_makes_the_channels_of_a_pixel_adjacent(place: Place, engine: Engine) -> None:
     transfer = on_cpu(torch_transfers.ChannelsLast(place))
     pictures = np.arange(NBYTES, dtype=np.uint32).astype(np.uint8).reshape(-1, *torch_transfers.PICTURE)
     pictures[3, :, 5, 7] = (1, 2, 3, 4)
@@ -196,7 +198,7 @@ def test_channels_last_puts_the_channels_of_a_pixel_side_by_side(place: Place, e
 
 
 @pytest.mark.usefixtures("torch")
-def test_an_epoch_is_as_many_batches_of_the_size_as_its_time_is_divided_by(place: Place) -> None:
+def test_an_epoch_has_as_many_batches_as_its_transfer_declares(place: Place) -> None:
     transfer = torch_transfers.LoaderPinned(place)
     transfer.refresh()
     batches = list(transfer.source)
@@ -220,12 +222,12 @@ def test_an_image_batch_gives_the_first_row_of_pixels(way: type[torch_transfers.
 @pytest.mark.parametrize(
     ("make", "nbytes", "why"),
     [
-        (torch_transfers.ChannelsLast, 6000, "6000 bytes are no whole number of them: give sizes that 4096 divides"),
-        (torch_transfers.LoaderPinned, 4097, "4097 bytes are no whole number of bytes a sample"),
+        (torch_transfers.ChannelsLast, 6000, "give multiples of 4096"),
+        (torch_transfers.LoaderPinned, 4097, "give multiples of 8"),
         (
             partial(torch_transfers.ImageBatch, way=torch_transfers.To),
             65536,
-            "65536 bytes are no whole number of images",
+            "65536 bytes are not a whole number of images",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Workers as processes: scripts whose runs are interrupted and killed, and routes that only a script has."""
+"""Worker processes of scripts that are interrupted or killed, and routes that a script defines."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def make(place):
 if __name__ == "__main__":
     pyxfer.register_route(own_routes.make_route("mine.here", make))
     print("started", flush=True)
-    def tell(progress):
+    def report(progress):
         if progress.phase.endswith(": measuring"):
             print("measuring", flush=True)
 
     asked = dict(device="host", sizes="64KiB", budget_s={budget}, precision=1e-6)
-    run = pyxfer.frameworks(["mine"], **asked, on_progress=tell)
+    run = pyxfer.frameworks(["mine"], **asked, on_progress=report)
     print(run.ended, [(each.route, len(each.trials) > 0, each.rate.reason) for each in run.measurements])
     print([worker.reason for worker in run.workers])
 """
@@ -47,7 +47,7 @@ def script(folder: Path, make: str, budget: float, patience: float = 30.0) -> su
 
 
 def wait_for_trials(process: subprocess.Popen[str]) -> None:
-    """Until every row has some, which the run tells after its first rounds."""
+    """Wait until every row has trials, which the program reports after its first rounds."""
     assert process.stdout is not None
     assert process.stdout.readline() == "measuring\n"
 
@@ -77,7 +77,7 @@ def test_a_route_of_a_script_is_found_by_the_worker(tmp_path: Path) -> None:
     assert "('mine.here', True, None)" in out
 
 
-def test_ctrl_c_ends_a_run_soon_with_what_was_measured_and_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_soon_with_its_results_and_leaves_no_process(tmp_path: Path) -> None:
     process = script(tmp_path, "Slow", 60.0)
     worker = worker_of(process.pid)
     wait_for_trials(process)
@@ -112,14 +112,14 @@ def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
     raise AssertionError("the worker goes on without its run")
 
 
-def test_a_worker_that_somebody_kills_is_recorded(tmp_path: Path) -> None:
+def test_a_killed_worker_is_recorded(tmp_path: Path) -> None:
     process = script(tmp_path, "Slow", 8.0)
     worker = worker_of(process.pid)
     wait_for_trials(process)
     os.kill(worker, signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert "complete" in out, err
-    assert "it was killed (SIGKILL), by somebody or for want of memory" in out
+    assert "it was killed (SIGKILL; possibly out of memory)" in out
 
 
 GUARDED = """
@@ -138,18 +138,18 @@ if __name__ == "__main__":
 """
 
 
-def test_a_route_that_is_not_there_in_the_worker_says_so_and_takes_no_other_along(tmp_path: Path) -> None:
+def test_a_route_that_the_worker_cannot_import_does_not_affect_others(tmp_path: Path) -> None:
     folder = tmp_path / "a folder, \u00fcml\u00e4ut"
     folder.mkdir()
     path = folder / "mine.py"
     path.write_text(GUARDED.format(tests=str(TESTS)))
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
     assert "('mine.module', True, None)" in done.stdout, done.stderr
-    assert "Guarded is not there when" in done.stdout
+    assert "does not define Guarded when imported" in done.stdout
     assert done.stdout.count("'mine.module'") == 1
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
         SCRIPT.format(tests=str(TESTS), make="Copied", budget=0.3, patience=30.0).replace(
@@ -157,4 +157,4 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
         )
     )
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, check=False)
-    assert 'put what the script does under  if __name__ == "__main__":' in done.stdout
+    assert 'put its calls under  if __name__ == "__main__":' in done.stdout

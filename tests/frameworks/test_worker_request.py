@@ -1,4 +1,4 @@
-"""What a frameworks run is asked for: read and checked before anything is started."""
+"""The arguments of a frameworks run, checked before any worker starts."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def request(names: Any = None, runtime: Any = "cuda", **options: Any) -> Request
     return make_request(names, 0, runtime, **{**asked, **options})
 
 
-def test_nothing_named_means_every_framework_both_ways() -> None:
+def test_the_default_is_every_framework_in_both_directions() -> None:
     found = request()
     assert found.names == ("torch", "tensorflow", "cupy", "jax")
     assert found.directions == ("h2d", "d2h")
     assert found.sizes == tuple(4096 * 16**power for power in range(5))
 
 
-def test_without_a_gpu_only_what_stays_on_the_host_is_left() -> None:
+def test_without_a_gpu_the_default_is_ingest() -> None:
     assert request(runtime="host").directions == ("ingest",)
 
 
-def test_ingest_comes_on_top_of_the_link() -> None:
+def test_ingest_is_added_to_the_other_directions() -> None:
     assert request(ingest=True).directions == ("h2d", "d2h", "ingest")
     assert request(ingest=True, directions="d2h").directions == ("d2h", "ingest")
 
 
-def test_the_owners_short_name_will_do() -> None:
+def test_the_owners_short_name_is_accepted() -> None:
     assert request(["tf", "tensorflow", "jax"]).names == ("tensorflow", "jax")
 
 
-def test_a_worker_is_made_for_each_setting_that_a_route_wants() -> None:
+def test_each_setting_has_a_worker() -> None:
     found = request(["jax"])
     tasks = found.tasks(load_framework("jax"))
     assert [task.worker for task in tasks] == ["jax", "jax nostage"]
@@ -57,7 +57,7 @@ def test_a_worker_is_made_for_each_setting_that_a_route_wants() -> None:
     assert "jax.device-put-nostage" not in tasks[0].routes
 
 
-def test_image_batch_counts_in_batches() -> None:
+def test_image_batch_has_sizes_in_batches() -> None:
     found = request(workload="image-batch", batches="1:512:x2")
     assert found.sizes == tuple(IMAGE_BYTES * 2**power for power in range(10))
     assert found.parameters().batches == tuple(2**power for power in range(10))
@@ -70,7 +70,7 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
     (own,) = task.own
     assert own.copy == ("frameworks.own_routes", "Copied", None)
     assert own.image_batch is None
-    assert own.words["name"] == "mine.copied"
+    assert own.fields["name"] == "mine.copied"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
         ({"batches": "8"}, r"add --workload image-batch, or give --sizes"),
         ({"workload": "image-batch", "sizes": "1MiB"}, r"has batches of images and no sizes"),
         ({"workload": "image-batch", "batches": [1 << 30]}, r"more than any GPU holds"),
-        ({"workload": "image-batch", "directions": ["d2h"]}, r"has a part in the workload image-batch and the"),
+        ({"workload": "image-batch", "directions": ["d2h"]}, r"supports the workload image-batch in the directions"),
         ({"workload": "image-batch", "runtime": "host"}, r"no GPU is usable here; see pyxfer info"),
         ({"sizes": "0"}, r"is not above zero"),
         ({"precision": 2.0}, r"precision has to be above zero and at most 1"),
@@ -92,12 +92,12 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
         ({"seed": -1}, r"seed has to be a whole number"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(options: dict[str, Any], text: str) -> None:
+def test_invalid_arguments_are_refused_with_valid_ones(options: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         request(**options)
 
 
 def test_a_worker_does_not_start_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(IN_WORKER, "1")
-    with pytest.raises(UsageError, match='put what the script does under  if __name__ == "__main__"'):
+    with pytest.raises(UsageError, match='put its calls under  if __name__ == "__main__"'):
         request()

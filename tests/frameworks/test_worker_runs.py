@@ -1,4 +1,4 @@
-"""A run over worker processes: what is measured, what each trouble makes of its row, and that the others go on."""
+"""Runs with worker processes: their rows, and faults that affect only one route or worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_route_is_timed_and_verified_beside_one_host_copy_in_the_same_rounds(r
     assert {trial.round for trial in route.trials} <= {trial.round for trial in reference.trials}
 
 
-def test_a_run_says_what_was_asked_for_and_how_each_worker_ended(run_own: RunOwn) -> None:
+def test_a_run_has_its_parameters_and_the_endings_of_its_workers(run_own: RunOwn) -> None:
     run = run_own(own_routes.Copied, routes="mine.*")
     assert (run.kind, run.ended) == ("frameworks", "complete")
     assert run.parameters.frameworks == ("mine",)
@@ -44,10 +44,10 @@ def test_a_run_says_what_was_asked_for_and_how_each_worker_ended(run_own: RunOwn
     ("staged", "why"),
     [
         (False, "nothing was staged"),
-        slow(True, "each worker had a ring of its own, with the settings that pyxfer info shows"),
+        slow(True, "each worker had its own ring, with the settings that pyxfer info shows"),
     ],
 )
-def test_a_run_says_where_the_rings_were_that_its_routes_went_through(run_own: RunOwn, staged: bool, why: str) -> None:
+def test_a_run_says_that_each_worker_had_its_own_ring(run_own: RunOwn, staged: bool, why: str) -> None:
     pyxfer.register_route(own_routes.make_route("mine.threads", own_routes.Copied, staged=staged))
     run = run_own()
     assert run.ring.reason == why
@@ -63,32 +63,32 @@ def test_a_route_without_a_copy_gets_no_bandwidth(run_own: RunOwn) -> None:
     assert aliased.elapsed_s is not None
 
 
-def test_a_result_from_a_cache_is_found_out_and_gets_no_bandwidth(run_own: RunOwn) -> None:
+def test_a_cached_result_has_no_bandwidth(run_own: RunOwn) -> None:
     cached = row(run_own(own_routes.Cached), "mine.cached")
     assert cached.verified.value is False
     assert "not what was sent" in (cached.rate.reason or "")
     assert not cached.trials
 
 
-def test_a_result_in_the_wrong_place_is_an_error_and_no_fast_copy(run_own: RunOwn) -> None:
+def test_a_result_in_the_wrong_place_is_an_error(run_own: RunOwn) -> None:
     elsewhere = row(run_own(own_routes.Elsewhere), "mine.elsewhere")
     assert elsewhere.gbps is None
-    assert elsewhere.rate.reason == "the result lies on the gpu and not on the cpu, so nothing was copied"
+    assert elsewhere.rate.reason == "the result is on the gpu and not on the cpu, so nothing was copied"
 
 
-def test_a_route_that_is_not_to_be_had_says_why(run_own: RunOwn) -> None:
+def test_a_refused_route_has_the_reason(run_own: RunOwn) -> None:
     refused = row(run_own(own_routes.refused), "mine.refused")
     assert refused.rate.reason == "not available in Mine 2.0 for 65536 bytes: it has moved"
     assert refused.first_s.reason == refused.rate.reason
 
 
-def test_a_route_that_cannot_be_set_up_says_what_was_raised(run_own: RunOwn) -> None:
+def test_a_route_whose_setup_fails_has_the_exception_as_reason(run_own: RunOwn) -> None:
     run = run_own(own_routes.broken, own_routes.Copied)
     assert row(run, "mine.broken").rate.reason == "ValueError: set up wrongly"
     assert row(run, "mine.copied").gbps is not None
 
 
-def test_a_route_that_raises_in_the_middle_keeps_what_it_had(run_own: RunOwn) -> None:
+def test_a_route_that_raises_later_keeps_its_trials(run_own: RunOwn) -> None:
     run = run_own(own_routes.Raising, own_routes.Copied)
     raising = row(run, "mine.raising")
     assert raising.trials
@@ -107,7 +107,9 @@ def test_a_route_that_raises_in_the_middle_keeps_what_it_had(run_own: RunOwn) ->
         slow(own_routes.LateRelease, "OSError: cannot let go"),
     ],
 )
-def test_whatever_a_route_raises_ends_it_and_no_other(run_own: RunOwn, make: type[pyxfer.Transfer], why: str) -> None:
+def test_every_exception_of_a_route_ends_only_that_route(
+    run_own: RunOwn, make: type[pyxfer.Transfer], why: str
+) -> None:
     run = run_own(make, own_routes.Copied)
     (worker,) = run.workers
     assert worker.ended == "complete"
@@ -120,22 +122,22 @@ def test_whatever_a_route_raises_ends_it_and_no_other(run_own: RunOwn, make: typ
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (own_routes.Fractional, "copies has to be a whole number from 1 on; it is 0.5"),
-        slow(own_routes.NoTransfer, "what sets it up gave a NoTransfer, which is no pyxfer.Transfer"),
-        slow(own_routes.Lists, "arrived() has to give a NumPy array; it gives a list"),
-        slow(own_routes.Cuda, "where() has to say gpu or cpu; it says 'cuda'"),
+        (own_routes.Fractional, "copies has to be a whole number of 1 or more; it is 0.5"),
+        slow(own_routes.NoTransfer, "its function has to return a pyxfer.Transfer; it returned a NoTransfer"),
+        slow(own_routes.Lists, "arrived() has to return a NumPy array; it returned a list"),
+        slow(own_routes.Cuda, "where() has to return gpu or cpu; it returned 'cuda'"),
     ],
 )
-def test_a_route_that_is_written_wrongly_says_how(run_own: RunOwn, make: type, why: str) -> None:
+def test_a_faulty_transfer_has_the_reason(run_own: RunOwn, make: type, why: str) -> None:
     assert row(run_own(make), f"mine.{make.__name__.lower()}").rate.reason == why
 
 
-def test_a_worker_that_ends_while_a_child_of_it_lives_is_no_hang(run_own: RunOwn) -> None:
+def test_a_worker_that_ends_before_its_child_is_not_a_hang(run_own: RunOwn) -> None:
     run = run_own(own_routes.Forking, own_routes.Copied)
     assert (run.workers[0].reason or "").startswith("it ended by itself with exit code 7, while mine.forking")
 
 
-def test_a_file_in_the_current_directory_is_nobodys_module(
+def test_a_local_file_does_not_shadow_the_standard_library(
     run_own: RunOwn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("json", "numpy", "pyxfer"):
@@ -145,7 +147,7 @@ def test_a_file_in_the_current_directory_is_nobodys_module(
     assert row(run_own(own_routes.Copied), "mine.copied").gbps is not None
 
 
-def test_several_copies_in_one_run_are_divided(run_own: RunOwn) -> None:
+def test_the_time_of_several_copies_is_divided(run_own: RunOwn) -> None:
     several = row(run_own(own_routes.Several), "mine.several")
     trial = several.trials[0]
     assert trial.copies == 4
@@ -158,11 +160,11 @@ def test_several_copies_in_one_run_are_divided(run_own: RunOwn) -> None:
     ("make", "how"),
     [
         (own_routes.Aborting, "it crashed (SIGABRT)"),
-        slow(own_routes.Killed, "it was killed (SIGKILL), by somebody or for want of memory"),
+        slow(own_routes.Killed, "it was killed (SIGKILL; possibly out of memory)"),
         slow(own_routes.Leaving, "it ended by itself with exit code 7"),
     ],
 )
-def test_a_worker_that_ends_in_the_middle_is_recorded_and_its_other_routes_go_on(
+def test_the_other_routes_of_a_crashed_worker_are_measured(
     run_own: RunOwn, make: type[pyxfer.Transfer], how: str
 ) -> None:
     run = run_own(make, own_routes.Copied)
@@ -189,24 +191,24 @@ def test_no_route_has_two_rows_of_one_size(run_own: RunOwn) -> None:
     assert len(set(rows)) == len(rows)
 
 
-def test_a_crash_shows_the_last_lines_of_its_log_and_where_python_was(run_own: RunOwn) -> None:
+def test_the_log_of_a_crashed_worker_has_the_python_stack(run_own: RunOwn) -> None:
     log = run_own(own_routes.Aborting).workers[0].log
     assert "F tensor.cc:899] Check failed: IsAligned()" in log
     assert "Fatal Python error: Aborted" in log
     assert any("own_routes.py" in line for line in log)
 
 
-def test_a_worker_that_hangs_is_ended_after_its_deadline(run_own: RunOwn) -> None:
+def test_a_hung_worker_is_ended_after_its_timeout(run_own: RunOwn) -> None:
     run = run_own(own_routes.Hanging, own_routes.Copied, patience_s=5.0)
     assert run.workers[0].ended == "hung"
     assert row(run, "mine.hanging").rate.reason == (
-        "nothing was heard of it for 5.00 s, while mine.hanging at 64 KiB was being timed"
+        "it sent nothing for 5.00 s, while mine.hanging at 64 KiB was being timed"
     )
     assert row(run, "mine.copied").gbps is not None
 
 
 @pytest.mark.slow
-def test_a_framework_that_goes_on_crashing_is_left(run_own: RunOwn) -> None:
+def test_a_worker_is_not_started_again_without_end(run_own: RunOwn) -> None:
     for number in range(6):
         pyxfer.register_route(own_routes.make_route(f"mine.leaving{number}", own_routes.Leaving))
     run = run_own(budget_s=0.2)
@@ -214,7 +216,9 @@ def test_a_framework_that_goes_on_crashing_is_left(run_own: RunOwn) -> None:
     assert all(row(run, f"mine.leaving{number}").gbps is None for number in range(6))
 
 
-def test_what_a_framework_prints_reaches_no_terminal(run_own: RunOwn, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_framework_does_not_reach_the_terminal(
+    run_own: RunOwn, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = run_own(own_routes.noisy)
     assert capfd.readouterr() == ("", "")
     assert "to standard output" in run.workers[0].log
@@ -227,15 +231,15 @@ def test_the_run_so_far_is_saved_after_every_worker(run_own: RunOwn) -> None:
     assert saved[-1].ended == "complete"
 
 
-def test_a_run_comes_back_from_its_file_as_it_was(run_own: RunOwn, tmp_path: Path) -> None:
+def test_a_run_survives_saving_and_loading(run_own: RunOwn, tmp_path: Path) -> None:
     run = run_own(own_routes.Copied, own_routes.refused)
     run.save(tmp_path / "run.json")
     assert pyxfer.Run.load(tmp_path / "run.json") == run
 
 
-def test_sizes_that_no_memory_holds_are_refused_in_words(run_own: RunOwn) -> None:
+def test_sizes_beyond_the_host_memory_are_refused(run_own: RunOwn) -> None:
     run = run_own(own_routes.Copied, sizes=[1 << 45])
     (worker,) = run.workers
     assert worker.ended == "failed"
-    assert (worker.reason or "").startswith("Transfers of 32 TiB need some 192 TiB of host memory for sources, and ")
+    assert (worker.reason or "").startswith("Transfers of 32 TiB need about 192 TiB of host memory for sources, and ")
     assert row(run, "mine.copied", 1 << 45).rate.reason == worker.reason

@@ -1,4 +1,4 @@
-"""One route as a subject of the sampler: what is inside a trial's time, and what around it."""
+"""A route as a subject of the sampler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frameworks import own_routes
 import pyxfer
 from pyxfer._frameworks.messages import Marker
 from pyxfer._frameworks.place import HostArena, Place
-from pyxfer._frameworks.subjects import FEWEST_CALLS, MOST_CALLS, RouteSubject, in_words
+from pyxfer._frameworks.subjects import FEWEST_CALLS, MOST_CALLS, RouteSubject, describe_error
 from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def make(place: Place, marker: Marker, engine: Engine) -> Iterator[Any]:
         each.close()
 
 
-def test_a_short_call_is_preceded_by_one_that_nobody_looks_at(make: Any) -> None:
+def test_a_short_call_is_preceded_by_an_untimed_one(make: Any) -> None:
     subject, _ = make(own_routes.Counting)
     before = own_routes.Counting.calls
     trial = subject.trial(3)["ingest"]
@@ -58,14 +58,14 @@ def test_a_short_call_is_preceded_by_one_that_nobody_looks_at(make: Any) -> None
     assert 0.002 <= trial.elapsed_s < 0.2
 
 
-def test_a_long_call_is_not(make: Any) -> None:
+def test_a_long_call_is_not_preceded_by_an_untimed_one(make: Any) -> None:
     subject, _ = make(own_routes.Slow)
     subject.trial(0)
     again = subject.trial(1)["ingest"]
     assert again.elapsed_s >= 0.02
 
 
-def test_a_row_of_calls_gives_their_mean(make: Any) -> None:
+def test_several_calls_in_a_trial_give_their_mean(make: Any) -> None:
     subject, _ = make(own_routes.Counting, repeats=True)
     subject.warm()
     before = own_routes.Counting.calls
@@ -75,21 +75,22 @@ def test_a_row_of_calls_gives_their_mean(make: Any) -> None:
     assert 0.002 <= trial.elapsed_s < 0.05
 
 
-def test_a_trial_that_no_link_could_have_done_is_not_used(make: Any) -> None:
+def test_a_trial_faster_than_the_link_is_invalid(make: Any) -> None:
     subject, _ = make(own_routes.Copied, least_s=10.0)
     assert subject.trial(0)["ingest"].invalid == (
-        "elided: it took less time than the link needs for its bytes, so they did not all cross it"
+        "elided: it took less time than the link needs for its bytes, so they did not all cross it, or the shown link "
+        "is wrong"
     )
     subject, _ = make(own_routes.Slow, least_s=0.02)
     assert subject.trial(0)["ingest"].invalid is None
 
 
-def test_the_very_first_call_is_timed_apart(make: Any) -> None:
+def test_the_first_call_is_timed_separately(make: Any) -> None:
     subject, _ = make(own_routes.Slow)
     assert 0.02 <= subject.warm() < 1.0
 
 
-def test_what_a_framework_raises_becomes_one_sentence(make: Any) -> None:
+def test_an_exception_of_a_framework_becomes_a_measurement_error(make: Any) -> None:
     subject, transfer = make(own_routes.Raising)
     transfer.runs = 100
     with pytest.raises(MeasurementError, match=r"^RuntimeError: CUDA out of memory\. Tried to allocate 2\.00 GiB\.$"):
@@ -97,26 +98,26 @@ def test_what_a_framework_raises_becomes_one_sentence(make: Any) -> None:
     assert transfer.result is None
 
 
-def test_the_result_is_let_go_of_after_every_trial(make: Any) -> None:
+def test_the_result_is_dropped_after_every_trial(make: Any) -> None:
     subject, transfer = make(own_routes.Copied)
     subject.trial(0)
     assert transfer.result is None
 
 
-def test_page_faults_are_counted_for_one_transfer(make: Any) -> None:
+def test_page_faults_are_counted_per_transfer(make: Any) -> None:
     subject, _ = make(own_routes.Copied)
     faults = subject.trial(0)["ingest"].faults
     assert faults is not None
     assert faults >= 0
 
 
-def test_an_alias_is_compared_with_nothing(make: Any) -> None:
+def test_an_alias_has_no_anchor(make: Any) -> None:
     subject, _ = make(own_routes.Aliased)
     verified, aliased = subject.verify(1)
     assert (verified.value, aliased, subject.anchor) == (True, True, None)
 
 
-def test_a_cache_shows_in_the_second_pass(make: Any) -> None:
+def test_verification_detects_a_cache(make: Any) -> None:
     subject, _ = make(own_routes.Cached)
     verified, aliased = subject.verify(1)
     assert (verified.value, aliased) == (False, False)
@@ -138,5 +139,5 @@ def test_nothing_is_marked_between_trials(make: Any, marker: Marker) -> None:
         (KeyError(), "KeyError"),
     ],
 )
-def test_an_error_in_words(error: Exception, words: str) -> None:
-    assert in_words(error) == words
+def test_an_error_is_described_in_one_line(error: Exception, words: str) -> None:
+    assert describe_error(error) == words

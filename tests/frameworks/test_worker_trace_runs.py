@@ -1,4 +1,4 @@
-"""Tracing in worker processes: a trial that crashes or hangs there takes nothing with it that was timed."""
+"""Tracing in worker processes: timed rows survive a traced trial that crashes or hangs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from marks import slow
 import pyxfer
 
 
-def test_a_run_says_what_its_records_come_from(run_own: RunOwn) -> None:
+def test_a_run_names_the_source_of_its_records(run_own: RunOwn) -> None:
     run = run_own(own_routes.Copied)
     assert run.tracing.value is not None
     assert run.tracing.value.library == "the host runtime"
     assert run.workers[0].tracing == run.tracing
 
 
-def test_what_stays_on_the_host_has_a_breakdown_and_nothing_that_crossed(run_own: RunOwn) -> None:
+def test_ingest_has_a_breakdown_and_no_crossed_bytes(run_own: RunOwn) -> None:
     slow = row(run_own(own_routes.Slow), "mine.slow")
     assert slow.dma.reason == "nothing crosses the link"
     breakdown = slow.breakdown.value
@@ -39,10 +39,10 @@ def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
     ("make", "ended", "how"),
     [
         (own_routes.AbortingTraced, "crashed", "it crashed (SIGABRT)"),
-        slow(own_routes.HangingTraced, "hung", "nothing was heard of it for 2.00 s"),
+        slow(own_routes.HangingTraced, "hung", "it sent nothing for 2.00 s"),
     ],
 )
-def test_a_worker_that_ends_while_tracing_has_told_its_figures_and_is_not_started_again(
+def test_a_worker_that_ends_while_tracing_keeps_its_figures(
     run_own: RunOwn, make: type[pyxfer.Transfer], ended: str, how: str
 ) -> None:
     run = run_own(make, own_routes.Copied, patience_s=2.0)
@@ -56,13 +56,13 @@ def test_a_worker_that_ends_while_tracing_has_told_its_figures_and_is_not_starte
         assert row(run, route).breakdown.reason == "the run ended before it was traced"
 
 
-def test_tracing_keeps_to_the_budget(run_own: RunOwn) -> None:
+def test_tracing_keeps_within_the_budget(run_own: RunOwn) -> None:
     slow = row(run_own(own_routes.Slow, budget_s=1.0, precision=1e-6), "mine.slow")
     assert slow.breakdown.value is not None
     assert sum(trial.elapsed_s for trial in slow.trials) < 1.0
 
 
-def test_who_interrupts_the_preparation_is_not_told_of_a_budget(run_own: RunOwn) -> None:
+def test_rows_interrupted_in_preparation_do_not_mention_the_budget(run_own: RunOwn) -> None:
     def interrupt(progress: pyxfer.Progress) -> None:
         if "verifying raw.host-copy" in progress.text:
             raise KeyboardInterrupt

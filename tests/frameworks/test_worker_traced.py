@@ -1,4 +1,4 @@
-"""What a worker's traced trials find out: everything but the GPU is real, and the host runtime records its copies."""
+"""The traced trials of a worker, with the records of the host runtime."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from frameworks import crossing_routes as crossing
 
-from pyxfer._document.runs import Fact, Measurement, Remark
-from pyxfer._frameworks.base import Framework, Make, Started
+from pyxfer._document.runs import Measurement, Remark
+from pyxfer._frameworks.base import Make
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.messages import Doing, FromWorker, Marker, Rows, Task, Tracer
 from pyxfer._machine.devices import find_device
@@ -22,7 +22,7 @@ Work = Callable[..., "Worked"]
 
 
 class Worked:
-    """What a worker has sent."""
+    """The messages of a worker."""
 
     def __init__(self, sent: list[FromWorker], remarks: Sequence[Remark]) -> None:
         self.sent = sent
@@ -41,7 +41,6 @@ def work(engine: Engine) -> Work:
 
     def run(make: Make, *, trace: bool = True, cancelled: bool = False, **words: Any) -> Worked:
         route = crossing.make_route("mine.x", make, **words)
-        framework = Framework("mine", "mine", "mine", (), lambda _device, _setting: Started("", Fact("x")), (route,))
         task = Task(
             *("mine", "mine", "", ("mine.x",), (), "host", "copy"),
             sizes=(NBYTES,),
@@ -50,7 +49,7 @@ def work(engine: Engine) -> Work:
             seed=1,
             trace=trace,
         )
-        bench = Bench(task, framework, (route,), Choice(engine, "host", ""), find_device(engine, 0), None)
+        bench = Bench(task, (route,), Choice(engine, "host", ""), find_device(engine, 0), None)
         sent: list[FromWorker] = []
         marker = Marker()
 
@@ -67,7 +66,7 @@ def work(engine: Engine) -> Work:
     return run
 
 
-def test_what_crossed_is_beside_every_figure(work: Work) -> None:
+def test_every_row_has_the_bytes_that_crossed(work: Work) -> None:
     worked = work(crossing.Stored)
     row = worked.row()
     dma = row.dma.value
@@ -84,7 +83,7 @@ def test_what_crossed_is_beside_every_figure(work: Work) -> None:
     assert (raw.dma.value.nbytes, raw.dma.value.source) == (NBYTES, "pinned")
 
 
-def test_the_parts_of_a_breakdown_are_the_whole(work: Work) -> None:
+def test_the_parts_of_a_breakdown_sum_to_the_trial(work: Work) -> None:
     breakdown = work(crossing.Slowly).row().breakdown.value
     assert breakdown is not None
     assert sum(part.seconds for part in breakdown.parts) == breakdown.elapsed_s
@@ -105,9 +104,7 @@ THROUGH_RING = {"memory": "pageable", "dma": "pinned", "host_copies": 1, "staged
     ],
     ids=["upload", "download", "download-into"],
 )
-def test_what_goes_through_the_ring_meets_page_locked_memory_and_is_staged_meanwhile(
-    work: Work, make: Make, direction: str
-) -> None:
+def test_routes_through_the_ring_use_pinned_memory_and_show_staging(work: Work, make: Make, direction: str) -> None:
     row = work(make, direction=direction, **THROUGH_RING).row()
     assert (row.verified.value, row.rate.reason) == (True, None)
     dma, breakdown = row.dma.value, row.breakdown.value
@@ -119,14 +116,14 @@ def test_what_goes_through_the_ring_meets_page_locked_memory_and_is_staged_meanw
     assert breakdown.seconds("preparing" if direction == "h2d" else "returning") == 0
 
 
-def test_an_uploader_that_the_device_does_not_let_go_of_is_a_remark(work: Work) -> None:
+def test_an_uploader_that_cannot_be_released_is_a_remark(work: Work) -> None:
     testing.fail("cudaFreeHost", 2, 1)
     worked = work(crossing.Uploaded, **THROUGH_RING)
     assert worked.row().gbps is not None
     assert [each.code for each in worked.remarks] == ["cleanup"]
 
 
-def test_what_nothing_of_is_sent_again_gets_no_bandwidth_however_long_it_takes(work: Work) -> None:
+def test_a_route_that_sends_nothing_again_has_no_bandwidth(work: Work) -> None:
     row = work(crossing.Mirrored).row()
     assert row.dma.value is not None
     traced = row.dma.value.trials
@@ -134,11 +131,11 @@ def test_what_nothing_of_is_sent_again_gets_no_bandwidth_however_long_it_takes(w
     assert row.elapsed_s is not None
     assert row.verified.value is True
     assert row.rate.reason == (
-        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link, where 1 MiB had to"
+        f"elided: in {traced - 1} of {traced} traced trials nothing crossed the link instead of 1 MiB"
     )
 
 
-def test_what_is_converted_before_the_copy_is_told_apart_from_what_was_not_sent(work: Work) -> None:
+def test_a_conversion_is_distinguished_from_unsent_bytes(work: Work) -> None:
     row = work(crossing.Halved).row()
     assert row.verified.value is True
     assert row.rate.reason == (
@@ -146,18 +143,18 @@ def test_what_is_converted_before_the_copy_is_told_apart_from_what_was_not_sent(
     )
 
 
-def test_a_route_that_says_so_may_send_fewer_bytes(work: Work) -> None:
+def test_a_declared_route_may_send_fewer_bytes(work: Work) -> None:
     assert work(crossing.Halved, inflation=0.5).row().gbps is not None
 
 
-def test_more_bytes_than_asked_for_are_a_remark_with_the_factor_that_was_measured(work: Work) -> None:
+def test_too_many_bytes_are_a_remark_with_the_measured_factor(work: Work) -> None:
     row = work(crossing.Doubled).row()
     assert row.gbps is not None
     (remark,) = [each for each in row.remarks if each.code == "inflated"]
     assert remark.text.startswith("2 times the bytes cross the link, by the device's records; ")
 
 
-def test_the_factor_that_was_measured_stands_in_the_place_of_the_one_that_is_declared(work: Work) -> None:
+def test_the_measured_factor_replaces_the_declared_one(work: Work) -> None:
     assert [each.code for each in work(crossing.Stored, inflation=4.0).row().remarks if each.code == "inflated"] == []
     untraced = work(crossing.Stored, inflation=4.0, trace=False).row()
     assert [each.text[:50] for each in untraced.remarks if each.code == "inflated"] == [
@@ -165,9 +162,9 @@ def test_the_factor_that_was_measured_stands_in_the_place_of_the_one_that_is_dec
     ]
 
 
-def test_another_memory_than_the_route_says_is_a_remark(work: Work) -> None:
+def test_another_memory_than_declared_is_a_remark(work: Work) -> None:
     (remark,) = [each for each in work(crossing.StoredPinned).row().remarks if each.code == "wrong-memory"]
-    assert remark.text == "its copies met pinned memory on the host, by the device's records, and not pageable memory"
+    assert remark.text == "its copies used pinned memory on the host, by the device's records, and not pageable memory"
     assert remark.fix is None
     (remark,) = [each for each in work(crossing.Stored, dma="pinned").row().remarks if each.code == "wrong-memory"]
     assert remark.fix == "make sure that the memory is page-locked when the copy is made"
@@ -187,11 +184,11 @@ def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work) -> No
 @pytest.mark.parametrize(
     ("arrange", "why"),
     [
-        (lambda: testing.other_subscriber(True), "another profiler is at work in this process"),
+        (lambda: testing.other_subscriber(True), "another profiler is active in this process"),
         (lambda: testing.refuse_activity(35), "trace: unavailable: "),
     ],
 )
-def test_without_a_tracer_every_row_says_why_and_all_else_is_there(
+def test_without_a_tracer_every_row_has_its_figures_and_the_reason(
     work: Work, arrange: Callable[[], None], why: str
 ) -> None:
     arrange()
@@ -204,7 +201,7 @@ def test_without_a_tracer_every_row_says_why_and_all_else_is_there(
         assert row.dma.reason == row.breakdown.reason == tracing.reason
 
 
-def test_whoever_does_not_want_it_is_not_traced(work: Work) -> None:
+def test_nothing_is_traced_without_tracing(work: Work) -> None:
     worked = work(crossing.Stored, trace=False)
     assert [each.reason for each in worked.tracers] == ["it was not asked for (--no-trace)"]
     assert worked.row().dma.reason == "it was not asked for (--no-trace)"
@@ -220,16 +217,18 @@ def test_a_route_that_fails_when_it_is_traced_keeps_its_figures(work: Work) -> N
     assert worked.row("raw.pinned-async").dma.value is not None
 
 
-def test_wrong_contents_when_it_is_traced_take_its_bandwidth_away(work: Work) -> None:
+def test_wrong_contents_of_a_traced_trial_remove_the_bandwidth(work: Work) -> None:
     row = work(crossing.WrongTraced).row()
     assert row.verified.value is False
     assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
 
 
-def test_lost_records_are_no_elision(work: Work) -> None:
+def test_lost_records_are_not_elision(work: Work) -> None:
     row = work(crossing.Losing).row()
     assert row.gbps is not None
-    assert "of the device's records were lost, so what crossed the link is not known whole" in (row.dma.reason or "")
+    assert "of the device's records were lost, so the bytes that crossed the link are not known" in (
+        row.dma.reason or ""
+    )
     assert "so where the time went is not known" in (row.breakdown.reason or "")
 
 
@@ -242,14 +241,14 @@ def test_clocks_that_disagree_leave_the_breakdown_unknown_and_not_the_bytes(work
     assert "outside" in {each.code for each in row.remarks}
 
 
-def test_clocks_that_move_against_each_other_are_not_believed(work: Work) -> None:
+def test_drifting_clocks_give_no_breakdown(work: Work) -> None:
     testing.skew_clock(0, 5e7)
     row = work(crossing.Slowly).row()
     assert row.dma.value is not None
     assert "the clocks of host and device disagree: they moved by" in (row.breakdown.reason or "")
 
 
-def test_a_cache_of_a_part_is_no_conversion(work: Work) -> None:
+def test_a_partial_cache_is_not_a_conversion(work: Work) -> None:
     row = work(crossing.Cached).row()
     assert row.rate.reason is not None
     assert row.rate.reason.startswith("elided: in ")
@@ -264,7 +263,7 @@ def test_a_budget_is_kept_with_tracing(work: Work) -> None:
     assert spent < 1.0
 
 
-def test_the_marker_tells_a_traced_trial_from_a_timed_one(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_marker_distinguishes_traced_and_timed_trials(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     phases: list[str] = []
     real = Marker.set
 
@@ -278,7 +277,7 @@ def test_the_marker_tells_a_traced_trial_from_a_timed_one(work: Work, monkeypatc
     assert phases.index("traced") == len(phases) - phases.count("traced")
 
 
-def test_who_is_asked_to_end_while_tracing_ends_with_all_that_was_timed(work: Work) -> None:
+def test_cancelling_while_tracing_keeps_all_timed_trials(work: Work) -> None:
     worked = work(crossing.Stored, cancelled=True)
     for row in worked.rows[-1].measurements:
         assert row.gbps is not None

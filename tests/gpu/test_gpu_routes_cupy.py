@@ -62,7 +62,7 @@ def test_the_stream_of_a_transfer_is_the_current_one(cupy: Any, gpu_engine: Engi
 def test_a_size_that_is_not_a_whole_number_of_images_is_refused(gpu_engine: Engine) -> None:
     with (
         a_place(gpu_engine, 64 << 10) as place,
-        pytest.raises(RefusedError, match="65536 bytes are no whole number of images"),
+        pytest.raises(RefusedError, match="65536 bytes are not a whole number of images"),
     ):
         cupy_transfers.ImageBatch(place, cupy_transfers.Asarray)
 

@@ -59,10 +59,10 @@ def test_the_first_call_makes_the_ring_before_the_trials(name: str) -> None:
 
 
 @each_framework
-def test_explain_advises_the_upload_and_its_gain(name: str) -> None:
+def test_an_explained_usual_call_advises_the_upload(name: str) -> None:
     stream = io.StringIO()
     print_run(pyxfer.explain(USUAL[name], "32MiB", budget_s=8.0), Page(stream, columns=80))
     page = " ".join(stream.getvalue().split())
-    advice = page[page.index("Faster here, measured in the same run") :]
+    advice = page[page.index("Faster routes, measured in the same run") :]
     assert f'`pyxfer.upload(x, to="{name}")`' in advice or f'`pyxfer.prefetch(batches, to="{name}")`' in advice
-    assert "arrays stay as they are: threads stage them through page-locked memory" in advice
+    assert "takes ordinary arrays, staged through page-locked memory" in advice

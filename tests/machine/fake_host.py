@@ -14,7 +14,7 @@ from pyxfer._machine.nvml import Nvml
 GPU = "0000:3b:00.0"
 UUID = "GPU-8d1f2c3a-0000-1111-2222-333344445555"
 NO_NVML = "NVML Shared Library Not Found"
-"""NVML's own words where there is no driver; part of every reason on such a machine."""
+"""NVML's error without a driver, which is part of every reason on such a machine."""
 
 GT = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
 GT[6] = "64.0 GT/s PCIe"

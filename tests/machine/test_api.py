@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from types import ModuleType
-
 import pytest
 
 import pyxfer
@@ -9,18 +7,6 @@ from pyxfer import native
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
-
-
-@pytest.fixture
-def as_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The host runtime in place of the GPU engine, so that a test can choose driver and device count."""
-    real = native._module
-
-    def module(name: str) -> ModuleType:
-        return real("_host" if name == "_cuda" else name)
-
-    monkeypatch.setattr(native, "_module", module)
-    return engine
 
 
 def test_a_usable_gpu_is_available(as_gpu: Engine) -> None:

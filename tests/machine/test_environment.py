@@ -24,7 +24,14 @@ from machine.fake_host import (
 
 from pyxfer._document.runs import Environment
 from pyxfer._machine.devices import find_device
-from pyxfer._machine.environment import cuda_version, read_environment
+from pyxfer._machine.environment import (
+    cuda_version,
+    read_container,
+    read_environment,
+    read_system,
+    read_translation,
+    read_virtual_machine,
+)
 from pyxfer._machine.nvml import Nvml
 
 FIRST_NAMESPACE = "pid:[4026531836]"
@@ -177,3 +184,132 @@ def test_environment_of_the_host_runtime_has_no_gpu_facts() -> None:
     assert here.cuda_runtime == "12.9, host runtime"
     assert "host memory" in (here.gpu_clocks.reason or "")
     assert "host memory" in (here.other_gpu_processes.reason or "")
+
+
+@pytest.mark.parametrize("kind", ["identity", "DMA", "DMA-FQ"])
+def test_translation_is_the_type_of_the_devices_group(kind: str, tmp_path: Path) -> None:
+    folder = make_path(tmp_path, Port("0000:3a:00.0"), Port(GPU))
+    group = tmp_path / "sys/kernel/iommu_groups/17"
+    write(tmp_path, sys__kernel__iommu_groups__17__type=f"{kind}\n")
+    (folder / "iommu_group").symlink_to(group)
+    assert read_translation(gpu(), tmp_path).value == kind
+
+
+def test_translation_without_groups_is_none(tmp_path: Path) -> None:
+    make_path(tmp_path, Port(GPU))
+    assert read_translation(gpu(), tmp_path).value == "none"
+
+
+def test_translation_of_a_device_without_a_group_is_unknown(tmp_path: Path) -> None:
+    make_path(tmp_path, Port(GPU))
+    write(tmp_path, sys__kernel__iommu_groups__3__type="DMA\n")
+    assert GPU in (read_translation(gpu(), tmp_path).reason or "")
+
+
+def test_translation_of_a_device_without_a_pci_address_has_a_reason(tmp_path: Path) -> None:
+    device = gpu(pci=None)
+    assert read_translation(device, tmp_path).reason == device.pci.reason
+
+
+DMI = "sys/class/dmi/id"
+CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"
+VIRTUAL_CPU = "processor : 0\nflags\t\t: fpu vme hypervisor\n"
+BARE_CPU = "processor : 0\nflags\t\t: fpu vme\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "name"),
+    [
+        ("0::/system.slice/docker-1234.scope\n", "docker"),
+        ("0::/machine.slice/libpod-1234.scope\n", "podman"),
+        ("4:memory:/kubepods/burstable/pod1/2\n", "kubernetes"),
+        ("0::/lxc.payload.box\n", "lxc"),
+        ("0::/user.slice/user-1000.slice\n", "none"),
+    ],
+)
+def test_container_is_recognised_by_its_control_group(tmp_path: Path, groups: str, name: str) -> None:
+    write(tmp_path, proc__self__cgroup=groups)
+    assert read_container(tmp_path, {}).value == name
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name"),
+    [
+        (".dockerenv", "", "docker"),
+        ("run/.containerenv", "", "podman"),
+        ("var/run/secrets/kubernetes.io/serviceaccount/token", "x", "kubernetes"),
+        ("run/systemd/container", "systemd-nspawn\n", "systemd-nspawn"),
+        ("proc/version", "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n", "gVisor"),
+        ("proc/version", "Linux version 4.19.0-gvisor #1 SMP\n", "gVisor"),
+    ],
+)
+def test_container_is_recognised_by_its_files(tmp_path: Path, file: str, text: str, name: str) -> None:
+    write(tmp_path, **{file: text})
+    assert read_container(tmp_path, {}).value == name
+
+
+@pytest.mark.parametrize(
+    ("variable", "name"), [({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"), ({"container": "oci"}, "oci")]
+)
+def test_container_is_recognised_by_environment_variables(tmp_path: Path, variable: dict[str, str], name: str) -> None:
+    assert read_container(tmp_path, variable).value == name
+
+
+def test_several_containers_are_each_listed_once(tmp_path: Path) -> None:
+    write(tmp_path, **{".dockerenv": "", "proc/self/cgroup": "0::/kubepods/docker/1", "proc/version": "gVisor"})
+    assert read_container(tmp_path, {}).value == "kubernetes, docker, gVisor"
+
+
+@pytest.mark.parametrize(
+    ("maker", "product", "name"),
+    [
+        ("Amazon EC2", "p5.48xlarge", "Amazon EC2"),
+        ("Amazon EC2", "p5.metal", "none"),
+        ("Google", "Google Compute Engine", "Google Compute Engine"),
+        ("VMware, Inc.", "VMware7,1", "VMware"),
+        ("Microsoft Corporation", "Virtual Machine", "Hyper-V"),
+        ("QEMU", "Standard PC (Q35 + ICH9, 2009)", "KVM (QEMU)"),
+        ("Red Hat", "KVM", "KVM"),
+        ("Dell Inc.", "PowerEdge XE9680", "none"),
+    ],
+)
+def test_virtual_machine_is_recognised_by_its_firmware(tmp_path: Path, maker: str, product: str, name: str) -> None:
+    cpu = BARE_CPU if name == "none" else VIRTUAL_CPU
+    write(tmp_path, **{f"{DMI}/sys_vendor": maker, f"{DMI}/product_name": product, "proc/cpuinfo": cpu})
+    assert read_virtual_machine(tmp_path).value == name
+    assert read_system(tmp_path).value == f"{maker} {product}"
+
+
+def test_firecracker_is_recognised_by_its_acpi_tables(tmp_path: Path) -> None:
+    write(tmp_path, proc__cpuinfo=VIRTUAL_CPU, sys__firmware__acpi__tables__FACP="FACP....\6fFIRECKFCVMDSDT")
+    assert read_virtual_machine(tmp_path).value == "Firecracker"
+
+
+@pytest.mark.parametrize(
+    ("clocks", "name"),
+    [("tsc kvm-clock", "KVM"), ("hyperv_clocksource_tsc_page acpi_pm", "Hyper-V"), ("xen tsc", "Xen")],
+)
+def test_virtual_machine_without_firmware_is_recognised_by_its_clocks(tmp_path: Path, clocks: str, name: str) -> None:
+    write(tmp_path, **{CLOCKS: clocks, "proc/cpuinfo": VIRTUAL_CPU})
+    assert read_virtual_machine(tmp_path).value == name
+
+
+def test_unknown_hypervisor_is_recognised_by_the_processor(tmp_path: Path) -> None:
+    write(tmp_path, proc__cpuinfo=VIRTUAL_CPU)
+    assert "hypervisor" in (read_virtual_machine(tmp_path).value or "")
+
+
+def test_virtual_machine_is_unknown_if_the_processor_has_no_flags(tmp_path: Path) -> None:
+    write(tmp_path, proc__cpuinfo="processor : 0\nCPU part : 0xd4f\n")
+    assert read_virtual_machine(tmp_path).value is None
+
+
+def test_system_of_an_arm_board_is_read_from_the_device_tree(tmp_path: Path) -> None:
+    write(tmp_path, **{"proc/device-tree/model": "NVIDIA Jetson AGX Orin\0"})
+    assert read_system(tmp_path).value == "NVIDIA Jetson AGX Orin"
+
+
+def test_missing_system_names_the_files_that_were_read(tmp_path: Path) -> None:
+    reason = read_system(tmp_path).reason or ""
+    assert f"{tmp_path}/{DMI}/product_name" in reason
+    assert f"{tmp_path}/proc/device-tree/model" in reason

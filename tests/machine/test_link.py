@@ -18,7 +18,7 @@ from machine.fake_host import (
     without_nvml,
 )
 
-from pyxfer._document.runs import Fact, Link, LinkState, Side
+from pyxfer._document.runs import Fact, Hop, Link, LinkState, Side
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.link import link_under_load, read_link, with_load
 
@@ -95,14 +95,44 @@ def test_slot_with_a_lower_generation_than_the_device_has_a_remark(tmp_path: Pat
     assert all(words in remark.text for words in ("PCIe 5.0 x16", "PCIe 4.0 x16"))
 
 
-def test_narrowest_hop_sets_the_peak_and_has_a_remark(tmp_path: Path) -> None:
-    link = with_load(behind_switch(tmp_path, Port(SWITCH_UP, now=(4, 8))), Fact(FULL))
+@pytest.mark.parametrize("now", [(5, 8), (1, 8)])
+def test_narrowest_hop_sets_the_peak_and_has_a_remark(tmp_path: Path, now: tuple[int, int]) -> None:
+    link = with_load(behind_switch(tmp_path, Port(SWITCH_UP, now=now)), Fact(FULL))
     assert link.narrowest_hop.value is not None
     assert link.narrowest_hop.value.pci == SWITCH_UP
-    assert link.raw_peak_gbps.value == pytest.approx(15.75, abs=0.005)
+    assert link.raw_peak_gbps.value == pytest.approx(31.51, abs=0.005)
     (remark,) = link.remarks
     assert remark.code == "hop-narrow"
-    assert all(words in remark.text for words in (SWITCH_UP, "PCIe 4.0 x8", "PCIe 5.0 x16"))
+    assert all(words in remark.text for words in (SWITCH_UP, "PCIe 5.0 x8", "PCIe 5.0 x16"))
+
+
+def test_hop_that_can_do_less_sets_the_peak(tmp_path: Path) -> None:
+    link = with_load(behind_switch(tmp_path, Port(SWITCH_UP, now=(4, 16), most=(4, 16))), Fact(FULL))
+    assert link.raw_peak_gbps.value == pytest.approx(31.51, abs=0.005)
+    assert codes(link) == ["hop-narrow"]
+
+
+def test_an_idle_link_keeps_its_width(tmp_path: Path) -> None:
+    link = with_load(behind_switch(tmp_path, Port(SWITCH_UP, now=(1, 8)), now=(1, 16)), Fact(FULL))
+    assert link.raw_peak_gbps.value == pytest.approx(31.51, abs=0.005)
+    assert codes(link) == ["hop-narrow"]
+
+
+def test_a_port_that_idles_beside_an_awake_device_does_not_lower_the_peak(tmp_path: Path) -> None:
+    link = with_load(behind_switch(tmp_path, Port(SWITCH_UP, now=(1, 16))), Fact(FULL))
+    assert link.raw_peak_gbps.value == pytest.approx(63.02, abs=0.005)
+    assert link.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "most", "working"),
+    [((1, 8), (5, 16), (5, 8)), (None, (4, 16), (4, 16)), ((3, 8), None, (3, 8)), ((1, 16), (5, 8), (5, 8))],
+)
+def test_the_working_state_of_a_link_above_is_its_largest_generation_on_its_present_lanes(
+    now: tuple[int, int] | None, most: tuple[int, int] | None, working: tuple[int, int]
+) -> None:
+    states = [Fact[LinkState](reason="no sysfs") if each is None else Fact(LinkState(*each)) for each in (now, most)]
+    assert Hop(SWITCH_UP, *states).working.value == LinkState(*working)
 
 
 def test_narrowest_of_equal_hops_is_the_device(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from machine.fake_host import GPU, NO_NVML, FakeBinding, NVMLError, gpu, nvml, nvml_link, processes, without_nvml
+from samples import make_environment
 
-from pyxfer._document.runs import Clocks, LinkState
+from pyxfer._document.runs import Clocks, Fact, LinkState, unknown
 from pyxfer._machine import nvml as management
-from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.nvml import IDLE, Nvml, throttled_by
 
 
 def test_every_call_exists_in_the_binding() -> None:
@@ -221,3 +222,17 @@ def test_memory_node_is_known_if_nvml_names_one(words: list[int], node: int | No
 def test_nvlink_to_a_cpu_is_recognised(kind: int, is_cpu: bool) -> None:
     library = nvml(nvmlDeviceGetNvLinkRemoteDeviceType={3: kind})
     assert management.has_cpu_nvlink(library, gpu()) is is_cpu
+
+
+def test_an_idle_gpu_is_not_throttled() -> None:
+    assert throttled_by(make_environment(throttle_reasons=Fact((IDLE,)))) == ()
+
+
+def test_throttle_reasons_are_in_the_order_of_the_driver() -> None:
+    hot = make_environment(throttle_reasons=Fact((IDLE, "sync boost", "hardware thermal slowdown")))
+    assert throttled_by(hot) == ("sync boost", "hardware thermal slowdown")
+
+
+def test_unknown_throttle_reasons_are_empty() -> None:
+    assert throttled_by(make_environment(throttle_reasons=unknown("no NVML"))) == ()
+    assert throttled_by(None) == ()

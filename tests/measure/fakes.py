@@ -1,4 +1,4 @@
-"""A clock that moves when it is told to, and subjects that take the time they were given."""
+"""A clock that tests move, and subjects whose trials take given times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
 
 @dataclass
 class Timed:
-    """A subject whose trials take the given seconds, over and over; it writes down when it ran."""
+    """A subject whose trials take the given seconds in turn. `log` has the rounds and keys of all trials."""
 
     key: str
     clock: Clock
@@ -42,13 +42,13 @@ class Timed:
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds that it ran in."""
+        """The rounds of its trials."""
         return [index for index, key in self.log if key == self.key]
 
 
 @dataclass
 class Failing(Timed):
-    """A subject that raises from some trial on."""
+    """A subject that raises after `good_trials` trials."""
 
     error: BaseException = field(default_factory=RuntimeError)
     good_trials: int = 0

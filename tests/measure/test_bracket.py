@@ -7,18 +7,18 @@ from contextlib import closing
 import pytest
 
 from pyxfer._measure import bracket as module
-from pyxfer._measure.bracket import Bracket, HostClock, Timer
+from pyxfer._measure.bracket import Bracket, HostClock, Timer, stream_handle
 from pyxfer.errors import CudaError, UsageError
 from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
 
-# So long that a moment between two threads, which a busy machine makes longer, is little of it.
+# Long compared with the delay between two threads on a busy machine.
 SLEEP_S = 0.1
 
 
 @pytest.fixture(params=["drained", "stream"])
 def bracket(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Bracket]:
-    """Each kind of bracket on the host runtime."""
+    """Both kinds of bracket on the host runtime."""
     with closing(engine.Stream()) as stream:
         made = Bracket(engine, 0, stream if request.param == "stream" else None)
         assert made.word == request.param
@@ -28,7 +28,7 @@ def bracket(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Bracket]
 
 @pytest.fixture
 def timers(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """Timers on the host runtime, also on a machine that has a GPU."""
+    """Timers use the host runtime, even with a GPU."""
     monkeypatch.setattr(module, "choose", lambda _device: Choice(engine, "host", ""))
     return engine
 
@@ -45,7 +45,7 @@ def elapsed_around_a_sleep(bracket: Bracket) -> float:
     return bracket.elapsed_s
 
 
-def test_all_clocks_cover_what_happens_between_the_ends(bracket: Bracket) -> None:
+def test_all_clocks_include_the_call(bracket: Bracket) -> None:
     around_a_sleep(bracket)
     assert bracket.dispatch_s >= SLEEP_S
     assert bracket.wall_s >= bracket.dispatch_s
@@ -53,12 +53,12 @@ def test_all_clocks_cover_what_happens_between_the_ends(bracket: Bracket) -> Non
     assert bracket.elapsed_s < 100 * SLEEP_S
 
 
-def test_both_clocks_agree_about_a_pause(bracket: Bracket) -> None:
+def test_events_and_host_clock_agree(bracket: Bracket) -> None:
     around_a_sleep(bracket)
     assert bracket.elapsed_s == pytest.approx(bracket.wall_s, rel=0.3)
 
 
-def test_nothing_takes_next_to_no_time(bracket: Bracket) -> None:
+def test_an_empty_bracket_takes_less_than_a_millisecond(bracket: Bracket) -> None:
     def empty_s() -> float:
         bracket.begin()
         bracket.returned()
@@ -68,7 +68,7 @@ def test_nothing_takes_next_to_no_time(bracket: Bracket) -> None:
     assert 0 <= min(empty_s() for _ in range(100)) < 1e-3
 
 
-def test_it_can_be_used_again_and_forgets_what_was(bracket: Bracket) -> None:
+def test_a_bracket_can_be_used_again(bracket: Bracket) -> None:
     around_a_sleep(bracket)
     bracket.begin()
     bracket.returned()
@@ -76,7 +76,7 @@ def test_it_can_be_used_again_and_forgets_what_was(bracket: Bracket) -> None:
     assert bracket.dispatch_s < SLEEP_S
 
 
-def test_the_framework_is_waited_for_within_the_time(bracket: Bracket) -> None:
+def test_wall_time_includes_the_frameworks_sync(bracket: Bracket) -> None:
     bracket.begin()
     bracket.returned()
     bracket.end(lambda: time.sleep(SLEEP_S))
@@ -85,7 +85,7 @@ def test_the_framework_is_waited_for_within_the_time(bracket: Bracket) -> None:
     assert (bracket.elapsed_s >= 0.95 * SLEEP_S) == (bracket.word == "drained")
 
 
-def test_work_that_was_only_queued_is_within_the_time(engine: Engine) -> None:
+def test_a_drained_bracket_includes_queued_work(engine: Engine) -> None:
     testing.model_link(10e6, 0, 10e6, 0)
     with (
         closing(engine.HostBuffer(1 << 16, "pinned")) as host,
@@ -101,7 +101,7 @@ def test_work_that_was_only_queued_is_within_the_time(engine: Engine) -> None:
         assert bracket.elapsed_s >= 0.95 * (1 << 16) / 10e6
 
 
-def test_a_drained_trial_whose_first_stamp_came_late_must_not_be_used(engine: Engine) -> None:
+def test_a_late_first_event_is_a_fault_of_a_drained_bracket(engine: Engine) -> None:
     with closing(Bracket(engine, 0)) as bracket:
         testing.stall("cuEventRecord", 1, SLEEP_S)
         around_a_sleep(bracket)
@@ -109,13 +109,13 @@ def test_a_drained_trial_whose_first_stamp_came_late_must_not_be_used(engine: En
         assert bracket.fault == "the device stamped the first event late"
 
 
-def test_what_is_missing_from_a_long_time_does_not_matter(engine: Engine) -> None:
+def test_a_drained_bracket_without_delays_has_no_fault(engine: Engine) -> None:
     with closing(Bracket(engine, 0)) as bracket:
         around_a_sleep(bracket)
         assert bracket.fault is None
 
 
-def test_a_stream_decides_itself_when_its_first_event_is_stamped(engine: Engine) -> None:
+def test_a_late_first_event_is_no_fault_on_a_stream(engine: Engine) -> None:
     with closing(engine.Stream()) as stream, closing(Bracket(engine, 0, stream)) as bracket:
         testing.stall("cuEventRecord", 1, SLEEP_S)
         around_a_sleep(bracket)
@@ -123,13 +123,13 @@ def test_a_stream_decides_itself_when_its_first_event_is_stamped(engine: Engine)
 
 
 @pytest.mark.parametrize("call", ["cuEventRecord", "cuEventQuery", "cuEventElapsedTime"])
-def test_a_call_that_fails_in_a_bracket_is_an_error(bracket: Bracket, call: str) -> None:
+def test_a_failed_driver_call_raises(bracket: Bracket, call: str) -> None:
     testing.fail(call, 1, 1)
     with pytest.raises(CudaError, match=f"{call} failed"):
         elapsed_around_a_sleep(bracket)
 
 
-def test_the_hosts_clock_alone_adds_nothing_of_a_device() -> None:
+def test_the_three_times_of_a_host_clock_are_equal_without_sync() -> None:
     clock = HostClock()
     clock.begin()
     time.sleep(SLEEP_S)
@@ -141,7 +141,7 @@ def test_the_hosts_clock_alone_adds_nothing_of_a_device() -> None:
     clock.close()
 
 
-def test_the_hosts_clock_waits_for_the_framework_within_the_time() -> None:
+def test_a_host_clock_includes_the_frameworks_sync() -> None:
     clock = HostClock()
     clock.begin()
     clock.returned()
@@ -157,7 +157,7 @@ def test_a_timer_times_its_block(timers: Engine) -> None:
     assert timer.elapsed_s >= 0.95 * SLEEP_S
 
 
-def test_a_timer_on_a_stream_times_what_was_queued_there(timers: Engine) -> None:
+def test_a_timer_accepts_a_stream(timers: Engine) -> None:
     with closing(timers.Stream()) as stream, Timer(stream) as timer:
         pass
     assert timer.elapsed_s >= 0
@@ -172,21 +172,21 @@ def test_a_timer_can_be_used_again(timers: Engine) -> None:
     assert timer.dispatch_s < SLEEP_S
 
 
-def test_a_timer_within_a_timer_is_a_second_one(timers: Engine) -> None:
+def test_a_running_timer_cannot_be_entered_again(timers: Engine) -> None:
     with Timer() as outer, Timer() as inner:
         time.sleep(SLEEP_S)
     assert outer.wall_s >= inner.wall_s >= SLEEP_S
-    with outer, pytest.raises(UsageError, match="use a second one for a block inside the block"), outer:
+    with outer, pytest.raises(UsageError, match="already running"), outer:
         pass
 
 
 @pytest.mark.parametrize("error", [ValueError("of the block's own"), KeyboardInterrupt()])
-def test_an_exception_of_the_block_passes_and_leaves_no_times(timers: Engine, error: BaseException) -> None:
+def test_a_block_that_raises_leaves_no_times(timers: Engine, error: BaseException) -> None:
     timer = Timer()
     with pytest.raises(type(error)) as caught, timer:
         raise error
     assert caught.value is error
-    with pytest.raises(UsageError, match="or ended by an exception"):
+    with pytest.raises(UsageError, match="or it raised an exception"):
         _ = timer.elapsed_s
     with timer:
         pass
@@ -196,19 +196,19 @@ def test_an_exception_of_the_block_passes_and_leaves_no_times(timers: Engine, er
 @pytest.mark.parametrize("clock", ["elapsed_s", "wall_s", "dispatch_s"])
 def test_a_timer_has_no_times_before_its_block_has_ended(timers: Engine, clock: str) -> None:
     timer = Timer()
-    with pytest.raises(UsageError, match="its block has not ended"):
+    with pytest.raises(UsageError):
         getattr(timer, clock)
-    with timer, pytest.raises(UsageError, match="its block has not ended"):
+    with timer, pytest.raises(UsageError):
         getattr(timer, clock)
 
 
-def test_a_timer_on_what_is_no_stream_says_so_and_holds_nothing(timers: Engine) -> None:
-    with pytest.raises(UsageError, match="str is no stream"), Timer("cuda:0"):
+def test_a_timer_refuses_an_object_that_is_not_a_stream(timers: Engine) -> None:
+    with pytest.raises(UsageError), Timer("cuda:0"):
         pass
     assert testing.allocated() == []
 
 
-def test_an_event_that_cannot_be_recorded_leaves_nothing_behind(timers: Engine) -> None:
+def test_a_timer_whose_event_fails_releases_it(timers: Engine) -> None:
     timer = Timer()
     testing.fail("cuEventRecord", 1, 1)
     with pytest.raises(CudaError, match="cuEventRecord failed"), timer:
@@ -218,7 +218,7 @@ def test_an_event_that_cannot_be_recorded_leaves_nothing_behind(timers: Engine) 
         pass
 
 
-def test_its_moments_are_on_the_clock_of_perf_counter_and_in_order(bracket: Bracket) -> None:
+def test_moments_are_times_of_perf_counter_in_order(bracket: Bracket) -> None:
     before = time.perf_counter()
     around_a_sleep(bracket)
     after = time.perf_counter()
@@ -228,7 +228,7 @@ def test_its_moments_are_on_the_clock_of_perf_counter_and_in_order(bracket: Brac
     assert moments.returned_s - moments.called_s == bracket.dispatch_s
 
 
-def test_the_moments_of_the_hosts_clock_are_those_of_its_times() -> None:
+def test_moments_of_a_host_clock_agree_with_its_times() -> None:
     clock = HostClock()
     clock.begin()
     clock.returned()
@@ -238,3 +238,66 @@ def test_the_moments_of_the_hosts_clock_are_those_of_its_times() -> None:
         clock.dispatch_s,
         clock.elapsed_s,
     )
+
+
+ADDRESS = 0x7F0012345678
+
+
+class CudaCore:
+    """The interface of `cuda.core.Stream`."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, ADDRESS
+
+
+class Torch:
+    """The interface of `torch.cuda.Stream`."""
+
+    cuda_stream = ADDRESS
+
+
+class CuPy:
+    """The interface of `cupy.cuda.Stream`."""
+
+    ptr = ADDRESS
+
+
+class Both:
+    """The protocol has precedence over attributes."""
+
+    cuda_stream = 1
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, ADDRESS
+
+
+class Flag:
+    """An attribute with a known name that is not a handle."""
+
+    ptr = True
+
+
+@pytest.mark.parametrize("stream", [ADDRESS, CudaCore(), Torch(), CuPy(), Both()])
+def test_the_handle_of_every_known_stream_is_found(stream: object) -> None:
+    assert stream_handle(stream) == ADDRESS
+
+
+def test_the_engines_stream_is_known(engine: Engine) -> None:
+    with closing(engine.Stream()) as stream:
+        assert stream_handle(stream) == stream.handle != 0
+
+
+def test_zero_is_the_legacy_default_stream() -> None:
+    assert stream_handle(0) == 0
+
+
+@pytest.mark.parametrize("stream", ["0", 1.5, None, True, object(), Flag(), []])
+def test_an_object_that_is_not_a_stream_is_refused(stream: object) -> None:
+    with pytest.raises(UsageError, match=rf"{type(stream).__name__} is not a stream: give an integer handle"):
+        stream_handle(stream)
+
+
+@pytest.mark.parametrize("handle", [-1, 1 << 64])
+def test_a_number_that_cannot_be_an_address_is_refused(handle: int) -> None:
+    with pytest.raises(UsageError, match=f"{handle} is not a stream handle"):
+        stream_handle(handle)

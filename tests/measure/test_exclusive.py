@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer._measure.exclusive import Presence, turn
+from pyxfer._measure.exclusive import Presence, queue_for, turn
 
 DEVICE = "GPU-6a1f2c3d-0001"
-OTHER = """
+MEASURING = """
 import sys
 from pathlib import Path
 from pyxfer._measure.exclusive import Presence
@@ -26,9 +27,9 @@ with Presence(sys.argv[1], Path(sys.argv[2])):
 
 @contextmanager
 def another_process(folder: Path, device: str = DEVICE) -> Iterator[subprocess.Popen[str]]:
-    """A process that measures on the device while the block lasts."""
+    """A process that measures on the device during the block."""
     process = subprocess.Popen(
-        [sys.executable, "-c", OTHER, device, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", MEASURING, device, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
@@ -38,7 +39,7 @@ def another_process(folder: Path, device: str = DEVICE) -> Iterator[subprocess.P
         process.communicate(timeout=30)
 
 
-def test_alone_nobody_is_met_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_presence_alone_meets_no_process_and_leaves_no_file(tmp_path: Path) -> None:
     with Presence(DEVICE, tmp_path) as presence:
         assert len(list(tmp_path.iterdir())) == 1
     assert presence.met == set()
@@ -50,7 +51,7 @@ def test_another_process_on_the_device_is_met(tmp_path: Path) -> None:
         assert presence.met == {other.pid}
 
 
-def test_who_comes_later_is_met_as_well(tmp_path: Path) -> None:
+def test_look_finds_a_later_process(tmp_path: Path) -> None:
     with Presence(DEVICE, tmp_path) as presence, another_process(tmp_path) as other:
         presence.look()
     assert presence.met == {other.pid}
@@ -62,7 +63,7 @@ def test_a_process_on_another_device_is_not_met(tmp_path: Path) -> None:
     assert presence.met == set()
 
 
-def test_another_thread_of_this_process_is_not_another_process(tmp_path: Path) -> None:
+def test_threads_of_this_process_are_not_met(tmp_path: Path) -> None:
     with Presence(DEVICE, tmp_path) as outer:
         found: list[set[int]] = []
 
@@ -77,7 +78,7 @@ def test_another_thread_of_this_process_is_not_another_process(tmp_path: Path) -
     assert outer.met == set()
 
 
-def test_the_file_of_a_killed_process_is_taken_away_and_its_process_not_met(tmp_path: Path) -> None:
+def test_the_file_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     with another_process(tmp_path) as other:
         other.kill()
         other.wait()
@@ -88,7 +89,7 @@ def test_the_file_of_a_killed_process_is_taken_away_and_its_process_not_met(tmp_
 
 
 @pytest.mark.parametrize("name", ["GPU-6a1f2c3d-0001.notes.txt", "GPU-6a1f2c3d-0001.", "GPU-6a1f2c3d-0001..", "readme"])
-def test_a_file_that_is_nobodys_presence_stays(tmp_path: Path, name: str) -> None:
+def test_other_files_in_the_folder_stay(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("kept")
     with Presence(DEVICE, tmp_path) as presence:
         pass
@@ -96,7 +97,7 @@ def test_a_file_that_is_nobodys_presence_stays(tmp_path: Path, name: str) -> Non
     assert (tmp_path / name).read_text() == "kept"
 
 
-def test_a_link_laid_in_the_way_is_not_followed(tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("kept")
     folder = tmp_path / "folder"
@@ -119,7 +120,7 @@ def test_a_folder_that_cannot_be_used_does_not_stop_a_measurement(tmp_path: Path
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_leave_to_write_does_not_stop_a_measurement(tmp_path: Path) -> None:
+def test_a_read_only_folder_does_not_stop_a_measurement(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with Presence(DEVICE, tmp_path) as presence:
         pass
@@ -127,13 +128,13 @@ def test_a_folder_without_leave_to_write_does_not_stop_a_measurement(tmp_path: P
     assert presence.met == set()
 
 
-def test_the_folder_is_made_for_everybody_and_each_takes_away_only_his_own(tmp_path: Path) -> None:
+def test_the_folder_is_created_with_the_sticky_bit(tmp_path: Path) -> None:
     folder = tmp_path / "measuring"
     with Presence(DEVICE, folder):
         assert folder.stat().st_mode & 0o7777 == 0o1777
 
 
-def test_a_name_that_is_no_file_name_is_made_one(tmp_path: Path) -> None:
+def test_a_device_name_is_converted_to_a_file_name(tmp_path: Path) -> None:
     with Presence("../host memory, not a PCIe link/*", tmp_path):
         (file,) = tmp_path.iterdir()
         assert file.name.startswith("---host-memory--not-a-PCIe-link--.")
@@ -161,7 +162,7 @@ def test_threads_take_turns_on_a_device() -> None:
 
 
 @pytest.mark.threads
-def test_on_two_devices_nobody_waits() -> None:
+def test_threads_on_two_devices_do_not_wait() -> None:
     both = threading.Barrier(2, timeout=10)
 
     def measure(device: str) -> None:
@@ -174,13 +175,13 @@ def test_on_two_devices_nobody_waits() -> None:
     thread.join()
 
 
-def test_the_thread_whose_turn_it_is_may_take_it_again() -> None:
+def test_a_thread_may_take_its_turn_repeatedly() -> None:
     with turn("again"), turn("again"):
         pass
 
 
 @pytest.mark.threads
-def test_an_error_gives_the_turn_to_the_next() -> None:
+def test_an_error_releases_the_turn() -> None:
     with pytest.raises(ValueError, match="mine"), turn("error"):
         raise ValueError("mine")
     got = threading.Event()
@@ -191,3 +192,82 @@ def test_an_error_gives_the_turn_to_the_next() -> None:
 
     threading.Thread(target=measure).start()
     assert got.wait(10)
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from pyxfer._measure.exclusive import queue_for
+with queue_for(sys.argv[1], Path(sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.readline()
+    print("done", flush=True)
+"""
+TIMEOUT_S = 30
+
+
+def holder(folder: Path, device: str = DEVICE) -> subprocess.Popen[str]:
+    """A process that waits for the device, says `held`, and holds it until it gets a line."""
+    command = [sys.executable, "-c", HOLDING, device, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
+    first = holder(tmp_path)
+    assert next_line(first) == "held"
+    second = holder(tmp_path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(0.3)
+    assert first.communicate("go\n", timeout=TIMEOUT_S)[0] == "done\n"
+    assert next_line(second) == "held"
+    second.communicate("go\n", timeout=TIMEOUT_S)
+
+
+def test_a_killed_process_releases_the_device(tmp_path: Path) -> None:
+    first = holder(tmp_path)
+    assert next_line(first) == "held"
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=TIMEOUT_S)
+    with queue_for(DEVICE, tmp_path):
+        pass
+
+
+def test_devices_have_separate_queues(tmp_path: Path) -> None:
+    first = holder(tmp_path)
+    assert next_line(first) == "held"
+    with queue_for("GPU-other", tmp_path):
+        pass
+    first.communicate("go\n", timeout=TIMEOUT_S)
+
+
+def test_a_thread_may_hold_the_device_repeatedly(tmp_path: Path) -> None:
+    with queue_for(DEVICE, tmp_path), queue_for(DEVICE, tmp_path):
+        pass
+    second = holder(tmp_path)
+    assert next_line(second) == "held"
+    second.communicate("go\n", timeout=TIMEOUT_S)
+
+
+def test_an_error_releases_the_device(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), queue_for(DEVICE, tmp_path):
+        raise KeyError
+    second = holder(tmp_path)
+    assert next_line(second) == "held"
+    second.communicate("go\n", timeout=TIMEOUT_S)
+
+
+def test_without_a_lock_file_it_does_not_wait(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with queue_for(DEVICE, tmp_path / "file"):
+        pass
+
+
+def test_the_queues_file_is_not_a_presence(tmp_path: Path) -> None:
+    with queue_for(DEVICE, tmp_path), Presence(DEVICE, tmp_path) as presence:
+        presence.look()
+    assert presence.met == set()

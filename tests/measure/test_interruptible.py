@@ -13,24 +13,24 @@ pytestmark = pytest.mark.threads
 
 
 class Work:
-    """Goes on until it is cancelled, or for ever."""
+    """Runs until it is cancelled or, with `stops=False`, until it is released."""
 
-    def __init__(self, *, heeds: bool = True) -> None:
-        self.heeds = heeds
+    def __init__(self, *, stops: bool = True) -> None:
+        self.stops = stops
         self.started = threading.Event()
         self.cancelled = threading.Event()
         self.released = threading.Event()
 
     def __call__(self) -> None:
         self.started.set()
-        (self.cancelled if self.heeds else self.released).wait(60)
+        (self.cancelled if self.stops else self.released).wait(60)
 
     def cancel(self) -> None:
         self.cancelled.set()
 
 
 def press_ctrl_c(*moments: threading.Event) -> threading.Thread:
-    """From another thread, as a terminal would, at each of the moments."""
+    """Send SIGINT from another thread, once after each event."""
 
     def press() -> None:
         for moment in moments:
@@ -49,7 +49,7 @@ def test_work_that_ends_by_itself_is_done() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("of the work's own"), MemoryError(), SystemExit(3)])
-def test_what_the_work_raises_is_raised_here(error: BaseException) -> None:
+def test_an_exception_of_the_work_is_raised(error: BaseException) -> None:
     def work() -> None:
         raise error
 
@@ -58,14 +58,14 @@ def test_what_the_work_raises_is_raised_here(error: BaseException) -> None:
     assert caught.value is error
 
 
-def test_ctrl_c_cancels_and_waits_for_the_end() -> None:
+def test_ctrl_c_cancels_the_work_and_waits() -> None:
     work = Work()
     presser = press_ctrl_c(work.started)
     assert run_interruptible(work, work.cancel, grace_s=30) is Ending.INTERRUPTED
     presser.join()
 
 
-def test_what_interrupted_work_raises_is_not_news() -> None:
+def test_an_exception_of_interrupted_work_is_dropped() -> None:
     work = Work()
 
     def failing() -> None:
@@ -77,8 +77,8 @@ def test_what_interrupted_work_raises_is_not_news() -> None:
     presser.join()
 
 
-def test_work_that_does_not_heed_is_left_behind_after_a_moment() -> None:
-    work = Work(heeds=False)
+def test_stuck_work_is_abandoned_after_the_grace_time() -> None:
+    work = Work(stops=False)
     presser = press_ctrl_c(work.started)
     assert run_interruptible(work, work.cancel, grace_s=0.1) is Ending.STUCK
     assert work.cancelled.is_set()
@@ -86,8 +86,8 @@ def test_work_that_does_not_heed_is_left_behind_after_a_moment() -> None:
     presser.join()
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_moment_to_pass() -> None:
-    work = Work(heeds=False)
+def test_a_second_ctrl_c_ends_the_wait() -> None:
+    work = Work(stops=False)
     presser = press_ctrl_c(work.started, work.cancelled)
     begun = time.perf_counter()
     assert run_interruptible(work, work.cancel, grace_s=60) is Ending.STUCK
@@ -96,7 +96,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_moment_to_pass() -> None:
     presser.join()
 
 
-def test_outside_the_main_thread_it_works_as_well() -> None:
+def test_work_can_be_run_from_another_thread() -> None:
     endings: list[Ending] = []
     thread = threading.Thread(target=lambda: endings.append(run_interruptible(lambda: None, lambda: None)))
     thread.start()

@@ -1,4 +1,4 @@
-"""The CUDA calls of the engine, read from its sources as the preprocessor of this build sees them."""
+"""The CUDA calls in the engine's sources that this build compiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONDITION = re.compile(r"#\s*if CUDART_VERSION (>=|<) (\d+)")
 
 @dataclass(frozen=True, order=True)
 class Site:
-    """A call whose failure the source turns into an error, and the place that the error names."""
+    """A call whose failure becomes an error, and the place that the error names."""
 
     call: str
     where: str
@@ -29,14 +29,14 @@ class Site:
 
 @dataclass(frozen=True, order=True)
 class Unchecked:
-    """A call whose failure the source takes for an answer."""
+    """A call whose failure is not an error."""
 
     call: str
     file: str
 
 
 def checked_sites(runtime_version: int) -> set[Site]:
-    """Every call in an error macro; the error names the line on which the macro begins."""
+    """All calls in error macros; the error has the line on which the macro begins."""
     return {
         Site(found[1], f"{file}:{text.count(chr(10), 0, found.start()) + 1}")
         for file, text in _compiled(runtime_version)
@@ -46,17 +46,17 @@ def checked_sites(runtime_version: int) -> set[Site]:
 
 
 def unchecked_calls(runtime_version: int) -> set[Unchecked]:
-    """Every call in no error macro, except where a macro of its file names the call for the status that it gave."""
+    """All calls outside of error macros, without those whose status a macro of the same file checks."""
     return {
         Unchecked(call, file)
         for file, text in _compiled(runtime_version)
-        for call in _CALL.findall(_without_words(_CHECKED.sub("", text)))
+        for call in _CALL.findall(_without_strings(_CHECKED.sub("", text)))
         if call not in _CHECKED_STATUS.findall(text)
     }
 
 
 def macro_uses(runtime_version: int) -> int:
-    """How often the error macros are used, whatever stands in them."""
+    """The number of uses of the error macros."""
     return sum(len(_MACRO.findall(text)) for _, text in _compiled(runtime_version))
 
 
@@ -67,7 +67,7 @@ def _compiled(runtime_version: int) -> Iterator[tuple[str, str]]:
 
 
 def _kept(text: str, runtime_version: int) -> str:
-    """The text line by line, empty for comments, directives and what another CUDA version would compile."""
+    """The text with empty lines for comments, directives, and code of other CUDA versions."""
     branches: list[bool] = []
     kept = []
     for line in text.splitlines():
@@ -86,10 +86,10 @@ def _holds(condition: str, runtime_version: int) -> bool:
     if processor := _PROCESSOR.match(condition):
         return platform.machine() == processor[1]
     found = _CONDITION.match(condition)
-    assert found, f"cannot tell whether this is compiled: {condition}"
+    assert found, f"unknown condition: {condition}"
     least = int(found[2])
     return runtime_version >= least if found[1] == ">=" else runtime_version < least
 
 
-def _without_words(text: str) -> str:
+def _without_strings(text: str) -> str:
     return re.sub(r'"[^"\n]*"', '""', text)

@@ -16,8 +16,8 @@ CHUNK = 4096
 FOREVER_S = 60.0
 
 
-def seen(memory: DeviceBuffer) -> NDArray[np.uint8]:
-    """What is on the device: of the host runtime that can be read, and written."""
+def contents_of(memory: DeviceBuffer) -> NDArray[np.uint8]:
+    """The device memory as an array that can be read and written."""
     return np.ctypeslib.as_array((ctypes.c_uint8 * memory.nbytes).from_address(memory.address))
 
 

@@ -1,4 +1,4 @@
-"""What together makes every CUDA call of the engine, in small; each piece holds nothing when it ends."""
+"""Small scenarios that together make every CUDA call of the engine. Each one releases all that it allocates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEED = 7
 
 @contextmanager
 def lanes(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Lane, Lane, int]]:
-    """A lane each way over memory of their own, and the address of scratch memory of a slot's size."""
+    """A lane in each direction with separate memory, and the address of scratch memory of a slot's size."""
     total = NBYTES * SLOTS
     with ExitStack() as stack:
         host = stack.enter_context(closing(engine.HostBuffer(2 * total, memory)))
@@ -32,7 +32,7 @@ def lanes(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Lane, Lane, 
         yield h2d, d2h, scratch.address
 
 
-def ask_about_the_device(engine: Engine) -> None:
+def query_the_device(engine: Engine) -> None:
     engine.device_count()
     engine.driver_version()
     engine.device_properties(0)
@@ -40,7 +40,7 @@ def ask_about_the_device(engine: Engine) -> None:
     engine.synchronize(0)
 
 
-def hold_every_memory(engine: Engine) -> None:
+def allocate_all_memories(engine: Engine) -> None:
     with ExitStack() as stack:
         stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
         for memory in MEMORIES:
@@ -49,22 +49,22 @@ def hold_every_memory(engine: Engine) -> None:
         stack.enter_context(closing(engine.Registration(own.address, NBYTES)))
 
 
-def lock_what_is_mapped_read_only(engine: Engine) -> None:
+def register_read_only_pages(engine: Engine) -> None:
     pages = np.frombuffer(mmap.mmap(-1, NBYTES, prot=mmap.PROT_READ), np.uint8)
     engine.Registration(pages.ctypes.data, NBYTES, writeable=False).close()
 
 
-def bracket_nothing_on_a_stream(engine: Engine) -> None:
+def empty_bracket_on_a_stream(engine: Engine) -> None:
     with closing(engine.Stream()) as stream, closing(engine.Bracket(0, stream.handle)) as bracket:
-        _bracket_nothing(bracket)
+        _empty_bracket(bracket)
 
 
-def bracket_nothing_drained(engine: Engine) -> None:
+def empty_drained_bracket(engine: Engine) -> None:
     with closing(engine.Bracket(0)) as bracket:
-        _bracket_nothing(bracket)
+        _empty_bracket(bracket)
 
 
-def _bracket_nothing(bracket: Bracket) -> None:
+def _empty_bracket(bracket: Bracket) -> None:
     bracket.begin()
     bracket.end()
     while not bracket.ended_within(1.0):
@@ -115,7 +115,7 @@ def stage_through_a_ring(engine: Engine) -> None:
         ring.start_upload(host.address, 1, (NBYTES,), (1,), device.address, stream.handle).result(60.0)
 
 
-def pass_by_a_rings_slots(engine: Engine) -> None:
+def upload_without_slots(engine: Engine) -> None:
     with ExitStack() as stack:
         host = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pinned")))
         device = stack.enter_context(closing(engine.DeviceBuffer(NBYTES)))
@@ -128,8 +128,8 @@ def small_ring(engine: Engine) -> Ring:
     return engine.Ring(0, 2, 4096, 2, "streaming", 0)
 
 
-def let_everything_go(engine: Engine) -> None:
-    """Nothing is closed here: what was made goes with the last reference to it."""
+def drop_all_owners(engine: Engine) -> None:
+    """Release without `close`: the owners are dropped."""
     held = [engine.DeviceBuffer(NBYTES), engine.Stream(), engine.Bracket(0), engine.Copier(0, 2)]
     held += [small_ring(engine)]
     held += [engine.HostBuffer(NBYTES, memory) for memory in MEMORIES]
@@ -137,17 +137,17 @@ def let_everything_go(engine: Engine) -> None:
 
 
 SCENARIOS: tuple[Callable[[Engine], None], ...] = (
-    ask_about_the_device,
-    hold_every_memory,
-    lock_what_is_mapped_read_only,
-    bracket_nothing_on_a_stream,
-    bracket_nothing_drained,
+    query_the_device,
+    allocate_all_memories,
+    register_read_only_pages,
+    empty_bracket_on_a_stream,
+    empty_drained_bracket,
     copy_one_way,
     copy_blocking,
     copy_both_ways_queued,
     copy_both_ways_in_threads,
     verify_contents,
     stage_through_a_ring,
-    pass_by_a_rings_slots,
-    let_everything_go,
+    upload_without_slots,
+    drop_all_owners,
 )

@@ -19,7 +19,7 @@ KINDS = {"pinned": "pinned", "registered": "registered", "write-combined": "writ
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_buffer_is_as_large_as_asked_and_can_be_written_to_its_end(engine: Engine, memory: str) -> None:
+def test_a_buffer_can_be_written_to_its_end(engine: Engine, memory: str) -> None:
     with closing(engine.HostBuffer(NBYTES + 1, memory)) as buffer:
         assert buffer.nbytes == NBYTES + 1
         ctypes.memset(buffer.address, 7, NBYTES + 1)
@@ -33,19 +33,19 @@ def test_a_buffer_begins_on_a_page(engine: Engine, memory: str) -> None:
 
 
 @pytest.mark.parametrize(("memory", "kind"), KINDS.items())
-def test_page_locked_memory_is_what_it_is_called(engine: Engine, memory: str, kind: str) -> None:
+def test_page_locked_memory_is_of_its_kind(engine: Engine, memory: str, kind: str) -> None:
     with closing(engine.HostBuffer(NBYTES, memory)) as buffer:
         assert (kind, buffer.address, NBYTES) in testing.allocated()
 
 
-def test_pageable_memory_is_nothing_to_cuda_and_costs_no_locking(engine: Engine) -> None:
+def test_pageable_memory_is_not_allocated_by_cuda(engine: Engine) -> None:
     with closing(engine.HostBuffer(NBYTES, "pageable")) as buffer:
         assert testing.allocated() == []
         assert buffer.locking_s == 0
 
 
 @pytest.mark.parametrize("memory", ["pinned", "registered"])
-def test_page_locking_is_timed_by_itself(engine: Engine, memory: str) -> None:
+def test_page_locking_is_timed(engine: Engine, memory: str) -> None:
     testing.stall("cudaHostAlloc" if memory == "pinned" else "cudaHostRegister", 1, 0.05)
     with closing(engine.HostBuffer(NBYTES, memory)) as buffer:
         assert buffer.locking_s >= 0.05
@@ -58,7 +58,7 @@ def test_a_second_close_does_nothing(engine: Engine) -> None:
     assert testing.calls()["cudaFreeHost"] == 1
 
 
-def test_what_is_not_closed_goes_with_its_last_reference(engine: Engine) -> None:
+def test_a_buffer_is_released_with_its_last_reference(engine: Engine) -> None:
     buffer = engine.DeviceBuffer(NBYTES)
     assert testing.allocated() == [("device", buffer.address, NBYTES)]
     del buffer
@@ -77,7 +77,7 @@ OWNERS: dict[str, tuple[str, Callable[[Engine], Any]]] = {
 
 @pytest.mark.threads
 @pytest.mark.parametrize(("call", "make"), OWNERS.values(), ids=OWNERS)
-def test_other_threads_run_while_one_is_dropped(engine: Engine, call: str, make: Callable[[Engine], Any]) -> None:
+def test_other_threads_run_during_a_release(engine: Engine, call: str, make: Callable[[Engine], Any]) -> None:
     testing.stall(call, 1, 30)
     held = [make(engine)]
     before = testing.allocated()
@@ -91,7 +91,7 @@ def test_other_threads_run_while_one_is_dropped(engine: Engine, call: str, make:
     assert testing.allocated() == []
 
 
-def test_forgotten_pages_are_new_ones(engine: Engine) -> None:
+def test_forgotten_pages_are_zero(engine: Engine) -> None:
     with closing(engine.HostBuffer(NBYTES, "pageable")) as buffer:
         ctypes.memset(buffer.address, 7, NBYTES)
         buffer.forget(4096, 4096)
@@ -100,7 +100,7 @@ def test_forgotten_pages_are_new_ones(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(0, NBYTES + 1), (NBYTES, 1), (4096, 2**64 - 1)])
-def test_no_more_can_be_forgotten_than_is_there(engine: Engine, offset: int, nbytes: int) -> None:
+def test_only_pages_of_the_buffer_can_be_forgotten(engine: Engine, offset: int, nbytes: int) -> None:
     with (
         closing(engine.HostBuffer(NBYTES, "pageable")) as buffer,
         pytest.raises(IndexError, match="not inside the buffer"),
@@ -115,26 +115,26 @@ def test_page_locked_memory_cannot_be_forgotten(engine: Engine, memory: str) -> 
 
 
 @pytest.mark.parametrize("memory", ["pageable", "registered"])
-def test_more_host_memory_than_there_can_be_is_refused_in_a_sentence(engine: Engine, memory: str) -> None:
+def test_too_much_host_memory_is_refused(engine: Engine, memory: str) -> None:
     with pytest.raises(MemoryError, match="Host memory ran out: ask for smaller sizes"):
         engine.HostBuffer(1 << 60, memory)
 
 
-def test_more_page_locked_memory_than_there_is_is_refused(engine: Engine) -> None:
+def test_too_much_page_locked_memory_is_refused(engine: Engine) -> None:
     with pytest.raises(CudaMemoryError, match="cudaHostAlloc failed with cudaErrorMemoryAllocation"):
         engine.HostBuffer(1 << 60, "pinned")
 
 
-def test_more_device_memory_than_there_is_is_refused(engine: Engine) -> None:
+def test_too_much_device_memory_is_refused(engine: Engine) -> None:
     with pytest.raises(CudaMemoryError, match="cudaMalloc failed with cudaErrorMemoryAllocation"):
         engine.DeviceBuffer(1 << 60)
 
 
-def test_a_kind_of_memory_that_is_unknown_is_refused_with_those_that_are(engine: Engine) -> None:
+def test_an_unknown_kind_of_memory_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match="known are pageable, pinned, registered, write-combined"):
         engine.HostBuffer(NBYTES, "cardboard")
 
 
-def test_no_bytes_are_no_buffer(engine: Engine) -> None:
+def test_a_buffer_of_zero_bytes_is_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match="at least one byte"):
         engine.HostBuffer(0, "pinned")

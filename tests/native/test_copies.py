@@ -12,7 +12,7 @@ from pyxfer.native import Engine
 from pyxfer.native._cuda import Copier, Lane
 from pyxfer.native._host import testing
 
-# Slower than this machine's memory, and different each way.
+# Slower than this machine's memory, and different in the two directions.
 H2D, D2H = 200e6, 100e6
 LATENCY_S = 50e-6
 ONCE_S = {"h2d": LATENCY_S + NBYTES / H2D, "d2h": LATENCY_S + NBYTES / D2H}
@@ -37,16 +37,14 @@ def verified(engine: Engine, lane: Lane, scratch: int, copy: Callable[[], object
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_a_gated_window_takes_as_long_as_its_copies_on_the_link(
-    bench: tuple[Copier, dict[str, Lane]], direction: str
-) -> None:
+def test_a_gated_window_takes_the_modelled_time(bench: tuple[Copier, dict[str, Lane]], direction: str) -> None:
     copier, lane = bench
     sample = copier.gated("async", lane[direction], 8, 2, 0)
     assert (sample.copies, sample.invalid, sample.wall_s) == (8, "", None)
     assert sample.elapsed_s == pytest.approx(ONCE_S[direction], rel=1e-5)
 
 
-def test_dispatch_is_what_queueing_costs_and_not_the_copy(bench: tuple[Copier, dict[str, Lane]]) -> None:
+def test_dispatch_is_shorter_than_the_copy(bench: tuple[Copier, dict[str, Lane]]) -> None:
     copier, lane = bench
     fastest = min(copier.gated("async", lane["h2d"], 8, 0, 0).dispatch_s for _ in range(50))
     assert 0 < fastest < ONCE_S["h2d"]
@@ -54,9 +52,7 @@ def test_dispatch_is_what_queueing_costs_and_not_the_copy(bench: tuple[Copier, d
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
 @pytest.mark.parametrize("kind", ["on_stream", "drained"])
-def test_a_single_copy_has_every_clock_and_the_host_sees_no_less_than_the_device(
-    bench: tuple[Copier, dict[str, Lane]], direction: str, kind: str
-) -> None:
+def test_a_single_copy_has_all_times(bench: tuple[Copier, dict[str, Lane]], direction: str, kind: str) -> None:
     copier, lane = bench
     for _ in range(5):
         one = lane[direction]
@@ -70,7 +66,7 @@ def test_a_single_copy_has_every_clock_and_the_host_sees_no_less_than_the_device
 
 @pytest.mark.parametrize("mode", ["async", "split", "batch"])
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_every_mode_brings_every_byte(engine: Engine, mode: str, direction: str) -> None:
+def test_every_mode_copies_all_bytes(engine: Engine, mode: str, direction: str) -> None:
     with lanes(engine) as (h2d, d2h, scratch), closing(engine.Copier(0, 3)) as copier:
         lane = h2d if direction == "h2d" else d2h
         assert verified(engine, lane, scratch, lambda: copier.gated(mode, lane, 1, 0, 0))
@@ -78,12 +74,12 @@ def test_every_mode_brings_every_byte(engine: Engine, mode: str, direction: str)
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_what_did_not_arrive_is_found(engine: Engine, direction: str) -> None:
+def test_a_missing_copy_is_found(engine: Engine, direction: str) -> None:
     with lanes(engine) as (h2d, d2h, scratch):
         assert not verified(engine, h2d if direction == "h2d" else d2h, scratch, lambda: None)
 
 
-def test_the_first_wrong_byte_is_named(engine: Engine) -> None:
+def test_the_first_wrong_byte_is_found(engine: Engine) -> None:
     with closing(engine.HostBuffer(NBYTES, "pageable")) as buffer:
         engine.fill(buffer.address, NBYTES, SEED)
         assert engine.first_unlike(buffer.address, NBYTES, SEED) is None
@@ -93,7 +89,7 @@ def test_the_first_wrong_byte_is_named(engine: Engine) -> None:
         assert found in (4097, 4098)  # one byte in 256 is the same in both
 
 
-def test_both_ways_queued_run_at_once(bench: tuple[Copier, dict[str, Lane]]) -> None:
+def test_queued_copies_both_ways_overlap(bench: tuple[Copier, dict[str, Lane]]) -> None:
     copier, lane = bench
     h2d, d2h = copier.both_gated(lane["h2d"], lane["d2h"], 6, 2, (20, 6), 0)
     assert (h2d.invalid, d2h.invalid) == ("", "")
@@ -101,14 +97,14 @@ def test_both_ways_queued_run_at_once(bench: tuple[Copier, dict[str, Lane]]) -> 
     assert d2h.elapsed_s == pytest.approx(ONCE_S["d2h"], rel=1e-5)
 
 
-def test_both_ways_without_tails_are_told_not_to_have_overlapped(bench: tuple[Copier, dict[str, Lane]]) -> None:
+def test_copies_both_ways_without_tails_are_invalid(bench: tuple[Copier, dict[str, Lane]]) -> None:
     copier, lane = bench
     h2d, d2h = copier.both_gated(lane["h2d"], lane["d2h"], 6, 1, (0, 0), 0)
     assert h2d.invalid == ""
     assert d2h.invalid == "the other direction ended earlier"
 
 
-def test_both_ways_in_threads_bring_every_byte(engine: Engine) -> None:
+def test_copies_both_ways_in_threads_copy_all_bytes(engine: Engine) -> None:
     with lanes(engine, "pageable") as (h2d, d2h, scratch), closing(engine.Copier(0, 2)) as copier:
         engine.prepare_check(0, h2d, 0, SEED, scratch)
         engine.prepare_check(0, d2h, 0, SEED, scratch)
@@ -119,7 +115,7 @@ def test_both_ways_in_threads_bring_every_byte(engine: Engine) -> None:
 
 @pytest.mark.threads
 @pytest.mark.parametrize("how", ["gated", "on_stream", "both_gated", "both_threads"])
-def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: Engine, how: str) -> None:
+def test_a_stuck_copy_can_be_cancelled(engine: Engine, how: str) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2)) as copier:
         calls: dict[str, Callable[[], object]] = {
@@ -138,7 +134,7 @@ def test_a_copy_that_does_not_end_can_be_cancelled_from_another_thread(engine: E
 
 
 @pytest.mark.parametrize("how", ["gated", "both_gated"])
-def test_a_copy_that_does_not_end_in_time_is_an_error_that_says_where_to_look(engine: Engine, how: str) -> None:
+def test_a_stuck_copy_times_out(engine: Engine, how: str) -> None:
     testing.stall("cudaMemcpyAsync", 1, 60)
     with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0, 2, patience_s=0.1)) as copier:
         calls: dict[str, Callable[[], object]] = {
@@ -151,7 +147,7 @@ def test_a_copy_that_does_not_end_in_time_is_an_error_that_says_where_to_look(en
     engine.take_cleanup_failures()
 
 
-def test_after_a_failure_in_the_middle_of_queueing_the_same_copier_works_again(engine: Engine) -> None:
+def test_a_copier_works_after_a_failed_call(engine: Engine) -> None:
     with lanes(engine) as (h2d, _, _), closing(engine.Copier(0, 2)) as copier:
         for nth in range(1, 5):
             testing.fail("cudaMemcpyAsync", nth, 1)
@@ -171,14 +167,14 @@ def test_after_a_failure_in_the_middle_of_queueing_the_same_copier_works_again(e
         (("h2d", 1, 1, 8, 4, 2), "would overlap"),
     ],
 )
-def test_numbers_that_make_no_lane_are_refused(
+def test_an_impossible_lane_is_refused(
     engine: Engine, arguments: tuple[str, int, int, int, int, int], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         engine.Lane(*arguments)
 
 
-def test_an_unknown_way_to_issue_copies_is_refused(engine: Engine) -> None:
+def test_an_unknown_mode_is_refused(engine: Engine) -> None:
     with (
         lanes(engine) as (h2d, _, _),
         closing(engine.Copier(0)) as copier,

@@ -1,4 +1,4 @@
-"""Memory handed over by DLPack: its owner goes exactly once, when the consumer is done with it."""
+"""DLPack: the owner of exported memory is released exactly once, when the consumer releases the memory."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
-_USED = b"used_dltensor"  # the capsule holds the pointer, and not the text
-# Where the deleter lies in either structure.
+_USED = b"used_dltensor"  # a constant, because the capsule keeps only a pointer to its name
+# Offset of the deleter in the two structures.
 DELETER_AT = {False: 56, True: 16}
 
 each_version = pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
 
 
 class Owner:
-    """Something that is there as long as somebody holds it."""
+    """An object with weak references."""
 
 
 class Handing:
-    """An array that gives one capsule."""
+    """A producer with one capsule."""
 
     def __init__(self, capsule: object) -> None:
         self.capsule = capsule
@@ -59,7 +59,7 @@ def capsule_of(native: Engine, owner: object, *, versioned: bool, values: Any = 
 
 
 def consumed(capsule: object, versioned: bool) -> int:
-    """Take it as a consumer does; who calls the deleter with the address is done."""
+    """Consume the capsule; return the address that its deleter takes."""
     address = _pointer(capsule, NAMES[versioned])
     assert _rename(capsule, _USED) == 0
     assert isinstance(address, int)
@@ -67,13 +67,13 @@ def consumed(capsule: object, versioned: bool) -> int:
 
 
 def deleter_of(address: int, versioned: bool) -> Any:
-    """As a function of C, which is called without the GIL."""
+    """The deleter as a C function, which ctypes calls without the GIL."""
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     return kind(ctypes.c_void_p.from_address(address + DELETER_AT[versioned]).value or 0)
 
 
 @each_version
-def test_a_capsule_that_nobody_takes_drops_its_owner(native: Engine, versioned: bool) -> None:
+def test_an_unused_capsule_releases_its_owner(native: Engine, versioned: bool) -> None:
     owner = Owner()
     gone = weakref.ref(owner)
     capsule = capsule_of(native, owner, versioned=versioned)
@@ -84,7 +84,7 @@ def test_a_capsule_that_nobody_takes_drops_its_owner(native: Engine, versioned: 
     assert gone() is None
 
 
-def test_numpy_reads_the_memory_and_keeps_the_owner_as_long_as_its_last_view(native: Engine) -> None:
+def test_numpy_keeps_the_owner_until_its_last_view(native: Engine) -> None:
     owner = Owner()
     gone = weakref.ref(owner)
     array = np.from_dlpack(Handing(capsule_of(native, owner, versioned=True)))
@@ -101,14 +101,14 @@ def test_numpy_reads_the_memory_and_keeps_the_owner_as_long_as_its_last_view(nat
 
 @each_version
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1)])
-def test_any_shape_is_handed_over(native: Engine, shape: tuple[int, ...], versioned: bool) -> None:
+def test_arrays_of_any_shape_are_exported(native: Engine, shape: tuple[int, ...], versioned: bool) -> None:
     values = np.ones(shape, np.float64)
     array = np.from_dlpack(Handing(capsule_of(native, values, versioned=versioned, values=values)))
     assert (array.shape, array.dtype.name, bool((array == 1).all())) == (shape, "float64", True)
 
 
 @each_version
-def test_a_capsule_is_taken_once(native: Engine, versioned: bool) -> None:
+def test_a_capsule_can_be_used_once(native: Engine, versioned: bool) -> None:
     handing = Handing(capsule_of(native, Owner(), versioned=versioned))
     first = np.from_dlpack(handing)
     with pytest.raises(ValueError, match=r"(?i)capsule"):
@@ -117,7 +117,7 @@ def test_a_capsule_is_taken_once(native: Engine, versioned: bool) -> None:
 
 
 @each_version
-def test_the_owner_is_let_go_once_whatever_becomes_of_the_capsule(native: Engine, versioned: bool) -> None:
+def test_the_owner_is_released_once(native: Engine, versioned: bool) -> None:
     owner = Owner()
     held = sys.getrefcount(owner)
     capsule = capsule_of(native, owner, versioned=versioned)
@@ -130,18 +130,18 @@ def test_the_owner_is_let_go_once_whatever_becomes_of_the_capsule(native: Engine
 
 @each_version
 @pytest.mark.threads
-def test_a_consumer_may_be_done_in_a_thread_without_the_gil(native: Engine, versioned: bool) -> None:
+def test_a_consumer_may_release_in_a_thread_without_the_gil(native: Engine, versioned: bool) -> None:
     owner = Owner()
     gone = weakref.ref(owner)
     address = consumed(capsule_of(native, owner, versioned=versioned), versioned)
     del owner
-    each = threading.Thread(target=deleter_of(address, versioned), args=(address,))
-    each.start()
-    each.join()
+    thread = threading.Thread(target=deleter_of(address, versioned), args=(address,))
+    thread.start()
+    thread.join()
     assert gone() is None
 
 
-def test_an_exception_on_its_way_is_kept_while_the_owner_goes(native: Engine) -> None:
+def test_releasing_the_owner_keeps_the_current_exception(native: Engine) -> None:
     class Loud:
         def __del__(self) -> None:
             try:
@@ -167,7 +167,7 @@ def test_an_exception_on_its_way_is_kept_while_the_owner_goes(native: Engine) ->
         ((1 << 40, 1 << 40), "an array of that shape is more than can be addressed"),
     ],
 )
-def test_a_shape_that_is_none_is_refused(native: Engine, shape: tuple[int, ...], sentence: str) -> None:
+def test_an_impossible_shape_is_refused(native: Engine, shape: tuple[int, ...], sentence: str) -> None:
     owner = Owner()
     held = sys.getrefcount(owner)
     with pytest.raises(ValueError, match=sentence):
@@ -185,7 +185,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_a_program_may_end_while_its_memory_is_somebody_elses(ending: str) -> None:
+def test_a_program_may_end_while_a_consumer_has_its_memory(ending: str) -> None:
     program = f"""
 import sys, threading
 import numpy as np

@@ -1,6 +1,6 @@
-"""Every CUDA call of the engine fails once: the error reaches Python typed, nothing stays allocated, nothing hangs.
+"""Every CUDA call of the engine fails once: it raises a typed error, nothing stays allocated, nothing hangs.
 
-The calls are found in the sources, so a new one is made by a scenario here or the last test fails.
+The calls are found in the sources. A new call needs a scenario, or a test here fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from native.call_sites import Site, Unchecked, checked_sites, macro_uses, unchecked_calls
-from native.scenarios import SCENARIOS, lock_what_is_mapped_read_only
+from native.scenarios import SCENARIOS, register_read_only_pages
 
 from pyxfer.errors import CudaError
 from pyxfer.native import load
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
 
 INVALID_VALUE = 1
-# A scenario makes most calls a few times and some thousands of times; beyond this a failure meets nothing new.
+# A scenario makes some calls thousands of times. Failures after this many show nothing new.
 MOST_FAILURES = 40
-# Such memory is tried again for reading alone.
-ANSWERED = {(lock_what_is_mapped_read_only, "cudaHostRegister", 1)}
-# Behind a closed gate a mistake would wait a second, and in the driver for ever.
+# After this failure the engine tries again for read-only memory.
+ANSWERED = {(register_read_only_pages, "cudaHostRegister", 1)}
+# A fault would wait for a second behind a closed gate, and forever in the driver.
 SOON_S = 30.0
 _NOTED = re.compile(r"(cu\w+) failed with .*(csrc/[\w/.]+:\d+)")
 
-# In a new process, so that the driver's functions are looked up anew; after a failure they are looked up again.
+# In a new process, because the driver's functions are looked up once. After a failure they are looked up again.
 FIRST_USE = """
 import json
 from pyxfer.errors import CudaError
@@ -55,7 +55,7 @@ for nth in range(2, 100):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one failure."""
+    """The result of one failure."""
 
     scenario: str
     call: str
@@ -74,7 +74,7 @@ class Outcome:
 
 
 def counted(engine: Engine, scenario: Callable[[Engine], None]) -> dict[str, int]:
-    """How often a scenario makes each call when nothing fails."""
+    """The number of times that a scenario makes each call without failures."""
     testing.reset()
     scenario(engine)
     assert engine.take_cleanup_failures() == []
@@ -90,7 +90,7 @@ def failed(engine: Engine, scenario: Callable[[Engine], None], call: str, nth: i
     try:
         scenario(engine)
     except CudaError as caught:
-        error = caught.with_traceback(None)  # which would keep what the scenario held
+        error = caught.with_traceback(None)  # the traceback would keep the scenario's objects
         error.__context__ = None
     seconds = time.perf_counter() - begun
     notes, left = engine.take_cleanup_failures(), testing.allocated()
@@ -116,7 +116,7 @@ def outcomes(sites: set[Site]) -> list[Outcome]:
         if (scenario, call, nth) not in ANSWERED
     ]
     testing.reset()
-    return [outcome for outcome in found if outcome.reached]  # how often an event is asked is a matter of time
+    return [outcome for outcome in found if outcome.reached]  # the number of event queries varies
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +132,8 @@ def first_uses() -> list[tuple[str, str, str]]:
     return [tuple(json.loads(line)) for line in script.stdout.splitlines()]
 
 
-def test_a_failed_call_raises_an_error_that_names_it_or_is_noted_when_it_was_a_release(outcomes: list[Outcome]) -> None:
-    assert [each for each in outcomes if each.call not in {site.call for site in each.sites}] == []
+def test_every_failed_call_is_raised_or_noted(outcomes: list[Outcome]) -> None:
+    assert [outcome for outcome in outcomes if outcome.call not in {site.call for site in outcome.sites}] == []
 
 
 def test_the_error_has_the_code_and_a_sentence(outcomes: list[Outcome]) -> None:
@@ -153,7 +153,7 @@ def test_nothing_hangs(outcomes: list[Outcome]) -> None:
     assert [outcome for outcome in outcomes if outcome.seconds > SOON_S] == []
 
 
-def test_a_failure_while_the_driver_is_first_looked_up_says_so_and_the_next_use_tries_again(
+def test_a_failed_look_up_of_the_driver_is_repeated(
     first_uses: list[tuple[str, str, str]],
 ) -> None:
     assert len(first_uses) > 10
@@ -172,12 +172,12 @@ def test_every_call_site_has_failed(
 
 
 @pytest.mark.parametrize("runtime_version", [12090, 13000])
-def test_every_use_of_the_error_macros_was_understood(runtime_version: int) -> None:
+def test_every_use_of_the_error_macros_is_parsed(runtime_version: int) -> None:
     assert len(checked_sites(runtime_version)) == macro_uses(runtime_version)
 
 
-def test_a_call_without_an_error_macro_is_one_whose_failure_is_an_answer(sites: set[Site]) -> None:
-    """The tests beside each say which answer; a new one belongs into a macro, or here with a test of its own."""
+def test_calls_without_an_error_macro_are_known(sites: set[Site]) -> None:
+    """A comment names the test of each one. A new call belongs into a macro, or here with a test."""
     assert unchecked_calls(load("host").RUNTIME_VERSION) == {
         Unchecked("cuGetErrorName", "csrc/cuda/driver.cpp"),  # test_native_errors: the text without a name
         Unchecked("cuGetErrorString", "csrc/cuda/driver.cpp"),

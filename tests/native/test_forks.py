@@ -1,4 +1,4 @@
-"""CUDA does not survive a fork: a child says so and leaves what it inherited alone, a spawned process starts anew."""
+"""CUDA does not survive a fork: a forked child raises an error and releases nothing; a spawned process works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pyxfer._machine.api import devices
 from pyxfer.native import load
 
-# In a process of their own, because a fork copies whatever threads and locks the tests hold.
+# In a separate process, because a fork would copy the locks of the tests' threads.
 FORKED = """
 import os, sys
 from pyxfer.errors import ForkedError
@@ -62,7 +62,7 @@ def forked(use: str, held: str = "engine.device_count()") -> subprocess.Complete
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_child_forked_after_use_is_told_to_spawn(use: str) -> None:
+def test_a_child_forked_after_use_raises_forked_error(use: str) -> None:
     result = forked(USES[use])
     assert result.returncode == 7, result.stderr
     assert "CUDA does not survive a fork" in result.stdout
@@ -79,19 +79,19 @@ def test_a_child_forked_after_use_is_told_to_spawn(use: str) -> None:
         "engine.Ring(0, 2, 4096, 2, 'plain', 50)",
     ],
 )
-def test_what_a_child_inherited_it_does_not_release(held: str) -> None:
+def test_a_forked_child_releases_nothing(held: str) -> None:
     result = forked(USES["count"], held)
     assert result.returncode == 7, result.stderr
 
 
-def test_a_child_forked_before_any_use_may_use_it() -> None:
+def test_a_child_forked_before_use_may_use_the_engine() -> None:
     result = forked(USES["count"], held="None")
     assert result.returncode == 0, result.stderr
 
 
-def test_a_spawned_process_may_use_it_after_its_parent_did() -> None:
+def test_a_spawned_process_may_use_the_engine() -> None:
     assert load("host").device_count() == 1
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply_async(os.getpid).get(60) != os.getpid()
-        # Something of the package: the new process cannot import the tests.
+        # A function of the package, because the new process cannot import the tests.
         assert len(pool.apply_async(devices).get(60)) >= 1

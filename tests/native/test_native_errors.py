@@ -49,7 +49,7 @@ def malloc_failing_with(engine: Engine, code: int) -> CudaError:
         (999, DeviceLostError, "cudaErrorUnknown", "Xid"),
     ],
 )
-def test_a_code_is_a_type_a_name_and_an_advice(
+def test_a_code_has_a_type_a_name_and_a_hint(
     engine: Engine, code: int, kind: type[CudaError], name: str, advice: str
 ) -> None:
     error = malloc_failing_with(engine, code)
@@ -59,24 +59,24 @@ def test_a_code_is_a_type_a_name_and_an_advice(
     assert str(error) == f"cudaMalloc failed with {name} ({code}): {error.description}. {error.hint}".rstrip()
 
 
-def test_the_error_names_its_place_in_the_sources(engine: Engine) -> None:
+def test_an_error_has_its_place_in_the_sources(engine: Engine) -> None:
     assert re.fullmatch(r"csrc/cuda/device_buffer\.cpp:\d+", malloc_failing_with(engine, 2).where)
 
 
-def test_out_of_memory_can_be_caught_as_pythons_own(engine: Engine) -> None:
+def test_out_of_memory_is_a_memory_error(engine: Engine) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     with pytest.raises(MemoryError, match="Page-locked memory is limited by free RAM"):
         engine.HostBuffer(NBYTES, "pinned")
 
 
-def test_an_error_of_the_engine_can_be_handed_to_another_process(engine: Engine) -> None:
+def test_an_error_of_the_engine_can_be_pickled(engine: Engine) -> None:
     error = malloc_failing_with(engine, 2)
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is CudaMemoryError
     assert (str(copied), copied.where) == (str(error), error.where)
 
 
-def test_an_error_that_passes_does_not_show_up_again(engine: Engine) -> None:
+def test_a_raised_error_does_not_come_back(engine: Engine) -> None:
     malloc_failing_with(engine, 2)
     engine.DeviceBuffer(NBYTES).close()
     engine.synchronize(0)
@@ -93,28 +93,28 @@ def test_a_lost_device_fails_every_later_call(engine: Engine) -> None:
     engine.take_cleanup_failures()
 
 
-def test_a_device_that_is_not_there_is_named_by_its_call(engine: Engine) -> None:
+def test_an_unknown_device_is_refused(engine: Engine) -> None:
     with pytest.raises(CudaError, match=r"cudaSetDevice failed with cudaErrorInvalidDevice \(101\)"):
         engine.DeviceBuffer(NBYTES, 7)
 
 
-def test_a_driver_that_is_too_old_is_told_apart_from_none(engine: Engine) -> None:
+def test_an_old_driver_has_a_separate_hint(engine: Engine) -> None:
     hint = malloc_failing_with(engine, 35).hint
     assert re.match(r"The NVIDIA driver here speaks CUDA 1\d\.\d and pyxfer needs 12.0: install driver 525", hint)
 
 
-def test_without_a_driver_version_the_advice_is_to_install_a_driver(engine: Engine) -> None:
+def test_without_a_driver_version_the_hint_is_to_install_one(engine: Engine) -> None:
     testing.fail("cudaDriverGetVersion", 1, 1)
     assert malloc_failing_with(engine, 35).hint.startswith("No NVIDIA driver answers here")
 
 
-def test_a_code_that_the_driver_has_no_words_for_still_gives_an_error(engine: Engine) -> None:
+def test_an_unknown_code_of_the_driver_is_an_error(engine: Engine) -> None:
     testing.fail("cuEventCreate", 1, 4242)
     with pytest.raises(CudaError, match=r"cuEventCreate failed with CUDA_ERROR \(4242\): unknown driver error\."):
         engine.Bracket(0)
 
 
-def test_what_a_destructor_cannot_release_is_told_once(engine: Engine) -> None:
+def test_a_failed_release_of_a_destructor_is_reported_once(engine: Engine) -> None:
     stream = engine.Stream()
     testing.fail("cudaStreamDestroy", 1, 700)
     del stream
@@ -123,7 +123,7 @@ def test_what_a_destructor_cannot_release_is_told_once(engine: Engine) -> None:
     assert engine.take_cleanup_failures() == []
 
 
-def test_an_order_that_cannot_be_read_fails_every_call_and_says_which_it_was() -> None:
+def test_a_wrong_order_to_the_host_runtime_fails_every_call() -> None:
     script = "from pyxfer.native import load; load('host').device_count()"
     result = subprocess.run(
         [sys.executable, "-c", script],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from native.ring_arrays import CHUNK, FOREVER_S, filled, place, seen
+from native.ring_arrays import CHUNK, FOREVER_S, contents_of, filled, place
 from numpy.typing import NDArray
 
 from pyxfer.errors import CancelledError, CudaError, DeviceLostError, DeviceTimeoutError
@@ -43,7 +43,7 @@ def ring(module_engine: Engine, request: pytest.FixtureRequest) -> Iterator[Ring
 
 @st.composite
 def views(draw: st.DrawFn) -> Array:
-    """An array of any order, cut and reversed, none of whose items share bytes."""
+    """An array of any order, sliced and reversed, whose items do not share bytes."""
     shape = tuple(draw(st.lists(st.integers(1, 12), max_size=4)))
     dtype = draw(st.sampled_from(DTYPES))
     array = filled(shape, dtype, draw(st.integers(0, 1000)))
@@ -54,8 +54,8 @@ def views(draw: st.DrawFn) -> Array:
 
 
 @given(array=views())
-def test_an_upload_brings_an_array_in_c_order(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
-    device = seen(memory)
+def test_an_upload_copies_an_array_in_c_order(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
+    device = contents_of(memory)
     device[: array.nbytes + 1] = 0x5A
     taken = ring.upload(*place(array), memory.address, None, True)
     assert device[: array.nbytes].tobytes() == array.tobytes()
@@ -64,7 +64,7 @@ def test_an_upload_brings_an_array_in_c_order(ring: Ring, memory: DeviceBuffer, 
 
 
 @given(array=views())
-def test_a_download_writes_an_array_and_nothing_beside_it(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
+def test_a_download_writes_only_the_array(ring: Ring, memory: DeviceBuffer, array: Array) -> None:
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base
@@ -74,23 +74,23 @@ def test_a_download_writes_an_array_and_nothing_beside_it(ring: Ring, memory: De
     np.ndarray(array.shape, array.dtype, expected, at, array.strides)[...] = contents.view(array.dtype).reshape(
         array.shape
     )
-    seen(memory)[: array.nbytes] = contents
+    contents_of(memory)[: array.nbytes] = contents
     ring.download(*place(array), memory.address, None)
     assert base.tobytes() == expected.tobytes()
 
 
 @given(shape=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)), itemsize=st.sampled_from([1, 4, 12]))
-def test_a_repeated_item_is_brought_as_often(
+def test_an_upload_of_a_broadcast_array_repeats_its_items(
     ring: Ring, memory: DeviceBuffer, shape: tuple[int, int, int], itemsize: int
 ) -> None:
     array = np.broadcast_to(filled((shape[1], 1), f"V{itemsize}"), shape)
     ring.upload(*place(array), memory.address, None, True)
-    assert seen(memory)[: array.nbytes].tobytes() == array.tobytes()
+    assert contents_of(memory)[: array.nbytes].tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, MOST - 1, MOST])
 @pytest.mark.parametrize("threads", [1, 2, 8])
-def test_every_size_goes_there_and_back(engine: Engine, threads: int, nbytes: int) -> None:
+def test_all_sizes_can_be_uploaded_and_downloaded(engine: Engine, threads: int, nbytes: int) -> None:
     array, back = filled((nbytes,), "u1"), np.zeros(nbytes, np.uint8)
     with closing(engine.DeviceBuffer(MOST)) as memory, closing(engine.Ring(0, threads, CHUNK, 2, "plain", 0)) as ring:
         ring.upload(*place(array), memory.address, None, True)
@@ -105,12 +105,12 @@ def test_an_array_may_be_changed_when_an_upload_returns(ring: Ring, memory: Devi
     ring.upload(*place(array), memory.address, 0, False)
     array[:] = 0
     engine.synchronize(0)
-    assert seen(memory).tobytes() == contents
+    assert contents_of(memory).tobytes() == contents
 
 
-def test_an_upload_waits_for_what_its_stream_was_given_before(ring: Ring, memory: DeviceBuffer, engine: Engine) -> None:
+def test_an_upload_waits_for_earlier_work_of_its_stream(ring: Ring, memory: DeviceBuffer, engine: Engine) -> None:
     array = filled((MOST,), "u1")
-    seen(memory)[:] = 0
+    contents_of(memory)[:] = 0
     with closing(engine.Stream()) as stream, closing(engine.Bracket(0, stream.handle)) as bracket:
         testing.kernel("before", 0.02, stream.handle)
         bracket.begin()
@@ -118,10 +118,10 @@ def test_an_upload_waits_for_what_its_stream_was_given_before(ring: Ring, memory
         bracket.end()
         assert ticket.result(FOREVER_S).chunks == MOST // CHUNK
         assert bracket.ended_within(0.0)
-    assert seen(memory).tobytes() == array.tobytes()
+    assert contents_of(memory).tobytes() == array.tobytes()
 
 
-def test_a_started_upload_tells_when_it_is_done(memory: DeviceBuffer, ring: Ring, engine: Engine) -> None:
+def test_a_started_upload_reports_its_end(memory: DeviceBuffer, ring: Ring, engine: Engine) -> None:
     assert engine.RUNTIME == "host"
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
     array = filled((MOST,), "u1")
@@ -132,17 +132,17 @@ def test_a_started_upload_tells_when_it_is_done(memory: DeviceBuffer, ring: Ring
     testing.release_stalls()
     assert ticket.result(FOREVER_S).wall_s > 0
     assert ticket.done()
-    assert seen(memory).tobytes() == array.tobytes()
+    assert contents_of(memory).tobytes() == array.tobytes()
 
 
-def test_a_dropped_ring_ends_what_was_started(engine: Engine) -> None:
+def test_a_dropped_ring_finishes_its_uploads(engine: Engine) -> None:
     array = filled((MOST,), "u1")
     with closing(engine.DeviceBuffer(MOST)) as memory:
         for _ in range(3):
             engine.Ring(0, 2, CHUNK, 2, "plain", 0).start_upload(*place(array), memory.address, None)
             gc.collect()
-            assert seen(memory).tobytes() == array.tobytes()
-            seen(memory)[:] = 0
+            assert contents_of(memory).tobytes() == array.tobytes()
+            contents_of(memory)[:] = 0
 
 
 @pytest.mark.threads
@@ -162,15 +162,15 @@ def test_threads_upload_and_download_at_once(engine: Engine) -> None:
 
     with closing(engine.Ring(0, 2, CHUNK, 2, "streaming", 0)) as ring:
         threads = [threading.Thread(target=use, args=(ring, 100 * n)) for n in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert right == [True] * 40
 
 
 @pytest.mark.threads
-def test_a_transfer_can_be_cancelled_from_another_thread_and_the_ring_goes_on(engine: Engine) -> None:
+def test_a_ring_works_after_a_cancelled_transfer(engine: Engine) -> None:
     array = filled((MOST,), "u1")
     with ExitStack() as stack:
         memory = stack.enter_context(closing(engine.DeviceBuffer(MOST)))
@@ -183,11 +183,11 @@ def test_a_transfer_can_be_cancelled_from_another_thread_and_the_ring_goes_on(en
         later.join()
         testing.release_stalls()
         ring.upload(*place(array), memory.address, None, True)
-        assert seen(memory).tobytes() == array.tobytes()
+        assert contents_of(memory).tobytes() == array.tobytes()
         assert len(engine.take_cleanup_failures()) == 1
 
 
-def test_a_lost_device_is_an_error_of_the_transfer_and_of_closing(engine: Engine) -> None:
+def test_a_lost_device_fails_transfer_and_close(engine: Engine) -> None:
     array = filled((MOST,), "u1")
     memory, ring = engine.DeviceBuffer(MOST), engine.Ring(0, 2, CHUNK, 2, "plain", 0)
     testing.fail_sticky("cudaMemcpyAsync", 3, 719)
@@ -200,14 +200,14 @@ def test_a_lost_device_is_an_error_of_the_transfer_and_of_closing(engine: Engine
     assert engine.take_cleanup_failures()
 
 
-def test_page_locked_memory_that_runs_out_is_an_error_and_leaves_nothing(engine: Engine) -> None:
+def test_a_ring_without_page_locked_memory_is_refused(engine: Engine) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     with pytest.raises(CudaError, match="cudaHostAlloc") as caught:
         engine.Ring(0, 2, CHUNK, 2, "plain", 0)
     assert "ulimit -l" in caught.value.hint
 
 
-def test_a_device_that_keeps_the_slots_leaves_the_ring_to_be_closed_again(engine: Engine) -> None:
+def test_a_ring_whose_close_timed_out_can_be_closed_again(engine: Engine) -> None:
     array = filled((CHUNK,), "u1")
     with closing(engine.DeviceBuffer(CHUNK)) as memory:
         ring = engine.Ring(0, 2, CHUNK, 2, "plain", 0)
@@ -219,7 +219,7 @@ def test_a_device_that_keeps_the_slots_leaves_the_ring_to_be_closed_again(engine
         ring.close()
 
 
-def test_a_closed_ring_says_so(engine: Engine) -> None:
+def test_a_closed_ring_refuses_transfers(engine: Engine) -> None:
     array = filled((1,), "u1")
     with closing(engine.DeviceBuffer(1)) as memory:
         ring = engine.Ring(0, 2, CHUNK, 2, "plain", 0)
@@ -229,7 +229,7 @@ def test_a_closed_ring_says_so(engine: Engine) -> None:
             ring.upload(*place(array), memory.address, None, True)
 
 
-def test_a_ring_tells_its_settings(engine: Engine) -> None:
+def test_a_ring_has_its_settings(engine: Engine) -> None:
     with closing(engine.Ring(0, 3, 8192, 4, "streaming", 7)) as ring:
         assert (ring.device, ring.threads, ring.chunk_bytes, ring.slots, ring.spin_us) == (0, 3, 8192, 4, 7)
         assert [ring.threads_for(nbytes) for nbytes in (0, 8192, 4 * 8192, 4 * 8192 + 1, 10**6)] == [1, 1, 1, 3, 3]
@@ -250,7 +250,7 @@ def test_a_ring_tells_its_settings(engine: Engine) -> None:
         ((2, CHUNK, 2, "plain", 10**6 + 1), "a ring has 0 to 1000000 microseconds to spin, and not 1000001"),
     ],
 )
-def test_settings_that_make_no_ring_are_refused(
+def test_impossible_settings_of_a_ring_are_refused(
     engine: Engine, settings_: tuple[int, int, int, str, int], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
@@ -262,14 +262,14 @@ def test_settings_that_make_no_ring_are_refused(
     [
         ((4096, 0, (3,), (4,)), "an item has at least one byte"),
         ((4096, 4, (-3,), (4,)), "an array has no dimension of -3 items"),
-        ((4096, 4, (3, 4), (4,)), "a stride for each of up to 64 dimensions, and not 1 for 2"),
+        ((4096, 4, (3, 4), (4,)), "one stride for each: shape has 2 and strides has 1"),
         ((4096, 4, (1 << 40, 1 << 40), (0, 0)), "more bytes than can be addressed"),
         ((4096, 4, (2,), (-8192,)), "leaves the address space"),
         ((0, 4, (3,), (4,)), "needs the address of its first item"),
-        ((4096, 4, (3,), (0,)), "the items of the destination share bytes"),
+        ((4096, 4, (3,), (0,)), "the items of the destination overlap or interleave"),
     ],
 )
-def test_numbers_that_make_no_array_are_refused(
+def test_an_impossible_array_is_refused(
     ring: Ring, memory: DeviceBuffer, array: tuple[int, int, tuple[int, ...], tuple[int, ...]], sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):

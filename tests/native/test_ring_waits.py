@@ -1,4 +1,4 @@
-"""What a thread that waits for a ring lets happen: signals, and other threads."""
+"""Signals and other threads during a wait for a ring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack, closing
 
 import pytest
-from native.ring_arrays import CHUNK, FOREVER_S, filled, place, seen
+from native.ring_arrays import CHUNK, FOREVER_S, contents_of, filled, place
 
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -40,8 +40,8 @@ def test_ctrl_c_ends_a_transfer_on_a_stuck_device(engine: Engine, direction: str
         engine.take_cleanup_failures()
 
 
-def test_ctrl_c_is_raised_also_where_the_transfer_has_just_ended(engine: Engine) -> None:
-    """The handler runs while the last question to the device is on its way."""
+def test_ctrl_c_is_raised_at_the_end_of_a_transfer(engine: Engine) -> None:
+    # The handler runs during the last event query.
     array = filled((NBYTES,), "u1")
     with closing(engine.DeviceBuffer(NBYTES)) as memory, closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)) as ring:
         ring.upload(*place(array), memory.address, None, True)
@@ -61,7 +61,7 @@ def test_ctrl_c_is_raised_also_where_the_transfer_has_just_ended(engine: Engine)
         engine.take_cleanup_failures()
 
 
-def test_a_transfer_goes_on_beside_a_signal_whose_handler_raises_nothing(engine: Engine) -> None:
+def test_a_signal_handler_that_returns_does_not_end_a_transfer(engine: Engine) -> None:
     array = filled((NBYTES,), "u1")
     handled = []
 
@@ -75,14 +75,14 @@ def test_a_transfer_goes_on_beside_a_signal_whose_handler_raises_nothing(engine:
             testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
             threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)).start()
             ring.upload(*place(array), memory.address, None, True)
-            assert seen(memory).tobytes() == array.tobytes()
+            assert contents_of(memory).tobytes() == array.tobytes()
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert handled == [1]
 
 
 @pytest.mark.threads
-def test_a_stuck_ring_that_is_dropped_stops_no_other_thread(engine: Engine) -> None:
+def test_dropping_a_stuck_ring_does_not_block_other_threads(engine: Engine) -> None:
     array = filled((CHUNK,), "u1")
     with closing(engine.DeviceBuffer(CHUNK)) as memory, closing(engine.Stream()) as stream:
         rings = [engine.Ring(0, 2, CHUNK, 2, "plain", 0)]
@@ -97,7 +97,7 @@ def test_a_stuck_ring_that_is_dropped_stops_no_other_thread(engine: Engine) -> N
         dropping = threading.Thread(target=drop)
         dropping.start()
         begun.wait()
-        for _ in range(100):  # this thread would stand still until the device goes on
+        for _ in range(100):  # would block until the device continues
             time.sleep(0.001)
         assert dropping.is_alive()
         testing.release_stalls()

@@ -1,4 +1,4 @@
-"""What was recorded while a tracer ran, as Python gets it: through the host runtime, which speaks CUPTI."""
+"""The tracer, on the host runtime, which implements CUPTI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CAPACITY_BYTES = 1 << 20
 
-# In a process of its own, because a fork copies whatever threads and locks the tests hold.
+# In a separate process, because a fork would copy the locks of the tests' threads.
 FORKED = """
 import os, sys
 from pyxfer.errors import ForkedError
@@ -75,7 +75,7 @@ def names_of(taken: Taken, kind: Kind) -> list[str]:
 
 
 def copied(engine: Engine, tracer: Tracer, memory: str, mode: str = "async") -> Taken:
-    """What is recorded of one copy each way."""
+    """The records of one copy in each direction."""
     with lanes(engine, memory) as (h2d, d2h, _), closing(engine.Copier(0)) as copier:
         with running(tracer):
             copier.on_stream(mode, h2d, 0)
@@ -83,16 +83,16 @@ def copied(engine: Engine, tracer: Tracer, memory: str, mode: str = "async") -> 
         return tracer.take()
 
 
-def test_the_table_has_the_columns_that_are_promised(tracer: Tracer) -> None:
+def test_the_table_has_the_documented_columns(tracer: Tracer) -> None:
     assert tracer.take().records.dtype == RECORD
 
 
-def test_the_library_is_openly_no_cupti(tracer: Tracer) -> None:
+def test_the_library_is_the_host_runtime(tracer: Tracer) -> None:
     assert tracer.library == "the host runtime"
     assert tracer.version >= 18
 
 
-def test_there_is_a_kind_for_each_word(engine: Engine) -> None:
+def test_the_kinds_of_records_have_words(engine: Engine) -> None:
     assert engine.trace_kinds == ("copies", "sets", "kernels", "calls", "allocations", "marks", "overhead")
     assert len(engine.trace_kinds) == len(Kind)
 
@@ -113,20 +113,20 @@ def test_a_copy_each_way_is_recorded(engine: Engine, tracer: Tracer) -> None:
         ("pageable", MemoryKind.PAGEABLE),
     ],
 )
-def test_a_copy_says_what_memory_it_met(engine: Engine, tracer: Tracer, memory: str, kind: MemoryKind) -> None:
+def test_a_copy_has_its_memories(engine: Engine, tracer: Tracer, memory: str, kind: MemoryKind) -> None:
     h2d, d2h = of(copied(engine, tracer, memory), Kind.COPY)
     assert (h2d["source"], h2d["target"]) == (kind, MemoryKind.DEVICE)
     assert (d2h["source"], d2h["target"]) == (MemoryKind.DEVICE, kind)
 
 
 @pytest.mark.parametrize(("mode", "flags"), [("async", Flag.ASYNCHRONOUS), ("memcpy", 0)])
-def test_a_copy_says_whether_its_caller_asked_to_wait(engine: Engine, tracer: Tracer, mode: str, flags: int) -> None:
+def test_a_copy_has_a_flag_if_it_is_asynchronous(engine: Engine, tracer: Tracer, mode: str, flags: int) -> None:
     with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier, running(tracer):
         copier.drained(h2d, 0) if mode == "memcpy" else copier.on_stream(mode, h2d, 0)
     assert of(tracer.take(), Kind.COPY)["flags"].tolist() == [flags]
 
 
-def test_times_lie_in_the_window_of_the_hosts_clock(engine: Engine, tracer: Tracer) -> None:
+def test_times_are_on_the_hosts_clock(engine: Engine, tracer: Tracer) -> None:
     before_ns = time.perf_counter_ns()
     taken = copied(engine, tracer, "pinned")
     after_ns = time.perf_counter_ns()
@@ -136,15 +136,15 @@ def test_times_lie_in_the_window_of_the_hosts_clock(engine: Engine, tracer: Trac
     assert 0 <= taken.clock_drift_ns < 1_000_000
 
 
-def test_a_copy_takes_as_long_as_the_link_lets_it(engine: Engine, tracer: Tracer) -> None:
+def test_a_copy_takes_the_modelled_time(engine: Engine, tracer: Tracer) -> None:
     testing.model_link(0, 0.02, 0, 0.01)
     h2d, d2h = of(copied(engine, tracer, "pinned"), Kind.COPY)
-    # By a clock that runs at another rate than the host's.
+    # The device's clock has another rate than the host's.
     assert h2d["end_ns"] - h2d["start_ns"] == pytest.approx(20e6, rel=1e-4)
     assert d2h["end_ns"] - d2h["start_ns"] == pytest.approx(10e6, rel=1e-4)
 
 
-def test_a_copy_is_joined_with_the_calls_behind_it(engine: Engine, tracer: Tracer) -> None:
+def test_a_copy_has_the_correlation_of_its_calls(engine: Engine, tracer: Tracer) -> None:
     taken = copied(engine, tracer, "pageable")
     calls = of(taken, Kind.CALL)
     for copy in of(taken, Kind.COPY):
@@ -155,28 +155,28 @@ def test_a_copy_is_joined_with_the_calls_behind_it(engine: Engine, tracer: Trace
         assert behind["thread"].tolist() == [threading.get_native_id()] * 2
 
 
-def test_calls_that_only_ask_are_not_recorded(engine: Engine, tracer: Tracer) -> None:
+def test_queries_are_not_recorded(engine: Engine, tracer: Tracer) -> None:
     with running(tracer):
         engine.memory_info(0)
         engine.synchronize(0)
     assert set(names_of(tracer.take(), Kind.CALL)) == {"cudaDeviceSynchronize", "cuCtxSynchronize"}
 
 
-def test_a_call_that_fails_has_its_code(engine: Engine, tracer: Tracer) -> None:
+def test_a_failed_call_has_its_code(engine: Engine, tracer: Tracer) -> None:
     testing.fail("cudaMalloc", 1, 2)
     with running(tracer), pytest.raises(MemoryError):
         engine.DeviceBuffer(NBYTES)
     assert set(of(tracer.take(), Kind.CALL)["result"].tolist()) == {2}
 
 
-def test_a_batch_says_how_many_copies_it_is(engine: Engine, tracer: Tracer) -> None:
+def test_a_batch_has_its_number_of_copies(engine: Engine, tracer: Tracer) -> None:
     with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier, running(tracer):
         copier.gated("batch", h2d, 4, 0, 0)
     (batch,) = of(tracer.take(), Kind.COPY)
     assert (batch["copies"], batch["nbytes"]) == (4, 4 * NBYTES)
 
 
-def test_allocations_say_what_was_made_and_given_back(engine: Engine, tracer: Tracer) -> None:
+def test_allocations_and_releases_are_recorded(engine: Engine, tracer: Tracer) -> None:
     with running(tracer):
         engine.HostBuffer(NBYTES, "pinned").close()
         engine.DeviceBuffer(2 * NBYTES).close()
@@ -198,7 +198,7 @@ def test_a_kernel_has_its_time_and_its_name(engine: Engine, tracer: Tracer) -> N
     assert kernel["end_ns"] - kernel["start_ns"] == pytest.approx(10e6, rel=1e-3)
 
 
-def test_both_ends_of_a_range_have_one_number(tracer: Tracer) -> None:
+def test_both_ends_of_a_range_have_one_correlation(tracer: Tracer) -> None:
     with running(tracer):
         testing.mark("decode", True)
         testing.mark("decode", False)
@@ -209,12 +209,12 @@ def test_both_ends_of_a_range_have_one_number(tracer: Tracer) -> None:
     assert taken.names[begin["name"]] == "decode"
 
 
-def test_only_the_kinds_that_were_asked_for_are_recorded(engine: Engine) -> None:
+def test_only_the_selected_kinds_are_recorded(engine: Engine) -> None:
     with closing(engine.Tracer([], ["copies"], CAPACITY_BYTES)) as tracer:
         assert set(copied(engine, tracer, "pinned").records["kind"].tolist()) == {Kind.COPY}
 
 
-def test_what_was_taken_is_not_taken_again(engine: Engine, tracer: Tracer) -> None:
+def test_records_are_taken_once(engine: Engine, tracer: Tracer) -> None:
     assert len(copied(engine, tracer, "pinned").records) > 0
     again = tracer.take()
     assert len(again.records) == 0
@@ -233,7 +233,7 @@ def test_nothing_is_recorded_outside_of_the_window(engine: Engine, tracer: Trace
     assert len(tracer.take().records) == 0
 
 
-def test_a_window_within_bounds_counts_what_found_no_room(engine: Engine) -> None:
+def test_records_beyond_the_capacity_are_counted(engine: Engine) -> None:
     with closing(engine.Tracer([], ["copies"], 3 * RECORD.itemsize)) as tracer:
         with lanes(engine) as (h2d, _, _), closing(engine.Copier(0)) as copier, running(tracer):
             copier.gated("async", h2d, 8, 0, 0)
@@ -242,13 +242,13 @@ def test_a_window_within_bounds_counts_what_found_no_room(engine: Engine) -> Non
     assert taken.dropped == {"copies": 5}
 
 
-def test_what_the_library_lost_is_counted_as_unknown(tracer: Tracer) -> None:
+def test_records_that_the_library_lost_are_counted(tracer: Tracer) -> None:
     with running(tracer):
         testing.lose_records(12)
     assert tracer.take().dropped == {"unknown": 12}
 
 
-def test_a_clock_that_disagrees_and_drifts_is_corrected(engine: Engine, tracer: Tracer) -> None:
+def test_offset_and_drift_of_the_clock_are_corrected(engine: Engine, tracer: Tracer) -> None:
     testing.skew_clock(-(10**12), 300_000)
     before_ns = time.perf_counter_ns()
     taken = copied(engine, tracer, "pinned")
@@ -258,15 +258,15 @@ def test_a_clock_that_disagrees_and_drifts_is_corrected(engine: Engine, tracer: 
     assert times.max() <= after_ns + 10_000
 
 
-def test_a_clock_that_is_set_meanwhile_shows_as_drift(tracer: Tracer) -> None:
+def test_a_changed_clock_is_drift(tracer: Tracer) -> None:
     with running(tracer):
         testing.skew_clock(10**9, 0)
     assert tracer.take().clock_drift_ns == pytest.approx(10**9, rel=0.01)
 
 
-def test_another_profiler_is_left_alone(tracer: Tracer) -> None:
+def test_a_tracer_does_not_start_beside_another_profiler(tracer: Tracer) -> None:
     testing.other_subscriber(True)
-    with pytest.raises(TraceUnavailableError, match=r"another profiler is at work in this process .*end it first"):
+    with pytest.raises(TraceUnavailableError, match=r"another profiler is active in this process .*end it first"):
         tracer.start()
     testing.other_subscriber(False)
     with running(tracer):
@@ -277,22 +277,22 @@ def test_another_profiler_is_left_alone(tracer: Tracer) -> None:
     ("code", "words"),
     [(35, "NVreg_RestrictProfilingToAdminUsers=0"), (15, "older than this library"), (999, "CUPTI_ERROR_UNKNOWN")],
 )
-def test_a_refusal_says_what_to_do(tracer: Tracer, code: int, words: str) -> None:
+def test_a_refusal_has_a_hint(tracer: Tracer, code: int, words: str) -> None:
     testing.refuse_activity(code)
     with pytest.raises(TraceUnavailableError, match=words):
         tracer.start()
 
 
-def test_a_kind_that_the_library_does_not_know_is_left_out(engine: Engine, tracer: Tracer) -> None:
+def test_a_kind_unknown_to_the_library_is_left_out(engine: Engine, tracer: Tracer) -> None:
     testing.refuse_kind(49, 21)
     taken = copied(engine, tracer, "pinned")
     assert tracer.refused == {"allocations": "cuptiActivityEnable failed with CUPTI_ERROR_INVALID_KIND (21)"}
     assert len(of(taken, Kind.COPY)) == 2
 
 
-def test_a_second_tracer_has_to_wait(engine: Engine, tracer: Tracer) -> None:
+def test_a_second_tracer_is_refused(engine: Engine, tracer: Tracer) -> None:
     second = engine.Tracer([], ["copies"], CAPACITY_BYTES)
-    with running(tracer), pytest.raises(TraceUnavailableError, match="pyxfer is tracing already"):
+    with running(tracer), pytest.raises(TraceUnavailableError, match="pyxfer is already tracing"):
         second.start()
     second.close()
 
@@ -305,7 +305,7 @@ def test_a_closed_tracer_is_not_started_again(engine: Engine) -> None:
         tracer.start()
 
 
-def test_bad_arguments_are_named(engine: Engine) -> None:
+def test_wrong_arguments_are_refused(engine: Engine) -> None:
     with pytest.raises(ValueError, match='unknown kind "copys"; known are copies, sets'):
         engine.Tracer([], ["copys"], CAPACITY_BYTES)
     with pytest.raises(ValueError, match="room for at least one record, 64 bytes"):
@@ -313,7 +313,7 @@ def test_bad_arguments_are_named(engine: Engine) -> None:
 
 
 @pytest.mark.threads
-def test_threads_may_copy_and_take_at_once(engine: Engine, tracer: Tracer) -> None:
+def test_threads_may_copy_and_take_simultaneously(engine: Engine, tracer: Tracer) -> None:
     found: list[int] = []
 
     def copy_and_take() -> None:
@@ -332,7 +332,7 @@ def test_threads_may_copy_and_take_at_once(engine: Engine, tracer: Tracer) -> No
 
 
 @pytest.mark.parametrize("use", ["start", "stop", "take"])
-def test_a_forked_child_is_told_to_spawn_and_ends_nothing(use: str) -> None:
+def test_a_forked_child_does_not_stop_the_parents_tracer(use: str) -> None:
     script = [sys.executable, "-c", FORKED.format(use=use)]
     result = subprocess.run(script, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 7, result.stderr

@@ -1,4 +1,4 @@
-"""Suites of somebody's own, run by a pytest of their own inside of this one."""
+"""Test suites that an inner pytest runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyxfer._document.sessions import Tested, XferSession
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
-INSTALLED = any(each.value == "pyxfer.pytest_plugin" for each in entry_points(group="pytest11"))
-# What an inner pytest imports is forgotten at its end, unless it was there before.
+INSTALLED = any(entry.value == "pyxfer.pytest_plugin" for entry in entry_points(group="pytest11"))
+# An inner pytest removes the modules that it imported, unless they were imported before.
 for _name in ("session", "against"):
     importlib.import_module(f"pyxfer._pytest.{_name}")
 
-# Where it is not installed, pytest does not find it by itself; and what is an error here is none in there.
+# pytest finds the plugin only if it is installed. Warnings are errors here, but not in the inner pytest.
 QUIET = (*(() if INSTALLED else ("-p", "pyxfer.pytest_plugin")), "-p", "no:cacheprovider", "-W", "default")
-# Slow enough that what a busy machine adds to a copy is little of it.
+# So slow that the delays of a busy machine are small in comparison.
 H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
 COPIES = '''
 """Copies over the modelled link, as a framework would make them."""
@@ -51,7 +51,7 @@ def copying():
 
 
 class Suite:
-    """Test files in a folder, and what a pytest says of them."""
+    """Test files in a folder, and the results of an inner pytest."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -59,45 +59,45 @@ class Suite:
         pytester.makeconftest(COPIES)
 
     def write(self, text: str) -> None:
-        """The tests."""
+        """Write the test file."""
         self.pytester.makepyfile(test_it=text)
 
     def run(self, *arguments: str, device: str = "host", budget: str = "150ms") -> pytest.RunResult:
-        """In this process, quickly, and over host memory, which the tests of this one may have given a speed."""
+        """Run in this process in host memory, whose speed a test may have modelled, with a short budget."""
         return self.bare(f"--xfer-device={device}", f"--xfer-budget={budget}", *arguments)
 
     def bare(self, *arguments: str) -> pytest.RunResult:
-        """With nothing said but this."""
+        """Run in this process with only these options."""
         return self.pytester.runpytest_inprocess(*QUIET, *arguments)
 
     def apart(self, *arguments: str) -> pytest.RunResult:
-        """In a process of its own."""
+        """Run in a separate process."""
         return self.pytester.runpytest_subprocess(*QUIET, *arguments, timeout=60)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """The same, and do not wait for it."""
+        """Start in a separate process and return it."""
         command = [sys.executable, "-m", "pytest", *QUIET, *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.path)
 
     def session(self, name: str = "out.json") -> XferSession:
-        """What it has written."""
+        """The session that it wrote."""
         return XferSession.load(self.path / name)
 
     def only(self, name: str = "out.json") -> Tested:
-        """The one test of it."""
+        """The only test of the session."""
         (found,) = self.session(name).tests
         return found
 
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> Suite:
-    """An empty one."""
+    """An empty suite."""
     return Suite(pytester)
 
 
 @pytest.fixture
 def link(engine: Engine) -> Callable[[float], None]:
-    """A link of known speed; a factor makes it faster."""
+    """Models a link of known speed times a factor."""
 
     def model(factor: float = 1.0) -> None:
         testing.model_link(H2D * factor, LATENCY_S, D2H * factor, LATENCY_S)

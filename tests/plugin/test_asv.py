@@ -35,7 +35,7 @@ class Copy(Transfers):
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What asv's own discovery finds in a suite."""
+    """The benchmarks that asv discovers in a suite."""
     folder = tmp_path / "own_benchmarks"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -46,7 +46,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         del sys.modules[name]
 
 
-def test_asv_finds_what_is_derived_and_not_what_it_is_derived_from(found: dict[str, Any]) -> None:
+def test_asv_finds_subclasses_and_not_the_base(found: dict[str, Any]) -> None:
     assert set(found) == {f"copies.Copy.{name}" for name in ("time_transfer", "track_bandwidth", "track_of_ceiling")}
 
 
@@ -59,7 +59,7 @@ def test_asv_knows_sizes_and_units(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["track_bandwidth", "track_of_ceiling"])
-def test_asv_runs_what_it_tracks(found: dict[str, Any], name: str) -> None:
+def test_asv_runs_the_tracked_methods(found: dict[str, Any], name: str) -> None:
     benchmark = found[f"copies.Copy.{name}"]
     benchmark.set_param_idx(1)
     assert not benchmark.do_setup()
@@ -67,7 +67,7 @@ def test_asv_runs_what_it_tracks(found: dict[str, Any], name: str) -> None:
     benchmark.do_teardown()
 
 
-def test_asv_runs_what_it_times(found: dict[str, Any]) -> None:
+def test_asv_runs_the_timed_method(found: dict[str, Any]) -> None:
     benchmark = found["copies.Copy.time_transfer"]
     benchmark.set_param_idx(0)
     assert not benchmark.do_setup()
@@ -82,10 +82,10 @@ class Nothing(Transfers):
         pass
 
 
-def test_what_cannot_be_is_an_error_and_no_figure() -> None:
+def test_an_impossible_bandwidth_is_an_error() -> None:
     each = Nothing()
     each.setup(1 << 24)
-    with pytest.raises(MeasurementError, match="did not all move"):
+    with pytest.raises(MeasurementError, match="not all bytes moved"):
         each.track_bandwidth(1 << 24)
 
 
@@ -94,7 +94,7 @@ def test_without_a_gpu_asv_skips(monkeypatch: pytest.MonkeyPatch) -> None:
 
     try:
         load("cuda").device_count()
-    except Exception:  # noqa: BLE001 - whatever says that there is none
+    except Exception:  # noqa: BLE001 - any error means that no GPU is usable
         monkeypatch.setattr(Nothing, "device", 0)
         with pytest.raises(NotImplementedError, match="no usable GPU"):
             Nothing().setup(4096)

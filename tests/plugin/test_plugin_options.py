@@ -22,7 +22,7 @@ NOTHING = "def test_nothing(xfer): xfer(lambda: None, nbytes=4096)"
 
 
 def unfolded(result: pytest.RunResult) -> str:
-    """All that was printed as one line."""
+    """The whole output as one line."""
     return " ".join(result.stdout.str().split())
 
 
@@ -41,43 +41,43 @@ def test_a_limit_is_a_share_or_a_time(text: str, limit: Limit) -> None:
 @pytest.mark.parametrize(
     "text", ["", "5%", "mean:5%", "median", "median:", "median:0.05", "of_ceiling:2ms", "median:0%"]
 )
-def test_what_is_no_limit_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match=r"write |for example"):
         parse_limit(text)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail needs --xfer-compare, which*"),
-        (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: nothing is saved in *"),
+        (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail needs --xfer-compare"),
+        (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: no saved session in *"),
         (
             ["--xfer-compare=main"],
-            "--xfer-compare: there is no file '*.pyxfer/main.json': save one with --xfer-save=main*",
+            "--xfer-compare: file not found: '*.pyxfer/main.json'; * --xfer-save=main",
         ),
-        (["--xfer-compare", "test_it.py"], "*'test_it.py' was taken for a name, so write --xfer-compare= before it"),
-        (["--xfer-save=a b"], "--xfer-save: 'a b' is no name of letters*"),
+        (["--xfer-compare", "test_it.py"], "*'test_it.py' is taken as a name: write --xfer-compare=NAME"),
+        (["--xfer-save=a b"], "--xfer-save: 'a b' is not a name of letters*"),
         (["--xfer-save=no/such"], "--xfer-save: *cannot be written*"),
         (["--xfer-json=no/such/out.json"], "--xfer-json: *cannot be written (No such file*make the folder first*"),
-        (["--xfer-json="], "--xfer-json: no file is named*"),
+        (["--xfer-json="], "--xfer-json: the file name is empty*"),
         (["--xfer-budget=soon"], "--xfer-budget: 'soon' is not a duration*"),
         (["--xfer-budget=2day"], "--xfer-budget: *"),
-        (["--xfer-device="], "--xfer-device: no device is named*"),
-        (["--xfer-device=ABC"], "--xfer-device: 'ABC' is no index, UUID or PCI address of a GPU, nor 'host'"),
-        (["--xfer-device=Host"], "--xfer-device: 'Host' is no index, *"),
-        (["--xfer-device=-1"], "--xfer-device: '-1' is no index, *"),
+        (["--xfer-device="], "--xfer-device: the device is empty*"),
+        (["--xfer-device=ABC"], "--xfer-device: 'ABC' is not an index, UUID or PCI address of a GPU, or 'host'"),
+        (["--xfer-device=Host"], "--xfer-device: 'Host' is not an index, *"),
+        (["--xfer-device=-1"], "--xfer-device: '-1' is not an index, *"),
         (["--xfer-require-gpu", "--xfer-device=host"], "--xfer-require-gpu and --xfer-device=host exclude each other*"),
-        (["--xfer-disable", "--xfer-json=a.json"], "with --xfer-disable nothing is measured*"),
+        (["--xfer-disable", "--xfer-json=a.json"], "--xfer-disable measures nothing*"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_before_anything_runs(suite: Any, arguments: list[str], said: str) -> None:
+def test_invalid_options_are_refused_before_any_test(suite: Any, arguments: list[str], message: str) -> None:
     suite.write("def test_never(): assert False")
     result = suite.bare(*arguments)
     assert result.ret == USAGE
-    result.stderr.fnmatch_lines([f"ERROR: {said}"])
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
-def test_no_gpu_skips_with_the_reason_of_cuda(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_tests_are_skipped_with_cudas_reason(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     suite.write(NOTHING)
     result = suite.apart("-rs")
@@ -86,7 +86,7 @@ def test_no_gpu_skips_with_the_reason_of_cuda(suite: Any, monkeypatch: pytest.Mo
     result.stdout.fnmatch_lines(["SKIPPED * xfer: no usable GPU: cudaError* (*). *"])
 
 
-def test_no_gpu_fails_where_one_is_required(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_required_gpu_tests_fail(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     suite.write(NOTHING)
     result = suite.apart("--xfer-require-gpu")
@@ -94,13 +94,13 @@ def test_no_gpu_fails_where_one_is_required(suite: Any, monkeypatch: pytest.Monk
     result.stdout.fnmatch_lines(["--xfer-require-gpu: no usable GPU: cudaError*"])
 
 
-def test_a_device_that_is_none_is_an_error_of_the_test(suite: Any, link: Any) -> None:
+def test_a_marker_may_name_the_device(suite: Any, link: Any) -> None:
     suite.write(NOTHING.replace("def", "import pytest\n@pytest.mark.xfer(device='host')\ndef"))
     result = suite.bare("--xfer-device=host", "--xfer-budget=50ms")
     result.assert_outcomes(passed=1)
 
 
-def test_what_is_written_can_be_read_and_holds_the_environment(suite: Any, link: Any) -> None:
+def test_written_files_can_be_read(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-json=out.json", "--xfer-save=main").stdout.fnmatch_lines(
         ["pyxfer: written: out.json", "pyxfer: written: .pyxfer/main.json"]
@@ -122,15 +122,15 @@ def test_what_is_written_can_be_read_and_holds_the_environment(suite: Any, link:
     assert run.measurements == (found.measurement,)
 
 
-def test_nothing_measured_is_nothing_written(suite: Any) -> None:
+def test_without_measurements_no_file_is_written(suite: Any) -> None:
     suite.write("def test_other(): pass")
     result = suite.run("--xfer-json=out.json", "--xfer-save=main")
-    result.stdout.fnmatch_lines(["pyxfer: nothing was measured, so out.json and .pyxfer/main.json were not written"])
+    result.stdout.fnmatch_lines(["pyxfer: nothing was measured; not written: out.json, .pyxfer/main.json"])
     assert result.ret == 0
     assert not (suite.path / "out.json").exists()
 
 
-def test_what_cannot_be_written_any_more_fails_and_is_said(suite: Any, link: Any) -> None:
+def test_a_failed_write_fails_the_session(suite: Any, link: Any) -> None:
     suite.write("""
         import os
         def test_copy(xfer):
@@ -151,14 +151,14 @@ def save_sessions(suite: Any, budget: str) -> list[str]:
     return [f"--xfer-compare={name}" for name in "abc"]
 
 
-def test_a_slower_link_is_told_and_fails_where_that_was_asked(suite: Any, link: Any) -> None:
+def test_a_slower_link_fails_only_with_a_limit(suite: Any, link: Any) -> None:
     suite.write(COPY)
     limits = ("--xfer-compare-fail=median:10%", "--xfer-compare-fail=median:50us")
     saved = save_sessions(suite, "400ms")
     link(0.2)
-    told = suite.run(*saved, budget="800ms")
-    assert told.ret == 0
-    told.stdout.re_match_lines([r"test_copy .* [0-9.]+ % slower", "Compared with a, b, c."])
+    compared = suite.run(*saved, budget="800ms")
+    assert compared.ret == 0
+    compared.stdout.re_match_lines([r"test_copy .* [0-9.]+ % slower", "Compared with a, b, c."])
     assert suite.run(saved[0], *limits, budget="400ms").ret == 0, "one session does not show the spread"
     result = suite.run(*saved, *limits, budget="800ms")
     assert result.ret == FAILED
@@ -167,7 +167,7 @@ def test_a_slower_link_is_told_and_fails_where_that_was_asked(suite: Any, link: 
     assert re.search(r"pyxfer: test_it.py::test_copy: median:10%: at least [0-9.]+ % slower", unfolded(result))
 
 
-def test_the_share_of_the_ceiling_tells_a_slower_function_from_a_slower_link(suite: Any, link: Any) -> None:
+def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, link: Any) -> None:
     limit = "--xfer-compare-fail=of_ceiling:25%"
     suite.write(COPY)
     saved = save_sessions(suite, "500ms")
@@ -182,7 +182,7 @@ def test_the_share_of_the_ceiling_tells_a_slower_function_from_a_slower_link(sui
     )
 
 
-def test_the_same_again_does_not_fail(suite: Any, link: Any) -> None:
+def test_an_unchanged_test_does_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=a", budget="200ms")
     suite.run("--xfer-save=b", budget="200ms")
@@ -191,14 +191,14 @@ def test_the_same_again_does_not_fail(suite: Any, link: Any) -> None:
     assert result.ret == 0
 
 
-def test_a_session_is_saved_compressed_where_the_name_ends_in_gz(suite: Any) -> None:
+def test_a_name_ending_in_gz_is_compressed(suite: Any) -> None:
     suite.write(NOTHING)
     suite.run("--xfer-save=main.json.gz")
     assert gzip.decompress((suite.path / "main.json.gz").read_bytes()).startswith(b"{")
     assert suite.run("--xfer-compare=main.json.gz").ret == 0
 
 
-def test_tests_that_came_and_went_are_told_and_fail_nothing(suite: Any, link: Any) -> None:
+def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=main")
     suite.write(COPY + COPY.replace("test_copy", "test_more") + COPY.replace("test_copy", "test_gone"))
@@ -207,14 +207,14 @@ def test_tests_that_came_and_went_are_told_and_fail_nothing(suite: Any, link: An
     result.stdout.re_match_lines([r"test_more .* new"])
     result = suite.run("--xfer-compare", "--xfer-compare-fail=median:99%", "-k", "more")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["There is none of the tests of this session in main*"])
+    result.stdout.fnmatch_lines(["No test of this session is in main*"])
     suite.write(COPY.replace("1 << 20", "1 << 19"))
     suite.run("--xfer-compare").stdout.re_match_lines(
-        [r"test_copy .* other bytes", "There is none of the tests of this session in main.*"]
+        [r"test_copy .* other bytes", "No test of this session is in main.*"]
     )
 
 
-def test_host_memory_against_a_link_is_refused_and_fails_where_a_limit_was_asked(suite: Any, link: Any) -> None:
+def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=gpu")
     path = suite.path / ".pyxfer" / "gpu.json"
@@ -224,12 +224,12 @@ def test_host_memory_against_a_link_is_refused_and_fails_where_a_limit_was_asked
     path.write_text(json.dumps(document))
     result = suite.run("--xfer-compare")
     assert result.ret == 0
-    assert "the one says nothing of the other" in unfolded(result)
+    assert "the two cannot be compared" in unfolded(result)
     assert "\x1b" not in result.stdout.str()
     assert suite.run("--xfer-compare", "--xfer-compare-fail=median:50%").ret == FAILED
 
 
-def test_figures_that_somebody_made_up_end_nothing(suite: Any, link: Any) -> None:
+def test_absurd_figures_in_a_file_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=main")
     path = suite.path / ".pyxfer" / "main.json"
@@ -242,7 +242,7 @@ def test_figures_that_somebody_made_up_end_nothing(suite: Any, link: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("{", "is cut short"),
@@ -255,9 +255,9 @@ def test_figures_that_somebody_made_up_end_nothing(suite: Any, link: Any) -> Non
         ('{"schema_version": 1, "kind": "pytest"}', "is not a pyxfer pytest session: Object missing required field"),
     ],
 )
-def test_a_file_that_is_no_session_is_refused_before_anything_runs(suite: Any, text: str, said: str) -> None:
+def test_a_file_that_is_not_a_session_is_refused_before_any_test(suite: Any, text: str, message: str) -> None:
     suite.write("def test_never(): assert False")
     Path(suite.path / "saved.json").write_text(text)
     result = suite.bare("--xfer-compare=saved.json")
     assert result.ret == USAGE
-    result.stderr.fnmatch_lines([f"ERROR: --xfer-compare: '*saved.json' {said}*"])
+    result.stderr.fnmatch_lines([f"ERROR: --xfer-compare: '*saved.json' {message}*"])

@@ -44,7 +44,7 @@ def modelled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
-def test_workers_of_xdist_measure_one_at_a_time_and_one_table_is_made(suite: Any) -> None:
+def test_xdist_workers_measure_one_at_a_time(suite: Any) -> None:
     suite.write(MEASURED)
     result = suite.apart("-n", "2", "--dist", "load", *HERE, "--xfer-save=main")
     result.assert_outcomes(passed=2)
@@ -57,7 +57,7 @@ def test_workers_of_xdist_measure_one_at_a_time_and_one_table_is_made(suite: Any
 
 
 @pytest.mark.slow
-def test_a_wrong_marker_ends_workers_of_xdist_as_it_ends_pytest(suite: Any) -> None:
+def test_an_invalid_marker_is_a_collection_error_with_xdist(suite: Any) -> None:
     suite.write("import pytest\n@pytest.mark.xfer(least=1)\ndef test_wrong(xfer): pass")
     result = suite.apart("-n", "2", *HERE)
     result.assert_outcomes(errors=1)
@@ -65,7 +65,7 @@ def test_a_wrong_marker_ends_workers_of_xdist_as_it_ends_pytest(suite: Any) -> N
 
 
 @pytest.mark.parametrize("without", [slow(()), (*NO_XDIST, *NO_BENCHMARK)])
-def test_it_works_beside_other_plugins_and_without_them(suite: Any, without: tuple[str, ...]) -> None:
+def test_it_works_with_and_without_other_plugins(suite: Any, without: tuple[str, ...]) -> None:
     pytest.importorskip("pytest_benchmark")
     suite.write(
         MEASURED
@@ -76,20 +76,20 @@ def test_it_works_beside_other_plugins_and_without_them(suite: Any, without: tup
     result.stdout.re_match_lines([r"-+ pyxfer: host memory, not a PCIe link -+", r"test_copy.1. +h2d +1 MiB"])
 
 
-def test_without_a_terminal_it_is_written_all_the_same(suite: Any) -> None:
+def test_without_a_terminal_the_file_is_written(suite: Any) -> None:
     suite.write(MEASURED)
     assert suite.apart("-p", "no:terminal", *HERE).ret == 0
     assert len(suite.session().tests) == 2
 
 
-def test_collecting_alone_measures_nothing(suite: Any) -> None:
+def test_collect_only_measures_nothing(suite: Any) -> None:
     suite.write(MEASURED)
     result = suite.bare("--collect-only", "--xfer-device=host")
     assert result.ret == 0
     result.stdout.no_fnmatch_line("pyxfer:*")
 
 
-def test_a_session_that_ends_at_its_first_failure_keeps_what_it_had(suite: Any) -> None:
+def test_a_session_stopped_by_a_failure_is_saved(suite: Any) -> None:
     suite.write(MEASURED + "        assert number < 1\n")
     result = suite.run("-x", "--xfer-json=out.json", budget="50ms")
     result.assert_outcomes(passed=1, failed=1)
@@ -98,7 +98,7 @@ def test_a_session_that_ends_at_its_first_failure_keeps_what_it_had(suite: Any) 
     assert session.ended == "interrupted"
 
 
-def test_ctrl_c_keeps_what_was_measured(suite: Any) -> None:
+def test_ctrl_c_saves_the_session(suite: Any) -> None:
     suite.write("""
         def test_first(xfer, copying):
             with copying(1 << 20) as copy:
@@ -129,7 +129,7 @@ def test_ctrl_c_keeps_what_was_measured(suite: Any) -> None:
     assert "KeyboardInterrupt" in rest
 
 
-def test_other_kinds_of_tests_are_left_alone(suite: Any) -> None:
+def test_other_kinds_of_tests_are_not_affected(suite: Any) -> None:
     suite.write('''
         import unittest
 
@@ -156,12 +156,12 @@ def test_a_run_without_the_fixture_imports_nothing_heavy(suite: Any) -> None:
     result.assert_outcomes(passed=1)
 
 
-def test_the_heading_is_found_by_a_process_of_its_own() -> None:
+def test_the_heading_is_read_in_a_separate_process() -> None:
     assert device_line("host") == "host memory, not a PCIe link"
     assert "is none of the devices" in device_line("no-such") or "no usable GPU" in device_line("no-such")
 
 
-def test_pytest_finds_it_by_its_entry_point(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_finds_the_plugin_by_its_entry_point(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = suite.path / "site" / "pyxfer_beside-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: pyxfer-beside\nVersion: 1.0\n")

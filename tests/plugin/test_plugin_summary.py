@@ -15,7 +15,7 @@ def texts(*tests: object, words: dict[str, str] | None = None, width: int = 80) 
     return [line for line, _ in table_lines(tests, words or {}, width)]  # type: ignore[arg-type]
 
 
-def test_columns_line_up_and_tests_of_one_file_go_without_it() -> None:
+def test_names_omit_a_common_file() -> None:
     slow = row_of("tests/test_a.py::test_b", 0.5, judged=Judged("too slow"), nbytes=1536)
     assert texts(row_of(), slow) == [
         "test       dir      size   GB/s   +-  of ceiling  verdict",
@@ -24,22 +24,22 @@ def test_columns_line_up_and_tests_of_one_file_go_without_it() -> None:
     ]
 
 
-def test_without_a_wish_and_a_comparison_there_is_no_verdict() -> None:
+def test_without_limits_and_comparison_there_is_no_verdict_column() -> None:
     assert texts(row_of(judged=Judged()))[0].endswith("of ceiling")
 
 
-def test_a_comparison_stands_beside_the_verdict() -> None:
+def test_a_comparison_follows_the_verdict() -> None:
     row = texts(row_of(), words={"tests/test_a.py::test_copy": "7.2 % slower"})[1]
     assert row.endswith("fine, 7.2 % slower")
 
 
-def test_tests_of_several_files_are_named_with_them() -> None:
+def test_names_of_several_files_have_the_file() -> None:
     rows = texts(row_of("tests/a/test_a.py::test_copy"), row_of("tests/b/test_b.py::test_copy"))
     assert [row.split()[0] for row in rows[1:]] == ["test_a.py::test_copy", "test_b.py::test_copy"]
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_long_names_give_way_in_their_middle_and_nothing_is_wider_than_the_terminal(width: int) -> None:
+def test_long_names_are_shortened_in_the_middle(width: int) -> None:
     tests = [row_of(f"{LONG}{size}]", judged=Judged("unsure")) for size in ("1MiB", "256MiB")]
     rows = texts(*tests, words={test.test: "12.5 % slower" for test in tests}, width=width)
     assert all(len(row) <= max(width, 80) for row in rows)
@@ -48,27 +48,27 @@ def test_long_names_give_way_in_their_middle_and_nothing_is_wider_than_the_termi
     assert len(set(names)) == len(names)
 
 
-def test_names_cannot_steer_the_terminal() -> None:
+def test_names_are_printable() -> None:
     (row,) = texts(row_of("test_a.py::test_\x1b[31mred\x1b[0m\u202e\n"))[1:]
     assert row.startswith("test_red ")
     assert row.isprintable()
 
 
-def test_what_has_no_figure_says_why_below_and_alike_remarks_are_said_once() -> None:
-    said = notes([row_of("a.py::test_1", None, remarks=()), row_of("a.py::test_2"), row_of("a.py::test_3")])
-    assert said == ["test_1: no bandwidth: the bandwidth cannot be", "test_2, test_3: the time drifted"]
+def test_equal_remarks_share_one_note() -> None:
+    texts_below = notes([row_of("a.py::test_1", None, remarks=()), row_of("a.py::test_2"), row_of("a.py::test_3")])
+    assert texts_below == ["test_1: no bandwidth: the bandwidth cannot be", "test_2, test_3: the time drifted"]
     assert "-" in texts(row_of("a.py::test_1", None, judged=Judged()))[1]
     assert texts(row_of("a.py::test_1", None, judged=Judged()))[1].endswith("no result")
 
 
-def test_widths_are_told_once_for_all() -> None:
+def test_missed_precision_is_one_note() -> None:
     unstable = (Remark("unstable", "the median is known within 2 %, not 0.5 %", "--xfer-budget=4s"),)
     tests = [row_of(f"a.py::test_{number}", remarks=unstable) for number in range(4)]
-    (said,) = notes(tests)
-    assert said.startswith("test_0, test_1 and 2 more: less precise (+-) than asked")
+    (note,) = notes(tests)
+    assert note.startswith("test_0, test_1 and 2 more: precision (+-) not reached")
 
 
-def test_prose_is_folded_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paragraphs_are_folded_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = folded("word " * 40).splitlines()
     assert len(lines) > 1

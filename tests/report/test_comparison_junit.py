@@ -1,4 +1,4 @@
-"""The comparison as JUnit XML, read by a reader that we did not write."""
+"""The comparison as JUnit XML, read with junitparser."""
 
 from __future__ import annotations
 
@@ -45,36 +45,36 @@ def test_every_cell_is_a_test_case(tmp_path: Path) -> None:
     assert {case.classname for case in suite} >= {"pyxfer.h2d.pinned", "pyxfer.d2h.pageable"}
 
 
-def test_a_confirmed_loss_is_a_failure_and_says_why(tmp_path: Path) -> None:
+def test_a_confirmed_loss_is_a_failure(tmp_path: Path) -> None:
     suite = read(checked(slow_pinned(1.3)), tmp_path)
     assert (suite.failures, suite.skipped) == (6, 0)
     case = next(case for case in suite if case.name == "h2d:pinned:1MiB")
     assert case.result[0].type == "SLOW"
-    assert "slower, which is beyond 3 %" in case.result[0].message
-    assert "Nothing that pyxfer reads" in case.result[0].text
+    assert "3 %" in case.result[0].message
+    assert case.result[0].text
 
 
-def test_what_cannot_be_told_is_skipped_and_says_why(tmp_path: Path) -> None:
+def test_an_undecided_cell_is_skipped_with_the_reason(tmp_path: Path) -> None:
     noisy = compare_samples(make_sample("A", between=0.05), make_sample("B", seed=2, between=0.05))
     suite = read(noisy, tmp_path)
     assert (suite.failures, suite.skipped) == (0, 12)
-    assert all("processes differ by about" in case.result[0].message for case in suite)
+    assert [case.result[0].message for case in suite] == [row.why for row in noisy.cells]
 
 
-def test_a_loss_that_nothing_has_confirmed_is_skipped(tmp_path: Path) -> None:
+def test_an_unconfirmed_loss_is_skipped(tmp_path: Path) -> None:
     once = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=all_slow(1.3)))
     suite = read(once, tmp_path)
     assert suite.failures == 0
     assert next(iter(suite)).result[0].message.startswith("not confirmed: at least")
 
 
-def test_a_cell_that_was_not_compared_is_skipped(tmp_path: Path) -> None:
+def test_an_uncompared_cell_is_skipped(tmp_path: Path) -> None:
     fewer = Sample("now", make_processes(3, 2, memories=("pinned",)))
     suite = read(compare_samples(make_sample("old"), fewer), tmp_path)
     assert suite.skipped == 6
 
 
-def test_what_xml_cannot_hold_is_written_as_its_escape(tmp_path: Path) -> None:
+def test_illegal_characters_of_xml_are_escaped(tmp_path: Path) -> None:
     hostile = msgspec.structs.replace(checked(slow_pinned(1.3)), a=ILLEGAL, b="<script>")
     suite = read(hostile, tmp_path)
     values = {each.name: each.value for each in suite.properties()}  # type: ignore[no-untyped-call]
@@ -84,7 +84,7 @@ def test_what_xml_cannot_hold_is_written_as_its_escape(tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(name=st.text(max_size=40), text=st.text(max_size=40))
-def test_any_text_at_all_leaves_it_well_formed(name: str, text: str) -> None:
+def test_any_text_is_well_formed_xml(name: str, text: str) -> None:
     row = msgspec.structs.replace(SAMPLE.cells[0], text=text, why=name, confirmed=True)
     ElementTree.fromstring(to_junit(msgspec.structs.replace(SAMPLE, a=name, b=text, cells=(row,))))
 
@@ -93,7 +93,7 @@ SAMPLE = checked(all_slow(1.0))
 
 
 @pytest.mark.parametrize("slower", [all_slow(1.0), slow_pinned(1.3)], ids=["same", "slow"])
-def test_the_counts_are_those_of_the_cases(slower: Slower, tmp_path: Path) -> None:
+def test_counts_match_the_cases(slower: Slower, tmp_path: Path) -> None:
     suite = read(checked(slower), tmp_path)
     before = (suite.tests, suite.failures, suite.errors, suite.skipped)
     suite.update_statistics()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The page of a comparison: the verdict first, what differs above the cells, causes below."""
+"""The page of a comparison: verdict, differences, cells, causes."""
 
 from __future__ import annotations
 
@@ -37,50 +37,50 @@ def checked(slower: Slower) -> Comparison:
     return check(baseline, lambda: next(runs), retries=2).comparison
 
 
-def test_the_verdict_stands_first() -> None:
+def test_the_verdict_is_first() -> None:
     assert page(compared()).startswith("SAME: 12 cells of new.json are within 3 % of old.json.\n")
 
 
-def test_a_loss_is_said_in_bandwidth_with_the_worst_cell() -> None:
+def test_a_loss_names_the_worst_cell() -> None:
     first = page(compared(slow_pinned(2.0))).splitlines()[0]
     assert first.startswith("SLOW: 6 of 12 cells of new.json are slower than old.json by more than 3 %, most of all")
     assert "by 50." in first or "by 49." in first
 
 
-def test_a_confirmed_loss_says_by_how_many_processes() -> None:
+def test_a_confirmed_loss_names_the_number_of_processes() -> None:
     text = page(checked(slow_pinned(1.3)))
     assert "3 processes confirm 6 of them." in text.splitlines()[0]
     assert "SLOW, confirmed" in line_with(text, "h2d:pinned:16MiB  ")
 
 
-def test_what_cannot_be_told_is_said_with_the_reason() -> None:
+def test_undecided_cells_are_listed_with_their_reason() -> None:
     noisy = compare_samples(make_sample("A", between=0.03), make_sample("B", seed=2, between=0.03))
     text = page(noisy)
-    assert text.startswith("AMBIGUOUS: whether 12 of 12 cells have lost 3 % cannot be told.")
-    assert "processes differ by about" in text
-    assert "and 8 more in the same way" in text
+    assert (noisy.verdict, text.partition(":")[0]) == ("AMBIGUOUS", "AMBIGUOUS")
+    assert noisy.cells[0].why in text
+    assert "and 8 more" in text
 
 
-def test_what_differs_stands_above_the_cells() -> None:
+def test_differences_are_above_the_cells() -> None:
     text = page(compared(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(5, 8)))))
     assert text.index("PCIe 5.0 x16 -> PCIe 5.0 x8") < text.index("h2d:pinned:16MiB  ")
 
 
-def test_causes_stand_below_with_what_was_seen_and_what_to_do() -> None:
+def test_causes_are_below_the_cells_with_evidence_and_remedy() -> None:
     text = page(compared(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(5, 8)))))
     cause = text.index("The link is trained at PCIe 5.0 x8, and it was PCIe 5.0 x16")
     assert text.index("h2d:pinned:16MiB  ") < cause < text.index("Seen: the state of the link, read under load.")
     assert "To do: reseat the card" in text
 
 
-def test_a_cell_is_one_line_with_both_rates_the_change_and_its_interval() -> None:
+def test_a_cell_is_one_line() -> None:
     line = line_with(page(compared(slow_pinned(2.0))), "d2h:pinned:1MiB ")
     assert line.split()[0] == "d2h:pinned:1MiB"
     assert line.split()[3].startswith(("-50.", "-49."))
     assert line.endswith("SLOW")
 
 
-def test_cells_of_a_direction_and_memory_stand_together() -> None:
+def test_cells_are_sorted_by_direction_and_memory() -> None:
     text = page(compared())
     cells = [line.split()[0] for line in text.splitlines() if line.startswith(("h2d:", "d2h:"))]
     groups = [cell.rpartition(":")[0] for cell in cells]
@@ -88,7 +88,7 @@ def test_cells_of_a_direction_and_memory_stand_together() -> None:
     assert [cell.rpartition(":")[2] for cell in cells[:3]] == ["1MiB", "16MiB", "256MiB"]
 
 
-def test_cells_that_were_not_compared_are_named_with_the_reason() -> None:
+def test_uncompared_cells_are_listed_with_the_reason() -> None:
     fewer = Sample("new", make_processes(3, 2, memories=("pinned",)))
     text = page(compare_samples(make_sample("old"), fewer))
     assert "Not compared" in text
@@ -100,7 +100,7 @@ def test_a_page_fits_eighty_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_names_can_neither_colour_nor_hide_anything() -> None:
+def test_names_are_harmless() -> None:
     a, b = make_sample(CONTROL), make_sample(MARKUP, seed=2)
     hostile = make_environment(host=CONTROL, kernel=MARKUP)
     b = Sample(b.name, tuple(msgspec.structs.replace(run, environment=hostile) for run in b.runs))

@@ -24,7 +24,7 @@ from framework_samples import (
 from pages import host_run, line_with, printed, with_remark
 from samples import KIB, MARKUP, MIB
 
-from pyxfer._document import codec, runs
+from pyxfer._document import runs
 from pyxfer._document.runs import Fact, Run, unknown
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
@@ -46,7 +46,7 @@ def lines_at(columns: int, run: runs.Run, sort: str | None = None) -> list[str]:
 def section(text: str, heading: str) -> str:
     """From a heading to the next one at the left edge that ends a framework's part."""
     begin = text.index(heading)
-    ends = [text.find(mark, begin + 1) for mark in ("\nPyTorch ", "\nTensorFlow ", "\nJAX ", "\nIn words", "\na  ")]
+    ends = [text.find(mark, begin + 1) for mark in ("\nPyTorch ", "\nTensorFlow ", "\nJAX ", "\nSummary", "\na  ")]
     return text[begin : min(end for end in ends if end > 0)]
 
 
@@ -65,9 +65,9 @@ def test_at_80_columns_no_line_is_longer(make: Any, sort: str | None) -> None:
     assert max(map(len, lines_at(80, make(), sort))) <= 80
 
 
-def test_at_80_columns_every_route_keeps_its_figures_on_its_line() -> None:
+def test_at_80_columns_routes_are_not_wrapped() -> None:
     lines = lines_at(80, make_frameworks_run())
-    rows = [line for line in lines if re.match(r"[> ][* ]? *(torch|tf|jax|raw)\.", line)]
+    rows = [line for line in lines if re.match(r"[> ][* ]? ?(torch|tf|jax|raw)\.", line)]
     assert rows
     assert all(re.search(r"[0-9-]( +[a-z]+)?$", row) for row in rows)
 
@@ -90,7 +90,7 @@ def test_one_size_needs_no_table_of_sizes() -> None:
     assert "at 16 MiB; overhead" in text
 
 
-def test_the_overview_sets_the_usual_call_beside_the_fastest_and_the_ceiling() -> None:
+def test_the_overview_has_ceiling_usual_and_fastest() -> None:
     lines = page_of(make_frameworks_run()).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("PyTorch"))
     words = [line.split() for line in lines[first : first + 3]]
@@ -99,14 +99,14 @@ def test_the_overview_sets_the_usual_call_beside_the_fastest_and_the_ceiling() -
     assert words[2] == ["fastest", "*", "torch.pinned-nonblocking", "54.94", "99.2", "%"]
 
 
-def test_what_stays_in_host_memory_is_set_against_one_copy_and_no_ceiling() -> None:
+def test_ingest_is_compared_with_one_copy() -> None:
     rows = (*make_raw_rows("torch", "ingest", MIB), make_route_row("torch", "torch.ingest", "ingest", MIB, (1e-6, 6.0)))
     text = page_of(make_frameworks_run(measurements=rows))
     assert line_with(text, "one copy", "raw.host-copy").split()[:4] == ["PyTorch", "ingest", "one", "copy"]
     assert "of one copy" in text
 
 
-def test_the_ceiling_stands_above_routes_that_go_from_fast_to_slow() -> None:
+def test_routes_are_sorted_below_the_ceiling() -> None:
     part = section(page_of(make_frameworks_run()), "PyTorch 2.11.0+cu130: d2h")
     names = re.findall(r"(raw\.\S+|torch\.\S+)", part)[:4]
     assert names == ["raw.pinned-async", "raw.pageable-memcpy", "torch.copy-to-pinned", "torch.cpu"]
@@ -118,7 +118,7 @@ def test_the_usual_call_and_the_fastest_are_marked() -> None:
     assert "> jax.asarray" in part
 
 
-def test_a_route_that_brought_wrong_bytes_is_never_the_fastest() -> None:
+def test_a_route_with_wrong_data_is_never_the_fastest() -> None:
     run = make_frameworks_run()
     wrong = tuple(
         msgspec.structs.replace(m, verified=Fact(False)) if m.route == "torch.pinned-nonblocking" else m
@@ -128,52 +128,52 @@ def test_a_route_that_brought_wrong_bytes_is_never_the_fastest() -> None:
     assert "* torch.pin-to" in part
 
 
-def test_the_details_give_copies_shares_overhead_and_dispatch() -> None:
+def test_details_have_copies_shares_overhead_and_dispatch() -> None:
     part = section(page_of(make_frameworks_run()), "TensorFlow 2.21.0: h2d").partition("at 256 MiB")[2]
     row = line_with(part, "tf.constant").split()
-    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.3", "6.1", "74.01", "5.8", "77.799"]
+    assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.1", "6.1", "74.01", "5.8", "77.799"]
 
 
-def test_routes_of_another_worker_name_the_ceiling_they_are_held_against() -> None:
+def test_routes_of_another_worker_have_its_ceiling() -> None:
     text = page_of(make_frameworks_run())
-    assert line_with(text, "process of its own") == (
-        "-  tf.data-prefetch-compatible: measured in a process of its own, where the ceiling is 55.38 GB/s."
+    assert line_with(text, "separate process") == (
+        "-  tf.data-prefetch-compatible: measured in a separate process, whose ceiling is 55.38 GB/s"
     )
 
 
-def test_a_route_that_is_not_to_be_had_has_a_letter_that_says_why() -> None:
+def test_an_unavailable_route_has_a_note() -> None:
     text = page_of(make_frameworks_run())
     assert re.search(r"tf\.rawop-unaligned( +-)+ +a$", text, re.MULTILINE)
     assert line_with(text, "a  tf.rawop-unaligned").endswith(f"at 4 KiB to 256 MiB: {REFUSED}")
 
 
-def test_a_note_about_a_raw_row_says_whose_it_is() -> None:
+def test_a_note_on_a_raw_row_names_its_worker() -> None:
     run = make_frameworks_run()
     first = with_remark(run.measurements[0], "unstable", "it varies")
     text = page_of(msgspec.structs.replace(run, measurements=(first, *run.measurements[1:])))
     assert "raw.pinned-async h2d of torch at 4 KiB: it varies" in text
 
 
-def test_a_tensor_that_uses_the_array_says_so_and_how_long_that_took() -> None:
+def test_an_aliased_tensor_has_a_time_and_no_copy() -> None:
     part = section(page_of(make_frameworks_run()), "PyTorch 2.11.0+cu130: ingest").partition("at 256 MiB")[2]
     assert re.search(r"torch\.ingest +pageable +0 +422 ns +no copy", part)
     assert f"torch.ingest at 4 KiB to 256 MiB: {ALIASED}" in page_of(make_frameworks_run())
 
 
-def test_what_copies_nothing_is_faster_than_what_copies_fast() -> None:
+def test_a_route_without_a_copy_is_the_fastest() -> None:
     copied = make_route_row("torch", "torch.ingest-copy", "ingest", MIB, (1e-6, 9.0))
     text = page_of(make_frameworks_run(measurements=(copied, make_aliased("torch", "torch.ingest", MIB))))
     assert text.index(">* torch.ingest ") < text.index("   torch.ingest-copy ")
 
 
-def test_ingest_counts_the_page_faults_of_a_call() -> None:
+def test_ingest_has_page_faults_per_call() -> None:
     trials = tuple(runs.Trial(round=i, elapsed_s=1e-3, faults=12289.0) for i in range(3))
     row = make_route_row("tensorflow", "tf.ingest", "ingest", 16 * MIB, (1e-5, 5.8), trials=trials)
     text = page_of(make_frameworks_run(measurements=(row,)))
     assert line_with(text, "tf.ingest ", "pageable").split()[-1] == "12289"
 
 
-def test_a_worker_that_crashed_says_why_and_what_it_said_last() -> None:
+def test_a_crashed_worker_has_its_reason_and_last_output() -> None:
     lines = page_of(make_frameworks_run()).splitlines()
     begin = next(number for number, line in enumerate(lines) if "jax nostage" in line)
     assert lines[begin].endswith("jax nostage: JAX 0.11.2, crashed after 41.5 s: the worker was ended by SIGABRT")
@@ -185,12 +185,12 @@ def test_a_framework_that_is_not_installed_is_one_line() -> None:
     assert "cupy: not available: CuPy is not installed" in page_of(make_frameworks_run())
 
 
-def test_a_worker_without_a_gpu_says_why() -> None:
+def test_a_worker_without_a_gpu_has_the_reason() -> None:
     worker = make_worker("torch", cuda=unknown("torch 2.13.0+cpu was built without CUDA"))
     assert "no GPU: torch 2.13.0+cpu was built without CUDA" in page_of(one_route(MIB, workers=(worker,)))
 
 
-def test_sorted_there_is_one_row_a_measurement_with_its_worker() -> None:
+def test_sorted_rows_have_their_worker() -> None:
     run = make_frameworks_run()
     lines = [line for line in page_of(run, "route").splitlines() if re.match(r"(raw|torch|tf|jax)\.\S+ +[hdi]", line)]
     assert len(lines) == len(run.measurements)
@@ -210,16 +210,16 @@ def test_without_a_ceiling_the_routes_still_have_their_rates() -> None:
     assert "overhead" not in text
 
 
-def test_when_nothing_came_out_the_page_says_why() -> None:
+def test_without_any_result_the_page_has_the_reason() -> None:
     rows = tuple(make_refused("torch", TO, nbytes, "the worker hung") for nbytes in SIZES)
     text = page_of(one_route(MIB, measurements=rows))
-    assert "torch.to, the usual call, has no bandwidth: the worker hung" in text
+    assert "usual torch.to has no bandwidth (the worker hung)" in text
 
 
 def test_a_run_without_any_measurement_lists_its_workers() -> None:
     text = page_of(make_frameworks_run(measurements=()))
     assert "jax nostage" in text
-    assert "nothing was measured" in text
+    assert "no measurements" in text
 
 
 def test_a_run_without_workers_is_still_a_page() -> None:
@@ -233,7 +233,7 @@ def test_without_a_gpu_there_is_no_share_of_a_peak() -> None:
     assert "peak\n" not in text
 
 
-def test_what_a_document_holds_cannot_colour_or_run_anything() -> None:
+def test_text_of_a_document_is_harmless() -> None:
     nature = make_nature(TO, framework=ESCAPE, call=ESCAPE)
     row = make_route_row(ESCAPE, ESCAPE, "h2d", MIB, (9e-6, 17.9), nature=nature, memory=ESCAPE)
     worker = make_worker(
@@ -247,38 +247,22 @@ def test_what_a_document_holds_cannot_colour_or_run_anything() -> None:
     assert MARKUP in text
 
 
-def test_a_log_line_is_one_line_however_it_is_written() -> None:
+def test_a_log_line_is_printed_as_one_line() -> None:
     worker = make_worker("torch", ended="crashed", reason="gone", log=("aborted\r\n\x1b[2Jat\u2028last",))
     assert line_with(page_of(one_route(MIB, workers=(worker,))), "aborted").strip() == "aborted at last"
 
 
-def test_a_name_as_long_as_they_come_leaves_the_page_within_its_width() -> None:
+def test_a_long_name_does_not_widen_the_page() -> None:
     rows = tuple(make_route_row("torch", "torch." + "x" * 90, "h2d", nbytes, (9e-6, 17.9)) for nbytes in SIZES)
     lines = lines_at(80, one_route(MIB, measurements=rows))
     assert max(map(len, lines)) <= 80
     assert any("torch.xxx" in line and "..." in line for line in lines)
 
 
-def test_a_saved_frameworks_run_prints_as_it_was_printed(tmp_path: Any) -> None:
+def test_a_saved_frameworks_run_prints_the_same_page(tmp_path: Any) -> None:
     run = make_frameworks_run()
     run.save(tmp_path / "run.json")
     assert page_of(Run.load(tmp_path / "run.json")) == page_of(run)
-
-
-@pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
-@pytest.mark.parametrize("figure", [0.0, -1.0, 5e-324, 1e30])
-def test_a_file_full_of_absurd_figures_is_still_a_page(figure: float, make: Any) -> None:
-    def absurd(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: absurd(item) for name, item in value.items()}
-        if isinstance(value, list):
-            return [absurd(item) for item in value]
-        return figure if isinstance(value, float) else value
-
-    document = absurd(msgspec.json.decode(codec.encode(make())))
-    run = codec.decode(Run, msgspec.json.encode(document))
-    assert "Checks" in page_of(run)
-    assert "Checks" in page_of(run, "gbps")
 
 
 def traced(row: runs.Measurement, seconds: float) -> runs.Measurement:
@@ -287,7 +271,7 @@ def traced(row: runs.Measurement, seconds: float) -> runs.Measurement:
     return msgspec.structs.replace(row, dma=Fact(dma))
 
 
-def test_what_the_device_was_copying_stands_beside_the_rates_where_it_is_known() -> None:
+def test_known_dma_times_have_a_column() -> None:
     rows = [*make_raw_rows("torch", "h2d", MIB), make_route_row("torch", TO, "h2d", MIB, (9.1e-6, 17.9))]
     run = make_frameworks_run((MIB,), measurements=(*rows[:-1], traced(rows[-1], 61e-6)), workers=())
     text = page_of(run)
@@ -297,7 +281,7 @@ def test_what_the_device_was_copying_stands_beside_the_rates_where_it_is_known()
     assert not re.search(r"\bDMA\b", untraced)
 
 
-def test_where_there_is_no_room_for_it_no_table_is_split_for_it() -> None:
+def test_the_dma_column_is_dropped_if_it_does_not_fit() -> None:
     long = "torch.a-route-with-a-rather-long-name-of"
     rows = [*make_raw_rows("torch", "h2d", MIB), traced(make_route_row("torch", long, "h2d", MIB, (9e-6, 17.9)), 61e-6)]
     run = make_frameworks_run((MIB,), measurements=tuple(rows), workers=())
@@ -307,13 +291,13 @@ def test_where_there_is_no_room_for_it_no_table_is_split_for_it() -> None:
 
 
 @pytest.mark.parametrize("code", ["wrong-memory", "inflated"])
-def test_what_the_records_say_against_a_route_is_a_note(code: str) -> None:
+def test_findings_of_the_records_are_notes(code: str) -> None:
     row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), code, "its copies met pageable memory")
     assert "a  torch.to at 1 MiB: its copies met pageable memory" in page_of(
         make_frameworks_run((MIB,), measurements=(row,), workers=())
     )
 
 
-def test_what_tracing_cost_is_no_note_here() -> None:
+def test_the_cost_of_tracing_is_not_a_note() -> None:
     row = with_remark(make_route_row("torch", TO, "h2d", MIB, (9e-6, 17.9)), "traced", "traced it takes longer")
     assert "traced it takes" not in page_of(make_frameworks_run((MIB,), measurements=(row,), workers=()))

@@ -13,7 +13,7 @@ def shown(columns: list[Column], gap: int = 2) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_numbers_stay_in_line_whatever_their_marks() -> None:
+def test_marks_do_not_move_numbers() -> None:
     column = Column(("GB/s",), ("1.62", "55.10", "-"), ("", "ab", "c"))
     assert shown([column, Column(("n",), ("1", "2", "3"))]) == [
         " GB/s     n",
@@ -23,17 +23,17 @@ def test_numbers_stay_in_line_whatever_their_marks() -> None:
     ]
 
 
-def test_headings_of_different_heights_stand_on_their_columns() -> None:
+def test_headings_are_aligned_at_the_bottom() -> None:
     columns = [Column(("size",), ("4 KiB",)), Column(("h2d", "pinned"), ("1.62",))]
     assert shown(columns) == ["          h2d", " size  pinned", "4 KiB    1.62"]
 
 
-def test_the_width_is_known_before_anything_is_printed() -> None:
+def test_grid_width_is_the_printed_width() -> None:
     columns = [Column(("route",), ("raw.pinned-async",), left=True), Column(("GB/s",), ("1.62",), ("a",))]
     assert grid_width(columns, gap=2) == max(len(line) for line in shown(columns))
 
 
-def test_wide_characters_count_for_what_they_take() -> None:
+def test_wide_characters_take_two_cells() -> None:
     assert Column(("x",), ("速い",)).width == 4
 
 
@@ -63,12 +63,12 @@ def test_columns_that_fit_are_one_table() -> None:
     assert len(spread([Column(("name",), ("x",))], figures(5), [], 80)) == 1
 
 
-def test_columns_that_do_not_fit_are_spread_evenly_behind_the_names() -> None:
+def test_columns_are_spread_evenly_over_tables() -> None:
     tables = spread([Column(("name",), ("x" * 20,))], figures(12), [], 80)
     assert [len(table.columns) for table in tables] == [7, 7]
 
 
-def test_what_follows_the_columns_stands_behind_the_last_of_them_alone() -> None:
+def test_the_tail_follows_the_last_table() -> None:
     tables = spread([Column(("name",), ("x" * 20,))], figures(12), [Column(("note",), ("a",))], 80)
     assert [len(table.columns) for table in tables] == [7, 8]
 

@@ -29,26 +29,23 @@ def test_a_steady_run_has_no_notes() -> None:
     assert notes == ()
 
 
-def test_twenty_alike_are_one_line_with_the_flag_that_fixes_them() -> None:
+def test_equal_remarks_are_one_note_with_their_fix() -> None:
     run = small_run()
     alike = [with_remark(m, "unstable", "it varies", "--budget 60s") for m in run.measurements]
     marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(alike)))
     assert marks == ("a",) * 8
-    assert [note.text for note in notes] == ["everything at 4 KiB to 256 KiB: it varies; try --budget 60s"]
+    assert [note.text for note in notes] == ["all at 4 KiB to 256 KiB: it varies; try --budget 60s"]
 
 
-def test_of_many_that_are_not_precise_the_range_is_told() -> None:
+def test_several_imprecise_medians_are_a_range() -> None:
     run = small_run()
     mild = widened(with_remark(run.measurements[0], "unstable", "known to 1 %", "--budget 20s"), 0.01)
     worse = widened(with_remark(run.measurements[2], "unstable", "known to 7 %", "--budget 90s"), 0.07)
     _, notes = gather(changed(run, (0, mild), (2, worse)))
-    assert notes[0].text == (
-        "h2d pinned at 4 KiB, 64 KiB: "
-        "the medians are known within 1 % to 7 %, not 0.5 %; a longer --budget narrows them"
-    )
+    assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB: precision 1 % to 7 %, target 0.5 %; try a longer --budget"
 
 
-def test_of_different_words_about_one_trouble_the_worst_is_told() -> None:
+def test_different_remarks_of_one_code_show_the_worst() -> None:
     run = small_run()
     mild = widened(with_remark(run.measurements[0], "drift", "it drifted a little"), 0.01)
     worse = widened(with_remark(run.measurements[2], "drift", "it drifted far"), 0.07)
@@ -56,14 +53,14 @@ def test_of_different_words_about_one_trouble_the_worst_is_told() -> None:
     assert notes[0].text == "h2d pinned at 4 KiB, 64 KiB; at worst: it drifted far"
 
 
-def test_that_a_row_is_staged_is_said_also_where_there_is_no_other_mode() -> None:
+def test_a_label_always_names_the_mode_staged() -> None:
     (row,) = full_run(("h2d",), ("pageable",), ("staged",), sizes=(16 * MIB,)).measurements
     assert label(row, make_run(measurements=(row,))) == "h2d pageable staged"
 
 
-def test_what_leaves_a_median_precise_is_not_marked() -> None:
+def test_outliers_are_not_marked() -> None:
     run = small_run()
-    marked = [with_remark(m, "outliers", "some trials lie far outside") for m in run.measurements]
+    marked = [with_remark(m, "outliers", "some trials are outliers") for m in run.measurements]
     marks, notes = gather(msgspec.structs.replace(run, measurements=tuple(marked)))
     assert (set(marks), notes) == ({""}, ())
 
@@ -85,15 +82,13 @@ def test_different_reasons_are_different_notes() -> None:
     ]
 
 
-def test_an_interval_wider_than_the_precision_is_marked_even_where_nobody_remarked_on_it() -> None:
+def test_an_interval_wider_than_the_target_is_marked_without_a_remark() -> None:
     run = small_run()
     _, notes = gather(changed(run, (0, widened(run.measurements[0], 0.031))))
-    assert notes[0].text == (
-        "h2d pinned at 4 KiB: the median is known to 3.1 %, not to 0.5 %. A longer --budget would narrow it"
-    )
+    assert notes[0].text == "h2d pinned at 4 KiB: precision 3.1 %, target 0.5 %; try a longer --budget"
 
 
-def test_wrong_contents_are_marked_beside_any_other_remark() -> None:
+def test_wrong_contents_are_marked_in_addition_to_other_remarks() -> None:
     run = small_run()
     wrong = with_remark(run.measurements[0], "unstable", "it varies")
     wrong = msgspec.structs.replace(wrong, verified=runs.Fact(False))
@@ -103,41 +98,41 @@ def test_wrong_contents_are_marked_beside_any_other_remark() -> None:
 
 
 def traced(run: runs.Run, reason: str) -> runs.Run:
-    """With a first row of which nothing is known but its time, for this reason."""
+    """A traced run whose first row has no records, for this reason."""
     row = msgspec.structs.replace(run.measurements[0], dma=runs.unknown(reason), breakdown=runs.unknown(reason))
     tracing = runs.Fact(runs.Tracing("libcupti.so.12", 28))
     return msgspec.structs.replace(changed(run, (0, row)), tracing=tracing)
 
 
-def test_a_figure_whose_records_were_lost_is_marked() -> None:
+def test_lost_records_are_marked() -> None:
     marks, notes = gather(traced(small_run(), "15 of the device's records were lost"))
     assert marks == ("a", *[""] * 7)
     assert notes[0].text == "h2d pinned at 4 KiB: 15 of the device's records were lost"
 
 
-def test_a_figure_that_was_not_traced_for_want_of_time_is_not() -> None:
+def test_rows_that_were_not_to_be_traced_are_not_marked() -> None:
     for reason in (runs.OUT_OF_TIME, runs.UNTRACED, runs.OF_SIDES, runs.NOT_TRACED):
         assert gather(traced(small_run(), reason))[1] == ()
 
 
-def test_without_a_tracer_no_single_figure_is_marked() -> None:
+def test_without_a_tracer_missing_records_are_not_marked() -> None:
     run = traced(small_run(), "trace: unavailable: no library")
     assert gather(msgspec.structs.replace(run, tracing=runs.unknown("trace: unavailable: no library")))[1] == ()
 
 
-def test_modes_are_named_where_there_are_several() -> None:
+def test_labels_name_the_mode_if_there_are_several() -> None:
     run = full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=SIZES)
     _, notes = gather(changed(run, (5, missing(run.measurements[5], "no"))))
     assert notes[0].text.startswith("h2d pinned streams:2 at 16 KiB")
 
 
-def test_a_measurement_of_ones_own_goes_by_its_name() -> None:
+def test_the_label_of_a_callable_is_its_name() -> None:
     run = small_run(kind="measure")
     _, notes = gather(changed(run, (0, missing(run.measurements[0], "no"))))
     assert notes[0].text.startswith("raw.pinned-async at 4 KiB")
 
 
-def test_more_notes_than_letters_still_have_marks_of_their_own() -> None:
+def test_more_than_26_notes_have_distinct_marks() -> None:
     sizes = tuple(range(KIB, 41 * KIB, KIB))
     run = full_run(("h2d",), ("pinned",), sizes=sizes)
     different = tuple(missing(m, f"reason {i}") for i, m in enumerate(run.measurements))
@@ -151,11 +146,11 @@ def test_labels_from_a_file_are_text() -> None:
     assert SCRIPT in notes[-1].text
 
 
-def test_a_stretch_of_sizes_is_told_by_its_ends() -> None:
+def test_consecutive_sizes_are_a_range() -> None:
     assert sizes_text(SIZES, SIZES) == "4 KiB to 256 KiB"
 
 
-def test_sizes_with_a_gap_are_listed_and_a_long_list_is_counted() -> None:
+def test_sizes_with_a_gap_are_a_list_with_a_limit() -> None:
     known = tuple(4**step * MIB for step in range(8))
     assert sizes_text(known[::2], known) == "1 MiB, 16 MiB, 256 MiB, 4 GiB"
     assert sizes_text(known[:2] + known[3:], known) == "1 MiB, 4 MiB, 64 MiB, 256 MiB and 3 more"

@@ -34,7 +34,7 @@ def test_the_usual_run_fits_with_a_mark_on_every_value() -> None:
     assert all(len(line) <= 80 for table in found for line in table.splitlines())
 
 
-def test_every_size_is_one_row_and_every_column_lines_up() -> None:
+def test_sizes_are_rows_and_columns_are_aligned() -> None:
     lines = tables(full_run())[0].splitlines()
     assert [line[:7].strip() for line in lines[2:]] == [
         *("4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB"),
@@ -43,23 +43,23 @@ def test_every_size_is_one_row_and_every_column_lines_up() -> None:
     assert all(row == points[0] for row in points)
 
 
-def test_the_share_of_the_peak_is_that_of_the_best() -> None:
+def test_the_share_of_the_peak_is_the_best() -> None:
     run = full_run(("h2d",), ("pageable", "pinned"), sizes=(256 * MIB,))
     best = max(m.of_peak or 0.0 for m in run.measurements)
     assert tables(run)[0].splitlines()[-1].endswith(f"{best * 100:.1f} %")
 
 
-def test_without_a_gpu_no_share_of_a_peak_is_shown() -> None:
+def test_without_a_gpu_there_is_no_share_of_a_peak() -> None:
     assert not any("%" in table or "peak" in table for table in tables(host_run(full_run())))
 
 
-def test_a_value_that_is_missing_is_a_marked_dash() -> None:
+def test_a_missing_value_is_a_marked_dash() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB, 4 * MIB))
     broken = msgspec.structs.replace(run, measurements=(missing(run.measurements[0], "no"), run.measurements[1]))
     assert "- a" in tables(broken)[0]
 
 
-def test_modes_are_columns_of_their_own() -> None:
+def test_modes_are_separate_columns() -> None:
     headings = tables(full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=(MIB,)))[0].splitlines()[:3]
     assert [line.split() for line in headings] == [
         ["h2d", "h2d"],
@@ -68,14 +68,14 @@ def test_modes_are_columns_of_their_own() -> None:
     ]
 
 
-def test_fresh_stands_over_its_own_column() -> None:
+def test_fresh_is_a_separate_column() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB,))
     fresh = msgspec.structs.replace(run.measurements[0], variant="fresh")
     both = msgspec.structs.replace(run, measurements=(*run.measurements, fresh))
     assert "fresh" in tables(both)[0].splitlines()[2]
 
 
-def test_what_does_not_fit_becomes_one_row_a_measurement_with_nothing_cut() -> None:
+def test_a_wide_table_becomes_one_row_per_measurement() -> None:
     run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("memcpy", "async", "batch"))
     (table,) = tables(run)
     lines = table.splitlines()
@@ -117,14 +117,14 @@ def test_an_unknown_order_names_the_known_ones() -> None:
         tables(full_run(), sort="colour")
 
 
-def test_a_measurement_of_ones_own_is_a_row_under_its_name() -> None:
+def test_a_callable_is_a_row_with_its_name() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB,), kind="measure")
     named = msgspec.structs.replace(run.measurements[0], route="torch.to")
     (table,) = tables(msgspec.structs.replace(run, measurements=(named,)))
     assert table.splitlines()[1].startswith("torch.to")
 
 
-def test_hostile_labels_are_shown_as_they_are() -> None:
+def test_labels_are_shown_unchanged() -> None:
     (table,) = tables(make_run(), sort="route")
     assert "=cmd|' /C calc'!A0" in table
 

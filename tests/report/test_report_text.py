@@ -32,7 +32,7 @@ from pyxfer._report.text import (
         ("[red]markup stays[/red] :smile:", "[red]markup stays[/red] :smile:"),
     ],
 )
-def test_what_a_terminal_would_act_on_is_gone_and_the_rest_stays(hostile: str, harmless: str) -> None:
+def test_clean_removes_control_sequences(hostile: str, harmless: str) -> None:
     assert clean(hostile) == harmless
 
 
@@ -41,37 +41,37 @@ def test_clean_text_is_one_printable_line(text: str) -> None:
     assert clean(text).isprintable()
 
 
-def test_a_name_without_end_is_cut_and_says_so() -> None:
+def test_a_long_name_is_cut() -> None:
     assert clean("x" * 10_000_000, longest=20) == "x" * 17 + "..."
 
 
-def test_a_fact_that_is_missing_says_why() -> None:
+def test_a_missing_fact_has_the_reason() -> None:
     assert fact_text(unknown("no driver")) == "unknown: no driver"
 
 
-def test_a_fact_that_is_there_says_no_more_than_itself() -> None:
+def test_a_known_fact_is_its_value() -> None:
     assert fact_text(Fact(3)) == "3"
 
 
-def test_a_link_is_told_as_it_runs_under_load() -> None:
+def test_a_link_has_its_state_under_load() -> None:
     idle = make_link(now=Fact(LinkState(generation=1, width=16)))
     assert link_text(idle) == "PCIe 5.0 x16, 256 B payload"
 
 
-def test_a_link_that_was_not_seen_under_load_says_so() -> None:
+def test_a_link_not_seen_under_load_has_its_current_state() -> None:
     idle = make_link(now=Fact(LinkState(generation=1, width=16)), under_load=unknown("not asked"))
     assert link_text(idle) == "PCIe 1.0 x16, 256 B payload, not seen under load"
 
 
-def test_a_chip_to_chip_link_tells_why_it_has_no_peak() -> None:
+def test_a_chip_to_chip_link_has_the_reason_for_no_peak() -> None:
     assert link_text(make_link(kind="c2c", raw_peak_gbps=unknown("joined chip to chip"))) == "joined chip to chip"
 
 
-def test_a_device_is_told_with_what_shares_it() -> None:
+def test_a_device_names_its_sharing() -> None:
     assert device_text(make_device(mig=Fact(True))) == "NVIDIA H200, GPU 0, 0000:19:00.0, MIG instance"
 
 
-def test_host_memory_is_never_told_as_a_device() -> None:
+def test_host_memory_is_not_named_as_a_gpu() -> None:
     assert device_text(make_device(runtime="host", name="NVIDIA H200")) == "host memory, not a PCIe link"
 
 
@@ -83,11 +83,11 @@ def test_host_memory_is_never_told_as_a_device() -> None:
         (Remark("a", "It is so."), "It is so."),
     ],
 )
-def test_a_remark_says_what_would_change_it(remark: Remark, text: str) -> None:
+def test_a_remark_has_its_fix(remark: Remark, text: str) -> None:
     assert remark_text(remark) == text
 
 
-def test_a_reason_keeps_the_cure_at_its_end() -> None:
+def test_a_long_reason_is_not_cut() -> None:
     reason = f"the tracer was refused {'by the driver ' * 40}: run it as root"
     assert reason_text(reason) == reason
     assert reason_text(None) == "no reason given"
@@ -103,6 +103,6 @@ def test_a_reason_keeps_the_cure_at_its_end() -> None:
         ("cudaMalloc failed", "cudaMalloc failed."),
     ],
 )
-def test_a_line_of_its_own_is_a_sentence_and_leaves_names_alone(text: str, line: str) -> None:
+def test_a_sentence_is_capitalised_except_names(text: str, line: str) -> None:
     assert sentence(text) == line
     assert capitalised(text) == line[: len(text)]

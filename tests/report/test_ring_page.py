@@ -23,12 +23,12 @@ def page_of(state: RingState) -> str:
     return printed(lambda page: print_tuning(state, page))
 
 
-def test_settings_are_told_with_what_they_cost() -> None:
+def test_settings_have_their_memory() -> None:
     assert lines_of()["settings"] == "15 threads, 512 slots of 64 KiB, demoting: 32 MiB page-locked"
     assert setup_text(RingSetup(1, 1 << 20, 2, "plain", 20)).startswith("1 thread, 2 slots of 1 MiB, plain: 2 MiB")
 
 
-def test_where_they_are_from_is_told() -> None:
+def test_settings_have_their_source() -> None:
     assert lines_of()["from"] == "cached on 2026-11-21 from 2 trials in 910 ms"
     assert lines_of()["file"] == "/home/user/.cache/pyxfer/ring.json"
     assert lines_of(path=Fact(reason="PYXFER_CACHE is off, so nothing is kept"))["file"].startswith(
@@ -36,7 +36,7 @@ def test_where_they_are_from_is_told() -> None:
     )
 
 
-def test_the_bandwidths_stand_beside_those_of_plain_copies() -> None:
+def test_bandwidths_are_compared_with_plain_copies() -> None:
     assert lines_of()["h2d GB/s"] == (
         "25.00 at 4 MiB (plain copy 9.00), 37.00 at 24 MiB (plain copy 11.00), 47.00 at 96 MiB (plain copy 12.50)"
     )
@@ -45,21 +45,21 @@ def test_the_bandwidths_stand_beside_those_of_plain_copies() -> None:
     )
 
 
-def test_where_the_ring_pays_is_told_or_that_it_does_not() -> None:
+def test_the_smallest_paying_size_or_the_reason_is_printed() -> None:
     assert lines_of()["pays from"] == "256 KiB"
     never = make_tuned(pays_from_bytes=Fact(reason="at 96 MiB a plain copy is still faster"))
-    assert lines_of(tuning=Fact(never))["pays from"] == "nowhere: at 96 MiB a plain copy is still faster"
+    assert lines_of(tuning=Fact(never))["pays from"] == "never: at 96 MiB a plain copy is still faster"
 
 
-def test_what_was_not_tuned_has_no_figures() -> None:
+def test_an_untuned_ring_has_no_figures() -> None:
     assert list(lines_of(tuning=Fact(reason="not tuned yet"))) == ["settings", "from", "file"]
 
 
-def test_remarks_are_told() -> None:
+def test_remarks_are_printed() -> None:
     assert lines_of(remarks=("the tuning is not kept",))["remark"] == "The tuning is not kept"
 
 
-def test_every_trial_is_a_line_and_the_plain_copy_the_last() -> None:
+def test_trials_are_rows_and_the_plain_copy_is_last() -> None:
     text = page_of(make_state())
     assert " ".join(line_with(text, "first").split()) == ("8x512x64 KiB streaming 20.0 30.0 35.0 22.0 31.0 36.0 first")
     assert line_with(text, "15x512x64 KiB", "faster").split()[-3:] == ["49.0", "1.28", "faster"]
@@ -75,16 +75,15 @@ def test_every_trial_is_a_line_and_the_plain_copy_the_last() -> None:
     ]
 
 
-def test_what_was_not_tried_is_told_by_its_reason() -> None:
+def test_untried_rings_are_grouped_by_reason() -> None:
     many = tuple(
         TuningTrial(RingSetup(threads, 64 << 10, 512, "streaming", 20), "not tried", reason="the limit is over")
         for threads in (10, 12)
     )
     tuned = make_tuned()
     text = page_of(make_state(tuning=Fact(msgspec.structs.replace(tuned, trials=(*tuned.trials, *many)))))
-    told = "2 rings  the limit is over: 10x512x64 KiB streaming, 12x512x64 KiB streaming"
-    assert line_with(text, "2 rings") == told
-    assert line_with(text, "1 ring ").endswith("the limit left no time for it: 15x512x64 KiB plain")
+    assert line_with(text, "-  the limit is over (2)").endswith(": 10x512x64 KiB streaming, 12x512x64 KiB streaming")
+    assert line_with(text, "(1): ").endswith(": 15x512x64 KiB plain")
 
 
 @pytest.mark.parametrize("verdict", ["faster", "not faster", "given up", "cut short"])
@@ -98,7 +97,7 @@ def test_the_widest_table_fits_a_narrow_terminal(verdict: Any) -> None:
     assert max(map(len, stream.getvalue().splitlines())) <= 80
 
 
-def test_text_of_the_file_can_do_nothing_to_the_page() -> None:
+def test_text_of_the_file_is_harmless() -> None:
     state = make_state(reason=f"cached {MARKUP}\x1b[31m", remarks=("\x1b]0;title\x07",), path=Fact("/x\n\x1b[2J"))
     text = page_of(state)
     assert MARKUP in text

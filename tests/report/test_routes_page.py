@@ -31,15 +31,15 @@ def page() -> str:
     return printed(lambda page: print_routes([make_device()], ROUTES, page))
 
 
-def test_a_route_that_can_run_says_which_ways() -> None:
+def test_an_available_route_has_its_directions() -> None:
     assert line_with(page(), "raw.pinned-async").split("  ")[-1].strip() == "h2d, d2h, both: available"
 
 
-def test_a_route_that_cannot_run_says_why() -> None:
+def test_an_unavailable_route_has_the_reason() -> None:
     assert line_with(page(), "raw.pinned-batch").endswith(f"not available: {OLD_DRIVER}")
 
 
-def test_a_mode_is_available_where_one_of_its_routes_is() -> None:
+def test_a_mode_is_available_if_one_route_is() -> None:
     assert mode_states(ROUTES) == {"async": "available", "batch": f"not available: {OLD_DRIVER}"}
 
 
@@ -79,22 +79,22 @@ def framework_page(framework: Framework, columns: int | None = None) -> str:
     return stream.getvalue()
 
 
-def test_a_framework_that_is_ready_says_its_version() -> None:
+def test_an_available_framework_has_its_version() -> None:
     assert "PyTorch 2.11.0: available\n" in framework_page(Framework("PyTorch", "2.11.0", "", (TO,)))
 
 
-def test_a_framework_that_is_not_installed_says_so_without_its_name_twice() -> None:
+def test_a_missing_framework_is_named_once() -> None:
     assert "\nCuPy: not installed\n" in framework_page(Framework("CuPy", None, "CuPy is not installed", ()))
 
 
-def test_a_framework_that_has_no_cuda_says_so_after_its_version() -> None:
+def test_a_framework_without_cuda_has_the_reason() -> None:
     text = framework_page(Framework("PyTorch", "2.13+cpu", "PyTorch 2.13+cpu was built without CUDA", ()))
     assert "\nPyTorch 2.13+cpu: was built without CUDA\n" in text
 
 
-def test_a_frameworks_route_says_its_way_memory_copies_and_call() -> None:
+def test_a_framework_route_has_direction_memory_copies_and_call() -> None:
     lines = framework_page(Framework("PyTorch", "2.11.0", "", (TO, PIN_TO))).splitlines()
-    at = lines.index("  torch.pin-to  h2d  pageable  1 host copy    returns queued")
+    at = lines.index("  torch.pin-to  h2d  pageable  host copies 1  returns queued")
     assert lines[at + 1].strip() == 'torch.from_numpy(x).pin_memory().to("cuda")'
 
 
@@ -103,17 +103,17 @@ def test_the_usual_call_of_a_framework_is_marked() -> None:
     assert line_with(text, "torch.to ").startswith("> torch.to")
 
 
-def test_a_route_that_its_framework_lacks_says_why() -> None:
+def test_an_unavailable_framework_route_has_the_reason() -> None:
     gone = replace(PIN_TO, available=False, reason="not in this version")
     assert "not available: not in this version" in framework_page(Framework("PyTorch", "2.11.0", "", (TO, gone)))
 
 
-def test_what_holds_for_a_whole_framework_is_not_said_of_each_route() -> None:
+def test_the_reason_of_a_framework_is_printed_once() -> None:
     absent = tuple(replace(route, available=False, reason="no GPU answers") for route in (TO, PIN_TO))
     assert framework_page(Framework("PyTorch", "2.11.0", "no GPU answers", absent)).count("no GPU answers") == 1
 
 
-def test_a_route_that_runs_without_the_gpu_its_framework_lacks_says_so() -> None:
+def test_an_ingest_route_is_available_without_a_gpu() -> None:
     ingest = replace(TO, name="torch.ingest", direction=("ingest",))
     absent = replace(PIN_TO, available=False, reason="no GPU answers")
     lines = framework_page(Framework("PyTorch", "2.11.0", "no GPU answers", (absent, ingest))).splitlines()
@@ -127,7 +127,7 @@ def test_the_longest_route_fits_80_columns_and_its_call_is_wrapped() -> None:
     assert any("tf.data-prefetch-compatible" in line and line.endswith("returns queued") for line in lines)
 
 
-def test_a_name_or_a_call_from_outside_is_only_text() -> None:
+def test_names_and_calls_are_harmless() -> None:
     text = framework_page(Framework("\x1b[31mMine", "1\x07", "", (FrameworkRoute("mine.[red]x[/red]", "\x1b[2Jf(x)"),)))
     assert "\x1b" not in text
     assert "\x07" not in text

@@ -17,7 +17,7 @@ def page_of(session: XferSession, columns: int | None = None) -> str:
     return stream.getvalue()
 
 
-def test_a_session_is_shown_as_pytest_printed_it() -> None:
+def test_a_session_is_printed_as_by_pytest() -> None:
     lines = page_of(session(row_of(), row_of("tests/test_a.py::test_other", None)), 80).splitlines()
     assert lines[:2] == [
         "pyxfer: host memory, not a PCIe link",

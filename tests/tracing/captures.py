@@ -1,4 +1,4 @@
-"""Records written by hand, in microseconds after the begin of a trial: what a device and its calls might have told."""
+"""Records written by hand. Their times are microseconds after the beginning of a trial."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from pyxfer._trace.collector import Traced, Usage
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyWay, Kind, MemoryKind, no_records
 
-# As far from zero as the clock of a machine that has been up for a day.
+# The clock of a machine that has been up for a day.
 BEGIN_NS = 86_400_000_000_000
 MIB = 1 << 20
 
 
 def record(kind: Kind, start_us: float | None, end_us: float | None, **columns: Any) -> Any:
-    """One record; without times the device gave none."""
+    """One record. None for its times is a record that the device gave no time for."""
     made = np.zeros(1, RECORD)
     made["kind"] = kind
     if start_us is not None and end_us is not None:
@@ -34,7 +34,7 @@ def copy(
     memory: MemoryKind = MemoryKind.PAGEABLE,
     **columns: Any,
 ) -> Any:
-    """A copy, of which `memory` is the host's side."""
+    """A copy; `memory` is that of the host."""
     sides = (memory, MemoryKind.DEVICE) if way is CopyWay.H2D else (MemoryKind.DEVICE, memory)
     return record(
         Kind.COPY, start_us, end_us, nbytes=nbytes, way=way, source=sides[0], target=sides[1], copies=1, **columns
@@ -47,12 +47,12 @@ def call(start_us: float, end_us: float, correlation: int) -> Any:
 
 
 def kernel(start_us: float, end_us: float) -> Any:
-    """Work on the device that is no copy."""
+    """A kernel."""
     return record(Kind.KERNEL, start_us, end_us)
 
 
 def capture(*records: Any, dropped: dict[str, int] | None = None, error_ns: int = 0, drift_ns: int = 0) -> Capture:
-    """All of them as one table."""
+    """A capture of these records."""
     return Capture(np.concatenate([no_records(), *records]), ("",), dropped or {}, Clock(error_ns, drift_ns))
 
 
@@ -64,7 +64,7 @@ def traced(
     copies: int = 1,
     **options: Any,
 ) -> Traced:
-    """A trial that began at 0 us, and whose call returned at its end if nothing else is said."""
+    """A trial that began at 0 us. By default its call returned at its end."""
     returned_us = elapsed_us if returned_us is None else returned_us
     return Traced(
         way=way,

@@ -1,16 +1,17 @@
-"""The collector around the engine's tracer, on the host runtime."""
+"""The collector and the recorder of single trials, on the host runtime."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from pyxfer._trace.collector import Collector
+from pyxfer._trace.collector import Collector, TrialRecorder
 from pyxfer._trace.phase import tracing
 from pyxfer._trace.records import RECORD, CopyWay, Kind, MemoryKind
-from pyxfer.errors import TraceUnavailableError
+from pyxfer.errors import CudaError, TraceUnavailableError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -18,7 +19,6 @@ NBYTES = 1 << 20
 
 
 def copy_once(engine: Engine, memory: str = "pinned") -> None:
-    """One blocking copy to the device."""
     with (
         closing(engine.HostBuffer(NBYTES, memory)) as host,
         closing(engine.DeviceBuffer(NBYTES)) as device,
@@ -28,9 +28,7 @@ def copy_once(engine: Engine, memory: str = "pinned") -> None:
 
 
 @pytest.mark.parametrize(("memory", "kind"), [("pinned", MemoryKind.PINNED), ("pageable", MemoryKind.PAGEABLE)])
-def test_what_is_copied_while_it_runs_is_recorded_with_the_time_on_the_hosts_clock(
-    engine: Engine, memory: str, kind: MemoryKind
-) -> None:
+def test_a_copy_is_recorded_with_times_on_the_hosts_clock(engine: Engine, memory: str, kind: MemoryKind) -> None:
     with closing(Collector(engine)) as collector, collector.running():
         collector.take()
         begun = time.perf_counter_ns()
@@ -52,20 +50,20 @@ def test_what_is_copied_while_it_runs_is_recorded_with_the_time_on_the_hosts_clo
     assert not any(capture.dropped.values())
 
 
-def test_what_was_taken_is_not_taken_again(engine: Engine) -> None:
+def test_records_are_taken_once(engine: Engine) -> None:
     with closing(Collector(engine)) as collector, collector.running():
         copy_once(engine)
         assert len(collector.take().of(Kind.COPY)) == 1
         assert len(collector.take().of(Kind.COPY)) == 0
 
 
-def test_it_says_what_it_records_with(engine: Engine) -> None:
+def test_a_collector_names_its_library(engine: Engine) -> None:
     with closing(Collector(engine)) as collector, collector.running() as found:
         assert found.library == "the host runtime"
         assert found.version > 0
 
 
-def test_it_stops_however_the_block_ends(engine: Engine) -> None:
+def test_a_collector_stops_when_its_block_raises(engine: Engine) -> None:
     with closing(Collector(engine)) as collector:
         with pytest.raises(ZeroDivisionError), collector.running():
             raise ZeroDivisionError
@@ -76,22 +74,76 @@ def test_it_stops_however_the_block_ends(engine: Engine) -> None:
             assert len(collector.take().of(Kind.COPY)) == 1
 
 
-def test_beside_another_profiler_it_says_so(engine: Engine) -> None:
+def test_a_collector_cannot_start_beside_another_profiler(engine: Engine) -> None:
     testing.other_subscriber(True)
     with closing(Collector(engine)) as collector, pytest.raises(TraceUnavailableError, match="another profiler"):
         collector.start()
 
 
-def test_a_run_goes_on_without_it_with_the_reason(engine: Engine) -> None:
+def test_without_a_collector_there_is_a_reason(engine: Engine) -> None:
     testing.other_subscriber(True)
-    with tracing(engine, 0) as (taking, found):
-        assert taking is None
+    with tracing(engine, 0) as (recorder, found):
+        assert recorder is None
         assert (found.reason or "").startswith("trace: unavailable: ")
         assert "another profiler" in (found.reason or "")
 
 
-def test_after_a_run_the_next_one_can_trace(engine: Engine) -> None:
+def test_tracing_can_be_repeated(engine: Engine) -> None:
     for _ in range(2):
-        with tracing(engine, 0) as (taking, found):
-            assert taking is not None
+        with tracing(engine, 0) as (recorder, found):
+            assert recorder is not None
             assert found.value is not None
+
+
+@pytest.fixture
+def recorder(engine: Engine) -> Iterator[TrialRecorder]:
+    with (
+        closing(Collector(engine)) as collector,
+        collector.running(),
+        closing(TrialRecorder(engine, collector, 0)) as made,
+    ):
+        yield made
+
+
+def test_work_before_begin_is_in_no_capture(engine: Engine, recorder: TrialRecorder) -> None:
+    copy_once(engine)
+    recorder.begin()
+    copy_once(engine)
+    capture = recorder.take()
+    assert capture.of(Kind.COPY)["nbytes"].tolist() == [NBYTES]
+    assert {capture.name(call) for call in capture.of(Kind.CALL)} >= {"cudaMemcpy"}
+
+
+def test_the_recorders_copy_is_in_no_capture(recorder: TrialRecorder) -> None:
+    recorder.begin()
+    assert not len(recorder.take().of(Kind.COPY))
+
+
+def test_begin_makes_a_copy(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        TrialRecorder(engine, collector, 0).begin()
+        assert len(collector.take().of(Kind.COPY)) == 1
+
+
+def test_a_closed_recorder_leaves_no_memory(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        with closing(TrialRecorder(engine, collector, 0)):
+            assert testing.allocated()
+        assert not testing.allocated()
+
+
+def test_close_reports_a_failed_release_later(engine: Engine) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        recorder = TrialRecorder(engine, collector, 0)
+        testing.fail("cudaStreamDestroy", 1, 700)
+        recorder.close()
+    assert any("cudaStreamDestroy" in failure for failure in engine.take_cleanup_failures())
+
+
+@pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaMalloc", "cudaStreamCreateWithFlags"])
+def test_a_failed_allocation_frees_the_others(engine: Engine, call: str) -> None:
+    with closing(Collector(engine)) as collector, collector.running():
+        testing.fail(call, 1, 2)
+        with pytest.raises(CudaError):
+            TrialRecorder(engine, collector, 0)
+        assert not testing.allocated()

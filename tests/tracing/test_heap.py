@@ -1,12 +1,12 @@
-"""A tracer takes nothing of the program's heap, and changes nothing about it."""
+"""A tracer does not use the program's heap."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-# glibc raises its thresholds for good when a block of at most 32 MiB that it had mapped is freed: what was trimmed and
-# faulted in anew each time stays in the heap then.
+# When a mapped block of at most 32 MiB is freed, glibc raises its thresholds permanently. Memory that was trimmed and
+# faulted in again before then stays in the heap.
 PROGRAM = """
 import resource
 import numpy as np
@@ -31,7 +31,7 @@ print(before, faults())
 """
 
 
-def test_memory_of_the_program_comes_from_where_it_came_before_a_tracer() -> None:
+def test_a_tracer_does_not_change_the_programs_heap() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 0, ended.stderr
     before, after = map(int, ended.stdout.split())

@@ -1,4 +1,4 @@
-"""Stretches of time, each function against a count of every single nanosecond."""
+"""The functions on intervals, compared with a count of every nanosecond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyxfer._trace.records import (
     intervals,
     inverse,
     levels,
-    nothing,
+    no_intervals,
     partition,
     total_ns,
     union,
@@ -43,7 +43,7 @@ def is_united(of: NDArray[np.int64]) -> bool:
 
 
 @given(stretches, stretches)
-def test_a_union_is_where_at_least_one_is(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
+def test_union(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
     both = union(one, other)
     assert moments(both) == moments(one) | moments(other)
     assert is_united(both)
@@ -51,35 +51,33 @@ def test_a_union_is_where_at_least_one_is(one: NDArray[np.int64], other: NDArray
 
 
 @given(stretches, stretches)
-def test_an_intersection_is_where_both_are(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
+def test_intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
     both = intersection(one, other)
     assert moments(both) == moments(one) & moments(other)
     assert is_united(both)
 
 
 @given(stretches, stretches)
-def test_a_difference_is_where_the_first_is_and_the_second_is_not(
-    one: NDArray[np.int64], other: NDArray[np.int64]
-) -> None:
+def test_difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
     left = difference(one, other)
     assert moments(left) == moments(one) - moments(other)
     assert is_united(left)
 
 
 @given(stretches, _moments, _moments)
-def test_an_inverse_is_where_it_is_not(of: NDArray[np.int64], begin: int, end: int) -> None:
+def test_inverse(of: NDArray[np.int64], begin: int, end: int) -> None:
     left = inverse(of, begin, end)
     assert moments(left) == set(range(begin, end)) - moments(of)
     assert is_united(left)
 
 
 @given(stretches, _moments, _moments)
-def test_clipped_is_what_lies_between_two_times(of: NDArray[np.int64], begin: int, end: int) -> None:
+def test_clip(of: NDArray[np.int64], begin: int, end: int) -> None:
     assert moments(clip(of, begin, end)) == moments(of) & set(range(begin, end))
 
 
 @given(st.lists(stretches, max_size=5), _moments, _moments)
-def test_a_partition_gives_every_instant_to_the_first_that_claims_it(
+def test_partition_assigns_every_instant_to_the_first_claim(
     claims: list[NDArray[np.int64]], begin: int, end: int
 ) -> None:
     expected: Counter[str] = Counter()
@@ -92,19 +90,19 @@ def test_a_partition_gives_every_instant_to_the_first_that_claims_it(
 
 
 @given(stretches, stretches)
-def test_two_claims_of_one_name_are_added(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
+def test_partition_adds_claims_of_one_name(one: NDArray[np.int64], other: NDArray[np.int64]) -> None:
     assert partition(0, END, [("x", one), ("x", other)])["x"] == len(moments(one) | moments(other))
 
 
 @given(stretches)
-def test_levels_count_how_many_are_under_way_at_once(of: NDArray[np.int64]) -> None:
+def test_levels(of: NDArray[np.int64]) -> None:
     depths: Counter[int] = Counter()
     for moment in range(END):
         depths[sum(begin <= moment < end for begin, end in of.tolist())] += 1
     assert levels(of) == {depth: ns for depth, ns in depths.items() if depth > 0}
 
 
-def test_records_without_a_time_are_no_stretch() -> None:
+def test_records_without_a_time_have_no_interval() -> None:
     records = np.concatenate((kernel(1, 3), kernel(5, 5)))
     assert (intervals(records) - BEGIN_NS).tolist() == [[1000, 3000]]
-    assert total_ns(intervals(records[:0])) == total_ns(nothing()) == 0
+    assert total_ns(intervals(records[:0])) == total_ns(no_intervals()) == 0

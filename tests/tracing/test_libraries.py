@@ -1,4 +1,4 @@
-"""Where a CUPTI library is looked for, and in which order; nothing is opened."""
+"""The candidates for CUPTI and their order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyxfer._trace.libraries import SONAMES, candidates
 
 
 @pytest.fixture(autouse=True)
-def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without any CUPTI, whatever this one has."""
+def no_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without CUPTI."""
     (tmp_path / "maps").write_text("")
     monkeypatch.setattr(libraries, "MAPS", tmp_path / "maps")
     monkeypatch.setattr(libraries, "TOOLKITS", tmp_path / "local")
@@ -30,21 +30,19 @@ def library(folder: Path, name: str) -> str:
 
 
 def install_wheels(root: Path, monkeypatch: pytest.MonkeyPatch, *files: tuple[str, str]) -> list[str]:
-    """NVIDIA's wheels under this folder, each with a library."""
+    """Pretend that these wheels of NVIDIA are installed."""
     spec = importlib.machinery.ModuleSpec("nvidia", None, is_package=True)
     spec.submodule_search_locations = [str(root)]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "nvidia" else None)
     return [library(root / package / "lib", name) for package, name in files]
 
 
-def test_without_any_the_loader_is_asked_for_the_newest_that_the_driver_takes() -> None:
+def test_without_files_there_are_only_names_for_the_loader() -> None:
     assert candidates(13000) == ("libcupti.so.13", "libcupti.so.12")
     assert candidates(12090) == ("libcupti.so.12", "libcupti.so.13")
 
 
-def test_the_newest_wheel_that_is_not_newer_than_the_driver_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_wheel_that_fits_the_driver_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = install_wheels(
         tmp_path / "nvidia", monkeypatch, ("cuda_cupti", "libcupti.so.12"), ("cu13", "libcupti.so.13")
     )
@@ -52,7 +50,7 @@ def test_the_newest_wheel_that_is_not_newer_than_the_driver_comes_first(
     assert candidates(13000)[:2] == (new, old)
 
 
-def test_one_that_the_process_has_loaded_comes_before_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_library_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (wheel,) = install_wheels(tmp_path / "nvidia", monkeypatch, ("cu13", "libcupti.so.13"))
     loaded = "/opt/with a space/libcupti.so.12"
     (tmp_path / "maps").write_text(
@@ -63,9 +61,7 @@ def test_one_that_the_process_has_loaded_comes_before_all(tmp_path: Path, monkey
     assert candidates(13000) == (loaded, wheel, *SONAMES)
 
 
-def test_what_a_toolkit_has_comes_after_the_wheels_and_before_the_loader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_toolkits_come_after_wheels_and_before_the_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = library(tmp_path / "local" / "cuda-12.4" / "lib64", "libcupti.so.12")
     named = library(tmp_path / "mine" / "extras" / "CUPTI" / "lib64", "libcupti.so.12")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "mine"))
@@ -73,7 +69,7 @@ def test_what_a_toolkit_has_comes_after_the_wheels_and_before_the_loader(
     assert candidates(12090) == (wheel, named, usual, "libcupti.so.12", "libcupti.so.13")
 
 
-def test_a_library_with_several_names_is_tried_once_and_by_the_one_that_the_loader_knows(tmp_path: Path) -> None:
+def test_a_library_with_several_names_is_tried_once(tmp_path: Path) -> None:
     folder = tmp_path / "local" / "cuda" / "lib64"
     library(folder, "libcupti.so.2025.1.1")
     for name, behind in (("", "2025.1.1"), (".13", "2025.1.1"), (".99", "gone")):
@@ -84,8 +80,6 @@ def test_a_library_with_several_names_is_tried_once_and_by_the_one_that_the_load
     assert tuple(others) == SONAMES
 
 
-def test_a_machine_that_shows_no_maps_is_none_that_has_loaded_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_maps_file_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "MAPS", tmp_path / "none")
     assert candidates(13000) == SONAMES

@@ -1,4 +1,4 @@
-"""How many traced trials a row gets, on the host runtime."""
+"""The number of traced trials of a row, on the host runtime."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import pytest
 
 from pyxfer._document.runs import Fact, Tracing
 from pyxfer._trace import phase
-from pyxfer._trace.collector import Taking
+from pyxfer._trace.collector import TrialRecorder
 from pyxfer._trace.phase import Candidate
 from pyxfer.errors import CancelledError, MeasurementError
 from pyxfer.native import Engine
 
 
 class Row:
-    """Counts its trials; `near_after` so many, one is near to those that are only timed."""
+    """Counts its trials. From trial `near_after` on, one is near the median."""
 
     def __init__(self, near_after: int | None = None, *, fails_at: int | None = None) -> None:
         self.made, self.near_after, self.fails_at = 0, near_after, fails_at
         self.given_up: list[str] = []
         self.candidate = Candidate(self.trial, self.give_up, self.is_near if near_after is not None else None)
 
-    def trial(self, _taking: Taking, _fresh: bool) -> None:
+    def trial(self, _recorder: TrialRecorder, _fresh: bool) -> None:
         self.made += 1
         if self.made == self.fails_at:
             raise MeasurementError("made to fail")
@@ -46,35 +46,35 @@ def traced(engine: Engine, *rows: Row, seconds: float = 30.0, cancelled: Callabl
         cancelled=cancelled,
         on_start=started.append,
     )
-    assert [each.reason for each in started] == [None]
+    assert [fact.reason for fact in started] == [None]
 
 
-def test_what_is_explained_is_traced_until_a_trial_is_near_to_the_timed_ones(engine: Engine) -> None:
+def test_an_explained_row_is_traced_until_a_trial_is_near_the_median(engine: Engine) -> None:
     plain, explained = Row(), Row(near_after=31)
     traced(engine, plain, explained)
     assert (plain.made, explained.made) == (phase.TRIALS, 31)
 
 
-def test_what_is_near_already_is_traced_no_further(engine: Engine) -> None:
+def test_a_row_with_a_near_trial_is_not_traced_further(engine: Engine) -> None:
     explained = Row(near_after=1)
     traced(engine, explained)
     assert explained.made == phase.TRIALS * phase.EXPLAINED_TRIALS
 
 
-def test_what_never_comes_near_ends_at_a_number_of_trials(engine: Engine) -> None:
+def test_the_search_has_a_largest_number_of_trials(engine: Engine) -> None:
     explained = Row(near_after=10**9)
     traced(engine, explained)
     assert explained.made == phase.MOST_EXPLAINED_TRIALS
     assert explained.given_up == []
 
 
-def test_what_never_comes_near_ends_in_time(engine: Engine) -> None:
+def test_the_search_has_a_time_limit(engine: Engine) -> None:
     explained = Row(near_after=10**9)
     traced(engine, explained, seconds=1e-9)
     assert explained.made < phase.MOST_EXPLAINED_TRIALS
 
 
-def test_the_search_ends_with_a_trial_that_fails(engine: Engine) -> None:
+def test_the_search_ends_when_a_trial_fails(engine: Engine) -> None:
     explained = Row(near_after=10**9, fails_at=20)
     traced(engine, explained)
     assert explained.made == 20

@@ -26,18 +26,6 @@ SMALL: dict[str, Any] = {"threads": 3, "chunk_bytes": 4096, "slots": 2}
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
-class OnStream(Target):
-    """Arrays in pyxfer's memory, with a stream."""
-
-    def __init__(self, engine: Engine, handle: int) -> None:
-        super().__init__(engine)
-        self.handle = handle
-
-    def stream(self, device: int) -> int | None:
-        del device
-        return self.handle
-
-
 @pytest.fixture
 def up(engine: Engine) -> Iterator[Uploader]:
     assert engine.RUNTIME == "host"
@@ -55,41 +43,13 @@ def seen(array: Any) -> NDArray[Any]:
     return np.from_dlpack(array)
 
 
+# --- what arrives ----------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("nbytes", [1, 4096, 65535, 65536, 1 << 20])
 def test_arrays_of_any_size_arrive(up: Uploader, own: Target, nbytes: int) -> None:
     array = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
     assert np.array_equal(seen(up.upload(array, own)), array)
-
-
-def test_a_download_can_fill_a_given_array(up: Uploader, own: Target) -> None:
-    out = np.zeros((4, 3, 2), np.float32)[:, ::-1]
-    y = up.upload(VALUES.T, own)
-    assert up.download(y, out) is out
-    assert np.array_equal(out, VALUES.T)
-
-
-@pytest.mark.parametrize(
-    ("out", "why"),
-    [
-        (np.empty((2, 3), np.float32), r"out has shape \(2, 3\)"),
-        (np.empty((2, 3, 4), np.int32), "out has dtype int32"),
-        (np.broadcast_to(np.float32(0), (2, 3, 4)), "out is read-only"),
-    ],
-    ids=["shape", "dtype", "read-only"],
-)
-def test_download_refuses_an_out_that_does_not_fit(up: Uploader, own: Target, out: Any, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        up.download(up.upload(VALUES, own), out)
-
-
-def test_download_refuses_an_object_that_is_not_an_array(up: Uploader) -> None:
-    with pytest.raises(UsageError, match=r"^this float is not an array on a device"):
-        up.download(3.0)
-
-
-def test_download_refuses_an_array_with_gaps(up: Uploader) -> None:
-    with pytest.raises(UsageError, match="is not in C order"):
-        up.download(np.zeros((4, 4))[:, ::2])
 
 
 class Batch(NamedTuple):
@@ -119,12 +79,6 @@ def test_a_structure_may_be_changed_during_its_upload(up: Uploader, own: Target)
     assert np.array_equal(seen(y["a"]), VALUES)
 
 
-@pytest.mark.parametrize("block", [True, False])
-def test_an_array_that_cannot_be_sent_is_named(up: Uploader, own: Target, block: bool) -> None:
-    with pytest.raises(UsageError, match=r'^x\["b"\]\[0\]: '):
-        up.upload({"a": VALUES, "b": [np.array([object()])]}, own, block)
-
-
 def test_bfloat16_is_sent_and_downloaded(up: Uploader, own: Target) -> None:
     bits = np.array([[0x3F80, 0x4000], [0x4040, 0x4080]], np.uint16)
     y = up.upload(Capsuled(bits, code=4), own)
@@ -140,6 +94,93 @@ def test_bfloat16_comes_back_as_bfloat16_of_ml_dtypes(up: Uploader, own: Target)
     back = up.download(up.upload(array, own))
     assert back.dtype == array.dtype
     assert np.array_equal(back, array)
+
+
+def test_a_download_can_fill_a_given_array(up: Uploader, own: Target) -> None:
+    out = np.zeros((4, 3, 2), np.float32)[:, ::-1]
+    y = up.upload(VALUES.T, own)
+    assert up.download(y, out) is out
+    assert np.array_equal(out, VALUES.T)
+
+
+@pytest.mark.threads
+def test_threads_take_turns(up: Uploader, own: Target) -> None:
+    right = []
+
+    def use(seed: int) -> None:
+        for turn in range(8):
+            array = np.random.default_rng(seed + turn).integers(0, 256, 1 << 15, np.uint8)
+            sent = up.upload(array, own, turn % 2 == 0)
+            y = sent if turn % 2 == 0 else sent.result()
+            right.append(np.array_equal(up.download(y), array))
+
+    threads = [threading.Thread(target=use, args=(100 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == [True] * 32
+
+
+# --- arguments that are refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [True, False])
+def test_an_array_that_cannot_be_sent_is_named(up: Uploader, own: Target, block: bool) -> None:
+    with pytest.raises(UsageError, match=r'^x\["b"\]\[0\]: '):
+        up.upload({"a": VALUES, "b": [np.array([object()])]}, own, block)
+
+
+@pytest.mark.parametrize("name", ["numpy", "", 3])
+def test_an_unknown_framework_is_refused_with_a_list(up: Uploader, name: Any) -> None:
+    why = r"is not a framework that arrays can be uploaded to: give one of 'torch', 'tensorflow', 'jax', 'cupy'$"
+    with pytest.raises(UsageError, match=why):
+        up.upload(VALUES, name)
+
+
+def test_a_framework_that_is_not_installed_is_named(up: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageError, match=r"^PyTorch is not installed: pip install torch$"):
+        up.upload(VALUES, "torch")
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        (np.empty((2, 3), np.float32), r"out has shape \(2, 3\)"),
+        (np.empty((2, 3, 4), np.int32), "out has dtype int32"),
+        (np.broadcast_to(np.float32(0), (2, 3, 4)), "out is read-only"),
+    ],
+    ids=["shape", "dtype", "read-only"],
+)
+def test_download_refuses_an_out_that_does_not_fit(up: Uploader, own: Target, out: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        up.download(up.upload(VALUES, own), out)
+
+
+def test_download_refuses_an_object_that_is_not_an_array(up: Uploader) -> None:
+    with pytest.raises(UsageError, match=r"^this float is not an array on a device"):
+        up.download(3.0)
+
+
+def test_download_refuses_an_array_with_gaps(up: Uploader) -> None:
+    with pytest.raises(UsageError, match="is not in C order"):
+        up.download(np.zeros((4, 4))[:, ::2])
+
+
+# --- the order with a stream -----------------------------------------------------------------------------------------
+
+
+class OnStream(Target):
+    """Arrays in pyxfer's memory, with a stream."""
+
+    def __init__(self, engine: Engine, handle: int) -> None:
+        super().__init__(engine)
+        self.handle = handle
+
+    def stream(self, device: int) -> int | None:
+        del device
+        return self.handle
 
 
 def test_a_source_may_be_changed_after_an_upload(engine: Engine, up: Uploader) -> None:
@@ -184,6 +225,43 @@ def test_a_captured_stream_is_refused_and_its_capture_stays_valid(engine: Engine
         assert testing.end_capture(stream.handle) == 0
 
 
+# --- memory and closing ----------------------------------------------------------------------------------------------
+
+
+def test_memory_is_locked_at_the_first_use_within_the_budget(own: Target) -> None:
+    with Uploader("host", threads=8, chunk_bytes=1 << 20, slots=4, budget="2MiB") as up:
+        assert held("pinned") == 0
+        up.upload(np.ones(1 << 22, np.uint8), own)
+        assert 1 << 20 < held("pinned") <= 2 << 20
+        locked = held("pinned")
+        up.upload([np.ones(1 << 22, np.uint8)] * 3, own, block=False).result()
+        assert held("pinned") == locked == up.pinned_bytes
+    assert held("pinned") == up.pinned_bytes == 0
+
+
+def test_close_waits_for_uploads_whose_results_stay_available(own: Target) -> None:
+    testing.model_link(2e8, 0, 2e8, 0)
+    array = np.random.default_rng(3).integers(0, 256, 1 << 20, np.uint8)
+    up = Uploader("host", **SMALL)
+    sent = up.upload(array, own, block=False)
+    up.close()
+    up.close()
+    assert sent.done()
+    assert np.array_equal(seen(sent.result()), array)
+    with pytest.raises(UsageError, match=r"^this Uploader is closed"):
+        up.upload(array, own)
+    with pytest.raises(UsageError):
+        up.download(sent.result())
+
+
+def test_a_dropped_uploader_is_closed_when_its_uploads_are_done(own: Target) -> None:
+    sent = Uploader("host", **SMALL).upload(np.ones(1 << 20, np.uint8), own, block=False)
+    assert seen(sent.result()).all()
+    del sent
+    gc.collect()
+    assert testing.allocated() == []
+
+
 def test_open_uploaders_share_the_time_limit_at_exit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     patience: list[float] = []
@@ -205,79 +283,16 @@ def test_open_uploaders_share_the_time_limit_at_exit(engine: Engine, monkeypatch
     assert patience == [uploader.AT_EXIT_S, 0, 0]
 
 
-def test_memory_is_locked_at_the_first_use_within_the_budget(engine: Engine) -> None:
-    with Uploader("host", threads=8, chunk_bytes=1 << 20, slots=4, budget="2MiB") as up:
-        assert held("pinned") == 0
-        up.upload(np.ones(1 << 22, np.uint8), Target(engine))
-        assert 1 << 20 < held("pinned") <= 2 << 20
-        locked = held("pinned")
-        up.upload([np.ones(1 << 22, np.uint8)] * 3, Target(engine), block=False).result()
-        assert held("pinned") == locked == up.pinned_bytes
-    assert held("pinned") == up.pinned_bytes == 0
+# --- failing calls ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["numpy", "", 3])
-def test_an_unknown_framework_is_refused_with_a_list(up: Uploader, name: Any) -> None:
-    why = r"is not a framework that arrays can be uploaded to: give one of 'torch', 'tensorflow', 'jax', 'cupy'$"
-    with pytest.raises(UsageError, match=why):
-        up.upload(VALUES, name)
-
-
-def test_a_framework_that_is_not_installed_is_named(up: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UsageError, match=r"^PyTorch is not installed: pip install torch$"):
-        up.upload(VALUES, "torch")
-
-
-def test_close_waits_for_uploads_whose_results_stay_available(engine: Engine) -> None:
-    testing.model_link(2e8, 0, 2e8, 0)
-    array = np.random.default_rng(3).integers(0, 256, 1 << 20, np.uint8)
-    up = Uploader("host", **SMALL)
-    sent = up.upload(array, Target(engine), block=False)
-    up.close()
-    up.close()
-    assert sent.done()
-    assert np.array_equal(seen(sent.result()), array)
-    with pytest.raises(UsageError, match=r"^this Uploader is closed"):
-        up.upload(array, Target(engine))
-    with pytest.raises(UsageError):
-        up.download(sent.result())
-
-
-def test_a_dropped_uploader_is_closed_when_its_uploads_are_done(engine: Engine) -> None:
-    sent = Uploader("host", **SMALL).upload(np.ones(1 << 20, np.uint8), Target(engine), block=False)
-    assert seen(sent.result()).all()
-    del sent
-    gc.collect()
-    assert testing.allocated() == []
-
-
-@pytest.mark.threads
-def test_threads_take_turns(engine: Engine, up: Uploader) -> None:
-    right = []
-
-    def use(seed: int) -> None:
-        for turn in range(8):
-            array = np.random.default_rng(seed + turn).integers(0, 256, 1 << 15, np.uint8)
-            sent = up.upload(array, Target(engine), turn % 2 == 0)
-            y = sent if turn % 2 == 0 else sent.result()
-            right.append(np.array_equal(up.download(y), array))
-
-    threads = [threading.Thread(target=use, args=(100 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert right == [True] * 32
-
-
-def test_without_page_locked_memory_the_driver_copies_with_one_warning(engine: Engine) -> None:
+def test_without_page_locked_memory_the_driver_copies_with_one_warning(own: Target) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     with Uploader("host", **SMALL) as up:
         with pytest.warns(FallbackWarning, match=r"^The 8 KiB of page-locked memory .* more slowly: cudaHostAlloc fa"):
-            y = up.upload(VALUES.T, Target(engine))
+            y = up.upload(VALUES.T, own)
         assert np.array_equal(seen(y), VALUES.T)
-        sent = up.upload([VALUES, np.empty((0, 3))], Target(engine), block=False)
+        sent = up.upload([VALUES, np.empty((0, 3))], own, block=False)
         assert sent.done()
         assert np.array_equal(up.download(sent.result()[0]), VALUES)
         out = np.zeros((2, 4, 3), np.float32).transpose(0, 2, 1)
@@ -285,12 +300,12 @@ def test_without_page_locked_memory_the_driver_copies_with_one_warning(engine: E
         assert held("pinned") == 0
 
 
-def test_without_device_memory_an_upload_raises_and_the_uploader_continues(engine: Engine, up: Uploader) -> None:
+def test_without_device_memory_an_upload_raises_and_the_uploader_continues(up: Uploader, own: Target) -> None:
     testing.fail("cudaMalloc", 2, 2)
-    first = up.upload(VALUES, Target(engine))
+    first = up.upload(VALUES, own)
     with pytest.raises(CudaMemoryError, match="cudaMalloc"):
-        up.upload(VALUES, Target(engine))
-    assert np.array_equal(seen(up.upload(VALUES, Target(engine))), seen(first))
+        up.upload(VALUES, own)
+    assert np.array_equal(seen(up.upload(VALUES, own)), seen(first))
 
 
 def session(engine: Engine) -> None:

@@ -89,11 +89,18 @@ def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     )
 
 
+def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains() -> None:
+    script, length = training(made=1000, sent=1000, computed=3000)
+    for turn in range(4):
+        script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 100, nbytes=SENT, pageable=True)
+    assert advice_for(script, length, made=1000)["pin"].gain_s == pytest.approx(800e-6)
+
+
 def test_advice_on_pageable_copies_names_the_functions_of_pyxfer_for_their_directions() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
     found = advice_for(script, length, made=1000)
     assert "pyxfer.prefetch does both for ordinary arrays" in found["pin-and-prefetch"].text
-    assert "pyxfer.upload would stage" in found["pin"].text
+    assert "; pyxfer.upload would stage" in found["pin"].text
     for turn in range(4):
         script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 500, nbytes=SENT, pageable=True)
     both = advice_for(script, length, made=1000)["pin"].text
@@ -116,12 +123,28 @@ def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     script, length = training(made=1000, sent=200, computed=3000, pageable=False)
     found = advice_for(script, length, made=1000)["waits"]
     assert found.predicted_s == pytest.approx(3200e-6)
-    assert "cudaStreamSynchronize" in found.text
+    assert "(cudaStreamSynchronize)" in found.text
+
+
+def test_advice_on_different_waits_names_the_longest() -> None:
+    script, length = training(made=1000, sent=200, computed=3000, pageable=False)
+    script.call("cudaDeviceSynchronize", 1300, 1400)
+    script.call("cudaEventSynchronize", 1500, 1600)
+    assert "(cudaStreamSynchronize and others)" in advice_for(script, length, made=1000)["waits"].text
 
 
 def test_avoiding_waits_is_not_advised_if_pageable_copies_wait_anyway() -> None:
     script, length = training(made=1000, sent=1000, computed=3000, pageable=True)
     assert "waits" not in advice_for(script, length, made=1000)
+
+
+@pytest.mark.parametrize(("pageable_bytes", "advised"), [(SENT, True), (SENT + 1, False)])
+def test_avoiding_waits_is_advised_if_up_to_half_of_the_input_is_pageable(pageable_bytes: int, advised: bool) -> None:
+    script, length = training(made=1000, sent=200, computed=3000, pageable=False)
+    for turn in range(4):
+        begin = 4200 * turn + 2000
+        script.copy(CopyWay.H2D, begin, begin + 100, nbytes=pageable_bytes, pageable=True, stream=8)
+    assert ("waits" in advice_for(script, length, made=1000)) == advised
 
 
 def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle() -> None:
@@ -140,6 +163,24 @@ def test_pinned_copies_outside_of_kernels_fit_under_them_on_a_second_stream() ->
 def test_a_second_stream_gains_no_more_than_kernels_have_room_for() -> None:
     script, length = training(made=0, sent=3000, computed=1000, pageable=False)
     assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
+
+
+def test_pageable_copies_do_not_run_on_a_second_stream() -> None:
+    script, length = training(made=500, sent=1000, computed=3000, pageable=False)
+    for turn in range(4):
+        begin = 4500 * turn
+        script.copy(CopyWay.D2H, begin, begin + 200, pageable=True)
+        script.copy(CopyWay.H2D, begin + 200, begin + 500, pageable=True)
+    assert advice_for(script, length, made=500)["second-stream"].gain_s == pytest.approx(1000e-6)
+
+
+def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> None:
+    script, length = training(made=0, sent=3000, computed=1000, pageable=False)
+    for turn in range(4):
+        begin = 4000 * turn + 3000
+        script.copy(CopyWay.H2D, begin, begin + 400, stream=8)
+        script.copy(CopyWay.D2H, begin + 400, begin + 700, stream=9)
+    assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(300e-6)
 
 
 def test_advice_is_sorted_by_gain() -> None:

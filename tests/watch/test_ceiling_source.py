@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from samples import KIB, MIB, make_device, make_link, make_run
 from watch.copying import copies, session, window_of
-from watch.windows import Flat, Script, analysed, make_window, steps_at
+from watch.windows import Flat, Script, activity_of, analysed, make_window, steps_at
 
 from pyxfer._document.runs import Direction, Fact, LinkState, Run
-from pyxfer._document.watches import Watched
+from pyxfer._document.watches import CeilingSource, Watched
+from pyxfer._report.watch import no_share_texts
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.ceilings import remarks_on_saved
 from pyxfer._watch.watch import make_document
@@ -61,13 +63,38 @@ def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
     script.copy(CopyWay.H2D, 0, 100, nbytes=10 * MIB)
     watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
     assert [remark.code for remark in watched.remarks] == ["above-ceiling"]
-    assert "of the ceiling, so it is too low" in watched.remarks[0].text
+    assert "52.3 % less time than the ceiling" in watched.remarks[0].text
+    (row,) = activity_of(watched).copies
+    assert row.of_ceiling is None
+
+
+@pytest.mark.parametrize(("us", "share"), [(400, 0.524), (209, 1.0), (206, 1.0), (205, None)])
+def test_a_share_is_never_above_100_percent(us: float, share: float | None) -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, us, nbytes=10 * MIB)
+    watched = analysed(make_window(script, 500, steps_at((0, 1, 500))), Flat(50.0))
+    (row,) = activity_of(watched).copies
+    assert row.of_ceiling == (share if share is None else pytest.approx(share, abs=1e-3))
+    assert ("above-ceiling" in {remark.code for remark in watched.remarks}) == (share is None)
 
 
 def test_small_copies_may_be_faster_than_the_ceiling() -> None:
     script = Script()
     script.copy(CopyWay.H2D, 0, 1, nbytes=100_000)
-    assert analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0)).remarks == ()
+    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    assert watched.remarks == ()
+    (row,) = activity_of(watched).copies
+    assert row.of_ceiling is None
+    assert "the time to issue a copy" in (row.ceiling_share.reason or "")
+    shown = msgspec.structs.replace(watched, ceiling_source=Fact(CeilingSource("measured", "NVIDIA H200", "vm", "now")))
+    assert no_share_texts(shown) == (f"No share of the ceiling for h2d 64 to 256 KiB: {row.ceiling_share.reason}.",)
+
+
+def test_small_copies_slower_than_the_ceiling_have_a_share() -> None:
+    script = Script()
+    script.copy(CopyWay.H2D, 0, 4, nbytes=100_000)
+    (row,) = activity_of(analysed(make_window(script, 100), Flat(50.0))).copies
+    assert row.of_ceiling == pytest.approx(0.5)
 
 
 def test_the_source_of_a_measured_ceiling_is_measured(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from watch.windows import MACHINE, Flat, Script, analysed, make_window, mark, steps_at
 
 from pyxfer._document.runs import Remark
@@ -50,7 +51,10 @@ def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
     script = Script()
     script.call("cudaStreamSynchronize", 10, 20, thread=1234)
     window = make_window(script, 100, STEP, ranges=(mark("decode", 0, 1),), threads={4001: "MainThread"})
-    assert {use.name for use in analysed(window).threads} == {"thread 1234", "MainThread"}
+    threads = analysed(window).threads
+    assert {use.name for use in threads} == {"thread 1234", "MainThread"}
+    assert threads[0].thread == 1234
+    assert threads[0].calls_s == pytest.approx(10e-6)
 
 
 def test_a_cut_window_without_steps_does_not_say_that_none_was_begun() -> None:

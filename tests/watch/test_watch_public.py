@@ -144,6 +144,7 @@ def test_copies_are_compared_with_measured_ceilings_by_default(engine: Engine) -
 def test_ceilings_may_be_the_path_of_a_saved_run(engine: Engine, tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     pyxfer.ceiling("host", directions=["h2d"], sizes=[64 << 10], budget_s=0.5).save(path)
+    testing.model_link(1e7, 20e-6, 1e7, 20e-6)  # much slower than the ceiling, so that there is a share
     with copies() as made, pyxfer.watch(device="host", ceilings=path) as w, w.step():
         made.send()
     before = testing.calls()["cudaMalloc"]

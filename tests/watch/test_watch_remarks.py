@@ -39,6 +39,10 @@ def test_a_large_clock_error_or_drift_gets_a_remark() -> None:
     assert "drifted by 3.00 ms" in texts(watched)[1]
 
 
+def test_a_clock_error_of_20_us_gets_no_remark() -> None:
+    assert texts(analysed(make_window(Script(), 100, STEP, clock=Clock(20_000, 0)))) == []
+
+
 def test_the_drift_of_a_quartz_gets_no_remark() -> None:
     watched = analysed(make_window(Script(), 60e6, steps_at((0, 1, 60e6)), clock=Clock(500, 600_000)))
     assert texts(watched) == []

@@ -8,14 +8,15 @@ from samples import make_device, make_environment, make_measurement, make_run
 
 from pyxfer._baseline.cells import fingerprint_of
 from pyxfer._document.baselines import Baseline
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.runs import Fact, Run, Share
 
 
 def run_at(day: int = 1, host: str = "node-7", gpu: str | None = None, slower: float = 1.0, **overrides: Any) -> Run:
     """A run of that day of January 2026, with one measurement."""
     environment = make_environment(host=host, taken_at=f"2026-01-{day:02}T08:30:00+00:00")
     device = make_device() if gpu is None else make_device(uuid=Fact(gpu))
-    given = {"environment": environment, "device": device, "measurements": (make_measurement(slower=slower),)}
+    copy = make_measurement(slower=slower, ceiling_share=Fact(Share(1.0, 0.999, 1.001)))
+    given = {"environment": environment, "device": device, "measurements": (copy,)}
     return make_run(**{**given, **overrides})
 
 

@@ -1,4 +1,4 @@
-"""Which frameworks are here, and how long they may take."""
+"""The installed frameworks, and the limits of their tests."""
 
 from __future__ import annotations
 

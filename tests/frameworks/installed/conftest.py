@@ -1,4 +1,4 @@
-"""One run of every framework over host memory, at which many tests look."""
+"""One run of every installed framework over host memory, shared by many tests."""
 
 from __future__ import annotations
 

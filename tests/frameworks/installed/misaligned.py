@@ -1,4 +1,4 @@
-"""A route that does to TensorFlow what a user's import of ordinary memory does; worker processes import it."""
+"""A route that imports unaligned memory into TensorFlow; worker processes import this file."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 import pyxfer
 
-# After its first calls and its verification, so that the run is in the middle of its trials.
+# After the first calls and the verification, so that the run is timing its trials.
 RUNS_ON_ALIGNED_MEMORY = 7
 
 
 class Misaligned(pyxfer.Transfer):
-    """An array used in place and added to itself on the CPU, whose kernels want it at a multiple of 64."""
+    """An array that TensorFlow uses in place; its CPU kernels need a multiple of 64 bytes."""
 
     array: Any = None
     runs = 0
 
     def refresh(self) -> None:
-        # As malloc places a large array, `pageable` begins 16 bytes behind a page.
+        # As malloc places a large array, `pageable` starts 16 bytes after a page boundary.
         self.array = self.place.source("aligned" if self.runs < RUNS_ON_ALIGNED_MEMORY else "pageable")
 
     def run(self) -> None:

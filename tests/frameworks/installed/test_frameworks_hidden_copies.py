@@ -1,8 +1,8 @@
-"""What each call copies on the host without saying so: TensorFlow's two copies, and what they cost beyond 32 MiB.
+"""The hidden host copies of each call: TensorFlow's two copies, and their cost beyond 32 MiB.
 
-A block that is freed glibc keeps for the next one, up to 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX). A larger one it gives
-back to the kernel, and every page of the next one is new: a page fault each. Their number is no matter of speed, so it
-holds on a busy machine too.
+glibc keeps a freed block of up to 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX) for the next allocation. It gives a larger one
+back to the kernel, so every page of the next block is new and costs a page fault. The number of page faults does not
+depend on speed, so these tests also hold on a busy machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = SLOW
 MIB = 1 << 20
 SMALL_PAGE, HUGE_PAGE = 4096, 2 * MIB
 KEPT, GIVEN_BACK = 16 * MIB, 48 * MIB
-# Two copies take twice the time of one where nothing else does; the rest is for the noise of a busy machine.
+# Two copies take at least twice the time of one; the rest allows for the noise of a busy machine.
 SHARE_OF_TWO_COPIES = 0.65
 
 
@@ -42,18 +42,18 @@ def test_tensorflow_constant_takes_as_long_as_two_copies_or_longer(whole_run: py
 
 
 @needs("tensorflow")
-def test_within_32_mib_tensorflow_gets_the_same_memory_again_for_every_call(whole_run: pyxfer.Run) -> None:
+def test_up_to_32_mib_every_call_of_tensorflow_reuses_memory(whole_run: pyxfer.Run) -> None:
     assert faults_of(row_of(whole_run, "tf.ingest", KEPT)) < KEPT / HUGE_PAGE
 
 
 @needs("tensorflow")
-def test_beyond_32_mib_every_call_of_tensorflow_meets_new_pages(whole_run: pyxfer.Run) -> None:
+def test_beyond_32_mib_every_call_of_tensorflow_touches_new_pages(whole_run: pyxfer.Run) -> None:
     # NumPy asks for huge pages for the first copy; with those alone one buffer cannot be new with fewer faults.
     assert faults_of(row_of(whole_run, "tf.ingest", GIVEN_BACK)) >= GIVEN_BACK / HUGE_PAGE
 
 
 @needs("tensorflow")
-def test_where_malloc_gives_nothing_back_no_call_meets_new_pages(
+def test_no_call_touches_new_pages_if_malloc_keeps_its_memory(
     meeting_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del meeting_place
@@ -76,7 +76,7 @@ def test_where_malloc_gives_nothing_back_no_call_meets_new_pages(
 
 @needs("tensorflow")
 @pytest.mark.parametrize("route", ["tf.ingest-rawop", "tf.ingest-dlpack"])
-def test_the_ways_of_tensorflow_that_copy_nothing_meet_no_new_page(whole_run: pyxfer.Run, route: str) -> None:
+def test_routes_of_tensorflow_without_copies_touch_no_new_page(whole_run: pyxfer.Run, route: str) -> None:
     assert faults_of(row_of(whole_run, route, GIVEN_BACK)) < GIVEN_BACK / HUGE_PAGE
 
 
@@ -89,9 +89,7 @@ def test_the_ways_of_tensorflow_that_copy_nothing_meet_no_new_page(whole_run: py
         pytest.param("jax.ingest-device-put", 0, marks=needs("jax")),
     ],
 )
-def test_a_call_makes_new_as_many_buffers_as_its_table_promises_copies(
-    whole_run: pyxfer.Run, route: str, copies: int
-) -> None:
+def test_a_call_allocates_one_buffer_for_each_declared_copy(whole_run: pyxfer.Run, route: str, copies: int) -> None:
     if "[always]" in HUGE_PAGES.read_text():
         pytest.skip("transparent huge pages are always on, so that page faults do not count copies")
     row = row_of(whole_run, route, GIVEN_BACK)

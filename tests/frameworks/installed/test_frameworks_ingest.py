@@ -1,4 +1,4 @@
-"""The frameworks themselves, without a GPU: each takes in arrays, and what it did is verified and told as it was."""
+"""The ingest routes of the installed frameworks, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyxfer._frameworks.registry import load_framework
 
 pytestmark = SLOW
 SIZES = (1 << 20, 16 << 20, 48 << 20)
-# Those that lend the array's own memory, and those that copy it.
+# Routes that alias the array's memory, and routes that copy it.
 ALIASED = {
     "torch": {"torch.ingest"},
     "tensorflow": {"tf.ingest-rawop", "tf.ingest-dlpack"},
@@ -34,16 +34,16 @@ def rows_of(run: pyxfer.Run, name: str) -> list[pyxfer.Measurement]:
 
 
 @each_framework
-def test_its_worker_completes_and_says_what_it_ran(whole_run: pyxfer.Run, name: str) -> None:
+def test_the_worker_completes_and_reports_its_version(whole_run: pyxfer.Run, name: str) -> None:
     worker = worker_of(whole_run, name)
     assert (worker.ended, worker.reason) == ("complete", None)
     assert worker.version.value in {metadata.version(each) for each in _distributions(name)}
-    assert worker.cuda.reason == "host memory was asked for, and no link"
+    assert worker.cuda.reason == "the device is host memory, without a link"
     assert 0 < (worker.start_s.value or 0) < worker.duration_s
 
 
 @each_framework
-def test_every_way_to_take_in_an_array_is_timed_and_brings_its_bytes(whole_run: pyxfer.Run, name: str) -> None:
+def test_every_ingest_route_is_timed_and_verified(whole_run: pyxfer.Run, name: str) -> None:
     rows = rows_of(whole_run, name)
     routes = [route.name for route in load_framework(name).routes if route.direction == "ingest"]
     assert [(row.nbytes, row.route) for row in rows] == [(size, route) for size in SIZES for route in routes]
@@ -52,15 +52,13 @@ def test_every_way_to_take_in_an_array_is_timed_and_brings_its_bytes(whole_run: 
 
 
 @each_framework
-def test_what_lends_the_arrays_memory_is_called_so_and_has_no_bandwidth(whole_run: pyxfer.Run, name: str) -> None:
+def test_a_route_that_aliases_the_array_has_no_bandwidth(whole_run: pyxfer.Run, name: str) -> None:
     lent = {row.route for row in rows_of(whole_run, name) if (row.rate.reason or "").startswith("no bytes were moved")}
     assert lent == ALIASED[name]
 
 
 @each_framework
-def test_what_copies_has_a_bandwidth_and_a_share_of_one_copy_in_its_own_worker(
-    whole_run: pyxfer.Run, name: str
-) -> None:
+def test_a_route_that_copies_has_a_bandwidth_and_a_share(whole_run: pyxfer.Run, name: str) -> None:
     rows = [row for row in rows_of(whole_run, name) if row.gbps is not None]
     assert {row.route for row in rows} == COPIED[name]
     assert all(row.of_ceiling is not None for row in rows)
@@ -78,7 +76,7 @@ def test_from_numpy_takes_the_same_time_for_any_size(whole_run: pyxfer.Run) -> N
 
 @needs("torch")
 @pytest.mark.skipif(is_installed("cupy"), reason="CuPy is installed")
-def test_a_framework_that_is_not_installed_is_a_row_that_says_how_to_install_it(whole_run: pyxfer.Run) -> None:
+def test_a_missing_framework_is_a_row_with_the_install_command(whole_run: pyxfer.Run) -> None:
     worker = worker_of(whole_run, "cupy")
     assert worker.ended == "unavailable"
     assert (worker.reason or "").startswith("CuPy is not installed: pip install cupy-cuda12x")

@@ -1,4 +1,4 @@
-"""The functions of one call, with real frameworks on the CPU."""
+"""`upload`, `download` and `prefetch` with installed frameworks on the CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("own
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
-def test_an_array_goes_there_and_comes_back(framework: str) -> None:
+def test_an_array_is_uploaded_and_downloaded(framework: str) -> None:
     y = pyxfer.upload(VALUES, to=framework, device="host")
     assert np.array_equal(pyxfer.download(y), VALUES)
     sent = pyxfer.upload({"x": VALUES.T}, to=framework, device="host", block=False)
@@ -27,14 +27,14 @@ def test_an_array_goes_there_and_comes_back(framework: str) -> None:
     assert np.array_equal(out, VALUES.T)
 
 
-def test_batches_are_there_when_the_loop_comes_to_them(framework: str) -> None:
+def test_prefetched_batches_arrive_in_order(framework: str) -> None:
     batches = ((VALUES + n, np.arange(3, dtype=np.int32) * n) for n in range(9))
     for n, (images, labels) in enumerate(pyxfer.prefetch(batches, to=framework, device="host")):
         assert np.array_equal(np.asarray(images), VALUES + n)
         assert np.array_equal(np.asarray(labels), np.arange(3) * n)
 
 
-def test_a_page_locked_array_is_the_framework_s_own_memory_without_a_copy(framework: str) -> None:
+def test_a_page_locked_array_is_imported_without_a_copy(framework: str) -> None:
     x = pyxfer.empty_pinned((64, 32), np.float32, device="host")
     x[...] = 3
     module: Any = import_or_skip(framework)
@@ -46,7 +46,7 @@ def test_a_page_locked_array_is_the_framework_s_own_memory_without_a_copy(framew
     assert float(np.asarray(tensor)[0, 0]) == 7.0
 
 
-def test_memory_that_a_framework_s_arrays_leave_is_used_again(framework: str) -> None:
+def test_memory_of_dropped_arrays_is_reused(framework: str) -> None:
     with pyxfer.Uploader("host", threads=2) as up:
         for n in range(20):
             array = np.random.default_rng(n).random((50, 70), np.float32)

@@ -1,4 +1,4 @@
-"""The programs of docs/uploading.md, as they stand there, over host memory and with small models."""
+"""The programs of docs/uploading.md, over host memory and with small models."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def batches() -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     return [(rng.random((4, FEATURES), np.float32), rng.integers(0, CLASSES, 4)) for _ in range(BATCHES)]
 
 
-def test_the_first_program_and_that_with_an_uploader_of_its_own() -> None:
+def test_the_programs_with_and_without_an_uploader() -> None:
     import_or_skip("torch")
     space = run("back = pyxfer.download(y)", "as up:")
     assert np.array_equal(space["back"], space["x"])

@@ -1,4 +1,4 @@
-"""Uploads into real frameworks on the CPU, and back: contents, dtypes, and whose memory it is."""
+"""Uploads to installed frameworks on the CPU, and downloads: contents, dtypes and memory ownership."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def values(dtype: str, shape: tuple[int, ...] = (3, 5)) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("block", [True, False])
-def test_an_array_becomes_one_of_the_framework_and_comes_back(up: Uploader, framework: str, block: bool) -> None:
+def test_an_array_is_uploaded_and_downloaded(up: Uploader, framework: str, block: bool) -> None:
     array = np.random.default_rng(1).random((64, 300), np.float32)[::2, ::-1]
     sent = up.upload({"x": array}, framework, block)
     y = (sent if block else sent.result())["x"]
@@ -70,7 +70,7 @@ def test_an_array_becomes_one_of_the_framework_and_comes_back(up: Uploader, fram
     assert np.array_equal(up.download(y), array)
 
 
-def test_every_dtype_stays_what_it_is(up: Uploader, framework: str) -> None:
+def test_every_dtype_is_preserved(up: Uploader, framework: str) -> None:
     for dtype in DTYPES if framework != "jax" else sorted(set(DTYPES) - set(NARROWED)):
         array = values(dtype)
         y = up.upload(array, framework)
@@ -87,7 +87,7 @@ def test_any_shape_is_sent(up: Uploader, framework: str) -> None:
         assert np.array_equal(up.download(y), array)
 
 
-def test_a_bfloat16_is_one_in_every_framework(up: Uploader, framework: str) -> None:
+def test_bfloat16_is_preserved_in_every_framework(up: Uploader, framework: str) -> None:
     y = up.upload(Capsuled(BITS, code=4), framework)
     assert "bfloat16" in str(y.dtype)
     out = np.zeros(3, np.uint16)
@@ -120,7 +120,7 @@ def test_a_tensor_of_torch_can_be_written_to(up: Uploader, torch: Any) -> None:
     assert torch.equal(y, torch.from_numpy(VALUES + 1))
 
 
-def test_memory_that_was_handed_over_goes_with_the_frameworks_array(up: Uploader, framework: str) -> None:
+def test_memory_is_freed_with_the_frameworks_array(up: Uploader, framework: str) -> None:
     y = up.upload(VALUES, framework)
     assert on_device() == block_bytes(VALUES.nbytes)
     other = y[1:] * 2
@@ -137,7 +137,7 @@ def test_a_tensor_of_tensorflow_can_be_worked_with_on_the_cpu(up: Uploader, tens
     )
 
 
-def test_a_tensor_of_torch_is_downloaded_whatever_its_layout(up: Uploader, torch: Any) -> None:
+def test_a_torch_tensor_of_any_layout_is_downloaded(up: Uploader, torch: Any) -> None:
     y = up.upload(VALUES, "torch").requires_grad_().permute(2, 0, 1)[::2]
     assert np.array_equal(up.download(y), VALUES.transpose(2, 0, 1)[::2])
     assert np.array_equal(up.download(torch.nn.Parameter(up.upload(VALUES, "torch"))), VALUES)
@@ -145,7 +145,7 @@ def test_a_tensor_of_torch_is_downloaded_whatever_its_layout(up: Uploader, torch
     assert np.array_equal(up.download(turned), np.array([1 - 2j, 3 + 1j]))
 
 
-def test_a_variable_of_tensorflow_is_downloaded_as_it_is_now(up: Uploader, tensorflow: Any) -> None:
+def test_the_current_value_of_a_tensorflow_variable_is_downloaded(up: Uploader, tensorflow: Any) -> None:
     variable = tensorflow.Variable(up.upload(VALUES, "tensorflow"))
     variable.assign_add(tensorflow.ones_like(variable))
     assert np.array_equal(up.download(variable), VALUES + 1)
@@ -157,8 +157,8 @@ def test_a_download_goes_into_a_tensor(up: Uploader, torch: Any) -> None:
     assert np.array_equal(out.numpy(), VALUES.T)
 
 
-def test_a_type_that_is_not_passed_on_is_not_downloaded(up: Uploader, torch: Any) -> None:
-    with pytest.raises(UsageError, match=r"items of torch\.float8_e4m3fn cannot be sent"):
+def test_an_unsupported_dtype_is_not_downloaded(up: Uploader, torch: Any) -> None:
+    with pytest.raises(UsageError, match=r"items of torch\.float8_e4m3fn cannot be downloaded"):
         up.download(torch.zeros(3, dtype=torch.float8_e4m3fn))
 
 
@@ -167,7 +167,7 @@ def test_a_tensor_of_text_is_not_downloaded(up: Uploader, tensorflow: Any) -> No
         up.download(tensorflow.constant(["text"]))
 
 
-def test_an_array_that_the_framework_does_not_give_away_is_named_with_why(up: Uploader, torch: Any) -> None:
+def test_an_array_that_cannot_be_exported_is_refused_with_the_reason(up: Uploader, torch: Any) -> None:
     with pytest.raises(UsageError, match=r"^this torch\.Tensor cannot be exported by DLPack: \w+"):
         up.download(torch.eye(3).to_sparse())
 
@@ -185,7 +185,7 @@ def test_an_error_of_the_device_leaves_nothing(up: Uploader, framework: str) -> 
 @pytest.mark.parametrize(
     ("name", "advice"), [("tensorflow", "set_memory_growth"), ("jax", "XLA_PYTHON_CLIENT_PREALLOCATE=false")]
 )
-def test_memory_that_a_framework_took_for_itself_is_told_apart(up: Uploader, name: str, advice: str) -> None:
+def test_memory_that_a_framework_allocated_is_distinguished(up: Uploader, name: str, advice: str) -> None:
     import_or_skip(name)
     testing.fail("cudaMalloc", 1, 2)
     with pytest.raises(CudaMemoryError, match=advice):
@@ -193,7 +193,7 @@ def test_memory_that_a_framework_took_for_itself_is_told_apart(up: Uploader, nam
 
 
 @pytest.mark.threads
-def test_results_may_go_in_other_threads(up: Uploader, framework: str) -> None:
+def test_results_may_be_dropped_in_other_threads(up: Uploader, framework: str) -> None:
     def use() -> None:
         for _ in range(20):
             right.append(np.array_equal(np.asarray(up.upload(VALUES, framework)), VALUES))
@@ -210,7 +210,7 @@ def test_results_may_go_in_other_threads(up: Uploader, framework: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Torch, Tensorflow, Jax])
-def test_a_framework_without_a_gpu_says_so_to_an_uploader_with_one(kind: Any) -> None:
+def test_an_uploader_for_a_gpu_refuses_a_framework_without_one(kind: Any) -> None:
     import_or_skip(kind.module)
 
     class Cuda:

@@ -1,0 +1,151 @@
+"""Remarks on trials whose median is doubtful: too few of them, a drift, two modes, a wide interval, outliers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pyxfer._document.runs import Remark, Summary
+from pyxfer._measure.stats import (
+    CONFIDENCE,
+    MIN_TRIALS,
+    Values,
+    mid_ranks,
+    summarise,
+    trials_needed,
+    variance_inflation,
+)
+from pyxfer.units import format_percent, format_seconds
+
+DRIFT_Z = 3.8
+"""At most one false alarm in a thousand, also where neighbours correlate with 0.7; a run has about fifty rows."""
+MODE_TRIALS = 6
+MODE_SHARE = 0.2
+MODE_GAP = 0.7
+"""Halves of normal or even noise stand 0.2 apart by this measure; two normal modes 0.7 from nine deviations on."""
+MODE_APART = 0.015
+"""Two steps of a coarse event clock at the shortest copies are 1.3 % apart and no modes."""
+OUTLIER_SHARE = 0.05
+MAX_BUDGET_FACTOR = 100
+QUIETER = "let the machine settle, stop other work on it and measure again"
+
+
+def instability(values: Sequence[float], precision: float, budget_s: float | None = None) -> Remark | None:
+    """The most important reason to doubt the median of these trials, given in the order they ran; None without one.
+
+    Causes come before the width that they cause, because more trials narrow noise but not a drift or a second mode.
+    Every interval wider than the precision has a remark.
+    """
+    summary = summarise(values)
+    seconds = np.asarray(values, dtype=np.float64)
+    if summary.low_s is None:
+        return _few_trials(summary, budget_s)
+    return (
+        _drift(seconds, summary, precision)
+        or _bimodal(seconds, summary, precision)
+        or _unstable(summary, precision, budget_s)
+        or _outliers(seconds, summary, precision)
+    )
+
+
+def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
+    trials = "1 trial" if summary.n == 1 else f"{summary.n} trials"
+    return Remark(
+        code="few-trials",
+        text=f"{trials} bound no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
+        fix=_longer(MIN_TRIALS / summary.n, budget_s),
+    )
+
+
+def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None:
+    """First third against last third by the rank-sum test, which outliers and skew do not affect.
+
+    Its variance is that of correlated trials, with the correlation estimated within both thirds, free of their trends.
+    """
+    third = seconds.size // 3
+    if third == 0:
+        return None
+    first, last = seconds[:third], seconds[-third:]
+    before, after = float(np.median(first)), float(np.median(last))
+    if abs(after - before) <= precision * summary.median_s:
+        return None
+    ranks = mid_ranks(np.concatenate((first, last)))
+    independent = third * third * (2 * third + 1) / 12
+    spread = math.sqrt(independent * variance_inflation(first, last, detrended=True))
+    if abs(ranks[third:].sum() - third * (2 * third + 1) / 2) < DRIFT_Z * spread:
+        return None
+    return Remark(
+        code="drift",
+        text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
+        f"{format_seconds(after)} in its last",
+        fix=f"{QUIETER}, or span the drift with a longer --budget",
+    )
+
+
+def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | None:
+    """Two modes: the widest gap is most of the way from one side's median to the other's."""
+    ordered = np.sort(seconds)
+    margin = max(MODE_TRIALS, math.ceil(MODE_SHARE * ordered.size))
+    gaps = np.diff(ordered)[margin - 1 : ordered.size - margin]
+    if gaps.size == 0:
+        return None
+    split = margin + int(gaps.argmax())
+    fast, slow = ordered[:split], ordered[split:]
+    near, far = float(np.median(fast)), float(np.median(slow))
+    clear = np.quantile(slow, 0.1) - np.quantile(fast, 0.9)
+    if clear < MODE_GAP * (far - near) or far - near <= max(MODE_APART, precision) * summary.median_s:
+        return None
+    return Remark(
+        code="bimodal",
+        text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
+        f"the others near {format_seconds(far)}",
+        fix=f"{QUIETER}; --export-json keeps every trial",
+    )
+
+
+def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
+    half_width = summary.relative_half_width
+    if half_width is None:
+        return Remark(
+            code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes"
+        )
+    if half_width <= precision:
+        return None
+    factor = trials_needed(summary, precision) / summary.n
+    reached, wanted = format_percent(half_width), format_percent(precision)
+    return Remark(
+        code="unstable",
+        text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
+        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))) or QUIETER,
+    )
+
+
+def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | None:
+    """Tukey's far fences, never nearer than the precision: the quartiles of a coarse clock coincide."""
+    reach = max(3 * summary.iqr_s, precision * summary.median_s)
+    outside = int(((seconds < summary.q1_s - reach) | (seconds > summary.q3_s + reach)).sum())
+    if outside < max(2, OUTLIER_SHARE * summary.n):
+        return None
+    return Remark(
+        code="outliers",
+        text=f"{outside} of {summary.n} trials are far outside the others, up to {format_seconds(summary.max_s)} "
+        f"against a median of {format_seconds(summary.median_s)}",
+        fix=f"{QUIETER}, or outnumber them with a longer --budget",
+    )
+
+
+def _longer(factor: float, budget_s: float | None) -> str:
+    if factor > MAX_BUDGET_FACTOR:
+        return ""
+    if budget_s is None:
+        return f"a --budget {math.ceil(factor)} times as long"
+    return f"--budget {math.ceil(factor * budget_s)}s"
+
+
+def _looser(half_width: float) -> str:
+    """The next rounder precision that these trials do reach."""
+    unit = 10.0 ** math.floor(math.log10(half_width))
+    reached = math.ceil(half_width / unit) * unit
+    return f"--precision {reached * 100:.3g}%" if reached < 1 else ""

@@ -1,0 +1,145 @@
+"""Remarks on doubtful medians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from measure.test_stats import PRECISION, SECONDS, Draw, ar1, half_width, trials
+from numpy.typing import NDArray
+
+from pyxfer import units
+from pyxfer._document.runs import Remark
+from pyxfer._measure import stats
+from pyxfer._measure.remarks import instability
+
+
+def remark(values: NDArray[np.float64] | list[float], **kwargs: float) -> Remark:
+    found = instability(list(values), PRECISION, **kwargs)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("n", [6, 12, 40, 300])
+def test_quiet_trials_get_no_remark(n: int) -> None:
+    assert instability(list(trials(n, spread=0.0005)), PRECISION) is None
+
+
+def test_too_few_trials_name_the_budget_that_would_give_enough() -> None:
+    assert remark([1e-3, 1e-3], budget_s=30) == Remark(
+        code="few-trials", text="2 trials bound no median: a 95% interval takes 6", fix="--budget 90s"
+    )
+
+
+def test_a_wide_interval_names_its_width_and_the_flags_that_fit() -> None:
+    found = remark(trials(40, spread=0.02), budget_s=10)
+    assert found.code == "unstable"
+    assert found.text.startswith("the median is known within ")
+    assert found.text.endswith(" %, not 0.5 %")
+    budget, precision = (found.fix or "").split(" or ")
+    assert units.parse_duration(budget.removeprefix("--budget ")) > 10
+    assert instability(list(trials(40, spread=0.02)), units.parse_ratio(precision.split()[1])) is None
+
+
+def test_an_interval_that_rounds_to_the_precision_is_just_over_it() -> None:
+    values = list(trials(40, spread=0.02))
+    found = instability(values, half_width(values) * 0.99999)
+    assert found is not None
+    assert found.code == "unstable"
+    assert " just over " in found.text
+    assert "a --budget 2 times as long" in (found.fix or "")
+
+
+def test_without_a_budget_the_fix_is_relative() -> None:
+    assert "a --budget " in (remark(trials(40, spread=0.02)).fix or "")
+
+
+def test_a_hopeless_budget_is_not_proposed() -> None:
+    found = remark(1e-3 * np.random.default_rng(3).lognormal(0, 0.2, 40), budget_s=10)
+    assert found.code == "unstable"
+    assert "--budget" not in (found.fix or "")
+    assert "--precision" in (found.fix or "")
+
+
+def test_two_modes_have_their_values_and_shares() -> None:
+    slow = np.random.default_rng(2).permutation(40) < 16
+    found = remark(trials(40, spread=0.005) * np.where(slow, 1.3, 1.0))
+    assert found.code == "bimodal"
+    assert found.text == "two modes: 60.0 % of the trials near 1.00 ms, the others near 1.30 ms"
+    assert "stop other work" in (found.fix or "")
+
+
+def test_two_neighbouring_ticks_of_a_coarse_clock_are_not_two_modes() -> None:
+    ticks = np.where(np.random.default_rng(2).permutation(40) < 10, 2.528e-6, 2.496e-6)
+    assert instability(list(ticks), PRECISION) is None
+
+
+def test_a_drift_is_named_with_where_it_began_and_ended() -> None:
+    found = remark(trials(60) * np.linspace(1, 1.06, 60))
+    assert found.code == "drift"
+    assert found.text == "the time drifted during the run: 1.01 ms in its first third, 1.05 ms in its last"
+    assert "--budget" in (found.fix or "")
+
+
+def test_a_drift_smaller_than_the_precision_has_no_remark() -> None:
+    assert instability(list(trials(60, spread=1e-4) * np.linspace(1, 1.004, 60)), PRECISION) is None
+
+
+def test_a_step_within_the_run_is_a_drift_and_not_two_modes() -> None:
+    assert remark(np.concatenate((trials(60), 1.2 * trials(60)))).code == "drift"
+
+
+@pytest.mark.parametrize("n", [60, 200])
+def test_correlated_noise_is_rarely_taken_for_a_drift(n: int) -> None:
+    rng = np.random.default_rng(11)
+    found = (instability(list(ar1(0.7)(rng, n)), 1e-9) for _ in range(300))
+    assert sum(each is not None and each.code == "drift" for each in found) <= 2
+
+
+def test_outliers_are_counted_and_the_worst_is_named() -> None:
+    values = trials(50)
+    values[[3, 17, 21, 44]] = 5e-3
+    found = remark(values)
+    assert found.code == "outliers"
+    assert found.text == "4 of 50 trials are far outside the others, up to 5.00 ms against a median of 1.00 ms"
+
+
+def test_one_outlier_among_many_has_no_remark() -> None:
+    values = trials(50)
+    values[3] = 5e-3
+    assert instability(list(values), PRECISION) is None
+
+
+def test_equal_times_with_one_tick_between_them_have_no_outliers() -> None:
+    assert instability([1e-3] * 40 + [1.001e-3] * 6, PRECISION) is None
+
+
+def test_times_of_zero_ask_for_larger_sizes() -> None:
+    found = remark([0.0] * 10)
+    assert (found.code, found.fix) == ("unstable", "larger --sizes")
+
+
+@given(SECONDS, st.floats(1e-4, 0.5))
+def test_an_interval_wider_than_the_precision_has_a_remark_with_a_fix(seconds: list[float], precision: float) -> None:
+    half_width = stats.summarise(seconds).relative_half_width
+    found = instability(seconds, precision)
+    if half_width is None or half_width > precision:
+        assert found is not None
+    if found is not None:
+        assert found.fix
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        pytest.param(lambda rng, n: 1 + 0.05 * rng.standard_normal(n), id="normal"),
+        pytest.param(lambda rng, n: rng.lognormal(0, 0.3, n), id="lognormal"),
+        pytest.param(lambda rng, n: 1 + 0.1 * rng.random(n), id="uniform"),
+    ],
+)
+@pytest.mark.parametrize("n", [12, 15, 40])
+def test_plain_noise_is_rarely_taken_for_a_drift_or_two_modes(draw: Draw, n: int) -> None:
+    rng = np.random.default_rng(5)
+    found = [remark(1e-3 * draw(rng, n)).code for _ in range(400)]
+    assert sum(code in ("drift", "bimodal") for code in found) / 400 < 0.03
