@@ -9,7 +9,7 @@ import msgspec
 
 from pyxfer._baseline.cells import cell_of, fingerprint_of, identity, make_fingerprint
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples, slow_limit
-from pyxfer._baseline.samples import Sample, Series, collect, is_far, moment_of
+from pyxfer._baseline.samples import Sample, Series, collect, leave_out, moment_of
 from pyxfer._baseline.store import Store
 from pyxfer._document.baselines import Baseline, Cell, CellComparison, Comparison, Fingerprint, KeptBaseline
 from pyxfer._document.runs import Fact, Remark, Run
@@ -21,7 +21,7 @@ from pyxfer.native import HOST, choose
 from pyxfer.units import format_percent
 
 LEAST_PROCESSES = 3
-DEFAULT_RETRIES = 11
+DEFAULT_RETRIES = 19
 MOST = 0.7
 """The share of the processes of a check that must be beyond the tolerance, each by itself."""
 NOW = "now"
@@ -238,13 +238,9 @@ def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
 
 
 def _most_slower(a: Series, b: Series, limit: float) -> bool:
-    """Whether most processes of B are slower, and none that was left out of A was as slow as they are.
-
-    One that was as slow shows that this host had that speed before, as a host with two modes does.
-    """
-    slower = sum(log - a.mean_log > limit for log in b.logs)
-    known = any(far and not is_far(log, b.logs) for log, far in zip(a.logs, a.far, strict=True))
-    return slower >= MOST * b.n and not known
+    """Whether most processes of B, with those that are left out, are slower than A by more than the limit."""
+    usual = leave_out(a, b)[0].mean_log
+    return sum(log - usual > limit for log in b.logs) >= MOST * b.n
 
 
 def _least_loss_remarks(comparison: Comparison) -> list[Remark]:

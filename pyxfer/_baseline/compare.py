@@ -12,7 +12,16 @@ from typing import TypeVar
 
 from pyxfer._baseline.causes import LOCKED, differences, with_causes
 from pyxfer._baseline.cells import cell_text
-from pyxfer._baseline.samples import Sample, Series, check_comparable, collect, common, no_common_cell_text, same_run
+from pyxfer._baseline.samples import (
+    Sample,
+    Series,
+    check_comparable,
+    collect,
+    common,
+    leave_out,
+    no_common_cell_text,
+    same_run,
+)
 from pyxfer._document.baselines import Cell, CellComparison, Comparison, Spread, Verdict
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._document.wording import change_text
@@ -24,7 +33,7 @@ CONFIDENCE = 0.95
 BORROWED_DF = 2
 LEAST_SPREAD = 0.001
 """The spread of two processes is never assumed to be below this."""
-LEAST_BETWEEN_SITTINGS = 0.0015
+LEAST_BETWEEN_SITTINGS = 0.0025
 """The same of two sittings: the level of a host differs from day to day."""
 ASSUMED_LOCKED, ASSUMED = 0.005, 0.12
 """The spread if each side is one process, of page-locked and of other memory: at least the largest between fresh
@@ -59,6 +68,11 @@ class Pair:
         return (self.a.squares + self.b.squares) / self.df
 
 
+def make_pair(a: Series, b: Series, assumed: float) -> Pair:
+    """Both sides without their odd processes."""
+    return Pair(*leave_out(a, b), assumed)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """The logarithm of the ratio, its interval, and the spread between processes, which may be assumed."""
@@ -77,17 +91,22 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Error:
-    """The logarithm of the ratio, its standard error and degrees of freedom, and the spread between processes."""
+    """The logarithm of the ratio, its standard error and degrees of freedom, and the spread between processes.
+
+    `least` is the smallest standard error that sittings may make; it is assumed, and so has no degrees of freedom.
+    """
 
     log_ratio: float
     error: float
     df: float
     spread: float
     assumed: bool
+    least: float = 0.0
 
     def interval(self, tests: int) -> Estimate:
         """The interval at a confidence that holds for so many comparisons together."""
-        half = quantile(1 - (1 - CONFIDENCE) / 2 / max(tests, 1), self.df) * self.error
+        p = 1 - (1 - CONFIDENCE) / 2 / max(tests, 1)
+        half = max(quantile(p, self.df) * self.error, quantile(p, math.inf) * self.least)
         return Estimate(self.log_ratio, self.log_ratio - half, self.log_ratio + half, self.spread, self.assumed)
 
 
@@ -113,25 +132,35 @@ def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
     # processes, whose variance may be small by chance.
     doubt = between**2 / df + of_sittings**2 / sittings_df
     whole = between + of_sittings
-    whole_df = min(df, whole**2 / doubt) if doubt else df
-    return Error(pair.b.mean_log - pair.a.mean_log, math.sqrt(whole), whole_df, math.sqrt(variance), assumed)
+    return Error(
+        log_ratio=pair.b.mean_log - pair.a.mean_log,
+        error=math.sqrt(whole),
+        df=min(df, whole**2 / doubt) if doubt else df,
+        spread=math.sqrt(variance),
+        assumed=assumed,
+        least=0.0 if assumed else LEAST_BETWEEN_SITTINGS * math.sqrt(_share_of_sittings(pair)),
+    )
+
+
+def _share_of_sittings(pair: Pair) -> float:
+    """The variance of the ratio if the variance between sittings is 1."""
+    return 1 / len(pair.a.means) + 1 / len(pair.b.means)
 
 
 def _between_sittings(pair: Pair, variance: float) -> tuple[float, float]:
-    """The part of the ratio's variance that is between sittings, and its degrees of freedom.
+    """The part of the ratio's variance that is between sittings, and its degrees of freedom; 0 if none is measured.
 
     The means of sittings also differ by the variance between processes, which is subtracted.
     """
     sides = pair.a, pair.b
     df = sum(len(side.means) - 1 for side in sides)
-    least = LEAST_BETWEEN_SITTINGS**2
-    share = sum(1 / len(side.means) for side in sides)
     if df == 0:
-        return least * share, math.inf
+        return 0.0, math.inf
     squares = sum((mean - side.mean_log) ** 2 for side in sides for mean in side.means)
     by_processes = variance * sum((len(side.means) - 1) * len(side.means) * side.weight for side in sides)
     own, whole = max(0.0, squares - by_processes) / df, df + BORROWED_DF
-    return max(own, (df * own + BORROWED_DF * least) / whole) * share, whole
+    combined = max(own, (df * own + BORROWED_DF * LEAST_BETWEEN_SITTINGS**2) / whole)
+    return combined * _share_of_sittings(pair), whole
 
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
@@ -177,7 +206,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
         raise UsageError(no_common_cell_text(a, b, of_a, of_b))
     in_memory = a.first.runtime == "host"
     assumed = {cell: assumed_spread(cell.memory, in_memory=in_memory) for cell in cells}
-    pairs = {cell: Pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
+    pairs = {cell: make_pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
     errors = {cell: error_of(pair, _neighbours(cell, pairs)) for cell, pair in pairs.items()}
     estimates = estimates_of(errors, tolerance, looks)
     losses = {cell: slow_limit(tolerance) + error.interval(len(cells)).half for cell, error in errors.items()}
@@ -361,7 +390,7 @@ def _overall(pairs: dict[Cell, Pair]) -> Estimate:
     """The geometric mean of the ratios. A deviation of all cells of one process counts once, not once a cell."""
     a, b = (_mean_series([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
     if a.n and b.n:
-        return estimate(Pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
+        return estimate(make_pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
     # No process has all cells: the mean of the ratios and the intervals of the cells.
     found = [estimate(pair, ()) for pair in pairs.values()]
     mean = sum(cell.log_ratio for cell in found) / len(found)
@@ -376,17 +405,15 @@ def _mean_series(cells: Sequence[Series]) -> Series:
     nothing = (None,) * len(complete)
     first = cells[0]
     sittings = tuple(first.sittings[first.processes.index(process)] if first.sittings else 0 for process in complete)
-    return Series(
-        Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), None, "", sittings
-    )
+    return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), 0, "", sittings)
 
 
 def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:
     """The processes that were left out."""
     found = []
     for side, all_of_side in ((a, [pair.a for pair in pairs.values()]), (b, [pair.b for pair in pairs.values()])):
-        cells = sum(any(series.far) for series in all_of_side)
-        out = {process for each in all_of_side for process, far in zip(each.processes, each.far, strict=True) if far}
+        cells = sum(bool(series.left_out) for series in all_of_side)
+        out = {each.processes[place] for each in all_of_side for place in each.left_out}
         if out:
             which = ", ".join(str(process + 1) for process in sorted(out))
             text = (

@@ -28,10 +28,12 @@ class Series:
 
     spread: Spread
     processes: tuple[int, ...]
-    gbps: float | None
+    moved_bytes: int
     missing: str = ""
     sittings: tuple[int, ...] = ()
     """The sitting of each process; without them all are of one."""
+    left_out: frozenset[int] = frozenset()
+    """The places of the processes that do not count; see `leave_out`."""
 
     @property
     def n(self) -> int:
@@ -42,25 +44,27 @@ class Series:
         """Logarithms of the medians, so that a loss and a gain of the same factor count alike."""
         return tuple(math.log(median_s) for median_s in self.spread.medians_s)
 
+    @property
+    def gbps(self) -> float | None:
+        """The rate of the geometric mean."""
+        return self.moved_bytes / math.exp(self.mean_log) / 1e9 if self.n else None
+
     @cached_property
-    def far(self) -> tuple[bool, ...]:
-        """Which processes are left out: at most a third, each of them far from the median of its sitting."""
+    def steps(self) -> tuple[float, ...]:
+        """The distance of each process from the median of its sitting."""
         numbers = self.sittings or (0,) * self.n
         middles = {
             number: median(log for log, own in zip(self.logs, numbers, strict=True) if own == number)
             for number in numbers
         }
-        steps = [log - middles[number] for log, number in zip(self.logs, numbers, strict=True)]
-        found = tuple(is_far(step, steps) for step in steps)
-        most = round(self.n / 3) if self.n >= LEAST_TO_LEAVE_OUT else 0
-        return found if sum(found) <= most else (False,) * self.n
+        return tuple(log - middles[number] for log, number in zip(self.logs, numbers, strict=True))
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The places of the processes that are not left out, by sitting."""
         together: dict[int, list[int]] = {}
         for place in range(self.n):
-            if not self.far[place]:
+            if place not in self.left_out:
                 together.setdefault(self.sittings[place] if self.sittings else 0, []).append(place)
         return tuple(map(tuple, together.values()))
 
@@ -102,13 +106,44 @@ LEAST_TO_LEAVE_OUT = 5
 """Fewer processes do not show which of them is the odd one."""
 _FAR, _LEAST_DEVIATION = 6, 0.002
 _TO_SIGMA = 1.4826  # the standard deviation over the median deviation, of normal values
+_LEAST_TO_DEVIATE = 3
+_CHANCE = 0.01
 
 
-def is_far(log: float, logs: Sequence[float]) -> bool:
-    """Whether a value is many robust deviations from the median of these."""
-    middle = median(logs)
-    deviation = _TO_SIGMA * median(abs(each - middle) for each in logs)
-    return abs(log - middle) > _FAR * max(deviation, _LEAST_DEVIATION)
+def leave_out(a: Series, b: Series) -> tuple[Series, Series]:
+    """Both sides without their odd processes: fewer than half of a side, each far from the median of its sitting.
+
+    If odd processes of one side are at the level of the other side, the host may have two modes. Then nothing is left
+    out, unless chance does not explain that one side is more often at that level.
+    """
+    steps = [abs(step) for side in (a, b) if side.n >= _LEAST_TO_DEVIATE for step in side.steps]
+    far = _FAR * max(_TO_SIGMA * median(steps or (0.0,)), _LEAST_DEVIATION)
+    kept_a, kept_b = _without_odd(a, far), _without_odd(b, far)
+    if _shares_levels(kept_a, kept_b, far) and not _changed_level(kept_a, kept_b):
+        return a, b
+    return kept_a, kept_b
+
+
+def _without_odd(side: Series, far: float) -> Series:
+    odd = frozenset(place for place, step in enumerate(side.steps) if abs(step) > far)
+    if not odd or side.n < LEAST_TO_LEAVE_OUT or 2 * len(odd) >= side.n:
+        return side
+    return replace(side, left_out=odd)
+
+
+def _shares_levels(a: Series, b: Series, far: float) -> bool:
+    """Whether the levels differ, and a process that was left out of one side is at the level of the other."""
+    return abs(a.mean_log - b.mean_log) > far and any(
+        abs(side.logs[place] - other.mean_log) <= far for side, other in ((a, b), (b, a)) for place in side.left_out
+    )
+
+
+def _changed_level(a: Series, b: Series) -> bool:
+    """Whether the processes of B are nearer to B's level more often than those of A (Fisher's exact test)."""
+    near_a, near_b = (sum(abs(log - b.mean_log) < abs(log - a.mean_log) for log in side.logs) for side in (a, b))
+    near = near_a + near_b
+    ways = sum(math.comb(near, number) * math.comb(a.n + b.n - near, a.n - number) for number in range(near_a + 1))
+    return ways <= _CHANCE * math.comb(a.n + b.n, a.n)
 
 
 SITTING_S = 3600.0
@@ -139,7 +174,8 @@ def moment_of(text: str) -> datetime:
 
 @dataclass
 class _Gathered:
-    medians: list[tuple[int, float, float | None, float | None, float]] = field(default_factory=list)
+    medians: list[tuple[int, float, float | None, float | None]] = field(default_factory=list)
+    moved_bytes: int = 0
     reasons: list[str] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
 
@@ -164,10 +200,8 @@ def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
     elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
         gathered.reasons.append("its time is impossible for a copy")
     else:
-        # The rate is computed from the compared time, and not read from the file.
-        gathered.medians.append(
-            (process, summary.median_s, summary.low_s, summary.high_s, measurement.moved_bytes / summary.median_s / 1e9)
-        )
+        gathered.medians.append((process, summary.median_s, summary.low_s, summary.high_s))
+        gathered.moved_bytes = measurement.moved_bytes
 
 
 def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
@@ -178,19 +212,16 @@ def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
     if gathered.wrong:
         which = ", ".join(str(process + 1) for process in dict.fromkeys(gathered.wrong))
         reason = f"contents differ after the transfer in process {which}, so its times are not used"
-        return Series(Spread((), (), ()), (), None, reason)
+        return Series(Spread((), (), ()), (), 0, reason)
     found = {process: [row for row in gathered.medians if row[0] == process] for process, *_ in gathered.medians}
     if not found:
-        return Series(Spread((), (), ()), (), None, gathered.reasons[0])
+        return Series(Spread((), (), ()), (), 0, gathered.reasons[0])
     spread = Spread(
         medians_s=tuple(_mean([row[1] for row in rows]) or 0.0 for rows in found.values()),
         lows_s=tuple(_mean([row[2] for row in rows]) for rows in found.values()),
         highs_s=tuple(_mean([row[3] for row in rows]) for rows in found.values()),
     )
-    series = Series(spread, tuple(found), None, "", tuple(sittings[process] for process in found))
-    gbps = [_mean([row[4] for row in rows]) for rows in found.values()]
-    kept = [(_mean([gbps[place] for place in group]) or 0.0) for group in series.groups]
-    return replace(series, gbps=_mean(kept))
+    return Series(spread, tuple(found), gathered.moved_bytes, "", tuple(sittings[process] for process in found))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import sys
 import tempfile
@@ -336,9 +335,8 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
 
     lines = []
     for cell, series in collect(baseline.runs).items():
-        if series.gbps is not None:
-            usual_s = math.exp(series.mean_log)
-            rates = tuple(series.gbps * usual_s / median_s for median_s in series.spread.medians_s)
+        if series.n:
+            rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.spread.medians_s)
             lines.append(CellLine(cell_text(cell), rates))
     return lines
 
@@ -436,7 +434,7 @@ def save(
 def check(
     name: Name = DEFAULT_NAME,
     tolerance: Tolerance = "3%",
-    retries: Retries = 11,
+    retries: Retries = 19,
     add: Annotated[
         bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
     ] = False,

@@ -16,6 +16,7 @@ from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Fact, Run
 from pyxfer.errors import MeasurementError, UsageError
+from pyxfer.units import format_percent
 
 MADE_AT = "2025-11-21T08:30:00+00:00"
 
@@ -61,11 +62,6 @@ def test_one_bad_process_confirms_nothing() -> None:
     assert found.confirmed == ()
 
 
-def test_every_process_must_be_slow_for_a_confirmation() -> None:
-    found = checked(1.4, 1.35, 1.02)
-    assert found.confirmed == ()
-
-
 def test_a_slow_cell_is_confirmed_only_if_most_processes_are_slow() -> None:
     kept = baseline(make_processes(10))
     for slow, confirmed in ((8, False), (9, True)):
@@ -77,31 +73,30 @@ def test_a_slow_cell_is_confirmed_only_if_most_processes_are_slow() -> None:
 
 def test_a_bad_process_of_the_baseline_does_not_hide_a_loss() -> None:
     bad = make_processes(1, 7, slower=all_slow(1.25))
-    found = check(baseline((*make_processes(4), *bad)), measuring(1.1, 1.1, 1.1), retries=2)
+    found = check(baseline((*make_processes(4), *bad)), measuring(1.07, 1.07, 1.07), retries=2)
     assert len(found.confirmed) == len(found.comparison.cells)
     (remark,) = [remark for remark in found.comparison.remarks if remark.code == "left-out"]
     assert "Process 5 of baseline 'default'" in remark.text
 
 
-def test_a_check_at_the_speed_of_a_process_that_was_left_out_is_not_confirmed() -> None:
-    other_mode = make_processes(1, 7, slower=all_slow(1.1))
-    found = check(baseline((*make_processes(4), *other_mode)), measuring(1.1, 1.1, 1.1), retries=2)
-    assert {row.verdict for row in found.comparison.cells} == {"SLOW"}
-    assert found.confirmed == ()
+@pytest.mark.parametrize(("processes", "verdict"), [(3, "AMBIGUOUS"), (8, "SLOW")])
+def test_the_speed_of_an_odd_process_of_the_baseline_is_a_loss_if_enough_processes_have_it(
+    processes: int, verdict: str
+) -> None:
+    odd = make_processes(1, 7, slower=all_slow(1.1))
+    found = check(baseline((*make_processes(4), *odd)), measuring(*[1.1] * processes), retries=processes - 1)
+    assert {row.verdict for row in found.comparison.cells} == {verdict}
+    assert bool(found.confirmed) is (verdict == "SLOW")
 
 
-def test_the_number_of_processes_doubles_from_look_to_look() -> None:
-    for retries, counts in ((0, {1}), (2, {1, 2, 3}), (11, {1, 2, 4, 8, 12})):
-        seen = {
-            len(check(baseline(make_processes(5, seed, between=0.006)), _endless(seed), retries=retries).runs)
-            for seed in range(8)
-        }
-        assert seen <= counts
-
-
-def _endless(seed: int) -> Callable[[], Run]:
-    runs = iter(make_processes(12, seed + 100, between=0.006))
-    return lambda: next(runs)
+@pytest.mark.parametrize(
+    ("between", "seed", "count"),
+    [(0.004, 0, 1), (0.006, 0, 2), (0.006, 1, 4), (0.009, 1, 8), (0.012, 0, 16), (0.012, 4, 20)],
+)
+def test_the_number_of_processes_doubles_from_look_to_look(between: float, seed: int, count: int) -> None:
+    runs = iter(make_processes(20, seed + 100, between=between))
+    found = check(baseline(make_processes(5, seed, between=between)), lambda: next(runs))
+    assert len(found.runs) == count
 
 
 def test_a_check_says_the_smallest_loss_that_it_could_have_found() -> None:
@@ -109,7 +104,7 @@ def test_a_check_says_the_smallest_loss_that_it_could_have_found() -> None:
     (remark,) = [remark for remark in found.comparison.remarks if remark.code == "least-loss"]
     losses = [row.least_loss or 0.0 for row in found.comparison.cells]
     assert 0.03 < min(losses) < max(losses)
-    assert f"{min(losses) * 100:.1f} %" in remark.text
+    assert all(format_percent(loss) in remark.text for loss in (min(losses), max(losses)))
 
 
 def test_runs_join_a_baseline_of_the_same_machine_only() -> None:

@@ -32,7 +32,7 @@ from pyxfer._baseline.compare import (
     slow_limit,
     verdict_of,
 )
-from pyxfer._baseline.samples import Series, sittings_of
+from pyxfer._baseline.samples import Series, leave_out, sittings_of
 from pyxfer._document.baselines import Spread
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
@@ -54,7 +54,7 @@ def series(logs: Sequence[float] | NDArray[np.float64], half_width: float | None
     lows, highs = (
         tuple(None if half_width is None else m * math.exp(sign * half_width) for m in medians) for sign in (-1, 1)
     )
-    return Series(Spread(medians, lows, highs), tuple(range(len(medians))), 1.0)
+    return Series(Spread(medians, lows, highs), tuple(range(len(medians))), 1)
 
 
 def table(
@@ -139,8 +139,7 @@ def test_more_processes_find_a_loss_more_often() -> None:
 def test_a_cell_without_neighbours_has_students_interval() -> None:
     found = estimate(Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED), ())
     assert found.log_ratio == pytest.approx(0.01)
-    error = math.sqrt(0.01**2 * 2 / 3 + LEAST_BETWEEN_SITTINGS**2 * 2)
-    assert found.high - found.log_ratio == pytest.approx(2.77645 * error, rel=1e-4)
+    assert found.half == pytest.approx(2.77645 * 0.01 * math.sqrt(2 / 3), rel=1e-4)
 
 
 def test_more_cells_widen_the_interval() -> None:
@@ -169,25 +168,60 @@ def test_equal_processes_have_the_least_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logs", "far"),
+    ("logs", "out"),
     [
         ([0.0, 0.001, 0.002, 0.001, 0.2], 1),
         ([0.0, 0.001, 0.002, 0.15, 0.2], 2),
         ([0.0, 0.001, 0.002, 0.08, 0.081, 0.082], 0),
-        ([0.0, 0.001, 0.002, 0.001] * 2 + [0.2, 0.2], 2),
-        ([0.0, 0.001] * 3 + [0.08, 0.081] * 2, 0),
+        ([0.0, 0.001] * 3 + [0.08, 0.081] * 2, 4),
         ([0.0, 0.001, 0.2], 0),
         ([0.0, 0.001, 0.002, 0.2], 0),
         ([0.0, 0.0, 0.0, 0.0, 0.011], 0),
         ([0.0, 0.0, 0.0, 0.0, 0.013], 1),
+        ([0.0, 0.0, 0.0, 0.0, -0.013], 1),
         ([0.0, 0.02, -0.02, 0.01, 0.09], 0),
     ],
 )
-def test_at_most_a_third_of_the_processes_is_left_out(logs: list[float], far: int) -> None:
-    found = series(logs)
-    assert sum(found.far) == far
-    assert found.df == len(logs) - far - 1
-    assert found.mean_log == pytest.approx(np.mean([log for log, out in zip(logs, found.far, strict=True) if not out]))
+def test_fewer_than_half_of_the_processes_are_left_out(logs: list[float], out: int) -> None:
+    for found in (leave_out(series(logs), series([0.0]))[0], leave_out(series([0.0]), series(logs))[1]):
+        assert len(found.left_out) == out
+        assert found.df == len(logs) - out - 1
+        kept = [log for place, log in enumerate(logs) if place not in found.left_out]
+        assert found.mean_log == pytest.approx(np.mean(kept))
+
+
+@pytest.mark.parametrize(("spread", "out"), [(0.001, 1), (0.01, 0)])
+def test_what_is_far_depends_on_the_spread_of_both_sides(spread: float, out: int) -> None:
+    now = series([-spread, spread] * 5)
+    assert len(leave_out(series([0.0, 0.0, 0.0, 0.001, 0.05]), now)[0].left_out) == out
+
+
+FAST, SLOW, SLOWER = 0.0, 0.1, 0.2
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out"),
+    [
+        # One process of A is at the level of B: of how many is B?
+        ([FAST] * 4 + [SLOW], [SLOW] * 3, (0, 0)),
+        ([FAST] * 4 + [SLOW], [SLOW] * 7, (0, 0)),
+        ([FAST] * 4 + [SLOW], [SLOW] * 8, (1, 0)),
+        ([FAST] * 3 + [SLOW, SLOWER], [SLOW] * 12, (0, 0)),
+        ([FAST] * 3 + [SLOW, SLOWER], [SLOW] * 16, (2, 0)),
+        # No process of A is.
+        ([FAST] * 4 + [SLOWER], [SLOW] * 3, (1, 0)),
+        # Some of B are still at the level of A.
+        ([FAST] * 5, [SLOW] * 10 + [FAST] * 6, (0, 0)),
+        ([FAST] * 5, [SLOW] * 12 + [FAST] * 4, (0, 4)),
+        # Both are at one level.
+        ([FAST] * 4 + [SLOW], [FAST], (1, 0)),
+        # B is faster.
+        ([SLOW] * 3 + [FAST] * 2, [FAST], (0, 0)),
+    ],
+)
+def test_two_modes_of_a_host_are_not_left_out(a: list[float], b: list[float], out: tuple[int, int]) -> None:
+    found = leave_out(series(a), series(b))
+    assert tuple(len(side.left_out) for side in found) == out
 
 
 # --- sittings --------------------------------------------------------------------------------------------------------
@@ -201,7 +235,13 @@ def in_sittings(*levels: float) -> Series:
 
 
 def test_a_sitting_at_another_level_is_not_left_out() -> None:
-    assert not any(in_sittings(0.0, 0.0, 0.03).far)
+    assert not leave_out(in_sittings(0.0, 0.0, 0.03), series([0.0]))[0].left_out
+
+
+@pytest.mark.parametrize(("side", "share"), [(series([0.0] * 4), 2.0), (in_sittings(0.0, 0.0, 0.0), 4 / 3)])
+def test_an_interval_is_never_narrower_than_sittings_of_a_quiet_host_make_it(side: Series, share: float) -> None:
+    found = estimate(Pair(side, series([0.0] * 4), ASSUMED_LOCKED), ())
+    assert found.half == pytest.approx(1.95996 * LEAST_BETWEEN_SITTINGS * math.sqrt(share), rel=1e-4)
 
 
 def test_each_sitting_counts_once() -> None:
