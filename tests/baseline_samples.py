@@ -54,8 +54,13 @@ def make_processes(count: int = 3, seed: int = 1, *, run: Run | None = None, **n
     kept = run or make_run()
     parameters = make_parameters(directions=DIRECTIONS, sizes_bytes=SIZES)
     return tuple(
-        msgspec.structs.replace(kept, measurements=make_copies(rng, **noise), parameters=parameters, remarks=())
-        for _ in range(count)
+        msgspec.structs.replace(
+            kept,
+            measurements=make_copies(rng, **noise),
+            parameters=msgspec.structs.replace(parameters, seed=parameters.seed + place),
+            remarks=(),
+        )
+        for place in range(count)
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 import msgspec
 
 from pyxfer._baseline.cells import cell_of, fingerprint_of, identity, make_fingerprint
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples, slow_limit
-from pyxfer._baseline.samples import Sample, Series, collect
+from pyxfer._baseline.samples import Sample, Series, collect, leave_out, moment_of
 from pyxfer._baseline.store import Store
 from pyxfer._document.baselines import Baseline, Cell, CellComparison, Comparison, Fingerprint, KeptBaseline
 from pyxfer._document.runs import Fact, Remark, Run
@@ -20,9 +18,12 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
 from pyxfer.native import HOST, choose
+from pyxfer.units import format_percent
 
 LEAST_PROCESSES = 3
-DEFAULT_RETRIES = 2
+DEFAULT_RETRIES = 19
+MOST = 0.7
+"""The share of the processes of a check that must be beyond the tolerance, each by itself."""
 NOW = "now"
 
 Measure = Callable[[], Run]
@@ -127,6 +128,8 @@ def check(
 ) -> Checked:
     """Measure until no cell is SLOW or AMBIGUOUS, or 1 + `retries` processes have measured.
 
+    The number of processes doubles from look to look.
+
     `measure` returns the run of one process; `on_run` receives each run as soon as it is measured.
 
     Raises:
@@ -138,6 +141,7 @@ def check(
     kept = set(collect(before.runs))
     runs: list[Run] = []
     interrupted = False
+    looks = 1 + retries.bit_length()
     while True:
         run = measure()
         on_run(run)
@@ -145,11 +149,15 @@ def check(
         _check_machine(baseline, run)
         if not interrupted or not runs:
             runs.append(_with_cells(kept, run))
-        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, 1 + retries, interrupted)
-        if interrupted or len(runs) > retries or not _doubtful(comparison):
+        count = len(runs)
+        is_last = interrupted or count > retries
+        if not is_last and count & (count - 1):
+            continue
+        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, looks, interrupted)
+        if is_last or not _doubtful(comparison):
             break
     found = _confirm(comparison, before.runs, runs, interrupted)
-    remarks = (*found.remarks, *_clock_remarks(baseline, runs[0]))
+    remarks = (*found.remarks, *_least_loss_remarks(found), *_clock_remarks(baseline, runs[0]))
     return Checked(msgspec.structs.replace(found, remarks=remarks), tuple(runs), interrupted)
 
 
@@ -168,11 +176,7 @@ def baseline_sample(baseline: Baseline) -> Sample:
             f"one of {LEAST_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare"
         )
     sample = Sample(f"baseline {baseline.name!r}", baseline.runs)
-    if sample.distinct() < count:
-        raise UsageError(
-            f"the baseline {baseline.name!r} holds the same run more than once, so it does not show how much processes "
-            "differ; save a new one: pyxfer baseline save"
-        )
+    sample.check()
     return sample
 
 
@@ -205,7 +209,7 @@ def _doubtful(comparison: Comparison) -> bool:
 
 
 def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run], interrupted: bool) -> Comparison:
-    """Mark the cells that are SLOW in the pooled runs, and beyond the tolerance in every single run."""
+    """Mark the cells that are SLOW in the pooled runs, and beyond the tolerance in most single runs."""
     if interrupted and len(runs) == 1:
         text = "The check was interrupted before it could measure again, so no SLOW cell is confirmed."
         return msgspec.structs.replace(comparison, remarks=(*comparison.remarks, Remark("unconfirmed", text)))
@@ -213,7 +217,7 @@ def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run],
     limit = slow_limit(comparison.tolerance)
     cells = tuple(
         msgspec.structs.replace(
-            row, confirmed=row.verdict == "SLOW" and _each_slower(of_a[row.cell], of_b[row.cell], limit)
+            row, confirmed=row.verdict == "SLOW" and _most_slower(of_a[row.cell], of_b[row.cell], limit)
         )
         for row in comparison.cells
     )
@@ -223,7 +227,7 @@ def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run],
 def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
     """No verdict depends on the clock, but a baseline that seems to be from the future needs an explanation."""
     try:
-        made, taken = (_moment(text) for text in (baseline.made_at, run.environment.taken_at))
+        made, taken = (moment_of(text) for text in (baseline.made_at, run.environment.taken_at))
     except ValueError:
         return []
     if made <= taken:
@@ -233,13 +237,21 @@ def _clock_remarks(baseline: Baseline, run: Run) -> list[Remark]:
     return [Remark("clock", text, "see the host's time service, such as chronyc tracking")]
 
 
-def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+def _most_slower(a: Series, b: Series, limit: float) -> bool:
+    """Whether most processes of B, with those that are left out, are slower than A by more than the limit."""
+    usual = leave_out(a, b)[0].mean_log
+    return sum(log - usual > limit for log in b.logs) >= MOST * b.n
 
 
-def _each_slower(a: Series, b: Series, limit: float) -> bool:
-    return all(math.isfinite(log) and log - a.mean_log > limit for log in b.logs)
+def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
+    found = [row for row in comparison.cells if row.least_loss is not None]
+    if not found:
+        return []
+    least, most = (pick(found, key=lambda row: row.least_loss or 0.0) for pick in (min, max))
+    text = f"The smallest loss that this check could have found is {format_percent(least.least_loss or 0.0)}"
+    if most != least:
+        text = f"{text} ({least.text}), and {format_percent(most.least_loss or 0.0)} in {most.text}"
+    return [Remark("least-loss", f"{text}.")]
 
 
 def check_processes(count: int) -> None:
@@ -254,6 +266,21 @@ def check_processes(count: int) -> None:
             f"--processes {count}: a baseline takes {LEAST_PROCESSES} or more, because it must show how much "
             "processes differ"
         )
+
+
+def added_to(before: Baseline, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:
+    """The baseline with the runs of a later sitting.
+
+    Raises:
+        UsageError: a run is of another machine.
+        MeasurementError: no cell was measured in every run.
+
+    """
+    for run in runs:
+        _check_machine(before, run)
+    kept = set(collect(before.runs))
+    added = (_with_cells(kept, run) for run in runs)
+    return make_baseline(before.name, {**before.labels, **labels}, (*before.runs, *added), made_at)
 
 
 def make_baseline(name: str, labels: dict[str, str], runs: Sequence[Run], made_at: str) -> Baseline:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from typing import TypeVar
 
 from pyxfer._baseline.causes import LOCKED, differences, with_causes
 from pyxfer._baseline.cells import cell_text
-from pyxfer._baseline.samples import Sample, Series, check_comparable, collect, common, no_common_cell_text, same_run
+from pyxfer._baseline.samples import (
+    Sample,
+    Series,
+    check_comparable,
+    collect,
+    common,
+    leave_out,
+    no_common_cell_text,
+    same_run,
+)
 from pyxfer._document.baselines import Cell, CellComparison, Comparison, Spread, Verdict
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._document.wording import change_text
@@ -22,21 +33,20 @@ CONFIDENCE = 0.95
 BORROWED_DF = 2
 LEAST_SPREAD = 0.001
 """The spread of two processes is never assumed to be below this."""
-ASSUMED_LOCKED, ASSUMED, ASSUMED_SMALL = 0.005, 0.04, 0.1
-"""The spread if each side is one process, as between fresh processes on H200 hosts (bench/results): of page-locked
-memory, of other memory, and of small copies of other memory, which depend on the processors' caches and clocks."""
+LEAST_BETWEEN_SITTINGS = 0.0025
+"""The same of two sittings: the level of a host differs from day to day."""
+ASSUMED_LOCKED, ASSUMED = 0.005, 0.12
+"""The spread if each side is one process, of page-locked and of other memory: at least the largest between fresh
+processes on H200 hosts (bench/results/compare_*_three.json.gz: up to 0.4 % and 11.2 %)."""
 ASSUMED_IN_MEMORY = 0.2
 """The same of copies within the host, which depend on what else runs there."""
-_SMALL_BYTES = 256 * 1024
 
 
-def assumed_spread(memory: str, nbytes: int, *, in_memory: bool = False) -> float:
+def assumed_spread(memory: str, *, in_memory: bool = False) -> float:
     """The spread of one cell if each side is one process."""
     if in_memory:
         return ASSUMED_IN_MEMORY
-    if memory in LOCKED:
-        return ASSUMED_LOCKED
-    return ASSUMED_SMALL if nbytes < _SMALL_BYTES else ASSUMED
+    return ASSUMED_LOCKED if memory in LOCKED else ASSUMED
 
 
 @dataclass(frozen=True)
@@ -50,12 +60,17 @@ class Pair:
     @property
     def df(self) -> int:
         """The degrees of freedom of `variance`."""
-        return self.a.n + self.b.n - 2
+        return self.a.df + self.b.df
 
     @cached_property
     def variance(self) -> float:
         """The variance between processes in this cell alone, pooled over both sides; `df` must not be 0."""
         return (self.a.squares + self.b.squares) / self.df
+
+
+def make_pair(a: Series, b: Series, assumed: float) -> Pair:
+    """Both sides without their odd processes."""
+    return Pair(*leave_out(a, b), assumed)
 
 
 @dataclass(frozen=True)
@@ -68,9 +83,40 @@ class Estimate:
     spread: float
     assumed: bool = False
 
+    @property
+    def half(self) -> float:
+        """Half the width of the interval."""
+        return self.high - self.log_ratio
+
+
+@dataclass(frozen=True)
+class Error:
+    """The logarithm of the ratio, its standard error and degrees of freedom, and the spread between processes.
+
+    `least` is the smallest standard error that sittings may make; it is assumed, and so has no degrees of freedom.
+    """
+
+    log_ratio: float
+    error: float
+    df: float
+    spread: float
+    assumed: bool
+    least: float = 0.0
+
+    def interval(self, tests: int) -> Estimate:
+        """The interval at a confidence that holds for so many comparisons together."""
+        p = 1 - (1 - CONFIDENCE) / 2 / max(tests, 1)
+        half = max(quantile(p, self.df) * self.error, quantile(p, math.inf) * self.least)
+        return Estimate(self.log_ratio, self.log_ratio - half, self.log_ratio + half, self.spread, self.assumed)
+
 
 def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate:
-    """The ratio of one cell. `tests` is the number of cells, for the correction for multiple comparisons."""
+    """The ratio of one cell. `tests` is the number of comparisons that the interval is to hold for together."""
+    return error_of(pair, neighbours).interval(tests)
+
+
+def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
+    """The ratio of one cell with its standard error."""
     borrowed = _borrowed(neighbours)
     assumed = pair.df == 0 and borrowed is None
     if assumed:
@@ -79,11 +125,42 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
         variance, df = _combined(pair, borrowed)
     variance = max(variance, LEAST_SPREAD**2)
     inside = pair.a.variance_inside + pair.b.variance_inside
-    between = variance * (1 / pair.a.n + 1 / pair.b.n)
-    error = math.sqrt(between + inside if assumed else max(between, inside))
-    half = quantile(1 - (1 - CONFIDENCE) / 2 / max(tests, 1), df) * error
-    log_ratio = pair.b.mean_log - pair.a.mean_log
-    return Estimate(log_ratio, log_ratio - half, log_ratio + half, math.sqrt(variance), assumed)
+    between = variance * (pair.a.weight + pair.b.weight)
+    between = between + inside if assumed else max(between, inside)
+    of_sittings, sittings_df = (0.0, math.inf) if assumed else _between_sittings(pair, variance)
+    # Welch and Satterthwaite: the degrees of freedom of a sum of two estimated variances. Never more than those of the
+    # processes, whose variance may be small by chance.
+    doubt = between**2 / df + of_sittings**2 / sittings_df
+    whole = between + of_sittings
+    return Error(
+        log_ratio=pair.b.mean_log - pair.a.mean_log,
+        error=math.sqrt(whole),
+        df=min(df, whole**2 / doubt) if doubt else df,
+        spread=math.sqrt(variance),
+        assumed=assumed,
+        least=0.0 if assumed else LEAST_BETWEEN_SITTINGS * math.sqrt(_share_of_sittings(pair)),
+    )
+
+
+def _share_of_sittings(pair: Pair) -> float:
+    """The variance of the ratio if the variance between sittings is 1."""
+    return 1 / len(pair.a.means) + 1 / len(pair.b.means)
+
+
+def _between_sittings(pair: Pair, variance: float) -> tuple[float, float]:
+    """The part of the ratio's variance that is between sittings, and its degrees of freedom; 0 if none is measured.
+
+    The means of sittings also differ by the variance between processes, which is subtracted.
+    """
+    sides = pair.a, pair.b
+    df = sum(len(side.means) - 1 for side in sides)
+    if df == 0:
+        return 0.0, math.inf
+    squares = sum((mean - side.mean_log) ** 2 for side in sides for mean in side.means)
+    by_processes = variance * sum((len(side.means) - 1) * len(side.means) * side.weight for side in sides)
+    own, whole = max(0.0, squares - by_processes) / df, df + BORROWED_DF
+    combined = max(own, (df * own + BORROWED_DF * LEAST_BETWEEN_SITTINGS**2) / whole)
+    return combined * _share_of_sittings(pair), whole
 
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
@@ -107,6 +184,7 @@ def _median_of_variance(df: int) -> float:
 
 
 DEFAULT_TOLERANCE = 0.03
+Key = TypeVar("Key")
 _FARTHEST = math.log(1e6)
 _NOT_COMPARED = "it is not on both sides"
 _HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: this describes no GPU.")
@@ -127,10 +205,12 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
     if not cells:
         raise UsageError(no_common_cell_text(a, b, of_a, of_b))
     in_memory = a.first.runtime == "host"
-    assumed = {cell: assumed_spread(cell.memory, cell.nbytes, in_memory=in_memory) for cell in cells}
-    pairs = {cell: Pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
-    estimates = {cell: _estimate(cell, pairs, tolerance, looks) for cell in cells}
-    compared = [_row(cell, pairs[cell], found, tolerance) for cell, found in estimates.items()]
+    assumed = {cell: assumed_spread(cell.memory, in_memory=in_memory) for cell in cells}
+    pairs = {cell: make_pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
+    errors = {cell: error_of(pair, _neighbours(cell, pairs)) for cell, pair in pairs.items()}
+    estimates = estimates_of(errors, tolerance, looks)
+    losses = {cell: slow_limit(tolerance) + error.interval(len(cells)).half for cell, error in errors.items()}
+    compared = [_row(cell, pairs[cell], found, tolerance, losses[cell]) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
     overall = _overall(pairs)
     comparison = Comparison(
@@ -143,7 +223,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
         overall=_ratio(overall.log_ratio),
         overall_low=_ratio(overall.low),
         overall_high=_ratio(overall.high),
-        remarks=(*a.remarks(), *b.remarks(), *_remarks(a, b, list(estimates.values()))),
+        remarks=(*a.remarks(), *b.remarks(), *_remarks(a, b, list(estimates.values())), *_far_remarks(a, b, pairs)),
     )
     return with_causes(comparison, a.runs, b.runs)
 
@@ -154,31 +234,63 @@ def slow_limit(tolerance: float) -> float:
 
 
 def verdict_of(found: Estimate, tolerance: float) -> Verdict:
+    """The verdict of an interval. An assumed spread shows no difference: it may be smaller than the real one."""
     limit = slow_limit(tolerance)
-    if found.low > limit:
+    if -limit <= found.low and found.high <= limit:
+        return "SAME"
+    if found.low > limit and not found.assumed:
         return "SLOW"
-    if found.high < -limit:
-        return "FAST"
-    return "SAME" if -limit <= found.low and found.high <= limit else "AMBIGUOUS"
+    return "FAST" if found.high < -limit and not found.assumed else "AMBIGUOUS"
 
 
 def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparison, ...]:
-    """The cells whose whole interval is beyond a loss of that share of the bandwidth."""
-    return tuple(row for row in comparison.cells if (row.low.value or 0.0) > math.exp(slow_limit(share)))
+    """The cells whose whole interval is beyond a loss of that share of the bandwidth, by a measured spread."""
+    limit = math.exp(slow_limit(share))
+    return tuple(row for row in comparison.cells if not row.assumed and (row.low.value or 0.0) > limit)
 
 
-def _estimate(cell: Cell, pairs: dict[Cell, Pair], tolerance: float, looks: int) -> Estimate:
-    """The interval, widened for the number of cells and looks; if it says SLOW, for the number of cells only.
+def _neighbours(cell: Cell, pairs: dict[Cell, Pair]) -> list[Pair]:
+    return [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
 
-    A check ends at any look with SAME or FAST, and decides SLOW only once, at its last look.
+
+def estimates_of(errors: dict[Key, Error], tolerance: float, looks: int) -> dict[Key, Estimate]:
+    """The intervals of all cells, widened until their verdicts hold together.
+
+    A check ends at any look with SAME or FAST, and decides SLOW only once, at its last look. So only the others are
+    widened for the number of looks.
     """
-    neighbours = [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
-    at_last = estimate(pairs[cell], neighbours, len(pairs))
-    slow = verdict_of(at_last, tolerance) == "SLOW"
-    return at_last if slow else estimate(pairs[cell], neighbours, len(pairs) * looks)
+    slow = _stepped(errors, tolerance, ("SLOW",), 1)
+    others = _stepped(errors, tolerance, ("SAME", "FAST"), looks)
+    widest = len(errors) * looks
+    return {cell: slow.get(cell) or others.get(cell) or error.interval(widest) for cell, error in errors.items()}
 
 
-def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float) -> CellComparison:
+def _stepped(
+    errors: dict[Key, Error], tolerance: float, wanted: tuple[Verdict, ...], looks: int
+) -> dict[Key, Estimate]:
+    """The cells with these verdicts by Hochberg's procedure: all at one comparison, or all but one at two, and so on.
+
+    If all processes of a side differ alike in all cells, as many cells do not need wider intervals than one.
+    """
+    count = len(errors)
+    most = {cell: _most_tests(error, count, tolerance, wanted, looks) for cell, error in errors.items()}
+    for tests in range(1, count + 1):
+        found = [cell for cell, number in most.items() if number >= tests]
+        if len(found) > count - tests:
+            return {cell: errors[cell].interval(tests * looks) for cell in found}
+    return {}
+
+
+def _most_tests(error: Error, count: int, tolerance: float, wanted: tuple[Verdict, ...], looks: int) -> int:
+    """The largest number of comparisons, up to `count`, at which the cell has one of these verdicts."""
+
+    def is_lost(tests: int) -> bool:
+        return verdict_of(error.interval(tests * looks), tolerance) not in wanted
+
+    return bisect_left(range(1, count + 1), True, key=is_lost)
+
+
+def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float, least_loss: float) -> CellComparison:
     verdict = verdict_of(found, tolerance)
     return CellComparison(
         cell=cell,
@@ -192,6 +304,8 @@ def _row(cell: Cell, pair: Pair, found: Estimate, tolerance: float) -> CellCompa
         a_processes=pair.a.n,
         b_processes=pair.b.n,
         why=_why(verdict, pair, found, tolerance),
+        assumed=found.assumed,
+        least_loss=None if found.assumed else -math.expm1(-least_loss),
     )
 
 
@@ -202,12 +316,19 @@ def _ratio(log: float) -> Fact[float]:
 
 def _why(verdict: Verdict, pair: Pair, found: Estimate, tolerance: float) -> str:
     limit = format_percent(tolerance)
+    spread = f"by about {format_percent(found.spread)}"
+    if found.assumed and verdict == "SAME":
+        return f"within {limit} either way if processes differ {spread}, which is assumed"
+    if found.assumed:
+        return (
+            f"{change_text(found.log_ratio)}, of one process on each side: processes are assumed to differ {spread}, "
+            "which shows no loss; measure several processes of each side"
+        )
     if verdict == "SAME":
         return f"within {limit} either way{_source(pair)}"
     if verdict == "AMBIGUOUS":
         reach = f"anything from {change_text(found.low)} to {change_text(found.high)}"
-        differ = "are assumed to differ" if found.assumed else "differ"
-        return f"{reach}: processes {differ} by about {format_percent(found.spread)}{_source(pair)}"
+        return f"{reach}: processes differ {spread}{_source(pair)}"
     surest = found.low if verdict == "SLOW" else found.high
     return f"at least {change_text(surest)}, which is beyond {limit}{_source(pair)}"
 
@@ -269,7 +390,7 @@ def _overall(pairs: dict[Cell, Pair]) -> Estimate:
     """The geometric mean of the ratios. A deviation of all cells of one process counts once, not once a cell."""
     a, b = (_mean_series([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
     if a.n and b.n:
-        return estimate(Pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
+        return estimate(make_pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
     # No process has all cells: the mean of the ratios and the intervals of the cells.
     found = [estimate(pair, ()) for pair in pairs.values()]
     mean = sum(cell.log_ratio for cell in found) / len(found)
@@ -282,7 +403,24 @@ def _mean_series(cells: Sequence[Series]) -> Series:
     complete = sorted(set.intersection(*(set(cell.processes) for cell in cells)))
     means = [sum(cell.logs[cell.processes.index(process)] for cell in cells) / len(cells) for process in complete]
     nothing = (None,) * len(complete)
-    return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), None)
+    first = cells[0]
+    sittings = tuple(first.sittings[first.processes.index(process)] if first.sittings else 0 for process in complete)
+    return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), 0, "", sittings)
+
+
+def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:
+    """The processes that were left out."""
+    found = []
+    for side, all_of_side in ((a, [pair.a for pair in pairs.values()]), (b, [pair.b for pair in pairs.values()])):
+        cells = sum(bool(series.left_out) for series in all_of_side)
+        out = {each.processes[place] for each in all_of_side for place in each.left_out}
+        if out:
+            which = ", ".join(str(process + 1) for process in sorted(out))
+            text = (
+                f"Process {which} of {side.name} is far from the others in {cells} of {len(pairs)} cells, and left out."
+            )
+            found.append(Remark("left-out", text, "see what else ran on the host at that time"))
+    return found
 
 
 def _remarks(a: Sample, b: Sample, estimates: Sequence[Estimate]) -> list[Remark]:
@@ -300,8 +438,8 @@ def _remarks(a: Sample, b: Sample, estimates: Sequence[Estimate]) -> list[Remark
             Remark(
                 "one-process",
                 "Each side is one process, so the spread between processes of this host was not measured; up to "
-                f"{spread} is assumed.",
-                "compare baselines of three processes or more: pyxfer baseline save",
+                f"{spread} is assumed, and no cell is called SLOW or FAST.",
+                "compare several runs of each side, or baselines of three processes or more: pyxfer baseline save",
             )
         )
     return found

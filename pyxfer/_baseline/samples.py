@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from functools import cached_property
+from itertools import pairwise
+from statistics import median
 
 from pyxfer._baseline.cells import cell_of, cell_text, fingerprint_of, identity
 from pyxfer._document.baselines import Cell, Spread
@@ -24,8 +28,12 @@ class Series:
 
     spread: Spread
     processes: tuple[int, ...]
-    gbps: float | None
+    moved_bytes: int
     missing: str = ""
+    sittings: tuple[int, ...] = ()
+    """The sitting of each process; without them all are of one."""
+    left_out: frozenset[int] = frozenset()
+    """The places of the processes that do not count; see `leave_out`."""
 
     @property
     def n(self) -> int:
@@ -36,28 +44,140 @@ class Series:
         """Logarithms of the medians, so that a loss and a gain of the same factor count alike."""
         return tuple(math.log(median_s) for median_s in self.spread.medians_s)
 
+    @property
+    def gbps(self) -> float | None:
+        """The rate of the geometric mean."""
+        return self.moved_bytes / math.exp(self.mean_log) / 1e9 if self.n else None
+
+    @cached_property
+    def steps(self) -> tuple[float, ...]:
+        """The distance of each process from the median of its sitting."""
+        numbers = self.sittings or (0,) * self.n
+        middles = {
+            number: median(log for log, own in zip(self.logs, numbers, strict=True) if own == number)
+            for number in numbers
+        }
+        return tuple(log - middles[number] for log, number in zip(self.logs, numbers, strict=True))
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The places of the processes that are not left out, by sitting."""
+        together: dict[int, list[int]] = {}
+        for place in range(self.n):
+            if place not in self.left_out:
+                together.setdefault(self.sittings[place] if self.sittings else 0, []).append(place)
+        return tuple(map(tuple, together.values()))
+
+    @cached_property
+    def means(self) -> tuple[float, ...]:
+        """The mean of the logarithms in each sitting."""
+        return tuple(sum(self.logs[place] for place in group) / len(group) for group in self.groups)
+
     @cached_property
     def mean_log(self) -> float:
-        """The logarithm of the geometric mean."""
-        return sum(self.logs) / self.n
+        """The logarithm of the geometric mean; each sitting counts once."""
+        return sum(self.means) / len(self.means)
 
     @cached_property
     def squares(self) -> float:
-        """The sum of the squared distances from the mean."""
-        mean = self.mean_log
-        return sum((log - mean) ** 2 for log in self.logs)
+        """The sum of the squared distances from the means of the sittings."""
+        pairs = zip(self.groups, self.means, strict=True)
+        return sum((self.logs[place] - mean) ** 2 for group, mean in pairs for place in group)
+
+    @cached_property
+    def df(self) -> int:
+        """The degrees of freedom of `squares`."""
+        return sum(map(len, self.groups)) - len(self.groups)
+
+    @cached_property
+    def weight(self) -> float:
+        """The variance of `mean_log` if the variance between processes is 1."""
+        return sum(1 / len(group) for group in self.groups) / len(self.groups) ** 2
 
     @cached_property
     def variance_inside(self) -> float:
         """The variance of the mean by the intervals within the processes alone."""
-        parts = [_squared_error(low, high) for low, high in zip(self.spread.lows_s, self.spread.highs_s, strict=True)]
-        return sum(parts) / self.n**2
+        ends = list(zip(self.spread.lows_s, self.spread.highs_s, strict=True))
+        parts = [sum(_squared_error(*ends[place]) for place in group) / len(group) ** 2 for group in self.groups]
+        return sum(parts) / len(self.groups) ** 2
+
+
+LEAST_TO_LEAVE_OUT = 5
+"""Fewer processes do not show which of them is the odd one."""
+_FAR, _LEAST_DEVIATION = 6, 0.002
+_TO_SIGMA = 1.4826  # the standard deviation over the median deviation, of normal values
+_LEAST_TO_DEVIATE = 3
+_CHANCE = 0.01
+
+
+def leave_out(a: Series, b: Series) -> tuple[Series, Series]:
+    """Both sides without their odd processes: fewer than half of a side, each far from the median of its sitting.
+
+    If odd processes of one side are at the level of the other side, the host may have two modes. Then nothing is left
+    out, unless chance does not explain that one side is more often at that level.
+    """
+    steps = [abs(step) for side in (a, b) if side.n >= _LEAST_TO_DEVIATE for step in side.steps]
+    far = _FAR * max(_TO_SIGMA * median(steps or (0.0,)), _LEAST_DEVIATION)
+    kept_a, kept_b = _without_odd(a, far), _without_odd(b, far)
+    if _shares_levels(kept_a, kept_b, far) and not _changed_level(kept_a, kept_b):
+        return a, b
+    return kept_a, kept_b
+
+
+def _without_odd(side: Series, far: float) -> Series:
+    odd = frozenset(place for place, step in enumerate(side.steps) if abs(step) > far)
+    if not odd or side.n < LEAST_TO_LEAVE_OUT or 2 * len(odd) >= side.n:
+        return side
+    return replace(side, left_out=odd)
+
+
+def _shares_levels(a: Series, b: Series, far: float) -> bool:
+    """Whether the levels differ, and a process that was left out of one side is at the level of the other."""
+    return abs(a.mean_log - b.mean_log) > far and any(
+        abs(side.logs[place] - other.mean_log) <= far for side, other in ((a, b), (b, a)) for place in side.left_out
+    )
+
+
+def _changed_level(a: Series, b: Series) -> bool:
+    """Whether the processes of B are nearer to B's level more often than those of A (Fisher's exact test)."""
+    near_a, near_b = (sum(abs(log - b.mean_log) < abs(log - a.mean_log) for log in side.logs) for side in (a, b))
+    near = near_a + near_b
+    ways = sum(math.comb(near, number) * math.comb(a.n + b.n - near, a.n - number) for number in range(near_a + 1))
+    return ways <= _CHANCE * math.comb(a.n + b.n, a.n)
+
+
+SITTING_S = 3600.0
+"""Runs that begin within this time of the one before are of one sitting."""
+
+
+def sittings_of(runs: Sequence[Run]) -> tuple[int, ...]:
+    """The number of each run's sitting; if a time cannot be read, all are of one."""
+    try:
+        moments = [moment_of(run.environment.taken_at).timestamp() for run in runs]
+    except (ValueError, OverflowError):
+        return (0,) * len(runs)
+    ordered = sorted(moments)
+    begins = [later for earlier, later in pairwise(ordered) if later - earlier > SITTING_S]
+    return tuple(bisect_right(begins, moment) for moment in moments)
+
+
+def moment_of(text: str) -> datetime:
+    """The time that a document holds.
+
+    Raises:
+        ValueError: it is not a time.
+
+    """
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 @dataclass
 class _Gathered:
-    medians: list[tuple[int, float, float | None, float | None, float]] = field(default_factory=list)
+    medians: list[tuple[int, float, float | None, float | None]] = field(default_factory=list)
+    moved_bytes: int = 0
     reasons: list[str] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
 
 
 def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
@@ -67,35 +187,41 @@ def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
         for measurement in run.measurements:
             gathered = cells.setdefault(cell_of(measurement), _Gathered())
             _add(gathered, process, measurement)
-    return {cell: _series(gathered) for cell, gathered in cells.items()}
+    sittings = sittings_of(runs)
+    return {cell: _series(gathered, sittings) for cell, gathered in cells.items()}
 
 
 def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
     summary, gbps = measurement.summary, measurement.gbps
     if measurement.verified.value is False:
-        gathered.reasons.append("contents differ after the transfer, so its times are not used")
+        gathered.wrong.append(process)
     elif summary is None or gbps is None:
         gathered.reasons.append(measurement.rate.reason or "it has no time")
     elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
         gathered.reasons.append("its time is impossible for a copy")
     else:
-        # The rate is computed from the compared time, and not read from the file.
-        gathered.medians.append(
-            (process, summary.median_s, summary.low_s, summary.high_s, measurement.moved_bytes / summary.median_s / 1e9)
-        )
+        gathered.medians.append((process, summary.median_s, summary.low_s, summary.high_s))
+        gathered.moved_bytes = measurement.moved_bytes
 
 
-def _series(gathered: _Gathered) -> Series:
-    """A process that has a cell twice (raw copies beside each framework) counts once, with the mean of both."""
+def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
+    """A process that has a cell twice (raw copies beside each framework) counts once, with the mean of both.
+
+    A cell whose contents were wrong in one process has no time in any: a copy that may be wrong is not compared.
+    """
+    if gathered.wrong:
+        which = ", ".join(str(process + 1) for process in dict.fromkeys(gathered.wrong))
+        reason = f"contents differ after the transfer in process {which}, so its times are not used"
+        return Series(Spread((), (), ()), (), 0, reason)
     found = {process: [row for row in gathered.medians if row[0] == process] for process, *_ in gathered.medians}
     if not found:
-        return Series(Spread((), (), ()), (), None, gathered.reasons[0])
+        return Series(Spread((), (), ()), (), 0, gathered.reasons[0])
     spread = Spread(
         medians_s=tuple(_mean([row[1] for row in rows]) or 0.0 for rows in found.values()),
         lows_s=tuple(_mean([row[2] for row in rows]) for rows in found.values()),
         highs_s=tuple(_mean([row[3] for row in rows]) for rows in found.values()),
     )
-    return Series(spread, tuple(found), _mean([_mean([row[4] for row in rows]) for rows in found.values()]))
+    return Series(spread, tuple(found), gathered.moved_bytes, "", tuple(sittings[process] for process in found))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -136,7 +262,7 @@ class Sample:
         return self.runs[0]
 
     def check(self) -> None:
-        """Refuse a side without runs, with a failed run, or with runs of several machines.
+        """Refuse a side without runs, with a failed run, with runs of several machines, or with one run several times.
 
         Raises:
             UsageError: the reason, with the name of the side.
@@ -152,10 +278,11 @@ class Sample:
         if len(machines) > 1:
             names = ", ".join(dict.fromkeys(_machine(run) for run in self.runs))
             raise UsageError(f"{self.name} has runs of several machines ({names}); compare the runs of one machine")
-
-    def distinct(self) -> int:
-        """The number of different runs."""
-        return len({_run_key(run) for run in self.runs})
+        if len({_run_key(run) for run in self.runs}) < len(self.runs):
+            raise UsageError(
+                f"{self.name} holds the same run more than once, so it does not show how much processes differ; give "
+                "each run once, or save a new baseline: pyxfer baseline save"
+            )
 
     def remarks(self) -> list[Remark]:
         ended = [number for number, run in enumerate(self.runs, start=1) if run.ended == "interrupted"]

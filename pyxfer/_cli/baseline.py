@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import os
 import sys
 import tempfile
@@ -336,9 +335,8 @@ def lines_of(baseline: Baseline) -> list[CellLine]:
 
     lines = []
     for cell, series in collect(baseline.runs).items():
-        if series.gbps is not None:
-            usual_s = math.exp(series.mean_log)
-            rates = tuple(series.gbps * usual_s / median_s for median_s in series.spread.medians_s)
+        if series.n:
+            rates = tuple(series.moved_bytes / median_s / 1e9 for median_s in series.spread.medians_s)
             lines.append(CellLine(cell_text(cell), rates))
     return lines
 
@@ -354,7 +352,9 @@ _CHECK_FORMS = ("table", "json", "junit")
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the baseline, if this host has several.")]
 Processes = Annotated[
     int,
-    typer.Option("--processes", metavar="N", max=100, help="Number of measuring processes, one after the other."),
+    typer.Option(
+        "--processes", metavar="N", min=1, max=100, help="Number of measuring processes, one after the other."
+    ),
 ]
 Labels = Annotated[
     list[str], typer.Option("--label", metavar="K=V", help="Label to store with the baseline; repeatable.")
@@ -366,7 +366,7 @@ Retries = Annotated[
         metavar="N",
         min=0,
         max=20,
-        help="Number of repeats before a check fails; with 0 a single process decides.",
+        help="Largest number of repeats before a check fails; with 0 a single process decides.",
     ),
 ]
 
@@ -374,6 +374,9 @@ Retries = Annotated[
 def save(
     name: Name = DEFAULT_NAME,
     processes: Processes = 3,
+    add: Annotated[
+        bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
+    ] = False,
     label: Labels = [],  # noqa: B006 - typer copies it
     device: opt.Device = "0",
     direction: opt.Directions = "h2d,d2h",
@@ -387,19 +390,21 @@ def save(
     """Measure this host and save it as its baseline.
 
     Measures in several processes, one after the other, because a check must know how much processes differ. The budget
-    applies to each process.
+    applies to each process. With --add they are a further sitting of the current baseline, measured as the baseline
+    was, which then also shows how much the host differs from day to day.
     """
     from pyxfer._baseline import store_schema
-    from pyxfer._baseline.check import check_processes, make_baseline, this_machine
+    from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline, this_machine
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import open_store
     from pyxfer.units import parse_duration, parse_sizes
 
-    check_processes(processes)
+    if not add:
+        check_processes(processes)
     store_schema.check_name(name)
     labels = _parse_labels(label)
     store_schema.check_labels(labels)
-    order = Order(
+    asked = Order(
         device,
         opt.split_list(direction, "--direction"),
         opt.split_list(memory, "--memory"),
@@ -408,10 +413,16 @@ def save(
         parse_duration(budget),
     )
     _check_required(device, require_gpu)
-    order = replace(order, device=this_machine(device)[1])
-    with open_store(store) as opened:
+    fingerprint, found = this_machine(device)
+    with open_store(store, create=not add) as opened:
+        before = find_baseline(opened, name, fingerprint) if add else None
+        order = replace(asked, device=found) if before is None else Order.again(found, before.runs[0])
         runs = _measure_all(order, processes, opened, labels)
-        baseline = make_baseline(name, labels, runs, store_schema.now_text())
+        made_at = store_schema.now_text()
+        if before is None:
+            baseline = make_baseline(name, labels, runs, made_at)
+        else:
+            baseline = added_to(before, labels, runs, made_at)
         try:
             kept = opened.add_baseline(baseline)
         except StoreError as error:
@@ -423,7 +434,10 @@ def save(
 def check(
     name: Name = DEFAULT_NAME,
     tolerance: Tolerance = "3%",
-    retries: Retries = 2,
+    retries: Retries = 19,
+    add: Annotated[
+        bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
+    ] = False,
     form: Annotated[str, typer.Option("--format", metavar="table|json|junit", help="Output format.")] = "table",
     output: Output = None,
     device: opt.Device = "0",
@@ -433,7 +447,7 @@ def check(
     """Measure this host and compare it with its baseline.
 
     Slow and undecided cells are measured again, in up to --retries more processes. The exit code is 1 only if a cell is
-    slower by more than the tolerance in all processes together and in every single one.
+    slower by more than the tolerance in all processes together and in most single ones.
     """
     from pyxfer._baseline.check import baseline_sample, find_baseline, this_machine
     from pyxfer._baseline.check import check as check_against
@@ -452,7 +466,25 @@ def check(
             baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
         )
     outlet.deliver(checked.comparison)
+    if (
+        add
+        and checked.comparison.verdict == "SAME"
+        and not checked.interrupted
+        and not any(map(why_invalid, checked.runs))
+    ):
+        _join(baseline, checked.runs, store)
     _end_check(checked.runs, keeper, is_slow=bool(checked.confirmed), interrupted=checked.interrupted)
+
+
+def _join(before: Baseline, runs: tuple[Run, ...], store: str | None) -> None:
+    """Append the runs of a check to its baseline."""
+    from pyxfer._baseline.check import added_to
+    from pyxfer._baseline.store import open_store
+    from pyxfer._baseline.store_schema import now_text
+
+    with open_store(store, create=False) as opened:
+        kept = opened.add_baseline(added_to(before, {}, runs, now_text()))
+    say(f"added the runs to the baseline {before.name!r}, which is now {kept}")
 
 
 def _end_check(runs: tuple[Run, ...], keeper: _Keeper, *, is_slow: bool, interrupted: bool) -> None:

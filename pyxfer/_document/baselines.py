@@ -68,8 +68,10 @@ class Baseline(SavedDocument, frozen=True):
 class CellComparison(msgspec.Struct, frozen=True):
     """The comparison of one cell. `ratio` is the time of B over that of A, with its interval `low` to `high`.
 
-    `text` is the cell as `--cell` takes it. `confirmed`: a check has found the cell slow again in every process that
-    measured it. It is false in a comparison of files.
+    `text` is the cell as `--cell` takes it. `confirmed`: a check has found the cell slow again, in most processes that
+    measured it. It is false in a comparison of files. `assumed`: each side is one process, so the spread between
+    processes is assumed, and the verdict is SAME or AMBIGUOUS. `least_loss`: the smallest loss of bandwidth that would
+    have been SLOW here.
     """
 
     cell: Cell
@@ -84,6 +86,8 @@ class CellComparison(msgspec.Struct, frozen=True):
     b_processes: int
     why: str
     confirmed: bool = False
+    assumed: bool = False
+    least_loss: float | None = None
 
 
 class Difference(msgspec.Struct, frozen=True):

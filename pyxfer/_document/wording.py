@@ -44,7 +44,8 @@ def overall_text(comparison: Comparison) -> str:
     if not mean or not low or not high:
         return f"not known: {comparison.overall.reason or 'no reason given'}"
     ends = f"{signed_change(high).removesuffix(' %')} to {signed_change(low)}"
-    beyond = comparison.verdict == "AMBIGUOUS" and 1 - 1 / low > comparison.tolerance
+    measured = not any(row.assumed for row in comparison.cells)
+    beyond = measured and comparison.verdict == "AMBIGUOUS" and 1 - 1 / low > comparison.tolerance
     together = ": together they have lost more than the tolerance, though no cell has for certain" if beyond else ""
     return f"{signed_change(mean)} ({ends}), the geometric mean of all cells{together}"
 
@@ -122,7 +123,7 @@ def _have(rows: Sequence[CellComparison]) -> str:
 
 def _processes(rows: Sequence[CellComparison]) -> str:
     most = max(row.b_processes for row in rows)
-    return "1 process confirms" if most == 1 else f"Each of {most} processes confirms"
+    return "1 process confirms" if most == 1 else f"{most} processes confirm"
 
 
 # --- watches ---------------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def _least(row: CellComparison) -> str:
 
 
 def _beyond_seconds(limit: Limit, seconds: float, row: CellComparison) -> str | None:
-    if row.low.value is None or row.a_gbps.value is None:
+    if row.assumed or row.low.value is None or row.a_gbps.value is None:
         return None
     before_s = row.cell.nbytes * (2 if row.cell.side == "sum" else 1) / row.a_gbps.value / 1e9
     more_s = (row.low.value - 1) * before_s

@@ -102,8 +102,14 @@ def test_half_the_link_of_a_real_host_is_found_by_its_state_and_by_its_rate() ->
     run = pyxfer.Run.load(MEASURED / "ceiling.json.gz")
     for link, code in ((halved(run.link), "link-narrow"), (halved(run.link, "no NVML"), "link-lesser")):
         rows = tuple(half_as_fast(row) for row in run.measurements)
-        found = pyxfer.compare(run, msgspec.structs.replace(run, measurements=rows, link=link))
+        half = msgspec.structs.replace(run, measurements=rows, link=link)
+        found = pyxfer.compare([run, again(run)], [half, again(half)])
         assert (found.verdict, found.causes[0].code) == ("SLOW", code)
+
+
+def again(run: pyxfer.Run) -> pyxfer.Run:
+    """Another process with the same times."""
+    return msgspec.structs.replace(run, duration_s=run.duration_s + 1)
 
 
 def halved(link: Link, unread: str = "") -> Link:

@@ -68,13 +68,26 @@ def test_a_confirmed_loss_exits_with_1_and_fails_in_junit(store: str, tmp_path: 
     path = tmp_path / "check.xml"
     code, page, said = check(store, "--format", "junit", "-o", str(path), link=SLOWER)
     assert (code, page.startswith("SLOW: 1 of 2 cells of now is slower than baseline 'default'")) == (1, True)
-    assert "measuring in process 3 of at most 3" in said
+    assert "measuring in process 12 of at most 12" in said
     assert "SLOW, confirmed" in page
     (suite,) = junitparser.JUnitXml.fromfile(str(path))
     assert (suite.tests, suite.failures) == (2, 1)
     with open_store(store) as opened:
         points = [group.points for group in opened.history("h2d:pinned:256KiB").groups]
-    assert [len(each) for each in points] == [3 + 3], "every run of a check is in the history"
+    assert [len(each) for each in points] == [3 + 12], "every run of a check is in the history"
+
+
+def test_a_baseline_grows_by_sittings_and_by_checks_that_pass(store: str) -> None:
+    save = pyxfer("baseline", "save", *QUICK, "--add", "--processes", "1", "--store", store, PYXFER_HOSTRT=LINK)
+    assert save.returncode == 0, save.stderr
+    code, _, said = check(store, "--add", "--tolerance", "90%")
+    assert (code, "added the runs to the baseline 'default'" in said) == (0, True)
+    with open_store(store) as opened:
+        (found,) = opened.baselines()
+        grown = opened.baseline_of_id(found.id)
+    assert (len(grown.runs), found.earlier, grown.labels) == (5, 2, {"slot": "3"})
+    code, _, said = check(store, "--add", "--retries", "0", link=SLOWER)
+    assert "added the runs" not in said
 
 
 @pytest.mark.slow

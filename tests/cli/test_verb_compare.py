@@ -72,9 +72,10 @@ def test_fail_on_accepts_faster_cells(pyxfer: Command, files: dict[str, str]) ->
     assert pyxfer("compare", files["slow"], files["fast"], "--fail-on", "slower:1%").returncode == 0
 
 
-def test_two_runs_have_an_assumed_spread(pyxfer: Command, files: dict[str, str]) -> None:
+def test_two_runs_have_an_assumed_spread_and_never_fail(pyxfer: Command, files: dict[str, str]) -> None:
     result = pyxfer("compare", files["run"], files["slow_run"], "--format", "json")
     assert "one-process" in {remark["code"] for remark in json.loads(result.stdout)["remarks"]}
+    assert pyxfer("compare", files["run"], files["slow_run"], "--fail-on", "slower:5%").returncode == 0
 
 
 def test_a_file_is_the_same_as_itself(pyxfer: Command, files: dict[str, str]) -> None:

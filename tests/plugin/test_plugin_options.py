@@ -144,15 +144,23 @@ def test_a_failed_write_fails_the_session(suite: Any, link: Any) -> None:
     assert "results/out.json' cannot be written (No such file or directory)" in unfolded(result)
 
 
+def save_sessions(suite: Any, budget: str) -> list[str]:
+    """Three sessions, and the options that compare with them."""
+    for name in "abc":
+        suite.run(f"--xfer-save={name}", budget=budget)
+    return [f"--xfer-compare={name}" for name in "abc"]
+
+
 def test_a_slower_link_fails_only_with_a_limit(suite: Any, link: Any) -> None:
     suite.write(COPY)
     limits = ("--xfer-compare-fail=median:10%", "--xfer-compare-fail=median:50us")
-    suite.run("--xfer-save=main", budget="400ms")
+    saved = save_sessions(suite, "400ms")
     link(0.2)
-    compared = suite.run("--xfer-compare", budget="800ms")
+    compared = suite.run(*saved, budget="800ms")
     assert compared.ret == 0
-    compared.stdout.re_match_lines([r"test_copy .* [0-9.]+ % slower", "Compared with main."])
-    result = suite.run("--xfer-compare=main", *limits, budget="800ms")
+    compared.stdout.re_match_lines([r"test_copy .* [0-9.]+ % slower", "Compared with a, b, c."])
+    assert suite.run(saved[0], *limits, budget="400ms").ret == 0, "one session does not show the spread"
+    result = suite.run(*saved, *limits, budget="800ms")
     assert result.ret == FAILED
     result.assert_outcomes(passed=1)
     assert "median:50us: at least" in unfolded(result)
@@ -162,12 +170,12 @@ def test_a_slower_link_fails_only_with_a_limit(suite: Any, link: Any) -> None:
 def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, link: Any) -> None:
     limit = "--xfer-compare-fail=of_ceiling:25%"
     suite.write(COPY)
-    suite.run("--xfer-save=main", budget="500ms")
+    saved = save_sessions(suite, "500ms")
     link(0.5)
-    slower_link = suite.run("--xfer-compare", limit, budget="500ms")
+    slower_link = suite.run(*saved, limit, budget="500ms")
     assert slower_link.ret == 0
     suite.write(COPY.replace("1 << 20) as", "1 << 20, times=4) as"))
-    slower_function = suite.run("--xfer-compare", limit, budget="1s")
+    slower_function = suite.run(*saved, limit, budget="1s")
     assert slower_function.ret == FAILED
     assert re.search(
         r"test_copy: of_ceiling:25%: at least [0-9.]+ % slower by its share of the ceiling", unfolded(slower_function)
