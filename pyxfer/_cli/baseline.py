@@ -82,7 +82,6 @@ def _limit(text: str) -> float:
 
 
 SLOWER = 1
-STDOUT = "-"
 TABLE = "table"
 
 Tolerance = Annotated[
@@ -98,12 +97,12 @@ class Outlet:
     """Where a comparison is written. An invalid format or file is refused at once, before measuring."""
 
     def __init__(self, form: str, output: str | None, forms: tuple[str, ...]) -> None:
-        from pyxfer._document.files import check_writable
+        from pyxfer._document.files import check_writable, is_stdout
 
         if form not in forms:
             raise UsageError(f"--format {form!r} is not one of {', '.join(forms)}")
         self._form = form
-        self._file = None if output in (None, STDOUT) else output
+        self._file = None if output is None or is_stdout(output) else output
         if self._file is not None:
             check_writable(self._file)
 
@@ -283,14 +282,15 @@ def export(
     """
     from pyxfer._baseline.inputs import choose
     from pyxfer._document import codec
-    from pyxfer._document.files import check_writable
+    from pyxfer._document.files import check_writable, is_stdout
 
-    if file != "-":
+    to_stdout = is_stdout(file)
+    if not to_stdout:
         check_writable(file)
     with _open(store) as opened:
         kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
-    if file == "-":
+    if to_stdout:
         sys.stdout.write(codec.encode(baseline).decode())
     else:
         baseline.save(file)

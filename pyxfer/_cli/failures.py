@@ -35,6 +35,10 @@ PATIENCE_S = 2.0
 _AGAIN_S = 0.01
 
 
+class NotKeptError(PyxferError):
+    """A result could not be written to the end, so the command ends with `NOT_VALID`."""
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 

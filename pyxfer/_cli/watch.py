@@ -17,7 +17,6 @@ import typer
 
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
-from pyxfer._cli.output import STDOUT
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
@@ -80,11 +79,11 @@ class WatchExports:
         return numbered(path, number) if self._several else path
 
     def _check(self) -> None:
-        from pyxfer._document.files import check_writable
+        from pyxfer._document.files import check_writable, is_stdout
 
         places = [os.path.realpath(path) for _, path, _ in self._targets]
         for option, path, _ in self._targets:
-            if path == STDOUT:
+            if is_stdout(path):
                 raise UsageError(f"{option}: stdout belongs to the script; give a file name")
             if places.count(os.path.realpath(path)) > 1:
                 raise UsageError(f"two options name the file {path!r}; give them different names")
