@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from rich.progress import Progress as Bar
 
     from pyxfer._document.runs import Run
+    from pyxfer._report.layout import Page
     from pyxfer.native import Choice
 
 
@@ -189,14 +190,15 @@ class ProgressReport:
             say(progress.phase)
 
 
-def deliver(run: Run, exports: Exports) -> None:
+def deliver(run: Run, exports: Exports, print_page: Callable[[Run, Page], None] | None = None) -> None:
     """Save the files, print the page, write to the streams, and exit with the run's code."""
     from pyxfer._report.layout import Page
     from pyxfer._report.run import print_run
 
     exports.keep(run)
+    page = Page(sys.stderr if exports.takes_stdout else sys.stdout)
     try:
-        print_run(run, Page(sys.stderr if exports.takes_stdout else sys.stdout))
+        (print_page or print_run)(run, page)
     except (SystemExit, OSError):  # stdout is closed or full
         exports.finish(run)
         raise

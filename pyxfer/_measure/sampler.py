@@ -62,6 +62,10 @@ class Series:
         """The seconds of the valid trials."""
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
 
+    def lacks(self, trials: int) -> bool:
+        """Whether it has not failed and a side has fewer valid trials than this."""
+        return self.failure is None and any(len(self.valid_times(side)) < trials for side in self.trials)
+
     def summaries(self) -> list[Summary]:
         """The summary of every side that has a valid trial."""
         count = sum(map(len, self.trials.values()))
@@ -99,6 +103,8 @@ def silent(_: Progress) -> None:
 
 # A median has a 95 % interval from six values on.
 FEWEST_ROUNDS = 6
+# On a busy machine many trials are invalid. A row that lacks valid ones gets up to this many times the fewest rounds.
+RETRIES = 3
 # A host may stay at one level for tens of trials, and a narrow interval of these says nothing of the next level. So
 # nothing is settled with fewer.
 MIN_ROUNDS = 100
@@ -162,7 +168,7 @@ class Reserve:
 
 @dataclass
 class Sampler:
-    """Runs groups of subjects, once. Every series gets `fewest_rounds` trials, even after the deadline."""
+    """Runs groups of subjects, once. Every series gets `fewest_rounds` valid trials, even after the deadline."""
 
     groups: list[Group]
     precision: float
@@ -187,6 +193,7 @@ class Sampler:
         for _ in range(self.fewest_rounds):  # over all groups, so that an early end leaves some trials of each
             self.run_rounds(1)
             self._report()
+        self._replace_invalid()
         self._reserved_s = self._reserve_s()
         while not self._is_spent():
             unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
@@ -202,6 +209,13 @@ class Sampler:
         for _ in range(rounds):
             for group in self.groups:
                 self._round(group, group.active())
+
+    def _replace_invalid(self) -> None:
+        for _ in range((RETRIES - 1) * self.fewest_rounds):
+            for group in self.groups:
+                lacking = [series for series in group.series if series.lacks(self.fewest_rounds)]
+                if lacking:
+                    self._round(group, group.with_anchors(lacking))
 
     def _reserve_s(self) -> float:
         """The seconds that the traced trials will need, by the cost of the timed ones so far."""

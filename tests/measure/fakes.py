@@ -58,3 +58,14 @@ class Failing(Timed):
             self.log.append((round_index, self.key))
             raise self.error
         return super().trial(round_index)
+
+
+@dataclass
+class Shaky(Timed):
+    """A subject whose first trials are invalid."""
+
+    invalid_rounds: int = 0
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        self.invalid = "late" if len(self.rounds) < self.invalid_rounds else None
+        return super().trial(round_index)

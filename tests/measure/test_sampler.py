@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from measure.fakes import Clock, Failing, Timed
+from measure.fakes import Clock, Failing, Shaky, Timed
 
 from pyxfer._document.runs import Trial
 from pyxfer._measure.sampler import (
     FEWEST_ROUNDS,
     MAX_ROUNDS,
     MIN_ROUNDS,
+    RETRIES,
     TURN_ROUNDS,
     Group,
     Progress,
@@ -204,6 +205,21 @@ def test_a_past_deadline_leaves_the_fewest_rounds() -> None:
     subject = bench.timed("a", *NOISY)
     bench.run([subject], budget_s=0.0)
     assert len(subject.rounds) == FEWEST_ROUNDS
+
+
+def test_invalid_trials_are_replaced_after_the_deadline() -> None:
+    bench = Bench()
+    anchor, steady = bench.timed("anchor"), bench.timed("steady", anchor="anchor")
+    shaky = Shaky("shaky", bench.clock, log=bench.log, anchor="anchor", invalid_rounds=4)
+    (group,) = bench.run([anchor, steady, shaky], budget_s=0.0)
+    assert [len(each.valid_times("h2d")) for each in group.series] == [FEWEST_ROUNDS + 4, FEWEST_ROUNDS, FEWEST_ROUNDS]
+
+
+def test_a_subject_without_a_valid_trial_is_given_up() -> None:
+    bench = Bench()
+    subject = bench.timed("a", invalid="late")
+    bench.run([subject], budget_s=0.0)
+    assert len(subject.rounds) == RETRIES * FEWEST_ROUNDS
 
 
 def test_fewest_rounds_can_be_lowered() -> None:
