@@ -69,6 +69,7 @@ class CallableSubject:
     """A user's callable as a subject of the sampler."""
 
     key = "callable"
+    ceiling_of = None
 
     def __init__(self, call: Call, bracket: Bracket, side: Side, anchor: str | None) -> None:
         self.anchor = anchor
@@ -96,6 +97,7 @@ class ReferenceSubject:
     """The raw copy beside a callable. It runs in a separate thread, so that Ctrl-C reaches the calling one."""
 
     anchor = None
+    ceiling_of = None
 
     def __init__(self, subject: RawSubject, shop: Workshop) -> None:
         self.key = subject.key

@@ -33,6 +33,10 @@ class Subject(Protocol):
     def anchor(self) -> str | None:
         """Key of the subject that this one is compared with, and that runs in all its rounds."""
 
+    @property
+    def ceiling_of(self) -> str | None:
+        """The comparison in which the fastest is the ceiling; None if this is never the ceiling."""
+
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """Time it once. A route in both directions at once gives a trial for each side."""
 
@@ -112,6 +116,8 @@ MIN_ROUNDS = 100
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
 GROUP_ROUNDS = 4
+# The ceiling is the fastest at the end. Until then it may be any that is at most this much slower than the fastest.
+NEARLY_FASTEST = 1.25
 # One turn of a group: long enough to amortise the bookkeeping, short enough that groups alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
@@ -142,9 +148,19 @@ class Group:
         return [series for series in self.series if self._needs_more(series, precision)]
 
     def with_anchors(self, chosen: Sequence[Series]) -> list[Series]:
-        """The chosen series and those that they are compared with."""
+        """The chosen series and those that they are compared with: anchors, and all that may become the ceiling."""
         keys = {series.subject.key for series in chosen} | {series.subject.anchor for series in chosen}
+        found = {series.subject.ceiling_of for series in self.series if series.subject.key in keys}
+        keys.update(key for name in found - {None} for key in self._nearly_fastest(name))
         return [series for series in self.active() if series.subject.key in keys]
+
+    def _nearly_fastest(self, name: str | None) -> list[str]:
+        medians = {
+            series.subject.key: series.summaries()[-1].median_s
+            for series in self.active()
+            if series.subject.ceiling_of == name and series.summaries()
+        }
+        return [key for key, median_s in medians.items() if median_s <= NEARLY_FASTEST * min(medians.values())]
 
     def _needs_more(self, series: Series, precision: float) -> bool:
         most = self.most_rounds

@@ -29,6 +29,7 @@ class Timed:
     anchor: str | None = None
     log: list[tuple[int, str]] = field(default_factory=list)
     invalid: str | None = None
+    ceiling_of: str | None = None
     _next: Iterator[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

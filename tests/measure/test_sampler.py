@@ -175,6 +175,18 @@ def test_an_anchor_runs_in_every_round_of_its_subjects() -> None:
     assert len(noisy.rounds) > MIN_ROUNDS
 
 
+def test_all_that_may_become_the_ceiling_run_in_every_round_of_what_is_compared_with_them() -> None:
+    bench = Bench()
+    anchor = Timed("anchor", bench.clock, (1.2e-3,), log=bench.log, ceiling_of="h2d")
+    faster = Timed("faster", bench.clock, (1e-3,), log=bench.log, ceiling_of="h2d")
+    slower = Timed("slower", bench.clock, (2e-3,), log=bench.log, ceiling_of="h2d")
+    noisy = bench.timed("noisy", *NOISY, anchor="anchor")
+    bench.run([anchor, faster, slower, noisy], budget_s=3.0)
+    assert len(noisy.rounds) > 3 * MIN_ROUNDS
+    assert set(noisy.rounds) <= set(anchor.rounds) & set(faster.rounds)
+    assert len(slower.rounds) < 2 * MIN_ROUNDS
+
+
 def test_groups_take_turns() -> None:
     bench = Bench()
     first, second = bench.timed("first"), bench.timed("second")
