@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from baseline.store.making import make_baseline, run_at
 from command_line import in_terminal, pyxfer
+from samples import make_run
 from typer.testing import CliRunner
 
 from pyxfer._baseline.store import open_store
@@ -104,6 +105,14 @@ def test_remove_keeps_the_history() -> None:
 
 
 @pytest.mark.usefixtures("store")
+def test_a_run_cannot_be_imported(tmp_path: Path) -> None:
+    make_run().save(tmp_path / "run.json")
+    done = pyxfer("baseline", "import", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
+    assert done.returncode == 2
+    assert "is a run, and not a baseline" in done.stderr
+    assert not (tmp_path / "store.db").exists()
+
+
 def test_an_export_can_be_imported_into_another_store(tmp_path: Path) -> None:
     file, other = str(tmp_path / "b.json"), str(tmp_path / "other.db")
     assert "3 runs, to " in output_of("export", "default", file, "--host", "node-7")
