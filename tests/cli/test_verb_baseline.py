@@ -104,7 +104,6 @@ def test_remove_keeps_the_history() -> None:
     assert "points: 6" in history.output
 
 
-@pytest.mark.usefixtures("store")
 def test_a_run_cannot_be_imported(tmp_path: Path) -> None:
     make_run().save(tmp_path / "run.json")
     done = pyxfer("baseline", "import", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
@@ -113,6 +112,7 @@ def test_a_run_cannot_be_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "store.db").exists()
 
 
+@pytest.mark.usefixtures("store")
 def test_an_export_can_be_imported_into_another_store(tmp_path: Path) -> None:
     file, other = str(tmp_path / "b.json"), str(tmp_path / "other.db")
     assert "3 runs, to " in output_of("export", "default", file, "--host", "node-7")
