@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyxfer._cli import options as opt
-from pyxfer._cli.failures import say
+from pyxfer._cli.failures import NOT_VALID, say
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def watch(
 
     Runs the script in a separate process, and prints the report on stderr at its end. Without limits the watch lasts
     from the first use of CUDA to the end of the script. Exits with the script's exit code, or with 128 plus the number
-    of the signal that ended it.
+    of the signal that ended it; with 4 if the script succeeded and a file could not be written.
     """
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.options import checked_ceilings, find_target, make_options
@@ -234,7 +234,7 @@ def watch(
 
 
 def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
-    """Run the script, report on its windows, and return its exit code."""
+    """Run the script, report on its windows, and return the exit code."""
     from dataclasses import replace
 
     with BlockedSignals() as before:
@@ -243,7 +243,7 @@ def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
             say(f"send SIGUSR1 to process {process.pid} to start watching, and again to stop")
         code = process.wait(reporter.look if launch.by_signal else lambda: None)
     reporter.finish(code)
-    return code
+    return code or (NOT_VALID if reporter.has_lost_a_report else 0)
 
 
 class _Reporter:
@@ -258,6 +258,7 @@ class _Reporter:
         self._exports = exports
         self._several = several
         self._count = 0
+        self.has_lost_a_report = False
 
     def look(self) -> None:
         """Report new windows while the script runs. No ceiling is measured, because it would disturb the script."""
@@ -287,6 +288,7 @@ class _Reporter:
             try:
                 self._report(path, ceilings)
             except PyxferError as error:  # the script's exit code must be kept
+                self.has_lost_a_report = True
                 say(str(error))
             path.unlink()
 

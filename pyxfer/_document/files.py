@@ -213,6 +213,8 @@ def _decompressed(packed: bytes, shown: str) -> bytes:
 
 def _writable_mode(path: Path) -> int:
     """The mode of the existing file, or of a new one. Raises OSError if it may not be written."""
+    if not os.fspath(path):
+        raise ValueError("the name is empty")
     descriptor = _descriptor_of(path)
     if descriptor is not None:
         if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:

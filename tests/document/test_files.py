@@ -134,6 +134,12 @@ def test_a_long_name_is_refused(check: Checks, tmp_path: Path) -> None:
     assert refused(check, tmp_path / ("x" * 300)).endswith("(File name too long); give it a shorter name")
 
 
+@pytest.mark.parametrize("check", [files.check_writable, lambda path: files.write_whole(path, b"")])
+def test_an_empty_name_is_refused(check: Callable[[str], None]) -> None:
+    with pytest.raises(UsageError, match=r"^'' cannot be written \(the name is empty\); name another file$"):
+        check("")
+
+
 @before_and_after
 def test_a_name_with_a_null_byte_is_refused(check: Checks) -> None:
     sentence = refused(check, Path("a\0b"))
