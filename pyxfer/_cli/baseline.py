@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -392,7 +393,7 @@ def save(
     from pyxfer._baseline import store_schema
     from pyxfer._baseline.check import check_processes, make_baseline, this_machine
     from pyxfer._baseline.measure import Order
-    from pyxfer._baseline.store import open_store
+    from pyxfer._baseline.store import check_store, open_store
     from pyxfer.units import parse_duration, parse_sizes
 
     check_processes(processes)
@@ -409,9 +410,10 @@ def save(
     )
     _check_required(device, require_gpu)
     order = replace(order, device=this_machine(device)[1])
+    check_store(store)
+    runs = _measure_all(order, processes, lambda: open_store(store), labels)
+    baseline = make_baseline(name, labels, runs, store_schema.now_text())
     with open_store(store) as opened:
-        runs = _measure_all(order, processes, opened, labels)
-        baseline = make_baseline(name, labels, runs, store_schema.now_text())
         try:
             kept = opened.add_baseline(baseline)
         except StoreError as error:
@@ -494,7 +496,9 @@ class _Keeper:
         return f"the result above is complete, but runs were not stored ({len(self._lost)}): {self._lost[0]}"
 
 
-def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, str]) -> list[Run]:
+def _measure_all(
+    order: Order, processes: int, opening: Callable[[], AbstractContextManager[Store]], labels: dict[str, str]
+) -> list[Run]:
     """The runs of all processes. If one fails, the runs so far go into the history."""
     measure = _measuring(order, processes, "")
     runs: list[Run] = []
@@ -507,10 +511,11 @@ def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, s
             if invalid:
                 raise MeasurementError(invalid)
     except (PyxferError, KeyboardInterrupt):
-        keeper = _Keeper(store, labels)
-        for run in runs:
-            keeper.keep(run)
         if runs:
+            with opening() as store:
+                keeper = _Keeper(store, labels)
+                for run in runs:
+                    keeper.keep(run)
             say(keeper.trouble or f"no baseline was saved; runs in the history: {len(runs)} of {processes}")
         raise
     return runs
