@@ -199,7 +199,7 @@ def deliver(run: Run, exports: Exports, print_page: Callable[[Run, Page], None] 
     page = Page(sys.stderr if exports.takes_stdout else sys.stdout)
     try:
         (print_page or print_run)(run, page)
-    except (SystemExit, OSError):  # stdout is closed or full
+    except (SystemExit, NotKeptError):  # stdout is closed or full
         exports.finish(run)
         raise
     try:

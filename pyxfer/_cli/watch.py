@@ -220,6 +220,7 @@ def watch(
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
     if not is_module:
         exports.refuse_to_overwrite(script)
+    os.getcwd()  # raises here and not in the script's process if the folder has been deleted
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
         raise UsageError("--signal: the first signal starts the window, so no time can be skipped; leave --skip out")
