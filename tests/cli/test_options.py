@@ -3,11 +3,12 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from in_process import Command
 
 from pyxfer import units
 from pyxfer._ceiling import session
 from pyxfer._cli import measure
-from pyxfer._cli.options import split_list
+from pyxfer._cli.options import parse_share, split_list
 from pyxfer.errors import UsageError
 
 
@@ -19,6 +20,35 @@ def test_a_list_has_no_duplicates() -> None:
 def test_an_empty_item_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="has an empty item; write a list such as --direction h2d,d2h"):
         split_list(text, "--direction")
+
+
+@pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("50%", 0.5), ("0.005", 0.005), ("0.05", 0.05)])
+def test_a_share_is_small_or_has_its_percent_sign(text: str, share: float) -> None:
+    assert parse_share(text) == share
+
+
+@pytest.mark.parametrize("text", ["0.5", " 0.1", ".99"])
+def test_a_large_share_without_a_percent_sign_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="%; write "):
+        parse_share(text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--precision", "0.5"),
+        ("ceiling", "--precision", "0.5"),
+        ("frameworks", "--precision", "0.5"),
+        ("explain", "torch.to", "--precision", "0.5"),
+        ("baseline", "check", "--tolerance", "0.5"),
+        ("compare", "a.json", "b.json", "--tolerance", "0.5"),
+        ("compare", "a.json", "b.json", "--fail-on", "slower:0.5"),
+    ],
+)
+def test_every_share_of_the_command_line_is_checked(command: Command, arguments: tuple[str, ...]) -> None:
+    result = command(*arguments)
+    assert result.returncode == 2
+    assert "the share '0.5' means 50%; write 0.5% or 50%" in " ".join(result.stderr.split())
 
 
 def test_the_defaults_are_those_of_the_python_function() -> None:
