@@ -90,8 +90,11 @@ def info(json: opt.Json = False) -> None:
         print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))
 
 
+_STDIN = "/dev/stdin"
+
+
 def show(
-    file: Annotated[str, typer.Argument(metavar="RUN.json", help="A file that --export-json wrote.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer saved, also as .gz; - is stdin.")],
     sort: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="One row per measurement: size, gbps, route, direction, memory or mode."),
@@ -99,15 +102,15 @@ def show(
 ) -> None:
     """Print a saved document.
 
-    Prints a run, watch, examination, baseline or pytest session again.
+    Prints a run, watch, examination, baseline, comparison or pytest session again.
     """
     from pyxfer._document import codec
-    from pyxfer._document.baselines import Baseline
+    from pyxfer._document.baselines import Baseline, Comparison
     from pyxfer._document.examinations import Examination
     from pyxfer._document.runs import Run
     from pyxfer._document.sessions import XferSession
     from pyxfer._document.watches import Watched
-    from pyxfer._report.baseline import print_baseline
+    from pyxfer._report.baseline import print_baseline, print_comparison
     from pyxfer._report.doctor import print_examination
     from pyxfer._report.layout import Page
     from pyxfer._report.run import print_run
@@ -115,8 +118,8 @@ def show(
     from pyxfer._report.watch import print_watch
 
     page = Page(sys.stdout)
-    document: Run | Watched | Examination | Baseline | XferSession = codec.load_any(
-        file, (Run, Watched, Examination, Baseline, XferSession)
+    document: Run | Watched | Examination | Baseline | Comparison | XferSession = codec.load_any(
+        _STDIN if file == "-" else file, (Run, Watched, Examination, Baseline, Comparison, XferSession)
     )
     if isinstance(document, Run):
         print_run(document, page, sort)
@@ -126,6 +129,8 @@ def show(
         print_examination(document, page)
     elif isinstance(document, Baseline):
         print_baseline(document, lines_of(document), page)
+    elif isinstance(document, Comparison):
+        print_comparison(document, page)
     elif isinstance(document, XferSession):
         print_session(document, page)
     else:
