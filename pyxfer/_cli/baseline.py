@@ -58,9 +58,10 @@ def compare(
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
     from pyxfer._baseline.inputs import apart, sample_of
+    from pyxfer.units import parse_ratio
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet, share = Outlet(form, output, _COMPARE_FORMS), opt.parse_share(tolerance)
+    outlet, share = Outlet(form, output, _COMPARE_FORMS), parse_ratio(tolerance)
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
     outlet.deliver(comparison)
     slower = [] if limit is None else certainly_slower(comparison, limit)
@@ -70,11 +71,13 @@ def compare(
 
 
 def _limit(text: str) -> float:
+    from pyxfer.units import parse_ratio
+
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
         raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE; {_EXAMPLE}")
     try:
-        return opt.parse_share(share)
+        return parse_ratio(share)
     except UsageError as error:
         raise UsageError(f"--fail-on: {error}; {_EXAMPLE}") from error
 
@@ -438,8 +441,9 @@ def check(
     from pyxfer._baseline.check import check as check_against
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import open_store
+    from pyxfer.units import parse_ratio
 
-    share, outlet = opt.parse_share(tolerance), Outlet(form, output, _CHECK_FORMS)
+    share, outlet = parse_ratio(tolerance), Outlet(form, output, _CHECK_FORMS)
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:

@@ -41,7 +41,7 @@ def show_host(device: str, sizes: str, precision: str, budget: str, export_json:
     from pyxfer._report.host import print_host_card
 
     exports = Exports(export_json, None, None)
-    precision_share, budget_s = opt.parse_share(precision), units.parse_duration(budget)
+    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
     announce_runtime(device)
     with ProgressReport() as report:
         run = ceiling(

@@ -87,7 +87,7 @@ def frameworks(
             directions=opt.split_list(direction, "--direction") if direction is not None else None,
             ingest=ingest,
             device=device,
-            precision=opt.parse_share(precision),
+            precision=units.parse_ratio(precision),
             budget_s=units.parse_duration(budget),
             patience_s=units.parse_duration(patience),
             seed=seed,
@@ -145,7 +145,7 @@ def explain(
             size,
             direction=direction,
             device=device,
-            precision=opt.parse_share(precision),
+            precision=units.parse_ratio(precision),
             budget_s=units.parse_duration(budget),
             patience_s=units.parse_duration(patience),
             seed=seed,
@@ -276,7 +276,7 @@ def ceiling(
     exports = Exports(export_json, export_csv, export_md)
     directions = opt.split_list(direction, "--direction")
     memories, modes = opt.split_list(memory, "--memory"), opt.split_list(mode, "--mode")
-    precision_share, budget_s = opt.parse_share(precision), units.parse_duration(budget)
+    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from pyxfer.errors import UsageError
-from pyxfer.units import parse_ratio
 
 Device = Annotated[
     str,
@@ -63,19 +62,6 @@ ExportMd = Annotated[
     str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-_MOST_WITHOUT_SIGN = 0.1
-
-
-def parse_share(text: str) -> float:
-    """A share such as 0.5%. A large one needs the percent sign, because 0.5 may be meant as 0.5%."""
-    share = parse_ratio(text)
-    if share >= _MOST_WITHOUT_SIGN and "%" not in text:
-        raise UsageError(
-            f"the share {text.strip()!r} means {share * 100:g}%; write {text.strip()}% or {share * 100:g}%"
-        )
-    return share
 
 
 def split_list(text: str, option: str) -> tuple[str, ...]:

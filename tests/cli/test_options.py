@@ -8,7 +8,7 @@ from in_process import Command
 from pyxfer import units
 from pyxfer._ceiling import session
 from pyxfer._cli import measure
-from pyxfer._cli.options import parse_share, split_list
+from pyxfer._cli.options import split_list
 from pyxfer.errors import UsageError
 
 
@@ -20,17 +20,6 @@ def test_a_list_has_no_duplicates() -> None:
 def test_an_empty_item_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="has an empty item; write a list such as --direction h2d,d2h"):
         split_list(text, "--direction")
-
-
-@pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("50%", 0.5), ("0.005", 0.005), ("0.05", 0.05)])
-def test_a_share_is_small_or_has_its_percent_sign(text: str, share: float) -> None:
-    assert parse_share(text) == share
-
-
-@pytest.mark.parametrize("text", ["0.5", " 0.1", ".99"])
-def test_a_large_share_without_a_percent_sign_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="%; write "):
-        parse_share(text)
 
 
 @pytest.mark.parametrize(
