@@ -70,6 +70,10 @@ class CudaError(PyxferError, RuntimeError):
 class CudaUnavailableError(CudaError):
     """No usable GPU: the driver is missing or too old, or it has no device."""
 
+    def __str__(self) -> str:
+        # CUDA has one code for an old driver and for none, and describes it as an old one. The hint knows which it is.
+        return f"No usable GPU: {self.hint}" if self.hint else super().__str__()
+
 
 class CudaMemoryError(CudaError, MemoryError):
     """An allocation of device memory or page-locked memory failed."""

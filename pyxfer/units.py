@@ -74,13 +74,19 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def parse_ratio(text: str) -> float:
-    """Parse a share above 0 and below 1, such as `0.5%` or `0.005`."""
+    """Parse a share above 0 and below 1, such as `0.5%` or `0.005`.
+
+    A large one needs the percent sign, because `0.5` may be meant as 0.5 %.
+    """
     number, unit = _quantity(text, "share", _RATIO_EXAMPLE)
     if unit not in ("", "%"):
         raise UsageError(f"the share {_shown(text)} has the unknown unit {_shown(unit)}; {_RATIO_EXAMPLE}")
     ratio = number / 100 if unit else number
     if ratio >= 1:
         raise UsageError(f"the share {_shown(text)} is not below 100%; {_RATIO_EXAMPLE}")
+    if not unit and 10 * ratio >= 1:
+        percent = f"{float(ratio) * 100:g}%"
+        raise UsageError(f"the share {_shown(text)} means {percent}; write {text.strip()}% or {percent}")
     return float(ratio)
 
 

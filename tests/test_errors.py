@@ -59,7 +59,8 @@ def test_errors_derive_from_builtin_ones(error: type[Exception], also: type[Exce
 @pytest.mark.parametrize("kind", CUDA_ERRORS)
 def test_a_cuda_error_has_its_fields_and_a_message(kind: type[CudaError]) -> None:
     error = kind(*ARGUMENTS)
-    assert str(error) == "cudaMalloc failed with cudaErrorMemoryAllocation (2): out of memory. Free some."
+    start = "cudaMalloc failed with cudaErrorMemoryAllocation (2): out of memory."
+    assert str(error) == f"{'No usable GPU:' if kind is CudaUnavailableError else start} Free some."
     assert (error.code, error.name, error.call, error.where, error.description, error.hint) == ARGUMENTS
 
 

@@ -189,6 +189,12 @@ def test_a_wrong_share_is_refused_with_an_example(text: str, sentence: str) -> N
     assert '"0.5%"' in str(refusal.value)
 
 
+@pytest.mark.parametrize("text", ["0.5", " 0.1", ".99"])
+def test_a_large_share_without_a_percent_sign_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="%; write "):
+        parse_ratio(text)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_schema
 from pyxfer._baseline.cells import RAW, CellPattern, cell_text, is_raw, parse_cell
-from pyxfer._baseline.store_database import Database, find_place, open_database
+from pyxfer._baseline.store_database import Database, check_place, find_place, open_database
 from pyxfer._baseline.store_schema import BASELINE_RUNS, BASELINES, CELLS, DOCUMENTS, MEASURED, RUNS
 from pyxfer._document.baselines import (
     Baseline,
@@ -208,6 +208,11 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
 
     """
     return Store(open_database(find_place(url), create=create))
+
+
+def check_store(url: str | os.PathLike[str] | None = None) -> None:
+    """Raise the error that `open_store` would raise, without leaving an empty store behind."""
+    check_place(find_place(url))
 
 
 def _stored_run(row: AnyRow) -> StoredRun:

@@ -192,6 +192,20 @@ def _create_file(place: Place, path: Path) -> None:
         raise StoreError(f"the store {place.shown} cannot be created ({error.strerror}); {remedy}") from error
 
 
+def check_place(place: Place) -> None:
+    """Raise the error that `open_database` would raise. A file that does not exist is not created.
+
+    Raises:
+        StoreError: as `open_database` with `create`.
+
+    """
+    if place.path is None or place.path.exists():
+        open_database(place, create=True).close()
+    else:
+        _create_file(place, place.path)
+        place.path.unlink()
+
+
 def _missing(place: Place) -> StoreError:
     return StoreError(
         f"the store {place.shown} does not exist yet: the first pyxfer baseline save creates it; name another with "

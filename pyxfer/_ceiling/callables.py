@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from pyxfer._measure.interruptible import GRACE_S, Ending, run_at_most, run_inte
 from pyxfer._measure.sampler import Sampler
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import format_seconds
+from pyxfer.units import format_gbps, format_seconds
 
 Sync = Callable[[], object]
 Result = TypeVar("Result")
@@ -69,6 +69,7 @@ class CallableSubject:
     """A user's callable as a subject of the sampler."""
 
     key = "callable"
+    ceiling_of = None
 
     def __init__(self, call: Call, bracket: Bracket, side: Side, anchor: str | None) -> None:
         self.anchor = anchor
@@ -96,6 +97,7 @@ class ReferenceSubject:
     """The raw copy beside a callable. It runs in a separate thread, so that Ctrl-C reaches the calling one."""
 
     anchor = None
+    ceiling_of = None
 
     def __init__(self, subject: RawSubject, shop: Workshop) -> None:
         self.key = subject.key
@@ -135,6 +137,8 @@ NOT_VERIFIED = "pyxfer does not know what the callable moves"
 # The event clock ticks in half microseconds, and the device records an event some microseconds after the call.
 CLOCK_TOLERANCE_S = 10e-6
 CLOCK_TOLERANCE = 0.02
+# A copy over a link cannot be this many times faster than raw copies; in host memory caches make copies faster.
+FAR_OVER_A_LINK, FAR_IN_MEMORY = 1.25, 10.0
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,9 @@ def measure_beside(
             bracket.close()
     assembler = Assembler(link, precision, budget_s)
     ceiling = _ceiling_rate(reference, assembler)
-    return Beside(_measurement(item, reference, assembler), ceiling, choice, found, link)
+    far = FAR_IN_MEMORY if choice.runtime == "host" else FAR_OVER_A_LINK
+    measurement = _without_impossible_rate(_measurement(item, reference, assembler), far)
+    return Beside(measurement, ceiling, choice, found, link)
 
 
 def _checked_way(fn: object, nbytes: int | None, direction: str | None) -> Way | None:
@@ -291,6 +297,19 @@ def _measurement(item: Item[Call], reference: Item[Way] | None, assembler: Assem
         if doubt is not None:
             return msgspec.structs.replace(row, remarks=(*row.remarks, doubt))
     return row
+
+
+def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
+    share = found.ceiling_share.value
+    if share is None or found.gbps is None or share.value <= far:
+        return found
+    why = (
+        f"{format_gbps(found.gbps)} would be {share.value:.3g} times what raw copies of this size reached in the same "
+        "rounds, so not all bytes moved: the data was already there, or nbytes is too large"
+    )
+    kept = tuple(remark for remark in found.remarks if remark.code not in ("share", "above-ceiling"))
+    none: Fact[Any] = unknown(why)
+    return msgspec.structs.replace(found, rate=none, peak_share=none, ceiling_share=none, remarks=kept)
 
 
 def _ceiling_rate(reference: Item[Way] | None, assembler: Assembler) -> Fact[Rate]:

@@ -194,6 +194,8 @@ class Assembler:
         summary = summary_of([trial.elapsed_s for trial in valid])
         findings = item.findings(side, summary.median_s if summary else None, self.chunk_bytes)
         rate = self._rate(item, side, summary, findings)
+        share = _share(head, valid, ceiling, rate, no_ceiling)
+        doubt = share_remark(share.value, summary, valid, ceiling or ())
         missing = item.unavailable
         return Measurement(
             route=head.route,
@@ -207,14 +209,18 @@ class Assembler:
             moved_bytes=moved,
             rate=rate,
             peak_share=peak_share(self.link, side, rate),
-            ceiling_share=_share(head, valid, ceiling, rate, no_ceiling),
+            ceiling_share=share,
             verified=item.verified if missing is None else unknown(missing),
             first_s=item.first_s if missing is None else unknown(missing),
             summary=summary,
             dispatch=summary_of([trial.dispatch_s for trial in valid]),
             wall=summary_of([trial.wall_s for trial in valid]),
             trials=trials,
-            remarks=(*self._remarks(item, valid, trials, findings), *findings.remarks),
+            remarks=(
+                *self._remarks(item, valid, trials, findings),
+                *findings.remarks,
+                *([doubt] if doubt is not None else []),
+            ),
             worker=head.worker,
             nature=head.nature,
             batch=item.nbytes // head.image_bytes if head.image_bytes else None,
@@ -377,6 +383,32 @@ def ceiling_share(valid: Sequence[Trial], ceiling: Sequence[Trial] | None, rate:
     if not pairs:
         return unknown("no round has a valid trial of this and of the ceiling")
     return Fact(stats.ratio_share([best_s for best_s, _ in pairs], [own_s for _, own_s in pairs]))
+
+
+def share_remark(
+    share: Share | None, own: Summary | None, valid: Sequence[Trial], ceiling: Sequence[Trial]
+) -> Remark | None:
+    """The remark on a share above 100 %, or on one that contradicts the two medians."""
+    rounds = {trial.round: trial.elapsed_s for trial in ceiling if trial.invalid is None}
+    best = summary_of(list(rounds.values()))
+    if share is None or own is None or best is None or own.median_s <= 0:
+        return None
+    of_medians = best.median_s / own.median_s
+    low, high = share.low or share.value, share.high or share.value
+    least, most = of_medians, of_medians
+    if own.low_s and own.high_s and best.low_s and best.high_s:
+        least, most = best.low_s / own.high_s, best.high_s / own.low_s
+    if high < least or low > most:
+        shared = sum(trial.round in rounds for trial in valid)
+        return Remark(
+            "share",
+            f"{format_percent(share.value)} of the ceiling in the {shared} rounds that both ran, "
+            f"{format_percent(of_medians)} by the medians of all",
+            remarks.QUIETER,
+        )
+    if low > 1:
+        return Remark("above-ceiling", f"faster than its ceiling: {format_percent(share.value)} of it")
+    return None
 
 
 def summary_of(seconds: Sequence[float | None]) -> Summary | None:

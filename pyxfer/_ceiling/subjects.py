@@ -122,6 +122,10 @@ class _RawCopies:
         """Queued copies of pinned memory, which are nearly always the ceiling."""
         return Way(self.way.direction, "pinned", "async").key
 
+    @property
+    def ceiling_of(self) -> str | None:
+        return None if self.way.staged or self.way.variant == "fresh" else self.way.direction
+
 
 class OneSide(_RawCopies):
     """Copies of one size in one direction."""

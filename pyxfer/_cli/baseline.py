@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,7 +82,6 @@ def _limit(text: str) -> float:
 
 
 SLOWER = 1
-STDOUT = "-"
 TABLE = "table"
 
 Tolerance = Annotated[
@@ -97,12 +97,12 @@ class Outlet:
     """Where a comparison is written. An invalid format or file is refused at once, before measuring."""
 
     def __init__(self, form: str, output: str | None, forms: tuple[str, ...]) -> None:
-        from pyxfer._document.files import check_writable
+        from pyxfer._document.files import check_writable, is_stdout
 
         if form not in forms:
             raise UsageError(f"--format {form!r} is not one of {', '.join(forms)}")
         self._form = form
-        self._file = None if output in (None, STDOUT) else output
+        self._file = None if output is None or is_stdout(output) else output
         if self._file is not None:
             check_writable(self._file)
 
@@ -282,14 +282,15 @@ def export(
     """
     from pyxfer._baseline.inputs import choose
     from pyxfer._document import codec
-    from pyxfer._document.files import check_writable
+    from pyxfer._document.files import check_writable, is_stdout
 
-    if file != "-":
+    to_stdout = is_stdout(file)
+    if not to_stdout:
         check_writable(file)
     with _open(store) as opened:
         kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
-    if file == "-":
+    if to_stdout:
         sys.stdout.write(codec.encode(baseline).decode())
     else:
         baseline.save(file)
@@ -396,7 +397,7 @@ def save(
     from pyxfer._baseline import store_schema
     from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline, this_machine
     from pyxfer._baseline.measure import Order
-    from pyxfer._baseline.store import open_store
+    from pyxfer._baseline.store import check_store, open_store
     from pyxfer.units import parse_duration, parse_sizes
 
     if not add:
@@ -414,20 +415,25 @@ def save(
     )
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
-    with open_store(store, create=not add) as opened:
-        before = find_baseline(opened, name, fingerprint) if add else None
-        order = replace(asked, device=found) if before is None else Order.again(found, before.runs[0])
-        runs = _measure_all(order, processes, opened, labels)
-        made_at = store_schema.now_text()
-        if before is None:
-            baseline = make_baseline(name, labels, runs, made_at)
-        else:
-            baseline = added_to(before, labels, runs, made_at)
-        try:
-            kept = opened.add_baseline(baseline)
-        except StoreError as error:
-            raise StoreError(f"{error}; {_rescued(baseline)}") from error
-        say(f"saved {kept}, the baseline {name!r} of {baseline.fingerprint.host}, in {opened.shown}")
+    if add:
+        with open_store(store, create=False) as opened:
+            before = find_baseline(opened, name, fingerprint)
+        order = Order.again(found, before.runs[0])
+    else:
+        check_store(store)
+        before, order = None, replace(asked, device=found)
+    runs = _measure_all(order, processes, lambda: open_store(store), labels)
+    made_at = store_schema.now_text()
+    if before is None:
+        baseline = make_baseline(name, labels, runs, made_at)
+    else:
+        baseline = added_to(before, labels, runs, made_at)
+    try:
+        with open_store(store) as opened:
+            kept, shown = opened.add_baseline(baseline), opened.shown
+    except StoreError as error:
+        raise StoreError(f"{error}; {_rescued(baseline)}") from error
+    say(f"saved {kept}, the baseline {name!r} of {baseline.fingerprint.host}, in {shown}")
     show(kept, store=store)
 
 
@@ -526,7 +532,9 @@ class _Keeper:
         return f"the result above is complete, but runs were not stored ({len(self._lost)}): {self._lost[0]}"
 
 
-def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, str]) -> list[Run]:
+def _measure_all(
+    order: Order, processes: int, opening: Callable[[], AbstractContextManager[Store]], labels: dict[str, str]
+) -> list[Run]:
     """The runs of all processes. If one fails, the runs so far go into the history."""
     measure = _measuring(order, processes, "")
     runs: list[Run] = []
@@ -539,10 +547,11 @@ def _measure_all(order: Order, processes: int, store: Store, labels: dict[str, s
             if invalid:
                 raise MeasurementError(invalid)
     except (PyxferError, KeyboardInterrupt):
-        keeper = _Keeper(store, labels)
-        for run in runs:
-            keeper.keep(run)
         if runs:
+            with opening() as store:
+                keeper = _Keeper(store, labels)
+                for run in runs:
+                    keeper.keep(run)
             say(keeper.trouble or f"no baseline was saved; runs in the history: {len(runs)} of {processes}")
         raise
     return runs

@@ -59,10 +59,10 @@ def prometheus(
     this host, in the text format that node_exporter collects. Measures nothing, but reads the link's counter of
     retransmitted packets if the driver provides it.
     """
-    from pyxfer._document.files import check_writable
+    from pyxfer._document.files import check_writable, is_stdout
     from pyxfer._report import prometheus
 
-    if output != STDOUT:
+    if not is_stdout(output):
         check_writable(output)
     if file is not None and store is not None:
         raise UsageError("Give a file or --store, not both.")
@@ -70,7 +70,7 @@ def prometheus(
     text = prometheus.exposition([_exported(run) for run in runs])
     for run in runs:
         _say_left_out(run)
-    if output == STDOUT:
+    if is_stdout(output):
         sys.stdout.write(text.decode())
         return
     _write(output, text)

@@ -35,6 +35,10 @@ PATIENCE_S = 2.0
 _AGAIN_S = 0.01
 
 
+class NotKeptError(PyxferError):
+    """A result could not be written to the end, so the command ends with `NOT_VALID`."""
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -51,6 +55,8 @@ def as_exit_codes() -> Iterator[None]:
     except MemoryError:
         _end("out of host memory; use smaller sizes, such as --sizes 4KiB:16MiB:x4", NOT_VALID)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not _has_current_folder():
+            _end("the current folder has been deleted; change to another one (cd)", USAGE)
         where = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror or error}{where}", USAGE)
     except KeyboardInterrupt:
@@ -59,6 +65,14 @@ def as_exit_codes() -> Iterator[None]:
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end("interrupted", INTERRUPTED)
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _code_of(error: PyxferError) -> int:
@@ -228,8 +242,7 @@ class ExitingOutput(DroppingOutput):
         super().lost(error)
         if isinstance(error, BrokenPipeError):
             raise SystemExit(READER_GONE) from None
-        error.filename = "standard output"
-        raise error from None
+        raise NotKeptError(f"{error.strerror or error} (standard output)") from None
 
 
 def prepare_streams() -> None:

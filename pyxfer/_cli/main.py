@@ -19,33 +19,41 @@ from pyxfer._cli.failures import (
     INTERRUPTED,
     NOT_VALID,
     as_exit_codes,
-    end_as,
     exit_at_once_if_stuck,
     prepare_streams,
 )
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
-from pyxfer._cli.output import ProgressReport, announce_runtime, write_json
+from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
 # --- verbs -----------------------------------------------------------------------------------------------------------
 
 # The largest size reaches the ceiling within 0.2 %; the smallest shows the cost of a single call.
-_SIZES = (4 * 1024, 1024**2, 64 * 1024**2)
-_BUDGET_S = 5.0
+_SIZES = "4KiB,1MiB,64MiB"
+_BUDGET = "5s"
 
 
-def show_host() -> None:
+def show_host(device: str, sizes: str, precision: str, budget: str, export_json: str | None) -> None:
     """Measure a few sizes and print the card of this host."""
+    from pyxfer import units
     from pyxfer._ceiling.session import ceiling
     from pyxfer._report.host import print_host_card
-    from pyxfer._report.layout import Page
 
-    announce_runtime(0)
+    exports = Exports(export_json, None, None)
+    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
+    announce_runtime(device)
     with ProgressReport() as report:
-        run = ceiling(0, sizes=_SIZES, budget_s=_BUDGET_S, trace=False, on_progress=report)
-    print_host_card(run, Page(sys.stdout))
-    end_as(run)
+        run = ceiling(
+            device,
+            sizes=sizes,
+            precision=precision_share,
+            budget_s=budget_s,
+            trace=False,
+            on_progress=report,
+            save_to=exports.save,
+        )
+    deliver(run, exports, print_host_card)
 
 
 def info(json: opt.Json = False) -> None:
@@ -82,8 +90,11 @@ def info(json: opt.Json = False) -> None:
         print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))
 
 
+_STDIN = "/dev/stdin"
+
+
 def show(
-    file: Annotated[str, typer.Argument(metavar="RUN.json", help="A file that --export-json wrote.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer saved, also as .gz; - is stdin.")],
     sort: Annotated[
         str | None,
         typer.Option(metavar="KEY", help="One row per measurement: size, gbps, route, direction, memory or mode."),
@@ -91,15 +102,15 @@ def show(
 ) -> None:
     """Print a saved document.
 
-    Prints a run, watch, examination, baseline or pytest session again.
+    Prints a run, watch, examination, baseline, comparison or pytest session again.
     """
     from pyxfer._document import codec
-    from pyxfer._document.baselines import Baseline
+    from pyxfer._document.baselines import Baseline, Comparison
     from pyxfer._document.examinations import Examination
     from pyxfer._document.runs import Run
     from pyxfer._document.sessions import XferSession
     from pyxfer._document.watches import Watched
-    from pyxfer._report.baseline import print_baseline
+    from pyxfer._report.baseline import print_baseline, print_comparison
     from pyxfer._report.doctor import print_examination
     from pyxfer._report.layout import Page
     from pyxfer._report.run import print_run
@@ -107,8 +118,8 @@ def show(
     from pyxfer._report.watch import print_watch
 
     page = Page(sys.stdout)
-    document: Run | Watched | Examination | Baseline | XferSession = codec.load_any(
-        file, (Run, Watched, Examination, Baseline, XferSession)
+    document: Run | Watched | Examination | Baseline | Comparison | XferSession = codec.load_any(
+        _STDIN if file == "-" else file, (Run, Watched, Examination, Baseline, Comparison, XferSession)
     )
     if isinstance(document, Run):
         print_run(document, page, sort)
@@ -118,6 +129,8 @@ def show(
         print_examination(document, page)
     elif isinstance(document, Baseline):
         print_baseline(document, lines_of(document), page)
+    elif isinstance(document, Comparison):
+        print_comparison(document, page)
     elif isinstance(document, XferSession):
         print_session(document, page)
     else:
@@ -212,16 +225,28 @@ def pyxfer(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    device: opt.Device = "0",
+    sizes: opt.Sizes = _SIZES,
+    precision: opt.Precision = "0.5%",
+    budget: opt.Budget = _BUDGET,
+    export_json: opt.ExportJson = None,
 ) -> None:
     """Measure and speed up transfers between host memory and a CUDA GPU.
 
-    Without a command, measures this host for about five seconds.
+    Without a command, measures this host for about five seconds; the options apply to this measurement.
 
     Exit codes: 0 success, 1 slower than the baseline, 2 usage error, 3 no usable GPU although one was required, 4
     invalid or incomplete results, or an error in pyxfer, 130 interrupted.
     """
-    if context.invoked_subcommand is None:
-        show_host()
+    verb = context.invoked_subcommand
+    if verb is None:
+        show_host(device, sizes, precision, budget, export_json)
+        return
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} stands before {verb}, where it has no effect; write it after {verb}")
 
 
 app.command(epilog=_example("pyxfer ceiling --direction h2d --sizes 1MiB:256MiB:x4 --export-json run.json"))(ceiling)

@@ -10,24 +10,26 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from pyxfer._cli.failures import end_as, say
+from pyxfer._cli.failures import NotKeptError, end_as, say
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from rich.progress import Progress as Bar
 
     from pyxfer._document.runs import Run
+    from pyxfer._report.layout import Page
     from pyxfer.native import Choice
 
 
-STDOUT = "-"
-
-
 class Exports:
-    """The files that a run is written to. A failed write is retried at the end; it does not end the run."""
+    """The files and streams that a run is written to.
+
+    Files get the run so far, from a thread of their own; a failed write is retried at the end and does not end the run.
+    Streams get the run once, at the end.
+    """
 
     def __init__(self, json: str | None, csv: str | None, md: str | None) -> None:
-        from pyxfer._document import codec, exports
+        from pyxfer._document import codec, exports, files
 
         encoders: dict[str, Callable[[Run], str]] = {
             "--export-json": lambda run: codec.encode(run).decode(),
@@ -35,50 +37,83 @@ class Exports:
             "--export-md": exports.run_markdown,
         }
         given = dict(zip(encoders, (json, csv, md), strict=True))
-        self._targets = [(path, encoders[option]) for option, path in given.items() if path is not None]
-        self._warned = False
-        self._check([path for path, _ in self._targets])
+        paths = {option: path for option, path in given.items() if path is not None}
+        self._to_stdout = [encoders[option] for option, path in paths.items() if files.is_stdout(path)]
+        targets = {path: encoders[option] for option, path in paths.items() if not files.is_stdout(path)}
+        self._check([path for path in paths.values() if path in targets])
+        self._streams = {path: encode for path, encode in targets.items() if files.is_stream(path)}
+        self._files = {path: encode for path, encode in targets.items() if path not in self._streams}
+        self._checkpoints = files.Checkpoints(self._warn_once)
+        self._has_warned = False
+        self._saved: Run | None = None
 
     @property
     def takes_stdout(self) -> bool:
         """Whether an export goes to stdout, so that the page must go to stderr."""
-        return any(path == STDOUT for path, _ in self._targets)
+        return bool(self._to_stdout)
 
     def save(self, run: Run) -> None:
-        """Rewrite the files with the run so far. A failure is reported once, and measuring continues."""
-        try:
-            self._write_files(run)
-        except PyxferError as error:
-            if not self._warned:
-                say(f"{error}; the write is retried at the end")
-            self._warned = True
+        """Rewrite the files with the run so far, soon and in another thread."""
+        for path, encode in self._files.items():
+            if run is not self._saved:
+                self._checkpoints.put(path, _encoded(encode, run))
+        self._saved = run
+
+    def keep(self, run: Run) -> None:
+        """Write the run to all files, before anything that happens to the terminal could lose it."""
+        self.save(run)
+        self._checkpoints.wait()
 
     def finish(self, run: Run) -> None:
-        """Write all exports. Now a failure is raised."""
-        self._write_files(run)
-        for path, encode in self._targets:
-            if path == STDOUT:
-                sys.stdout.write(encode(run))
+        """Write to the streams, and to the files whose last write failed.
 
-    def _write_files(self, run: Run) -> None:
-        from pyxfer._document.files import write_whole
+        Raises:
+            NotKeptError: names the targets that could not be written, and the reasons.
 
-        for path, encode in self._targets:
-            if path != STDOUT:
-                write_whole(path, encode(run).encode(errors="backslashreplace"))
+        """
+        self.keep(run)
+        retried = {path: self._files[path] for path in self._checkpoints.failures}
+        failures = []
+        for path, encode in {**retried, **self._streams}.items():
+            try:
+                self._write(path, _encoded(encode, run), is_interrupted=run.ended == "interrupted")
+            except (PyxferError, MemoryError) as error:
+                failures.append(str(error) or f"{path!r} cannot be written (out of host memory)")
+        for encode in self._to_stdout:
+            sys.stdout.write(encode(run))
+        if failures:
+            raise NotKeptError("; ".join(failures))
 
     @staticmethod
-    def _check(paths: list[str]) -> None:
+    def _write(path: str, data: bytes, *, is_interrupted: bool) -> None:
+        from pyxfer._document.files import write_whole
+
+        def on_no_reader() -> None:
+            if is_interrupted:
+                raise UsageError(f"{path!r} was not written: no program reads it")
+            say(f"{path!r} has no reader yet; waiting for one (Ctrl-C ends the wait)")
+
+        write_whole(path, data, on_no_reader)
+
+    def _warn_once(self, failure: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            say(f"{failure}; the write is retried at the end")
+
+    def _check(self, paths: list[str]) -> None:
         from pyxfer._document.files import check_writable
 
-        if paths.count(STDOUT) > 1:
+        if len(self._to_stdout) > 1:
             raise UsageError("only one export can go to stdout (-); give the others a file name")
-        files = [path for path in paths if path != STDOUT]
-        places = [os.path.realpath(path) for path in files]
-        for path, place in zip(files, places, strict=True):
+        places = [os.path.realpath(path) for path in paths]
+        for path, place in zip(paths, places, strict=True):
             if places.count(place) > 1:
                 raise UsageError(f"two exports name the file {path!r}; give them different names")
             check_writable(path)
+
+
+def _encoded(encode: Callable[[Run], str], run: Run) -> bytes:
+    return encode(run).encode(errors="backslashreplace")
 
 
 _REFRESH_S = 0.1
@@ -155,14 +190,24 @@ class ProgressReport:
             say(progress.phase)
 
 
-def deliver(run: Run, exports: Exports) -> None:
-    """Save first, so that nothing that happens to the terminal can lose the run."""
+def deliver(run: Run, exports: Exports, print_page: Callable[[Run, Page], None] | None = None) -> None:
+    """Save the files, print the page, write to the streams, and exit with the run's code."""
     from pyxfer._report.layout import Page
     from pyxfer._report.run import print_run
 
-    exports.save(run)
-    print_run(run, Page(sys.stderr if exports.takes_stdout else sys.stdout))
-    exports.finish(run)
+    exports.keep(run)
+    page = Page(sys.stderr if exports.takes_stdout else sys.stdout)
+    try:
+        (print_page or print_run)(run, page)
+    except (SystemExit, NotKeptError):  # stdout is closed or full
+        exports.finish(run)
+        raise
+    try:
+        exports.finish(run)
+    except NotKeptError as error:
+        if run.ended != "interrupted":
+            raise
+        say(str(error))
     end_as(run)
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pyxfer._cli import options as opt
-from pyxfer._cli.failures import say
-from pyxfer._cli.output import STDOUT
+from pyxfer._cli.failures import NOT_VALID, say
 from pyxfer.errors import PyxferError, UsageError
 
 if TYPE_CHECKING:
@@ -80,11 +79,11 @@ class WatchExports:
         return numbered(path, number) if self._several else path
 
     def _check(self) -> None:
-        from pyxfer._document.files import check_writable
+        from pyxfer._document.files import check_writable, is_stdout
 
         places = [os.path.realpath(path) for _, path, _ in self._targets]
         for option, path, _ in self._targets:
-            if path == STDOUT:
+            if is_stdout(path):
                 raise UsageError(f"{option}: stdout belongs to the script; give a file name")
             if places.count(os.path.realpath(path)) > 1:
                 raise UsageError(f"two options name the file {path!r}; give them different names")
@@ -213,7 +212,7 @@ def watch(
 
     Runs the script in a separate process, and prints the report on stderr at its end. Without limits the watch lasts
     from the first use of CUDA to the end of the script. Exits with the script's exit code, or with 128 plus the number
-    of the signal that ended it.
+    of the signal that ended it; with 4 if the script succeeded and a file could not be written.
     """
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.options import checked_ceilings, find_target, make_options
@@ -221,6 +220,7 @@ def watch(
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
     if not is_module:
         exports.refuse_to_overwrite(script)
+    os.getcwd()  # raises here and not in the script's process if the folder has been deleted
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
         raise UsageError("--signal: the first signal starts the window, so no time can be skipped; leave --skip out")
@@ -235,7 +235,7 @@ def watch(
 
 
 def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
-    """Run the script, report on its windows, and return its exit code."""
+    """Run the script, report on its windows, and return the exit code."""
     from dataclasses import replace
 
     with BlockedSignals() as before:
@@ -244,7 +244,7 @@ def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
             say(f"send SIGUSR1 to process {process.pid} to start watching, and again to stop")
         code = process.wait(reporter.look if launch.by_signal else lambda: None)
     reporter.finish(code)
-    return code
+    return code or (NOT_VALID if reporter.has_lost_a_report else 0)
 
 
 class _Reporter:
@@ -259,6 +259,7 @@ class _Reporter:
         self._exports = exports
         self._several = several
         self._count = 0
+        self.has_lost_a_report = False
 
     def look(self) -> None:
         """Report new windows while the script runs. No ceiling is measured, because it would disturb the script."""
@@ -288,6 +289,7 @@ class _Reporter:
             try:
                 self._report(path, ceilings)
             except PyxferError as error:  # the script's exit code must be kept
+                self.has_lost_a_report = True
                 say(str(error))
             path.unlink()
 

@@ -174,6 +174,7 @@ SESSION = Kind(
     one_line=_TRIAL,
 )
 KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION)
+_KINDS_OF_RUNS = ("ceiling", "measure", "frameworks", "explain")
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
@@ -227,12 +228,14 @@ def _kind_named(name: object) -> Kind[Any] | None:
 
 
 def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
+    name = document.get("kind") if isinstance(document, dict) else None
+    named = RUN if name in _KINDS_OF_RUNS else _kind_named(name)
+    refusal = f"{kind.phrase}; name a file that {kind.writer} wrote"
+    if named is not None and named is not kind:  # before the version, because each kind has versions of its own
+        raise DocumentError(f"{source} is {named.phrase}, and not {refusal}")
     _check_version(document, source, kind.title, kind.version)
-    named = _kind_named(document.get("kind"))
-    # The types of a run refuse any other value of its `kind` field.
-    if named is not kind and (named is not None or kind is not RUN):
-        found = f"is {named.phrase}, and not" if named else "is not"
-        raise DocumentError(f"{source} {found} {kind.phrase}; name a file that {kind.writer} wrote")
+    if named is None and kind is not RUN:  # the types of a run refuse any other value of its `kind` field
+        raise DocumentError(f"{source} is not {refusal}")
     newest = upgrade(document, kind.upgrades, kind.version)
     decoded = convert(kind.decode_runs(newest, source), kind.struct, source, kind.title)
     kind.check(decoded, source)

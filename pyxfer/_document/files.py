@@ -1,17 +1,25 @@
-"""Write files completely or not at all, and read them up to a limit. Errors become sentences."""
+"""Write files completely or not at all, and read them up to a limit. Errors become sentences.
+
+A pipe, a terminal or a descriptor of this process (`/dev/fd/5`) is a stream: it cannot be replaced, so what is written
+to it stays.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import gzip
 import io
 import os
 import secrets
+import select
 import stat
+import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from pyxfer.errors import DocumentError, UsageError
 from pyxfer.units import format_size
@@ -26,6 +34,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31
 """zlib then writes a gzip header without time and name, so equal documents give equal bytes."""
 
+STDOUT = "-"
+_STDOUT_DESCRIPTOR = 1
+_MOST_LINKS = 40
+# A signal that the kernel delivers to another thread does not end a wait, so waits are in slices.
+_SLICE_S = 0.05
+
 _REMEDIES = {
     errno.ENOENT: "make the folder first, or name a file in another one",
     errno.ENOTDIR: "a file is named where a folder is needed; name a file in a folder",
@@ -37,10 +51,16 @@ _REMEDIES = {
     errno.EDQUOT: "free some space, or name a file on another disk",
     errno.EFBIG: "raise the limit (ulimit -f), or name a file on another disk",
     errno.ENAMETOOLONG: "give it a shorter name",
+    errno.EBADF: "open the descriptor for writing, such as 5>FILE, or name a file",
+    errno.EPIPE: "its reader has ended; name a file",
 }
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def _ignore() -> None:
+    pass
+
+
+def write_whole(path: Path, data: bytes, on_no_reader: Callable[[], None] = _ignore) -> None:
     """Write a file completely or not at all, compressed if its name ends in .gz. An old file stays if it fails.
 
     Raises:
@@ -50,13 +70,16 @@ def write_whole(path: Path, data: bytes) -> None:
     if os.fspath(path).endswith(".gz"):
         packer = zlib.compressobj(wbits=_GZIP_WBITS)
         data = packer.compress(data) + packer.flush()
-    with whole_file(path) as file:
+    with whole_file(path, on_no_reader) as file:
         file.write(data)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def whole_file(path: Path, on_no_reader: Callable[[], None] = _ignore) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends, or is removed if the block raises.
+
+    A stream is written to instead. `on_no_reader` is called once if no program reads a FIFO yet; then this waits for
+    one until Ctrl-C.
 
     Raises:
         UsageError: the file cannot be written; the text says why.
@@ -67,11 +90,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         raise UsageError(_refusal(path, error)) from error
     try:
-        if stat.S_ISREG(mode):
-            with _replacing(os.path.realpath(path), mode) as file:  # a symbolic link stays one
-                yield file
+        if is_stream(path):
+            with io.BufferedWriter(_Stream(_open_stream(path, on_no_reader)), select.PIPE_BUF) as stream:
+                yield stream
         else:
-            with open(path, "wb") as file:  # a pipe or a terminal cannot be replaced
+            with _replacing(os.path.realpath(path), mode) as file:  # a symbolic link stays one
                 yield file
     except OSError as error:
         raise UsageError(_refusal(path, error)) from error
@@ -81,12 +104,73 @@ def check_writable(path: Path) -> None:
     """Raise the error that `write_whole` would raise later. An existing file is not touched."""
     try:
         mode = _writable_mode(path)
-        if stat.S_ISREG(mode):
+        if not is_stream(path):
             descriptor, temporary = _create_beside(os.path.realpath(path), mode)
             os.close(descriptor)
             os.unlink(temporary)
     except (OSError, ValueError) as error:
         raise UsageError(_refusal(path, error)) from error
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path names a stream, which is written once and not replaced."""
+    if _descriptor_of(path) is not None:
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def is_stdout(path: Path) -> bool:
+    """Whether a path names standard output: as `-`, or as a path such as /dev/stdout."""
+    return os.fspath(path) == STDOUT or _descriptor_of(path) == _STDOUT_DESCRIPTOR
+
+
+class Checkpoints:
+    """Writes files in a thread of its own, so that a slow disk delays no caller.
+
+    Only the newest data of each file is kept. `failures` has the files whose last write failed, with the reason.
+    """
+
+    def __init__(self, on_failure: Callable[[str], None]) -> None:
+        self.failures: dict[str, str] = {}
+        self._on_failure = on_failure
+        self._newest: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._is_writing = False
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write the data soon, unless newer data of this file comes first."""
+        with self._changed:
+            self._newest[path] = data
+            if not self._is_writing:
+                self._is_writing = True
+                threading.Thread(target=self._write_all, name="pyxfer-saving").start()
+
+    def wait(self) -> None:
+        """Wait until everything has been written or has failed."""
+        with self._changed:
+            while self._is_writing:
+                self._changed.wait(_SLICE_S)
+
+    def _write_all(self) -> None:
+        while (taken := self._take()) is not None:
+            path, data = taken
+            try:
+                write_whole(path, data)
+                self.failures.pop(path, None)
+            except (UsageError, MemoryError) as error:
+                self.failures[path] = str(error) or f"{path!r} cannot be written (out of host memory)"
+                self._on_failure(self.failures[path])
+
+    def _take(self) -> tuple[str, bytes] | None:
+        with self._changed:
+            for path in self._newest:
+                return path, self._newest.pop(path)
+            self._is_writing = False
+            self._changed.notify_all()
+            return None
 
 
 def read_whole(path: Path) -> bytes:
@@ -129,6 +213,13 @@ def _decompressed(packed: bytes, shown: str) -> bytes:
 
 def _writable_mode(path: Path) -> int:
     """The mode of the existing file, or of a new one. Raises OSError if it may not be written."""
+    if not os.fspath(path):
+        raise ValueError("the name is empty")
+    descriptor = _descriptor_of(path)
+    if descriptor is not None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return os.fstat(descriptor).st_mode
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -138,6 +229,66 @@ def _writable_mode(path: Path) -> int:
     if not os.access(path, os.W_OK):  # replacing a read-only file needs only permission for the folder
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return mode
+
+
+def _descriptor_of(path: Path) -> int | None:
+    """The descriptor that a path such as /dev/stdout or /dev/fd/63 names.
+
+    Opening such a path would give a file a second position, and replacing it would take the file from its owner.
+    """
+    name, own = os.fspath(path), f"/proc/{os.getpid()}/fd"
+    for _ in range(_MOST_LINKS):
+        folder, last = os.path.split(name)
+        try:
+            if last.isdecimal() and os.path.realpath(folder) == own:
+                return int(last)
+            name = os.path.join(folder, os.readlink(name))
+        except (OSError, ValueError):
+            return None
+    return None
+
+
+def _open_stream(path: Path, on_no_reader: Callable[[], None]) -> int:
+    descriptor = _descriptor_of(path)
+    if descriptor is not None:
+        return os.dup(descriptor)
+    has_called = False
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
+                raise
+        if not has_called:
+            on_no_reader()
+        has_called = True
+        time.sleep(_SLICE_S)
+
+
+class _Stream(io.RawIOBase):
+    """Writes only what the other end takes at once, so that Ctrl-C ends a write whose reader has stopped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, data: Any) -> int:
+        while True:
+            if self._poll.poll(_SLICE_S * 1000):
+                with suppress(BlockingIOError):
+                    return os.write(self._descriptor, memoryview(data)[: select.PIPE_BUF])
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self._descriptor)
 
 
 @contextmanager

@@ -58,10 +58,10 @@ from pyxfer.units import format_seconds, format_size
 
 # --- the supervisor --------------------------------------------------------------------------------------------------
 
-# Importing a framework and making its context, from a cold disk.
-START_PATIENCE_S = 300.0
 # One step: a compilation, a first page-locking, a turn of trials.
 STEP_PATIENCE_S = 120.0
+# Importing a framework and making its context, from a cold disk, may take longer than a step.
+START_FACTOR = 2.5
 # A worker sends its rows between two trials after the order to stop.
 STOP_PATIENCE_S = 0.7
 END_PATIENCE_S = 10.0
@@ -97,8 +97,13 @@ class Outcome:
 class Patience:
     """How long a worker may send nothing, while it starts and later."""
 
-    start_s: float = START_PATIENCE_S
-    step_s: float = STEP_PATIENCE_S
+    start_s: float
+    step_s: float
+
+    @classmethod
+    def of(cls, step_s: float) -> Patience:
+        """The patience with a worker that may be silent this long once it has started."""
+        return cls(START_FACTOR * step_s, step_s)
 
 
 class Supervisor:

@@ -287,10 +287,10 @@ def frameworks(
 
     `names` are frameworks, all by default; `routes` are patterns such as `tf.*`. Each framework runs in a separate
     process. If one is not installed, crashes or hangs, the run records that and measures the others. `budget_s` is the
-    measuring time of each worker, without its preparation. A worker that sends nothing for `patience_s` is ended. A few
-    trials are traced after the timed ones, which takes at most 15 % of the budget; `trace=False` leaves them out.
-    Without a GPU the `ingest` routes are timed, which stay in host memory. Ctrl-C ends the run and returns the results
-    so far.
+    measuring time of each worker, without its preparation. A worker that sends nothing for `patience_s` is ended, while
+    it imports its framework for 2.5 times as long. A few trials are traced after the timed ones, which takes at most
+    15 % of the budget; `trace=False` leaves them out. Without a GPU the `ingest` routes are timed, which stay in host
+    memory. Ctrl-C ends the run and returns the results so far.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.
@@ -324,9 +324,7 @@ def run_workers(
     between(patience_s, "patience", 86400.0, "120 (seconds)")
     found = find_device(choice.engine, 0 if device == HOST else device)
     with turn(found.uuid.value or found.name):
-        return Session(
-            choice, found, request, Patience(step_s=patience_s), on_progress or silent, save_to or unsaved
-        ).run()
+        return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()
 
 
 class Session:

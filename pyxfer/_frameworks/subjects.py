@@ -42,6 +42,8 @@ MOST_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 class RouteSubject:
     """One route at one size."""
 
+    ceiling_of = None
+
     def __init__(
         self,
         route: Route,

@@ -33,6 +33,10 @@ class Subject(Protocol):
     def anchor(self) -> str | None:
         """Key of the subject that this one is compared with, and that runs in all its rounds."""
 
+    @property
+    def ceiling_of(self) -> str | None:
+        """The comparison in which the fastest is the ceiling; None if this is never the ceiling."""
+
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """Time it once. A route in both directions at once gives a trial for each side."""
 
@@ -61,6 +65,10 @@ class Series:
     def valid_times(self, side: Side) -> list[float]:
         """The seconds of the valid trials."""
         return [trial.elapsed_s for trial in self.trials.get(side, ()) if trial.invalid is None]
+
+    def lacks(self, trials: int) -> bool:
+        """Whether it has not failed and a side has fewer valid trials than this."""
+        return self.failure is None and any(len(self.valid_times(side)) < trials for side in self.trials)
 
     def summaries(self) -> list[Summary]:
         """The summary of every side that has a valid trial."""
@@ -99,6 +107,8 @@ def silent(_: Progress) -> None:
 
 # A median has a 95 % interval from six values on.
 FEWEST_ROUNDS = 6
+# On a busy machine many trials are invalid. A row that lacks valid ones gets up to this many times the fewest rounds.
+RETRIES = 3
 # A host may stay at one level for tens of trials, and a narrow interval of these says nothing of the next level. So
 # nothing is settled with fewer.
 MIN_ROUNDS = 100
@@ -106,6 +116,8 @@ MIN_ROUNDS = 100
 MAX_ROUNDS = 1000
 # An anchor runs in the rounds of all that are compared with it, so a group may have this many times as many.
 GROUP_ROUNDS = 4
+# The ceiling is the fastest at the end. Until then it may be any that is at most this much slower than the fastest.
+NEARLY_FASTEST = 1.25
 # One turn of a group: long enough to amortise the bookkeeping, short enough that groups alternate.
 TURN_S = 0.02
 TURN_ROUNDS = 32
@@ -136,9 +148,19 @@ class Group:
         return [series for series in self.series if self._needs_more(series, precision)]
 
     def with_anchors(self, chosen: Sequence[Series]) -> list[Series]:
-        """The chosen series and those that they are compared with."""
+        """The chosen series and those that they are compared with: anchors, and all that may become the ceiling."""
         keys = {series.subject.key for series in chosen} | {series.subject.anchor for series in chosen}
+        found = {series.subject.ceiling_of for series in self.series if series.subject.key in keys}
+        keys.update(key for name in found - {None} for key in self._nearly_fastest(name))
         return [series for series in self.active() if series.subject.key in keys]
+
+    def _nearly_fastest(self, name: str | None) -> list[str]:
+        medians = {
+            series.subject.key: series.summaries()[-1].median_s
+            for series in self.active()
+            if series.subject.ceiling_of == name and series.summaries()
+        }
+        return [key for key, median_s in medians.items() if median_s <= NEARLY_FASTEST * min(medians.values())]
 
     def _needs_more(self, series: Series, precision: float) -> bool:
         most = self.most_rounds
@@ -162,7 +184,7 @@ class Reserve:
 
 @dataclass
 class Sampler:
-    """Runs groups of subjects, once. Every series gets `fewest_rounds` trials, even after the deadline."""
+    """Runs groups of subjects, once. Every series gets `fewest_rounds` valid trials, even after the deadline."""
 
     groups: list[Group]
     precision: float
@@ -187,6 +209,7 @@ class Sampler:
         for _ in range(self.fewest_rounds):  # over all groups, so that an early end leaves some trials of each
             self.run_rounds(1)
             self._report()
+        self._replace_invalid()
         self._reserved_s = self._reserve_s()
         while not self._is_spent():
             unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
@@ -202,6 +225,13 @@ class Sampler:
         for _ in range(rounds):
             for group in self.groups:
                 self._round(group, group.active())
+
+    def _replace_invalid(self) -> None:
+        for _ in range((RETRIES - 1) * self.fewest_rounds):
+            for group in self.groups:
+                lacking = [series for series in group.series if series.lacks(self.fewest_rounds)]
+                if lacking:
+                    self._round(group, group.with_anchors(lacking))
 
     def _reserve_s(self) -> float:
         """The seconds that the traced trials will need, by the cost of the timed ones so far."""

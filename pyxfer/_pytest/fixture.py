@@ -15,14 +15,13 @@ import pytest
 from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_beside
 from pyxfer._ceiling.session import ceiling
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary, unknown
+from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary
 from pyxfer._document.sessions import Place
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import format_gbps
 
 if TYPE_CHECKING:
     from pyxfer._document.runs import Device, Environment, Measurement
@@ -145,8 +144,6 @@ class _LastValue(Generic[T]):
         self.value = self._fn()
 
 
-# A copy over a link cannot be this many times faster than raw copies; in host memory caches make copies faster.
-FAR_OVER_A_LINK, FAR_IN_MEMORY = 1.25, 10.0
 _PRECISION_FLAG = re.compile(r"--precision (\S+)")
 
 
@@ -199,23 +196,11 @@ class Outcome:
 
 
 def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool) -> Outcome:
-    """The outcome of a measurement, without an impossible bandwidth and with all remarks."""
-    measurement = _without_impossible_rate(beside)
+    """The outcome of a measurement with all remarks."""
+    measurement = beside.measurement
     remarks = [_in_words_of_pytest(remark, fixed=fixed) for remark in measurement.remarks]
     remarks += [remark for remark in (_other_size(measurement.nbytes, value), _tracer()) if remark is not None]
     return Outcome(msgspec.structs.replace(measurement, remarks=(*remarks, *others)), beside.ceiling)
-
-
-def _without_impossible_rate(beside: Beside) -> Measurement:
-    found, share = beside.measurement, beside.measurement.ceiling_share.value
-    far = FAR_IN_MEMORY if beside.choice.runtime == "host" else FAR_OVER_A_LINK
-    if share is None or found.gbps is None or share.value <= far:
-        return found
-    why = (
-        f"{format_gbps(found.gbps)} would be {share.value:.3g} times what raw copies of this size reached in the same "
-        "rounds, so not all bytes moved: the data was already there, or nbytes is too large"
-    )
-    return msgspec.structs.replace(found, rate=unknown(why), peak_share=unknown(why), ceiling_share=unknown(why))
 
 
 def _in_words_of_pytest(remark: Remark, *, fixed: bool) -> Remark:

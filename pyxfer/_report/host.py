@@ -263,7 +263,7 @@ def print_host_card(run: runs.Run, page: Page) -> None:
     rows = _rows(run)
     shown = tuple({id(m): m for _, measurements in rows for m in measurements.values()}.values())
     marks, notes = gather(msgspec.structs.replace(run, measurements=shown))
-    if rows:
+    if rows and sections.has_times(run):
         page.line()
         page.show(to_table(_columns(run, rows, dict(zip(map(id, shown), marks, strict=True))), gap=2))
     if notes:

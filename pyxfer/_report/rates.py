@@ -44,6 +44,11 @@ def ending_text(run: runs.Run) -> str:
     return ""
 
 
+def has_times(run: runs.Run) -> bool:
+    """Whether any row was measured. If not, the tables would have only dashes."""
+    return any(measurement.summary is not None for measurement in run.measurements)
+
+
 def fits_table(run: runs.Run) -> Table | None:
     """`t = t0 + n/B` of every curve that has a fit."""
     curves = [curve for curve in run.curves if curve.latency_s.value is not None]

@@ -23,7 +23,11 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if sections.ending_text(run):
         page.line()
         page.line(sections.ending_text(run), style="bold red")
-    if explaining:
+    if not sections.has_times(run) and notes:
+        page.heading("Nothing was measured")
+        page.hanging([("-", note.text) for note in notes], style="yellow")
+        notes = ()
+    elif explaining:
         print_explained(run, page)
         notes = ()  # the page shows the remarks of the explained row and no figures of others
     elif run.kind == "frameworks" and sort is None:
@@ -33,11 +37,9 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" else []
-    if summary:
-        page.heading("Summary")
-        page.hanging(summary)
-    _print_fits(run, page)
+    if sections.has_times(run):
+        _print_summary(run, marks, page)
+        _print_fits(run, page)
     for name, lines in (
         ("Page-locking", [] if explaining else sections.locking_lines(run)),
         ("Ring", sections.ring_lines(run)),
@@ -57,6 +59,13 @@ def _print_rates(tables: Sequence[Table], page: Page) -> None:
     for table in tables:
         page.line()
         page.show(table)
+
+
+def _print_summary(run: runs.Run, marks: Sequence[str], page: Page) -> None:
+    summary = summary_lines(run, marks) if run.kind == "frameworks" else []
+    if summary:
+        page.heading("Summary")
+        page.hanging(summary)
 
 
 def _print_fits(run: runs.Run, page: Page) -> None:

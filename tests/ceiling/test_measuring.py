@@ -120,6 +120,15 @@ def test_a_copy_over_a_modelled_link_has_its_bandwidth_and_share(engine: Engine,
     assert found.of_ceiling is not None
 
 
+def test_an_impossible_bandwidth_is_not_given(engine: Engine) -> None:
+    found = measure(nothing, nbytes=1 << 24, direction="h2d", device="host", budget_s=0.2)
+    assert found.summary is not None
+    assert (found.gbps, found.of_ceiling) == (None, None)
+    assert found.rate.reason is not None
+    assert "not all bytes moved" in found.rate.reason
+    assert not {"share", "above-ceiling"} & {remark.code for remark in found.remarks}
+
+
 def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
     testing.model_link(H2D, 0, D2H, 0)
     with copying(engine, "h2d", MIB) as copy:

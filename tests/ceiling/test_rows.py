@@ -9,7 +9,7 @@ from msgspec import structs
 from samples import make_link, make_measurement, make_missing
 from tracing.captures import copy, traced
 
-from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, way_head
+from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credible_rate, curves, share_remark, way_head
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, unknown
 from pyxfer._measure import stats
@@ -145,6 +145,28 @@ def test_only_common_rounds_count() -> None:
     assert (share.value.value, share.value.low) == (0.5, None)
     assert ceiling_share(mine[:1], ceiling, rate).reason == "no round has a valid trial of this and of the ceiling"
     assert ceiling_share(mine, None, rate).value is None
+
+
+def shared(own: list[float], ceiling: list[float], first: int = 0) -> list[str]:
+    """The codes of the remarks on the share of a row whose first round is `first`."""
+    mine = [Trial(first + index, seconds) for index, seconds in enumerate(own)]
+    best = [Trial(index, seconds) for index, seconds in enumerate(ceiling)]
+    share = ceiling_share(mine, best, Fact(stats.rate(1, stats.summarise(own)))).value
+    remark = share_remark(share, stats.summarise(own), mine, best)
+    return [] if remark is None else [remark.code]
+
+
+def test_a_share_that_contradicts_the_medians_has_a_remark() -> None:
+    assert shared([2.0] * 6 + [1.0] * 300, [1.0] * 6) == ["share"]
+    assert shared([1.0] * 20, [1.0] * 20 + [0.5] * 300) == ["share"]
+    assert shared([2.0] * 3 + [1.0] * 300, [1.0] * 300, first=297) == ["share"], "three rounds have no interval"
+    assert shared([2.0] * 20, [1.0] * 30, first=5) == []
+
+
+def test_a_share_above_its_ceiling_has_a_remark() -> None:
+    assert shared([1.0] * 10, [1.25] * 10) == ["above-ceiling"]
+    assert shared([1.0] * 10, [1.0] * 10) == []
+    assert shared([0.8, 1.2] * 5, [1.0] * 10) == [], "the interval holds 100 %"
 
 
 def test_a_row_that_failed_verification_is_not_a_ceiling() -> None:

@@ -57,7 +57,7 @@ def throw(error: BaseException) -> Callable[[], object]:
     [
         (UsageError("no such size"), 2, "pyxfer: no such size\n"),
         (DocumentError("not a run"), 2, "pyxfer: not a run\n"),
-        (CudaUnavailableError(*NO_DRIVER), 3, "cudaErrorNoDevice (100)"),
+        (CudaUnavailableError(*NO_DRIVER), 3, "pyxfer: No usable GPU: Load the driver.\n"),
         (DeviceLostError(*NO_DRIVER), 4, "Load the driver."),
         (CudaMemoryError(*NO_DRIVER), 4, "Load the driver."),
         (CudaError(*NO_DRIVER), 4, "Load the driver."),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 from baseline_samples import make_processes
+from in_process import Command
 from samples import make_run
 
 from pyxfer._baseline.check import make_baseline
@@ -13,7 +16,7 @@ from pyxfer._baseline.measure import Order
 from pyxfer._cli import baseline as verb
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
-from pyxfer.errors import StoreError
+from pyxfer.errors import MeasurementError, StoreError
 
 
 class LostStore:
@@ -81,7 +84,7 @@ def test_an_interrupted_save_counts_its_runs(
     monkeypatch.setattr(verb, "_measuring", lambda *_: measure)
     store: Any = LostStore(3)
     with pytest.raises(KeyboardInterrupt):
-        verb._measure_all(Order("host"), 3, store, {})
+        verb._measure_all(Order("host"), 3, lambda: nullcontext(store), {})
     assert (capsys.readouterr().err, store.left) == (words, 3 - ended)
 
 
@@ -89,3 +92,20 @@ def test_a_baseline_that_the_store_refused_is_saved_to_a_file() -> None:
     baseline = make_baseline("default", {}, make_processes(), "2025-11-21T08:30:00+00:00")
     path = verb._rescued(baseline).rpartition(" ")[2]
     assert Baseline.load(path) == baseline
+
+
+def test_a_save_that_measures_nothing_leaves_no_store(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Run:
+        raise MeasurementError("it measured nothing")
+
+    monkeypatch.setattr(verb, "_measuring", lambda *_: fail)
+    assert command("baseline", "save", "--device", "host", "--store", str(tmp_path / "store.db")).returncode == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_created_is_refused_before_measuring(tmp_path: Path, command: Command) -> None:
+    result = command("baseline", "save", "--device", "host", "--store", str(tmp_path / "no" / "store.db"))
+    assert result.returncode == 2
+    assert "create its folder first" in result.stderr

@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from in_process import Command
 
 from pyxfer import units
 from pyxfer._ceiling import session
@@ -19,6 +20,24 @@ def test_a_list_has_no_duplicates() -> None:
 def test_an_empty_item_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="has an empty item; write a list such as --direction h2d,d2h"):
         split_list(text, "--direction")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--precision", "0.5"),
+        ("ceiling", "--precision", "0.5"),
+        ("frameworks", "--precision", "0.5"),
+        ("explain", "torch.to", "--precision", "0.5"),
+        ("baseline", "check", "--tolerance", "0.5"),
+        ("compare", "a.json", "b.json", "--tolerance", "0.5"),
+        ("compare", "a.json", "b.json", "--fail-on", "slower:0.5"),
+    ],
+)
+def test_every_share_of_the_command_line_is_checked(command: Command, arguments: tuple[str, ...]) -> None:
+    result = command(*arguments)
+    assert result.returncode == 2
+    assert "the share '0.5' means 50%; write 0.5% or 50%" in " ".join(result.stderr.split())
 
 
 def test_the_defaults_are_those_of_the_python_function() -> None:

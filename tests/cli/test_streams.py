@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 from command_line import pyxfer, shell
 from marks import slow
 from samples import make_run
+
+from pyxfer._document.runs import Run
 
 
 @pytest.fixture
@@ -39,7 +42,27 @@ def test_a_pipe_closed_after_one_line_exits_quietly(saved: Path) -> None:
 def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
     result = shell(f"pyxfer show {saved} > /dev/full")
     assert result.stderr == "pyxfer: No space left on device (standard output)\n"
+    assert result.returncode == 4
+
+
+def test_a_full_stdout_loses_no_export(tmp_path: Path) -> None:
+    options = "--device host --direction h2d --sizes 4KiB --budget 100ms --no-trace"
+    result = shell(f"pyxfer ceiling {options} --export-json {tmp_path}/run.json --export-md >(cat >&2) > /dev/full")
+    assert result.returncode == 4
+    assert Run.load(tmp_path / "run.json").ended == "complete"
+    assert "| 4 KiB |" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", ["ceiling --device host --export-json run.json", slow("watch --device host script.py")]
+)
+def test_a_deleted_current_folder_is_named(tmp_path: Path, arguments: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    result = shell(f"cd {gone} && rmdir {gone} && pyxfer {arguments}", PYTHONPATH=os.pathsep.join(sys.path))
     assert result.returncode == 2
+    assert "the current folder has been deleted; change to another one (cd)" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize("lost", ["2> >(true)", slow("2>/dev/full")])

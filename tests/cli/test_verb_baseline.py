@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from baseline.store.making import make_baseline, run_at
 from command_line import in_terminal, pyxfer
+from samples import make_run
 from typer.testing import CliRunner
 
 from pyxfer._baseline.store import open_store
@@ -101,6 +102,14 @@ def test_remove_keeps_the_history() -> None:
     assert "no baseline 'default' of the host 'node-7'" in output_of("remove", "default", "--host", "node-7", code=2)
     history = CliRunner().invoke(app, ["history", "--host", "node-7"])
     assert "points: 6" in history.output
+
+
+def test_a_run_cannot_be_imported(tmp_path: Path) -> None:
+    make_run().save(tmp_path / "run.json")
+    done = pyxfer("baseline", "import", str(tmp_path / "run.json"), "--store", str(tmp_path / "store.db"))
+    assert done.returncode == 2
+    assert "is a run, and not a baseline" in done.stderr
+    assert not (tmp_path / "store.db").exists()
 
 
 @pytest.mark.usefixtures("store")

@@ -184,6 +184,25 @@ def test_a_closed_pipe_loses_no_export(tmp_path: Path) -> None:
     assert Run.load(path).ended == "complete"
 
 
+@pytest.mark.parametrize("target", [">(cat)", slow("/dev/fd/5 5>&1"), slow("/dev/stdout")])
+def test_a_stream_gets_one_whole_document(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    page = "" if target == "/dev/stdout" else "> /dev/null"
+    result = shell(f"{{ pyxfer ceiling {' '.join(QUICK)} --export-json {target} {page}; }} > {path}")
+    assert result.returncode == 0, result.stderr
+    assert Run.load(path).ended == "complete"
+
+
+@pytest.mark.parametrize("moment", ["measuring", "waiting for one"])
+def test_one_ctrl_c_ends_a_run_into_a_fifo_without_a_reader(moment: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    arguments = LONG if moment == "measuring" else QUICK
+    link = SLOW if moment == "measuring" else LINK
+    result = interrupt_when(moment, "ceiling", *arguments, "--export-json", str(tmp_path / "fifo"), PYXFER_HOSTRT=link)
+    assert result.returncode == 130
+    assert "host memory" in result.stdout
+
+
 @pytest.mark.slow
 def test_a_closed_stderr_does_not_stop_a_run() -> None:
     result = shell(f"pyxfer ceiling {' '.join(QUICK)} 2> >(true)")

@@ -59,10 +59,12 @@ def test_without_any_framework_the_run_is_invalid() -> None:
     assert all("is not installed" in (row.rate.reason or "") for row in run.measurements)
 
 
-def test_without_a_gpu_only_ingest_is_timed() -> None:
-    result = pyxfer("frameworks", "torch", "--sizes", "64KiB", CUDA_VISIBLE_DEVICES="")
+def test_without_a_gpu_only_ingest_is_timed(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    options = ("--sizes", "64KiB", "--export-json", str(path))
+    result = pyxfer("frameworks", "torch", *options, CUDA_VISIBLE_DEVICES="")
     assert result.stderr.startswith("pyxfer: No usable GPU: ")
-    assert "PyTorch: ingest, into a tensor in host memory" in result.stdout
+    assert {row.direction for row in Run.load(path).measurements} == {"ingest"}
     assert "h2d" not in result.stdout
 
 
@@ -196,3 +198,13 @@ def test_a_closed_pipe_loses_no_export(tmp_path: Path) -> None:
     assert "Traceback" not in result.stderr
     assert result.returncode in (4, 141)  # 141 where the page was longer than what a pipe takes
     assert json.loads(path.read_text())["ended"] == "complete"
+
+
+def test_patience_covers_a_framework_that_hangs_on_import(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)\n")
+    options = ("--patience", "400ms", "--sizes", "4KiB", "--export-json", str(tmp_path / "run.json"))
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    result = pyxfer("frameworks", "torch", *options, PYTHONPATH=path, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 4
+    (worker,) = Run.load(tmp_path / "run.json").workers
+    assert (worker.ended, worker.reason) == ("hung", "it sent nothing for 1.00 s, while it started")

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from command_line import in_terminal, interrupt_when, pyxfer
+from in_process import Command
+
+from pyxfer._document.runs import Run
+from pyxfer._measure.sampler import FEWEST_ROUNDS
 
 
 def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
@@ -12,6 +19,30 @@ def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
     assert "pageable at 64 MiB" in result.stdout
     assert "pyxfer list" in result.stdout.split("Try next")[1]
     assert "peak" not in result.stdout
+
+
+def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    options = ("--device", "host", "--sizes", "4KiB,64KiB", "--budget", "1us", "--precision", "2%")
+    result = pyxfer(*options, "--export-json", str(path), PYXFER_HOSTRT="link=2e9:20e-6:1e9:20e-6")
+    assert result.returncode == 0, result.stderr
+    run = Run.load(path)
+    assert (run.parameters.sizes_bytes, run.parameters.precision, run.parameters.budget_s) == (
+        (4096, 65536),
+        0.02,
+        1e-6,
+    )
+    assert min(len(row.trials) for row in run.measurements) >= FEWEST_ROUNDS
+    assert "ceiling at 64 KiB" in result.stdout
+    card = result.stdout.split("Try next")[0]
+    assert "--budget " in card
+    assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--sizes", "--export-json"}
+
+
+def test_an_option_of_bare_pyxfer_before_a_verb_is_refused(command: Command) -> None:
+    result = command("--budget", "1s", "list")
+    assert result.returncode == 2
+    assert "write it after list" in result.stderr
 
 
 @pytest.mark.slow

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command_line import in_terminal
+from command_line import in_terminal, shell
+from document.test_codec import TEXTS
 from in_process import Command
+from marks import slow
 from pages import full_run, printed
 from samples import make_run
 from typer.testing import CliRunner
 from watch_samples import make_watched
 
 from pyxfer._cli.main import app
+from pyxfer._document import codec
+from pyxfer._document.codec import Kind
 from pyxfer._report.run import print_run
 from pyxfer._report.watch import print_watch
 
@@ -41,6 +46,21 @@ def test_a_saved_watch_is_printed_as_when_it_was_watched(tmp_path: Path) -> None
     result = CliRunner().invoke(app, ["show", str(tmp_path / "watch.json")])
     assert result.exit_code == 0
     assert result.stdout == printed(lambda page: print_watch(watched, page))
+
+
+@pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
+def test_every_kind_is_shown(command: Command, tmp_path: Path, kind: Kind[Any]) -> None:
+    (tmp_path / "it.json").write_bytes(TEXTS[kind.name])
+    result = command("show", str(tmp_path / "it.json"))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout
+
+
+@pytest.mark.parametrize("pipe", ["cat {0}", slow("gzip -c {0}")])
+def test_a_dash_reads_stdin(saved: Path, pipe: str) -> None:
+    result = shell(f"pyxfer show - < <({pipe.format(saved)})")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == printed(lambda page: print_run(full_run(), page))
 
 
 def test_sort_is_refused_for_a_watch(command: Command, tmp_path: Path) -> None:

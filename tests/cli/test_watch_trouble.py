@@ -45,6 +45,21 @@ def test_a_failed_export_does_not_stop_the_others(script: Script) -> None:
     assert "window " in words
 
 
+def test_a_lost_export_is_no_success(script: Script) -> None:
+    result = script.run(COPYING, "--trace", "/dev/full", "--export-json", script.report.name)
+    assert result.returncode == 4
+    assert "--trace: '/dev/full' cannot be written" in " ".join(result.stderr.split())
+    assert Watched.load(script.report).ended == "complete"
+
+
+@pytest.mark.parametrize("option", ["--trace", slow("--export-json")])
+def test_an_empty_name_is_refused_before_the_script_runs(script: Script, option: str) -> None:
+    result = script.run("open('ran', 'w')", option, "")
+    assert result.returncode == 2
+    assert "the name is empty" in result.stderr
+    assert not (script.folder / "ran").exists()
+
+
 def test_a_script_with_an_undecodable_name_is_reported(script: Script) -> None:
     arguments = script.arguments(COPYING + "time.sleep(0.1)", ("--export-json", script.report.name))
     name = os.fsdecode(b"caf\xe9.py")

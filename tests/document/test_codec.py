@@ -253,9 +253,15 @@ def test_a_document_of_a_later_version_is_refused(kind: Kind[Any]) -> None:
 def test_a_document_of_another_kind_is_refused(kind: Kind[Any]) -> None:
     for other in KINDS:
         if other is not kind:
-            data = altered(other.name, schema_version=1)
-            is_what = f"is not {kind.phrase}" if other is codec.RUN else f"is {other.phrase}, and not {kind.phrase}"
-            assert refused(kind, data) == f"'it.json' {is_what}; name a file that {kind.writer} wrote"
+            for version in (1, other.version, 99):
+                data = altered(other.name, schema_version=version)
+                what = f"is {other.phrase}, and not {kind.phrase}; name a file that {kind.writer} wrote"
+                assert refused(kind, data) == f"'it.json' {what}"
+
+
+@each_kind
+def test_an_unknown_kind_of_a_later_version_asks_for_an_upgrade(kind: Kind[Any]) -> None:
+    assert "upgrade pyxfer" in refused(kind, altered(kind.name, kind="later", schema_version=99))
 
 
 @each_kind

@@ -134,6 +134,12 @@ def test_a_long_name_is_refused(check: Checks, tmp_path: Path) -> None:
     assert refused(check, tmp_path / ("x" * 300)).endswith("(File name too long); give it a shorter name")
 
 
+@pytest.mark.parametrize("check", [files.check_writable, lambda path: files.write_whole(path, b"")])
+def test_an_empty_name_is_refused(check: Callable[[str], None]) -> None:
+    with pytest.raises(UsageError, match=r"^'' cannot be written \(the name is empty\); name another file$"):
+        check("")
+
+
 @before_and_after
 def test_a_name_with_a_null_byte_is_refused(check: Checks) -> None:
     sentence = refused(check, Path("a\0b"))
@@ -221,6 +227,34 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     reader.join()
     assert received == [b"new\n"]
     assert pipe.is_fifo()
+
+
+def test_a_fifo_without_a_reader_is_reported_once_and_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    readers: list[threading.Thread] = []
+
+    def read() -> None:
+        readers.append(threading.Thread(target=lambda: received.append(pipe.read_bytes())))
+        readers[-1].start()
+
+    files.write_whole(pipe, b"new\n", read)
+    (reader,) = readers
+    reader.join()
+    assert received == [b"new\n"]
+
+
+def test_a_reader_that_ends_early_is_named(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert refused(write, Path(f"/dev/fd/{writing}")).endswith("(Broken pipe); its reader has ended; name a file")
+    os.close(writing)
+
+
+@before_and_after
+def test_a_closed_descriptor_is_refused(check: Checks) -> None:
+    assert "(Bad file descriptor); open the descriptor" in refused(check, Path("/dev/fd/987"))
 
 
 def test_standard_output_can_be_written_to() -> None:

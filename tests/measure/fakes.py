@@ -29,6 +29,7 @@ class Timed:
     anchor: str | None = None
     log: list[tuple[int, str]] = field(default_factory=list)
     invalid: str | None = None
+    ceiling_of: str | None = None
     _next: Iterator[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -57,4 +58,15 @@ class Failing(Timed):
         if len(self.rounds) >= self.good_trials:
             self.log.append((round_index, self.key))
             raise self.error
+        return super().trial(round_index)
+
+
+@dataclass
+class Shaky(Timed):
+    """A subject whose first trials are invalid."""
+
+    invalid_rounds: int = 0
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        self.invalid = "late" if len(self.rounds) < self.invalid_rounds else None
         return super().trial(round_index)

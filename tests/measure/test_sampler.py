@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from measure.fakes import Clock, Failing, Timed
+from measure.fakes import Clock, Failing, Shaky, Timed
 
 from pyxfer._document.runs import Trial
 from pyxfer._measure.sampler import (
     FEWEST_ROUNDS,
     MAX_ROUNDS,
     MIN_ROUNDS,
+    RETRIES,
     TURN_ROUNDS,
     Group,
     Progress,
@@ -174,6 +175,18 @@ def test_an_anchor_runs_in_every_round_of_its_subjects() -> None:
     assert len(noisy.rounds) > MIN_ROUNDS
 
 
+def test_all_that_may_become_the_ceiling_run_in_every_round_of_what_is_compared_with_them() -> None:
+    bench = Bench()
+    anchor = Timed("anchor", bench.clock, (1.2e-3,), log=bench.log, ceiling_of="h2d")
+    faster = Timed("faster", bench.clock, (1e-3,), log=bench.log, ceiling_of="h2d")
+    slower = Timed("slower", bench.clock, (2e-3,), log=bench.log, ceiling_of="h2d")
+    noisy = bench.timed("noisy", *NOISY, anchor="anchor")
+    bench.run([anchor, faster, slower, noisy], budget_s=3.0)
+    assert len(noisy.rounds) > 3 * MIN_ROUNDS
+    assert set(noisy.rounds) <= set(anchor.rounds) & set(faster.rounds)
+    assert len(slower.rounds) < 2 * MIN_ROUNDS
+
+
 def test_groups_take_turns() -> None:
     bench = Bench()
     first, second = bench.timed("first"), bench.timed("second")
@@ -204,6 +217,21 @@ def test_a_past_deadline_leaves_the_fewest_rounds() -> None:
     subject = bench.timed("a", *NOISY)
     bench.run([subject], budget_s=0.0)
     assert len(subject.rounds) == FEWEST_ROUNDS
+
+
+def test_invalid_trials_are_replaced_after_the_deadline() -> None:
+    bench = Bench()
+    anchor, steady = bench.timed("anchor"), bench.timed("steady", anchor="anchor")
+    shaky = Shaky("shaky", bench.clock, log=bench.log, anchor="anchor", invalid_rounds=4)
+    (group,) = bench.run([anchor, steady, shaky], budget_s=0.0)
+    assert [len(each.valid_times("h2d")) for each in group.series] == [FEWEST_ROUNDS + 4, FEWEST_ROUNDS, FEWEST_ROUNDS]
+
+
+def test_a_subject_without_a_valid_trial_is_given_up() -> None:
+    bench = Bench()
+    subject = bench.timed("a", invalid="late")
+    bench.run([subject], budget_s=0.0)
+    assert len(subject.rounds) == RETRIES * FEWEST_ROUNDS
 
 
 def test_fewest_rounds_can_be_lowered() -> None:

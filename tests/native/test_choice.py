@@ -58,6 +58,8 @@ def test_a_required_gpu_that_is_missing_raises(as_gpu: Engine, code: int, device
     with pytest.raises(CudaUnavailableError) as caught:
         choose(device, require_gpu=True)
     assert caught.value.code == code
+    assert str(caught.value) == f"No usable GPU: {caught.value.hint}"
+    assert "insufficient" not in str(caught.value)
     assert caught.value.hint
 
 

@@ -56,7 +56,9 @@ def test_a_code_has_a_type_a_name_and_a_hint(
     assert type(error) is kind
     assert (error.code, error.name, error.call) == (code, name, "cudaMalloc")
     assert advice in error.hint
-    assert str(error) == f"cudaMalloc failed with {name} ({code}): {error.description}. {error.hint}".rstrip()
+    sentence = f"cudaMalloc failed with {name} ({code}): {error.description}."
+    start = "No usable GPU:" if kind is CudaUnavailableError else sentence
+    assert str(error) == f"{start} {error.hint}".rstrip()
 
 
 def test_an_error_has_its_place_in_the_sources(engine: Engine) -> None:

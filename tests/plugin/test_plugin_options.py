@@ -250,7 +250,7 @@ def test_absurd_figures_in_a_file_do_not_fail(suite: Any, link: Any) -> None:
         ('{"schema_version": 99}', "has schema_version 99, *upgrade pyxfer"),
         (
             '{"schema_version": 1, "kind": "ceiling"}',
-            "is not a session of pytest; name a file that pytest --xfer-save or --xfer-json wrote",
+            "is a run, and not a session of pytest; name a file that pytest --xfer-save or --xfer-json wrote",
         ),
         ('{"schema_version": 1, "kind": "pytest"}', "is not a pyxfer pytest session: Object missing required field"),
     ],

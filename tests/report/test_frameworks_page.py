@@ -210,10 +210,12 @@ def test_without_a_ceiling_the_routes_still_have_their_rates() -> None:
     assert "overhead" not in text
 
 
-def test_without_any_result_the_page_has_the_reason() -> None:
+def test_without_any_result_the_page_has_the_reason_and_no_dashes() -> None:
     rows = tuple(make_refused("torch", TO, nbytes, "the worker hung") for nbytes in SIZES)
     text = page_of(one_route(MIB, measurements=rows))
-    assert "usual torch.to has no bandwidth (the worker hung)" in text
+    reason = text.split("Nothing was measured\n-  ")[1].splitlines()[0]
+    assert reason.endswith(": the worker hung")
+    assert "usual" not in text, "no table and no summary of dashes"
 
 
 def test_a_run_without_any_measurement_lists_its_workers() -> None:

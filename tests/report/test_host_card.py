@@ -114,3 +114,11 @@ def test_without_a_gpu_the_first_suggestion_is_list() -> None:
 
 def test_the_whole_curve_is_always_suggested() -> None:
     assert commands(card_run())[-1] == "pyxfer ceiling --export-json run.json"
+
+
+def test_a_card_without_any_result_has_the_reasons_and_no_dashes() -> None:
+    run = card_run()
+    nothing = [missing(row, "the run was interrupted before its first trial") for row in run.measurements]
+    text = card(msgspec.structs.replace(run, measurements=tuple(nothing)))
+    assert "interrupted before its first trial" in text
+    assert "ceiling at 64 MiB" not in text
