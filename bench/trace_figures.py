@@ -117,9 +117,9 @@ def explain_page(call: Call) -> str:
 
 
 def explain_excerpt(call: Call) -> str:
-    """The page without the sections in `LEFT_OUT`."""
+    """The page without the sections in `LEFT_OUT` and without the code of the faster routes."""
     sections = printed(call.run, print_explained).split("\n\n")
-    kept = [section for section in sections if section.partition("\n")[0] not in LEFT_OUT]
+    kept = [text for text in sections if text.partition("\n")[0] not in LEFT_OUT and not text.startswith("import ")]
     whole = "\n\n".join(kept)
     return f"{_caption([call.run], GB)}\n\n{fenced(whole)}"
 

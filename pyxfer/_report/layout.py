@@ -79,6 +79,12 @@ class Page:
         if grid.row_count:
             self.show(grid)
 
+    def code(self, text: str) -> None:
+        """Code to copy: not indented and never wrapped, below an empty line."""
+        self.line()
+        for line in text.splitlines():
+            self.show(Text(line, no_wrap=True, overflow="ignore"))
+
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
