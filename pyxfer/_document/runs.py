@@ -31,7 +31,9 @@ from pyxfer._document.machines import (
     Side,
     unknown,
 )
+from pyxfer._document.printing import OneLine, Printed
 from pyxfer.errors import UsageError
+from pyxfer.units import format_gbps, format_percent, format_size
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -297,7 +299,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class Measurement(OneLine, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
@@ -327,6 +329,11 @@ class Measurement(msgspec.Struct, frozen=True):
     batch: int | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
+
+    def _in_short(self) -> str:
+        figure = f"no bandwidth: {self.rate.reason}" if self.gbps is None else format_gbps(self.gbps)
+        share = "" if self.of_ceiling is None else f", {format_percent(self.of_ceiling)} of the ceiling"
+        return f"{self.route} {self.side} {format_size(self.nbytes)}: {figure}{share}"
 
     @property
     def gbps(self) -> float | None:
@@ -431,7 +438,7 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
-class Run(SavedDocument, frozen=True):
+class Run(Printed, SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
     kind: Literal["ceiling", "measure", "frameworks", "explain"]
@@ -455,6 +462,13 @@ class Run(SavedDocument, frozen=True):
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
     ring: Fact[Ring] = unknown(NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
+
+    def _in_short(self) -> str:
+        text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"
+        rows = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
+        own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.nature]
+        main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
+        return text if main is None else f"{text}, {main._in_short()}"
 
     def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.

@@ -15,12 +15,26 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pyxfer.errors import UsageError
+
 # --- the page --------------------------------------------------------------------------------------------------------
 
 # Layouts may rely on this width.
 NARROWEST = 80
 # In a file or a pipe nothing is wrapped, so that grep finds a whole remark.
 _UNWRAPPED = 100_000
+
+
+def checked_columns(columns: int) -> int:
+    """The width of a page for a terminal of this width: at least 80, which its tables need.
+
+    Raises:
+        UsageError: `columns` is not a whole number above zero.
+
+    """
+    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
+        raise UsageError(f"columns must be a whole number above zero, such as 120; got {columns!r}.")
+    return max(NARROWEST, columns)
 
 
 def is_plain(stream: TextIO) -> bool:

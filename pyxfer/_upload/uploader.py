@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from pyxfer._document.printing import OneLine
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import destination_of, source_of
@@ -29,7 +30,7 @@ from pyxfer._upload.trees import map_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
 from pyxfer.native import HOST, choose
-from pyxfer.units import parse_size
+from pyxfer.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ _CLOSED = "this Uploader is closed: make a new one"
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 
 
-class Uploader:
+class Uploader(OneLine):
     """Uploads arrays to one device and downloads them. Any thread may use it; calls take turns.
 
     The first use starts its threads and page-locks at most `budget` bytes, which it keeps until it is closed. The
@@ -104,6 +105,14 @@ class Uploader:
         self._targets: dict[str, Target] = {}
         self._dropped = Dropped()
         _open.add(self)
+
+    def _in_short(self) -> str:
+        place = "in host memory" if is_host(self._engine) else f"for GPU {self._device}"
+        if self._closed:
+            return f"{place}: closed"
+        if self._mover is None:
+            return f"{place}: not used yet"
+        return f"{place}: {format_size(self.pinned_bytes)} page-locked"
 
     @property
     def engine(self) -> Engine:
