@@ -72,7 +72,8 @@ def prefetch(batches: Iterable[Any], to: str, depth: int = 2, device: int | str 
     dropped. At most `depth` + 2 batches are on the device, unless the loop keeps more.
 
     Raises:
-        UsageError: the framework is refused, or `depth` is not a whole number of at least 1.
+        UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at least
+            1.
 
     """
     return _uploader(device).prefetch(batches, to, depth)

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -26,7 +26,7 @@ from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
 from pyxfer._upload.prefetch import Prefetch, SentBatch, StreamOrder, depth_of, order_of
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import Target, device_source_of, target_of
-from pyxfer._upload.trees import map_arrays
+from pyxfer._upload.trees import send_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
 from pyxfer.native import HOST, choose
@@ -150,7 +150,7 @@ class Uploader(OneLine):
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
-                return map_arrays(x, lambda array: self._upload_array(mover, target, array), "x")
+                return send_arrays(x, lambda array: self._upload_array(mover, target, array), "x")
             return self._start_all(mover, target, x, "x")
 
     def download(self, y: Any, out: Any = None) -> Any:
@@ -178,9 +178,12 @@ class Uploader(OneLine):
         device, unless the loop keeps more.
 
         Raises:
-            UsageError: the framework is refused, or `depth` is not a whole number of at least 1.
+            UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at
+                least 1.
 
         """
+        if isinstance(batches, (str, bytes, Mapping)):
+            raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
             order = order_of(self._target(to), self._device, count)
@@ -311,7 +314,7 @@ class Uploader(OneLine):
             return array
 
         try:
-            tree = map_arrays(x, start, name)
+            tree = send_arrays(x, start, name)
         except BaseException:
             self._dropped.add(started)
             raise

@@ -47,6 +47,29 @@ def test_invalid_arguments_are_refused_before_any_call(engine: Engine, arguments
     assert engine.testing.calls() == {}  # type: ignore[attr-defined]
 
 
+WITHOUT_ARRAYS = [[1.0, 2.0], 5, "x.npy", None, [], {"a": ["b", (3, None)]}]
+
+
+@pytest.mark.parametrize("block", [True, False])
+@pytest.mark.parametrize("x", WITHOUT_ARRAYS, ids=repr)
+def test_a_structure_without_any_array_is_refused(own: Target, x: Any, block: bool) -> None:
+    with Uploader("host") as up, pytest.raises(UsageError, match=f"^x: this {type(x).__name__} contains no array: "):
+        up.upload(x, own, block)
+
+
+def test_a_batch_without_any_array_is_refused(own: Target) -> None:
+    with Uploader("host") as up, up.prefetch([VALUES, [1.0]], own) as batches:
+        next(batches)
+        with pytest.raises(UsageError, match=r"^batch: this list contains no array: "):
+            next(batches)
+
+
+@pytest.mark.parametrize("batches", ["abc", b"abc", {"x": VALUES}], ids=["text", "bytes", "dict"])
+def test_prefetch_refuses_what_cannot_be_batches(own: Target, batches: Any) -> None:
+    with Uploader("host") as up, pytest.raises(UsageError, match=r"^batches must be an iterable of arrays"):
+        up.prefetch(batches, own)
+
+
 @pytest.mark.parametrize("device", ["nonsense", "", -1, 1.5, None, True, []])
 def test_without_a_gpu_an_invalid_device_is_refused(
     device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch
