@@ -44,8 +44,8 @@ def send_arrays(tree: Any, send: Callable[[Any], Any], name: str) -> Any:
     mapped = map_arrays(tree, send_and_count, name)
     if not sent:
         raise UsageError(
-            f"{name}: this {type_name(type(tree))} contains no array: np.asarray() makes one of numbers, np.load() one of "
-            "a file"
+            f"{name}: this {type_name(type(tree))} contains no array: np.asarray() makes one of numbers, "
+            "np.load() one of a file"
         )
     return mapped
 
