@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import completion
 from pyxfer._cli import options as opt
+from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
@@ -33,8 +35,13 @@ What = "A file with a run or a baseline, an id of the store (r-..., b-...), or b
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help=What)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The measurement to compare with A.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=What, autocompletion=one_of(completion.measured))],
+    b: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="The measurement to compare with A.", autocompletion=one_of(completion.measured)
+        ),
+    ],
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -44,7 +51,15 @@ def compare(
         ),
     ] = None,
     tolerance: Tolerance = "3%",
-    form: Annotated[str, typer.Option("--format", metavar="table|md|json", help="Output format.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="table|md|json",
+            help="Output format.",
+            autocompletion=one_of(lambda: _COMPARE_FORMS),
+        ),
+    ] = "table",
     output: Output = None,
     store: Url = None,
 ) -> None:
@@ -149,7 +164,10 @@ Cell = Annotated[
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Start: 30d, 12h or 2w ago, or a date (UTC).")
 ]
-Format = Annotated[str, typer.Option("--format", metavar="|".join(FORMATS), help="Output format.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="|".join(FORMATS), help="Output format.", autocompletion=one_of(lambda: FORMATS)),
+]
 
 
 def history(
@@ -209,8 +227,18 @@ Url = Annotated[
     ),
 ]
 Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only this host.")]
-Which = Annotated[str, typer.Argument(metavar="NAME", help="A name, or an id that the list shows.")]
-Named = Annotated[str, typer.Argument(metavar="[NAME]", help="A name, or an id that the list shows.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A name, or an id that the list shows.", autocompletion=one_of(completion.baselines)
+    ),
+]
+Named = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME]", help="A name, or an id that the list shows.", autocompletion=one_of(completion.baselines)
+    ),
+]
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -351,7 +379,15 @@ def _open(url: str | None) -> Store:
 
 _CHECK_FORMS = ("table", "json", "junit")
 
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the baseline, if this host has several.")]
+Name = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Name of the baseline, if this host has several.",
+        autocompletion=one_of(completion.baselines),
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option("--processes", metavar="N", max=100, help="Number of measuring processes, one after the other."),
@@ -424,7 +460,15 @@ def check(
     name: Name = DEFAULT_NAME,
     tolerance: Tolerance = "3%",
     retries: Retries = 2,
-    form: Annotated[str, typer.Option("--format", metavar="table|json|junit", help="Output format.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="table|json|junit",
+            help="Output format.",
+            autocompletion=one_of(lambda: _CHECK_FORMS),
+        ),
+    ] = "table",
     output: Output = None,
     device: opt.Device = "0",
     require_gpu: opt.RequireGpu = False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import completion
 from pyxfer._cli.failures import say
 from pyxfer.errors import UsageError
 
@@ -42,7 +43,13 @@ def prometheus(
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")] = STDOUT,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="0|UUID", help="Only this GPU; default: each GPU of this host.")
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="0|UUID",
+            help="Only this GPU; default: each GPU of this host.",
+            autocompletion=completion.one_of(completion.devices),
+        ),
     ] = None,
     store: Annotated[
         str | None,

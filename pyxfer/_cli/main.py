@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
 from pyxfer._cli.baseline import check, compare, history, lines_of, save
@@ -86,7 +87,11 @@ def show(
     file: Annotated[str, typer.Argument(metavar="RUN.json", help="A file that --export-json wrote.")],
     sort: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="One row per measurement: size, gbps, route, direction, memory or mode."),
+        typer.Option(
+            metavar="KEY",
+            help="One row per measurement: size, gbps, route, direction, memory or mode.",
+            autocompletion=completion.one_of(completion.sorts),
+        ),
     ] = None,
 ) -> None:
     """Print a saved document.
@@ -124,7 +129,14 @@ def show(
         print_watch(document, page)
 
 
-What = Annotated[str | None, typer.Argument(metavar="[routes]", help="With routes: every route of every framework.")]
+What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[routes]",
+        help="With routes: every route of every framework.",
+        autocompletion=completion.one_of(lambda: ("routes",)),
+    ),
+]
 
 
 def list_all(what: What = None, json: opt.Json = False) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import completion
 from pyxfer._cli import options as opt
+from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
 from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
 from pyxfer.errors import MeasurementError, UsageError
@@ -18,17 +20,29 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FRAMEWORK", help="torch, tensorflow, cupy or jax; all by default."),
+    typer.Argument(
+        metavar="FRAMEWORK",
+        help="torch, tensorflow, cupy or jax; all by default.",
+        autocompletion=one_of(completion.frameworks),
+    ),
 ]
 Routes = Annotated[
     str | None,
     typer.Option(
-        "--routes", metavar="LIST", help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
+        "--routes",
+        metavar="LIST",
+        help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
+        autocompletion=some_of(completion.framework_routes),
     ),
 ]
 Workload = Annotated[
     str,
-    typer.Option("--workload", metavar="NAME", help="copy (bytes only) or image-batch (copy, cast, read a row back)."),
+    typer.Option(
+        "--workload",
+        metavar="NAME",
+        help="copy (bytes only) or image-batch (copy, cast, read a row back).",
+        autocompletion=one_of(completion.workloads),
+    ),
 ]
 Sizes = Annotated[
     str | None,
@@ -39,7 +53,13 @@ Batches = Annotated[
     typer.Option("--batches", metavar="COUNTS", help="Batch sizes for image-batch, such as 8,512; default 1:512:x2."),
 ]
 Directions = Annotated[
-    str | None, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h; both by default.")
+    str | None,
+    typer.Option(
+        "--direction",
+        metavar="LIST",
+        help="Comma-separated list of h2d, d2h; both by default.",
+        autocompletion=some_of(completion.one_way),
+    ),
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
@@ -99,10 +119,23 @@ def frameworks(
     deliver(run, exports)
 
 
-RouteName = Annotated[str, typer.Argument(metavar="ROUTE", help="A route such as tf.function; see pyxfer list routes.")]
+RouteName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROUTE",
+        help="A route such as tf.function; see pyxfer list routes.",
+        autocompletion=one_of(completion.routes),
+    ),
+]
 Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, such as 96MiB.")]
 Direction = Annotated[
-    str | None, typer.Option("--direction", metavar="WAY", help="Direction of a raw route: h2d (default) or d2h.")
+    str | None,
+    typer.Option(
+        "--direction",
+        metavar="WAY",
+        help="Direction of a raw route: h2d (default) or d2h.",
+        autocompletion=one_of(completion.one_way),
+    ),
 ]
 ExportCsv = Annotated[
     str | None,

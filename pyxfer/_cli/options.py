@@ -6,25 +6,44 @@ from typing import Annotated
 
 import typer
 
+from pyxfer._cli import completion
+from pyxfer._cli.completion import one_of, some_of
 from pyxfer.errors import UsageError
 
 Device = Annotated[
     str,
     typer.Option(
-        "--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host (its memory)."
+        "--device",
+        metavar="0|UUID|PCI|host",
+        help="Index, UUID or PCI address of a GPU, or host (its memory).",
+        autocompletion=one_of(completion.devices),
     ),
 ]
-Directions = Annotated[str, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h, both.")]
+Directions = Annotated[
+    str,
+    typer.Option(
+        "--direction",
+        metavar="LIST",
+        help="Comma-separated list of h2d, d2h, both.",
+        autocompletion=some_of(completion.directions),
+    ),
+]
 Memories = Annotated[
     str,
     typer.Option(
-        "--memory", metavar="LIST", help="Comma-separated list of pageable, pinned, registered, write-combined."
+        "--memory",
+        metavar="LIST",
+        help="Comma-separated list of pageable, pinned, registered, write-combined.",
+        autocompletion=some_of(completion.memories),
     ),
 ]
 Modes = Annotated[
     str,
     typer.Option(
-        "--mode", metavar="LIST", help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged."
+        "--mode",
+        metavar="LIST",
+        help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged.",
+        autocompletion=some_of(completion.modes),
     ),
 ]
 Sizes = Annotated[
