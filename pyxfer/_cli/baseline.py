@@ -72,10 +72,10 @@ def compare(
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
     from pyxfer._baseline.inputs import apart, sample_of
-    from pyxfer.units import parse_ratio
+    from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet, share = Outlet(form, output, _COMPARE_FORMS), parse_ratio(tolerance)
+    outlet, share = Outlet(form, output, _COMPARE_FORMS), share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
     outlet.deliver(comparison)
     slower = [] if limit is None else certainly_slower(comparison, limit)
@@ -85,15 +85,15 @@ def compare(
 
 
 def _limit(text: str) -> float:
-    from pyxfer.units import parse_ratio
+    from pyxfer.units import share_of
 
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
         raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE; {_EXAMPLE}")
     try:
-        return parse_ratio(share)
+        return share_of(share, "--fail-on")
     except UsageError as error:
-        raise UsageError(f"--fail-on: {error}; {_EXAMPLE}") from error
+        raise UsageError(f"{error}; {_EXAMPLE}") from error
 
 
 SLOWER = 1
@@ -429,7 +429,8 @@ def save(
     from pyxfer._baseline.check import check_processes, make_baseline, this_machine
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import open_store
-    from pyxfer.units import parse_duration, parse_sizes
+    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
+    from pyxfer.units import seconds_of, sizes_of, words_of
 
     check_processes(processes)
     store_schema.check_name(name)
@@ -437,11 +438,11 @@ def save(
     store_schema.check_labels(labels)
     order = Order(
         device,
-        opt.split_list(direction, "--direction"),
-        opt.split_list(memory, "--memory"),
-        opt.split_list(mode, "--mode"),
-        ",".join(map(str, parse_sizes(sizes))),
-        parse_duration(budget),
+        words_of(direction, DIRECTIONS, "--direction"),
+        words_of(memory, MEMORIES, "--memory"),
+        modes_of(mode, "--mode"),
+        ",".join(map(str, sizes_of(sizes, "--sizes"))),
+        seconds_of(budget, "--budget"),
     )
     _check_required(device, require_gpu)
     order = replace(order, device=this_machine(device)[1])
@@ -483,9 +484,9 @@ def check(
     from pyxfer._baseline.check import check as check_against
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import open_store
-    from pyxfer.units import parse_ratio
+    from pyxfer.units import share_of
 
-    share, outlet = parse_ratio(tolerance), Outlet(form, output, _CHECK_FORMS)
+    share, outlet = share_of(tolerance, "--tolerance"), Outlet(form, output, _CHECK_FORMS)
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:

@@ -94,22 +94,23 @@ def frameworks(
     """
     import pyxfer
     from pyxfer import units
+    from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
     exports = Exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.frameworks(
             names,
-            routes=opt.split_list(routes, "--routes") if routes is not None else (),
-            workload=workload,
-            sizes=sizes,
-            batches=batches,
-            directions=opt.split_list(direction, "--direction") if direction is not None else None,
+            routes=units.items_of(routes, "--routes") if routes is not None else (),
+            workload=units.word_of(workload, WORKLOADS, "--workload"),
+            sizes=None if sizes is None else units.sizes_of(sizes, "--sizes"),
+            batches=None if batches is None else units.sizes_of(batches, "--batches"),
+            directions=None if direction is None else units.words_of(direction, DIRECTIONS, "--direction"),
             ingest=ingest,
             device=device,
-            precision=units.parse_ratio(precision),
-            budget_s=units.parse_duration(budget),
-            patience_s=units.parse_duration(patience),
+            precision=units.share_of(precision, "--precision"),
+            budget_s=units.seconds_of(budget, "--budget"),
+            patience_s=units.seconds_of(patience, "--patience"),
             seed=seed,
             require_gpu=require_gpu,
             trace=not no_trace,
@@ -169,18 +170,19 @@ def explain(
     """
     import pyxfer
     from pyxfer import units
+    from pyxfer._frameworks.session import DIRECTIONS
 
     exports = Exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.explain(
             route,
-            size,
-            direction=direction,
+            units.size_of(size, "--size"),
+            direction=None if direction is None else units.word_of(direction, DIRECTIONS, "--direction"),
             device=device,
-            precision=units.parse_ratio(precision),
-            budget_s=units.parse_duration(budget),
-            patience_s=units.parse_duration(patience),
+            precision=units.share_of(precision, "--precision"),
+            budget_s=units.seconds_of(budget, "--budget"),
+            patience_s=units.seconds_of(patience, "--patience"),
             seed=seed,
             require_gpu=require_gpu,
             on_progress=report,
@@ -207,7 +209,7 @@ def tune(
     from pyxfer._report.text import device_text
     from pyxfer._upload import tuning
 
-    limit_s = units.parse_duration(limit)
+    limit_s = units.seconds_of(limit, "--limit")
     choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
@@ -265,7 +267,7 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
     from pyxfer import units
     from pyxfer._doctor import session
 
-    budget_s = units.parse_duration(budget)
+    budget_s = units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
@@ -305,11 +307,12 @@ def ceiling(
     """
     import pyxfer
     from pyxfer import units
+    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
     exports = Exports(export_json, export_csv, export_md)
-    directions = opt.split_list(direction, "--direction")
-    memories, modes = opt.split_list(memory, "--memory"), opt.split_list(mode, "--mode")
-    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
+    directions = units.words_of(direction, DIRECTIONS, "--direction")
+    memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
+    precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(
@@ -317,7 +320,7 @@ def ceiling(
             directions=directions,
             memories=memories,
             modes=modes,
-            sizes=sizes,
+            sizes=units.sizes_of(sizes, "--sizes"),
             fresh=fresh,
             precision=precision_share,
             budget_s=budget_s,

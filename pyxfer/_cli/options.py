@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the parser of comma-separated lists."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typer
 
 from pyxfer._cli import completion
 from pyxfer._cli.completion import one_of, some_of
-from pyxfer.errors import UsageError
 
 Device = Annotated[
     str,
@@ -81,19 +80,3 @@ ExportMd = Annotated[
     str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-def split_list(text: str, option: str) -> tuple[str, ...]:
-    """The items of a comma-separated list without duplicates."""
-    items = [item.strip() for item in text.split(",")]
-    if not all(items):
-        raise UsageError(f"{option} {text!r} has an empty item; write a list such as {option} {_EXAMPLES[option]}")
-    return tuple(dict.fromkeys(items))
-
-
-_EXAMPLES = {
-    "--routes": "'tf.*,torch.to'",
-    "--direction": "h2d,d2h",
-    "--memory": "pageable,pinned",
-    "--mode": "memcpy,streams:2",
-}

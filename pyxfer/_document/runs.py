@@ -7,6 +7,7 @@ could not be read is null with the reason beside it, never left out and never ze
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -33,7 +34,7 @@ from pyxfer._document.machines import (
 )
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer.errors import UsageError
-from pyxfer.units import format_gbps, format_percent, format_size
+from pyxfer.units import format_gbps, format_percent, format_size, size_of
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -44,18 +45,24 @@ __all__ = [
     "Curve",
     "Device",
     "Direction",
+    "Directions",
     "Dma",
     "Ending",
     "Environment",
     "Fact",
+    "FrameworkName",
     "Hop",
     "Link",
+    "LinkDirection",
     "LinkKind",
     "LinkState",
     "LockingCost",
     "Measurement",
+    "Memories",
     "Memory",
     "Nature",
+    "OneWay",
+    "OneWayDirections",
     "Parameters",
     "Part",
     "PartName",
@@ -239,6 +246,13 @@ SCHEMA_VERSION = 3
 # `ingest` does not cross the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
 Memory = Literal["pageable", "pinned", "registered", "write-combined"]
+FrameworkName = Literal["torch", "tensorflow", "jax", "cupy"]
+OneWay = Literal["h2d", "d2h"]
+LinkDirection = Literal["h2d", "d2h", "both"]
+# What users write for several directions or memories; "h2d,d2h" is the form of the command line.
+Directions = Literal["h2d,d2h", "h2d,both", "d2h,both", "h2d,d2h,both"] | LinkDirection | Sequence[LinkDirection]
+OneWayDirections = Literal["h2d,d2h"] | OneWay | Sequence[OneWay]
+Memories = Literal["pageable,pinned", "pinned,pageable"] | Memory | Sequence[Memory]
 Bracket = Literal["gated", "stream", "drained", "host"]
 Variant = Literal["warm", "fresh"]
 Ending = Literal["complete", "interrupted", "failed"]
@@ -470,13 +484,16 @@ class Run(Printed, SavedDocument, frozen=True):
         main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
         return text if main is None else f"{text}, {main._in_short()}"
 
-    def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
+    def ceiling(self, direction: Direction, nbytes: str | int) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.
+
+        The size is a number of bytes or text such as `64MiB`.
 
         Raises:
             UsageError: the run has none; the text says which sizes it has.
 
         """
+        nbytes = size_of(nbytes, "nbytes")
         side: Side = "sum" if direction == "both" else direction
         raw = [row for row in self.measurements if row.may_be_ceiling and row.gbps is not None]
         fitting = [row for row in raw if row.direction == direction and row.side == side]

@@ -24,6 +24,7 @@ from pyxfer.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._document.runs import FrameworkName
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, HostBuffer
 
@@ -273,7 +274,7 @@ class SlotsUpload(HostUpload):
 class RingUpload(HostUpload):
     """`pyxfer.upload`: several threads copy into page-locked slots while the copy engine reads other slots."""
 
-    framework: str
+    framework: FrameworkName
 
     def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(place, shape)

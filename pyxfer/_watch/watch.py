@@ -202,7 +202,7 @@ def watch(
     skip: int = 0,
     steps: int | None = None,
     *,
-    seconds: float | None = None,
+    seconds: str | float | None = None,
     device: int | str = 0,
     lines: bool = True,
     ceilings: Run | Path | None = MEASURED,
