@@ -243,12 +243,13 @@ Named = Annotated[
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
+    epilog=opt.example("pyxfer baseline save", "pyxfer baseline check"),
     help="Save this host's bandwidth, and check it later.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@app.command("list")
+@app.command("list", epilog=opt.example("pyxfer baseline list --host node-7"))
 def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> None:
     """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
@@ -265,7 +266,7 @@ def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> No
             say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
 
 
-@app.command()
+@app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
 def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, store: Url = None) -> None:
     """Show one baseline: its machine, processes and cells.
 
@@ -284,7 +285,7 @@ def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, 
         print_baseline(baseline, lines_of(baseline), Page(sys.stdout), kept)
 
 
-@app.command()
+@app.command(epilog=opt.example("pyxfer baseline remove monday"))
 def remove(name: Which, host: Host = None, store: Url = None) -> None:
     """Remove a name from a machine.
 
@@ -298,7 +299,7 @@ def remove(name: Which, host: Host = None, store: Url = None) -> None:
     say(f"removed the baseline {kept.name!r} of {machine(kept)} ({count} stored); its runs stay in the history")
 
 
-@app.command()
+@app.command(epilog=opt.example("pyxfer baseline export default node-7.json.gz"))
 def export(
     name: Which,
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is stdout.")],
@@ -325,7 +326,7 @@ def export(
         say(f"wrote {kept.id}, {len(baseline.runs)} runs, to {file!r}")
 
 
-@app.command("import")
+@app.command("import", epilog=opt.example("pyxfer baseline import node-7.json.gz"))
 def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
     store: Url = None,

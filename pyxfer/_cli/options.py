@@ -9,6 +9,12 @@ import typer
 from pyxfer._cli import completion
 from pyxfer._cli.completion import one_of, some_of
 
+
+def example(*commands: str) -> str:
+    """The end of a help page; the backspace keeps typer from joining its lines."""
+    return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
+
+
 Device = Annotated[
     str,
     typer.Option(

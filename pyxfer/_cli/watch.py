@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -219,6 +220,8 @@ def watch(
     from pyxfer._watch.options import MOST_STEPS, checked_ceilings, find_target, make_options
     from pyxfer.units import size_of, whole_of
 
+    if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
+        raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py")
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
     if not is_module:
         exports.refuse_to_overwrite(script)

@@ -195,11 +195,12 @@ def _because(runtime: Runtime) -> str:
 
 
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The named frameworks, or all. The owner's short name is also accepted."""
+    """The named frameworks, or all. The owner's short name is also accepted, and the project's own, such as PyTorch."""
     if not names:
         return all_names()
-    short = {load_framework(name).owner: name for name in FRAMEWORKS}
-    found = tuple(dict.fromkeys(short.get(name, name) for name in items_of(names, "names")))
+    known = [load_framework(name) for name in FRAMEWORKS]
+    short = {word: each.name for each in known for word in (each.owner, each.title.lower(), each.name)}
+    found = tuple(dict.fromkeys(short.get(name.lower(), name) for name in items_of(names, "names")))
     for name in found:
         load_framework(name)
     return found

@@ -49,6 +49,11 @@ def test_the_owners_short_name_is_accepted() -> None:
     assert request(["tf", "tensorflow", "jax"]).names == ("tensorflow", "jax")
 
 
+def test_the_projects_own_spelling_is_accepted() -> None:
+    assert request("pytorch,TensorFlow").names == ("torch", "tensorflow")
+    assert request(["CuPy", "JAX"], directions="H2D").names == ("cupy", "jax")
+
+
 def test_each_setting_has_a_worker() -> None:
     found = request(["jax"])
     tasks = found.tasks(load_framework("jax"))
