@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TextIO
 
@@ -125,6 +126,12 @@ class Column:
         """Width of the widest cell or heading line."""
         cells = max(map(cell_len, self.cells), default=0) + self.marks_width
         return max(cells, max(map(cell_len, self.heading), default=0))
+
+    @property
+    def with_whole_words(self) -> Column:
+        """The column with the words joined that its heading breaks, such as `ceil-` and `ing`."""
+        joined = re.sub(r"(?<=[a-z])-\n", "", "\n".join(self.heading))
+        return replace(self, heading=tuple(joined.split("\n")))
 
     def padded_heading(self, height: int) -> Text:
         """The heading, aligned to the last of `height` lines."""

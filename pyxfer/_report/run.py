@@ -23,6 +23,10 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if sections.ending_text(run):
         page.line()
         page.line(sections.ending_text(run), style="bold red")
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None else []
+    if summary:
+        page.heading("Summary")
+        page.hanging(summary)
     if explaining:
         print_explained(run, page)
         notes = ()  # the page shows the remarks of the explained row and no figures of others
@@ -33,10 +37,6 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" else []
-    if summary:
-        page.heading("Summary")
-        page.hanging(summary)
     _print_fits(run, page)
     for name, lines in (
         ("Page-locking", [] if explaining else sections.locking_lines(run)),
