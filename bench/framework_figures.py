@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -21,7 +22,7 @@ SHOWN = "tensorflow"
 # The calls compared in the published image benchmark; the fastest route of each framework is added to them.
 IMAGE_ROUTES = ("tf.function", "tf.function-jit", "torch.to")
 IMAGE_FRAMEWORKS = ("tensorflow", "torch")
-AFTER_NOTES = "\nSummary\n"
+AFTER_TABLES = "\nWorkers\n"
 
 
 def overview_page(run: Run) -> str:
@@ -35,7 +36,8 @@ def overview_page(run: Run) -> str:
     block = restricted(run, (chosen.direction,), chosen.framework, chosen.largest)
     heading = group_title(run, chosen)
     _, _, below = printed(block, print_run).partition(f"\n{heading}\n")
-    return fenced(f"{above}\n{heading}\n{below.partition(AFTER_NOTES)[0]}")
+    above = re.sub(r"\nSummary\n.*?\n\n", "\n", above, flags=re.DOTALL)  # the tables below have its figures
+    return fenced(f"{above}\n{heading}\n{below.partition(AFTER_TABLES)[0]}")
 
 
 def restricted(run: Run, directions: Sequence[str], framework: str | None = None, nbytes: int | None = None) -> Run:

@@ -23,7 +23,7 @@ import numpy as np
 import shared
 
 import pyxfer
-from pyxfer._document.runs import Device, Environment
+from pyxfer._document.runs import Device, Environment, FrameworkName
 from pyxfer._frameworks.place import IMAGE_BYTES, IMAGE_SHAPE
 from pyxfer._machine.environment import read_environment
 from pyxfer._report.route_tables import title
@@ -31,14 +31,14 @@ from pyxfer.native import HOST, Engine
 from pyxfer.units import format_seconds
 
 BATCHES = (128, 256, 512)
-FRAMEWORKS = ("torch", "tensorflow")
+FRAMEWORKS: tuple[FrameworkName, ...] = ("torch", "tensorflow")
 WARM = 10
 
 
 class Row(msgspec.Struct, frozen=True):
     """Trials of one framework and batch size: its work, and a page-locked copy of the batch."""
 
-    framework: str
+    framework: FrameworkName
     batch: int
     work_s: tuple[float, ...]
     pinned_s: tuple[float, ...]
@@ -62,7 +62,8 @@ def main() -> int:
     asked = _arguments()
     engine, device = shared.open_device(asked)
     rows = []
-    for framework in asked.frameworks or FRAMEWORKS:
+    frameworks: Sequence[FrameworkName] = asked.frameworks or FRAMEWORKS
+    for framework in frameworks:
         work = WORKS[framework](asked.device)
         with pyxfer.Uploader(asked.device) as up:
             rows += [floor(engine, device.index, up, framework, work, batch, asked.trials) for batch in BATCHES]
@@ -76,7 +77,7 @@ def floor(
     engine: Engine,
     device: int,
     up: pyxfer.Uploader,
-    framework: str,
+    framework: FrameworkName,
     work: Callable[[Any], Any],
     batch: int,
     trials: int,

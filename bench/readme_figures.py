@@ -34,6 +34,7 @@ from figure_parts import (
     gbps_cell,
     load_own,
     page_of,
+    printed,
 )
 from first_upload import Firsts
 from prefetched_training import Prefetched
@@ -43,9 +44,12 @@ from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.files import write_whole
 from pyxfer._document.runs import Link, Measurement, Memory, Run, Side
 from pyxfer._document.sessions import XferSession
-from pyxfer._report.doctor import print_examination
+from pyxfer._report.doctor import print_examination, summary
+from pyxfer._report.explain import find_explained, headline
+from pyxfer._report.frameworks import summary_lines
 from pyxfer._report.host import print_host_card
 from pyxfer._report.layout import NARROWEST
+from pyxfer._report.notes import gather
 from pyxfer._report.run import print_run
 from pyxfer._report.session import place_lines, title
 from pyxfer.errors import UsageError
@@ -70,6 +74,7 @@ Figures = Mapping[str, Callable[[], str]]
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
     return {
+        "first-screen": lambda: first_screen(results),
         "ceiling-table": lambda: ceiling_table(complete_run(results / "ceiling.json.gz")),
         "small-sizes": lambda: small_sizes(complete_run(results / "ceiling.json.gz")),
         "host-card": lambda: page_of(complete_run(results / "host.json.gz"), print_host_card),
@@ -106,6 +111,38 @@ def figures(results: Path) -> Figures:
         "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),
         "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
     }
+
+
+def first_screen(results: Path) -> str:
+    """Four questions, the command that answers each, and what its page says in one line."""
+    card = printed(complete_run(results / "host.json.gz"), print_host_card).splitlines()
+    ways = next(line for line in card if line.startswith("GB/s")).split()[-3:]
+    *name, h2d, d2h, both = next(line for line in card if line.startswith("ceiling")).split()
+    ceiling = ", ".join(f"{way} {gbps}" for way, gbps in zip(ways, (h2d, d2h, both), strict=True))
+    copied = complete_run(results / "frameworks.json.gz")
+    explained = find_explained(complete_run(results / "explain_tf_function.json.gz"))
+    if explained is None:
+        raise UsageError("explain_tf_function.json.gz has no explained route")
+    answers = (
+        (
+            "How fast can this machine copy between host memory and the GPU?",
+            "pyxfer",
+            f"{' '.join(name)}: {ceiling} GB/s",
+        ),
+        (
+            "How fast do TensorFlow, PyTorch, CuPy and JAX copy on it?",
+            "pyxfer frameworks",
+            ": ".join(summary_lines(copied, gather(copied)[0])[0]),
+        ),
+        ("Where does the rest of the time go?", "pyxfer explain tf.function", headline(explained)),
+        (
+            "Is this host as fast as it should be?",
+            "pyxfer doctor",
+            summary(Examination.load(results / "doctor.json.gz")),
+        ),
+    )
+    rows = [f"| {question} | `{command}` | {escape_markdown(line)} |\n" for question, command, line in answers]
+    return "".join(["| question | command | what it says on an H200 |\n", "|---|---|---|\n", *rows])
 
 
 def coverage_of(results: Path) -> intervals.Coverage:

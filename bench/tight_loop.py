@@ -23,13 +23,13 @@ import numpy as np
 import shared
 
 from pyxfer import native
-from pyxfer._ceiling.ways import checked_sizes
 from pyxfer._document.files import check_writable
 from pyxfer._document.runs import Device, Environment, Fact
 from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.host import last_level_bytes
+from pyxfer.units import sizes_of
 
 LOOP_S = 0.3
 ROUNDS = 5
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = find_device(engine, 0)
     torch = import_module("torch")
     cache = last_level_bytes()
-    rows = tuple(measure(torch, batch, cache.value or 0) for batch in checked_sizes(options.batches))
+    rows = tuple(measure(torch, batch, cache.value or 0) for batch in sizes_of(options.batches, "--batches"))
     document = TightLoop(device, read_environment(engine, device), str(torch.__version__), cache, rows)
     print(shared.machine_line(document.device, document.environment))
     print(table(document))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyxfer._document.exports import escape_markdown, markdown_table
 from pyxfer._document.runs import Breakdown, Direction, Dma, Measurement, PartName, Run
 from pyxfer._report.explain import find_explained, print_explained
 from pyxfer._report.layout import NARROWEST
+from pyxfer._report.recipes import RECIPES
 from pyxfer._report.route_tables import title
 from pyxfer._report.run import print_run
 from pyxfer._report.watch import watch_text
@@ -117,10 +119,11 @@ def explain_page(call: Call) -> str:
 
 
 def explain_excerpt(call: Call) -> str:
-    """The page without the sections in `LEFT_OUT`."""
+    """The page without the sections in `LEFT_OUT` and without the code of the faster routes."""
     sections = printed(call.run, print_explained).split("\n\n")
-    kept = [section for section in sections if section.partition("\n")[0] not in LEFT_OUT]
-    whole = "\n\n".join(kept)
+    codes = {recipe.code.strip() for recipe in RECIPES.values()}
+    kept = [text for text in sections if text.partition("\n")[0] not in LEFT_OUT and text.strip() not in codes]
+    whole = re.sub(r"\n\n(?=\d\. )", "\n", "\n\n".join(kept))
     return f"{_caption([call.run], GB)}\n\n{fenced(whole)}"
 
 

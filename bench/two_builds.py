@@ -189,11 +189,11 @@ def main() -> int:
     parser.add_argument("--export-json")
     given = parser.parse_args()
     sys.path[:0] = [given.after]
-    from pyxfer._ceiling.ways import checked_sizes
     from pyxfer._document.files import write_whole
+    from pyxfer.units import sizes_of
 
     ring = json.loads(given.ring)
-    device, rows = run(given, list(checked_sizes(given.sizes)), ring)
+    device, rows = run(given, list(sizes_of(given.sizes, "--sizes")), ring)
     print(f"{'':16}{'bytes':>12}{'before us':>12}{'after us':>12}{'ratio':>8}   processes")
     for row in rows:
         mark = "  slower" if row["least"] > given.tolerance else ""

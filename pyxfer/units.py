@@ -1,4 +1,4 @@
-"""Parse and format sizes, durations, shares and rates.
+"""Parse and format sizes, durations, shares and rates, and check arguments that are given as text or numbers.
 
 KB is 1000 bytes and KiB 1024, everywhere. Parsed sizes are whole bytes, durations seconds, shares fractions of one.
 """
@@ -6,13 +6,20 @@ KB is 1000 bytes and KiB 1024, everywhere. Parsed sizes are whole bytes, duratio
 from __future__ import annotations
 
 import math
+import numbers
 import re
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from typing import TypeGuard, TypeVar
 
 from pyxfer.errors import UsageError
 
+Word = TypeVar("Word", bound=str)
+Parsed = TypeVar("Parsed")
+
 MAX_SIZES = 200
 MAX_DURATION_S = 365 * 24 * 3600.0
+MAX_RUN_S = 24 * 3600.0
 _MAX_BYTES = 2**63 - 1
 _MAX_TEXT = 64
 _LEAST_PLAIN, _MOST_PLAIN = 1e-12, 1e15
@@ -99,6 +106,95 @@ def parse_duration(text: str) -> float:
     if seconds > MAX_DURATION_S:
         raise UsageError(f"the duration {_shown(text)} is longer than a year; {_DURATION_EXAMPLE}")
     return float(seconds)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+# `name` is what the caller wrote: an argument in Python, an option on the command line.
+
+
+def size_of(value: str | int, name: str) -> int:
+    """A size in bytes above zero, from text such as `64KiB` or a whole number."""
+    if isinstance(value, str):
+        return _parsed(parse_size, value, name)
+    return whole_of(value, name, 1, _MAX_BYTES, 'bytes, or text such as "64KiB"')
+
+
+def sizes_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ...]:
+    """Sorted sizes in bytes, from text such as `4KiB:256MiB:x4`, a number, or a sequence of both."""
+    if isinstance(value, str):
+        return _parsed(parse_sizes, value, name)
+    items = value if isinstance(value, Iterable) else (value,)
+    sizes = [
+        size for item in items for size in (sizes_of(item, name) if isinstance(item, str) else [size_of(item, name)])
+    ]
+    if not sizes:
+        raise UsageError(f"{name} is empty; {_SIZES_EXAMPLE}")
+    return tuple(sorted(set(sizes)))
+
+
+def seconds_of(value: str | float, name: str, most: float = MAX_RUN_S) -> float:
+    """Seconds above zero and at most `most`, from text such as `5s` or a number."""
+    seconds = _parsed(parse_duration, value, name) if isinstance(value, str) else value
+    if not _is_real(seconds) or not 0 < seconds <= most:
+        raise UsageError(f'{name} has to be above zero and at most {most:g} s, such as 30 or "30s"; got {value!r:.80}')
+    return float(seconds)
+
+
+def share_of(value: str | float, name: str) -> float:
+    """A share above 0 and at most 1, from text such as `1%` or a number."""
+    share = _parsed(parse_ratio, value, name) if isinstance(value, str) else value
+    if not _is_real(share) or not 0 < share <= 1:
+        raise UsageError(f'{name} has to be above zero and at most 1, such as 0.005 or "0.5%"; got {value!r:.80}')
+    return float(share)
+
+
+def whole_of(value: int, name: str, least: int, most: int, example: str) -> int:
+    """A whole number within limits, also one of NumPy's."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not least <= value <= most:
+        limit = f"at least {least}" if most >= _MAX_BYTES else f"from {least} to {most}"
+        raise UsageError(f"{name} has to be a whole number, {limit}: {example}; got {value!r:.80}")
+    return int(value)
+
+
+def word_of(value: str, known: Iterable[Word], name: str) -> Word:
+    """The known word that `value` is, whatever its case."""
+    words = tuple(known)
+    if isinstance(value, str):
+        for word in words:
+            if word.lower() == value.strip().lower():
+                return word
+    raise UsageError(f"{name} {value!r:.80} is unknown; known are {', '.join(words)}")
+
+
+def items_of(value: str | Iterable[str], name: str) -> tuple[str, ...]:
+    """Words without duplicates, from text with commas or a sequence of such texts."""
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else ()
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"{name} is text such as 'a,b', or a sequence of texts; got {value!r:.80}")
+    items = [item.strip() for text in texts for item in text.split(",")]
+    if not all(items):
+        raise UsageError(f"{name} {value!r:.80} has an empty item")
+    return tuple(dict.fromkeys(items))
+
+
+def words_of(value: str | Iterable[str], known: Iterable[Word], name: str) -> tuple[Word, ...]:
+    """Known words, from text with commas or a sequence."""
+    words = tuple(known)
+    return tuple(dict.fromkeys(word_of(item, words, name) for item in items_of(value, name)))
+
+
+def _parsed(parse: Callable[[str], Parsed], text: str, name: str) -> Parsed:
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
 
 
 def format_size(nbytes: float) -> str:

@@ -8,7 +8,7 @@ import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -39,8 +39,8 @@ def test_public_names_are_the_objects_that_type_checkers_see() -> None:
     assert not [name for name in NAMES if _of_pyxfer(name) is not getattr(importlib.import_module(homes[name]), name)]
 
 
-def test_dir_lists_public_names() -> None:
-    assert {*pyxfer.__all__, "__version__"} <= set(dir(pyxfer))
+def test_dir_lists_public_names_alone() -> None:
+    assert dir(pyxfer) == sorted([*pyxfer.__all__, "__version__"])
 
 
 def test_public_names_are_sorted() -> None:
@@ -105,3 +105,35 @@ def _functions_of(name: str, thing: object) -> Iterator[tuple[str, Callable[...,
         plain = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         if inspect.isfunction(plain) and (label == "__init__" or not label.startswith("_")):
             yield f"{name}.{label}", plain
+
+
+LINK_DIRECTIONS = {"h2d", "d2h", "both"}
+WORDS = {
+    (pyxfer.ceiling, "directions"): LINK_DIRECTIONS,
+    (pyxfer.ceiling, "memories"): {"pageable", "pinned", "registered", "write-combined"},
+    (pyxfer.frameworks, "directions"): {"h2d", "d2h"},
+    (pyxfer.frameworks, "workload"): {"copy", "image-batch"},
+    (pyxfer.explain, "direction"): {"h2d", "d2h"},
+    (pyxfer.measure, "direction"): LINK_DIRECTIONS,
+    (pyxfer.upload, "to"): {"torch", "tensorflow", "jax", "cupy"},
+    (pyxfer.prefetch, "to"): {"torch", "tensorflow", "jax", "cupy"},
+}
+
+
+@pytest.mark.parametrize(("function", "argument"), WORDS)
+def test_a_type_checker_knows_the_words_of_an_argument(function: Callable[..., Any], argument: str) -> None:
+    module = importlib.import_module(function.__module__)
+    runs = importlib.import_module("pyxfer._document.runs")
+    annotation = str(inspect.signature(function).parameters[argument].annotation)
+    found = eval(annotation, {**vars(module), **vars(runs)})
+    assert str not in get_args(found)
+    words = {word for word in _words_in(found) if "," not in word}
+    assert words == WORDS[function, argument]
+
+
+def _words_in(annotation: Any) -> Iterator[str]:
+    for each in get_args(annotation):
+        if isinstance(each, str):
+            yield each
+        else:
+            yield from _words_in(each)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pyxfer import units
 from pyxfer.errors import UsageError
 from pyxfer.units import (
     MAX_SIZES,
@@ -335,3 +338,53 @@ def test_formatted_seconds_are_within_half_a_percent(seconds: float) -> None:
 @pytest.mark.parametrize("write", [format_seconds, format_gbps, format_percent, format_size])
 def test_extreme_figures_have_short_texts(write: Callable[[float], str], value: float) -> None:
     assert 0 < len(write(value)) < 16
+
+
+ARGUMENTS: list[tuple[Callable[[Any, str], object], Any, object]] = [
+    (units.size_of, "64KiB", 65536),
+    (units.size_of, np.int32(4096), 4096),
+    (units.sizes_of, "4KiB:64KiB:x4", (4096, 16384, 65536)),
+    (units.sizes_of, 4096, (4096,)),
+    (units.sizes_of, ["1MiB", 4096, np.uint64(5), "4KiB:8KiB:+4KiB"], (5, 4096, 8192, 1 << 20)),
+    (units.seconds_of, "500ms", 0.5),
+    (units.seconds_of, np.float32(2), 2.0),
+    (units.seconds_of, 3, 3.0),
+    (units.share_of, "1%", 0.01),
+    (units.share_of, np.float32(0.5), 0.5),
+    (units.items_of, "a, b,a", ("a", "b")),
+    (units.items_of, ["a,b", "c"], ("a", "b", "c")),
+]
+
+
+@pytest.mark.parametrize(("read", "value", "found"), ARGUMENTS)
+def test_text_and_numbers_are_read_alike(read: Callable[[Any, str], object], value: Any, found: object) -> None:
+    result = read(value, "x")
+    assert result == found
+    assert type(result) is type(found)
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        *((units.size_of, value) for value in (0, -1, 1.5, True, None, "", "4K", 1 << 70)),
+        *((units.sizes_of, value) for value in ([], None, [4.0], "1:2", ["x"])),
+        *(
+            (units.seconds_of, value)
+            for value in (0, math.nan, math.inf, 10**400, True, None, "5x", "2d", 86401, "25h")
+        ),
+        *((units.share_of, value) for value in (0, 1.5, math.nan, True, None, "120%", "5s")),
+        *((units.items_of, value) for value in ("", "a,,b", [], None, [1], 5)),
+    ],
+)
+def test_an_invalid_argument_is_named_as_the_caller_wrote_it(read: Callable[[Any, str], object], value: Any) -> None:
+    with pytest.raises(UsageError, match=r"^--option[: ]"):
+        read(value, "--option")
+
+
+def test_words_are_known_whatever_their_case() -> None:
+    assert units.words_of("H2D, d2h,h2d", ("h2d", "d2h"), "x") == ("h2d", "d2h")
+    with pytest.raises(UsageError, match=r"^x 'hd2' is unknown; known are h2d, both$"):
+        units.word_of("hd2", ("h2d", "both"), "x")
+    for value in (None, 5, "", ["h2d"]):
+        with pytest.raises(UsageError, match=r"^x .* is unknown"):
+            units.word_of(value, ("h2d",), "x")  # type: ignore[arg-type]

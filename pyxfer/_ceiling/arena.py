@@ -66,11 +66,11 @@ def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[M
     if not shared:
         without = ", not counting staged copies" if any(row.mode == STAGED for row in measurements) else ""
         both = "from pageable and from page-locked memory at one size"
-        return unknown(f"unknown, because h2d was not measured {both}{without}")
+        return unknown(f"h2d was not measured {both}{without}")
     nbytes = shared[-1]
     saved_s = slow[nbytes] - quick[nbytes]
     if saved_s <= 0:
-        return unknown("no number of transfers, because those from pageable memory are as fast here")
+        return unknown("copies from pageable memory are as fast")
     return Fact(max(1, math.ceil(cost_s_per_byte * nbytes / saved_s)))
 
 

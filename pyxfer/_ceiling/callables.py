@@ -15,9 +15,21 @@ from pyxfer._ceiling.arena import check_memory
 from pyxfer._ceiling.rows import Assembler, Head, Item, way_head
 from pyxfer._ceiling.stages import make_group
 from pyxfer._ceiling.subjects import RawSubject, make_subject
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, between, known_word
+from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, Way, seed_of
 from pyxfer._ceiling.workshop import Workshop
-from pyxfer._document.runs import NOT_TRACED, Device, Fact, Link, Measurement, Rate, Remark, Side, Trial, unknown
+from pyxfer._document.runs import (
+    NOT_TRACED,
+    Device,
+    Fact,
+    Link,
+    LinkDirection,
+    Measurement,
+    Rate,
+    Remark,
+    Side,
+    Trial,
+    unknown,
+)
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import read_link
@@ -28,7 +40,7 @@ from pyxfer._measure.interruptible import GRACE_S, Ending, run_at_most, run_inte
 from pyxfer._measure.sampler import Sampler
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import format_gbps, format_seconds
+from pyxfer.units import format_gbps, format_seconds, seconds_of, share_of, size_of, word_of
 
 Sync = Callable[[], object]
 Result = TypeVar("Result")
@@ -155,13 +167,13 @@ class Beside:
 def measure(
     fn: Callable[[], object],
     *,
-    nbytes: int | None = None,
-    direction: str | None = None,
+    nbytes: str | int | None = None,
+    direction: LinkDirection | None = None,
     stream: StreamLike | None = None,
     sync: Sync | None = None,
     device: int | str = 0,
-    precision: float = DEFAULT_PRECISION,
-    budget_s: float = 2.0,
+    precision: str | float = DEFAULT_PRECISION,
+    budget_s: str | float = 2.0,
     seed: int = 0,
 ) -> Measurement:
     """Time a callable with two CUDA events and the host's clock.
@@ -193,18 +205,18 @@ def measure(
 def measure_beside(
     call: Call,
     *,
-    nbytes: int | None,
+    nbytes: str | int | None,
     direction: str | None,
     stream: StreamLike | None = None,
     device: int | str = 0,
-    precision: float = DEFAULT_PRECISION,
-    budget_s: float = 2.0,
+    precision: str | float = DEFAULT_PRECISION,
+    budget_s: str | float = 2.0,
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
     way = _checked_way(call.run, nbytes, direction)
-    between(precision, "precision", 1.0, "0.005 (0.5 %)")
-    between(budget_s, "budget", 86400.0, "30 (seconds)")
+    nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
+    precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget_s, "budget_s"), seed_of(seed)
     choice = choose(device)
     found = find_device(choice.engine, 0 if device == HOST else device)
     with turn(found.uuid.value or found.name):
@@ -222,18 +234,14 @@ def measure_beside(
     return Beside(measurement, ceiling, choice, found, link)
 
 
-def _checked_way(fn: object, nbytes: int | None, direction: str | None) -> Way | None:
+def _checked_way(fn: object, nbytes: str | int | None, direction: str | None) -> Way | None:
     if not callable(fn):
         raise UsageError(f"measure() times a callable; got {type(fn).__name__}.")
     if (nbytes is None) != (direction is None):
         raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
     if nbytes is None or direction is None:
         return None
-    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes <= 0:
-        raise UsageError(
-            f"nbytes is a whole number of bytes above zero, the bytes that one call moves; got {nbytes!r}."
-        )
-    return Way(known_word(direction, DIRECTIONS, "direction"), "pinned", "async")
+    return Way(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
 
 
 @contextlib.contextmanager

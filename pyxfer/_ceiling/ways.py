@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from pyxfer._document.runs import STAGED, Direction, Memory, Parameters, Variant
+from pyxfer._document.runs import STAGED, Direction, LinkDirection, Memory, Parameters, Variant
 from pyxfer._measure.sampler import MIN_ROUNDS
 from pyxfer.errors import UsageError
-from pyxfer.units import parse_sizes
+from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
 
 
-Word = TypeVar("Word", bound=str)
-
-DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h", "both")
+DIRECTIONS: tuple[LinkDirection, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 AUTO = "auto"
 MOST_STREAMS = 16
@@ -82,7 +79,7 @@ class RouteStatus:
 
 
 def plan_ways(
-    directions: Sequence[str], memories: Sequence[str], modes: Sequence[str], *, fresh: bool
+    directions: str | Iterable[str], memories: str | Iterable[str], modes: str | Iterable[str], *, fresh: bool
 ) -> tuple[Way, ...]:
     """Every combination of the arguments, with `auto` resolved, and fresh ways after the warm ones.
 
@@ -93,25 +90,25 @@ def plan_ways(
         UsageError: an unknown word, only page-locked memory for staged copies, or no way that can be fresh.
 
     """
-    requested = _some(modes, "mode")
+    requested = modes_of(modes, "modes")
     ways = [
-        Way(known_word(direction, DIRECTIONS, "direction"), known_word(memory, MEMORIES, "memory"), mode)
-        for direction in _some(directions, "direction")
-        for memory in _some(memories, "memory")
+        Way(direction, memory, mode)
+        for direction in words_of(directions, DIRECTIONS, "directions")
+        for memory in words_of(memories, MEMORIES, "memories")
         for mode in _modes_for(direction, memory, requested)
     ]
     if STAGED in requested and not any(way.staged for way in ways):
         raise UsageError(
-            f"--mode {STAGED} sends pageable memory through page-locked slots, but --memory names only page-locked "
-            f"memory: add --memory pageable."
+            f"The mode {STAGED} sends pageable memory through page-locked slots, and only page-locked memory is named: "
+            f"add the memory pageable."
         )
     if not fresh:
         return tuple(dict.fromkeys(ways))
     fresh_ways = [Way(way.direction, way.memory, way.mode, "fresh") for way in ways if _can_be_fresh(way)]
     if not fresh_ways:
         raise UsageError(
-            "--fresh times the first touch of a pageable destination, but no copy of this run has one: "
-            "add --direction d2h --memory pageable."
+            "Fresh copies touch a pageable destination for the first time, and no copy of this run has one: add the "
+            "direction d2h and the memory pageable."
         )
     return tuple(dict.fromkeys([*ways, *fresh_ways]))
 
@@ -119,11 +116,11 @@ def plan_ways(
 def why_unavailable(engine: Engine, way: Way) -> str | None:
     """The reason why this way cannot be measured here, or None."""
     if way.direction == "both" and way.mode == "memcpy":
-        return "cudaMemcpy uses one stream, so two directions would take turns: use --mode async"
+        return "cudaMemcpy uses one stream, so two directions would take turns: use the mode async"
     if way.direction == "both" and way.staged:
-        return "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
+        return "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
     if way.direction == "both" and way.mode != "async":
-        return "both directions already use a stream each: use --mode async"
+        return "both directions already use a stream each: use the mode async"
     if way.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
         return "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     return None
@@ -142,7 +139,7 @@ def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
 
 
 def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
-    fitting = _applicable(memory, [_checked_mode(mode) for mode in modes]) or [AUTO]
+    fitting = _applicable(memory, modes) or [AUTO]
     return [_automatic(direction, memory) if mode == AUTO else mode for mode in fitting]
 
 
@@ -156,36 +153,26 @@ def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
     return "memcpy" if memory == "pageable" and direction != "both" else "async"
 
 
-def _checked_mode(mode: str) -> str:
+def modes_of(modes: str | Iterable[str], name: str) -> tuple[str, ...]:
+    """Known modes, from text with commas or a sequence."""
+    return tuple(dict.fromkeys(_checked_mode(mode, name) for mode in items_of(modes, name)))
+
+
+def _checked_mode(text: str, argument: str) -> str:
+    mode = text.lower()
     name, _, count = mode.partition(":")
     if name == "streams" and count.isascii() and count.isdigit() and 1 < int(count) <= MOST_STREAMS:
         return f"streams:{int(count)}"
     if mode in {AUTO, "memcpy", "async", "batch", STAGED}:
         return mode
     raise UsageError(
-        f"Unknown mode {mode!r}. Known are auto, memcpy, async, batch, staged, and streams:N with N from 2 to "
-        f"{MOST_STREAMS}."
+        f"{argument} {text!r:.80} is unknown; known are auto, memcpy, async, batch, staged, and streams:N with N from "
+        f"2 to {MOST_STREAMS}"
     )
 
 
 def _can_be_fresh(way: Way) -> bool:
     return way.memory == "pageable" and way.direction == "d2h"
-
-
-def known_word(word: str, words: tuple[Word, ...], what: str) -> Word:
-    """`word`, or a UsageError if it is not one of `words`."""
-    for known in words:
-        if known == word:
-            return known
-    raise UsageError(f"Unknown {what} {word!r}. Known are {', '.join(words)}.")
-
-
-def _some(words: Sequence[str], what: str) -> Sequence[str]:
-    if isinstance(words, str):
-        return (words,)
-    if not words:
-        raise UsageError(f"No {what} was named; leave the option out for the default.")
-    return words
 
 
 DEFAULT_SIZES = "4KiB:256MiB:x4"
@@ -237,14 +224,14 @@ class Request:
 
 def make_request(
     device: int | str,
-    directions: Sequence[str],
-    memories: Sequence[str],
-    modes: Sequence[str],
-    sizes: str | Sequence[int],
+    directions: str | Iterable[str],
+    memories: str | Iterable[str],
+    modes: str | Iterable[str],
+    sizes: str | int | Iterable[str | int],
     *,
     fresh: bool,
-    precision: float,
-    budget_s: float,
+    precision: str | float,
+    budget_s: str | float,
     seed: int | None,
     trace: bool = True,
     explained: str = "",
@@ -258,40 +245,16 @@ def make_request(
     return Request(
         device=str(device),
         ways=plan_ways(directions, memories, modes, fresh=fresh),
-        sizes=checked_sizes(sizes),
+        sizes=sizes_of(sizes, "sizes"),
         fresh=fresh,
-        precision=between(precision, "precision", 1.0, "0.005 (0.5 %)"),
-        budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
-        seed=secrets.randbits(32) if seed is None else checked_seed(seed),
+        precision=share_of(precision, "precision"),
+        budget_s=seconds_of(budget_s, "budget_s"),
+        seed=seed_of(seed),
         trace=trace,
         explained=explained,
     )
 
 
-def checked_sizes(sizes: str | Sequence[int]) -> tuple[int, ...]:
-    """Sorted sizes in bytes from text or numbers, or a UsageError."""
-    if isinstance(sizes, str):
-        return parse_sizes(sizes)
-    if not isinstance(sizes, Iterable):
-        raise UsageError(f"Sizes are a sequence of numbers of bytes, or text such as {DEFAULT_SIZES!r}; got {sizes!r}.")
-    whole = [size for size in sizes if isinstance(size, int) and not isinstance(size, bool) and size > 0]
-    if not whole or len(whole) != len(sizes):
-        raise UsageError(
-            f"Sizes are whole numbers of bytes above zero, or text such as {DEFAULT_SIZES!r}; got {sizes!r}."
-        )
-    return tuple(sorted(set(whole)))
-
-
-def between(value: float, what: str, most: float, example: str) -> float:
-    """`value` as a float above zero and at most `most`, or a UsageError."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 < value <= most:
-        raise UsageError(f"The {what} has to be above zero and at most {most:g}, for example {example}; got {value!r}.")
-    return float(value)
-
-
-def checked_seed(seed: int) -> int:
-    """A seed that the document can store, or a UsageError."""
-    if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-        raise UsageError(f"The seed has to be a whole number from 0 to 2^63 - 1; got {seed!r}.")
-    return seed
+def seed_of(seed: int | None) -> int:
+    """A seed that the document can store, drawn if none is given, or a UsageError."""
+    return secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, (1 << 63) - 1, "any number, such as 1")

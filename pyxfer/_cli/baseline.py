@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import completion
 from pyxfer._cli import options as opt
+from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
@@ -33,8 +35,13 @@ What = "A file with a run or a baseline, an id of the store (r-..., b-...), or b
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help=What)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The measurement to compare with A.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=What, autocompletion=one_of(completion.measured))],
+    b: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="The measurement to compare with A.", autocompletion=one_of(completion.measured)
+        ),
+    ],
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -44,7 +51,15 @@ def compare(
         ),
     ] = None,
     tolerance: Tolerance = "3%",
-    form: Annotated[str, typer.Option("--format", metavar="table|md|json", help="Output format.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="table|md|json",
+            help="Output format.",
+            autocompletion=one_of(lambda: _COMPARE_FORMS),
+        ),
+    ] = "table",
     output: Output = None,
     store: Url = None,
 ) -> None:
@@ -57,10 +72,10 @@ def compare(
     """
     from pyxfer._baseline.compare import certainly_slower, compare_samples
     from pyxfer._baseline.inputs import apart, sample_of
-    from pyxfer.units import parse_ratio
+    from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet, share = Outlet(form, output, _COMPARE_FORMS), parse_ratio(tolerance)
+    outlet, share = Outlet(form, output, _COMPARE_FORMS), share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
     outlet.deliver(comparison)
     slower = [] if limit is None else certainly_slower(comparison, limit)
@@ -70,15 +85,15 @@ def compare(
 
 
 def _limit(text: str) -> float:
-    from pyxfer.units import parse_ratio
+    from pyxfer.units import share_of
 
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
         raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE; {_EXAMPLE}")
     try:
-        return parse_ratio(share)
+        return share_of(share, "--fail-on")
     except UsageError as error:
-        raise UsageError(f"--fail-on: {error}; {_EXAMPLE}") from error
+        raise UsageError(f"{error}; {_EXAMPLE}") from error
 
 
 SLOWER = 1
@@ -148,7 +163,10 @@ Cell = Annotated[
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Start: 30d, 12h or 2w ago, or a date (UTC).")
 ]
-Format = Annotated[str, typer.Option("--format", metavar="|".join(FORMATS), help="Output format.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="|".join(FORMATS), help="Output format.", autocompletion=one_of(lambda: FORMATS)),
+]
 
 
 def history(
@@ -208,18 +226,29 @@ Url = Annotated[
     ),
 ]
 Host = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only this host.")]
-Which = Annotated[str, typer.Argument(metavar="NAME", help="A name, or an id that the list shows.")]
-Named = Annotated[str, typer.Argument(metavar="[NAME]", help="A name, or an id that the list shows.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A name, or an id that the list shows.", autocompletion=one_of(completion.baselines)
+    ),
+]
+Named = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME]", help="A name, or an id that the list shows.", autocompletion=one_of(completion.baselines)
+    ),
+]
 
 app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
+    epilog=opt.example("pyxfer baseline save", "pyxfer baseline check"),
     help="Save this host's bandwidth, and check it later.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@app.command("list")
+@app.command("list", epilog=opt.example("pyxfer baseline list --host node-7"))
 def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> None:
     """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
@@ -236,7 +265,7 @@ def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> No
             say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
 
 
-@app.command()
+@app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
 def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, store: Url = None) -> None:
     """Show one baseline: its machine, processes and cells.
 
@@ -255,7 +284,7 @@ def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, 
         print_baseline(baseline, lines_of(baseline), Page(sys.stdout), kept)
 
 
-@app.command()
+@app.command(epilog=opt.example("pyxfer baseline remove monday"))
 def remove(name: Which, host: Host = None, store: Url = None) -> None:
     """Remove a name from a machine.
 
@@ -269,7 +298,7 @@ def remove(name: Which, host: Host = None, store: Url = None) -> None:
     say(f"removed the baseline {kept.name!r} of {machine(kept)} ({count} stored); its runs stay in the history")
 
 
-@app.command()
+@app.command(epilog=opt.example("pyxfer baseline export default node-7.json.gz"))
 def export(
     name: Which,
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - is stdout.")],
@@ -297,7 +326,7 @@ def export(
         say(f"wrote {kept.id}, {len(baseline.runs)} runs, to {file!r}")
 
 
-@app.command("import")
+@app.command("import", epilog=opt.example("pyxfer baseline import node-7.json.gz"))
 def import_file(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer baseline export wrote.")],
     store: Url = None,
@@ -350,7 +379,15 @@ def _open(url: str | None) -> Store:
 
 _CHECK_FORMS = ("table", "json", "junit")
 
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the baseline, if this host has several.")]
+Name = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Name of the baseline, if this host has several.",
+        autocompletion=one_of(completion.baselines),
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option(
@@ -398,7 +435,8 @@ def save(
     from pyxfer._baseline.check import added_to, check_processes, find_baseline, make_baseline, this_machine
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import check_store, open_store
-    from pyxfer.units import parse_duration, parse_sizes
+    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
+    from pyxfer.units import seconds_of, sizes_of, words_of
 
     if not add:
         check_processes(processes)
@@ -407,11 +445,11 @@ def save(
     store_schema.check_labels(labels)
     asked = Order(
         device,
-        opt.split_list(direction, "--direction"),
-        opt.split_list(memory, "--memory"),
-        opt.split_list(mode, "--mode"),
-        ",".join(map(str, parse_sizes(sizes))),
-        parse_duration(budget),
+        words_of(direction, DIRECTIONS, "--direction"),
+        words_of(memory, MEMORIES, "--memory"),
+        modes_of(mode, "--mode"),
+        ",".join(map(str, sizes_of(sizes, "--sizes"))),
+        seconds_of(budget, "--budget"),
     )
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
@@ -424,10 +462,7 @@ def save(
         before, order = None, replace(asked, device=found)
     runs = _measure_all(order, processes, lambda: open_store(store), labels)
     made_at = store_schema.now_text()
-    if before is None:
-        baseline = make_baseline(name, labels, runs, made_at)
-    else:
-        baseline = added_to(before, labels, runs, made_at)
+    baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
     try:
         with open_store(store) as opened:
             kept, shown = opened.add_baseline(baseline), opened.shown
@@ -444,7 +479,15 @@ def check(
     add: Annotated[
         bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
     ] = False,
-    form: Annotated[str, typer.Option("--format", metavar="table|json|junit", help="Output format.")] = "table",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="table|json|junit",
+            help="Output format.",
+            autocompletion=one_of(lambda: _CHECK_FORMS),
+        ),
+    ] = "table",
     output: Output = None,
     device: opt.Device = "0",
     require_gpu: opt.RequireGpu = False,
@@ -459,9 +502,9 @@ def check(
     from pyxfer._baseline.check import check as check_against
     from pyxfer._baseline.measure import Order
     from pyxfer._baseline.store import open_store
-    from pyxfer.units import parse_ratio
+    from pyxfer.units import share_of
 
-    share, outlet = parse_ratio(tolerance), Outlet(form, output, _CHECK_FORMS)
+    share, outlet = share_of(tolerance, "--tolerance"), Outlet(form, output, _CHECK_FORMS)
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import completion
+from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
 from pyxfer.errors import UsageError
 
@@ -22,7 +24,10 @@ STDOUT = "-"
 _COLLECTED = ".prom"
 _FOR_ALL_TO_READ = 0o644
 
+_EXAMPLE = opt.example("pyxfer export prometheus -o /var/lib/node_exporter/textfile/pyxfer.prom")
+
 app = typer.Typer(
+    epilog=_EXAMPLE,
     rich_markup_mode=None,
     no_args_is_help=True,
     help="Export measurements to other programs.",
@@ -35,14 +40,20 @@ def export() -> None:
     """Export measurements to other programs."""
 
 
-@app.command(epilog="\b\nExample:\n  pyxfer export prometheus -o /var/lib/node_exporter/textfile/pyxfer.prom")
+@app.command(epilog=_EXAMPLE)
 def prometheus(
     file: Annotated[
         str | None, typer.Argument(metavar="[RUN.json]", help="A saved run instead of the newest in the store.")
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")] = STDOUT,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="0|UUID", help="Only this GPU; default: each GPU of this host.")
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="0|UUID",
+            help="Only this GPU; default: each GPU of this host.",
+            autocompletion=completion.one_of(completion.devices),
+        ),
     ] = None,
     store: Annotated[
         str | None,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
 from pyxfer._cli.baseline import check, compare, history, lines_of, save
@@ -18,11 +21,14 @@ from pyxfer._cli.export import app as export
 from pyxfer._cli.failures import (
     INTERRUPTED,
     NOT_VALID,
+    USAGE,
     as_exit_codes,
     exit_at_once_if_stuck,
     prepare_streams,
+    say,
 )
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
+from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
@@ -97,7 +103,11 @@ def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file that pyxfer saved, also as .gz; - is stdin.")],
     sort: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="One row per measurement: size, gbps, route, direction, memory or mode."),
+        typer.Option(
+            metavar="KEY",
+            help="One row per measurement: size, gbps, route, direction, memory or mode.",
+            autocompletion=completion.one_of(completion.sorts),
+        ),
     ] = None,
 ) -> None:
     """Print a saved document.
@@ -137,7 +147,14 @@ def show(
         print_watch(document, page)
 
 
-What = Annotated[str | None, typer.Argument(metavar="[routes]", help="With routes: every route of every framework.")]
+What = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[routes]",
+        help="With routes: every route of every framework.",
+        autocompletion=completion.one_of(lambda: ("routes",)),
+    ),
+]
 
 
 def list_all(what: What = None, json: opt.Json = False) -> None:
@@ -183,11 +200,35 @@ def _list_routes(json: bool) -> None:
 
 
 class _Verbs(TyperGroup):
-    """Runs every verb so that its errors become messages and exit codes."""
+    """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        with _usage_as_message():
+            return super().make_context(*arguments, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        with as_exit_codes():
+        with as_exit_codes(), _usage_as_message():
             return super().invoke(ctx)
+
+
+# typer does not export this base class of its errors, and some versions take it from click.
+_CommandLineError: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
+@contextmanager
+def _usage_as_message() -> Iterator[None]:
+    """Turn typer's errors into the one line of pyxfer's own."""
+    try:
+        yield
+    except _CommandLineError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # it prints the help
+            raise
+        context: Any = getattr(error, "ctx", None)
+        text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+        say(f"{text}; see {context.command_path if context else 'pyxfer'} --help")
+        raise SystemExit(USAGE) from None
 
 
 # Plain help: rich would take 0.1 s to load and draw boxes into pipes.
@@ -210,11 +251,6 @@ def _version() -> str:
         return metadata.version("pyxfer")
     except metadata.PackageNotFoundError:
         return "unknown version (not installed)"
-
-
-def _example(*commands: str) -> str:
-    """The end of a help page; the backspace keeps click from joining its lines."""
-    return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
 
 
 @app.callback(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pyxfer._cli import completion
 from pyxfer._cli import options as opt
+from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
 from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
 from pyxfer.errors import MeasurementError, UsageError
@@ -18,17 +20,29 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FRAMEWORK", help="torch, tensorflow, cupy or jax; all by default."),
+    typer.Argument(
+        metavar="FRAMEWORK",
+        help="torch, tensorflow, cupy or jax; all by default.",
+        autocompletion=one_of(completion.frameworks),
+    ),
 ]
 Routes = Annotated[
     str | None,
     typer.Option(
-        "--routes", metavar="LIST", help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
+        "--routes",
+        metavar="LIST",
+        help="Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes.",
+        autocompletion=some_of(completion.framework_routes),
     ),
 ]
 Workload = Annotated[
     str,
-    typer.Option("--workload", metavar="NAME", help="copy (bytes only) or image-batch (copy, cast, read a row back)."),
+    typer.Option(
+        "--workload",
+        metavar="NAME",
+        help="copy (bytes only) or image-batch (copy, cast, read a row back).",
+        autocompletion=one_of(completion.workloads),
+    ),
 ]
 Sizes = Annotated[
     str | None,
@@ -39,7 +53,13 @@ Batches = Annotated[
     typer.Option("--batches", metavar="COUNTS", help="Batch sizes for image-batch, such as 8,512; default 1:512:x2."),
 ]
 Directions = Annotated[
-    str | None, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h; both by default.")
+    str | None,
+    typer.Option(
+        "--direction",
+        metavar="LIST",
+        help="Comma-separated list of h2d, d2h; both by default.",
+        autocompletion=some_of(completion.one_way),
+    ),
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
@@ -74,22 +94,23 @@ def frameworks(
     """
     import pyxfer
     from pyxfer import units
+    from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
     exports = Exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.frameworks(
             names,
-            routes=opt.split_list(routes, "--routes") if routes is not None else (),
-            workload=workload,
-            sizes=sizes,
-            batches=batches,
-            directions=opt.split_list(direction, "--direction") if direction is not None else None,
+            routes=units.items_of(routes, "--routes") if routes is not None else (),
+            workload=units.word_of(workload, WORKLOADS, "--workload"),
+            sizes=None if sizes is None else units.sizes_of(sizes, "--sizes"),
+            batches=None if batches is None else units.sizes_of(batches, "--batches"),
+            directions=None if direction is None else units.words_of(direction, DIRECTIONS, "--direction"),
             ingest=ingest,
             device=device,
-            precision=units.parse_ratio(precision),
-            budget_s=units.parse_duration(budget),
-            patience_s=units.parse_duration(patience),
+            precision=units.share_of(precision, "--precision"),
+            budget_s=units.seconds_of(budget, "--budget"),
+            patience_s=units.seconds_of(patience, "--patience"),
             seed=seed,
             require_gpu=require_gpu,
             trace=not no_trace,
@@ -99,10 +120,23 @@ def frameworks(
     deliver(run, exports)
 
 
-RouteName = Annotated[str, typer.Argument(metavar="ROUTE", help="A route such as tf.function; see pyxfer list routes.")]
+RouteName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ROUTE",
+        help="A route such as tf.function; see pyxfer list routes.",
+        autocompletion=one_of(completion.routes),
+    ),
+]
 Size = Annotated[str, typer.Option("--size", metavar="SIZE", help="One size, such as 96MiB.")]
 Direction = Annotated[
-    str | None, typer.Option("--direction", metavar="WAY", help="Direction of a raw route: h2d (default) or d2h.")
+    str | None,
+    typer.Option(
+        "--direction",
+        metavar="WAY",
+        help="Direction of a raw route: h2d (default) or d2h.",
+        autocompletion=one_of(completion.one_way),
+    ),
 ]
 ExportCsv = Annotated[
     str | None,
@@ -136,18 +170,19 @@ def explain(
     """
     import pyxfer
     from pyxfer import units
+    from pyxfer._frameworks.session import DIRECTIONS
 
     exports = Exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.explain(
             route,
-            size,
-            direction=direction,
+            units.size_of(size, "--size"),
+            direction=None if direction is None else units.word_of(direction, DIRECTIONS, "--direction"),
             device=device,
-            precision=units.parse_ratio(precision),
-            budget_s=units.parse_duration(budget),
-            patience_s=units.parse_duration(patience),
+            precision=units.share_of(precision, "--precision"),
+            budget_s=units.seconds_of(budget, "--budget"),
+            patience_s=units.seconds_of(patience, "--patience"),
             seed=seed,
             require_gpu=require_gpu,
             on_progress=report,
@@ -174,7 +209,7 @@ def tune(
     from pyxfer._report.text import device_text
     from pyxfer._upload import tuning
 
-    limit_s = units.parse_duration(limit)
+    limit_s = units.seconds_of(limit, "--limit")
     choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
@@ -232,7 +267,7 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
     from pyxfer import units
     from pyxfer._doctor import session
 
-    budget_s = units.parse_duration(budget)
+    budget_s = units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
@@ -272,11 +307,12 @@ def ceiling(
     """
     import pyxfer
     from pyxfer import units
+    from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
     exports = Exports(export_json, export_csv, export_md)
-    directions = opt.split_list(direction, "--direction")
-    memories, modes = opt.split_list(memory, "--memory"), opt.split_list(mode, "--mode")
-    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
+    directions = units.words_of(direction, DIRECTIONS, "--direction")
+    memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
+    precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(
@@ -284,7 +320,7 @@ def ceiling(
             directions=directions,
             memories=memories,
             modes=modes,
-            sizes=sizes,
+            sizes=units.sizes_of(sizes, "--sizes"),
             fresh=fresh,
             precision=precision_share,
             budget_s=budget_s,

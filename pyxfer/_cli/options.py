@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the parser of comma-separated lists."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -6,25 +6,49 @@ from typing import Annotated
 
 import typer
 
-from pyxfer.errors import UsageError
+from pyxfer._cli import completion
+from pyxfer._cli.completion import one_of, some_of
+
+
+def example(*commands: str) -> str:
+    """The end of a help page; the backspace keeps typer from joining its lines."""
+    return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
+
 
 Device = Annotated[
     str,
     typer.Option(
-        "--device", metavar="0|UUID|PCI|host", help="Index, UUID or PCI address of a GPU, or host (its memory)."
+        "--device",
+        metavar="0|UUID|PCI|host",
+        help="Index, UUID or PCI address of a GPU, or host (its memory).",
+        autocompletion=one_of(completion.devices),
     ),
 ]
-Directions = Annotated[str, typer.Option("--direction", metavar="LIST", help="Comma-separated list of h2d, d2h, both.")]
+Directions = Annotated[
+    str,
+    typer.Option(
+        "--direction",
+        metavar="LIST",
+        help="Comma-separated list of h2d, d2h, both.",
+        autocompletion=some_of(completion.directions),
+    ),
+]
 Memories = Annotated[
     str,
     typer.Option(
-        "--memory", metavar="LIST", help="Comma-separated list of pageable, pinned, registered, write-combined."
+        "--memory",
+        metavar="LIST",
+        help="Comma-separated list of pageable, pinned, registered, write-combined.",
+        autocompletion=some_of(completion.memories),
     ),
 ]
 Modes = Annotated[
     str,
     typer.Option(
-        "--mode", metavar="LIST", help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged."
+        "--mode",
+        metavar="LIST",
+        help="Comma-separated list of auto, memcpy, async, streams:N, batch, staged.",
+        autocompletion=some_of(completion.modes),
     ),
 ]
 Sizes = Annotated[
@@ -62,19 +86,3 @@ ExportMd = Annotated[
     str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-def split_list(text: str, option: str) -> tuple[str, ...]:
-    """The items of a comma-separated list without duplicates."""
-    items = [item.strip() for item in text.split(",")]
-    if not all(items):
-        raise UsageError(f"{option} {text!r} has an empty item; write a list such as {option} {_EXAMPLES[option]}")
-    return tuple(dict.fromkeys(items))
-
-
-_EXAMPLES = {
-    "--routes": "'tf.*,torch.to'",
-    "--direction": "h2d,d2h",
-    "--memory": "pageable,pinned",
-    "--mode": "memcpy,streams:2",
-}

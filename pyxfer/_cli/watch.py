@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -215,8 +216,11 @@ def watch(
     of the signal that ended it; with 4 if the script succeeded and a file could not be written.
     """
     from pyxfer._watch.launch import Launch
-    from pyxfer._watch.options import checked_ceilings, find_target, make_options
+    from pyxfer._watch.options import MOST_STEPS, checked_ceilings, find_target, make_options
+    from pyxfer.units import size_of, whole_of
 
+    if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
+        raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py")
     exports = WatchExports(trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal)
     if not is_module:
         exports.refuse_to_overwrite(script)
@@ -224,7 +228,8 @@ def watch(
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
         raise UsageError("--signal: the first signal starts the window, so no time can be skipped; leave --skip out")
-    options = make_options(skipped, steps, _seconds(duration), device, True, capacity)
+    watched = None if steps is None else whole_of(steps, "--steps", 1, MOST_STEPS, "the steps to watch, such as 20")
+    options = make_options(skipped, watched, _seconds(duration), device, True, size_of(capacity, "--capacity"))
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     target = find_target(device)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
@@ -321,20 +326,20 @@ class _Reporter:
 
 def _skip(text: str) -> tuple[int, float]:
     """The steps and the seconds to skip, one of which is 0."""
-    from pyxfer.units import parse_duration
+    from pyxfer.units import MAX_DURATION_S, seconds_of
 
     if text.isascii() and text.isdigit():
         return int(text), 0.0
     try:
-        return 0, parse_duration(text)
+        return 0, seconds_of(text, "--skip", MAX_DURATION_S)
     except UsageError as error:
-        raise UsageError(f"--skip: {error}; or give a number of steps such as 10") from error
+        raise UsageError(f"{error}; or give a number of steps such as 10") from error
 
 
 def _seconds(text: str | None) -> float | None:
-    from pyxfer.units import parse_duration
+    from pyxfer.units import MAX_DURATION_S, seconds_of
 
-    return None if text is None else parse_duration(text)
+    return None if text is None else seconds_of(text, "--for", MAX_DURATION_S)
 
 
 def _why_nothing(code: int) -> str:

@@ -27,7 +27,7 @@ from pyxfer._machine.numa import farthest_node
 from pyxfer._measure.sampler import OnProgress, silent
 from pyxfer.errors import DocumentError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import format_size
+from pyxfer.units import format_size, seconds_of
 
 _FOLDER = "references"
 _RUNS = ".run.json"
@@ -139,7 +139,7 @@ _SAVED = "a saved run was examined, not the machine"
 def doctor(
     device: int | str = 0,
     *,
-    budget_s: float = DEFAULT_BUDGET_S,
+    budget_s: str | float = DEFAULT_BUDGET_S,
     require_gpu: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Examination:
@@ -157,6 +157,7 @@ def doctor(
     """
     if device == HOST and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave one of the two options out.")
+    budget_s = seconds_of(budget_s, "budget_s")
     choice = choose(device, require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
     run_budget_s = min(budget_s, HOST_BUDGET_S) if choice.runtime == "host" else budget_s

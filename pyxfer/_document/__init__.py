@@ -1,8 +1,9 @@
 """The structs of every document, and their JSON, CSV, Markdown, schemas and files.
 
-A module imports only modules above it in this list. The one exception: the structs' methods `save`, `load`, `to_csv`
-and `to_markdown` import the codec or the exports when they are called.
+A module imports only modules above it in this list, with two exceptions. The structs' methods `save`, `load`, `to_csv`
+and `to_markdown` import the codec or the exports when they are called; those of `printing` import the pages.
 
+- `printing`: documents as one line, as their page and as a small table
 - `machines`: a device, its link and its environment
 - `runs`: measurements and the run that contains them
 - `tunings`: the settings of a ring and the trials behind them

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from pyxfer._document.machines import Fact, Runtime, SavedDocument
+from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import Direction, Remark, Run, Side, Variant
 
 BASELINE_SCHEMA_VERSION = 1
@@ -53,7 +54,7 @@ class Spread(msgspec.Struct, frozen=True):
     highs_s: tuple[float | None, ...]
 
 
-class Baseline(SavedDocument, frozen=True):
+class Baseline(OneLine, SavedDocument, frozen=True):
     """The figures that a host has reached: runs of several processes, one after the other."""
 
     name: str
@@ -63,6 +64,9 @@ class Baseline(SavedDocument, frozen=True):
     runs: tuple[Run, ...]
     kind: Literal["baseline"] = "baseline"
     schema_version: int = BASELINE_SCHEMA_VERSION
+
+    def _in_short(self) -> str:
+        return f"{self.name!r} of {self.fingerprint.host}, {self.fingerprint.device}: {len(self.runs)} runs"
 
 
 class CellComparison(msgspec.Struct, frozen=True):
@@ -108,7 +112,7 @@ class Cause(msgspec.Struct, frozen=True):
     fix: str | None = None
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(Printed, msgspec.Struct, frozen=True):
     """The comparison of all cells of A and B, with the differences between the two.
 
     `verdict` is SLOW if any cell is, SAME if all compared cells are, FAST if some are and the others are SAME, and
@@ -128,6 +132,10 @@ class Comparison(msgspec.Struct, frozen=True):
     remarks: tuple[Remark, ...] = ()
     kind: Literal["comparison"] = "comparison"
     schema_version: int = COMPARISON_SCHEMA_VERSION
+
+    def _in_short(self) -> str:
+        slow = sum(row.verdict == "SLOW" for row in self.cells)
+        return f"{self.a} with {self.b}: {self.verdict}, {slow} of {len(self.cells)} cells slow"
 
 
 HISTORY_SCHEMA_VERSION = 1

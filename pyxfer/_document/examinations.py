@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import (
     Device,
     Direction,
@@ -34,7 +35,7 @@ def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
     return most is not None and ((measurement.gbps or 0.0) > most or (peak is not None and peak <= 0))
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(OneLine, msgspec.Struct, frozen=True):
     """The result of one check: what was seen, what was expected and why, how sure that is, and what to do."""
 
     code: str
@@ -45,6 +46,9 @@ class Finding(msgspec.Struct, frozen=True):
     why: str
     sure: Sureness
     do: str | None = None
+
+    def _in_short(self) -> str:
+        return f"{self.code}, {self.status}: {self.seen}"
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -161,7 +165,7 @@ class Nearest(msgspec.Struct, frozen=True):
     differs: tuple[str, ...]
 
 
-class Examination(SavedDocument, frozen=True):
+class Examination(Printed, SavedDocument, frozen=True):
     """An examination of a host: the run without its trials, the values read around it, and the findings."""
 
     run: Run
@@ -170,6 +174,10 @@ class Examination(SavedDocument, frozen=True):
     findings: tuple[Finding, ...]
     kind: Literal["examination"] = "examination"
     schema_version: int = EXAMINATION_SCHEMA_VERSION
+
+    def _in_short(self) -> str:
+        faults = sum(finding.status in ("wrong", "suspicious") for finding in self.findings)
+        return f"of {self.device.name}: {self.worst}, {faults} of {len(self.findings)} findings wrong or suspicious"
 
     @property
     def device(self) -> Device:

@@ -7,6 +7,9 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+from pyxfer._document.printing import OneLine
+from pyxfer.units import format_gbps
+
 SavedT = TypeVar("SavedT", bound="SavedDocument")
 
 
@@ -106,7 +109,7 @@ class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
     fix: str | None = None
 
 
-class Device(msgspec.Struct, frozen=True):
+class Device(OneLine, msgspec.Struct, frozen=True):
     """A device. `index` is CUDA's number under the current CUDA_VISIBLE_DEVICES."""
 
     index: int
@@ -120,6 +123,9 @@ class Device(msgspec.Struct, frozen=True):
     mig: Fact[bool]
     vgpu: Fact[bool]
     confidential: Fact[bool]
+
+    def _in_short(self) -> str:
+        return self.name if self.runtime == "host" else f"{self.index}: {self.name}"
 
 
 GIGATRANSFERS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
@@ -166,7 +172,7 @@ def protocol_gbps(raw_gbps: float, payload_bytes: int, side: Side, *, short: boo
     return raw_gbps * payload_bytes / (payload_bytes + overhead)
 
 
-class Link(msgspec.Struct, frozen=True):
+class Link(OneLine, msgspec.Struct, frozen=True):
     """The link between host memory and a device, with its theoretical peaks."""
 
     kind: LinkKind
@@ -183,6 +189,13 @@ class Link(msgspec.Struct, frozen=True):
     h2d_peak_gbps: Fact[float]
     d2h_peak_gbps: Fact[float]
     remarks: tuple[Remark, ...] = ()
+
+    def _in_short(self) -> str:
+        state = self.under_load.value or self.now.value
+        words = [self.kind if state is None else f"{self.kind} {state.generation}.0 x{state.width}"]
+        peaks = (("h2d", self.h2d_peak_gbps.value), ("d2h", self.d2h_peak_gbps.value))
+        words += [f"{side} peak {format_gbps(peak)}" for side, peak in peaks if peak is not None]
+        return ", ".join(words)
 
     def most_gbps(self, side: Side) -> float | None:
         """The bandwidth that a side cannot exceed: its protocol peak, or the raw peak if that is unknown.

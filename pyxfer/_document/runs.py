@@ -7,6 +7,7 @@ could not be read is null with the reason beside it, never left out and never ze
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -31,7 +32,9 @@ from pyxfer._document.machines import (
     Side,
     unknown,
 )
+from pyxfer._document.printing import OneLine, Printed
 from pyxfer.errors import UsageError
+from pyxfer.units import format_gbps, format_percent, format_size, size_of
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -42,18 +45,24 @@ __all__ = [
     "Curve",
     "Device",
     "Direction",
+    "Directions",
     "Dma",
     "Ending",
     "Environment",
     "Fact",
+    "FrameworkName",
     "Hop",
     "Link",
+    "LinkDirection",
     "LinkKind",
     "LinkState",
     "LockingCost",
     "Measurement",
+    "Memories",
     "Memory",
     "Nature",
+    "OneWay",
+    "OneWayDirections",
     "Parameters",
     "Part",
     "PartName",
@@ -237,6 +246,13 @@ SCHEMA_VERSION = 3
 # `ingest` does not cross the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
 Memory = Literal["pageable", "pinned", "registered", "write-combined"]
+FrameworkName = Literal["torch", "tensorflow", "jax", "cupy"]
+OneWay = Literal["h2d", "d2h"]
+LinkDirection = Literal["h2d", "d2h", "both"]
+# What users write for several directions or memories; "h2d,d2h" is the form of the command line.
+Directions = Literal["h2d,d2h", "h2d,both", "d2h,both", "h2d,d2h,both"] | LinkDirection | Sequence[LinkDirection]
+OneWayDirections = Literal["h2d,d2h"] | OneWay | Sequence[OneWay]
+Memories = Literal["pageable,pinned", "pinned,pageable"] | Memory | Sequence[Memory]
 Bracket = Literal["gated", "stream", "drained", "host"]
 Variant = Literal["warm", "fresh"]
 Ending = Literal["complete", "interrupted", "failed"]
@@ -297,7 +313,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measurement(msgspec.Struct, frozen=True):
+class Measurement(OneLine, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
@@ -327,6 +343,11 @@ class Measurement(msgspec.Struct, frozen=True):
     batch: int | None = None
     dma: Fact[Dma] = unknown(NOT_TRACED)
     breakdown: Fact[Breakdown] = unknown(NOT_TRACED)
+
+    def _in_short(self) -> str:
+        figure = f"no bandwidth: {self.rate.reason}" if self.gbps is None else format_gbps(self.gbps)
+        share = "" if self.of_ceiling is None else f", {format_percent(self.of_ceiling)} of the ceiling"
+        return f"{self.route} {self.side} {format_size(self.nbytes)}: {figure}{share}"
 
     @property
     def gbps(self) -> float | None:
@@ -431,7 +452,7 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
-class Run(SavedDocument, frozen=True):
+class Run(Printed, SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
     kind: Literal["ceiling", "measure", "frameworks", "explain"]
@@ -456,13 +477,23 @@ class Run(SavedDocument, frozen=True):
     ring: Fact[Ring] = unknown(NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
 
-    def ceiling(self, direction: Direction, nbytes: int) -> Measurement:
+    def _in_short(self) -> str:
+        text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"
+        rows = [row for row in self.measurements if row.gbps is not None and row.side != "sum"]
+        own = [row for row in rows if row.route == self.parameters.explained] or [row for row in rows if row.nature]
+        main = max(own or rows, key=lambda row: row.gbps or 0.0, default=None)
+        return text if main is None else f"{text}, {main._in_short()}"
+
+    def ceiling(self, direction: Direction, nbytes: str | int) -> Measurement:
         """The fastest raw measurement of a direction and size, without staged copies; for `both`, of the `sum`.
+
+        The size is a number of bytes or text such as `64MiB`.
 
         Raises:
             UsageError: the run has none; the text says which sizes it has.
 
         """
+        nbytes = size_of(nbytes, "nbytes")
         side: Side = "sum" if direction == "both" else direction
         raw = [row for row in self.measurements if row.may_be_ceiling and row.gbps is not None]
         fitting = [row for row in raw if row.direction == direction and row.side == side]

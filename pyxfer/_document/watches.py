@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from pyxfer._document.printing import Printed
 from pyxfer._document.runs import (
     Device,
     Environment,
@@ -23,6 +24,7 @@ from pyxfer._document.runs import (
     Tracing,
     unknown,
 )
+from pyxfer.units import format_seconds
 
 __all__ = [
     "LEAST_OF_CEILING",
@@ -382,7 +384,7 @@ class CeilingSource(msgspec.Struct, frozen=True):
     taken_at: str
 
 
-class Watched(SavedDocument, frozen=True):
+class Watched(Printed, SavedDocument, frozen=True):
     """The document of a watch: one window of a program."""
 
     ended: WatchEnding
@@ -416,6 +418,11 @@ class Watched(SavedDocument, frozen=True):
                 f"slow steps are longer than usual ones; the longest took {slow.longest_s:g} s, and a usual one "
                 f"{self.parts.period_s:g} s"
             )
+
+    def _in_short(self) -> str:
+        steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"
+        what = steps if self.steps.watched else format_seconds(self.window_s)
+        return f"{what} on {self.device.name}: {self.verdict.text}"
 
     def to_csv(self, table: str = "steps") -> str:
         """CSV of one table, `steps`, `copies`, `calls` or `ranges`, with unrounded numbers.

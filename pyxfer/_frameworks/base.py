@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Direction, Fact, Memory, Nature, Returns, Workload
 from pyxfer.errors import PyxferError
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +49,7 @@ class RefusedError(PyxferError):
     """A route or a framework is not available here; the message says why."""
 
 
-class Transfer:
+class Transfer(OneLine):
     """One route, set up for one size. Only `run` is timed."""
 
     copies = 1
@@ -59,6 +61,9 @@ class Transfer:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.result: Any = None
+
+    def _in_short(self) -> str:
+        return f"of {format_size(self.place.nbytes)}"
 
     @property
     def stream(self) -> StreamLike | None:
@@ -98,8 +103,8 @@ class Transfer:
 Make = Callable[["Place"], Transfer]
 
 
-@dataclass(frozen=True)
-class Route:
+@dataclass(frozen=True, repr=False)
+class Route(OneLine):
     """One line of a framework's table.
 
     `copy` and `image_batch` set up a transfer for the workload of that name. They raise a RefusedError if the route is
@@ -123,6 +128,9 @@ class Route:
     inflation: float = 1.0
     staged: bool = False
     """Whether threads fill or empty page-locked slots while the copy engine uses other slots."""
+
+    def _in_short(self) -> str:
+        return f"{self.name}, {self.direction}: {self.call}"
 
     @property
     def owner(self) -> str:

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 from pyxfer._ceiling import ways as raw_ways
 from pyxfer._ceiling.session import checked_choice, run_ways
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, DIRECTIONS, RouteStatus, checked_sizes, known_word
+from pyxfer._ceiling.ways import DEFAULT_PRECISION, RouteStatus
 from pyxfer._ceiling.ways import make_request as make_raw_request
-from pyxfer._document.runs import STAGED, Direction, Run, Runtime, Workload
+from pyxfer._document.runs import STAGED, Direction, OneWay, Run, Runtime, Workload
 from pyxfer._frameworks.base import HOST_COPY, Framework, Route
 from pyxfer._frameworks.place import IMAGE_BYTES
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework
-from pyxfer._frameworks.session import DEFAULT_BUDGET_S, Request, make_request, run_workers
+from pyxfer._frameworks.session import DEFAULT_BUDGET_S, DIRECTIONS, Request, make_request, run_workers
 from pyxfer._measure.sampler import OnProgress, SaveTo
 from pyxfer.errors import UsageError
-from pyxfer.units import format_size, parse_size
+from pyxfer.units import format_size, size_of, word_of
 
 DEFAULT_SIZE = "96MiB"
 # The alternatives for a program that already has its data in one of these memories.
@@ -30,13 +30,13 @@ def explain(
     route: str,
     size: str | int = DEFAULT_SIZE,
     *,
-    direction: str | None = None,
+    direction: OneWay | None = None,
     device: int | str = 0,
-    precision: float = DEFAULT_PRECISION,
-    budget_s: float = DEFAULT_BUDGET_S,
+    precision: str | float = DEFAULT_PRECISION,
+    budget_s: str | float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
-    patience_s: float = STEP_PATIENCE_S,
+    patience_s: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
@@ -51,13 +51,13 @@ def explain(
         CudaUnavailableError: a GPU is required and none is usable.
 
     """
-    nbytes = _checked_size(size)
+    nbytes = size_of(size, "size")
     found = _find(route)
     if isinstance(found, RouteStatus):
         return run_ways(
             make_raw_request(
                 device,
-                (known_word("h2d" if direction is None else direction, DIRECTIONS[:2], "direction"),),
+                (word_of("h2d" if direction is None else direction, DIRECTIONS, "direction"),),
                 tuple(dict.fromkeys((found.memory, *_RAW_MEMORIES))),
                 _modes_beside(found),
                 (nbytes,),
@@ -91,8 +91,8 @@ def _request(
     nbytes: int,
     device: int | str,
     runtime: Runtime,
-    precision: float,
-    budget_s: float,
+    precision: str | float,
+    budget_s: str | float,
     seed: int | None,
 ) -> Request:
     workload = _workload(route, nbytes)
@@ -122,13 +122,9 @@ def _workload(route: Route, nbytes: int) -> Workload:
         near = max(1, round(nbytes / IMAGE_BYTES)) * IMAGE_BYTES
         raise UsageError(
             f"{route.name} sends images of {IMAGE_BYTES} bytes, and {format_size(nbytes)} is not a whole number of "
-            f"images; take --size {near}."
+            f"images; take the size {near}."
         )
     return "image-batch"
-
-
-def _checked_size(size: str | int) -> int:
-    return parse_size(size) if isinstance(size, str) else checked_sizes((size,))[0]
 
 
 def _check_direction(route: Route, direction: Direction | str | None) -> None:

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from pyxfer._document.printing import OneLine
 from pyxfer._frameworks.base import RefusedError, Transfer, Where
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.uploader import Uploader
 from pyxfer.native import HOST
+from pyxfer.units import format_size
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._document.runs import FrameworkName
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, HostBuffer
 
@@ -40,7 +43,7 @@ MOST_SLOTS = 32
 SLOTS = 3
 
 
-class Place:
+class Place(OneLine):
     """The argument of a route's `copy` and `image_batch`: size, device, sources, and raw access to device memory."""
 
     def __init__(
@@ -56,6 +59,9 @@ class Place:
         self._engine = engine
         self._turn = 0
         self._held: NDArray[Any] | None = None
+
+    def _in_short(self) -> str:
+        return f"for {format_size(self.nbytes)} on device {self.device}"
 
     def source(self, kind: SourceKind = "pageable") -> NDArray[np.uint8]:
         """Host memory of the size, in another place at every call. Inside `holding` it contains the held data."""
@@ -268,7 +274,7 @@ class SlotsUpload(HostUpload):
 class RingUpload(HostUpload):
     """`pyxfer.upload`: several threads copy into page-locked slots while the copy engine reads other slots."""
 
-    framework: str
+    framework: FrameworkName
 
     def __init__(self, place: Place, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(place, shape)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from pyxfer._ceiling import ways
+from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import STAGED, Direction, Fact, Memory, Published, Returns, Workload
 from pyxfer._frameworks.base import Dma, Framework, RefusedError, Route, RouteBracket, Started, installed_version
 from pyxfer.errors import UsageError
@@ -104,8 +105,8 @@ _RAW_CALLS = {
 }
 
 
-@dataclass(frozen=True)
-class RouteStatus:
+@dataclass(frozen=True, repr=False)
+class RouteStatus(OneLine):
     """A route, and whether it is available here."""
 
     name: str
@@ -118,6 +119,9 @@ class RouteStatus:
     usual: bool
     available: bool
     reason: str
+
+    def _in_short(self) -> str:
+        return f"{self.name}, {', '.join(self.direction)}: {'available' if self.available else self.reason}"
 
 
 @dataclass(frozen=True)

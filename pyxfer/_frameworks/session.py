@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +12,7 @@ import msgspec
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
 from pyxfer._ceiling.session import checked_choice
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._ceiling.ways import DEFAULT_PRECISION, between, checked_seed, checked_sizes, known_word
+from pyxfer._ceiling.ways import DEFAULT_PRECISION, seed_of
 from pyxfer._document.machines import NOT_STAGED
 from pyxfer._document.runs import (
     UNTRACED,
@@ -22,6 +21,8 @@ from pyxfer._document.runs import (
     Environment,
     Fact,
     Measurement,
+    OneWay,
+    OneWayDirections,
     Parameters,
     Placement,
     Run,
@@ -55,12 +56,13 @@ from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.sampler import MIN_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice
+from pyxfer.units import items_of, seconds_of, share_of, sizes_of, word_of, words_of
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
 DEFAULT_BATCHES = "1:512:x2"
 DEFAULT_BUDGET_S = 15.0
 WORKLOADS: tuple[Workload, ...] = ("copy", "image-batch")
-DIRECTIONS: tuple[Direction, ...] = ("h2d", "d2h")
+DIRECTIONS: tuple[OneWay, ...] = ("h2d", "d2h")
 MOST_BATCH = 1 << 20
 
 
@@ -142,12 +144,12 @@ def make_request(
     *,
     routes: Sequence[str] | str,
     workload: str,
-    sizes: str | Sequence[int] | None,
-    batches: str | Sequence[int] | None,
+    sizes: str | int | Sequence[str | int] | None,
+    batches: str | int | Sequence[str | int] | None,
     directions: Sequence[str] | str | None,
     ingest: bool,
-    precision: float,
-    budget_s: float,
+    precision: str | float,
+    budget_s: str | float,
     seed: int | None,
     trace: bool = True,
 ) -> Request:
@@ -162,17 +164,17 @@ def make_request(
             "frameworks() was called while a worker imported this script for a registered route: put its calls "
             'under  if __name__ == "__main__":'
         )
-    chosen_workload = known_word(workload, WORKLOADS, "workload")
+    chosen_workload = word_of(workload, WORKLOADS, "workload")
     request = Request(
         device=str(device),
         names=_names(names),
-        patterns=_words(routes),
+        patterns=items_of(routes, "routes") if routes else (),
         workload=chosen_workload,
         directions=_directions(directions, chosen_workload, runtime, ingest=ingest),
         sizes=_sizes(chosen_workload, sizes, batches),
-        precision=between(precision, "precision", 1.0, f"{DEFAULT_PRECISION} (0.5 %)"),
-        budget_s=between(budget_s, "budget", 86400.0, "30 (seconds)"),
-        seed=secrets.randbits(32) if seed is None else checked_seed(seed),
+        precision=share_of(precision, "precision"),
+        budget_s=seconds_of(budget_s, "budget_s"),
+        seed=seed_of(seed),
         trace=trace,
     )
     check_patterns(request.patterns, request.names)
@@ -193,22 +195,15 @@ def _because(runtime: Runtime) -> str:
 
 
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """The named frameworks, or all. The owner's short name is also accepted."""
+    """The named frameworks, or all. The owner's short name is also accepted, and the project's own, such as PyTorch."""
     if not names:
         return all_names()
-    short = {load_framework(name).owner: name for name in FRAMEWORKS}
-    found = tuple(dict.fromkeys(short.get(name, name) for name in _words(names)))
+    known = [load_framework(name) for name in FRAMEWORKS]
+    short = {word: each.name for each in known for word in (each.owner, each.title.lower(), each.name)}
+    found = tuple(dict.fromkeys(short.get(name.lower(), name) for name in items_of(names, "names")))
     for name in found:
         load_framework(name)
     return found
-
-
-def _words(words: Sequence[str] | str) -> tuple[str, ...]:
-    listed = (words,) if isinstance(words, str) else tuple(words)
-    for word in listed:
-        if not isinstance(word, str):
-            raise UsageError(f"Frameworks, routes and directions are named by text; got {word!r}.")
-    return listed
 
 
 def _directions(
@@ -216,8 +211,8 @@ def _directions(
 ) -> tuple[Direction, ...]:
     """The given directions; by default those over the link, or `ingest` without a GPU."""
     if directions is not None:
-        given = tuple(known_word(word, DIRECTIONS, "direction") for word in _words(directions))
-        return (*dict.fromkeys(given), *(("ingest",) if ingest else ()))
+        given = words_of(directions, DIRECTIONS, "directions") if directions else ()
+        return (*given, *(("ingest",) if ingest else ()))
     if runtime == "host" and workload == "image-batch":
         raise UsageError(
             "The workload image-batch sends images to a GPU, and no GPU is usable here; see pyxfer info. The workload "
@@ -230,17 +225,17 @@ def _directions(
 
 
 def _sizes(
-    workload: Workload, sizes: str | Sequence[int] | None, batches: str | Sequence[int] | None
+    workload: Workload, sizes: str | int | Sequence[str | int] | None, batches: str | int | Sequence[str | int] | None
 ) -> tuple[int, ...]:
     if workload == "copy":
         if batches is not None:
-            raise UsageError("Batches belong to the workload image-batch: add --workload image-batch, or give --sizes.")
-        return checked_sizes(DEFAULT_SIZES if sizes is None else sizes)
+            raise UsageError("Batches belong to the workload image-batch: name that workload, or give sizes.")
+        return sizes_of(DEFAULT_SIZES if sizes is None else sizes, "sizes")
     if sizes is not None:
-        raise UsageError("The workload image-batch has batches of images and no sizes: give --batches 1:512:x2.")
-    counted = checked_sizes(DEFAULT_BATCHES if batches is None else batches)
+        raise UsageError("The workload image-batch has batches of images and no sizes: give batches, such as 1:512:x2.")
+    counted = sizes_of(DEFAULT_BATCHES if batches is None else batches, "batches")
     if counted[-1] > MOST_BATCH:
-        raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give --batches 1:512:x2.")
+        raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give batches such as 1:512:x2.")
     return tuple(batch * IMAGE_BYTES for batch in counted)
 
 
@@ -268,18 +263,18 @@ def frameworks(
     names: Sequence[str] | str | None = None,
     *,
     routes: Sequence[str] | str = (),
-    workload: str = "copy",
-    sizes: str | Sequence[int] | None = None,
-    batches: str | Sequence[int] | None = None,
-    directions: Sequence[str] | str | None = None,
+    workload: Workload = "copy",
+    sizes: str | int | Sequence[str | int] | None = None,
+    batches: str | int | Sequence[str | int] | None = None,
+    directions: OneWayDirections | None = None,
     ingest: bool = False,
     device: int | str = 0,
-    precision: float = DEFAULT_PRECISION,
-    budget_s: float = DEFAULT_BUDGET_S,
+    precision: str | float = DEFAULT_PRECISION,
+    budget_s: str | float = DEFAULT_BUDGET_S,
     seed: int | None = None,
     require_gpu: bool = False,
     trace: bool = True,
-    patience_s: float = STEP_PATIENCE_S,
+    patience_s: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
 ) -> Run:
@@ -317,11 +312,11 @@ def frameworks(
 
 
 def run_workers(
-    choice: Choice, request: Request, patience_s: float, on_progress: OnProgress | None, save_to: SaveTo | None
+    choice: Choice, request: Request, patience_s: str | float, on_progress: OnProgress | None, save_to: SaveTo | None
 ) -> Run:
     """Measure a checked request."""
     device: int | str = request.device
-    between(patience_s, "patience", 86400.0, "120 (seconds)")
+    patience_s = seconds_of(patience_s, "patience_s")
     found = find_device(choice.engine, 0 if device == HOST else device)
     with turn(found.uuid.value or found.name):
         return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 
 import msgspec
@@ -44,7 +45,7 @@ def could_be_device(selector: object) -> bool:
     Without a usable GPU this is the only way to find a mistyped device.
     """
     if not isinstance(selector, str):
-        return isinstance(selector, int) and not isinstance(selector, bool) and selector >= 0
+        return isinstance(selector, numbers.Integral) and not isinstance(selector, bool) and int(selector) >= 0
     text = selector.strip()
     is_index = text.isascii() and text.isdecimal()
     is_name = canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
+from pyxfer._document.printing import OneLine
 from pyxfer.errors import UsageError
 from pyxfer.native import choose
+from pyxfer.units import format_seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -139,7 +141,7 @@ class HostClock(_HostTimes):
 # --- the timer of users ----------------------------------------------------------------------------------------------
 
 
-class Timer:
+class Timer(OneLine):
     """Times a block with CUDA events: `with pyxfer.Timer(stream) as t: ...`, then `t.elapsed_s`.
 
     Args:
@@ -156,6 +158,11 @@ class Timer:
         self._device = device
         self._bracket: Bracket | None = None
         self._times: _Times | None = None
+
+    def _in_short(self) -> str:
+        if self._times is not None:
+            return format_seconds(self._times.elapsed_s)
+        return "without a time" if self._bracket is None else "running"
 
     def __enter__(self) -> Timer:
         if self._bracket is not None:

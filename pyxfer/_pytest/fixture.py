@@ -15,7 +15,7 @@ import pytest
 from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, measure_beside
 from pyxfer._ceiling.session import ceiling
 from pyxfer._ceiling.stages import circumstances
-from pyxfer._document.runs import Fact, Measurement, Rate, Remark, Share, Summary
+from pyxfer._document.runs import Fact, LinkDirection, Measurement, Rate, Remark, Share, Summary
 from pyxfer._document.sessions import Place
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -101,7 +101,7 @@ class Timing:
         self.place = Place(runtime, self._choice.reason, beside.device, beside.link, environment)
         return believed(beside, kept.value, others, fixed=counts is not None), kept.value
 
-    def ceiling(self, direction: str, nbytes: int) -> Measurement:
+    def ceiling(self, direction: LinkDirection, nbytes: int) -> Measurement:
         """Measure raw pinned copies of this size."""
         with queue_for(self._key):
             run = ceiling(
@@ -338,7 +338,7 @@ class Xfer:
         )
         return value
 
-    def ceiling(self, direction: str = "h2d", *, nbytes: int) -> Measurement:
+    def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: int) -> Measurement:
         """Measure raw pinned copies of one size.
 
         This does not count as the test's use of xfer and is not in the table. The result of `xfer(...)` has a ceiling

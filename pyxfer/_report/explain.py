@@ -11,6 +11,7 @@ from pyxfer._document import runs
 from pyxfer._document.machines import MOST_SHARE
 from pyxfer._document.runs import PARTS
 from pyxfer._report.layout import BAR, Column, Page, bars, fitting_table, grid_width, percent_cells, time_cells
+from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
 from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
 
 MOST_ADVICE = 3
@@ -35,6 +36,12 @@ _WAYS_WITHOUT_GPU = {
     "d2h": "d2h over host memory",
     "both": "both ways over host memory",
     "ingest": _WAYS["ingest"],
+}
+_NAMES_IN_CODE = {
+    "h2d": "x is your NumPy array, y the array on the GPU.",
+    "d2h": "y is your array on the GPU, back the array in host memory.",
+    "both": "x is your NumPy array, y the array on the GPU.",
+    "ingest": "x is your NumPy array, t the tensor in host memory.",
 }
 _PART_NAMES: dict[runs.PartName, str] = {
     "preparing": "preparing on the host",
@@ -385,19 +392,28 @@ def _print_advice(explained: Explained, page: Page) -> None:
     page.heading("Faster routes, measured in the same run")
     found = better_routes(explained, MOST_ADVICE)
     if not found:
-        kind = "raw route" if explained.row.nature is None else "route of this framework"
-        page.line(f"No other {kind} was certainly faster.")
-    page.hanging([(f"{number}.", better_text(explained, better)) for number, better in enumerate(found, start=1)])
+        kind = "other raw route" if explained.row.nature is None else "route that a program can use instead"
+        page.line(f"No {kind} was certainly faster.")
+    codes = [program_code(better.row) for better in found]
+    if any(codes):
+        page.line(_NAMES_IN_CODE[explained.row.direction])
+    for number, (better, code) in enumerate(zip(found, codes, strict=True), start=1):
+        if any(codes):
+            page.line()
+        page.hanging([(f"{number}.", better_text(explained, better))])
+        if code:
+            page.code(code)
 
 
 def better_routes(explained: Explained, most: int) -> list[Better]:
     """The fastest alternatives, the fastest first; only raw copies are alternatives to a raw copy.
 
     Not every program can change its kind of memory, so the fastest alternative with the same kind is always included.
+    Routes that copy nothing follow those that copy, unless the explained route copies nothing either.
     """
     alike = [other for other in explained.others if (other.nature is None) == (explained.row.nature is None)]
     found = [better for other in alike if (better := _better(explained.row, other)) is not None]
-    found.sort(key=lambda better: better.times.value, reverse=True)
+    found.sort(key=lambda better: (_shares_instead(explained, better), -better.times.value))
     drop_in = next((better for better in found if better.row.memory == explained.row.memory), None)
     if drop_in is None or drop_in in found[:most]:
         return found[:most]
@@ -405,30 +421,44 @@ def better_routes(explained: Explained, most: int) -> list[Better]:
 
 
 def better_text(explained: Explained, better: Better) -> str:
-    """The call to use, its time, its gain, and the memory that it needs."""
+    """The route, its time, its gain, and what it needs."""
     row = better.row
-    call = clean(row.nature.call if row.nature is not None else row.route, longest=_LONGEST_CALL)
-    quote = '"' if "`" in call else "`"
-    name = f" ({clean(row.route)})" if row.nature is not None else ""
-    low, high = better.times.low, better.times.high
-    interval = "" if low is None or high is None else f" ({_times(low)} to {_times(high)})"
-    text = (
-        f"{quote}{call}{quote}{name}: {units.format_seconds(better.seconds)} instead of "
-        f"{units.format_seconds(better.instead_of_s)}, {_times(better.times.value)} times as fast{interval}"
-    )
-    if copies_nothing(row):
-        return f"{text}; it copies nothing"
+    name, seconds = clean(row.route), units.format_seconds(better.seconds)
+    if _shares_instead(explained, better):
+        text = f"{name}: {seconds}, because it copies nothing"
+    else:
+        low, high = better.times.low, better.times.high
+        interval = "" if low is None or high is None else f" ({_times(low)} to {_times(high)})"
+        instead = units.format_seconds(better.instead_of_s)
+        text = f"{name}: {seconds} instead of {instead}, {_times(better.times.value)} times as fast{interval}"
     if row.memory != explained.row.memory:
         text += f"; needs {clean(row.memory)} memory"
-    if not _is_staged(row):
-        return text
+    if _is_staged(row):
+        text += "; takes ordinary arrays, staged through page-locked memory"
+    recipe = RECIPES.get(row.route)
+    return f"{text}; {recipe.condition}" if recipe is not None and recipe.condition else text
+
+
+def program_code(row: runs.Measurement) -> str:
+    """Code that a program can copy; empty for a raw copy that only pyxfer makes."""
+    if row.route in RECIPES:
+        return RECIPES[row.route].code
     if row.nature is not None:
-        return f"{text}; takes ordinary arrays, staged through page-locked memory"
-    return f"{text}; in a program: " + ("pyxfer.download(y)" if row.direction == "d2h" else "pyxfer.upload(x, to=...)")
+        return clean(row.nature.call, longest=_LONGEST_CALL)
+    if not _is_staged(row):
+        return ""
+    return RAW_DOWNLOAD if row.direction == "d2h" else RAW_UPLOAD
+
+
+def _shares_instead(explained: Explained, better: Better) -> bool:
+    """Whether it copies nothing where the explained route copies, so that their times do not compare."""
+    return copies_nothing(better.row) and not copies_nothing(explained.row)
 
 
 def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
-    """None unless the other route is correct and the intervals of both medians do not overlap."""
+    """None unless the other route may be recommended, is correct, and the intervals of both medians do not overlap."""
+    if other.route in NOT_RECOMMENDED:
+        return None
     is_timed = other.gbps is not None or copies_nothing(other)
     if other.verified.value is False or not is_timed or row.summary is None or other.summary is None:
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TextIO
 
@@ -15,12 +16,26 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pyxfer.errors import UsageError
+
 # --- the page --------------------------------------------------------------------------------------------------------
 
 # Layouts may rely on this width.
 NARROWEST = 80
 # In a file or a pipe nothing is wrapped, so that grep finds a whole remark.
 _UNWRAPPED = 100_000
+
+
+def checked_columns(columns: int) -> int:
+    """The width of a page for a terminal of this width: at least 80, which its tables need.
+
+    Raises:
+        UsageError: `columns` is not a whole number above zero.
+
+    """
+    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
+        raise UsageError(f"columns must be a whole number above zero, such as 120; got {columns!r}.")
+    return max(NARROWEST, columns)
 
 
 def is_plain(stream: TextIO) -> bool:
@@ -79,6 +94,12 @@ class Page:
         if grid.row_count:
             self.show(grid)
 
+    def code(self, text: str) -> None:
+        """Code to copy: not indented and never wrapped, below an empty line."""
+        self.line()
+        for line in text.splitlines():
+            self.show(Text(line, no_wrap=True, overflow="ignore"))
+
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
@@ -105,6 +126,12 @@ class Column:
         """Width of the widest cell or heading line."""
         cells = max(map(cell_len, self.cells), default=0) + self.marks_width
         return max(cells, max(map(cell_len, self.heading), default=0))
+
+    @property
+    def with_whole_words(self) -> Column:
+        """The column with the words joined that its heading breaks, such as `ceil-` and `ing`."""
+        joined = re.sub(r"(?<=[a-z])-\n", "", "\n".join(self.heading))
+        return replace(self, heading=tuple(joined.split("\n")))
 
     def padded_heading(self, height: int) -> Text:
         """The heading, aligned to the last of `height` lines."""

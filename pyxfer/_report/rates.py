@@ -163,7 +163,9 @@ def _locking_text(cost: runs.LockingCost) -> str:
         return fact_text(cost.s_per_gib)
     speed = f"{cost.s_per_gib.value:.3g} s/GiB at {units.format_size(cost.nbytes)}"
     if cost.pays_after_transfers.value is None:
-        return f"{speed}; never pays: {clean(cost.pays_after_transfers.reason or 'no reason given')}"
+        reason = clean(cost.pays_after_transfers.reason or "no reason given")
+        does_it_pay = "unknown when it pays" if "not measured" in reason else "never pays here"
+        return f"{speed}; {does_it_pay}: {reason}"
     return f"{speed}; {cost.pays_direction} transfers of that size until it pays: {cost.pays_after_transfers.value}"
 
 

@@ -262,6 +262,9 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
     columns = [column for column in make(measured, rates) if any(column.cells)]
     head = _names(group)
     notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
+    whole = [column.with_whole_words for column in columns]
+    if grid_width([head, *whole, *notes], 1) <= width:
+        columns = whole
     if grid_width([head, *columns, *notes], 1) > width:
         notes = []  # the table of all sizes has them
     if grid_width([head, *columns], 1) > width:  # pyxfer explain shows it

@@ -23,6 +23,10 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if sections.ending_text(run):
         page.line()
         page.line(sections.ending_text(run), style="bold red")
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and sections.has_times(run) else []
+    if summary:
+        page.heading("Summary")
+        page.hanging(summary)
     if not sections.has_times(run) and notes:
         page.heading("Nothing was measured")
         page.hanging([("-", note.text) for note in notes], style="yellow")
@@ -38,7 +42,6 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
     if sections.has_times(run):
-        _print_summary(run, marks, page)
         _print_fits(run, page)
     for name, lines in (
         ("Page-locking", [] if explaining else sections.locking_lines(run)),
@@ -59,13 +62,6 @@ def _print_rates(tables: Sequence[Table], page: Page) -> None:
     for table in tables:
         page.line()
         page.show(table)
-
-
-def _print_summary(run: runs.Run, marks: Sequence[str], page: Page) -> None:
-    summary = summary_lines(run, marks) if run.kind == "frameworks" else []
-    if summary:
-        page.heading("Summary")
-        page.hanging(summary)
 
 
 def _print_fits(run: runs.Run, page: Page) -> None:

@@ -24,10 +24,10 @@ from pyxfer._document.watches import (
 )
 from pyxfer._document.wording import part_words, size_text, slow_text, sum_text, unseen_reason
 from pyxfer._report.layout import (
-    NARROWEST,
     Column,
     Page,
     bars,
+    checked_columns,
     fitting_table,
     grid_width,
     percent_cells,
@@ -35,7 +35,6 @@ from pyxfer._report.layout import (
     time_cells,
 )
 from pyxfer._report.text import Lines, clean, device_text, fact_text, link_text, memory_text, reason_text, remark_text
-from pyxfer.errors import UsageError
 
 MOST_CALLS = 8
 MOST_STREAMS = 4
@@ -374,16 +373,9 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
 
 
 def watch_text(watched: watches.Watched, columns: int) -> str:
-    """The page for a terminal of this width, or of 80 columns, which its tables need.
-
-    Raises:
-        UsageError: `columns` is not a whole number above zero.
-
-    """
-    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
-        raise UsageError(f"columns must be a whole number above zero, such as 120; got {columns!r}.")
+    """The page for a terminal of this width."""
     text = io.StringIO()
-    print_watch(watched, Page(text, max(NARROWEST, columns)))
+    print_watch(watched, Page(text, checked_columns(columns)))
     return text.getvalue()
 
 

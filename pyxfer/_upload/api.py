@@ -14,6 +14,7 @@ from pyxfer.native import HOST
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+    from pyxfer._document.runs import FrameworkName
     from pyxfer._upload.pending import Upload
     from pyxfer._upload.prefetch import Prefetch
 
@@ -25,14 +26,14 @@ _by_index: dict[tuple[str, int], Uploader] = {}
 
 
 @overload
-def upload(x: Any, to: str, device: int | str = 0, block: Literal[True] = True) -> Any: ...
+def upload(x: Any, to: FrameworkName, device: int | str = 0, block: Literal[True] = True) -> Any: ...
 @overload
-def upload(x: Any, to: str, device: int | str = 0, *, block: Literal[False]) -> Upload: ...
+def upload(x: Any, to: FrameworkName, device: int | str = 0, *, block: Literal[False]) -> Upload: ...
 @overload
-def upload(x: Any, to: str, device: int | str = 0, block: bool = True) -> Any: ...
+def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True) -> Any: ...
 
 
-def upload(x: Any, to: str, device: int | str = 0, block: bool = True) -> Any:
+def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True) -> Any:
     """Upload an array from host memory. Returns an array of `to` on the device.
 
     `to` is `"torch"`, `"tensorflow"`, `"jax"` or `"cupy"`. `x` is a NumPy array, a buffer, a tensor on the CPU that
@@ -64,7 +65,7 @@ def download(y: Any, out: Any = None) -> Any:
     return _uploader(_device_name_of(y)).download(y, out)
 
 
-def prefetch(batches: Iterable[Any], to: str, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:
+def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:
     """Iterate over batches as a framework's arrays on the device, uploaded while the loop works on earlier ones.
 
     A batch is an array or a structure of arrays. A thread draws and uploads up to `depth` batches ahead. If it raises,
@@ -72,7 +73,8 @@ def prefetch(batches: Iterable[Any], to: str, depth: int = 2, device: int | str 
     dropped. At most `depth` + 2 batches are on the device, unless the loop keeps more.
 
     Raises:
-        UsageError: the framework is refused, or `depth` is not a whole number of at least 1.
+        UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at least
+            1.
 
     """
     return _uploader(device).prefetch(batches, to, depth)

@@ -68,7 +68,7 @@ def source_of(x: Any) -> Source:
 
     """
     if isinstance(x, (np.ndarray, np.generic)):
-        return _of_array(_base_array(x))
+        return _of_array(base_array(x))
     if hasattr(type(x), "__dlpack__"):
         return _of_dlpack(x)
     if hasattr(type(x), _CUDA_INTERFACE):
@@ -97,10 +97,15 @@ def _bases(array: NDArray[Any]) -> list[Any]:
     return found
 
 
-def _base_array(x: Any) -> NDArray[Any]:
-    """`x` without its subclass. A scalar is copied, which is safe because it cannot change."""
+def base_array(x: Any) -> NDArray[Any]:
+    """`x` without its subclass. A scalar is copied, which is safe because it cannot change.
+
+    Raises:
+        UsageError: `x` has masked items.
+
+    """
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
-        raise UsageError("a masked array would lose its mask: send x.filled(value), or both x.data and x.mask")
+        raise UsageError("a masked array would lose its mask: give x.filled(value), or both x.data and x.mask")
     return np.asarray(x)
 
 

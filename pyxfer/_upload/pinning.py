@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer._upload.arrays import BFLOAT16, MAX_BYTES, dtype_to_send, owner_of, type_name
+from pyxfer._upload.arrays import BFLOAT16, MAX_BYTES, base_array, dtype_to_send, owner_of, type_name
 from pyxfer._upload.native_calls import native_call
 from pyxfer.errors import (
     CleanupWarning,
@@ -41,7 +41,7 @@ def pin(engine: Engine, x: NDArray[Any], device: int = 0) -> NDArray[Any]:
     """
     if not isinstance(x, np.ndarray):
         raise UsageError(f"this {type_name(type(x))} is not a NumPy array: give np.asarray(x)")
-    array = np.asarray(x)
+    array = base_array(x)
     dtype_to_send(array.dtype)
     first, end = _span(array)
     if first == end or isinstance(owner_of(array), (_Pages, _LockedBytes)):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from pyxfer._document.printing import OneLine
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.targets import Cupy, Target, Torch
@@ -62,7 +63,7 @@ class Feeder(Generic[Batch, Sent]):
         depth: int,
         prepare: Callable[[], None],
     ) -> None:
-        self._depth = depth
+        self.depth = depth
         self._prepare = prepare
         self._sent: SimpleQueue[Sent | _Failure | _End] = SimpleQueue()
         self._taken: SimpleQueue[None] = SimpleQueue()
@@ -75,6 +76,11 @@ class Feeder(Generic[Batch, Sent]):
         except BaseException:
             _running.discard(self)
             raise
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `take` returns no more batches."""
+        return self._stopped
 
     def take(self) -> Sent | _End:
         """Wait for the next batch in order; `_END` after the last one. Only one thread at a time may take.
@@ -127,7 +133,7 @@ class Feeder(Generic[Batch, Sent]):
     def _feed(self, batches: Iterator[Batch], send: Callable[[Batch], Sent]) -> None:
         ahead = 0
         while True:
-            if ahead == self._depth:
+            if ahead == self.depth:
                 self._taken.get()
                 ahead -= 1
                 if not (self._stopped or self._sent.empty()):
@@ -347,7 +353,7 @@ def depth_of(depth: object) -> int:
     return count
 
 
-class Prefetch(Generic[Batch, Result]):
+class Prefetch(OneLine, Generic[Batch, Result]):
     """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
 
     A thread draws the batches, each after a call of `prepare`, and calls `send`. If it raises, the error comes out in
@@ -371,6 +377,9 @@ class Prefetch(Generic[Batch, Result]):
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._feeder = Feeder(iter(batches), send, depth_of(depth), prepare)
+
+    def _in_short(self) -> str:
+        return f"of depth {self._feeder.depth}: {'ended' if self._feeder.is_over else 'open'}"
 
     def __iter__(self) -> Prefetch[Batch, Result]:
         return self

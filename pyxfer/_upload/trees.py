@@ -27,6 +27,29 @@ def map_arrays(tree: Any, send: Callable[[Any], Any], name: str = "batch") -> An
     return _mapped(tree, send, _Place(name))
 
 
+def send_arrays(tree: Any, send: Callable[[Any], Any], name: str) -> Any:
+    """`map_arrays` of a structure that must have an array, so that nothing that the user took for one is returned.
+
+    Raises:
+        UsageError: as `map_arrays`, or it has no array.
+
+    """
+    sent = 0
+
+    def send_and_count(array: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        return send(array)
+
+    mapped = map_arrays(tree, send_and_count, name)
+    if not sent:
+        raise UsageError(
+            f"{name}: this {type_name(type(tree))} contains no array: np.asarray() makes one of numbers, "
+            "np.load() one of a file"
+        )
+    return mapped
+
+
 @dataclass(eq=False, slots=True)
 class _Place:
     """A place in a structure. Its text is made only for errors."""

@@ -9,15 +9,16 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from pyxfer._document.printing import OneLine
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import destination_of, source_of
+from pyxfer._upload.arrays import MAX_BYTES, destination_of, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import copy_on_host, make_mover
 from pyxfer._upload.native_calls import native_call
@@ -25,40 +26,38 @@ from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
 from pyxfer._upload.prefetch import Prefetch, SentBatch, StreamOrder, depth_of, order_of
 from pyxfer._upload.settings import PartialSettings, default_settings
 from pyxfer._upload.targets import Target, device_source_of, target_of
-from pyxfer._upload.trees import map_arrays
+from pyxfer._upload.trees import send_arrays
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import CleanupWarning, CudaError, DeviceTimeoutError, FallbackWarning, ForkedError, UsageError
 from pyxfer.native import HOST, choose
-from pyxfer.units import parse_size
+from pyxfer.units import format_size, size_of, whole_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._document.runs import FrameworkName
     from pyxfer._upload.arrays import Dtype
     from pyxfer._upload.movers import Mover
     from pyxfer.native import Engine
 
 
 def _budget_bytes(budget: str | int) -> int:
-    found = _size("budget", budget) if isinstance(budget, str) else budget
-    if type(found) is not int:
-        raise UsageError(f"budget must be a number of bytes, such as '256MiB'; got {budget!r:.40}")
-    return found
+    if not isinstance(budget, str) and budget == 0:
+        return 0  # refused with the smallest budget in the message
+    return size_of(budget, "budget")
 
 
 def _pool_bytes(pool: str | int | None) -> int | None:
+    if pool is None:
+        return None
     if isinstance(pool, str):
-        return 0 if pool.replace(" ", "") in ("0", "0B") else _size("pool", pool)  # parse_size refuses zero
-    if pool is not None and (type(pool) is not int or pool < 0):
-        raise UsageError(f"pool must be 0 bytes or more, such as '1GiB', or None; got {pool!r:.40}")
-    return pool
+        return 0 if pool.replace(" ", "") in ("0", "0B") else size_of(pool, "pool")  # size_of refuses zero
+    return whole_of(pool, "pool", 0, MAX_BYTES, "bytes, or text such as '1GiB', or None")
 
 
-def _size(name: str, text: str) -> int:
-    try:
-        return parse_size(text)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from error
+def _whole(value: int | None) -> int | None:
+    """A number of NumPy's as Python's; the settings check the rest."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 AT_EXIT_S = 0.5
@@ -67,7 +66,7 @@ _CLOSED = "this Uploader is closed: make a new one"
 _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 
 
-class Uploader:
+class Uploader(OneLine):
     """Uploads arrays to one device and downloads them. Any thread may use it; calls take turns.
 
     The first use starts its threads and page-locks at most `budget` bytes, which it keeps until it is closed. The
@@ -85,13 +84,17 @@ class Uploader:
         device: int | str = 0,
         *,
         threads: int | None = None,
-        chunk_bytes: int | None = None,
+        chunk_bytes: str | int | None = None,
         slots: int | None = None,
         budget: str | int = "256MiB",
         pool: str | int | None = None,
         require_gpu: bool = False,
     ) -> None:
-        self._given = PartialSettings(threads=threads, chunk_bytes=chunk_bytes, slots=slots)
+        self._given = PartialSettings(
+            threads=_whole(threads),
+            chunk_bytes=None if chunk_bytes is None else size_of(chunk_bytes, "chunk_bytes"),
+            slots=_whole(slots),
+        )
         self._budget_bytes = _budget_bytes(budget)
         self._given.applied_to(default_settings()).within(self._budget_bytes)  # raises now if they are not valid
         kept_bytes = _pool_bytes(pool)
@@ -104,6 +107,14 @@ class Uploader:
         self._targets: dict[str, Target] = {}
         self._dropped = Dropped()
         _open.add(self)
+
+    def _in_short(self) -> str:
+        place = "in host memory" if is_host(self._engine) else f"for GPU {self._device}"
+        if self._closed:
+            return f"{place}: closed"
+        if self._mover is None:
+            return f"{place}: not used yet"
+        return f"{place}: {format_size(self.pinned_bytes)} page-locked"
 
     @property
     def engine(self) -> Engine:
@@ -121,13 +132,13 @@ class Uploader:
         return 0 if self._mover is None or self._closed else self._mover.pinned_bytes
 
     @overload
-    def upload(self, x: Any, to: str | Target, block: Literal[True] = True) -> Any: ...
+    def upload(self, x: Any, to: FrameworkName | Target, block: Literal[True] = True) -> Any: ...
     @overload
-    def upload(self, x: Any, to: str | Target, block: Literal[False]) -> Upload: ...
+    def upload(self, x: Any, to: FrameworkName | Target, block: Literal[False]) -> Upload: ...
     @overload
-    def upload(self, x: Any, to: str | Target, block: bool) -> Any: ...
+    def upload(self, x: Any, to: FrameworkName | Target, block: bool) -> Any: ...
 
-    def upload(self, x: Any, to: str | Target, block: bool = True) -> Any:
+    def upload(self, x: Any, to: FrameworkName | Target, block: bool = True) -> Any:
         """Upload an array, or a structure of arrays. Returns the framework's array, or the same structure of them.
 
         After the call the source may be changed or dropped, and work that is queued on the framework's current stream
@@ -141,7 +152,7 @@ class Uploader:
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
-                return map_arrays(x, lambda array: self._upload_array(mover, target, array), "x")
+                return send_arrays(x, lambda array: self._upload_array(mover, target, array), "x")
             return self._start_all(mover, target, x, "x")
 
     def download(self, y: Any, out: Any = None) -> Any:
@@ -161,7 +172,7 @@ class Uploader:
                 mover.download(found.address, to, found.stream)
         return result
 
-    def prefetch(self, batches: Iterable[Any], to: str | Target, depth: int = 2) -> Prefetch[Any, Any]:
+    def prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int = 2) -> Prefetch[Any, Any]:
         """Iterate over batches as arrays on the device, uploaded up to `depth` batches ahead of the loop.
 
         A thread draws and uploads the batches. If it raises, the error comes out in place of that batch. The iterator
@@ -169,9 +180,12 @@ class Uploader:
         device, unless the loop keeps more.
 
         Raises:
-            UsageError: the framework is refused, or `depth` is not a whole number of at least 1.
+            UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at
+                least 1.
 
         """
+        if isinstance(batches, (str, bytes, Mapping)):
+            raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
         with self._usable_mover():
             order = order_of(self._target(to), self._device, count)
@@ -302,7 +316,7 @@ class Uploader:
             return array
 
         try:
-            tree = map_arrays(x, start, name)
+            tree = send_arrays(x, start, name)
         except BaseException:
             self._dropped.add(started)
             raise

@@ -188,7 +188,7 @@ def _measure(target: Target, directions: Sequence[Direction], sizes: Sequence[in
     device = HOST if target.choice.runtime == "host" else target.device.index
     return ceiling(
         device,
-        directions=directions,
+        directions=[direction for direction in directions if direction != "ingest"],
         memories=("pinned",),
         sizes=sizes,
         precision=CEILING_PRECISION,

@@ -12,7 +12,7 @@ from pyxfer._machine import nvml
 from pyxfer._machine.devices import find_device
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
-from pyxfer.units import MAX_DURATION_S, format_size, parse_size
+from pyxfer.units import MAX_DURATION_S, format_size, seconds_of, size_of, whole_of
 
 if TYPE_CHECKING:
     from pyxfer._document.runs import Run
@@ -50,6 +50,7 @@ def find_target(device: int | str) -> Target:
 
 
 MEASURED = "measured"
+MOST_STEPS = 2**63 - 1
 # A record takes 64 bytes. This is room for four million, some minutes of a busy program.
 DEFAULT_CAPACITY = "256MiB"
 LEAST_CAPACITY_BYTES = 1 << 20
@@ -68,7 +69,7 @@ class WatchOptions:
 
 
 def make_options(
-    skip: int, steps: int | None, seconds: float | None, device: int | str, lines: bool, capacity: str | int
+    skip: int, steps: int | None, seconds: str | float | None, device: int | str, lines: bool, capacity: str | int
 ) -> WatchOptions:
     """Check the options of the public functions.
 
@@ -76,11 +77,12 @@ def make_options(
         UsageError: names the invalid option, and gives a valid example.
 
     """
-    if not _is_int(skip) or skip < 0:
-        raise UsageError(f"skip is the number of steps to leave out first, 0 or more, for example 10; got {skip!r}.")
-    if steps is not None and (not _is_int(steps) or steps < 1):
-        raise UsageError(f"steps is the number of steps to watch, 1 or more, or None for no end; got {steps!r}.")
-    return WatchOptions(skip, steps, _checked_seconds(seconds), device, bool(lines), _checked_capacity(capacity))
+    skip = whole_of(skip, "skip", 0, MOST_STEPS, "the steps to leave out first, such as 10")
+    if steps is not None:
+        steps = whole_of(steps, "steps", 1, MOST_STEPS, "the steps to watch, such as 20, or None for no end")
+    if seconds is not None:
+        seconds = seconds_of(seconds, "seconds", MAX_DURATION_S)
+    return WatchOptions(skip, steps, seconds, device, bool(lines), _checked_capacity(capacity))
 
 
 def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
@@ -102,20 +104,9 @@ def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str
     )
 
 
-def _checked_seconds(seconds: float | None) -> float | None:
-    if seconds is None:
-        return None
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not 0 < seconds <= MAX_DURATION_S:
-        raise UsageError(
-            f"seconds is how long to watch, above zero and at most a year, for example 5; got {seconds!r}."
-        )
-    return float(seconds)
-
-
 def _checked_capacity(capacity: str | int) -> int:
-    nbytes = parse_size(capacity) if isinstance(capacity, str) else capacity
-    if not _is_int(nbytes) or nbytes < LEAST_CAPACITY_BYTES:
+    nbytes = size_of(capacity, "capacity")
+    if nbytes < LEAST_CAPACITY_BYTES:
         raise UsageError(
             f"capacity is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
             f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
@@ -127,7 +118,3 @@ def _checked_capacity(capacity: str | int) -> int:
             f"example {DEFAULT_CAPACITY!r}; got {capacity!r}."
         )
     return nbytes
-
-
-def _is_int(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)

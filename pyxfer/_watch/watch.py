@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
@@ -58,7 +59,7 @@ _COLUMNS = 80
 _NOT_STARTED = "This watch was never started: use it in a with statement, or call its start()."
 
 
-class Watch:
+class Watch(OneLine):
     """A watch made by `pyxfer.watch()`. Use it in a `with` statement or with `start()` and `stop()`, also repeatedly.
 
     After its window has closed, `result` is the document, and `report()` the same as text.
@@ -69,6 +70,12 @@ class Watch:
         self._ceilings = ceilings
         self._result: Watched | None = None
         self._result_window: Window | None = None
+
+    def _in_short(self) -> str:
+        window = self._session.window
+        if self._session.is_active:
+            return "watching"
+        return "not started" if window is None else f"closed: {len(window.steps)} steps"
 
     def __enter__(self) -> Watch:
         self._session.start()
@@ -195,7 +202,7 @@ def watch(
     skip: int = 0,
     steps: int | None = None,
     *,
-    seconds: float | None = None,
+    seconds: str | float | None = None,
     device: int | str = 0,
     lines: bool = True,
     ceilings: Run | Path | None = MEASURED,

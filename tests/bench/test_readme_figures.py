@@ -287,3 +287,11 @@ def test_the_page_of_a_session_is_that_of_pytest() -> None:
 def test_the_guide_shows_the_code_of_the_summarised_tests() -> None:
     _, _, body = (readme_figures.ROOT / "bench" / "pytest_example.py").read_text().partition('"""\n\n')
     assert f"```python\n{body}```" in (readme_figures.ROOT / "docs" / "pytest.md").read_text()
+
+
+def test_the_first_screen_has_a_figure_for_each_of_four_questions() -> None:
+    rows = readme_figures.first_screen(readme_figures.ROOT / "bench" / "results").splitlines()[2:]
+    commands = ["pyxfer", "pyxfer frameworks", "pyxfer explain tf.function", "pyxfer doctor"]
+    assert [row.split("`")[1] for row in rows] == commands
+    for words, row in zip(("GB/s", "usual torch.to", "tf.function, to the GPU", "findings:"), rows, strict=True):
+        assert words in row.rpartition("`")[2]

@@ -277,16 +277,19 @@ def test_a_failed_release_is_a_warning(engine: Engine) -> None:
     [
         ({"nbytes": 4096}, "nbytes and direction go together"),
         ({"direction": "h2d"}, "nbytes and direction go together"),
-        ({"nbytes": 0, "direction": "h2d"}, "above zero, the bytes that one call moves; got 0"),
+        (
+            {"nbytes": 0, "direction": "h2d"},
+            'nbytes has to be a whole number, at least 1: bytes, or text such as "64KiB"; got 0',
+        ),
         ({"nbytes": -1, "direction": "h2d"}, "got -1"),
         ({"nbytes": 1.5, "direction": "h2d"}, "got 1.5"),
         ({"nbytes": True, "direction": "h2d"}, "got True"),
-        ({"nbytes": "4KiB", "direction": "h2d"}, "got '4KiB'"),
-        ({"nbytes": 4096, "direction": "sideways"}, "Unknown direction 'sideways'. Known are h2d, d2h, both."),
+        ({"nbytes": "4K", "direction": "h2d"}, "nbytes: the size '4K' is ambiguous"),
+        ({"nbytes": 4096, "direction": "sideways"}, "direction 'sideways' is unknown; known are h2d, d2h, both"),
         ({"nbytes": 1 << 50, "direction": "h2d"}, "Copies of 1024 TiB need"),
         ({"precision": 0}, "precision has to be above zero"),
         ({"precision": -1.0}, "precision has to be above zero"),
-        ({"budget_s": 0}, "budget has to be above zero"),
+        ({"budget_s": 0}, "budget_s has to be above zero"),
         ({"stream": "cuda:0"}, "str"),
     ],
 )

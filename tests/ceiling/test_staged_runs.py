@@ -152,7 +152,7 @@ def test_without_staged_copies_no_ring_is_created(nothing_left: Engine) -> None:
 def test_staged_copies_both_ways_are_refused_and_create_no_ring(nothing_left: Engine) -> None:
     run = quick(modes=("staged",), memories=("pageable",), directions=("both",), trace=False)
     assert {each.rate.reason for each in rows(run)} == {
-        "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
+        "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
     }
     assert run.ring.reason == "nothing was staged"
 

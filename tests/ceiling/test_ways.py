@@ -68,25 +68,25 @@ def test_a_way_knows_its_number_of_streams(way: Way, streams: int) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((["sideways"], ["pinned"], ["auto"]), "Unknown direction 'sideways'. Known are h2d, d2h, both."),
-        ((["d2d"], ["pinned"], ["auto"]), "Unknown direction 'd2d'"),
+        ((["sideways"], ["pinned"], ["auto"]), "directions 'sideways' is unknown; known are h2d, d2h, both"),
+        ((["d2d"], ["pinned"], ["auto"]), "directions 'd2d' is unknown; known are h2d, d2h, both"),
         (
             (["h2d"], ["cardboard"], ["auto"]),
-            "Unknown memory 'cardboard'. Known are pageable, pinned, registered, write-",
+            "memories 'cardboard' is unknown; known are pageable, pinned, registered, write-",
         ),
         (
             (["h2d"], ["pinned"], ["teleport"]),
-            "Unknown mode 'teleport'. Known are auto, memcpy, async, batch, staged, and streams:N with N from 2 to 16.",
+            "modes 'teleport' is unknown; known are auto, memcpy, async, batch, staged, and streams:N",
         ),
-        ((["h2d"], ["pinned"], ["streams:1"]), "Unknown mode 'streams:1'"),
+        ((["h2d"], ["pinned"], ["streams:1"]), "modes 'streams:1' is unknown"),
         ((["h2d"], ["pinned"], [f"streams:{MOST_STREAMS + 1}"]), "streams:N with N from 2 to 16"),
-        ((["h2d"], ["pinned"], ["streams:"]), "Unknown mode 'streams:'"),
-        ((["h2d"], ["pinned"], ["streams:-2"]), "Unknown mode 'streams:-2'"),
-        ((["h2d"], ["pinned"], ["streams:\u0664"]), "Unknown mode"),
-        ((["h2d"], ["pinned"], [""]), "Unknown mode ''"),
-        (([], ["pinned"], ["auto"]), "No direction was named"),
-        ((["h2d"], [], ["auto"]), "No memory was named"),
-        ((["h2d"], ["pinned"], []), "No mode was named"),
+        ((["h2d"], ["pinned"], ["streams:"]), "modes 'streams:' is unknown"),
+        ((["h2d"], ["pinned"], ["streams:-2"]), "modes 'streams:-2' is unknown"),
+        ((["h2d"], ["pinned"], ["streams:\u0664"]), " is unknown; known are auto"),
+        ((["h2d"], ["pinned"], [""]), "modes [''] has an empty item"),
+        (([], ["pinned"], ["auto"]), "directions is text such as"),
+        ((["h2d"], [], ["auto"]), "memories is text such as"),
+        ((["h2d"], ["pinned"], []), "modes is text such as"),
     ],
 )
 def test_an_unknown_word_is_refused_with_the_known_ones(
@@ -104,7 +104,7 @@ def test_fresh_adds_a_variant_to_pageable_d2h_alone() -> None:
 
 
 def test_fresh_without_a_pageable_destination_is_refused() -> None:
-    with pytest.raises(UsageError, match="add --direction d2h --memory pageable"):
+    with pytest.raises(UsageError, match="add the direction d2h and the memory pageable"):
         plan_ways(["h2d", "both"], ["pinned"], ["auto"], fresh=True)
 
 
@@ -115,7 +115,7 @@ def staged(direction: str, *memories: str, modes: tuple[str, ...] = ("staged",),
 @pytest.mark.parametrize("direction", ["h2d", "d2h", "both"])
 @pytest.mark.parametrize("memories", [("pinned",), ("registered", "write-combined")])
 def test_staging_of_page_locked_memory_is_refused(direction: str, memories: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="add --memory pageable"):
+    with pytest.raises(UsageError, match="add the memory pageable"):
         staged(direction, *memories)
 
 
@@ -157,9 +157,9 @@ def test_every_way_in_one_direction_is_available(engine: Engine, direction: str,
     ("mode", "reason"),
     [
         ("async", None),
-        ("memcpy", "cudaMemcpy uses one stream, so two directions would take turns: use --mode async"),
-        ("streams:2", "both directions already use a stream each: use --mode async"),
-        ("batch", "both directions already use a stream each: use --mode async"),
+        ("memcpy", "cudaMemcpy uses one stream, so two directions would take turns: use the mode async"),
+        ("streams:2", "both directions already use a stream each: use the mode async"),
+        ("batch", "both directions already use a stream each: use the mode async"),
     ],
 )
 def test_only_async_is_available_both_ways(engine: Engine, memory: str, mode: str, reason: str | None) -> None:
@@ -170,7 +170,7 @@ def test_only_async_is_available_both_ways(engine: Engine, memory: str, mode: st
 def test_staged_copies_both_ways_are_unavailable(engine: Engine) -> None:
     (way,) = plan_ways(["both"], ["pageable"], ["staged"], fresh=False)
     assert why_unavailable(engine, way) == (
-        "a ring serves one transfer at a time, so two directions would take turns: use --mode async"
+        "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
     )
 
 

@@ -8,18 +8,6 @@ from in_process import Command
 from pyxfer import units
 from pyxfer._ceiling import session
 from pyxfer._cli import measure
-from pyxfer._cli.options import split_list
-from pyxfer.errors import UsageError
-
-
-def test_a_list_has_no_duplicates() -> None:
-    assert split_list("h2d, d2h,h2d", "--direction") == ("h2d", "d2h")
-
-
-@pytest.mark.parametrize("text", ["", ",", "h2d,,d2h", "h2d,"])
-def test_an_empty_item_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match="has an empty item; write a list such as --direction h2d,d2h"):
-        split_list(text, "--direction")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_ceiling_is_neither_staged_nor_fresh(change: dict[str, str]) -> None:
     slow, quick = make_measurement(slower=1.2), make_measurement()
     run = make_run(measurements=(slow, msgspec.structs.replace(quick, **change)))
     assert make_run(measurements=(slow, quick)).ceiling("h2d", SIZES[1]) == quick
-    assert run.ceiling("h2d", SIZES[1]) == slow
+    assert run.ceiling("h2d", SIZES[1]) == run.ceiling("h2d", f"{SIZES[1]} B") == slow
 
 
 def test_the_peak_of_the_sum_adds_both_sides() -> None:

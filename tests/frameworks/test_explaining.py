@@ -8,7 +8,7 @@ import pytest
 from frameworks import own_routes
 
 import pyxfer
-from pyxfer._document.runs import Measurement
+from pyxfer._document.runs import Measurement, OneWay
 
 QUICK: dict[str, Any] = {"device": "host", "budget_s": 0.6, "seed": 1}
 
@@ -45,7 +45,7 @@ def test_routes_of_other_workers_are_not_measured() -> None:
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: str) -> None:
+def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: OneWay) -> None:
     run = pyxfer.explain("raw.registered-streams:2", "256KiB", direction=direction, **QUICK)
     assert (run.kind, run.workers, run.parameters.explained) == ("explain", (), "raw.registered-streams:2")
     assert {each.direction for each in run.measurements} == {direction}
@@ -88,10 +88,10 @@ def test_an_unknown_route_is_refused_with_similar_names(name: str, meant: str) -
     [
         ({"size": "much"}, "'much' is not a size"),
         ({"size": "0"}, "the size '0' is not above zero"),
-        ({"size": -1}, "Sizes are whole numbers of bytes above zero"),
-        ({"direction": "up"}, "Unknown direction 'up'. Known are h2d, d2h."),
-        ({"direction": "both"}, "Unknown direction 'both'. Known are h2d, d2h."),
-        ({"budget_s": 0}, "The budget has to be above zero"),
+        ({"size": -1}, "size has to be a whole number, at least 1: bytes"),
+        ({"direction": "up"}, "direction 'up' is unknown; known are h2d, d2h"),
+        ({"direction": "both"}, "direction 'both' is unknown; known are h2d, d2h"),
+        ({"budget_s": 0}, "budget_s has to be above zero"),
         ({"require_gpu": True}, "leave out one of the two"),
         ({"route": 7}, "A route is named by text, such as torch.to; got 7."),
         (
@@ -113,7 +113,7 @@ def test_a_direction_other_than_the_routes_is_refused() -> None:
 
 def test_a_route_of_images_needs_whole_images() -> None:
     register(own_routes.Copied, direction="h2d", bracket="drained", copy=None, image_batch=own_routes.Copied)
-    with pytest.raises(pyxfer.UsageError, match="take --size 196608"):
+    with pytest.raises(pyxfer.UsageError, match="take the size 196608"):
         pyxfer.explain("mine.copied", "64KiB", **QUICK)
     run = pyxfer.explain("mine.copied", 2 * 196608, **QUICK)
     assert (run.parameters.workload, run.parameters.batches) == ("image-batch", (2,))

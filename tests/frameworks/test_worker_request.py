@@ -49,6 +49,11 @@ def test_the_owners_short_name_is_accepted() -> None:
     assert request(["tf", "tensorflow", "jax"]).names == ("tensorflow", "jax")
 
 
+def test_the_projects_own_spelling_is_accepted() -> None:
+    assert request("pytorch,TensorFlow").names == ("torch", "tensorflow")
+    assert request(["CuPy", "JAX"], directions="H2D").names == ("cupy", "jax")
+
+
 def test_each_setting_has_a_worker() -> None:
     found = request(["jax"])
     tasks = found.tasks(load_framework("jax"))
@@ -79,16 +84,16 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
         ({"names": ["mxnet"]}, r"Unknown framework 'mxnet'"),
         ({"routes": ["tf.constnat"]}, r"fits 'tf\.constnat'\. Did you mean tf\.constant"),
         ({"names": ["torch"], "routes": ["tf.*"]}, r"It belongs to tensorflow, which was not named"),
-        ({"workload": "training"}, r"Unknown workload 'training'\. Known are copy, image-batch"),
-        ({"directions": ["both"]}, r"Unknown direction 'both'\. Known are h2d, d2h"),
-        ({"batches": "8"}, r"add --workload image-batch, or give --sizes"),
+        ({"workload": "training"}, r"workload 'training' is unknown; known are copy, image-batch"),
+        ({"directions": ["both"]}, r"directions 'both' is unknown; known are h2d, d2h"),
+        ({"batches": "8"}, r"name that workload, or give sizes"),
         ({"workload": "image-batch", "sizes": "1MiB"}, r"has batches of images and no sizes"),
         ({"workload": "image-batch", "batches": [1 << 30]}, r"more than any GPU holds"),
         ({"workload": "image-batch", "directions": ["d2h"]}, r"supports the workload image-batch in the directions"),
         ({"workload": "image-batch", "runtime": "host"}, r"no GPU is usable here; see pyxfer info"),
         ({"sizes": "0"}, r"is not above zero"),
         ({"precision": 2.0}, r"precision has to be above zero and at most 1"),
-        ({"budget_s": -1.0}, r"budget has to be above zero"),
+        ({"budget_s": -1.0}, r"budget_s has to be above zero"),
         ({"seed": -1}, r"seed has to be a whole number"),
     ],
 )

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from route_checks import import_or_skip
 
+from pyxfer._document.runs import FrameworkName
+
 
 @pytest.fixture(params=["torch", "tensorflow", "jax", "cupy"])
-def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FrameworkName:
     """Each installed framework, configured not to reserve all device memory."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -19,4 +21,5 @@ def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         for gpu in module.config.list_physical_devices("GPU"):
             with contextlib.suppress(RuntimeError):  # TensorFlow has started already
                 module.config.experimental.set_memory_growth(gpu, True)
-    return str(request.param)
+    name: FrameworkName = request.param
+    return name

@@ -6,7 +6,7 @@ import pytest
 
 import pyxfer
 from pyxfer._ceiling.ways import MEMORIES
-from pyxfer._document.runs import Run
+from pyxfer._document.runs import Memory, Run
 from pyxfer.errors import UsageError
 
 pytestmark = pytest.mark.gpu
@@ -68,7 +68,7 @@ def test_simultaneous_directions_are_slower_each_and_faster_in_sum(run: Run) -> 
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_each_memory_is_verified_in_every_mode(memory: str) -> None:
+def test_each_memory_is_verified_in_every_mode(memory: Memory) -> None:
     run = pyxfer.ceiling(
         directions=("h2d", "d2h"),
         memories=(memory,),

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from route_checks import import_or_skip
 
+from pyxfer._document.runs import FrameworkName
 from pyxfer._upload.device_arrays import block_bytes
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -40,7 +41,7 @@ def filled(seed: int) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
 
 
-def summed(framework: str, batch: Any) -> Any:
+def summed(framework: FrameworkName, batch: Any) -> Any:
     """The sum of a batch by many additions, which the framework only queues."""
     if framework == "torch":
         total = batch.sum(dtype=import_or_skip("torch").int64)
@@ -66,7 +67,7 @@ def summed(framework: str, batch: Any) -> Any:
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_no_batch_is_overwritten_while_queued_work_reads_it(up: Uploader, framework: str, depth: int) -> None:
+def test_no_batch_is_overwritten_while_queued_work_reads_it(up: Uploader, framework: FrameworkName, depth: int) -> None:
     sums = []
     for batch in up.prefetch((filled(n) for n in range(30)), framework, depth):
         sums.append(summed(framework, batch))

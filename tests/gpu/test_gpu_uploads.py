@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from route_checks import import_or_skip
 
+from pyxfer._document.runs import FrameworkName
 from pyxfer._upload.device_arrays import DeviceArray
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -34,14 +35,14 @@ def filled(nbytes: int, seed: int = 0) -> NDArray[np.uint8]:
 
 @pytest.mark.parametrize("block", [True, False])
 @pytest.mark.parametrize("nbytes", SIZES)
-def test_an_array_arrives_and_comes_back(up: Uploader, framework: str, nbytes: int, block: bool) -> None:
+def test_an_array_arrives_and_comes_back(up: Uploader, framework: FrameworkName, nbytes: int, block: bool) -> None:
     array = filled(nbytes)
     sent = up.upload(array, framework, block)
     y = sent if block else sent.result()
     assert np.array_equal(up.download(y), array)
 
 
-def test_every_dtype_and_layout_arrives(up: Uploader, framework: str) -> None:
+def test_every_dtype_and_layout_arrives(up: Uploader, framework: FrameworkName) -> None:
     for dtype in DTYPES:
         array = np.random.default_rng(1).integers(0, 2, (30, 7, 50)).astype(dtype).transpose(2, 0, 1)[::-3, :, 1:]
         back = up.download(up.upload(array, framework))
@@ -49,14 +50,14 @@ def test_every_dtype_and_layout_arrives(up: Uploader, framework: str) -> None:
         assert np.array_equal(back, array)
 
 
-def test_the_framework_itself_sees_the_contents(up: Uploader, framework: str) -> None:
+def test_the_framework_itself_sees_the_contents(up: Uploader, framework: FrameworkName) -> None:
     array = filled(1 << 20, 2)
     y = up.upload(array, framework)
     seen = y.cpu().numpy() if framework == "torch" else y.get() if framework == "cupy" else np.asarray(y)
     assert np.array_equal(seen, array)
 
 
-def test_a_source_may_be_changed_after_an_upload(up: Uploader, framework: str) -> None:
+def test_a_source_may_be_changed_after_an_upload(up: Uploader, framework: FrameworkName) -> None:
     array = filled(24 << 20, 3)
     contents = array.copy()
     y = up.upload(array, framework)

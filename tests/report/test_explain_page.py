@@ -76,7 +76,7 @@ def test_the_remark_on_tracing_is_not_repeated() -> None:
 def test_wrong_contents_have_no_waterfall() -> None:
     text = page_of(make_explained(verified=Fact(False)))
     assert "Where the time goes" not in text
-    assert "#" not in text
+    assert "##" not in text
 
 
 def test_wrong_contents_of_a_traced_route_are_reported() -> None:

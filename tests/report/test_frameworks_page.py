@@ -92,7 +92,7 @@ def test_one_size_needs_no_table_of_sizes() -> None:
 
 def test_the_overview_has_ceiling_usual_and_fastest() -> None:
     lines = page_of(make_frameworks_run()).splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("PyTorch"))
+    first = next(number for number, line in enumerate(lines) if line.startswith("PyTorch") and "ceiling  " in line)
     words = [line.split() for line in lines[first : first + 3]]
     assert words[0] == ["PyTorch", "h2d", "ceiling", "raw.pinned-async", "55.38"]
     assert words[1] == ["usual", ">", "torch.to", "17.83", "32.2", "%"]
@@ -132,6 +132,23 @@ def test_details_have_copies_shares_overhead_and_dispatch() -> None:
     part = section(page_of(make_frameworks_run()), "TensorFlow 2.21.0: h2d").partition("at 256 MiB")[2]
     row = line_with(part, "tf.constant").split()
     assert row == [">", "tf.constant", "pageable", "2", "3.40", "0.1", "6.1", "74.01", "5.8", "77.799"]
+
+
+def test_the_summary_is_above_the_tables() -> None:
+    text = page_of(make_frameworks_run())
+    assert text.index("\nSummary\n") < text.index("Usual call and fastest route")
+    assert text.count("\nSummary\n") == 1
+
+
+def test_heads_of_tables_break_no_words_at_120_columns() -> None:
+    stream = io.StringIO()
+    print_run(make_frameworks_run(), Page(stream, 120))
+    lines = stream.getvalue().splitlines()
+    heads = [number for number, line in enumerate(lines) if {"overhead", "dispatch"} <= set(line.split())]
+    below = [lines[number + 1] for number in heads]
+    assert len(heads) == 6
+    assert all({"copies", "ceiling"} <= set(line.split()) for line in below)
+    assert not re.search(r"[a-z]-( |$)", stream.getvalue(), re.MULTILINE)
 
 
 def test_routes_of_another_worker_have_its_ceiling() -> None:

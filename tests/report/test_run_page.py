@@ -132,7 +132,9 @@ def test_page_locking_has_its_cost_and_gain() -> None:
 def test_page_locking_that_never_pays_has_the_reason() -> None:
     cost = make_run().locking[0]
     never = msgspec.structs.replace(cost, pays_after_transfers=unknown("pageable copies are as fast"))
-    assert "never pays: pageable copies are as fast" in line_with(page_of(full_run(locking=(never,))), "s/GiB")
+    assert "; never pays here: pageable copies are as fast" in line_with(page_of(full_run(locking=(never,))), "s/GiB")
+    unmeasured = msgspec.structs.replace(cost, pays_after_transfers=unknown("h2d was not measured from both memories"))
+    assert "; unknown when it pays: h2d was not" in line_with(page_of(full_run(locking=(unmeasured,))), "s/GiB")
 
 
 def test_correct_measurements_are_counted() -> None:

@@ -46,6 +46,13 @@ def test_pin_locks_the_memory_of_the_array(engine: Engine) -> None:
     assert x[1, 2] == 77
 
 
+def test_pin_refuses_masked_items_and_takes_a_mask_without_any(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="would lose its mask"):
+        pin(engine, np.ma.MaskedArray(values(), mask=values() > 3))
+    assert locked() == []
+    assert np.array_equal(pin(engine, np.ma.MaskedArray(values())), values())
+
+
 LAYOUTS = {
     "whole": lambda x: x,
     "Fortran": lambda x: x.T,

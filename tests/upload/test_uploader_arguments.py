@@ -27,11 +27,11 @@ def own(engine: Engine) -> Target:
         ({"budget": "4KiB"}, "give at least 32 KiB"),
         ({"budget": 0}, "a budget of 0 B is too small"),
         ({"budget": "much"}, "^budget: 'much' is not a size; write a size such as "),
-        ({"budget": None}, "^budget must be a number of bytes, .*; got None$"),
+        ({"budget": None}, "^budget has to be a whole number, .*; got None$"),
         ({"budget": 1e6}, r"^budget .*; got 1000000\.0$"),
         ({"budget": True}, "^budget .*; got True$"),
         ({"budget": b"1"}, "^budget .*; got b'1'$"),
-        ({"pool": -1}, "^pool must be 0 bytes or more, .*; got -1$"),
+        ({"pool": -1}, "^pool has to be a whole number, at least 0: .*; got -1$"),
         ({"pool": 1.5}, r"^pool .*; got 1\.5$"),
         ({"pool": "much"}, "^pool: 'much' is not a size; write a size such as "),
         ({"threads": 0}, "threads; got 0"),
@@ -45,6 +45,36 @@ def test_invalid_arguments_are_refused_before_any_call(engine: Engine, arguments
     with pytest.raises(UsageError, match=why):
         Uploader("host", **arguments)
     assert engine.testing.calls() == {}  # type: ignore[attr-defined]
+
+
+WITHOUT_ARRAYS = [[1.0, 2.0], 5, "x.npy", None, [], {"a": ["b", (3, None)]}]
+
+
+@pytest.mark.parametrize("block", [True, False])
+@pytest.mark.parametrize("x", WITHOUT_ARRAYS, ids=repr)
+def test_a_structure_without_any_array_is_refused(own: Target, x: Any, block: bool) -> None:
+    with Uploader("host") as up, pytest.raises(UsageError, match=f"^x: this {type(x).__name__} contains no array: "):
+        up.upload(x, own, block)
+
+
+def test_a_batch_without_any_array_is_refused(own: Target) -> None:
+    with Uploader("host") as up, up.prefetch([VALUES, [1.0]], own) as batches:
+        next(batches)
+        with pytest.raises(UsageError, match=r"^batch: this list contains no array: "):
+            next(batches)
+
+
+@pytest.mark.parametrize("batches", ["abc", b"abc", {"x": VALUES}], ids=["text", "bytes", "dict"])
+def test_prefetch_refuses_what_cannot_be_batches(own: Target, batches: Any) -> None:
+    with Uploader("host") as up, pytest.raises(UsageError, match=r"^batches must be an iterable of arrays"):
+        up.prefetch(batches, own)
+
+
+def test_settings_may_be_text_and_numbers_of_numpy(engine: Engine, own: Target) -> None:
+    assert engine.RUNTIME == "host"
+    with Uploader("host", threads=np.int32(2), chunk_bytes="8KiB", slots=np.int64(4), budget=np.int64(1 << 20)) as up:
+        up.upload(VALUES, own)
+        assert up.pinned_bytes == 32 << 10
 
 
 @pytest.mark.parametrize("device", ["nonsense", "", -1, 1.5, None, True, []])

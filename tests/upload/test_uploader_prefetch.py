@@ -161,4 +161,4 @@ def test_an_invalid_depth_is_refused_at_once(up: Uploader, own: Target, depth: A
 
 def test_an_unknown_framework_is_refused_at_once(up: Uploader) -> None:
     with pytest.raises(UsageError, match="'numpy' is not a framework"):
-        up.prefetch([], "numpy")
+        up.prefetch([], "numpy")  # type: ignore[arg-type]

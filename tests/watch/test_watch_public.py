@@ -8,12 +8,14 @@ import time
 import timeit
 from pathlib import Path
 
+import numpy as np
 import pytest
 from watch.copying import copies
 
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
 from pyxfer._document.watches import Watched
+from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -67,6 +69,11 @@ def test_the_chrome_trace_is_written_plain_and_compressed(watched: Watch, tmp_pa
     plain = json.loads((tmp_path / "t.json").read_text())
     with gzip.open(tmp_path / "t.json.gz") as packed:
         assert json.load(packed) == plain
+
+
+def test_limits_may_be_text_and_numbers_of_numpy() -> None:
+    options = make_options(np.int64(2), np.int32(3), "1.5s", 0, True, "64MiB")
+    assert options == WatchOptions(2, 3, 1.5, 0, True, 64 << 20)
 
 
 def test_a_trace_in_a_missing_folder_is_a_usage_error(watched: Watch, tmp_path: Path) -> None:
@@ -165,16 +172,16 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ({"skip": -1}, "skip is the number of steps to leave out first, 0 or more"),
-        ({"skip": 1.5}, "skip is the number of steps"),
-        ({"steps": 0}, "steps is the number of steps to watch, 1 or more"),
-        ({"steps": True}, "steps is the number of steps"),
-        ({"seconds": 0}, "seconds is how long to watch, above zero"),
-        ({"seconds": float("nan")}, "seconds is how long to watch"),
-        pytest.param({"seconds": 10**400}, "seconds is how long to watch", id="more seconds than a float holds"),
-        ({"seconds": "5s"}, "seconds is how long to watch"),
+        ({"skip": -1}, "skip has to be a whole number, at least 0: the steps to leave out first"),
+        ({"skip": 1.5}, "skip has to be a whole number"),
+        ({"steps": 0}, "steps has to be a whole number, at least 1: the steps to watch"),
+        ({"steps": True}, "steps has to be a whole number"),
+        ({"seconds": 0}, "seconds has to be above zero"),
+        ({"seconds": float("nan")}, "seconds has to be above zero"),
+        pytest.param({"seconds": 10**400}, "seconds has to be above zero", id="more seconds than a float holds"),
+        ({"seconds": "5x"}, "seconds: .* unknown unit"),
         ({"capacity": 100}, "capacity is the memory that records may take, 1 MiB or more"),
-        ({"capacity": 1 << 70}, "this machine has .*; give less"),
+        ({"capacity": 1 << 62}, "this machine has .*; give less"),
         ({"capacity": "lots"}, "is not a size"),
         ({"ceilings": 3}, "the path of a saved run, or None"),
     ],

@@ -11,16 +11,18 @@ from route_checks import import_or_skip
 from upload.conftest import own_uploaders
 
 import pyxfer
+from pyxfer._document.runs import FrameworkName
 
 __all__ = ["framework", "nothing_registered", "own_uploaders", "whole_run"]
 
 
 @pytest.fixture(params=["torch", "tensorflow", "jax"])
-def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FrameworkName:
     """Each framework that is installed."""
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     import_or_skip(request.param)
-    return str(request.param)
+    name: FrameworkName = request.param
+    return name
 
 
 @pytest.fixture(scope="session")

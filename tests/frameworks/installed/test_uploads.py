@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from route_checks import import_or_skip
 from upload.capsules import Capsuled
 
+from pyxfer._document.runs import FrameworkName
 from pyxfer._upload.device_arrays import block_bytes
 from pyxfer._upload.targets import Jax, Tensorflow, Torch
 from pyxfer._upload.uploader import Uploader
@@ -61,7 +62,7 @@ def values(dtype: str, shape: tuple[int, ...] = (3, 5)) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("block", [True, False])
-def test_an_array_is_uploaded_and_downloaded(up: Uploader, framework: str, block: bool) -> None:
+def test_an_array_is_uploaded_and_downloaded(up: Uploader, framework: FrameworkName, block: bool) -> None:
     array = np.random.default_rng(1).random((64, 300), np.float32)[::2, ::-1]
     sent = up.upload({"x": array}, framework, block)
     y = (sent if block else sent.result())["x"]
@@ -70,7 +71,7 @@ def test_an_array_is_uploaded_and_downloaded(up: Uploader, framework: str, block
     assert np.array_equal(up.download(y), array)
 
 
-def test_every_dtype_is_preserved(up: Uploader, framework: str) -> None:
+def test_every_dtype_is_preserved(up: Uploader, framework: FrameworkName) -> None:
     for dtype in DTYPES if framework != "jax" else sorted(set(DTYPES) - set(NARROWED)):
         array = values(dtype)
         y = up.upload(array, framework)
@@ -79,7 +80,7 @@ def test_every_dtype_is_preserved(up: Uploader, framework: str) -> None:
         assert np.array_equal(back, array)
 
 
-def test_any_shape_is_sent(up: Uploader, framework: str) -> None:
+def test_any_shape_is_sent(up: Uploader, framework: FrameworkName) -> None:
     for shape in SHAPES:
         array = values("f", shape)
         y = up.upload(array, framework)
@@ -87,7 +88,7 @@ def test_any_shape_is_sent(up: Uploader, framework: str) -> None:
         assert np.array_equal(up.download(y), array)
 
 
-def test_bfloat16_is_preserved_in_every_framework(up: Uploader, framework: str) -> None:
+def test_bfloat16_is_preserved_in_every_framework(up: Uploader, framework: FrameworkName) -> None:
     y = up.upload(Capsuled(BITS, code=4), framework)
     assert "bfloat16" in str(y.dtype)
     out = np.zeros(3, np.uint16)
@@ -120,7 +121,7 @@ def test_a_tensor_of_torch_can_be_written_to(up: Uploader, torch: Any) -> None:
     assert torch.equal(y, torch.from_numpy(VALUES + 1))
 
 
-def test_memory_is_freed_with_the_frameworks_array(up: Uploader, framework: str) -> None:
+def test_memory_is_freed_with_the_frameworks_array(up: Uploader, framework: FrameworkName) -> None:
     y = up.upload(VALUES, framework)
     assert on_device() == block_bytes(VALUES.nbytes)
     other = y[1:] * 2
@@ -172,7 +173,7 @@ def test_an_array_that_cannot_be_exported_is_refused_with_the_reason(up: Uploade
         up.download(torch.eye(3).to_sparse())
 
 
-def test_an_error_of_the_device_leaves_nothing(up: Uploader, framework: str) -> None:
+def test_an_error_of_the_device_leaves_nothing(up: Uploader, framework: FrameworkName) -> None:
     before = on_device()
     testing.fail("cudaMemcpyAsync", 1, 1)
     with pytest.raises(RuntimeError, match="cudaMemcpyAsync"):
@@ -185,7 +186,7 @@ def test_an_error_of_the_device_leaves_nothing(up: Uploader, framework: str) -> 
 @pytest.mark.parametrize(
     ("name", "advice"), [("tensorflow", "set_memory_growth"), ("jax", "XLA_PYTHON_CLIENT_PREALLOCATE=false")]
 )
-def test_memory_that_a_framework_allocated_is_distinguished(up: Uploader, name: str, advice: str) -> None:
+def test_memory_that_a_framework_allocated_is_distinguished(up: Uploader, name: FrameworkName, advice: str) -> None:
     import_or_skip(name)
     testing.fail("cudaMalloc", 1, 2)
     with pytest.raises(CudaMemoryError, match=advice):
@@ -193,7 +194,7 @@ def test_memory_that_a_framework_allocated_is_distinguished(up: Uploader, name: 
 
 
 @pytest.mark.threads
-def test_results_may_be_dropped_in_other_threads(up: Uploader, framework: str) -> None:
+def test_results_may_be_dropped_in_other_threads(up: Uploader, framework: FrameworkName) -> None:
     def use() -> None:
         for _ in range(20):
             right.append(np.array_equal(np.asarray(up.upload(VALUES, framework)), VALUES))

@@ -1,0 +1,189 @@
+"""Public objects on one line, as a page, and as a small table of a notebook."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+
+import msgspec
+import numpy as np
+import pytest
+from baseline_samples import make_sample, slow_pinned
+from doctor.cases import bare_metal, copies, health
+from explain_samples import make_explain_run
+from framework_samples import make_frameworks_run
+from pages import full_run
+from samples import make_device, make_link, make_measurement, make_missing, make_run
+from watch_samples import make_watched
+
+import pyxfer
+from pyxfer._baseline.compare import compare_samples
+from pyxfer._doctor.session import examine, nearest_known
+from pyxfer._document.baselines import Comparison
+from pyxfer._document.examinations import Examination
+from pyxfer._document.runs import Fact
+from pyxfer._measure import bracket
+from pyxfer._report.baseline import print_comparison
+from pyxfer._report.doctor import print_examination
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
+from pyxfer._report.watch import print_watch
+from pyxfer._upload.pending import Dropped, NeverDone, Started, Upload
+from pyxfer._upload.targets import Target
+from pyxfer.errors import UsageError
+from pyxfer.native import Choice, Engine
+
+
+def make_comparison() -> Comparison:
+    return compare_samples(make_sample("old.json"), make_sample("new.json", slower=slow_pinned(2.0)))
+
+
+def make_examination() -> Examination:
+    run = bare_metal(measurements=copies(0.48))
+    nearest = nearest_known(run)
+    return Examination(run, Fact(health()), nearest, examine(run, health(), nearest.value))
+
+
+DOCUMENTS = {
+    "run": (make_run, print_run),
+    "frameworks": (make_frameworks_run, print_run),
+    "explain": (make_explain_run, print_run),
+    "comparison": (make_comparison, print_comparison),
+    "examination": (make_examination, print_examination),
+    "watch": (make_watched, print_watch),
+}
+
+
+def test_a_run_says_what_it_is_and_its_main_figure() -> None:
+    main = "raw.pinned-async h2d 256 MiB: 54.97 GB/s, 100.0 % of the ceiling"
+    assert repr(full_run()) == f"<Run ceiling of NVIDIA H200: 90 measurements, {main}>"
+    assert "tf.function h2d 96 MiB: 2.73 GB/s" in repr(make_explain_run())
+    assert "torch.pinned-nonblocking h2d 256 MiB" in repr(make_frameworks_run())
+
+
+def test_a_run_without_a_bandwidth_has_no_figure() -> None:
+    assert repr(make_run(measurements=())) == "<Run ceiling of NVIDIA H200: 0 measurements>"
+
+
+def test_parts_of_a_run_are_one_line() -> None:
+    assert repr(make_measurement()) == "<Measurement raw.pinned-async h2d 16 MiB: 55.00 GB/s, 100.0 % of the ceiling>"
+    assert repr(make_missing("no memory")).endswith(": no bandwidth: no memory>")
+    assert repr(make_device()) == "<Device 0: NVIDIA H200>"
+    assert repr(make_link()) == "<Link pcie 5.0 x16, h2d peak 58.45 GB/s, d2h peak 57.61 GB/s>"
+
+
+def test_other_documents_say_their_result() -> None:
+    comparison, examination = make_comparison(), make_examination()
+    assert repr(comparison).startswith("<Comparison old.json with new.json: SLOW, ")
+    assert repr(examination).startswith("<Examination of NVIDIA H200: wrong, ")
+    assert repr(examination.findings[0]).startswith(f"<Finding {examination.findings[0].code}, ")
+    assert repr(make_watched()).startswith("<Watched 20 steps of ")
+
+
+@pytest.mark.parametrize("make", [make for make, _ in DOCUMENTS.values()], ids=DOCUMENTS)
+def test_a_repr_is_short_and_on_one_line(make: Callable[[], object]) -> None:
+    assert len(repr(make())) <= 250
+    assert "\n" not in repr(make())
+
+
+def test_names_from_outside_cannot_break_the_line() -> None:
+    device = make_device(name="H200\n\x1b[31m" + "x" * 1000)
+    assert repr(make_run(device=device)).isprintable()
+    assert len(repr(device)) <= 250
+
+
+@pytest.mark.parametrize(("make", "draw"), DOCUMENTS.values(), ids=DOCUMENTS)
+def test_report_and_str_are_the_page_of_the_command(
+    make: Callable[[], pyxfer.Run], draw: Callable[[pyxfer.Run, Page], None]
+) -> None:
+    document = make()
+    for columns in (80, 120):
+        stream = io.StringIO()
+        draw(document, Page(stream, columns))
+        assert document.report(columns) == stream.getvalue()
+    assert str(document) == document.report() == document.report(10)
+
+
+def test_columns_are_a_whole_number() -> None:
+    for columns in (0, True, "80"):
+        with pytest.raises(UsageError, match="columns"):
+            make_run().report(columns)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [make for make, _ in DOCUMENTS.values()], ids=DOCUMENTS)
+def test_a_notebook_shows_a_small_table(make: Callable[[], pyxfer.Run]) -> None:
+    html = make()._repr_html_()
+    assert 2 <= html.count("<tr>") <= 21
+    assert html.count("<table>") == 1
+
+
+def test_a_table_escapes_names_and_counts_the_rows_that_it_leaves_out() -> None:
+    row = msgspec.structs.replace(make_measurement(), route="<script>")
+    html = make_run(measurements=(row,) * 25)._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "<p>5 more rows" in html
+
+
+def test_a_baseline_says_whose_it_is() -> None:
+    from pyxfer._baseline.cells import fingerprint_of
+
+    run = make_run()
+    baseline = pyxfer.Baseline("monday", fingerprint_of(run), "2026-01-01", {}, (run, run))
+    assert repr(baseline) == "<Baseline 'monday' of node-7, NVIDIA H200: 2 runs>"
+
+
+@pytest.fixture
+def up(engine: Engine) -> Iterator[pyxfer.Uploader]:
+    assert engine.RUNTIME == "host"
+    with pyxfer.Uploader("host", threads=2, chunk_bytes=4096, slots=2, pool=0) as made:
+        yield made
+
+
+def test_an_uploader_and_its_uploads_show_their_state(up: pyxfer.Uploader, engine: Engine) -> None:
+    own = Target(engine)
+    assert repr(up) == "<Uploader in host memory: not used yet>"
+    sent = up.upload({"x": np.ones(5000, np.uint8), "y": np.ones(3, np.uint8)}, own, block=False)
+    sent.result()
+    assert repr(sent) == "<Upload done>"
+    assert repr(up) == "<Uploader in host memory: 8 KiB page-locked>"
+    batches = up.prefetch([np.ones(3, np.uint8)], own, depth=3)
+    assert repr(batches) == "<Prefetch of depth 3: open>"
+    list(batches)
+    assert repr(batches) == "<Prefetch of depth 3: ended>"
+    up.close()
+    assert repr(up) == "<Uploader in host memory: closed>"
+
+
+def test_an_upload_counts_the_arrays_that_have_arrived() -> None:
+    running = Started(NeverDone(), lambda: None, None)
+    assert repr(Upload([0, 0], [running, running], Dropped(), None)) == "<Upload running: 0 of 2 arrays done>"
+
+
+def test_a_watch_shows_its_state(engine: Engine) -> None:
+    del engine
+    watch = pyxfer.watch(device="host", ceilings=None)
+    assert repr(watch) == "<Watch not started>"
+    with watch:
+        assert repr(watch) == "<Watch watching>"
+        for _ in range(3):
+            with watch.step():
+                pass
+    assert repr(watch) == "<Watch closed: 3 steps>"
+
+
+def test_a_timer_shows_its_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bracket, "choose", lambda *_: Choice(engine, "host", ""))
+    timer = pyxfer.Timer()
+    assert repr(timer) == "<Timer without a time>"
+    with timer:
+        assert repr(timer) == "<Timer running>"
+    assert repr(timer) == f"<Timer {pyxfer.units.format_seconds(timer.elapsed_s)}>"
+
+
+def test_routes_are_one_line() -> None:
+    from pyxfer._frameworks.torch import FRAMEWORK
+
+    assert repr(FRAMEWORK.routes[0]) == '<Route torch.to, h2d: torch.from_numpy(x).to("cuda")>'
+    listed = next(each for each in pyxfer.list_routes() if each.name == "raw.pageable-memcpy")
+    assert repr(listed).startswith("<RouteStatus raw.pageable-memcpy, h2d, d2h: ")
