@@ -6,12 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from frameworks.installed.available import needs
 from watch.programs import TIMEOUT_S, environment
 
 from pyxfer._document.watches import Watched
-from pyxfer._watch.launch import OPTIMIZER, count_optimizer_steps
 
 TRAINING = """
 import torch
@@ -45,6 +43,7 @@ def watched(folder: Path, *options: str) -> tuple[str, Watched]:
 def test_optimizer_steps_are_skipped_and_counted(tmp_path: Path) -> None:
     _, result = watched(tmp_path, "--skip", "3", "--steps", "5")
     assert (result.steps.skipped, result.steps.watched, result.ended) == (3, 5, "complete")
+    assert result.steps.finder == "optimizer"
 
 
 @needs("torch")
@@ -63,15 +62,3 @@ def test_the_optimizer_module_keeps_its_own_loader(tmp_path: Path) -> None:
 def test_a_window_that_closes_inside_pytorchs_step_does_not_break_it(tmp_path: Path) -> None:
     _, result = watched(tmp_path, "--steps", "1")
     assert (result.steps.watched, result.ended) == (1, "complete")
-
-
-def test_the_finder_ignores_other_modules_and_can_be_removed() -> None:
-    before = list(sys.meta_path)
-    if OPTIMIZER in sys.modules:
-        pytest.skip("PyTorch has been imported by other tests")
-    stop_waiting = count_optimizer_steps(lambda _: None)
-    (waiting,) = [each for each in sys.meta_path if each not in before]
-    assert waiting.find_spec("json", None) is None
-    stop_waiting()
-    stop_waiting()
-    assert sys.meta_path == before
