@@ -232,14 +232,15 @@ class NamedFunction:
     def __init__(self, text: str) -> None:
         self.module, _, path = text.partition(":")
         self._path = path.split(".")
-        if not all(name.isidentifier() for name in (*self.module.split("."), *self._path)):
+        names = (*self.module.split("."), *self._path)
+        if not all(name.isidentifier() for name in names) or self.module.endswith(".py"):
             raise UsageError(
                 f"--step: {text!r} does not name a function: give module:function or module:Class.method, and "
                 f"{MAIN}:function for a function of the script itself."
             )
         self.text = text
         self.found: FoundSteps | None = None
-        self.problem = f"the script did not import {self.module!r}"
+        self.problem = f"the script did not import {self.module!r}; a function of the script itself is in {MAIN}"
         """Why there are no steps. Empty after the first call."""
         if self.module == MAIN:
             self.problem = f"the script did not define {path!r}"

@@ -432,7 +432,7 @@ def test_a_function_that_was_called_has_no_problem(importing: Import) -> None:
     assert named.problem == ""
 
 
-@pytest.mark.parametrize("text", ["", "step", ":step", "own:", "own:a.", "own:a:b", "own/it.py:step", "own:step()"])
+@pytest.mark.parametrize("text", ["", "step", ":step", "own:", "own:a.", "own:a:b", "own/it.py:step", "own.py:step", "own:step()"])
 def test_a_text_that_names_no_function_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="--step"):
         NamedFunction(text)
