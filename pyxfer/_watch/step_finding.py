@@ -164,14 +164,18 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
     jit: Any = vars(module)["jit"]
 
     def counted(made: Any) -> Any:
-        """`jax.jit` without a function gives a decorator."""
-        if type(made) is CountedCallable:
+        """`jax.jit` without a function gives a decorator. Functions of JAX itself are no steps."""
+        if type(made) is CountedCallable or _is_of_jax(made):
             return made
         if hasattr(made, "lower"):
             return CountedCallable(made, functools.partial(found.call, "compiled"))
         return lambda *arguments, **named: counted(made(*arguments, **named))
 
     vars(module)["jit"] = functools.wraps(jit)(lambda *arguments, **named: counted(jit(*arguments, **named)))
+
+
+def _is_of_jax(made: Any) -> bool:
+    return str(getattr(made, "__module__", "")).partition(".")[0] == JAX and hasattr(made, "lower")
 
 
 class CountedCallable:

@@ -167,6 +167,17 @@ def test_a_compiled_function_that_is_called_once_is_no_step(engine: Engine, impo
     assert (window_of(watched).finder, window_of(watched).steps) == (None, ())
 
 
+def test_functions_that_jax_itself_has_compiled_are_no_steps(engine: Engine, importing: Import) -> None:
+    with session() as watched:
+        found_in(watched)
+        jax = importing(JAX)
+        function = vars(importing("own", "def dot(): return 3"))["dot"]
+        function.__module__ = "jax.experimental.sparse"
+        product = jax.jit(function)
+        assert [product() for _ in range(3)] == [3, 3, 3]
+    assert window_of(watched).steps == ()
+
+
 def test_calls_inside_a_step_are_part_of_it(engine: Engine, importing: Import) -> None:
     with session() as watched:
         found_in(watched)
