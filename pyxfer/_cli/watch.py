@@ -167,7 +167,11 @@ Skip = Annotated[
     str, typer.Option("--skip", metavar="N|TIME", help="Skip this many steps first, or a time such as 2s.")
 ]
 For = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Watch for this long, such as 5s.")]
-Steps = Annotated[int | None, typer.Option("--steps", metavar="N", help="Watch this many optimizer steps (PyTorch).")]
+Steps = Annotated[int | None, typer.Option("--steps", metavar="N", help="Watch this many steps.")]
+Step = Annotated[
+    str | None,
+    typer.Option("--step", metavar="MODULE:FUNCTION", help="Take the calls of this function for the steps."),
+]
 Trace = Annotated[
     str | None,
     typer.Option("--trace", metavar="FILE", help="Write all records for Perfetto; compressed if FILE ends in .gz."),
@@ -198,6 +202,7 @@ def watch(
     skip: Skip = "0",
     duration: For = None,
     steps: Steps = None,
+    step: Step = None,
     by_signal: BySignal = False,
     trace: Trace = None,
     ceilings: CeilingsFrom = _MEASURED,
@@ -217,6 +222,7 @@ def watch(
     """
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.options import MOST_STEPS, checked_ceilings, find_target, make_options
+    from pyxfer._watch.step_finding import NamedFunction
     from pyxfer.units import size_of, whole_of
 
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
@@ -228,13 +234,15 @@ def watch(
     skipped, skip_s = _skip(skip)
     if by_signal and skip_s:
         raise UsageError("--signal: the first signal starts the window, so no time can be skipped; leave --skip out")
+    if step is not None:
+        NamedFunction(step)
     watched = None if steps is None else whole_of(steps, "--steps", 1, MOST_STEPS, "the steps to watch, such as 20")
     options = make_options(skipped, watched, _seconds(duration), device, True, size_of(capacity, "--capacity"))
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     target = find_target(device)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
-        launch = Launch(options, folder, is_module, skip_s, by_signal, driver)
+        launch = Launch(options, folder, is_module, skip_s, step or "", by_signal, driver)
         code = _run(launch, [script, *(arguments or ())], _Reporter(Path(folder), target, compared, exports, by_signal))
     raise SystemExit(code)
 

@@ -45,6 +45,7 @@ __all__ = [
     "Parts",
     "RangeSource",
     "SlowSteps",
+    "StepFinder",
     "StepPartName",
     "Steps",
     "StreamUse",
@@ -138,13 +139,19 @@ class SlowSteps(msgspec.Struct, frozen=True):
             raise ValueError("more_s and longest_s of slow steps are above 0 and finite, and their share is at most 1")
 
 
+# The kinds of steps that are found in an unchanged script: calls of the function that was named, batches of Keras fit,
+# steps of PyTorch's optimizers, calls of functions that tf.function or jax.jit has compiled.
+StepFinder = Literal["named", "keras", "optimizer", "compiled"]
+
+
 class Steps(msgspec.Struct, frozen=True):
     """The steps of the window. Failed and unclosed steps are only counted.
 
     `between_s`: the host's time between two steps, in which the input is made; `inside_s`: from a step's beginning to
     its end. Both are null if only the ends are known. `waiting_s`: time in calls that wait for the device. These three
     and `Watched.parts` are means of the usual steps, that is without the slow ones. `period` and `each` are of all
-    steps.
+    steps. `finder`: how the steps were found; null if the program marks them, or without any. `functions`: the names of
+    the functions whose calls are the steps.
     """
 
     watched: int
@@ -158,6 +165,8 @@ class Steps(msgspec.Struct, frozen=True):
     waiting_s: float | None = None
     each: tuple[WatchedStep, ...] = ()
     slow: SlowSteps | None = None
+    finder: StepFinder | None = None
+    functions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_amounts("a watch", watched=self.watched, skipped=self.skipped, failed=self.failed, unclosed=self.unclosed)

@@ -17,6 +17,7 @@ from pyxfer._document.watches import (
     Overlap,
     Pageable,
     Parts,
+    Steps,
     StreamUse,
     Surprise,
     SurpriseKind,
@@ -38,6 +39,7 @@ from pyxfer._report.text import Lines, clean, device_text, fact_text, link_text,
 
 MOST_CALLS = 8
 MOST_STREAMS = 4
+MOST_FUNCTIONS = 3
 _LONGEST_NAME = 60
 _WORTH_A_LINE = 0.001
 """A share of the window: pinning a loss value that every step fetches would save nothing."""
@@ -65,7 +67,20 @@ def heading_lines(watched: Watched) -> Lines:
     lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
     lines.append(("with", ", ".join(versions)))
     lines.append(("window", _window_text(watched)))
+    if watched.steps.finder is not None and watched.steps.watched:
+        lines.append(("steps", found_text(watched.steps)))
     return lines
+
+
+def found_text(steps: Steps) -> str:
+    """What the steps are that were found in an unchanged script."""
+    if steps.finder == "keras":
+        return "batches of Keras fit"
+    if steps.finder == "optimizer":
+        return "steps of PyTorch's optimizers"
+    names = ", ".join(shortened(name, _LONGEST_NAME) for name in steps.functions[:MOST_FUNCTIONS])
+    more = f" and {len(steps.functions) - MOST_FUNCTIONS} more" if len(steps.functions) > MOST_FUNCTIONS else ""
+    return f"calls of {names}{more} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
 
 
 def ending_text(watched: Watched) -> str:

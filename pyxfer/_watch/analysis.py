@@ -67,8 +67,8 @@ MOST_DRIFT_SHARE = 1e-4
 """A quartz drifts by a tenth of this. A larger drift means that a clock was set."""
 _MARK_THEM = "put what is done with each input into `with w.step():`"
 _MARK_THEM_IN_IT = (
-    "only the steps of PyTorch's optimizers are found automatically; for others put `with pyxfer.watch() as w:` around "
-    "the script's loop, and `with w.step():` into it"
+    "name the function that is called for each input, --step module:function, or put `with pyxfer.watch() as w:` "
+    "around the script's loop, and `with w.step():` into it"
 )
 # Share of the time of all steps. If slow steps cost less, the usual steps represent all.
 MOST_SLOW_SHARE = 0.05
@@ -108,7 +108,13 @@ def _step_remarks(steps: Steps, is_cut: bool, unchanged: bool) -> list[Remark]:
         text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} not in the figures"
         found.append(Remark("unclosed-steps", text))
     if not steps.watched and not failed and not unclosed:
-        none = "no step ended in the part that the records cover" if is_cut else "no step was begun"
+        none = (
+            "no step ended in the part that the records cover"
+            if is_cut
+            else "no step was found"
+            if unchanged
+            else "no step was begun"
+        )
         text = f"{none}, so the whole window is one period, and the time for its input is not known"
         found.append(Remark("no-steps", text, None if is_cut else mark_them))
     elif steps.watched and steps.between_s is None:
@@ -258,19 +264,20 @@ def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> Steps:
     periods, columns = timed.periods, timed.columns
     failed = [step for step in window.steps if step.failed is not None]
     unclosed = sum(not step.closed for step in window.steps if step.failed is None)
-    counts = (len(periods) if periods.stepped else 0, window.skipped, len(failed), unclosed)
     failure = failed[0].failed if failed else None
+    counts = (len(periods) if periods.stepped else 0, window.skipped, len(failed), unclosed, failure)
     if not periods.stepped:
-        return Steps(*counts, failure, period=unknown("no step was watched to its end"))
+        return Steps(*counts, period=unknown("no step was watched to its end"))
     usual = timed.select(~slow)
     return Steps(
         *counts,
-        failure,
         period=Fact(stats.summarise((columns.period / 1e9).tolist())),
         between_s=mean_s(usual.periods.begin_ns - usual.periods.from_ns) if periods.begun else None,
         inside_s=mean_s(usual.periods.end_ns - usual.periods.begin_ns) if periods.begun else None,
         waiting_s=None if columns.waiting is None else mean_s(usual.columns.waiting),
         slow=slow_steps(timed, slow),
+        finder=window.finder,
+        functions=window.functions,
         each=tuple(
             WatchedStep(
                 number=window.skipped + place + 1,

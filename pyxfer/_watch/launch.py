@@ -19,19 +19,21 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pyxfer._document.runs import Remark
 from pyxfer._trace.libraries import candidates
+from pyxfer._watch import step_finding
 from pyxfer._watch.options import WatchOptions
 from pyxfer._watch.recording import set_nvtx_library, unset_nvtx_library
 from pyxfer._watch.session import WANTED_ENDINGS, Session, ignoring_interrupts
+from pyxfer._watch.step_finding import MAIN, FoundSteps, NamedFunction, compile_main_with, find_steps
 from pyxfer._watch.step_tracking import error_line
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import format_seconds
@@ -41,52 +43,67 @@ if TYPE_CHECKING:
 
 
 _PYXFER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_STEP_FINDING = step_finding.__file__
 _RUNNERS = ("<string>", "<frozen runpy>", runpy.__file__)
 
 
-def prepare(program: str, arguments: Sequence[str], *, is_module: bool) -> Callable[[], None]:
+def prepare(
+    program: str, arguments: Sequence[str], *, is_module: bool, named: NamedFunction | None = None
+) -> Callable[[], None]:
     """Set `__main__`, `sys.argv` and `sys.path` as Python does. Calling the result runs the program.
 
+    `named`: the function whose calls are the steps. It may be in the program itself.
+
     Raises:
-        UsageError: the program cannot be found, read or compiled.
+        UsageError: the program cannot be found, read or compiled, or the named function cannot be in it.
 
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__builtins__ = builtins  # type: ignore[attr-defined]  # exec would set the dictionary instead of the module
     sys.argv[:] = [program, *arguments]
     sys.excepthook = _without_own_frames(sys.excepthook)
+    is_in_main = named is not None and named.module == MAIN
     run_module: Any = vars(runpy)["_run_module_as_main"]  # what `python -m` itself calls
     if is_module:
         sys.path[0] = os.getcwd()
-        _check_module(program)
+        is_package = _check_module(program)
+        if named is not None and is_in_main:
+            compile_main_with(named, f"{program}.{MAIN}" if is_package else program)
         return partial(run_module, program)
     if pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
         sys.path[0] = os.path.abspath(program)
-        return partial(run_module, "__main__", alter_argv=False)
+        if named is not None and is_in_main:
+            compile_main_with(named, MAIN)
+        return partial(run_module, MAIN, alter_argv=False)
     path = os.path.join(os.getcwd(), program)
     sys.path[0] = os.path.dirname(os.path.realpath(program))
     main.__file__ = path
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
     try:
-        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        source = Path(path).read_bytes()
+        code = compile(source, path, "exec", dont_inherit=True)
     except OSError as error:
         raise UsageError(f"The script {program!r} cannot be read ({error.strerror}): check its name.") from error
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"The script {program!r} cannot be compiled: {error}") from error
+    if named is not None and is_in_main:
+        code = named.compiled_main(source, path)
     return partial(exec, code, main.__dict__)
 
 
-def _check_module(name: str) -> None:
+def _check_module(name: str) -> bool:
+    """Whether the module is a package."""
     try:
-        is_found = importlib.util.find_spec(name) is not None
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):  # of the package that it should be in
-        is_found = False
-    if not is_found:
+        spec = None
+    if spec is None:
         raise UsageError(f"There is no module {name!r} to run: check its name.")
+    return spec.submodule_search_locations is not None
 
 
 def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Leave out the frames of pyxfer and runpy at the beginning of a traceback."""
+    """Leave out the frames of pyxfer and runpy at the beginning of a traceback, and those around counted calls."""
 
     def is_own(path: str) -> bool:
         return path in _RUNNERS or path.startswith(_PYXFER + os.sep)
@@ -94,6 +111,11 @@ def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
     def show(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         while at is not None and is_own(at.tb_frame.f_code.co_filename):
             at = at.tb_next
+        frame = at
+        while frame is not None:
+            while (inner := frame.tb_next) is not None and inner.tb_frame.f_code.co_filename == _STEP_FINDING:
+                frame.tb_next = inner.tb_next
+            frame = inner
         hook(kind, error.with_traceback(at), at)
 
     return show
@@ -139,75 +161,6 @@ class FirstUse(threading.Thread):
         """Prevent the call, or wait for its end, because the interpreter cannot exit while it runs."""
         self._cancelled.set()
         self.join(_JOIN_TIMEOUT_S)
-
-
-OPTIMIZER = "torch.optim.optimizer"
-
-
-def count_optimizer_steps(on_step: Callable[[int], None]) -> Callable[[], None]:
-    """Call `on_step` with the id of the optimizer after each step, as soon as PyTorch has been imported.
-
-    The result stops waiting for the import. PyTorch's hook stays: removing it during a step would break that step.
-    """
-    finder = _OptimizerFinder(on_step)
-    loaded = sys.modules.get(OPTIMIZER)
-    if loaded is not None:
-        finder.hook(loaded)
-    else:
-        sys.meta_path.insert(0, finder)
-    return finder.stop_waiting
-
-
-class _OptimizerFinder(MetaPathFinder):
-    """Notices the import of PyTorch's optimizers, and leaves finding them to the other finders."""
-
-    def __init__(self, on_step: Callable[[int], None]) -> None:
-        self._on_step = on_step
-        self._is_finding = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != OPTIMIZER or self._is_finding:
-            return None
-        self._is_finding = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._is_finding = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _HookingLoader(spec.loader, self)
-        return spec
-
-    def hook(self, module: ModuleType) -> None:
-        """Register the hook that PyTorch 2.0 and later call after each step. Earlier ones have no steps."""
-        register: Any = getattr(module, "register_optimizer_step_post_hook", None)
-        if register is not None:
-            register(lambda optimizer, *_: self._on_step(id(optimizer)))
-
-    def stop_waiting(self) -> None:
-        with suppress(ValueError):
-            sys.meta_path.remove(self)
-
-
-class _HookingLoader(Loader):
-    """Loads with the module's own loader, and hooks the module when it has been loaded."""
-
-    def __init__(self, loader: Loader, finder: _OptimizerFinder) -> None:
-        self._loader = loader
-        self._finder = finder
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Load the module, which then has its own loader."""
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._finder.stop_waiting()
-        self._finder.hook(module)
 
 
 class SignalSwitch:
@@ -302,6 +255,8 @@ class Launch:
     """Where windows and messages are written."""
     is_module: bool = False
     skip_s: float = 0.0
+    step: str = ""
+    """The function whose calls are the steps, as `--step` names it."""
     by_signal: bool = False
     driver: int = 0
     """CUDA's version as the driver gives it, if a GPU is watched; otherwise 0."""
@@ -325,8 +280,11 @@ def main(text: str, program: Sequence[str]) -> None:
     """Run the program under the `Launch` that `text` contains. The process ends as the program does."""
     launch = Launch.unpack(text)
     try:
-        run = prepare(program[0], program[1:], is_module=launch.is_module)
-        watch = ScriptWatch(launch)
+        named = NamedFunction(launch.step) if launch.step else None
+        run = prepare(program[0], program[1:], is_module=launch.is_module, named=named)
+        if named is not None:
+            named.check()
+        watch = ScriptWatch(launch, named)
         watch.arm()
     except UsageError as error:
         _write(launch, REFUSAL, str(error))
@@ -345,15 +303,22 @@ def main(text: str, program: Sequence[str]) -> None:
         raise
 
 
+_WHAT_STEPS_ARE = (
+    "; found no batch of Keras, step of a PyTorch optimizer, or repeated call of a tf.function or jax.jit function: "
+    "name the function that is called for each input, --step module:function, or skip a time, such as --skip 2s"
+)
+
+
 class ScriptWatch:
     """The watch of a script: opens its window at the right time, and writes it when it has closed."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, named: NamedFunction | None) -> None:
         self._launch = launch
+        self._named = named
         self._pid = os.getpid()
         self._is_written = False
         self._why_nothing = ""
-        self._stop_waiting_for_torch: Callable[[], None] | None = None
+        self._stop_finding: Callable[[], None] | None = None
         self._first_use: FirstUse | None = None
         self._nvtx_library: str | None = None
         self._session = _ScriptSession(launch.options, needs_cuda=bool(launch.driver))
@@ -365,7 +330,7 @@ class ScriptWatch:
         # The script may use NVTX before its window opens, and NVTX looks for a library only once.
         libraries = candidates(launch.driver) if launch.driver else ()
         self._nvtx_library = set_nvtx_library(libraries[0]) if libraries else None
-        self._stop_waiting_for_torch = count_optimizer_steps(self._optimizer_stepped)
+        self._stop_finding = find_steps(FoundSteps(lambda: session.steps), self._named)
         atexit.register(self._finish)
         if launch.by_signal:
             self._why_nothing = "no signal came: send SIGUSR1 to start, and again to stop"
@@ -385,9 +350,6 @@ class ScriptWatch:
         elif isinstance(error, KeyboardInterrupt):
             self._session.ending = "ended"
 
-    def _optimizer_stepped(self, optimizer: int) -> None:
-        self._session.steps.optimizer_stepped(optimizer)
-
     def _start(self) -> None:
         try:
             self._session.start()
@@ -406,12 +368,17 @@ class ScriptWatch:
     def _keep(self, number: int, window: Window) -> None:
         """Write a window that has closed."""
         if not self._launch.by_signal:
-            if self._stop_waiting_for_torch is not None:
-                self._stop_waiting_for_torch()
+            if self._stop_finding is not None:
+                self._stop_finding()
             unset_nvtx_library(self._nvtx_library)
+        problem = "" if self._named is None else self._named.problem
         if window.begin_ns == window.end_ns:
-            self._why_nothing = window.remarks[-1].text + _what_steps_are(window)
+            self._why_nothing = window.remarks[-1].text + (f"; --step: {problem}" if problem else "")
+            if self._named is None and not window.skipped and window.remarks[-1].code == "never-opened":
+                self._why_nothing += _WHAT_STEPS_ARE
             return
+        if problem:
+            window = replace(window, remarks=(*window.remarks, Remark("step-function", f"--step: {problem}")))
         try:
             from pyxfer._watch.window import save_window
 
@@ -451,13 +418,6 @@ class _ScriptSession(Session):
             super()._close(ended, end_ns)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a module of the script may hide one that is needed
             self.failure = f"the window could not be closed: {error_line(error)}"
-
-
-def _what_steps_are(window: Window) -> str:
-    """An explanation for a script that has taken no steps because it does not use PyTorch."""
-    if window.skipped or OPTIMIZER in sys.modules or window.remarks[-1].code != "never-opened":
-        return ""
-    return "; steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s"
 
 
 def _write(launch: Launch, name: str, text: str) -> None:

@@ -59,7 +59,7 @@ class OpenWindow:
 
     def begin(self) -> WatchedSteps:
         self.begin_ns = self._ranges.open()
-        self.steps = WatchedSteps(self.begin_ns, self._options.steps, self._on_full)
+        self.steps = WatchedSteps(self.begin_ns, self._options.steps, self._on_full, self._options.skip)
         if self._options.skip:
             self.steps.begin_at_step_end()
         return self.steps
@@ -88,6 +88,8 @@ class OpenWindow:
             device=device,
             steps=tuple(Step(*taken) for taken in steps),
             skipped=self._options.skip,
+            finder=self.steps.finder,
+            functions=tuple(sorted(self.steps.functions)),
             ranges=tuple(Range(*named) for named in ranges),
             seen=tuple(Seen(*sample) for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
             threads={**self._thread_names, **(self._lines.names if self._lines else {}), **_thread_names()},
@@ -110,6 +112,14 @@ class OpenWindow:
             text = f"the steps of {len(self.steps.optimizers)} optimizers are counted separately"
             advice = "if they belong to one iteration, name the steps in the script: with w.step() of pyxfer.watch()"
             remarks.append(Remark("optimizers", text, advice))
+        if self.steps.finder == "compiled" and len(self.steps.functions) > 1:
+            text = f"the calls of {len(self.steps.functions)} compiled functions are counted separately"
+            remarks.append(
+                Remark("functions", text, "name the function whose calls are the steps: --step module:function")
+            )
+        if self.steps.is_restarted:
+            text = "calls before the first step were taken for steps, and are dropped; the whole window contains them"
+            remarks.append(Remark("restarted", text, "skip a time instead of steps, such as --skip 10s"))
         if self.steps.count >= MOST_STEPS:
             text = f"the window closed after {MOST_STEPS} steps, the most that a window can have"
             remarks.append(Remark("full", text, "watch fewer steps"))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyxfer._document.runs import Fact, Remark
 from pyxfer._watch.options import Target, find_target
 from pyxfer._watch.recording import OpenWindow, Recording
-from pyxfer._watch.step_tracking import NO_STEP, NoStep, SkippedSteps, WatchedSteps, error_line
+from pyxfer._watch.step_tracking import NO_STEP, AnySteps, SkippedSteps, error_line
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Session:
 
     def __init__(self, options: WatchOptions) -> None:
         self.options = options
-        self.steps: NoStep | SkippedSteps | WatchedSteps = NO_STEP
+        self.steps: AnySteps = NO_STEP
         self.target: Target | None = None
         self.window: Window | None = None
         self.started_at = ""
@@ -231,7 +231,7 @@ class Session:
         text = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
         return (Remark("gave-way", text, "read that watch's report, or leave it out to watch the program from here"),)
 
-    def _never_opened(self, steps: NoStep | SkippedSteps | WatchedSteps) -> Window:
+    def _never_opened(self, steps: AnySteps) -> Window:
         left = steps.left if isinstance(steps, SkippedSteps) else 0
         taken = self.options.skip - left
         why = f"the window never opened: {taken} steps were taken, and {self.options.skip} were to be skipped"

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from threading import get_native_id
 from time import perf_counter_ns
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from pyxfer._document.watches import StepFinder
 
 # A step takes about 200 bytes. This is more than a minute and a half of a thousand steps a second.
 MOST_STEPS = 100_000
@@ -38,6 +41,15 @@ class NoStep:
     def optimizer_stepped(self, optimizer: int) -> None:
         pass
 
+    def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
+        pass
+
+    def begin_here(self) -> None:
+        pass
+
+    def restart(self) -> None:
+        pass
+
     def __enter__(self) -> None:
         pass
 
@@ -62,7 +74,7 @@ class SkippedSteps:
     """
 
     def __init__(self, count: int, on_end: Callable[[], None]) -> None:
-        self.left = count
+        self.left = self._count_all = count
         self._on_end = on_end
         self._depth = _Depth()
         self._lock = threading.Lock()
@@ -72,6 +84,17 @@ class SkippedSteps:
 
     def optimizer_stepped(self, optimizer: int) -> None:
         self._count()
+
+    def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
+        self._count()
+
+    def begin_here(self) -> None:
+        pass
+
+    def restart(self) -> None:
+        """What was counted were not the steps."""
+        with self._lock:
+            self.left = self._count_all
 
     def __enter__(self) -> None:
         self._depth.steps[0] += 1
@@ -123,11 +146,16 @@ class _Local(threading.local):
 class WatchedSteps:
     """The steps of an open window, of all threads. A step's time begins at the end of its thread's previous step."""
 
-    def __init__(self, begin_ns: int, most: int | None, on_full: Callable[[int], None]) -> None:
-        """`on_full` is called with the end of the last step that was requested or that there is room for."""
+    def __init__(self, begin_ns: int, most: int | None, on_full: Callable[[int], None], skip: int = 0) -> None:
+        """`on_full` is called with the end of the last step that was requested or that there is room for.
+
+        `skip`: number of steps that were skipped before the window.
+        """
         self._begin_ns = begin_ns
         self._most = MOST_STEPS if most is None else min(most, MOST_STEPS)
         self._on_full = on_full
+        self._skip = skip
+        self._left_to_skip = 0
         self._local = _Local()
         self._lock = threading.Lock()
         self._taken: list[TakenStep] = []
@@ -135,6 +163,12 @@ class WatchedSteps:
         self._is_over = False
         self.optimizers: set[int] = set()
         """The optimizers whose steps were counted."""
+        self.finder: StepFinder | None = None
+        """How the steps were found. None if the program marks them."""
+        self.functions: set[str] = set()
+        """The functions whose calls were counted."""
+        self.is_restarted = False
+        """Whether steps of the window were dropped, because others turned out to be the steps."""
         self.nested = 0
         """Number of steps that were begun inside a step of the same thread, and are part of it."""
 
@@ -152,11 +186,40 @@ class WatchedSteps:
         If there is no previous step, this call only marks where the first one begins.
         """
         state, now = self._local.state, perf_counter_ns()
+        self.finder = "optimizer"
         self.optimizers.add(optimizer)
         if state.ended_ns is None:
             state.ended_ns = now
         else:
             self._add(TakenStep(state.ended_ns, state.ended_ns, now, get_native_id(), None, True), state)
+
+    def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
+        """Count a step that ends now. The first of a thread has no input, because what came before it is not known.
+
+        A step that was begun before the window only marks where the next one begins.
+        """
+        state, now = self._local.state, perf_counter_ns()
+        if begin_ns < self._begin_ns:
+            state.ended_ns = state.ended_ns or now
+            return
+        from_ns = begin_ns if state.ended_ns is None else state.ended_ns
+        failed = None if error is None else error_line(error)
+        self.finder = finder
+        self.functions.add(function)
+        self._add(TakenStep(from_ns, begin_ns, now, get_native_id(), failed, True), state)
+
+    def begin_here(self) -> None:
+        """The input of this thread's first step begins now."""
+        state = self._local.state
+        state.ended_ns = state.ended_ns or perf_counter_ns()
+
+    def restart(self) -> None:
+        """What was counted were not the steps: drop it, and skip as many of the others as before the window."""
+        with self._lock:
+            self._taken.clear()
+            self.optimizers, self.functions, self._local = set(), set(), _Local()
+            self._left_to_skip = self._skip
+            self.is_restarted = True
 
     def begin_at_step_end(self) -> None:
         """The window was opened by the end of a skipped step of this thread."""
@@ -197,8 +260,11 @@ class WatchedSteps:
         with self._lock:
             if self._is_over:
                 return
-            self._taken.append(taken)
             state.ended_ns = taken.end_ns
+            if self._left_to_skip:
+                self._left_to_skip -= 1
+                return
+            self._taken.append(taken)
             self._is_over = len(self._taken) >= self._most
             is_full = self._is_over
         if is_full:
@@ -224,6 +290,9 @@ class _WatchedStep:
         state, self.state = self.state, None
         if state is not None:
             self._steps.end(self, state, perf_counter_ns(), error)
+
+
+AnySteps = NoStep | SkippedSteps | WatchedSteps
 
 
 def error_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from pyxfer._document.codec import to_bare_json
 from pyxfer._document.runs import Fact, Remark, Tracing
+from pyxfer._document.watches import StepFinder
 from pyxfer._trace.records import RECORD, Capture, Clock
 from pyxfer.errors import DocumentError
 from pyxfer.units import format_seconds
@@ -79,6 +80,10 @@ class Window:
     steps: tuple[Step, ...] = ()
     skipped: int = 0
     """Number of steps before the window that were skipped."""
+    finder: StepFinder | None = None
+    """How the steps were found. None if the program marks them, or without any."""
+    functions: tuple[str, ...] = ()
+    """The functions whose calls are the steps."""
     ranges: tuple[Range, ...] = ()
     seen: tuple[Seen, ...] = ()
     threads: Mapping[int, str] = field(default_factory=dict)

@@ -81,12 +81,12 @@ def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, l
     assert "Traceback" not in result.stderr
 
 
-def test_a_script_without_optimizer_steps_is_reported(script: Script) -> None:
+def test_a_script_without_steps_is_reported(script: Script) -> None:
     result = script.run("pass", "--skip", "5", "--steps", "3")
     assert result.returncode == 0
     words = " ".join(result.stderr.split())
     assert "the window never opened: 0 steps were taken, and 5 were to be skipped" in words
-    assert "steps are those of PyTorch's optimizers, and without them a time can be skipped, such as --skip 2s" in words
+    assert "name the function that is called for each input, --step module:function, or skip a time" in words
 
 
 def test_a_script_may_watch_itself(script: Script) -> None:

@@ -13,7 +13,7 @@ from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mar
 from watch_samples import make_watched
 
 from pyxfer._document.runs import Fact, Remark, unknown
-from pyxfer._document.watches import CeilingSource, Watched
+from pyxfer._document.watches import CeilingSource, StepFinder, Watched
 from pyxfer._report.watch import print_watch, watch_text
 from pyxfer._trace.records import CopyWay
 from pyxfer._watch.analysis import Machine, analyse
@@ -49,6 +49,27 @@ def test_invalid_columns_are_refused(columns: int) -> None:
 
 def test_many_calls_a_step_are_a_plain_number() -> None:
     assert "(1220 a step)" in calling("cudaStreamSynchronize", 1220)
+
+
+@pytest.mark.parametrize(
+    ("finder", "functions", "words"),
+    [
+        ("named", ("engine:Model.generate",), "calls of engine:Model.generate (--step)"),
+        ("keras", ("fit",), "batches of Keras fit"),
+        ("optimizer", (), "steps of PyTorch's optimizers"),
+        ("compiled", ("a", "b", "c", "d"), "calls of a, b, c and 1 more (tf.function or jax.jit)"),
+        ("compiled", ("<lambda>\x1b[0m",), "calls of <lambda> (tf.function or jax.jit)"),
+    ],
+)
+def test_the_page_says_what_the_steps_are(finder: StepFinder, functions: tuple[str, ...], words: str) -> None:
+    window = make_window(Script(), 100, steps_at((0, 1, 100)))
+    page = page_of(analysed(replace(window, finder=finder, functions=functions)))
+    assert line_with(page, "steps   ") == f"steps   {words}"
+
+
+def test_steps_that_the_program_marks_have_no_line() -> None:
+    page = page_of(analysed(make_window(Script(), 100, steps_at((0, 1, 100)))))
+    assert not [line for line in page.splitlines() if line.startswith("steps")]
 
 
 def test_a_free_call_releases_memory() -> None:
