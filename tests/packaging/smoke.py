@@ -1,4 +1,4 @@
-"""Try an installed pyxfer: `python smoke.py FIRST SECOND [KERNELS]` loads the engines `_cuda` and `_host` in this order.
+"""Try an installed pyxfer: `python smoke.py _cuda _host [KERNELS]` loads the engines in the given order.
 
 KERNELS names the ring's kernels for the fills plain, streaming and demoting, such as `plain,sse2,sse2`; without it they
 are those of this machine's /proc/cpuinfo. `tools/wheels` runs this file with each wheel, also on emulated processors,
@@ -28,7 +28,7 @@ FILLS = ("plain", "streaming", "demoting")
 def raised(action: Callable[[], object]) -> type[BaseException]:
     try:
         action()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - its type is what is checked
         return type(error)
     raise AssertionError("no exception")
 
@@ -36,7 +36,7 @@ def raised(action: Callable[[], object]) -> type[BaseException]:
 def check_exceptions(engine: Engine) -> None:
     """The exceptions of the C++ library, of pybind11 and of the engine arrive as their own types."""
     buffer = engine.HostBuffer(NBYTES, "pageable")
-    assert raised(lambda: engine.HostBuffer(NBYTES, "fast")) is ValueError  # type: ignore[arg-type]
+    assert raised(lambda: engine.HostBuffer(NBYTES, "fast")) is ValueError
     assert raised(lambda: engine.HostBuffer("a", "b")) is TypeError  # type: ignore[arg-type]
     assert raised(lambda: buffer.forget(0, 2 * NBYTES)) is IndexError
     assert raised(lambda: engine.prefer_node(1 << 20)) is OSError
