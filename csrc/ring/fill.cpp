@@ -18,14 +18,6 @@ void plain(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from
 
 using line_copier = void (*)(unsigned char* to, unsigned char const* from, std::size_t lines);
 
-#ifdef __x86_64__
-/// Nothing else orders streaming stores with what follows, not even a lock.
-void order_streaming_stores() { _mm_sfence(); }
-#else
-/// Arm orders non-temporal stores as it does others: a lock or an atomic release follows them.
-void order_streaming_stores() {}
-#endif
-
 template <line_copier copy_lines>
 void by_lines(void* to, void const* from, std::size_t bytes) {
   auto* const target = static_cast<unsigned char*>(to);
@@ -37,7 +29,9 @@ void by_lines(void* to, void const* from, std::size_t bytes) {
   copy_lines(target + head, source + head, lines);
   auto const done = head + lines * cache_line;
   std::memcpy(target + done, source + done, bytes - done);
-  order_streaming_stores();
+#ifdef __x86_64__
+  _mm_sfence();  // nothing else orders streaming stores with what follows, not even a lock
+#endif
 }
 
 #ifdef __x86_64__
@@ -133,7 +127,7 @@ std::vector<fill_kernel> find_kernels(processor_features has) {
 
 #else  // aarch64: CUDA has no other hosts
 
-/// As assembly, because GCC has no name for this store.
+/// Arm orders these stores as it does others, so no fence is needed. GCC has no name for them.
 void copy_lines_stnp(unsigned char* to, unsigned char const* from, std::size_t lines) {
   for (; lines != 0; --lines, to += cache_line, from += cache_line) {
     asm volatile(
