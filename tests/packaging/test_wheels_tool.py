@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,19 +92,33 @@ def test_a_wheel_with_modules_of_the_build_machine_is_refused(wheels: ModuleType
         wheels.repaired("aarch64", wheel, tmp_path / "dist")
 
 
+def as_auditwheel(folder: Path, policy: str) -> Callable[..., str]:
+    """Like `auditwheel repair`, which writes the wheel under the tag of the oldest policy that it fits."""
+
+    def run(*_arguments: object) -> str:
+        folder.mkdir()
+        (folder / f"pyxfer-1.0-cp311-cp311-{policy}_aarch64.whl").touch()
+        return ""
+
+    return run
+
+
 def test_the_newest_glibc_of_all_modules_is_stated(
     wheels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = packed(tmp_path, "_host.cpython-311-aarch64-linux-gnu.so", content=b"\0GLIBC_2.17\0GLIBC_2.9\0GLIBC_2.4\0")
-    repaired = tmp_path / "dist" / "pyxfer-1.0-cp311-cp311-manylinux_2_17_aarch64.whl"
+    monkeypatch.setattr(wheels, "run", as_auditwheel(tmp_path / "dist", "manylinux2014_aarch64.manylinux_2_17"))
+    found, glibc = wheels.repaired("aarch64", wheel, tmp_path / "dist")
+    assert (found.parent, glibc) == (tmp_path / "dist", "2.17")
 
-    def auditwheel(*_arguments: object) -> str:
-        repaired.parent.mkdir()
-        repaired.touch()
-        return ""
 
-    monkeypatch.setattr(wheels, "run", auditwheel)
-    assert wheels.repaired("aarch64", wheel, tmp_path / "dist") == (repaired, "2.17")
+def test_a_wheel_that_needs_more_than_manylinux_2_28_is_refused(
+    wheels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = packed(tmp_path, "_host.cpython-311-aarch64-linux-gnu.so", content=b"\0GLIBC_2.34\0")
+    monkeypatch.setattr(wheels, "run", as_auditwheel(tmp_path / "dist", "manylinux_2_34"))
+    with pytest.raises(wheels.Failure, match="manylinux_2_34"):
+        wheels.repaired("aarch64", wheel, tmp_path / "dist")
 
 
 def failing_pip(command: list[Any], **_options: object) -> subprocess.CompletedProcess[str]:
