@@ -88,7 +88,7 @@ def test_a_module_is_named_for_the_architecture_that_imports_it(wheels: ModuleTy
 
 def test_a_wheel_with_modules_of_the_build_machine_is_refused(wheels: ModuleType, tmp_path: Path) -> None:
     wheel = packed(tmp_path, "_cuda.cpython-311-x86_64-linux-gnu.so")
-    with pytest.raises(wheels.Failure, match=r"\.cpython-311-x86_64-linux-gnu\.so"):
+    with pytest.raises(wheels.WheelError, match=r"\.cpython-311-x86_64-linux-gnu\.so"):
         wheels.repaired("aarch64", wheel, tmp_path / "dist")
 
 
@@ -117,7 +117,7 @@ def test_a_wheel_that_needs_more_than_manylinux_2_28_is_refused(
 ) -> None:
     wheel = packed(tmp_path, "_host.cpython-311-aarch64-linux-gnu.so", content=b"\0GLIBC_2.34\0")
     monkeypatch.setattr(wheels, "run", as_auditwheel(tmp_path / "dist", "manylinux_2_34"))
-    with pytest.raises(wheels.Failure, match="manylinux_2_34"):
+    with pytest.raises(wheels.WheelError, match="manylinux_2_34"):
         wheels.repaired("aarch64", wheel, tmp_path / "dist")
 
 
@@ -134,7 +134,7 @@ def test_a_failed_download_leaves_no_environment(
 ) -> None:
     (tmp_path / "tools").mkdir()
     monkeypatch.setattr(subprocess, "run", failing_pip)
-    with pytest.raises(wheels.Failure, match="no matching distribution"):
+    with pytest.raises(wheels.WheelError, match="no matching distribution"):
         wheels.environment("tools", sys.executable, ["ziglang"])
     assert not (tmp_path / "tools").exists()
 
@@ -143,7 +143,7 @@ def test_a_failed_download_leaves_no_library_of_nvidia(
     wheels: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess, "run", failing_pip)
-    with pytest.raises(wheels.Failure, match="no matching distribution"):
+    with pytest.raises(wheels.WheelError, match="no matching distribution"):
         wheels.nvidia_wheels("aarch64", ["nvidia-cuda-runtime-cu12"])
     assert not (tmp_path / "aarch64" / "nvidia").exists()
 
