@@ -135,7 +135,13 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("pyxfer")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOME_OF.get(name, "pyxfer.errors")), name)
+    try:
+        found = getattr(import_module(_HOME_OF.get(name, "pyxfer.errors")), name)
+    except ModuleNotFoundError as error:
+        if error.name != "sqlalchemy":
+            raise
+        errors = import_module("pyxfer.errors")
+        raise errors.StoreError(errors.STORE_NEEDS_SQLALCHEMY) from error
     globals()[name] = found  # later look-ups, e.g. of `mark` in a loop, do not come here
     return found
 

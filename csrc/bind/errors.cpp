@@ -56,6 +56,11 @@ void translate(std::exception_ptr fault) {
 
 }  // namespace
 
-void bind_errors() { py::register_local_exception_translator(&translate); }
+void bind_errors() {
+  // pybind11's own translator is that of the first module loaded. If the C++ library compares types
+  // by address, as libc++ does, it does not recognise the exceptions of another module.
+  py::register_local_exception_translator(&py::detail::translate_exception);
+  py::register_local_exception_translator(&translate);  // the last one is called first
+}
 
 }  // namespace pyxfer

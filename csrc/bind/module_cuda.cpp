@@ -15,4 +15,4 @@ std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& l
 
 }  // namespace pyxfer
 
-PYBIND11_MODULE(_cuda, module, pybind11::mod_gil_not_used()) { pyxfer::bind_everything(module); }
+PYBIND11_MODULE(_cuda, module) { pyxfer::bind_everything(module); }

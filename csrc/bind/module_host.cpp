@@ -68,4 +68,4 @@ void bind_runtime_own(py::module_& module) {
 
 }  // namespace pyxfer
 
-PYBIND11_MODULE(_host, module, pybind11::mod_gil_not_used()) { pyxfer::bind_everything(module); }
+PYBIND11_MODULE(_host, module) { pyxfer::bind_everything(module); }

@@ -1,12 +1,13 @@
 #include "ring/fill.hpp"
 
+#include "ring/processor.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
 
 #ifdef __x86_64__
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -15,12 +16,28 @@ namespace {
 
 void plain(void* to, void const* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 
+using line_copier = void (*)(unsigned char* to, unsigned char const* from, std::size_t lines);
+
+template <line_copier copy_lines>
+void by_lines(void* to, void const* from, std::size_t bytes) {
+  auto* const target = static_cast<unsigned char*>(to);
+  auto const* const source = static_cast<unsigned char const*>(from);
+  auto const beyond = reinterpret_cast<std::uintptr_t>(to) % cache_line;
+  auto const head = std::min(bytes, beyond == 0 ? 0 : cache_line - beyond);
+  std::memcpy(target, source, head);
+  auto const lines = (bytes - head) / cache_line;
+  copy_lines(target + head, source + head, lines);
+  auto const done = head + lines * cache_line;
+  std::memcpy(target + done, source + done, bytes - done);
+#ifdef __x86_64__
+  _mm_sfence();  // nothing else orders streaming stores with what follows, not even a lock
+#endif
+}
+
 #ifdef __x86_64__
 
 /// How far ahead the source is prefetched. The processor also prefetches, but not across pages.
 constexpr std::size_t ahead = 16 * cache_line;
-
-using line_copier = void (*)(unsigned char* to, unsigned char const* from, std::size_t lines);
 
 void fetch(unsigned char const* from) {
   _mm_prefetch(reinterpret_cast<char const*>(from) + ahead, _MM_HINT_T0);
@@ -51,20 +68,6 @@ void copy_lines_sse2(unsigned char* to, unsigned char const* from, std::size_t l
     fetch(from);
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
   }
-}
-
-template <line_copier copy_lines>
-void by_lines(void* to, void const* from, std::size_t bytes) {
-  auto* const target = static_cast<unsigned char*>(to);
-  auto const* const source = static_cast<unsigned char const*>(from);
-  auto const beyond = reinterpret_cast<std::uintptr_t>(to) % cache_line;
-  auto const head = std::min(bytes, beyond == 0 ? 0 : cache_line - beyond);
-  std::memcpy(target, source, head);
-  auto const lines = (bytes - head) / cache_line;
-  copy_lines(target + head, source + head, lines);
-  auto const done = head + lines * cache_line;
-  std::memcpy(target + done, source + done, bytes - done);
-  _mm_sfence();  // nothing else orders streaming stores with what follows, not even a lock
 }
 
 /// How far behind the stores lines are demoted: a line must have left the core's store buffer.
@@ -107,43 +110,40 @@ constexpr std::size_t far_ahead = 64 * cache_line;
   demote(std::max(first, to - behind), to);
 }
 
-/// CPUID.(EAX=07H,ECX=0):ECX.CLDEMOTE[bit 25]
-bool has_cldemote() {
-  constexpr unsigned int leaf = 7;
-  constexpr unsigned int cldemote = 1U << 25U;
-  unsigned int eax = 0;
-  unsigned int ebx = 0;
-  unsigned int ecx = 0;
-  unsigned int edx = 0;
-  return __get_cpuid_count(leaf, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & cldemote) != 0;
-}
-
-std::vector<fill_kernel> find_kernels(bool demotes) {
+std::vector<fill_kernel> find_kernels(processor_features has) {
   using kind = fill_kind;
   std::vector<fill_kernel> found{{"plain", kind::plain, plain},
                                  {"sse2", kind::streaming, by_lines<copy_lines_sse2>}};
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2")) {
-    found.push_back({"avx2", kind::streaming, by_lines<copy_lines_avx2>});
-  }
-  if (__builtin_cpu_supports("avx512f")) {
-    found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>});
-  }
-  if (demotes && __builtin_cpu_supports("avx2")) {
+  if (has.avx2) { found.push_back({"avx2", kind::streaming, by_lines<copy_lines_avx2>}); }
+  if (has.avx512f) { found.push_back({"avx512", kind::streaming, by_lines<copy_lines_avx512>}); }
+  if (has.cldemote && has.avx2) {
     found.push_back({"avx2-demoting", kind::demoting, by_lines<demote_lines_avx2>});
   }
-  if (demotes && __builtin_cpu_supports("avx512f")) {
+  if (has.cldemote && has.avx512f) {
     found.push_back({"avx512-demoting", kind::demoting, by_lines<demote_lines_avx512>});
   }
   return found;
 }
 
-#else
+#else  // aarch64: CUDA has no other hosts
 
-bool has_cldemote() { return false; }
+/// Arm orders these stores as it does others, so no fence is needed. GCC has no name for them.
+void copy_lines_stnp(unsigned char* to, unsigned char const* from, std::size_t lines) {
+  for (; lines != 0; --lines, to += cache_line, from += cache_line) {
+    asm volatile(
+        "ldp q0, q1, [%1]\n\t"
+        "ldp q2, q3, [%1, #32]\n\t"
+        "stnp q0, q1, [%0]\n\t"
+        "stnp q2, q3, [%0, #32]"
+        :
+        : "r"(to), "r"(from)
+        : "v0", "v1", "v2", "v3", "memory");
+  }
+}
 
-std::vector<fill_kernel> find_kernels(bool /*demotes*/) {
-  return {{"plain", fill_kind::plain, plain}};
+std::vector<fill_kernel> find_kernels(processor_features /*has*/) {
+  return {{"plain", fill_kind::plain, plain},
+          {"stnp", fill_kind::streaming, by_lines<copy_lines_stnp>}};
 }
 
 #endif
@@ -168,11 +168,15 @@ char const* word_of(fill_kind kind) noexcept {
 }
 
 std::vector<fill_kernel> const& fill_kernels() {
-  static auto const& kernels = *new std::vector<fill_kernel>{find_kernels(has_cldemote())};
+  static auto const& kernels = *new std::vector<fill_kernel>{find_kernels(this_processor())};
   return kernels;
 }
 
-std::vector<fill_kernel> executable_fill_kernels() { return find_kernels(true); }
+std::vector<fill_kernel> executable_fill_kernels() {
+  auto has = this_processor();
+  has.cldemote = true;
+  return find_kernels(has);
+}
 
 fill_kernel fill_kernel_of(fill_kind kind) {
   auto best = fill_kernels().front();

@@ -1,4 +1,5 @@
 #include "ring/fill.hpp"
+#include "ring/processor.hpp"
 
 #include "ring_support.hpp"
 
@@ -9,7 +10,6 @@
 #include <array>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -107,21 +107,9 @@ TEST(ring_fill_code, has_a_store_fence_in_every_kernel_that_streams_or_demotes) 
   }
 }
 
-/// Whether /proc/cpuinfo lists a feature of the processor.
-bool has_feature(std::string const& wanted) {
-  std::ifstream file{"/proc/cpuinfo"};
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.rfind("flags", 0) == 0) { break; }
-  }
-  std::istringstream words{line};
-  return std::find(std::istream_iterator<std::string>{words}, {}, wanted) !=
-         std::istream_iterator<std::string>{};
-}
-
 TEST(ring_fill_kind, is_demoting_only_if_the_processor_has_the_instruction) {
-  auto const expected =
-      has_feature("cldemote") && has_feature("avx2") ? fill_kind::demoting : fill_kind::streaming;
+  auto const has = this_processor();
+  auto const expected = has.cldemote && has.avx2 ? fill_kind::demoting : fill_kind::streaming;
   EXPECT_EQ(fill_kernel_of(fill_kind::demoting).kind, expected);
 }
 
@@ -130,9 +118,7 @@ TEST(ring_fill_kind, is_demoting_only_if_the_processor_has_the_instruction) {
 TEST(ring_fill_kind, has_the_best_kernel_of_this_processor) {
   EXPECT_STREQ(fill_kernel_of(fill_kind::plain).name, "plain");
   EXPECT_STREQ(fill_kernel_of(fill_kind::demoting).name, fill_kernels().back().name);
-#ifdef __x86_64__
   EXPECT_EQ(fill_kernel_of(fill_kind::streaming).kind, fill_kind::streaming);
-#endif
 }
 
 }  // namespace

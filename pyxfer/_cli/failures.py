@@ -18,7 +18,14 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from pyxfer.errors import CudaUnavailableError, DocumentError, PyxferError, StoreError, UsageError
+from pyxfer.errors import (
+    STORE_NEEDS_SQLALCHEMY,
+    CudaUnavailableError,
+    DocumentError,
+    PyxferError,
+    StoreError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from pyxfer._document.runs import Run
@@ -61,7 +68,10 @@ def as_exit_codes() -> Iterator[None]:
         _end(f"{error.strerror or error}{where}", USAGE)
     except KeyboardInterrupt:
         _end("interrupted", INTERRUPTED)
-    except ImportError as error:  # Ctrl-C while a compiled module was being loaded
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "sqlalchemy":
+            _end(STORE_NEEDS_SQLALCHEMY, USAGE)
+        # Ctrl-C while a compiled module was being loaded
         if not isinstance(error.__cause__, KeyboardInterrupt):
             raise
         _end("interrupted", INTERRUPTED)

@@ -155,7 +155,8 @@ class Breakdown(msgspec.Struct, frozen=True):
     The parts sum to `elapsed_s`.
 
     `switches`: how often the calling thread waited; `preemptions`: how often it lost the processor. `trials`: number of
-    traced trials that could be broken down; `left_out`: number of those that could not.
+    traced trials that could be broken down; `left_out`: number of those that could not. `page_bytes`: what a page fault
+    maps.
     """
 
     elapsed_s: float
@@ -167,11 +168,12 @@ class Breakdown(msgspec.Struct, frozen=True):
     preemptions: float
     trials: int
     left_out: int = 0
+    page_bytes: int = 4096
 
     def __post_init__(self) -> None:
         _check_amounts(elapsed_s=self.elapsed_s, dispatch_s=self.dispatch_s, wall_s=self.wall_s)
         _check_amounts(faults=self.faults, switches=self.switches, preemptions=self.preemptions)
-        _check_amounts(left_out=self.left_out)
+        _check_amounts(left_out=self.left_out, page_bytes=self.page_bytes)
         _check_trials(self.trials)
         whole = sum(part.seconds for part in self.parts)
         if abs(whole - self.elapsed_s) > _ROUNDING * self.elapsed_s:

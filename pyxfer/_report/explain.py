@@ -18,7 +18,6 @@ MOST_ADVICE = 3
 _LONGEST_CALL = 120
 _LONGEST_NAME = 40
 _WIDEST_BAR = 40
-_PAGE_BYTES = 4096
 # Two times that differ by less than this are reported as equal.
 _EQUAL_SHARE, _EQUAL_S = 0.02, 10e-6
 # A traced trial that differs from the median by less than this needs no warning.
@@ -291,7 +290,7 @@ def host_lines(row: runs.Measurement) -> Lines:
     breakdown = row.breakdown.value
     if breakdown is None:
         return []
-    touched = breakdown.faults * _PAGE_BYTES
+    touched = breakdown.faults * breakdown.page_bytes
     first = f", {units.format_size(_rounded(touched))} touched for the first time" if touched > row.nbytes / 10 else ""
     return [
         ("page faults", f"{_count(breakdown.faults)}{first}"),

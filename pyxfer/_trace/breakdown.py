@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -265,6 +266,7 @@ def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
         switches=trial.usage.switches / trial.copies,
         preemptions=trial.usage.preemptions / trial.copies,
         trials=1,
+        page_bytes=mmap.PAGESIZE,
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MAPS = Path("/proc/self/maps")
 TOOLKITS = Path("/usr/local")
+# The folders of a toolkit for other systems, by architecture: sbsa is servers, such as Grace, and aarch64 is Jetson.
+_TARGETS = {"x86_64": ("targets/x86_64-linux/lib",), "aarch64": ("targets/sbsa-linux/lib", "targets/aarch64-linux/lib")}
 SONAMES = ("libcupti.so.13", "libcupti.so.12")
 _FILE = re.compile(r"libcupti\.so(\.\d+)*")
 _SONAME = re.compile(r"libcupti\.so\.\d\d")
@@ -63,7 +66,7 @@ def _in_wheels() -> Iterator[Path]:
 def _in_toolkits() -> Iterator[Path]:
     named = [Path(value) for name in ("CUDA_HOME", "CUDA_PATH") if (value := os.environ.get(name))]
     for root in [*named, *TOOLKITS.glob("cuda*")]:
-        for part in ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib"):
+        for part in ("extras/CUPTI/lib64", "lib64", *_TARGETS.get(platform.machine(), ())):
             yield from _files((root / part).glob("libcupti.so*"))
 
 

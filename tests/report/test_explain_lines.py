@@ -161,6 +161,7 @@ def test_copy_time_beyond_the_peak_is_impossible() -> None:
         ({}, ("24580, 101 MB touched for the first time", "3", "0")),
         ({"faults": 0.0, "switches": 0.0, "preemptions": 1.0}, ("0", "0", "1")),
         ({"faults": 1.0, "preemptions": 0.29}, ("1", "3", "0.29")),
+        ({"faults": 1536.0, "page_bytes": 1 << 16}, ("1536, 101 MB touched for the first time", "3", "0")),
     ],
 )
 def test_host_lines_count_faults_waits_and_preemptions(counts: dict[str, Any], values: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -207,6 +208,7 @@ def test_values_of_a_breakdown_are_those_of_one_transfer() -> None:
     breakdown = break_down(trial, CEILING_S, MIB).value
     assert breakdown is not None
     assert (breakdown.faults, breakdown.switches, breakdown.preemptions) == pytest.approx((120 / 7, 4 / 7, 2 / 7))
+    assert breakdown.page_bytes == os.sysconf("SC_PAGE_SIZE")
     assert breakdown.dispatch_s == pytest.approx(200e-6)
     assert breakdown.wall_s == pytest.approx(200e-6)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import platform
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,19 @@ def test_toolkits_come_after_wheels_and_before_the_loader(tmp_path: Path, monkey
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "mine"))
     (wheel,) = install_wheels(tmp_path / "nvidia", monkeypatch, ("cuda_cupti", "libcupti.so.12"))
     assert candidates(12090) == (wheel, named, usual, "libcupti.so.12", "libcupti.so.13")
+
+
+@pytest.mark.parametrize(
+    ("machine", "found"), [("x86_64", ["x86_64-linux"]), ("aarch64", ["sbsa-linux", "aarch64-linux"]), ("riscv64", [])]
+)
+def test_a_toolkit_is_searched_for_this_architecture_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, found: list[str]
+) -> None:
+    folder = tmp_path / "local" / "cuda-13.0" / "targets"
+    for target in ("x86_64-linux", "sbsa-linux", "aarch64-linux"):
+        library(folder / target / "lib", "libcupti.so.13")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert [Path(path).parents[1].name for path in candidates(13000)[: -len(SONAMES)]] == found
 
 
 def test_a_library_with_several_names_is_tried_once(tmp_path: Path) -> None:
