@@ -65,8 +65,6 @@ def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None
     Its variance is that of correlated trials, with the correlation estimated within both thirds, free of their trends.
     """
     third = seconds.size // 3
-    if third == 0:
-        return None
     first, last = seconds[:third], seconds[-third:]
     before, after = float(np.median(first)), float(np.median(last))
     if abs(after - before) <= precision * summary.median_s:

@@ -126,7 +126,7 @@ def test_copies_outside_of_most_trials_are_a_remark() -> None:
 
 
 def test_copies_inside_of_most_trials_are_not_a_remark() -> None:
-    assert findings(AHEAD, copy(0, 900), copy(0, 900)).remarks == ()
+    assert findings(AHEAD, copy(0, 900)).remarks == ()
     assert findings((), ()).remarks == ()
 
 
@@ -241,6 +241,15 @@ def test_lost_records_of_all_trials_are_added() -> None:
     lost = "15 of the device's records were lost, so"
     assert (found.dma.reason or "").startswith(lost)
     assert (found.breakdown.reason or "").startswith(lost)
+
+
+def test_lost_records_of_one_trial_leave_the_breakdown_of_another() -> None:
+    evidence = Evidence()
+    evidence.add(traced(copy(0, 900)), None, MIB)
+    evidence.add(traced(dropped={"calls": 1}), None, MIB)
+    breakdown = evidence.findings(Expected(MIB), None).breakdown.value
+    assert breakdown is not None
+    assert breakdown.left_out == 1
 
 
 def test_a_host_route_has_parts_and_no_copies() -> None:
