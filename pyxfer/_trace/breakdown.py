@@ -225,13 +225,12 @@ def _staged(
     begin, issued, first = before
     if not len(copies):
         return no_intervals()
-    to_device = trial.way is CopyWay.H2D
     if trial.staged:
-        ends = _interval(begin, issued) if to_device else _interval(*after)
+        ends = _interval(begin, issued) if trial.way is CopyWay.H2D else _interval(*after)
         return union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
-    if to_device and copies["source"][0] == MemoryKind.PAGEABLE:
+    if copies["source"][0] == MemoryKind.PAGEABLE:
         return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
-    if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:
+    if copies["target"][-1] == MemoryKind.PAGEABLE:
         return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
     return no_intervals()
 

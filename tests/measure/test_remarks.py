@@ -17,8 +17,8 @@ from pyxfer._measure import stats
 from pyxfer._measure.remarks import instability
 
 
-def remark(values: NDArray[np.float64] | list[float], **kwargs: float) -> Remark:
-    found = instability(list(values), PRECISION, **kwargs)
+def remark(values: NDArray[np.float64] | list[float], budget_s: float | None = None) -> Remark:
+    found = instability(list(values), PRECISION, budget_s)
     assert found is not None
     return found
 
@@ -130,7 +130,9 @@ def zigzag(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(("third", "inversions", "drifts"), [(20, 59, True), (20, 60, False), (21, 69, True), (21, 70, False)])
+@pytest.mark.parametrize(
+    ("third", "inversions", "drifts"), [(20, 59, True), (20, 60, False), (21, 69, True), (21, 70, False)]
+)
 def test_a_drift_is_3_8_deviations_of_the_rank_sum(third: int, inversions: int, drifts: bool, sign: int) -> None:
     """Of `third`² pairs of a value of the first third and one of the last, so many are in the other order."""
     above_all, above_some = divmod(inversions, third)
@@ -170,9 +172,7 @@ def test_outliers_are_counted_and_the_worst_is_named() -> None:
 
 
 @pytest.mark.parametrize("factor", [5, 0.2])
-@pytest.mark.parametrize(
-    ("n", "outside", "named"), [(20, 1, False), (20, 2, True), (100, 4, False), (100, 5, True)]
-)
+@pytest.mark.parametrize(("n", "outside", "named"), [(20, 1, False), (20, 2, True), (100, 4, False), (100, 5, True)])
 def test_outliers_are_named_from_two_and_five_percent_on(n: int, outside: int, named: bool, factor: float) -> None:
     values = trials(n)
     values[3 : n - 3 : n // outside] *= factor

@@ -60,6 +60,26 @@ def test_a_slow_input_is_shared_by_at_most_the_spare_processors() -> None:
     assert advice_for(script, length, made=60_000)["pin-and-prefetch"].predicted_s == pytest.approx(4000e-6)
 
 
+def test_a_step_that_only_makes_its_input_is_shared_by_the_spare_processors() -> None:
+    script = Script()
+    script.kernel(-20, -10)
+    found = advice_for(script, 4 * 15_000, made=15_000)["prefetch"]
+    assert found.predicted_s == pytest.approx(1000e-6)
+
+
+def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
+    script = Script()
+    for begin in range(0, 20_000, 5000):
+        call = ("cudaMemcpyAsync", begin + 1000, begin + 2000)
+        script.copy(CopyWay.H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
+        script.kernel(begin + 2000, begin + 5000)
+    found = advice_for(script, 20_000, made=1000)["pin-and-prefetch"]
+    assert found.predicted_s == pytest.approx(3000e-6)
+    assert found.worked_out.startswith(
+        "the longest of the step less input 1.00 ms, h2d 300 us and sending pageable memory 700 us (3.00 ms)"
+    )
+
+
 def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling() -> None:
     script, length = training(made=100, sent=4000, computed=500)
     assert advice_for(script, length, made=100, gbps=5.0)["pin-and-prefetch"].predicted_s == pytest.approx(2000e-6)
@@ -124,6 +144,10 @@ def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     found = advice_for(script, length, made=1000)["waits"]
     assert found.predicted_s == pytest.approx(3200e-6)
     assert "(cudaStreamSynchronize)" in found.text
+    assert found.worked_out == (
+        "the longer of the device's work (3.20 ms) and the host's (1.20 ms), which is the period less the 3.00 ms in "
+        "calls that wait"
+    )
 
 
 def test_advice_on_different_waits_names_the_longest() -> None:
@@ -157,7 +181,11 @@ def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle(
 
 def test_pinned_copies_outside_of_kernels_fit_under_them_on_a_second_stream() -> None:
     script, length = training(made=0, sent=1000, computed=3000, pageable=False)
-    assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
+    found = advice_for(script, length, made=0)["second-stream"]
+    assert found.gain_s == pytest.approx(1000e-6)
+    assert found.worked_out == (
+        "1.00 ms of pinned copies are outside of kernels, and kernels have room for 3.00 ms of copies"
+    )
 
 
 def test_a_second_stream_gains_no_more_than_kernels_have_room_for() -> None:
@@ -195,8 +223,9 @@ def test_advice_that_gains_less_than_two_percent_is_left_out() -> None:
     assert advice_for(script, length, made=10) == {}
 
 
-def test_without_records_there_is_no_advice() -> None:
-    assert analysed(make_window(None, 100, steps_at((0, 50, 100)))).advice == ()
+@pytest.mark.parametrize(("script", "length"), [(None, 100), (Script(), 0)])
+def test_without_records_or_time_there_is_no_advice(script: Script | None, length: float) -> None:
+    assert analysed(make_window(script, length, steps_at((0, length / 2, length)))).advice == ()
 
 
 def test_pinning_is_predicted_for_a_window_without_steps() -> None:

@@ -136,6 +136,11 @@ def test_without_records_and_steps_there_is_no_evidence() -> None:
     assert analysed(make_window(None, 100)).verdict.evidence == ()
 
 
+def test_a_window_without_length_has_no_verdict() -> None:
+    verdict = analysed(make_window(Script(), 0)).verdict
+    assert (verdict.bound_by, verdict.share.reason) == ("unknown", "the window has no length")
+
+
 def test_a_part_without_time_is_not_in_the_evidence() -> None:
     assert [line.split()[0] for line in verdict_of(30, kernels=70).evidence] == ["input"]
     assert [line.split()[0] for line in verdict_of(0, kernels=70, host=30).evidence] == ["host"]
