@@ -92,6 +92,11 @@ def test_an_inflated_row_has_the_measured_factor() -> None:
     )
 
 
+def test_a_multiple_of_the_bytes_may_have_a_few_further_ones() -> None:
+    sent = (*(copy(100 * number, 100 * number + 100, 1024) for number in range(3)), copy(300, 400, 256))
+    assert remark(findings(sent, expected=Expected(1024)), "inflated").fix == ONCE
+
+
 CONVERT, ONCE = "convert on the GPU, after the copy", "send them once, or convert on the GPU, after the copy"
 
 
