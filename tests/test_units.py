@@ -52,6 +52,7 @@ def attempt(parse: Parse, text: str) -> float | tuple[int, ...] | UsageError:
         ("4kib", 4096),
         ("+8MiB", 8 * MIB),
         ("9223372036854775807", 2**63 - 1),
+        ("0" * 60 + "4KiB", 4096),
     ],
 )
 def test_a_size_is_whole_bytes(text: str, nbytes: int) -> None:

@@ -29,8 +29,8 @@ def test_quiet_trials_get_no_remark(n: int) -> None:
 
 
 def test_too_few_trials_name_the_budget_that_would_give_enough() -> None:
-    assert remark([1e-3, 1e-3], budget_s=30) == Remark(
-        code="few-trials", text="2 trials bound no median: a 95% interval takes 6", fix="--budget 90s"
+    assert remark([1e-3] * 4, budget_s=30) == Remark(
+        code="few-trials", text="4 trials bound no median: a 95% interval takes 6", fix="--budget 45s"
     )
 
 
