@@ -46,7 +46,7 @@ def test_a_large_clock_error_or_drift_gets_a_remark() -> None:
     [
         *[(100e-6, 20_000, 0, []), (100e-6, 20_001, 0, ["clock-error"])],
         *[(100e-6, 0, 20_000, []), (100e-6, 0, 20_001, ["clock-drift"])],
-        *[(60.0, 0, 5_999_000, []), (60.0, 0, 6_001_000, ["clock-drift"])],
+        *[(60.5, 0, 6_049_000, []), (60.5, 0, 6_051_000, ["clock-drift"])],
     ],
 )
 def test_clocks_may_be_20_us_apart_and_drift_by_a_ten_thousandth(
