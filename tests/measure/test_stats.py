@@ -135,6 +135,10 @@ def test_the_interval_is_widened_by_correlation_and_for_slow_levels(
     assert (summary.low_s, summary.high_s) == pytest.approx((low, high))
 
 
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    assert list(stats.mid_ranks(np.array([3.0, 1.0, 1.0, 2.0]))) == [4.0, 1.5, 1.5, 3.0]
+
+
 @pytest.mark.parametrize(
     ("stretches", "detrended", "assumed"),
     [
