@@ -51,10 +51,10 @@ def instability(values: Sequence[float], precision: float, budget_s: float | Non
 
 
 def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
-    trials = "1 trial" if summary.n == 1 else f"{summary.n} trials"
+    bound = "1 trial bounds" if summary.n == 1 else f"{summary.n} trials bound"
     return Remark(
         code="few-trials",
-        text=f"{trials} bound no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
+        text=f"{bound} no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
         fix=_longer(MIN_TRIALS / summary.n, budget_s),
     )
 

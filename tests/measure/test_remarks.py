@@ -28,10 +28,15 @@ def test_quiet_trials_get_no_remark(n: int) -> None:
     assert instability(list(trials(n, spread=0.0005)), PRECISION) is None
 
 
-def test_too_few_trials_name_the_budget_that_would_give_enough() -> None:
-    assert remark([1e-3] * 4, budget_s=30) == Remark(
-        code="few-trials", text="4 trials bound no median: a 95% interval takes 6", fix="--budget 45s"
-    )
+@pytest.mark.parametrize(
+    ("n", "budget_s", "bound", "fix"),
+    [(1, None, "1 trial bounds", "a --budget 6 times as long"), (4, 30, "4 trials bound", "--budget 45s")],
+)
+def test_too_few_trials_name_the_budget_that_would_give_enough(
+    n: int, budget_s: float | None, bound: str, fix: str
+) -> None:
+    text = f"{bound} no median: a 95% interval takes 6"
+    assert remark([1e-3] * n, budget_s=budget_s) == Remark(code="few-trials", text=text, fix=fix)
 
 
 def test_a_wide_interval_names_its_width_and_the_flags_that_fit() -> None:
