@@ -163,6 +163,11 @@ def test_a_row_of_few_trials_is_accepted(seconds: list[float]) -> None:
     check_run(with_row(retimed(make_measurement(), seconds) if seconds else make_missing()), "run.json")
 
 
+def test_a_trial_that_took_no_time_has_no_ratio() -> None:
+    row = retimed(make_measurement(), [0.0, 3e-4, 3e-4])
+    check_run(with_row(replace(row, ceiling_share=Fact(Share(1.0, None, None)))), "run.json")
+
+
 def test_a_share_of_a_peak_that_is_not_known_is_refused() -> None:
     run = make_run(link=make_link(h2d_peak_gbps=unknown("no")), measurements=(make_measurement(),), curves=())
     assert refusal(run) == "measurements[0].peak_share.value"
