@@ -55,6 +55,7 @@ def attempt(parse: Parse, text: str) -> float | tuple[int, ...] | UsageError:
         ("4kib", 4096),
         ("+8MiB", 8 * MIB),
         ("9223372036854775807", 2**63 - 1),
+        ("0" * 60 + "4KiB", 4096),
     ],
 )
 def test_a_size_is_whole_bytes(text: str, nbytes: int) -> None:
@@ -256,6 +257,7 @@ def test_any_text_is_parsed_or_refused_with_a_printable_message(parse: Parse, te
     [
         (0, "0 B"),
         (999, "999 B"),
+        (1024, "1 KiB"),
         (1000, "1 KB"),
         (4096, "4 KiB"),
         (256 * MIB, "256 MiB"),
@@ -269,6 +271,10 @@ def test_any_text_is_parsed_or_refused_with_a_printable_message(parse: Parse, te
         (5 * 10**15 + 1, "5000 TB"),
         (129_500.4, "129.5 KB"),
         (-4096, "-4 KiB"),
+        (999_999 * KIB, "999999 KiB"),
+        (1_000_000 * KIB, "1.024 GB"),
+        (9e26, "900000000000000 TB"),
+        (1e27, "1e+27 B"),
     ],
 )
 def test_sizes_are_formatted_in_binary_or_decimal_units(nbytes: float, text: str) -> None:
@@ -305,6 +311,11 @@ def test_seconds_are_formatted_with_three_digits(seconds: float, text: str) -> N
         (55.314, "55.31 GB/s"),
         (99.996, "100.0 GB/s"),
         (1234.4, "1234 GB/s"),
+        (9.994, "9.99 GB/s"),
+        (9.996, "9.996 GB/s"),
+        (10.0, "10.00 GB/s"),
+        (1e15, "1.000e+15 GB/s"),
+        (0.9e-12, "9.00e-13 GB/s"),
     ],
 )
 def test_rates_are_formatted_with_three_or_four_digits(gbps: float, text: str) -> None:
@@ -318,7 +329,10 @@ def test_rates_are_formatted_with_three_or_four_digits(gbps: float, text: str) -
         (0.005, "0.5 %"),
         (0.00123, "0.12 %"),
         (0.023, "2.3 %"),
+        (0.0994, "9.9 %"),
         (0.1, "10.0 %"),
+        (1e12, "100000000000000.0 %"),
+        (1e13, "1e+15 %"),
         (0.983, "98.3 %"),
         (1.0, "100.0 %"),
     ],

@@ -79,7 +79,7 @@ class Case:
 
     def exceeds_device(self, row: Measurement) -> bool:
         most = self.most_of_device_gbps
-        return most is not None and (row.gbps or 0.0) > most
+        return most is not None and gbps_of(row) > most
 
     def is_beyond_peak(self, row: Measurement) -> bool:
         return is_beyond_peak(self.run, row) or self.exceeds_device(row)
@@ -88,6 +88,11 @@ class Case:
     def kernel_sureness(self) -> Sureness:
         """The sureness of what the kernel shows of PCI Express, which a hypervisor may make up."""
         return "likely" if self.is_virtual else "certain"
+
+
+def gbps_of(row: Measurement) -> float:
+    """The bandwidth of a row, 0 without one."""
+    return row.gbps or 0.0
 
 
 def is_raw(measurement: Measurement) -> bool:
@@ -103,7 +108,7 @@ def best(run: Run, side: Side, *, pageable: bool = False) -> Measurement | None:
         if is_raw(row) and row.rate.value is not None and row.verified.value is not False
         if row.direction == row.side == side and (row.memory == "pageable") == pageable
     ]
-    return max(found, key=lambda row: (row.nbytes, row.gbps or 0.0), default=None)
+    return max(found, key=lambda row: (row.nbytes, gbps_of(row)), default=None)
 
 
 def state_text(state: LinkState | None) -> str:

@@ -13,6 +13,7 @@ from pyxfer._doctor.case import (
     Findings,
     best,
     fine,
+    gbps_of,
     is_raw,
     state_text,
     undetermined,
@@ -109,7 +110,7 @@ def _lesser_link(case: Case, judged: Measurement, share: float | None) -> Iterat
     if share is None or most_gbps is None:
         return
     for factor in _LESSER_LINKS:
-        if share * factor >= LEAST_FINE and (judged.gbps or 0.0) * factor <= most_gbps:
+        if share * factor >= LEAST_FINE and gbps_of(judged) * factor <= most_gbps:
             shown = "; a hypervisor may show a better link than there is" if case.is_virtual else ""
             yield Cause(
                 f"a link with 1/{factor} of the lanes, or of a lower generation, would be as fast{shown}",
@@ -184,12 +185,11 @@ def _judged(case: Case, side: Side, found: Measurement, rate: Rate) -> Finding:
 
 def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Finding:
     """For a copy that is faster than its link can be: either the figure or the peak is wrong."""
-    side, gbps, rate = found.side, found.gbps or 0.0, found.rate.value
+    side, rate = found.side, found.rate.value
     low = None if rate is None else rate.low_gbps
-    most_gbps = case.run.link.most_gbps(side) or case.most_of_device_gbps or 0.0
+    most_gbps = min(each for each in (case.run.link.most_gbps(side), case.most_of_device_gbps) if each is not None)
     peak_gbps, name = most_gbps / MOST_SHARE, _highest_peak_name(case, side)
-    share = f", {format_percent(gbps / peak_gbps)} of {name}" if peak_gbps > 0 else ""
-    seen = f"{_rate_text(found)}{share}"
+    seen = f"{_rate_text(found)}, {format_percent(gbps_of(found) / peak_gbps)} of {name}"
     expected = f"no more than {format_gbps(peak_gbps)}, {name}, and 1 % for the clock"
     made_up = ", which a virtual machine may make up" if case.is_virtual else ""
     why = f"a copy cannot be faster than its link: the figure is wrong, or the shown link or MaxPayload{made_up}"
@@ -210,7 +210,7 @@ def _highest_peak_name(case: Case, side: Side) -> str:
 
 
 def _rate_text(row: Measurement) -> str:
-    return f"{format_gbps(row.gbps or 0.0)} at {format_size(row.nbytes)}"
+    return f"{format_gbps(gbps_of(row))} at {format_size(row.nbytes)}"
 
 
 def _peak_name(case: Case, side: Side) -> str:
@@ -219,11 +219,11 @@ def _peak_name(case: Case, side: Side) -> str:
     return f"the protocol peak at {SMALLEST_PAYLOAD_BYTES} B payload"
 
 
-def _peak_text(case: Case, side: Side) -> str:
+def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
     """The peak, what it follows from, and for writes to the host the other length of their headers."""
     link = case.run.link
-    peak, raw, payload = case.least_peak_gbps(side), link.raw_peak_gbps.value, link.max_payload_bytes.value
-    carries = f"{format_gbps(peak or 0.0)}, which {state_text(bottleneck(link).value)} carries"
+    raw, payload = link.raw_peak_gbps.value, link.max_payload_bytes.value
+    carries = f"{format_gbps(peak_gbps)}, which {state_text(bottleneck(link).value)} carries"
     if link.peak_gbps(side).value is None:
         return f"{carries} at {SMALLEST_PAYLOAD_BYTES} B payload, the smallest ({link.peak_gbps(side).reason})"
     words = f"{carries} at {payload} B payload"
@@ -239,7 +239,7 @@ def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, peak_g
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
     seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
-    expected = f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side)}"
+    expected = f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side, peak_gbps)}"
     if status == "fine":
         return fine("ceiling", f"ceiling {side}", seen, expected, _WHY_PEAK, _sure(case, side, rate, peak_gbps))
     causes = likely_causes(case, found, share)
@@ -299,13 +299,13 @@ def known_host(case: Case) -> Findings:
 
 def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
     peak = case.run.link.peak_gbps(side).value
-    return peak is not None and found.nbytes >= LEAST_BYTES and (found.gbps or 0.0) / peak >= case.shares.fine
+    return peak is not None and found.nbytes >= LEAST_BYTES and gbps_of(found) / peak >= case.shares.fine
 
 
 def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:
     memory = "pageable" if found.memory == "pageable" else "pinned"
     known = nearest.reference.gbps(found.direction, memory, found.nbytes)
-    return None if known is None or found.gbps is None else found.gbps / known
+    return None if known is None else gbps_of(found) / known
 
 
 def _against_known(reference: Reference, case: Case, side: Side, found: Measurement, share: float) -> Finding:
@@ -333,16 +333,16 @@ def _pageable(case: Case, side: Side, plain: Measurement, pinned: Measurement) -
     if case.is_beyond_peak(plain):
         return _beyond_peak(case, "pageable", subject, plain)
     if case.is_beyond_peak(pinned):
-        reason = f"{format_gbps(plain.gbps or 0.0)}; the pinned copies are faster than the link can be"
+        reason = f"{format_gbps(gbps_of(plain))}; the pinned copies are faster than the link can be"
         return undetermined("pageable", subject, "a share of valid pinned copies", reason)
-    share = (plain.gbps or 0.0) / (pinned.gbps or 1.0)
+    share = gbps_of(plain) / gbps_of(pinned)
     seen = f"{_rate_text(plain)}, {format_percent(share)} of pinned"
     if share > PAGEABLE_ABOVE and case.run.link.kind == "pcie":
         expected = "slower than page-locked memory, which the driver need not copy first"
         why = "something slows page-locked copies: their memory may be on another NUMA node, or be translated"
         return Finding("pageable", subject, "suspicious", seen, expected, why, "possible", _MEASURE_AGAIN)
     least, expected, sure = _pageable_least(case, plain, pinned)
-    if (plain.gbps or 0.0) >= least:
+    if gbps_of(plain) >= least:
         why = "the driver first copies such memory into page-locked buffers, with one thread"
         return fine("pageable", subject, seen, expected, why, sure, _STAGE)
     why = "one thread copies: its processor has a low clock or is busy, or the memory is far from it"
@@ -357,5 +357,5 @@ def _pageable_least(case: Case, plain: Measurement, pinned: Measurement) -> tupl
     if known is not None:
         least = known * PAGEABLE_SHARE
         return least, f"at least half of the {format_gbps(known)} of a known host of the same kind", "likely"
-    least = min(PAGEABLE_LEAST_GBPS, (pinned.gbps or 0.0) * PAGEABLE_SHARE)
+    least = min(PAGEABLE_LEAST_GBPS, gbps_of(pinned) * PAGEABLE_SHARE)
     return least, f"at least {format_gbps(least)}, which one thread of any current processor copies", "possible"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median, quantiles
 
 from pyxfer._document.machines import COMPLETION_OVERHEAD_BYTES, WRITE_OVERHEAD_BYTES, Link
-from pyxfer._document.runs import Measurement, Rate, Run, Share, Summary, Trial
+from pyxfer._document.runs import Measurement, Rate, Run, Summary, Trial
 from pyxfer.errors import DocumentError
 
 References = dict[tuple[str, str, int], list[Measurement]]
@@ -101,8 +101,8 @@ def _trial_problems(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
     rounds: set[int] = set()
     for i, trial in enumerate(trials):
         amounts = (trial.round, trial.elapsed_s, trial.dispatch_s, trial.wall_s, trial.faults, trial.copies - 1)
-        if not all(amount is None or 0 <= amount < math.inf for amount in amounts):
-            yield f"trials[{i}]", "has a negative or infinite number"
+        if any(amount is not None and amount < 0 for amount in amounts):
+            yield f"trials[{i}]", "has a negative number"
         if trial.round in rounds:
             yield f"trials[{i}].round", f"is {trial.round}, as that of an earlier trial"
         rounds.add(trial.round)
@@ -140,11 +140,17 @@ def _order_problems(name: str, summary: Summary) -> Iterator[tuple[str, str]]:
     values = [getattr(summary, part) for part in parts]
     if not values[0] >= 0 or values != sorted(values):
         yield name, f"has {', '.join(parts)} that are not in this order"
-    low, high = summary.low_s, summary.high_s
+    yield from _interval_problems(f"{name}.low_s", "high_s", (summary.low_s, summary.median_s, summary.high_s))
+
+
+def _interval_problems(
+    low_name: str, high_name: str, figures: tuple[float | None, float, float | None]
+) -> Iterator[tuple[str, str]]:
+    low, middle, high = figures
     if (low is None) != (high is None):
-        yield f"{name}.low_s", "and high_s are not both there"
-    elif low is not None and high is not None and not 0 <= low <= summary.median_s <= high:
-        yield f"{name}.low_s", f"and high_s, {low:g} and {high:g}, do not enclose the median of {summary.median_s:g}"
+        yield low_name, f"and {high_name} are not both there"
+    elif low is not None and high is not None and not 0 <= low <= middle <= high:
+        yield low_name, f"and {high_name}, {low:g} and {high:g}, do not enclose {middle:g}"
 
 
 def _rate_problems(row: Measurement, rate: Rate) -> Iterator[tuple[str, str]]:
@@ -179,8 +185,7 @@ def _share_problems(
             yield f"{name}.value", "is there without a rate"
     if share is None:
         return
-    if (share.low is None) != (share.high is None) or not _encloses(share):
-        yield "ceiling_share.low", f"and high, {share.low} and {share.high}, do not enclose {share.value:g}"
+    yield from _interval_problems("ceiling_share.low", "high", (share.low, share.value, share.high))
     ratios = list(_medians_of_ratios(valid, references))
     if ratios and not any(_equal(share.value, ratio) for ratio in ratios):
         yield "ceiling_share.value", f"is {share.value:g}, which the trials of no raw copy give"
@@ -199,10 +204,6 @@ def _medians_of_ratios(valid: Sequence[Trial], references: Iterable[Measurement]
             yield median(ratios)
 
 
-def _encloses(share: Share) -> bool:
-    return share.low is None or share.high is None or 0 <= share.low <= share.value <= share.high
-
-
 def _taken(seconds: Iterable[float | None]) -> list[float]:
     return [each for each in seconds if each is not None]
 
@@ -213,11 +214,11 @@ def _equal(found: float, expected: float) -> bool:
 
 def _negative(*fields: tuple[str, float | None]) -> Iterator[tuple[str, str]]:
     for name, value in fields:
-        if value is not None and not 0 <= value < math.inf:
+        if value is not None and value < 0:
             yield name, f"is {value:g}"
 
 
 def _not_positive(*fields: tuple[str, float | None]) -> Iterator[tuple[str, str]]:
     for name, value in fields:
-        if value is not None and not 0 < value < math.inf:
+        if value is not None and value <= 0:
             yield name, f"is {value:g}"

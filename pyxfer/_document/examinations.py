@@ -31,8 +31,8 @@ Sureness = Literal["certain", "likely", "possible"]
 
 def is_beyond_peak(run: Run, measurement: Measurement) -> bool:
     """Whether the measurement is faster than the link can be, so that the figure or the peak is wrong."""
-    most, peak = run.link.most_gbps(measurement.side), run.link.peak_gbps(measurement.side).value
-    return most is not None and ((measurement.gbps or 0.0) > most or (peak is not None and peak <= 0))
+    most = run.link.most_gbps(measurement.side)
+    return most is not None and (measurement.gbps or 0.0) > most
 
 
 class Finding(OneLine, msgspec.Struct, frozen=True):

@@ -51,10 +51,10 @@ def instability(values: Sequence[float], precision: float, budget_s: float | Non
 
 
 def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
-    trials = "1 trial" if summary.n == 1 else f"{summary.n} trials"
+    bound = "1 trial bounds" if summary.n == 1 else f"{summary.n} trials bound"
     return Remark(
         code="few-trials",
-        text=f"{trials} bound no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
+        text=f"{bound} no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
         fix=_longer(MIN_TRIALS / summary.n, budget_s),
     )
 
@@ -65,8 +65,6 @@ def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None
     Its variance is that of correlated trials, with the correlation estimated within both thirds, free of their trends.
     """
     third = seconds.size // 3
-    if third == 0:
-        return None
     first, last = seconds[:third], seconds[-third:]
     before, after = float(np.median(first)), float(np.median(last))
     if abs(after - before) <= precision * summary.median_s:
@@ -125,7 +123,7 @@ def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Rem
 def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | None:
     """Tukey's far fences, never nearer than the precision: the quartiles of a coarse clock coincide."""
     reach = max(3 * summary.iqr_s, precision * summary.median_s)
-    outside = int(((seconds < summary.q1_s - reach) | (seconds > summary.q3_s + reach)).sum())
+    outside = np.count_nonzero(seconds != np.clip(seconds, summary.q1_s - reach, summary.q3_s + reach))
     if outside < max(2, OUTLIER_SHARE * summary.n):
         return None
     return Remark(

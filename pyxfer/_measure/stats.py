@@ -269,7 +269,6 @@ def _no_fit(reason: str) -> Fit:
 
 _NORMAL_FROM = 1e6
 """Degrees of freedom from which on it equals the normal distribution to six digits."""
-_STEPS = 200
 _TERMS = 500
 _CLOSE = 1e-14
 _TINY = 1e-300
@@ -287,11 +286,9 @@ def quantile(p: float, df: float) -> float:
     low, high = 0.0, 1.0
     while tail(high, df) > 1 - p:
         high *= 2
-    for _ in range(_STEPS):
+    while high - low > _CLOSE * high:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle, df) > 1 - p else (low, middle)
-        if high - low <= _CLOSE * high:
-            break
     return (low + high) / 2
 
 

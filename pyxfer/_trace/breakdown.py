@@ -194,16 +194,16 @@ def lost_reason(missing: int) -> str:
 def _shares(trial: Traced, copies: NDArray[Any]) -> dict[str, int]:
     """Nanoseconds by part, with the time of all copies as one part."""
     begin, end, returned = trial.begin_ns, trial.end_ns, min(trial.returned_ns, trial.end_ns)
-    crossing, kernels, others = _device_work(trial, copies)
+    crossing, kernels, all_copies = _device_work(trial, copies)
     issued = first = last = returned
     if len(clip(crossing, begin, end)):
         first = max(begin, int(crossing[0, 0]))
-        last = int(clip(union(crossing, kernels, others), begin, end)[-1, 1])
+        last = int(clip(union(kernels, all_copies), begin, end)[-1, 1])
         issued = max(begin, min(first, call_start_ns(trial.capture, copies[0])))
     claims = [
         (_CROSSING, crossing),
         ("kernels", kernels),
-        ("other copies", others),
+        ("other copies", all_copies),
         ("staging", _staged(trial, copies, (begin, issued, first), (last, returned))),
         ("preparing", _interval(begin, issued)),
         ("waiting", _interval(issued, first)),
@@ -226,24 +226,21 @@ def _staged(
     begin, issued, first = before
     if not len(copies):
         return no_intervals()
-    to_device = trial.way is CopyWay.H2D
     if trial.staged:
-        ends = _interval(begin, issued) if to_device else _interval(*after)
+        ends = _interval(begin, issued) if trial.way is CopyWay.H2D else _interval(*after)
         return union(ends, _interval(first, min(after[0], int(copies["end_ns"].max()))))
-    if to_device and copies["source"][0] == MemoryKind.PAGEABLE:
+    if copies["source"][0] == MemoryKind.PAGEABLE:
         return _interval(issued, min(first, _call_end_ns(trial.capture, copies[0])))
-    if trial.way is CopyWay.D2H and copies["target"][-1] == MemoryKind.PAGEABLE:
+    if copies["target"][-1] == MemoryKind.PAGEABLE:
         return _interval(after[0], min(after[1], _call_end_ns(trial.capture, copies[-1])))
     return no_intervals()
 
 
 def _device_work(trial: Traced, copies: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    """The intervals of the trial's copies, of kernels and sets, and of copies in other directions."""
+    """The intervals of the trial's copies, of kernels and sets, and of all copies."""
     capture = trial.capture
-    others = capture.of(Kind.COPY)
-    others = others[others["way"] != trial.way] if trial.way is not None else others
     kernels = union(intervals(capture.of(Kind.KERNEL)), intervals(capture.of(Kind.SET)))
-    return union(intervals(copies)), kernels, union(intervals(others))
+    return union(intervals(copies)), kernels, union(intervals(capture.of(Kind.COPY)))
 
 
 def _drift_reason(trial: Traced) -> str | None:
@@ -256,7 +253,7 @@ def _drift_reason(trial: Traced) -> str | None:
 
 def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:
     scale = 1e-9 / trial.copies
-    parts = tuple(Part(name, shares[name] * scale) for name in PARTS if shares.get(name, 0) > 0)
+    parts = tuple(Part(name, shares[name] * scale) for name in PARTS if shares.get(name))
     return Breakdown(
         elapsed_s=sum(part.seconds for part in parts),
         parts=parts,

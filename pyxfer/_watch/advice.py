@@ -33,14 +33,11 @@ def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = Fals
         text = "The window has no length, so there is nothing to be bound by."
         return Verdict("unknown", "", unknown("the window has no length"), text, ())
     waited, sent, idle = parts.share("input", "h2d"), parts.share("d2h"), parts.share("idle", "host")
-    causes = {
-        "input": waited if waited > MODERATELY else 0.0,
-        "output": sent if sent > MODERATELY else 0.0,
-        "host": idle if idle > BOUND else 0.0,
-    }
-    largest = max(causes, key=causes.__getitem__)
-    if causes[largest] == 0.0:
+    shares = (("input", waited, MODERATELY), ("output", sent, MODERATELY), ("host", idle, BOUND))
+    causes = {name: share for name, share, least in shares if share > least}
+    if not causes:
         return _device_verdict(parts, stepped)
+    largest = max(causes, key=causes.__getitem__)
     if largest == "input":
         return _input_verdict(parts, waited, stepped)
     return _output_verdict(parts, stepped) if largest == "output" else _host_verdict(parts, idle, waited, stepped)
@@ -147,7 +144,7 @@ class Evidence:
     """Processors that the program may use."""
 
     def per_period_s(self, seconds: float) -> float:
-        return seconds / max(1, len(self.periods))
+        return seconds / len(self.periods)
 
     def rows(self, way: str) -> list[Pageable]:
         """Copies of pageable memory in one direction."""
@@ -229,7 +226,7 @@ def _pin(evidence: Evidence) -> _Prediction | None:
     gain_s, words, ways = 0.0, [], set()
     for row in evidence.pageable:
         pinned_s = row.pinned_s.value
-        if pinned_s is None or row.seconds <= 0 or pinned_s >= row.seconds:
+        if pinned_s is None or pinned_s >= row.seconds:
             continue
         saved_s = exposed[row.way] * (1 - pinned_s / row.seconds)
         gain_s += saved_s
@@ -256,7 +253,7 @@ def _waits(evidence: Evidence) -> _Prediction | None:
     waits = [row for row in evidence.calls if row.what != "allocation"]
     pageable = sum(row.nbytes for row in evidence.rows("h2d"))
     # If most of the input is pageable, its copies wait for the stream anyway, and the host would not run ahead.
-    if not waits or waiting_s <= 0 or (evidence.input_bytes and pageable / evidence.input_bytes > _MOSTLY):
+    if not waits or (evidence.input_bytes and pageable / evidence.input_bytes > _MOSTLY):
         return None
     device_s = sum(value or 0.0 for value in (parts.kernels_s, parts.h2d_s, parts.d2h_s, parts.other_copies_s))
     host_s = parts.period_s - waiting_s
@@ -269,28 +266,24 @@ def _waits(evidence: Evidence) -> _Prediction | None:
     return _Prediction("waits", text, max(device_s, host_s), worked_out)
 
 
-def _allocate(evidence: Evidence) -> _Prediction | None:
+def _allocate(evidence: Evidence) -> _Prediction:
     allocating_s = mean_s(evidence.columns.allocating)
-    if allocating_s <= 0:
-        return None
     text = "Allocate once, before the loop, and use the memory again: requesting it from the driver takes time."
     worked_out = f"the device does nothing for {format_seconds(allocating_s)} while the step's thread is in such calls"
     return _Prediction("allocate-once", text, evidence.parts.period_s - allocating_s, worked_out)
 
 
-def _second_stream(evidence: Evidence) -> _Prediction | None:
+def _second_stream(evidence: Evidence) -> _Prediction:
     """Pinned copies outside of kernels could run during kernels that no copy runs with."""
     parts, columns = evidence.parts, evidence.columns
-    if not parts.kernels_s:
-        return None
     exposed_s = (parts.h2d_s or 0.0) + (parts.d2h_s or 0.0)
     exposed_s -= mean_s(columns.pageable_h2d) + mean_s(columns.pageable_d2h)
-    room_s = parts.kernels_s - (parts.hidden_h2d_s or 0.0) - (parts.hidden_d2h_s or 0.0)
+    room_s = (parts.kernels_s or 0.0) - (parts.hidden_h2d_s or 0.0) - (parts.hidden_d2h_s or 0.0)
     gain_s = min(exposed_s, room_s)
     text = "Copy on a second stream, so that pinned copies run while kernels do."
     worked_out = (
-        f"{format_seconds(max(0.0, exposed_s))} of pinned copies are outside of kernels, and kernels have room for "
-        f"{format_seconds(max(0.0, room_s))} of copies"
+        f"{format_seconds(exposed_s)} of pinned copies are outside of kernels, and kernels have room for "
+        f"{format_seconds(room_s)} of copies"
     )
     return _Prediction("second-stream", text, parts.period_s - gain_s, worked_out)
 

@@ -8,7 +8,8 @@ import pytest
 from doctor.cases import counters, found, health, only, port_errors
 
 from pyxfer._doctor import link
-from pyxfer._document.examinations import Finding, Health
+from pyxfer._document.examinations import Finding, Health, PortErrors
+from pyxfer._document.runs import unknown
 
 TB = 10**12
 
@@ -35,7 +36,7 @@ def test_replays_beyond_the_bit_error_rate_are_suspicious(count: int, status: st
 
 
 def test_replays_are_shown_per_terabyte() -> None:
-    assert "19 sent again while 500 GB crossed, 38 per TB" in of_replays(19, moved_bytes=TB // 2).seen
+    assert "19 sent again while 300 GB crossed, 63.3 per TB" in of_replays(19, moved_bytes=3 * TB // 10).seen
 
 
 def test_earlier_replays_are_shown_and_not_judged() -> None:
@@ -77,6 +78,10 @@ def test_no_error_is_fine_with_the_number_of_places() -> None:
     assert errors(correctable=7).seen == "7 corrected, none uncorrected, counted in 3 places"
 
 
+def test_a_port_that_is_gone_is_not_counted() -> None:
+    assert errors(ports=(port_errors("0000:3a:01.0"),)).seen == "no error, counted in 2 places"
+
+
 def test_only_places_that_can_be_read_are_counted() -> None:
     one = counters(nonfatal=None, fatal=None, ports=(port_errors("0000:3b:00.0", None, None, None),))
     assert only(link.link_errors, health=health(before=one, after=one)).seen == "no error, counted in 1 place"
@@ -109,7 +114,8 @@ def test_earlier_errors_are_not_judged() -> None:
 
 
 def test_without_counters_errors_are_unknown() -> None:
-    nothing = counters(correctable=None, nonfatal=None, fatal=None)
+    silent = PortErrors("0000:3b:00.0", *[unknown("no AER")] * 3)
+    nothing = counters(correctable=None, nonfatal=None, fatal=None, ports=(silent,))
     finding = only(link.link_errors, health=health(before=nothing, after=nothing))
     assert (finding.status, finding.seen) == ("unknown", "Not Supported")
 

@@ -9,7 +9,7 @@ import pytest
 from doctor.cases import GEN5_X16, LARGE, MIB, bare_metal, copy, found, h200, h200_link, health, only, port
 
 from pyxfer._doctor import link as links
-from pyxfer._document.examinations import Finding
+from pyxfer._document.examinations import Finding, PortControl
 from pyxfer._document.runs import Fact, Hop, LinkState, unknown
 from pyxfer._machine.link import with_load
 from pyxfer._measure import stats
@@ -42,17 +42,24 @@ def test_a_link_below_what_slot_and_device_can_do_is_wrong(state: LinkState, cau
     assert finding.do
 
 
-def test_a_link_slower_than_its_copies_is_suspicious() -> None:
-    def with_copy(nbytes: int, gbps: float) -> Finding:
-        summary = stats.summarise([nbytes / gbps / 1e9] * 9)
-        fast = copy("h2d", None, nbytes=nbytes, verified=Fact(True), summary=summary)
-        return only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(fast,)))
-
-    finding = with_copy(LARGE, 4.1)
-    assert (finding.status, finding.sure) == ("suspicious", "certain")
-    assert with_copy(LARGE, 4.03).status == "wrong"
-    assert with_copy(LARGE, 3.9).status == "wrong"
-    assert with_copy(8 * MIB, 50.0).status == "wrong"
+@pytest.mark.parametrize(
+    ("gbps", "other", "status"),
+    [
+        *[(4.1, {}, "suspicious"), (4.03, {}, "wrong"), (3.9, {}, "wrong")],
+        *[(50.0, {"nbytes": 16 * MIB}, "suspicious"), (50.0, {"nbytes": 8 * MIB}, "wrong")],
+        (50.0, {"verified": unknown("not compared")}, "wrong"),
+        (50.0, {"route": "torch.to"}, "wrong"),
+        (50.0, {"side": "sum", "direction": "both"}, "wrong"),
+    ],
+)
+def test_a_link_slower_than_its_verified_raw_copies_is_suspicious(
+    gbps: float, other: dict[str, Any], status: str
+) -> None:
+    """PCIe 1.0 x16 carries 4 GB/s."""
+    summary = stats.summarise([other.get("nbytes", LARGE) / gbps / 1e9] * 9)
+    fast = msgspec.structs.replace(copy("h2d", None), **{"verified": Fact(True), "summary": summary, **other})
+    finding = only(links.link, bare_metal(link=h200_link(LinkState(1, 16)), measurements=(fast,)))
+    assert (finding.status, finding.sure) == (status, "certain")
 
 
 def test_in_a_virtual_machine_the_state_is_likely() -> None:
@@ -94,8 +101,8 @@ def test_a_narrower_port_above_the_device_is_found(now: LinkState, most: LinkSta
     assert ("0000:3a:00.0" in finding.seen) == (status != "fine")
 
 
-def behind_port(now: LinkState, gbps: float, device_now: LinkState = GEN5_X16) -> Finding:
-    """The path of a host with a port above the device that was read in `now`, and copies at this bandwidth."""
+def behind_port(now: LinkState, gbps: float | None, device_now: LinkState = GEN5_X16) -> Finding:
+    """The path of a host with a port above the device that was read in `now`, and copies at this bandwidth, or none."""
     hops = (Hop("0000:3b:00.0", Fact(device_now), Fact(GEN5_X16)), Hop("0000:3a:00.0", Fact(now), Fact(GEN5_X16)))
     link = h200_link(hops=hops, now=Fact(device_now))
     return only(links.path, bare_metal(link=link, measurements=(copy("h2d", gbps, verified=Fact(True)),)))
@@ -122,6 +129,7 @@ def test_a_port_of_a_lower_generation_than_it_can_have_is_wrong_if_no_copy_is_fa
     assert "PCIe 3.0 x16" in finding.seen
     assert behind_port(LinkState(3, 16), 12.4, device_now=LinkState(1, 16)).status == "fine"  # all were idle
     assert behind_port(LinkState(3, 16), 15.8).status == "fine"
+    assert behind_port(LinkState(3, 16), None).status == "fine"
 
 
 def test_a_path_without_fault_says_how_many_links_were_seen() -> None:
@@ -141,14 +149,17 @@ def test_a_payload_below_the_limit_of_every_port_is_suspicious(now: int, most: i
     run = bare_metal(link=h200_link(max_payload_bytes=Fact(now)))
     finding = only(links.payload, run, health=health(ports=(port(most=512), port("0000:00:01.0", most=most))))
     assert finding.status == status
+    assert finding.seen == f"MaxPayload {now} bytes, headers take {'13.5' if now == 128 else '7.2'} % of the link"
     assert ("pci=pcie_bus_perf" in (finding.do or "")) == (status == "suspicious")
 
 
-def test_without_the_limits_of_ports_only_the_smallest_payload_is_suspicious() -> None:
-    closed = health(ports=(port(most=None),))
+@pytest.mark.parametrize("ports", [(), (port(most=None),), (port(most=512), port(most=None))])
+def test_without_the_limits_of_ports_only_the_smallest_payload_is_suspicious(ports: tuple[PortControl, ...]) -> None:
+    closed = health(ports=ports)
     small, usual = h200_link(max_payload_bytes=Fact(128)), h200_link(max_payload_bytes=Fact(256))
     finding = only(links.payload, bare_metal(link=small), health=closed)
     assert (finding.status, finding.sure) == ("suspicious", "possible")
+    assert finding.why.startswith("most ports can take 256 bytes, whose headers would take 7.2 %; here ")
     assert only(links.payload, bare_metal(link=usual), health=closed).status == "fine"
 
 

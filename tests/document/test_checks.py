@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from samples import make_link, make_measurement, make_run
+from samples import make_link, make_measurement, make_missing, make_run, retimed
 
 from pyxfer import Run
 from pyxfer._document.checks import check_run
-from pyxfer._document.runs import Fact, Hop, LinkState, Measurement, Rate, Share, unknown
+from pyxfer._document.runs import Fact, Hop, LinkState, Measurement, Share, unknown
 from pyxfer._machine.link import with_load
 from pyxfer.errors import DocumentError
 
 replace = msgspec.structs.replace
+CURVE, LOCKING = make_run().curves[0], make_run().locking[0]
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 
 
@@ -40,8 +40,10 @@ def of_summary(**parts: Any) -> Measurement:
     return replace(row, summary=replace(row.summary, **parts))
 
 
-def of_rate(gbps: float) -> Measurement:
-    return make_measurement(rate=Fact(Rate(gbps, None, None)))
+def of_rate(**parts: Any) -> Measurement:
+    row = make_measurement()
+    assert row.rate.value is not None
+    return replace(row, rate=Fact(replace(row.rate.value, **parts)))
 
 
 def of_trial(index: int, **parts: Any) -> Measurement:
@@ -57,7 +59,7 @@ def test_a_run_as_pyxfer_writes_it_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("row", "field"),
     [
-        (of_rate(90.0), "rate.gbps"),
+        (of_rate(gbps=90.0), "rate.gbps"),
         (make_measurement(moved_bytes=1 << 30), "rate.gbps"),
         (make_measurement(moved_bytes=-1), "moved_bytes"),
         (replace(make_measurement(), nbytes=-4096), "nbytes"),
@@ -67,6 +69,8 @@ def test_a_run_as_pyxfer_writes_it_is_accepted() -> None:
         (make_measurement(rate=unknown("none")), "peak_share.value"),
         (make_measurement(ceiling_share=Fact(Share(0.5, 0.4, 0.6))), "ceiling_share.value"),
         (make_measurement(ceiling_share=Fact(Share(1.0, 1.1, 0.9))), "ceiling_share.low"),
+        (make_measurement(ceiling_share=Fact(Share(1.0, -0.5, 1.1))), "ceiling_share.low"),
+        (make_measurement(ceiling_share=Fact(Share(1.0, 0.9, None))), "ceiling_share.low"),
         (make_measurement(verified=Fact(False)), "rate.value"),
         (make_measurement(summary=None), "summary"),
         (of_summary(n=7), "summary.n"),
@@ -74,6 +78,14 @@ def test_a_run_as_pyxfer_writes_it_is_accepted() -> None:
         (of_summary(mad_s=1e-3), "summary.mad_s"),
         (of_summary(low_s=1.0, high_s=0.5), "summary.low_s"),
         (of_summary(low_s=None), "summary.low_s"),
+        (of_summary(low_s=-1e-4), "summary.low_s"),
+        (of_summary(n=0), "summary.n"),
+        (replace(of_summary(min_s=-0.1), trials=()), "summary"),
+        (of_rate(low_gbps=None), "rate.low_gbps"),
+        (of_rate(high_gbps=60.0), "rate.high_gbps"),
+        (make_missing(peak_share=Fact(0.5)), "peak_share.value"),
+        (make_missing(ceiling_share=Fact(Share(0.5, None, None))), "ceiling_share.value"),
+        (replace(make_measurement(), summary=None, trials=()), "rate.gbps"),
         (of_trial(2, elapsed_s=-1e-3), "trials[2]"),
         (of_trial(2, copies=0), "trials[2]"),
         (of_trial(2, round=1), "trials[2].round"),
@@ -94,6 +106,8 @@ def test_a_row_that_disagrees_is_refused(row: Measurement, field: str) -> None:
         ({"d2h_peak_gbps": Fact(63.0)}, "link.d2h_peak_gbps"),
         ({"max_payload_bytes": Fact(512)}, "link.h2d_peak_gbps"),
         ({"max_payload_bytes": Fact(-256)}, "link.max_payload_bytes"),
+        ({"h2d_peak_gbps": unknown("no"), "d2h_peak_gbps": Fact(63.0)}, "link.d2h_peak_gbps"),
+        ({"max_payload_bytes": unknown("no")}, "link.h2d_peak_gbps"),
         ({"now": Fact(LinkState(4, 8)), "under_load": unknown("no")}, ""),
     ],
 )
@@ -108,14 +122,55 @@ def test_a_link_that_disagrees_is_refused(link: dict[str, Any], field: str) -> N
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (lambda p: {"precision": -0.1}, "parameters.precision"),
-        (lambda p: {"budget_s": 0.0}, "parameters.budget_s"),
-        (lambda p: {"sizes_bytes": (4096, -1)}, "parameters.sizes_bytes[1]"),
+        ({"precision": -0.1}, "precision"),
+        ({"budget_s": 0.0}, "budget_s"),
+        ({"sizes_bytes": (4096, -1)}, "sizes_bytes[1]"),
+        ({"batches": (1, 0)}, "batches[1]"),
     ],
 )
-def test_parameters_out_of_range_are_refused(change: Callable[[Any], dict[str, Any]], field: str) -> None:
+def test_parameters_out_of_range_are_refused(change: dict[str, Any], field: str) -> None:
     run = make_run()
-    assert refusal(replace(run, parameters=replace(run.parameters, **change(run.parameters)))) == field
+    assert refusal(replace(run, parameters=replace(run.parameters, **change))) == f"parameters.{field}"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"duration_s": -1.0}, "duration_s"),
+        ({"curves": (replace(CURVE, latency_s=Fact(-1e-6)),)}, "curves[0].latency_s"),
+        ({"curves": (CURVE, replace(CURVE, worst_misfit=Fact(-0.1)))}, "curves[1].worst_misfit"),
+        ({"locking": (replace(LOCKING, nbytes=0),)}, "locking[0].nbytes"),
+        ({"locking": (LOCKING, replace(LOCKING, summary=of_summary(n=0).summary))}, "locking[1].summary.n"),
+    ],
+)
+def test_other_figures_out_of_range_are_refused(change: dict[str, Any], field: str) -> None:
+    assert refusal(make_run(**change)) == field
+
+
+@pytest.mark.parametrize(("share", "field"), [(0.999, ""), (1.001, "measurements[0].rate.gbps")])
+def test_a_rate_above_what_the_link_can_carry_is_refused(share: float, field: str) -> None:
+    row = make_measurement()
+    gbps = share * (make_link().most_gbps("h2d") or 0.0)
+    run = with_row(retimed(row, [row.moved_bytes / gbps / 1e9] * 8))
+    if field:
+        assert refusal(run) == field
+    else:
+        check_run(run, "run.json")
+
+
+@pytest.mark.parametrize("seconds", [[], [3e-4], [0.0, 3.1e-4, 3.2e-4]])
+def test_a_row_of_few_trials_is_accepted(seconds: list[float]) -> None:
+    check_run(with_row(retimed(make_measurement(), seconds) if seconds else make_missing()), "run.json")
+
+
+def test_a_trial_that_took_no_time_has_no_ratio() -> None:
+    row = retimed(make_measurement(), [0.0, 3e-4, 3e-4])
+    check_run(with_row(replace(row, ceiling_share=Fact(Share(1.0, None, None)))), "run.json")
+
+
+def test_a_share_of_a_peak_that_is_not_known_is_refused() -> None:
+    run = make_run(link=make_link(h2d_peak_gbps=unknown("no")), measurements=(make_measurement(),), curves=())
+    assert refusal(run) == "measurements[0].peak_share.value"
 
 
 def test_a_download_with_short_headers_is_accepted() -> None:

@@ -88,18 +88,53 @@ def test_small_sizes_alone_give_only_the_fixed_cost() -> None:
     assert "ask for larger sizes" in (fit.asymptote_gbps.reason or "")
 
 
+def of_line(sizes: Sequence[float], half_width: float = 0.0) -> Fit:
+    """The fit of an exact line: 1 us and 50 GB/s."""
+    return fit_curve([(int(n), 1e-6 + n / 50e9) for n in sizes], half_width)
+
+
+@pytest.mark.parametrize(("share", "given"), [(0.101, True), (0.099, False)])
+def test_a_fixed_cost_below_a_tenth_of_the_shortest_time_is_not_given(share: float, given: bool) -> None:
+    smallest = 50e3 / share - 50e3
+    assert (of_line([smallest, 4 * smallest, 16 * smallest]).latency_s.value is not None) == given
+
+
+@pytest.mark.parametrize(("largest", "given"), [(50_100, True), (49_900, False)])
+def test_a_bandwidth_is_given_if_a_size_reaches_half_of_it(largest: int, given: bool) -> None:
+    assert (of_line([largest // 16, largest // 4, largest]).asymptote_gbps.value is not None) == given
+
+
+@pytest.mark.parametrize(("raised", "worst", "fits"), [(1.39, 0.2453, True), (1.41, 0.2552, False)])
+def test_a_line_may_miss_a_point_by_a_quarter(raised: float, worst: float, fits: bool) -> None:
+    sizes = [4096 * 16**k for k in range(5)]
+    line = [(n, (1e-5 + n / 50e9) * (raised if place == 2 else 1)) for place, n in enumerate(sizes)]
+    fit = fit_curve(line, half_width=0.0)
+    assert fit.worst_misfit.value == pytest.approx(worst, abs=1e-4)
+    assert (fit.latency_s.value is not None) == fits
+    assert fit_curve(line, half_width=0.05).worst_misfit.value == pytest.approx(worst - 0.05, abs=1e-4)
+
+
+def test_a_point_with_a_wide_interval_weighs_less() -> None:
+    line = [(n, 1e-6 + n / 50e9, 0.01) for n in SIZES]
+    size, seconds, _ = line[-1]
+    narrow = stats.fit_curve([*line[:-1], (size, 1.2 * seconds, 0.01)])
+    wide = stats.fit_curve([*line[:-1], (size, 1.2 * seconds, 0.2)])
+    assert narrow.asymptote_gbps.value == pytest.approx(48.740, abs=1e-3)
+    assert wide.asymptote_gbps.value == pytest.approx(49.996, abs=1e-3)
+
+
 def test_a_fixed_cost_within_the_error_of_the_medians_is_not_given() -> None:
-    line = [(n, 2.3e-6 + n / 55.5e9) for n in SIZES]
-    assert fit_curve(line, half_width=0.01).latency_s.value == pytest.approx(2.3e-6)
-    rough = fit_curve([(n, 2.3e-6 + n / 55.5e9) for n in SIZES[4:]], half_width=0.3)
+    line = [(n, 2.3e-6 + n / 55.5e9) for n in SIZES[4:]]
+    assert fit_curve(line, half_width=0.097).latency_s.value == pytest.approx(2.3e-6)
+    rough = fit_curve(line, half_width=0.098)
     assert rough.latency_s.value is None
     assert rough.half_bytes.value is None
 
 
 def test_a_bandwidth_of_rough_medians_is_not_given() -> None:
     line = [(n, 2.3e-6 + n / 55.5e9) for n in SIZES]
-    assert fit_curve(line, half_width=0.05).asymptote_gbps.value == pytest.approx(55.5)
-    rough = fit_curve(line, half_width=0.5)
+    assert fit_curve(line, half_width=0.40).asymptote_gbps.value == pytest.approx(55.5)
+    rough = fit_curve(line, half_width=0.41)
     assert rough.asymptote_gbps.value is None
     assert "--budget" in (rough.asymptote_gbps.reason or "")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,8 +17,8 @@ from pyxfer._measure import stats
 from pyxfer._measure.remarks import instability
 
 
-def remark(values: NDArray[np.float64] | list[float], **kwargs: float) -> Remark:
-    found = instability(list(values), PRECISION, **kwargs)
+def remark(values: NDArray[np.float64] | list[float], budget_s: float | None = None) -> Remark:
+    found = instability(list(values), PRECISION, budget_s)
     assert found is not None
     return found
 
@@ -26,10 +28,15 @@ def test_quiet_trials_get_no_remark(n: int) -> None:
     assert instability(list(trials(n, spread=0.0005)), PRECISION) is None
 
 
-def test_too_few_trials_name_the_budget_that_would_give_enough() -> None:
-    assert remark([1e-3, 1e-3], budget_s=30) == Remark(
-        code="few-trials", text="2 trials bound no median: a 95% interval takes 6", fix="--budget 90s"
-    )
+@pytest.mark.parametrize(
+    ("n", "budget_s", "bound", "fix"),
+    [(1, None, "1 trial bounds", "a --budget 6 times as long"), (4, 30, "4 trials bound", "--budget 45s")],
+)
+def test_too_few_trials_name_the_budget_that_would_give_enough(
+    n: int, budget_s: float | None, bound: str, fix: str
+) -> None:
+    text = f"{bound} no median: a 95% interval takes 6"
+    assert remark([1e-3] * n, budget_s=budget_s) == Remark(code="few-trials", text=text, fix=fix)
 
 
 def test_a_wide_interval_names_its_width_and_the_flags_that_fit() -> None:
@@ -51,15 +58,39 @@ def test_an_interval_that_rounds_to_the_precision_is_just_over_it() -> None:
     assert "a --budget 2 times as long" in (found.fix or "")
 
 
-def test_without_a_budget_the_fix_is_relative() -> None:
-    assert "a --budget " in (remark(trials(40, spread=0.02)).fix or "")
+@pytest.mark.parametrize(
+    ("spread", "budget_s", "fix"),
+    [
+        (0.02, None, "a --budget 26 times as long or --precision 3%"),  # 2.52 % is reached
+        (0.02, 10.0, "--budget 255s or --precision 3%"),
+        (0.05, 10.0, "--precision 7%"),  # 6.33 %
+        (0.3, 10.0, "--precision 40%"),  # 30.7 %
+    ],
+)
+def test_a_longer_budget_and_the_next_rounder_precision_are_proposed(
+    spread: float, budget_s: float | None, fix: str
+) -> None:
+    values = trials(40, spread, seed=3 if spread == 0.3 else 7)
+    assert remark(values, budget_s=budget_s).fix == fix
 
 
-def test_a_hopeless_budget_is_not_proposed() -> None:
-    found = remark(1e-3 * np.random.default_rng(3).lognormal(0, 0.2, 40), budget_s=10)
-    assert found.code == "unstable"
-    assert "--budget" not in (found.fix or "")
-    assert "--precision" in (found.fix or "")
+@pytest.mark.parametrize(("factor", "proposed"), [(99.9, True), (100.2, False)])
+def test_a_budget_of_more_than_a_hundred_times_is_not_proposed(factor: float, proposed: bool) -> None:
+    values = list(trials(40, spread=0.02))
+    found = instability(values, half_width(values) / factor**0.5)
+    assert found is not None
+    assert ("--budget" in (found.fix or "")) == proposed
+
+
+def test_a_width_that_no_flag_reaches_asks_for_a_quieter_machine() -> None:
+    values = np.random.default_rng(3).lognormal(0, 1, 20)
+    assert half_width(values) == pytest.approx(0.985, abs=0.001)
+    assert (remark(values).fix or "").startswith("let the machine settle")
+
+
+def test_an_interval_as_wide_as_the_precision_has_no_remark() -> None:
+    values = list(trials(40))
+    assert instability(values, half_width(values)) is None
 
 
 def test_two_modes_have_their_values_and_shares() -> None:
@@ -68,6 +99,18 @@ def test_two_modes_have_their_values_and_shares() -> None:
     assert found.code == "bimodal"
     assert found.text == "two modes: 60.0 % of the trials near 1.00 ms, the others near 1.30 ms"
     assert "stop other work" in (found.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("n", "slow", "code"),
+    [
+        *[(20, 5, "unstable"), (20, 6, "bimodal"), (20, 14, "bimodal"), (20, 15, "unstable")],
+        *[(40, 7, "outliers"), (40, 8, "bimodal"), (40, 32, "bimodal"), (40, 33, "outliers")],
+    ],
+)
+def test_a_mode_has_a_fifth_of_the_trials_and_at_least_six(n: int, slow: int, code: str) -> None:
+    values = trials(n) * np.where(np.random.default_rng(2).permutation(n) < slow, 1.3, 1.0)
+    assert remark(values).code == code
 
 
 def test_two_neighbouring_ticks_of_a_coarse_clock_are_not_two_modes() -> None:
@@ -80,6 +123,34 @@ def test_a_drift_is_named_with_where_it_began_and_ended() -> None:
     assert found.code == "drift"
     assert found.text == "the time drifted during the run: 1.01 ms in its first third, 1.05 ms in its last"
     assert "--budget" in (found.fix or "")
+
+
+def zigzag(values: Sequence[float]) -> NDArray[np.float64]:
+    """The values in an order in which neighbours do not resemble each other."""
+    ordered = np.sort(values)
+    half = (len(ordered) + 1) // 2
+    mixed = np.empty_like(ordered)
+    mixed[::2], mixed[1::2] = ordered[:half], ordered[half:]
+    return mixed
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("third", "inversions", "drifts"), [(20, 59, True), (20, 60, False), (21, 69, True), (21, 70, False)]
+)
+def test_a_drift_is_3_8_deviations_of_the_rank_sum(third: int, inversions: int, drifts: bool, sign: int) -> None:
+    """Of `third`² pairs of a value of the first third and one of the last, so many are in the other order."""
+    above_all, above_some = divmod(inversions, third)
+    first = [*range(300, 300 + above_all), 200 + above_some - 0.5, *range(100, 100 + third - above_all - 1)]
+    last = range(200, 200 + third)
+    values = np.concatenate((zigzag(first), zigzag(first), zigzag(last)))
+    assert (remark(1000 + sign * values).code == "drift") == drifts
+
+
+def test_levels_that_differ_by_the_precision_are_no_drift_and_no_modes() -> None:
+    found = instability([1.0] * 80 + [1.5] * 40, precision=0.5)
+    assert found is not None
+    assert found.code == "unstable"
 
 
 def test_a_drift_smaller_than_the_precision_has_no_remark() -> None:
@@ -105,10 +176,24 @@ def test_outliers_are_counted_and_the_worst_is_named() -> None:
     assert found.text == "4 of 50 trials are far outside the others, up to 5.00 ms against a median of 1.00 ms"
 
 
-def test_one_outlier_among_many_has_no_remark() -> None:
-    values = trials(50)
-    values[3] = 5e-3
-    assert instability(list(values), PRECISION) is None
+@pytest.mark.parametrize("factor", [5, 0.2])
+@pytest.mark.parametrize(("n", "outside", "named"), [(20, 1, False), (20, 2, True), (100, 4, False), (100, 5, True)])
+def test_outliers_are_named_from_two_and_five_percent_on(n: int, outside: int, named: bool, factor: float) -> None:
+    values = trials(n)
+    values[3 : n - 3 : n // outside] *= factor
+    found = instability(list(values), PRECISION)
+    assert (found is not None and found.code == "outliers") == named
+
+
+@pytest.mark.parametrize(("ranges", "named"), [(2.9, False), (3.1, True)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_outliers_are_three_interquartile_ranges_beyond_a_quartile(ranges: float, named: bool, sign: int) -> None:
+    values = np.random.default_rng(4).permutation(np.linspace(-1, 1, 101))
+    values[5:100:17] = 10
+    q1, q3 = np.quantile(values, (0.25, 0.75))
+    values[5:100:17] = q3 + ranges * (q3 - q1)
+    found = instability(list(1 + sign * 0.005 * values), 0.004)
+    assert (found is not None) == named
 
 
 def test_equal_times_with_one_tick_between_them_have_no_outliers() -> None:

@@ -16,6 +16,22 @@ from pyxfer.errors import MeasurementError
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 
+# Of neighbours in n of these, as many more are alike than not: 61 of 100, 37 of 60, and 19 of 40.
+FIVES = [1.0] * 5 + [4.0] * 5
+SYMMETRIC = [1.0, 1.0, *([4.0] * 4 + [1.0] * 4) * 4, *[4.0] * 4, 1.0, 1.0]
+
+
+def inflation(correlation: float) -> float:
+    return (1 + correlation) / (1 - correlation)
+
+
+def correlation(alike: float, n: int, bias: float = 1, slope: float = 3) -> float:
+    """The correlation that is assumed where `alike` is found: corrected for its bias, and raised by its error."""
+    return alike + (bias + slope * alike) / n + math.sqrt((1 - alike**2) / n)
+
+
+STRETCH = math.sqrt(inflation(correlation(37 / 60, 60)))
+
 SECONDS = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=60)
 PRECISION = 0.005
 
@@ -98,6 +114,46 @@ def test_the_interval_of_two_slow_levels_spans_both() -> None:
 
 def test_equal_trials_have_an_interval_without_width() -> None:
     assert half_width([1e-3] * 50) == 0.0
+    without_time = stats.summarise([0.0] * 10)
+    assert (without_time.low_s, without_time.high_s, without_time.relative_half_width) == (0.0, 0.0, None)
+
+
+# Of 60 independent trials the 22nd from both ends enclose the median.
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([1.0, 4.0] * 30, 2.5 * (1 / 2.5) ** 1.8, 2.5 * (4 / 2.5) ** 1.8),
+        (FIVES * 6, 2.5 * (1 / 2.5) ** (1.8 * STRETCH), 2.5 * (4 / 2.5) ** (1.8 * STRETCH)),
+        ([1.0] * 10 + [2.0] * 50, 2 * (1 / 2) ** 1.8, 2.0),
+    ],
+    ids=["independent", "correlated", "a slow level"],
+)
+def test_the_interval_is_widened_by_correlation_and_for_slow_levels(
+    values: list[float], low: float, high: float
+) -> None:
+    summary = stats.summarise(values)
+    assert (summary.low_s, summary.high_s) == pytest.approx((low, high))
+
+
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    assert list(stats.mid_ranks(np.array([3.0, 1.0, 1.0, 2.0]))) == [4.0, 1.5, 1.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("stretches", "detrended", "assumed"),
+    [
+        ([[1.0] * 100], False, correlation(0, 100)),
+        ([[1.0] * 50] * 2, True, correlation(0, 100, bias=2 * 2)),
+        ([list(range(50))] * 2, True, correlation(0, 100, bias=2 * 2)),
+        ([list(range(100))], False, 0.9),
+        ([[1.0, 4.0] * 50], False, 0.0),
+        ([FIVES * 10], False, correlation(0.61, 100)),
+        ([SYMMETRIC], True, correlation(0.475, 40, bias=2, slope=4)),
+    ],
+)
+def test_correlated_trials_are_worth_fewer(stretches: list[list[float]], detrended: bool, assumed: float) -> None:
+    found = stats.variance_inflation(*(np.array(each, float) for each in stretches), detrended=detrended)
+    assert found == pytest.approx(inflation(assumed))
 
 
 def test_more_independent_trials_have_a_narrower_interval() -> None:
@@ -233,6 +289,10 @@ def test_a_share_of_no_rounds_is_refused() -> None:
 
 
 # --- trials still needed ---------------------------------------------------------------------------------------------
+
+
+def test_at_least_the_trials_of_an_interval_are_needed() -> None:
+    assert stats.trials_needed(stats.summarise(list(trials(50))), 0.5) == 6
 
 
 def test_half_the_width_takes_four_times_the_trials() -> None:

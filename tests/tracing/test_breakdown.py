@@ -336,7 +336,7 @@ def test_the_time_of_simultaneous_copies_counts_once() -> None:
 
 def test_values_are_those_of_one_transfer() -> None:
     found = h2d(traced(*(copy(100 * n, 100 * n + 50) for n in range(4)), copies=3))
-    assert (found.nbytes, found.copies) == pytest.approx((4 * MIB / 3, 4 / 3))
+    assert (found.nbytes, found.copies, found.elapsed_s) == pytest.approx((4 * MIB / 3, 4 / 3, 1e-3 / 3))
     assert found.seconds.value == pytest.approx(200e-6 / 3)
 
 
@@ -351,6 +351,8 @@ def test_a_batch_counts_as_its_copies() -> None:
 def test_the_memory_of_a_few_bytes_is_ignored() -> None:
     found = h2d(traced(copy(0, 10), copy(10, 11, 64, memory=MemoryKind.PINNED)))
     assert found.memories == {"pageable"}
+    one_percent = h2d(traced(copy(0, 10, 99), copy(10, 20, 1, memory=MemoryKind.PINNED)))
+    assert one_percent.memories == {"pageable"}
     halves = h2d(traced(copy(0, 10), copy(10, 20, memory=MemoryKind.PINNED)))
     assert halves.memories == {"pageable", "pinned"}
 
@@ -395,7 +397,9 @@ def test_other_lost_records_do_not_matter() -> None:
 
 
 def test_a_trial_without_copies_has_zero_bytes() -> None:
-    dma = dma_of([h2d(traced())], None).value
+    found = h2d(traced())
+    assert found.outside == 0.0
+    dma = dma_of([found], None).value
     assert dma is not None
     assert (dma.nbytes, dma.copies, dma.source, dma.seconds.value, dma.gbps) == (0, 0, "", 0.0, None)
     assert not np.signbit(dma.nbytes)

@@ -92,6 +92,11 @@ def test_an_inflated_row_has_the_measured_factor() -> None:
     )
 
 
+def test_a_multiple_of_the_bytes_may_have_a_few_further_ones() -> None:
+    sent = (*(copy(100 * number, 100 * number + 100, 1024) for number in range(3)), copy(300, 400, 256))
+    assert remark(findings(sent, expected=Expected(1024)), "inflated").fix == ONCE
+
+
 CONVERT, ONCE = "convert on the GPU, after the copy", "send them once, or convert on the GPU, after the copy"
 
 
@@ -126,7 +131,7 @@ def test_copies_outside_of_most_trials_are_a_remark() -> None:
 
 
 def test_copies_inside_of_most_trials_are_not_a_remark() -> None:
-    assert findings(AHEAD, copy(0, 900), copy(0, 900)).remarks == ()
+    assert findings(AHEAD, copy(0, 900)).remarks == ()
     assert findings((), ()).remarks == ()
 
 
@@ -241,6 +246,15 @@ def test_lost_records_of_all_trials_are_added() -> None:
     lost = "15 of the device's records were lost, so"
     assert (found.dma.reason or "").startswith(lost)
     assert (found.breakdown.reason or "").startswith(lost)
+
+
+def test_lost_records_of_one_trial_leave_the_breakdown_of_another() -> None:
+    evidence = Evidence()
+    evidence.add(traced(copy(0, 900)), None, MIB)
+    evidence.add(traced(dropped={"calls": 1}), None, MIB)
+    breakdown = evidence.findings(Expected(MIB), None).breakdown.value
+    assert breakdown is not None
+    assert breakdown.left_out == 1
 
 
 def test_a_host_route_has_parts_and_no_copies() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from samples import make_environment
 from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, steps_at
 
 from pyxfer._document.watches import Advice
 from pyxfer._trace.records import CopyWay
+from pyxfer._watch.analysis import Machine, analyse
 
 SENT = 10_000_000
 
@@ -27,12 +31,16 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
 
 
 def advice_for(
-    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0
+    script: Script,
+    length: float,
+    made: float | None = None,
+    gbps: float | None = 50.0,
+    machine: Machine = MACHINE,
 ) -> dict[str, Advice]:
     """By code; with `made`, for a loop of four steps whose inputs take this long."""
     step = length / 4
     spans = [(step * turn, step * turn + made, step * (turn + 1)) for turn in range(4)] if made is not None else []
-    watched = analysed(make_window(script, length, steps_at(*spans)), Flat(gbps))
+    watched = analyse(make_window(script, length, steps_at(*spans)), Flat(gbps), machine)
     return {row.code: row for row in watched.advice}
 
 
@@ -54,10 +62,32 @@ def test_a_slow_input_is_shared_by_as_many_processes_as_needed() -> None:
     )
 
 
-def test_a_slow_input_is_shared_by_at_most_the_spare_processors() -> None:
+@pytest.mark.parametrize(("cpus", "makers"), [(16, 15), (2, 1), (1, 1)])
+def test_a_slow_input_is_shared_by_at_most_the_spare_processors(cpus: int, makers: int) -> None:
     script, length = training(made=60_000, sent=1000, computed=500)
-    assert MACHINE.environment.cpus_usable == 16
-    assert advice_for(script, length, made=60_000)["pin-and-prefetch"].predicted_s == pytest.approx(4000e-6)
+    machine = replace(MACHINE, environment=make_environment(cpus_usable=cpus))
+    found = advice_for(script, length, made=60_000, machine=machine)["pin-and-prefetch"]
+    assert found.predicted_s == pytest.approx(60_000e-6 / makers)
+
+
+def test_a_step_that_only_makes_its_input_is_shared_by_the_spare_processors() -> None:
+    script = Script()
+    script.kernel(-20, -10)
+    found = advice_for(script, 4 * 15_000, made=15_000)["prefetch"]
+    assert found.predicted_s == pytest.approx(1000e-6)
+
+
+def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
+    script = Script()
+    for begin in range(0, 20_000, 5000):
+        call = ("cudaMemcpyAsync", begin + 1000, begin + 2000)
+        script.copy(CopyWay.H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
+        script.kernel(begin + 2000, begin + 5000)
+    found = advice_for(script, 20_000, made=1000)["pin-and-prefetch"]
+    assert found.predicted_s == pytest.approx(3000e-6)
+    assert found.worked_out.startswith(
+        "the longest of the step less input 1.00 ms, h2d 300 us and sending pageable memory 700 us (3.00 ms)"
+    )
 
 
 def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling() -> None:
@@ -80,20 +110,25 @@ def test_a_pinned_input_gets_the_advice_prefetch_only() -> None:
 
 
 def test_pinning_gains_the_difference_to_the_ceiling() -> None:
-    script, length = training(made=1000, sent=1000, computed=3000)
-    found = advice_for(script, length, made=1000)["pin"]
-    assert found.gain_s == pytest.approx(800e-6)
+    script, length = training(made=1000, sent=1600, computed=3000)
+    found = advice_for(script, length, made=1000, gbps=62.5)["pin"]
+    assert found.gain_s == pytest.approx(1440e-6)
     assert (
-        "h2d of pageable memory at 10.00 GB/s could reach 50.00 GB/s, and 1.00 ms of it is outside of kernels"
+        "h2d of pageable memory at 6.25 GB/s could reach 62.50 GB/s, and 1.60 ms of it is outside of kernels"
         in found.worked_out
     )
 
 
-def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains() -> None:
-    script, length = training(made=1000, sent=1000, computed=3000)
-    for turn in range(4):
-        script.copy(CopyWay.D2H, 5000 * turn, 5000 * turn + 100, nbytes=SENT, pageable=True)
-    assert advice_for(script, length, made=1000)["pin"].gain_s == pytest.approx(800e-6)
+@pytest.mark.parametrize(("slow", "fast"), [(CopyWay.H2D, CopyWay.D2H), (CopyWay.D2H, CopyWay.H2D)])
+def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains(slow: CopyWay, fast: CopyWay) -> None:
+    script = Script()
+    for begin in range(0, 20_000, 5000):
+        script.copy(fast, begin, begin + 100, nbytes=SENT, pageable=True)
+        script.copy(slow, begin + 1000, begin + 2000, nbytes=SENT, pageable=True)
+        script.kernel(begin + 2000, begin + 5000)
+    found = advice_for(script, 20_000, made=1000)["pin"]
+    assert found.gain_s == pytest.approx(800e-6)
+    assert found.worked_out.startswith(slow.name.lower())
 
 
 def test_advice_on_pageable_copies_names_the_functions_of_pyxfer_for_their_directions() -> None:
@@ -124,6 +159,10 @@ def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     found = advice_for(script, length, made=1000)["waits"]
     assert found.predicted_s == pytest.approx(3200e-6)
     assert "(cudaStreamSynchronize)" in found.text
+    assert found.worked_out == (
+        "the longer of the device's work (3.20 ms) and the host's (1.20 ms), which is the period less the 3.00 ms in "
+        "calls that wait"
+    )
 
 
 def test_advice_on_different_waits_names_the_longest() -> None:
@@ -157,7 +196,11 @@ def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle(
 
 def test_pinned_copies_outside_of_kernels_fit_under_them_on_a_second_stream() -> None:
     script, length = training(made=0, sent=1000, computed=3000, pageable=False)
-    assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
+    found = advice_for(script, length, made=0)["second-stream"]
+    assert found.gain_s == pytest.approx(1000e-6)
+    assert found.worked_out == (
+        "1.00 ms of pinned copies are outside of kernels, and kernels have room for 3.00 ms of copies"
+    )
 
 
 def test_a_second_stream_gains_no_more_than_kernels_have_room_for() -> None:
@@ -195,8 +238,9 @@ def test_advice_that_gains_less_than_two_percent_is_left_out() -> None:
     assert advice_for(script, length, made=10) == {}
 
 
-def test_without_records_there_is_no_advice() -> None:
-    assert analysed(make_window(None, 100, steps_at((0, 50, 100)))).advice == ()
+@pytest.mark.parametrize(("script", "length"), [(None, 100), (Script(), 0)])
+def test_without_records_or_time_there_is_no_advice(script: Script | None, length: float) -> None:
+    assert analysed(make_window(script, length, steps_at((0, length / 2, length)))).advice == ()
 
 
 def test_pinning_is_predicted_for_a_window_without_steps() -> None:

@@ -24,6 +24,30 @@ def test_a_window_whose_only_step_failed_has_one_remark() -> None:
     assert [remark.code for remark in analysed(window).remarks] == ["failed-steps"]
 
 
+def test_failed_and_unclosed_steps_are_counted_with_the_first_failure() -> None:
+    step, *others = steps_at(*((place, place + 0.5, place + 1) for place in range(5)))
+    failed = (replace(others[0], failed="ValueError: no"), replace(others[1], failed="KeyError: 'x'"))
+    unclosed = (replace(others[2], closed=False), replace(others[3], closed=False))
+    assert [remark.text for remark in analysed(make_window(Script(), 100, (step, *failed, *unclosed))).remarks] == [
+        "2 steps failed, and are not in the figures of steps: ValueError: no",
+        "2 steps had not ended with the window, and are not in the figures",
+    ]
+
+
+@pytest.mark.parametrize("steps", [10_000, 10_001])
+def test_the_first_ten_thousand_steps_are_listed(steps: int) -> None:
+    watched = analysed(make_window(None, steps, steps_at(*((place, place, place + 1) for place in range(steps)))))
+    assert (watched.steps.watched, len(watched.steps.each)) == (steps, 10_000)
+    assert ("many-steps" in [remark.code for remark in watched.remarks]) == (steps > 10_000)
+
+
+def test_the_64_threads_with_the_longest_calls_are_listed() -> None:
+    script = Script()
+    for thread in range(1, 66):
+        script.call("cudaStreamSynchronize", 0, thread, thread=thread)
+    assert [use.thread for use in analysed(make_window(script, 100)).threads] == [*range(65, 1, -1)]
+
+
 def test_a_window_whose_only_step_had_not_ended_has_one_remark() -> None:
     window = make_window(Script(), 100, (replace(STEP[0], closed=False),))
     assert [remark.code for remark in analysed(window).remarks] == ["unclosed-steps"]
@@ -54,7 +78,7 @@ def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
     threads = analysed(window).threads
     assert {use.name for use in threads} == {"thread 1234", "MainThread"}
     assert threads[0].thread == 1234
-    assert threads[0].calls_s == pytest.approx(10e-6)
+    assert [(use.calls_s, use.steps) for use in threads] == [(pytest.approx(10e-6), 0), (0.0, 1)]
 
 
 def test_a_cut_window_without_steps_does_not_say_that_none_was_begun() -> None:

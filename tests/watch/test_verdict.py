@@ -120,6 +120,7 @@ def test_without_steps_the_input_can_only_be_its_copies() -> None:
 def test_without_records_the_verdict_is_unknown() -> None:
     verdict = analysed(make_window(None, 100, steps_at((0, 60, 100)))).verdict
     assert verdict.bound_by == "unknown"
+    assert verdict.text.startswith("What the device did was not recorded, so")
     assert "whether the device was busy in that time is not known" in verdict.evidence[0]
 
 
@@ -128,12 +129,18 @@ def test_in_host_memory_the_verdict_is_unknown() -> None:
     script.copy(CopyWay.H2D, 0, 40)
     watched = analyse(make_window(script, 100), Flat(50.0), replace(MACHINE, runtime="host"))
     assert watched.verdict.bound_by == "unknown"
+    assert watched.verdict.text.startswith("No GPU was watched, so")
     assert watched.advice == ()
     assert watched.activity.value is not None
 
 
 def test_without_records_and_steps_there_is_no_evidence() -> None:
     assert analysed(make_window(None, 100)).verdict.evidence == ()
+
+
+def test_a_window_without_length_has_no_verdict() -> None:
+    verdict = analysed(make_window(Script(), 0)).verdict
+    assert (verdict.bound_by, verdict.share.reason) == ("unknown", "the window has no length")
 
 
 def test_a_part_without_time_is_not_in_the_evidence() -> None:

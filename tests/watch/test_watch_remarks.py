@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from watch.windows import Script, activity_of, analysed, make_window, steps_at
 
 from pyxfer._document.runs import Remark
@@ -37,13 +38,21 @@ def test_a_large_clock_error_or_drift_gets_a_remark() -> None:
     watched = analysed(make_window(Script(), 100, STEP, clock=Clock(error_ns=50_000, drift_ns=-3_000_000)))
     assert [remark.code for remark in watched.remarks] == ["clock-error", "clock-drift"]
     assert "drifted by 3.00 ms" in texts(watched)[1]
+    assert activity_of(watched).clock_drift_s == -3e-3
 
 
-def test_a_clock_error_of_20_us_gets_no_remark() -> None:
-    assert texts(analysed(make_window(Script(), 100, STEP, clock=Clock(20_000, 0)))) == []
-
-
-def test_the_drift_of_a_quartz_gets_no_remark() -> None:
-    watched = analysed(make_window(Script(), 60e6, steps_at((0, 1, 60e6)), clock=Clock(500, 600_000)))
-    assert texts(watched) == []
-    assert activity_of(watched).clock_drift_s == 600e-6
+@pytest.mark.parametrize(
+    ("seconds", "error_ns", "drift_ns", "codes"),
+    [
+        *[(100e-6, 20_000, 0, []), (100e-6, 20_001, 0, ["clock-error"])],
+        *[(100e-6, 0, 20_000, []), (100e-6, 0, 20_001, ["clock-drift"])],
+        *[(60.5, 0, 6_049_000, []), (60.5, 0, 6_051_000, ["clock-drift"])],
+    ],
+)
+def test_clocks_may_be_20_us_apart_and_drift_by_a_ten_thousandth(
+    seconds: float, error_ns: int, drift_ns: int, codes: list[str]
+) -> None:
+    length = seconds * 1e6
+    watched = analysed(make_window(Script(), length, steps_at((0, 1, length)), clock=Clock(error_ns, drift_ns)))
+    assert watched.window_s == pytest.approx(seconds)
+    assert [remark.code for remark in watched.remarks] == codes
