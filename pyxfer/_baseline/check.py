@@ -24,6 +24,8 @@ LEAST_PROCESSES = 3
 DEFAULT_RETRIES = 19
 MOST = 0.7
 """The share of the processes of a check that must be beyond the tolerance, each by itself."""
+LEAST_TO_END = 8
+"""The processes that confirm a loss before the last look."""
 NOW = "now"
 
 Measure = Callable[[], Run]
@@ -126,7 +128,7 @@ def check(
     retries: int = DEFAULT_RETRIES,
     on_run: OnRun = lambda run: None,
 ) -> Checked:
-    """Measure until no cell is SLOW or AMBIGUOUS, or 1 + `retries` processes have measured.
+    """Measure until every cell is SAME, FAST or certainly SLOW, or 1 + `retries` processes have measured.
 
     The number of processes doubles from look to look.
 
@@ -153,10 +155,10 @@ def check(
         is_last = interrupted or count > retries
         if not is_last and count & (count - 1):
             continue
-        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, looks, interrupted)
-        if is_last or not _doubtful(comparison):
+        comparison = _compare(before, Sample(NOW, tuple(runs)), tolerance, looks, is_last, interrupted)
+        found = _confirm(comparison, before.runs, runs, interrupted)
+        if is_last or not _doubtful(found, count):
             break
-    found = _confirm(comparison, before.runs, runs, interrupted)
     remarks = (*found.remarks, *_least_loss_remarks(found), *_clock_remarks(baseline, runs[0]))
     return Checked(msgspec.structs.replace(found, remarks=remarks), tuple(runs), interrupted)
 
@@ -188,9 +190,9 @@ def _check_machine(baseline: Baseline, run: Run) -> None:
         )
 
 
-def _compare(before: Sample, now: Sample, tolerance: float, looks: int, interrupted: bool) -> Comparison:
+def _compare(before: Sample, now: Sample, tolerance: float, looks: int, is_last: bool, interrupted: bool) -> Comparison:
     try:
-        return compare_samples(before, now, tolerance, looks)
+        return compare_samples(before, now, tolerance, looks, is_last=is_last)
     except UsageError:
         if interrupted:  # before any cell of the baseline was measured
             raise KeyboardInterrupt from None
@@ -203,9 +205,13 @@ def _with_cells(kept: Set[Cell], run: Run) -> Run:
     return msgspec.structs.replace(run, measurements=known)
 
 
-def _doubtful(comparison: Comparison) -> bool:
-    """Whether a cell of the baseline is SLOW or AMBIGUOUS, which includes cells that were not measured."""
-    return any(row.verdict in ("SLOW", "AMBIGUOUS") and row.a_processes for row in comparison.cells)
+def _doubtful(comparison: Comparison, processes: int) -> bool:
+    """Whether a cell of the baseline is undecided, which includes cells that were not measured."""
+    decided = {"SAME", "FAST"}
+    return any(
+        row.a_processes and row.verdict not in decided and not (row.confirmed and processes >= LEAST_TO_END)
+        for row in comparison.cells
+    )
 
 
 def _confirm(comparison: Comparison, before: Sequence[Run], runs: Sequence[Run], interrupted: bool) -> Comparison:

@@ -190,8 +190,10 @@ _NOT_COMPARED = "it is not on both sides"
 _HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: this describes no GPU.")
 
 
-def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, looks: int = 1) -> Comparison:
-    """Compare B with A. `looks` is the number of times that a check may compare before it ends.
+def compare_samples(
+    a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, looks: int = 1, *, is_last: bool = True
+) -> Comparison:
+    """Compare B with A. `looks` is the number of times that a check may compare; `is_last`: this is the last one.
 
     Raises:
         UsageError: the sides cannot be compared; the text says why.
@@ -208,7 +210,7 @@ def compare_samples(a: Sample, b: Sample, tolerance: float = DEFAULT_TOLERANCE, 
     assumed = {cell: assumed_spread(cell.memory, in_memory=in_memory) for cell in cells}
     pairs = {cell: make_pair(of_a[cell], of_b[cell], assumed[cell]) for cell in cells}
     errors = {cell: error_of(pair, _neighbours(cell, pairs)) for cell, pair in pairs.items()}
-    estimates = estimates_of(errors, tolerance, looks)
+    estimates = estimates_of(errors, tolerance, looks, is_last=is_last)
     losses = {cell: slow_limit(tolerance) + error.interval(len(cells)).half for cell, error in errors.items()}
     compared = [_row(cell, pairs[cell], found, tolerance, losses[cell]) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
@@ -253,13 +255,19 @@ def _neighbours(cell: Cell, pairs: dict[Cell, Pair]) -> list[Pair]:
     return [pair for other, pair in pairs.items() if other != cell and other.memory == cell.memory]
 
 
-def estimates_of(errors: dict[Key, Error], tolerance: float, looks: int) -> dict[Key, Estimate]:
+EARLY = 100
+"""SLOW before the last look takes this fraction of the error, which leaves nearly all of it to the last look."""
+
+
+def estimates_of(
+    errors: dict[Key, Error], tolerance: float, looks: int, *, is_last: bool = True
+) -> dict[Key, Estimate]:
     """The intervals of all cells, widened until their verdicts hold together.
 
-    A check ends at any look with SAME or FAST, and decides SLOW only once, at its last look. So only the others are
-    widened for the number of looks.
+    A check ends at any look with SAME or FAST, which are widened for the number of looks. SLOW is widened much before
+    the last look, and not at all there.
     """
-    slow = _stepped(errors, tolerance, ("SLOW",), 1)
+    slow = _stepped(errors, tolerance, ("SLOW",), 1 if is_last else EARLY)
     others = _stepped(errors, tolerance, ("SAME", "FAST"), looks)
     widest = len(errors) * looks
     return {cell: slow.get(cell) or others.get(cell) or error.interval(widest) for cell, error in errors.items()}

@@ -50,6 +50,24 @@ def test_a_slow_cell_is_measured_again_before_it_is_confirmed() -> None:
     assert len(found.confirmed) == len(found.comparison.cells)
 
 
+def test_a_large_loss_is_confirmed_before_the_last_look() -> None:
+    found = check(baseline(), measuring(*[1.1] * 8))
+    assert (len(found.runs), len(found.confirmed)) == (8, len(found.comparison.cells))
+
+
+def test_a_check_does_not_end_while_a_slow_cell_is_not_confirmed() -> None:
+    kept = baseline(make_processes(10))
+    found = check(kept, measuring(*[1.08, 1.02] * 3, *[1.08] * 14))
+    assert len(found.runs) == 16
+    assert len(found.confirmed) == len(found.comparison.cells)
+
+
+def test_a_check_does_not_end_with_a_loss_that_is_only_just_certain() -> None:
+    found = check(baseline(make_processes(10)), measuring(*[1.041] * 20))
+    assert len(found.runs) == 20
+    assert len(found.confirmed) == len(found.comparison.cells)
+
+
 def test_a_baseline_of_copies_of_one_run_is_refused() -> None:
     (run,) = make_processes(1)
     copied = msgspec.structs.replace(baseline(), runs=(run, run, run))
@@ -65,7 +83,7 @@ def test_one_bad_process_confirms_nothing() -> None:
 def test_a_slow_cell_is_confirmed_only_if_most_processes_are_slow() -> None:
     kept = baseline(make_processes(10))
     for slow, confirmed in ((8, False), (9, True)):
-        factors = [1.06] * slow + [1.02] * (12 - slow)
+        factors = [1.06, 1.02] * (12 - slow) + [1.06] * (2 * slow - 12)
         found = check(kept, measuring(*factors), retries=11)
         assert {row.verdict for row in found.comparison.cells} == {"SLOW"}
         assert bool(found.confirmed) is confirmed
