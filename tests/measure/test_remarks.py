@@ -64,14 +64,13 @@ def test_an_interval_that_rounds_to_the_precision_is_just_over_it() -> None:
         (0.02, None, "a --budget 26 times as long or --precision 3%"),  # 2.52 % is reached
         (0.02, 10.0, "--budget 255s or --precision 3%"),
         (0.05, 10.0, "--precision 7%"),  # 6.33 %
-        (0.3, 10.0, "--precision 40%"),  # 30.7 %
+        (0.25, 10.0, "--precision 40%"),  # 32.8 %
     ],
 )
 def test_a_longer_budget_and_the_next_rounder_precision_are_proposed(
     spread: float, budget_s: float | None, fix: str
 ) -> None:
-    values = trials(40, spread, seed=3 if spread == 0.3 else 7)
-    assert remark(values, budget_s=budget_s).fix == fix
+    assert remark(trials(40, spread), budget_s=budget_s).fix == fix
 
 
 @pytest.mark.parametrize(("factor", "proposed"), [(99.9, True), (100.2, False)])
