@@ -151,7 +151,7 @@ def _hook_tensorflow(found: FoundSteps, module: ModuleType) -> None:
     call, called = kind.__call__, weakref.WeakSet[Any]()
 
     @functools.wraps(call)
-    def counted(function: Any, *arguments: Any, **named: Any) -> Any:
+    def counted(function: Any, /, *arguments: Any, **named: Any) -> Any:
         name, is_first = str(getattr(function, "_name", "tf.function")), function not in called
         if is_first:
             called.add(function)

@@ -145,14 +145,14 @@ def test_a_batch_without_an_end_is_not_a_step(engine: Engine, importing: Import)
 def test_calls_of_a_compiled_function_are_steps_from_the_second_on(
     engine: Engine, importing: Import, name: str
 ) -> None:
-    def train(number: int, *, more: int) -> int:
-        return number + more
+    def train(number: int, *, function: int) -> int:
+        return number + function
 
     with session() as watched:
         found_in(watched)
         module = importing(name)
         function = module.Function(train) if name == TENSORFLOW else module.jit(train)
-        assert [function(number, more=1) for number in range(4)] == [1, 2, 3, 4]
+        assert [function(number, function=1) for number in range(4)] == [1, 2, 3, 4]
     window = window_of(watched)
     assert (window.finder, window.functions, len(window.steps)) == ("compiled", ("train",), 3)
     assert window.steps[0].from_ns < window.steps[0].begin_ns
