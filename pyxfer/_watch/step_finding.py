@@ -164,7 +164,7 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
     jit: Any = vars(module)["jit"]
 
     def counted(made: Any) -> Any:
-        """`jax.jit` without a function gives a decorator. Functions of JAX itself are no steps."""
+        """`jax.jit` without a function gives a decorator. Functions of JAX itself are not counted."""
         if type(made) is CountedCallable or _is_of_jax(made):
             return made
         if hasattr(made, "lower"):

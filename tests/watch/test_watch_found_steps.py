@@ -159,7 +159,7 @@ def test_calls_of_a_compiled_function_are_steps_from_the_second_on(
     assert not window.remarks
 
 
-def test_a_compiled_function_that_is_called_once_is_no_step(engine: Engine, importing: Import) -> None:
+def test_a_compiled_function_that_is_called_once_is_not_a_step(engine: Engine, importing: Import) -> None:
     with session() as watched:
         found_in(watched)
         for each in range(3):
@@ -167,7 +167,7 @@ def test_a_compiled_function_that_is_called_once_is_no_step(engine: Engine, impo
     assert (window_of(watched).finder, window_of(watched).steps) == (None, ())
 
 
-def test_functions_that_jax_itself_has_compiled_are_no_steps(engine: Engine, importing: Import) -> None:
+def test_functions_that_jax_itself_has_compiled_are_not_counted(engine: Engine, importing: Import) -> None:
     with session() as watched:
         found_in(watched)
         jax = importing(JAX)
@@ -280,7 +280,7 @@ def test_a_named_call_that_raises_is_a_failed_step(engine: Engine, importing: Im
     assert [step.failed for step in window_of(watched).steps] == ["ZeroDivisionError: division by zero", None]
 
 
-def test_a_call_that_began_before_the_window_is_no_step(engine: Engine) -> None:
+def test_a_call_that_began_before_the_window_is_not_a_step(engine: Engine) -> None:
     with session() as watched:
         watched.stop()
         found = FoundSteps(lambda: watched.steps)

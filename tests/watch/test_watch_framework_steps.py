@@ -161,7 +161,7 @@ def test_batches_of_keras_fit_are_the_steps(tmp_path: Path, backend: str) -> Non
 
 @SLOW
 @needs("tensorflow")
-def test_steps_of_keras_fit_are_skipped_whatever_ran_before(tmp_path: Path) -> None:
+def test_steps_of_keras_fit_are_skipped_after_other_calls(tmp_path: Path) -> None:
     pytest.importorskip("keras", reason="not installed: Keras")
     printed, result = watched(tmp_path, KERAS, "--skip", "4", "--steps", "5", KERAS_BACKEND="tensorflow")
     assert printed == "12\n"
