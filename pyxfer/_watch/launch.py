@@ -111,14 +111,27 @@ def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
     def show(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         while at is not None and is_own(at.tb_frame.f_code.co_filename):
             at = at.tb_next
-        frame = at
+        _drop_counting_frames(error)
+        hook(kind, error.with_traceback(at), at)
+
+    return show
+
+
+def _drop_counting_frames(error: BaseException) -> None:
+    """Drop the frames around counted calls from the tracebacks of an exception and of those that led to it."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        frame = each.__traceback__
         while frame is not None:
             while (inner := frame.tb_next) is not None and inner.tb_frame.f_code.co_filename == _STEP_FINDING:
                 frame.tb_next = inner.tb_next
             frame = inner
-        hook(kind, error.with_traceback(at), at)
-
-    return show
+        waiting += [each.__cause__, each.__context__]
 
 
 # Creating a CUDA context takes ten times as long, and a check takes microseconds.

@@ -118,7 +118,9 @@ class OpenWindow:
                 Remark("functions", text, "name the function whose calls are the steps: --step module:function")
             )
         if self.steps.is_restarted:
-            text = "calls before the first step were taken for steps, and are dropped; the whole window contains them"
+            text = (
+                "calls before the first step were counted until it came; the figures of the whole window include them"
+            )
             remarks.append(Remark("restarted", text, "skip a time instead of steps, such as --skip 10s"))
         if self.steps.count >= MOST_STEPS:
             text = f"the window closed after {MOST_STEPS} steps, the most that a window can have"

@@ -151,7 +151,7 @@ def _hook_tensorflow(found: FoundSteps, module: ModuleType) -> None:
     call, called = kind.__call__, weakref.WeakSet[Any]()
 
     @functools.wraps(call)
-    def counted(function: Any, *arguments: Any, **named: Any) -> Any:
+    def counted(function: Any, /, *arguments: Any, **named: Any) -> Any:
         name, is_first = str(getattr(function, "_name", "tf.function")), function not in called
         if is_first:
             called.add(function)
@@ -164,7 +164,7 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
     jit: Any = vars(module)["jit"]
 
     def counted(made: Any) -> Any:
-        """`jax.jit` without a function gives a decorator. Functions of JAX itself are no steps."""
+        """`jax.jit` without a function gives a decorator. Functions of JAX itself are not counted."""
         if type(made) is CountedCallable or _is_of_jax(made):
             return made
         if hasattr(made, "lower"):

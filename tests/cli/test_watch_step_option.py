@@ -106,7 +106,21 @@ def test_a_function_of_a_module_is_skipped_and_counted(script: Script) -> None:
 
 
 def test_an_exception_of_a_counted_call_is_shown_as_without_a_watch(script: Script) -> None:
-    text = "def f(x):\n    return 1 / x\ndef g():\n    return f(0)\ng()\n"
+    text = """
+        def f(x):
+            return 1 / x
+        def g():
+            try:
+                return f(0)
+            except ZeroDivisionError as error:
+                raise ValueError("its own") from error
+        def h(x):
+            return f(x)
+        try:
+            g()
+        except ValueError:
+            h("text")
+    """
     result = script.run(text, "--step", "__main__:f")
     alone = script.call([sys.executable, "script.py"])
     assert result.returncode == alone.returncode == 1

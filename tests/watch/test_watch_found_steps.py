@@ -145,21 +145,21 @@ def test_a_batch_without_an_end_is_not_a_step(engine: Engine, importing: Import)
 def test_calls_of_a_compiled_function_are_steps_from_the_second_on(
     engine: Engine, importing: Import, name: str
 ) -> None:
-    def train(number: int, *, more: int) -> int:
-        return number + more
+    def train(number: int, *, function: int) -> int:
+        return number + function
 
     with session() as watched:
         found_in(watched)
         module = importing(name)
         function = module.Function(train) if name == TENSORFLOW else module.jit(train)
-        assert [function(number, more=1) for number in range(4)] == [1, 2, 3, 4]
+        assert [function(number, function=1) for number in range(4)] == [1, 2, 3, 4]
     window = window_of(watched)
     assert (window.finder, window.functions, len(window.steps)) == ("compiled", ("train",), 3)
     assert window.steps[0].from_ns < window.steps[0].begin_ns
     assert not window.remarks
 
 
-def test_a_compiled_function_that_is_called_once_is_no_step(engine: Engine, importing: Import) -> None:
+def test_a_compiled_function_that_is_called_once_is_not_a_step(engine: Engine, importing: Import) -> None:
     with session() as watched:
         found_in(watched)
         for each in range(3):
@@ -167,7 +167,7 @@ def test_a_compiled_function_that_is_called_once_is_no_step(engine: Engine, impo
     assert (window_of(watched).finder, window_of(watched).steps) == (None, ())
 
 
-def test_functions_that_jax_itself_has_compiled_are_no_steps(engine: Engine, importing: Import) -> None:
+def test_functions_that_jax_itself_has_compiled_are_not_counted(engine: Engine, importing: Import) -> None:
     with session() as watched:
         found_in(watched)
         jax = importing(JAX)
@@ -280,7 +280,7 @@ def test_a_named_call_that_raises_is_a_failed_step(engine: Engine, importing: Im
     assert [step.failed for step in window_of(watched).steps] == ["ZeroDivisionError: division by zero", None]
 
 
-def test_a_call_that_began_before_the_window_is_no_step(engine: Engine) -> None:
+def test_a_call_that_began_before_the_window_is_not_a_step(engine: Engine) -> None:
     with session() as watched:
         watched.stop()
         found = FoundSteps(lambda: watched.steps)
