@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, say, why_invalid
+from pyxfer._cli.output import Outlet, json_target, json_text
 from pyxfer.errors import MeasurementError, PyxferError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyxfer._document.baselines import Baseline, Comparison, History
     from pyxfer._document.runs import Run
     from pyxfer._report.baseline import CellLine
+    from pyxfer._report.layout import Page
 
 
 _COMPARE_FORMS = ("table", "md", "json")
@@ -51,15 +54,9 @@ def compare(
         ),
     ] = None,
     tolerance: Tolerance = "3%",
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="table|md|json",
-            help="Output format.",
-            autocompletion=one_of(lambda: _COMPARE_FORMS),
-        ),
-    ] = "table",
+    export_json: opt.WholeJson = None,
+    export_md: opt.ExportMd = None,
+    form: Form = "table",
     output: Output = None,
     store: Url = None,
 ) -> None:
@@ -75,9 +72,10 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet, share = Outlet(form, output, _COMPARE_FORMS), share_of(tolerance, "--tolerance")
+    outlet = _outlet(form, output, _COMPARE_FORMS, json=export_json, md=export_md)
+    share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
-    outlet.deliver(comparison)
+    _deliver(comparison, outlet)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
         say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
@@ -104,36 +102,31 @@ Tolerance = Annotated[
 ]
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the output to FILE; - is stdout (default)."),
+    typer.Option("--output", "-o", hidden=True),
+]
+Form = Annotated[str, typer.Option("--format", hidden=True)]
+ExportJunit = Annotated[
+    str | None, typer.Option("--export-junit", metavar="FILE", help="Write JUnit XML; - is stdout.")
+]
+ExportCsv = Annotated[
+    str | None, typer.Option("--export-csv", metavar="FILE", help="Write one row per measurement; - is stdout.")
 ]
 
 
-class Outlet:
-    """Where a comparison is written. An invalid format or file is refused at once, before measuring."""
+def _outlet(form: str, output: str | None, forms: tuple[str, ...], **exports: str | None) -> Outlet:
+    """The outlet for the exports. `form` and `output` are earlier names of them."""
+    if form not in forms:
+        raise UsageError(f"--format {form!r:.40} is not one of {', '.join(forms)}")
+    if form != TABLE or output is not None:
+        exports[form] = exports.get(form) or output or "-"
+    return Outlet(exports)
 
-    def __init__(self, form: str, output: str | None, forms: tuple[str, ...]) -> None:
-        from pyxfer._document.files import check_writable, is_stdout
 
-        if form not in forms:
-            raise UsageError(f"--format {form!r} is not one of {', '.join(forms)}")
-        self._form = form
-        self._file = None if output is None or is_stdout(output) else output
-        if self._file is not None:
-            check_writable(self._file)
+def _deliver(comparison: Comparison, outlet: Outlet) -> None:
+    from pyxfer._report.baseline import print_comparison
 
-    def deliver(self, comparison: Comparison) -> None:
-        """Write the file, if one was given, and then print."""
-        from pyxfer._document.files import write_whole
-        from pyxfer._report.baseline import print_comparison
-        from pyxfer._report.layout import Page
-
-        if self._file is not None:
-            write_whole(self._file, _encoded(comparison, self._form).encode(errors="backslashreplace"))
-        if self._file is not None or self._form == TABLE:
-            print_comparison(comparison, Page(sys.stdout))
-        else:
-            sys.stdout.write(_encoded(comparison, self._form))
-        sys.stdout.flush()
+    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit")}
+    outlet.deliver(encoders, lambda page: print_comparison(comparison, page))
 
 
 def _encoded(comparison: Comparison, form: str) -> str:
@@ -163,17 +156,15 @@ Cell = Annotated[
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Start: 30d, 12h or 2w ago, or a date (UTC).")
 ]
-Format = Annotated[
-    str,
-    typer.Option("--format", metavar="|".join(FORMATS), help="Output format.", autocompletion=one_of(lambda: FORMATS)),
-]
 
 
 def history(
     host: Host = None,
     cell: Cell = None,
     since: Since = None,
-    form: Format = "table",
+    export_json: opt.WholeJson = None,
+    export_csv: ExportCsv = None,
+    form: Form = "table",
     json: opt.Json = False,
     store: Url = None,
 ) -> None:
@@ -185,18 +176,12 @@ def history(
     """
     from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
-    from pyxfer._report.layout import Page
 
-    if form not in FORMATS:
-        raise UsageError(f"--format {form!r:.40} is not one of {', '.join(FORMATS)}")
+    outlet = _outlet("json" if json else form, None, FORMATS, json=export_json, csv=export_csv)
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
-    if json or form == "json":
-        write_json(found)
-    elif form == "csv":
-        sys.stdout.write(_to_csv(found))
-    else:
-        print_history(found, Page(sys.stdout))
+    encoders = {"json": lambda: json_text(found), "csv": lambda: _to_csv(found)}
+    outlet.deliver(encoders, lambda page: print_history(found, page))
 
 
 _HISTORY_HEADER = (
@@ -249,39 +234,47 @@ app = typer.Typer(
 
 
 @app.command("list", epilog=opt.example("pyxfer baseline list --host node-7"))
-def list_all(host: Host = None, json: opt.Json = False, store: Url = None) -> None:
+def list_all(host: Host = None, export_json: opt.WholeJson = None, json: opt.Json = False, store: Url = None) -> None:
     """List the baselines in the store."""
     from pyxfer._report.baseline import print_baselines
-    from pyxfer._report.layout import Page
 
+    outlet = Outlet(json_target(json, export_json))
     with _open(store) as opened:
         kept = opened.baselines(host)
-        if json:
-            write_json({"baselines": kept})
-        elif kept:
-            print_baselines(kept, opened.shown, Page(sys.stdout))
-        else:
-            of_host = "" if host is None else f" of the host {host!r}"
-            say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
+
+        def print_page(page: Page) -> None:
+            if kept:
+                print_baselines(kept, opened.shown, page)
+            else:
+                of_host = "" if host is None else f" of the host {host!r}"
+                say(f"the store {opened.shown} has no baseline{of_host}; pyxfer baseline save makes one")
+
+        outlet.deliver({"json": lambda: json_text({"baselines": kept})}, print_page)
 
 
 @app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
-def show(name: Named = DEFAULT_NAME, host: Host = None, json: opt.Json = False, store: Url = None) -> None:
+def show(
+    name: Named = DEFAULT_NAME,
+    host: Host = None,
+    export_json: opt.WholeJson = None,
+    json: opt.Json = False,
+    store: Url = None,
+) -> None:
     """Show one baseline: its machine, processes and cells.
 
     If several hosts have a baseline of that name, this host's is shown; --host or an id selects another.
     """
     from pyxfer._baseline.inputs import choose
     from pyxfer._report.baseline import print_baseline
-    from pyxfer._report.layout import Page
 
+    outlet = Outlet(json_target(json, export_json))
     with _open(store) as opened:
         kept = choose(opened, name, host)
         baseline = opened.baseline_of_id(kept.id)
-    if json:
-        write_json({"id": kept.id, "baseline": baseline})
-    else:
-        print_baseline(baseline, lines_of(baseline), Page(sys.stdout), kept)
+    outlet.deliver(
+        {"json": lambda: json_text({"id": kept.id, "baseline": baseline})},
+        lambda page: print_baseline(baseline, lines_of(baseline), page, kept),
+    )
 
 
 @app.command(epilog=opt.example("pyxfer baseline remove monday"))
@@ -348,13 +341,6 @@ def import_file(
             return
         added = opened.add_baseline(baseline)
         say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.runs)} runs")
-
-
-def write_json(value: object) -> None:
-    """Print JSON; characters that cannot be encoded are escaped."""
-    from pyxfer._document.codec import to_json
-
-    sys.stdout.write(to_json(value).decode() + "\n")
 
 
 def lines_of(baseline: Baseline) -> list[CellLine]:
@@ -479,15 +465,9 @@ def check(
     add: Annotated[
         bool, typer.Option("--add", help="If every cell is SAME, append the runs to the baseline, as a later sitting.")
     ] = False,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="table|json|junit",
-            help="Output format.",
-            autocompletion=one_of(lambda: _CHECK_FORMS),
-        ),
-    ] = "table",
+    export_json: opt.WholeJson = None,
+    export_junit: ExportJunit = None,
+    form: Form = "table",
     output: Output = None,
     device: opt.Device = "0",
     require_gpu: opt.RequireGpu = False,
@@ -504,7 +484,8 @@ def check(
     from pyxfer._baseline.store import open_store
     from pyxfer.units import share_of
 
-    share, outlet = share_of(tolerance, "--tolerance"), Outlet(form, output, _CHECK_FORMS)
+    share = share_of(tolerance, "--tolerance")
+    outlet = _outlet(form, output, _CHECK_FORMS, json=export_json, junit=export_junit)
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:
@@ -514,7 +495,7 @@ def check(
         checked = check_against(
             baseline, _measuring(order, 1 + retries, "at most "), tolerance=share, retries=retries, on_run=keeper.keep
         )
-    outlet.deliver(checked.comparison)
+    _deliver(checked.comparison, outlet)
     if (
         add
         and checked.comparison.verdict == "SAME"

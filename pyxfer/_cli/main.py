@@ -29,7 +29,7 @@ from pyxfer._cli.failures import (
 )
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
+from pyxfer._cli.output import Exports, Outlet, ProgressReport, announce_runtime, deliver, json_target, json_text
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -62,16 +62,16 @@ def show_host(device: str, sizes: str, precision: str, budget: str, export_json:
     deliver(run, exports, print_host_card)
 
 
-def info(json: opt.Json = False) -> None:
+def info(export_json: opt.WholeJson = None, json: opt.Json = False) -> None:
     """Show devices, their links and this machine.
 
     Nothing is measured.
     """
     from pyxfer._machine import devices, environment, link, numa
     from pyxfer._report.host import print_machine
-    from pyxfer._report.layout import Page
     from pyxfer._upload import tuning
 
+    outlet = Outlet(json_target(json, export_json))
     engine = announce_runtime(0).engine
     found = devices.list_devices(engine)
     links = tuple(link.read_link(engine, device) for device in found)
@@ -83,17 +83,17 @@ def info(json: opt.Json = False) -> None:
     rings = [
         tuning.state_of(tuning.settings_for(engine, device.index, may_tune=False), device.index) for device in found
     ]
-    if json:
-        whole = {
-            "devices": found,
-            "links": links,
-            "placements": placements,
-            "rings": rings,
-            "environment": surroundings,
-        }
-        write_json(whole)
-    else:
-        print_machine(found, links, placements, rings, surroundings, Page(sys.stdout))
+    whole = {
+        "devices": found,
+        "links": links,
+        "placements": placements,
+        "rings": rings,
+        "environment": surroundings,
+    }
+    outlet.deliver(
+        {"json": lambda: json_text(whole)},
+        lambda page: print_machine(found, links, placements, rings, surroundings, page),
+    )
 
 
 _STDIN = "/dev/stdin"
@@ -157,43 +157,40 @@ What = Annotated[
 ]
 
 
-def list_all(what: What = None, json: opt.Json = False) -> None:
+def list_all(what: What = None, export_json: opt.WholeJson = None, json: opt.Json = False) -> None:
     """List devices, routes and modes.
 
     Shows the reason for each one that is not available.
     """
+    outlet = Outlet(json_target(json, export_json))
     if what is None:
-        _list_machine(json)
+        _list_machine(outlet)
     elif what == "routes":
-        _list_routes(json)
+        _list_routes(outlet)
     else:
         raise UsageError(f"unknown list {what!r}; write pyxfer list, or pyxfer list routes.")
 
 
-def _list_machine(json: bool) -> None:
+def _list_machine(outlet: Outlet) -> None:
     from pyxfer._ceiling.ways import list_routes
     from pyxfer._machine import devices
-    from pyxfer._report.layout import Page
     from pyxfer._report.routes import mode_states, print_routes
 
     engine = announce_runtime(0).engine
     found, routes = devices.list_devices(engine), list_routes(engine)
-    if json:
-        write_json({"devices": found, "routes": routes, "modes": mode_states(routes)})
-    else:
-        print_routes(found, routes, Page(sys.stdout))
+    whole = {"devices": found, "routes": routes, "modes": mode_states(routes)}
+    outlet.deliver({"json": lambda: json_text(whole)}, lambda page: print_routes(found, routes, page))
 
 
-def _list_routes(json: bool) -> None:
+def _list_routes(outlet: Outlet) -> None:
     from pyxfer._frameworks.registry import list_frameworks, list_routes
-    from pyxfer._report.layout import Page
     from pyxfer._report.routes import print_framework_routes
     from pyxfer.native import choose
 
-    if json:
-        write_json(list_routes())
-    else:
-        print_framework_routes(list_frameworks(choose(0)), Page(sys.stdout))
+    outlet.deliver(
+        {"json": lambda: json_text(list_routes())},
+        lambda page: print_framework_routes(list_frameworks(choose(0)), page),
+    )
 
 
 # --- the application -------------------------------------------------------------------------------------------------
@@ -295,11 +292,11 @@ app.command(
 app.command(
     epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
 )(explain)
-app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --json > host.json", "pyxfer doctor run.json"))(doctor)
-app.command(epilog=_example("pyxfer info --json > machine.json"))(info)
+app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
+app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)
-app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --json"))(tune)
+app.command(epilog=_example("pyxfer tune", "pyxfer tune --device 1 --limit 3s --export-json tuning.json"))(tune)
 app.command(
     # Options after the script's name belong to the script.
     context_settings={"allow_interspersed_args": False},
@@ -309,7 +306,7 @@ app.command(
     ),
 )(watch)
 baseline.command(epilog=_example("pyxfer baseline save --label slot=3"))(save)
-baseline.command(epilog=_example("pyxfer baseline check", "pyxfer baseline check --format junit -o check.xml"))(check)
+baseline.command(epilog=_example("pyxfer baseline check", "pyxfer baseline check --export-junit check.xml"))(check)
 app.add_typer(baseline, name="baseline")
 app.command(
     epilog=_example(

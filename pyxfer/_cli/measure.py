@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +10,20 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
-from pyxfer._cli.output import Exports, ProgressReport, announce_runtime, deliver, write_json
+from pyxfer._cli.output import (
+    Exports,
+    Outlet,
+    ProgressReport,
+    announce_runtime,
+    deliver,
+    json_target,
+    json_text,
+)
 from pyxfer.errors import MeasurementError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._document.examinations import Examination
+    from pyxfer._report.layout import Page
 
 
 Names = Annotated[
@@ -195,7 +203,11 @@ Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="Time limit,
 
 
 def tune(
-    device: opt.Device = "0", limit: Limit = "1s", require_gpu: opt.RequireGpu = False, json: opt.Json = False
+    device: opt.Device = "0",
+    limit: Limit = "1s",
+    require_gpu: opt.RequireGpu = False,
+    export_json: opt.WholeJson = None,
+    json: opt.Json = False,
 ) -> None:
     """Find the best upload settings for this host.
 
@@ -205,10 +217,10 @@ def tune(
     from pyxfer import units
     from pyxfer._machine.devices import find_device
     from pyxfer._report.host import print_tuning
-    from pyxfer._report.layout import Page
     from pyxfer._report.text import device_text
     from pyxfer._upload import tuning
 
+    outlet = Outlet(json_target(json, export_json))
     limit_s = units.seconds_of(limit, "--limit")
     choice = announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
@@ -216,12 +228,12 @@ def tune(
     if chosen.source != "tuned":
         raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try --limit 1s")
     state = tuning.state_of(chosen, found.index)
-    if json:
-        write_json(state)
-        return
-    page = Page(sys.stdout)
-    page.line(device_text(found), style="bold")
-    print_tuning(state, page)
+
+    def print_page(page: Page) -> None:
+        page.line(device_text(found), style="bold")
+        print_tuning(state, page)
+
+    outlet.deliver({"json": lambda: json_text(state)}, print_page)
 
 
 _DEVICE, _BUDGET = "0", "6s"
@@ -238,25 +250,26 @@ def doctor(
     device: opt.Device = _DEVICE,
     budget: opt.Budget = _BUDGET,
     require_gpu: opt.RequireGpu = False,
+    export_json: opt.WholeJson = None,
     json: opt.Json = False,
 ) -> None:
     """Find faults in this host's link, settings and limits.
 
     Measures for a few seconds between two readings of the error counters. Compares the results with the theoretical
     peak of the link and with known hosts of the same kind; no baseline is needed. Findings do not change the exit code,
-    which is 0: --json has their status, and pyxfer baseline check fails if a host has become slower.
+    which is 0: --export-json has their status, and pyxfer baseline check fails if a host has become slower.
     """
     from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
-    from pyxfer._report.layout import Page
 
+    outlet = Outlet(json_target(json, export_json))
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
-    if json:
-        sys.stdout.write(codec.encode(examination).decode(errors="backslashreplace"))
-    else:
-        print_examination(examination, Page(sys.stdout))
+    outlet.deliver(
+        {"json": lambda: codec.encode(examination).decode(errors="backslashreplace")},
+        lambda page: print_examination(examination, page),
+    )
     if file is None:
         if examination.run.ended == "interrupted":
             say("interrupted")

@@ -85,4 +85,9 @@ ExportCsv = Annotated[
 ExportMd = Annotated[
     str | None, typer.Option("--export-md", metavar="FILE", help="Write a Markdown table; - is stdout.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+WholeJson = Annotated[
+    str | None,
+    typer.Option("--export-json", metavar="FILE", help="Write JSON; compressed if FILE ends in .gz; - is stdout."),
+]
+# Earlier names of `--export-FORMAT -`, which stay valid.
+Json = Annotated[bool, typer.Option("--json", hidden=True)]

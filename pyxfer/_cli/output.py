@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
@@ -40,7 +40,7 @@ class Exports:
         paths = {option: path for option, path in given.items() if path is not None}
         self._to_stdout = [encoders[option] for option, path in paths.items() if files.is_stdout(path)]
         targets = {path: encoders[option] for option, path in paths.items() if not files.is_stdout(path)}
-        self._check([path for path in paths.values() if path in targets])
+        _check_targets(list(paths.values()))
         self._streams = {path: encode for path, encode in targets.items() if files.is_stream(path)}
         self._files = {path: encode for path, encode in targets.items() if path not in self._streams}
         self._checkpoints = files.Checkpoints(self._warn_once)
@@ -100,16 +100,19 @@ class Exports:
             self._has_warned = True
             say(f"{failure}; the write is retried at the end")
 
-    def _check(self, paths: list[str]) -> None:
-        from pyxfer._document.files import check_writable
 
-        if len(self._to_stdout) > 1:
-            raise UsageError("only one export can go to stdout (-); give the others a file name")
-        places = [os.path.realpath(path) for path in paths]
-        for path, place in zip(paths, places, strict=True):
-            if places.count(place) > 1:
-                raise UsageError(f"two exports name the file {path!r}; give them different names")
-            check_writable(path)
+def _check_targets(paths: Sequence[str]) -> None:
+    """Refuse targets that cannot be written, and one target that is named twice."""
+    from pyxfer._document.files import check_writable, is_stdout
+
+    if sum(map(is_stdout, paths)) > 1:
+        raise UsageError("only one export can go to stdout (-); give the others a file name")
+    files = [path for path in paths if not is_stdout(path)]
+    places = [os.path.realpath(path) for path in files]
+    for path, place in zip(files, places, strict=True):
+        if places.count(place) > 1:
+            raise UsageError(f"two exports name the file {path!r}; give them different names")
+        check_writable(path)
 
 
 def _encoded(encode: Callable[[Run], str], run: Run) -> bytes:
@@ -221,8 +224,52 @@ def announce_runtime(device: int | str, require_gpu: bool = False) -> Choice:
     return choice
 
 
-def write_json(value: object) -> None:
-    """Write a value as a document's file has it."""
+class Outlet:
+    """Where a finished result goes: each export to its file, and the page to stdout unless an export goes there.
+
+    Files that cannot be written are refused at once, before measuring.
+    """
+
+    def __init__(self, targets: Mapping[str, str | None]) -> None:
+        from pyxfer._document.files import is_stdout
+
+        given = {form: path for form, path in targets.items() if path is not None}
+        self._to_stdout = [form for form, path in given.items() if is_stdout(path)]
+        self._files = {form: path for form, path in given.items() if form not in self._to_stdout}
+        _check_targets(list(given.values()))
+
+    def deliver(self, encoders: Mapping[str, Callable[[], str]], print_page: Callable[[Page], object]) -> None:
+        """Write all exports, and print the page.
+
+        Raises:
+            NotKeptError: names the files that could not be written, and the reasons.
+
+        """
+        from pyxfer._document.files import write_whole
+        from pyxfer._report.layout import Page
+
+        failures = []
+        for form, path in self._files.items():
+            try:
+                write_whole(path, encoders[form]().encode(errors="backslashreplace"))
+            except UsageError as error:
+                failures.append(str(error))
+        for form in self._to_stdout:
+            sys.stdout.write(encoders[form]())
+        if not self._to_stdout:
+            print_page(Page(sys.stdout))
+        sys.stdout.flush()
+        if failures:
+            raise NotKeptError("; ".join(failures))
+
+
+def json_target(json: bool, export_json: str | None) -> dict[str, str | None]:
+    """The target of JSON for an outlet; the flag is an earlier name of `--export-json -`."""
+    return {"json": "-" if json and export_json is None else export_json}
+
+
+def json_text(value: object) -> str:
+    """A value as a document's file has it."""
     from pyxfer._document.codec import to_json
 
-    sys.stdout.write(to_json(value).decode() + "\n")
+    return to_json(value).decode() + "\n"

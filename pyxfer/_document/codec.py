@@ -149,7 +149,7 @@ COMPARISON = Kind(
     version=COMPARISON_SCHEMA_VERSION,
     title="comparison",
     phrase="a comparison",
-    writer="pyxfer compare --format json",
+    writer="pyxfer compare --export-json",
     schema_file="docs/comparison.schema.json",
 )
 EXAMINATION = Kind(
@@ -158,7 +158,7 @@ EXAMINATION = Kind(
     version=EXAMINATION_SCHEMA_VERSION,
     title="examination",
     phrase="an examination",
-    writer="pyxfer doctor --json",
+    writer="pyxfer doctor --export-json",
     schema_file="docs/doctor.schema.json",
     decode_runs=_decode_run_of_examination,
 )

@@ -116,7 +116,7 @@ def _notes(comparison: Comparison, page: Page) -> None:
         page.heading("Undecided")
         _list(doubtful[:_MOST_DOUBTS], page)
         if len(doubtful) > _MOST_DOUBTS:
-            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more; --format json has all")
+            page.line(f"  and {len(doubtful) - _MOST_DOUBTS} more; --export-json has all")
     missing = left_out(comparison)
     if missing:
         page.heading("Not compared")
@@ -224,7 +224,7 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
     page.line(f"points: {len(group.points)}, median {units.format_gbps(group.median_gbps)}")
     points = group.points[-MOST_ROWS:]
     if len(points) < len(group.points):
-        page.line(f"Only the newest {len(points)} are shown; --format csv has all.")
+        page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
     scale = _scale([point.change for point in points])
     columns = [
         Column(("time (UTC)",), tuple(moment_text(point.taken_at)[:16] for point in points), left=True),
