@@ -1,7 +1,8 @@
-"""Notes on single values: a letter behind each value, and one line for each letter."""
+"""Notes on single values: a letter behind each unusual value, and one line for each letter and for the common case."""
 
 from __future__ import annotations
 
+import statistics
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,15 @@ _PLACES_SHOWN = 4
 _STRETCH = 3
 # These do not make a median less precise, and the page counts invalid trials elsewhere.
 _HARMLESS = {"outliers", "invalid-trials", "traced"}
+_MAY_BE_COMMON = {"unstable", "wide", "drift"}
+# In a small table a letter at every value is easy to read.
+_FEWEST_VALUES = 12
+_FAR = 3
 
 
 @dataclass(frozen=True)
 class Note:
-    """One line under the table, about every value with its mark."""
+    """One line under the table, about every value with its mark, or without one about most values."""
 
     mark: str
     text: str
@@ -41,13 +46,37 @@ def gather(run: runs.Run) -> tuple[tuple[str, ...], tuple[Note, ...]]:
         for concern in concerns:
             groups.setdefault(concern.group, []).append(concern)
     marks = [""] * len(run.measurements)
-    notes = []
-    for order, alike in enumerate(groups.values()):
-        mark = _letters(order)
-        for index in {concern.index for concern in alike}:
-            marks[index] += mark
-        notes.append(Note(mark, _note_text(run, alike)))
-    return tuple(marks), tuple(notes)
+    common, notes, order = [], [], 0
+    for alike in groups.values():
+        usual = _common(run, alike)
+        if usual:
+            common.append(Note("-", _text(run, usual, _share_text(run, usual))))
+        marked = [concern for concern in alike if concern not in usual]
+        if marked:
+            mark, order = _letters(order), order + 1
+            for index in {concern.index for concern in marked}:
+                marks[index] += mark
+            notes.append(Note(mark, _text(run, marked, _where(run, marked))))
+    return tuple(marks), (*common, *notes)
+
+
+def _common(run: runs.Run, alike: Sequence[_Concern]) -> list[_Concern]:
+    """The concerns that most values share: a letter at nearly every value would not warn.
+
+    A median that is far less precise than the others still has its letter.
+    """
+    known = [row for row in run.measurements if row.rate.value is not None]
+    if {concern.remark.code for concern in alike} - _MAY_BE_COMMON or len(known) < _FEWEST_VALUES:
+        return []
+    widths = {concern.index: _half_width(run.measurements[concern.index]) for concern in alike}
+    far = _FAR * statistics.median(widths.values())
+    usual = [concern for concern in alike if widths[concern.index] <= far]
+    return usual if 2 * len(usual) > len(known) else []
+
+
+def _share_text(run: runs.Run, usual: Sequence[_Concern]) -> str:
+    known = sum(row.rate.value is not None for row in run.measurements)
+    return f"{'all' if len(usual) == known else 'most'} values ({len(usual)} of {known})"
 
 
 def label(measurement: runs.Measurement, run: runs.Run) -> str:
@@ -94,7 +123,7 @@ def _concerns(index: int, measurement: runs.Measurement, precision: float) -> li
         found.append(_Concern(index, "contents", wrong))
     half_width = measurement.summary.relative_half_width if measurement.summary is not None else None
     if not found and half_width is not None and half_width > precision:
-        found.append(_Concern(index, "wide", runs.Remark("wide", _precision_text([half_width], precision))))
+        found.append(_Concern(index, "remark unstable", runs.Remark("wide", _precision_text([half_width], precision))))
     return found
 
 
@@ -106,8 +135,7 @@ def _untraced(index: int, measurement: runs.Measurement) -> list[_Concern]:
     return [_Concern(index, f"untraced {reason}", runs.Remark("untraced", reason))]
 
 
-def _note_text(run: runs.Run, concerns: Sequence[_Concern]) -> str:
-    where = _where(run, concerns)
+def _text(run: runs.Run, concerns: Sequence[_Concern], where: str) -> str:
     widths = [_half_width(run.measurements[concern.index]) for concern in concerns]
     if len({concern.remark.text for concern in concerns}) == 1:
         return f"{where}: {remark_text(concerns[0].remark)}"

@@ -37,6 +37,45 @@ def test_equal_remarks_are_one_note_with_their_fix() -> None:
     assert [note.text for note in notes] == ["all at 4 KiB to 256 KiB: it varies; try --budget 60s"]
 
 
+def imprecise(count: int, *others: tuple[int, float]) -> runs.Run:
+    """24 values of which the first ones miss the target by a little, and others by this much."""
+    run = full_run(("h2d", "d2h", "both"), ("pinned",), sizes=SIZES)
+    run = msgspec.structs.replace(run, measurements=(*run.measurements, *run.measurements[:4]))
+    changes = [(index, widened(run.measurements[index], 0.01)) for index in range(count)]
+    changes += [(index, widened(run.measurements[index], half_width)) for index, half_width in others]
+    return changed(run, *changes)
+
+
+def test_what_most_values_share_is_said_once_without_letters() -> None:
+    run = imprecise(13)
+    assert len(run.measurements) == 24
+    marks, notes = gather(run)
+    assert set(marks) == {""}
+    assert [(note.mark, note.text) for note in notes] == [
+        ("-", "most values (13 of 24): precision 1 %, target 0.5 %; try a longer --budget")
+    ]
+    assert gather(imprecise(24))[1][0].text.startswith("all values (24 of 24): ")
+
+
+def test_what_half_of_the_values_share_has_letters() -> None:
+    marks, notes = gather(imprecise(12))
+    assert marks == ("a",) * 12 + ("",) * 12
+    assert [note.mark for note in notes] == ["a"]
+
+
+def test_a_far_less_precise_value_among_imprecise_ones_has_a_letter() -> None:
+    marks, notes = gather(imprecise(20, (21, 0.2)))
+    assert [index for index, mark in enumerate(marks) if mark] == [21]
+    assert [note.mark for note in notes] == ["-", "a"]
+    assert notes[1].text.endswith(": precision 20.0 %, target 0.5 %; try a longer --budget")
+
+
+def test_a_missing_or_wrong_value_always_has_a_letter() -> None:
+    run = imprecise(0)
+    run = msgspec.structs.replace(run, measurements=tuple(missing(m, "no driver") for m in run.measurements))
+    assert set(gather(run)[0]) == {"a"}
+
+
 def test_several_imprecise_medians_are_a_range() -> None:
     run = small_run()
     mild = widened(with_remark(run.measurements[0], "unstable", "known to 1 %", "--budget 20s"), 0.01)
