@@ -159,6 +159,7 @@ class Simulated:
 
     key = "simulated"
     anchor = None
+    ceiling_of = None
 
     def __init__(self, seconds: Values) -> None:
         self.seconds = seconds
