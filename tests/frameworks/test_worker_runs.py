@@ -12,6 +12,7 @@ from marks import slow
 
 import pyxfer
 from pyxfer._document.runs import Measurement
+from pyxfer._frameworks import process
 
 
 def row(run: pyxfer.Run, route: str, nbytes: int = 64 << 10) -> Measurement:
@@ -243,3 +244,16 @@ def test_sizes_beyond_the_host_memory_are_refused(run_own: RunOwn) -> None:
     assert worker.ended == "failed"
     assert (worker.reason or "").startswith("Transfers of 32 TiB need about 192 TiB of host memory for sources, and ")
     assert row(run, "mine.copied", 1 << 45).rate.reason == worker.reason
+
+
+def test_patience_covers_a_framework_that_hangs_on_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(process, "LEAST_START_S", 0.0)
+    (worker,) = pyxfer.frameworks("torch", device="host", sizes="4KiB", patience_s=0.4).workers
+    assert (worker.ended, worker.reason) == ("hung", "it sent nothing for 1.00 s, while it started")
+
+
+@pytest.mark.parametrize(("step_s", "start_s"), [(120.0, 300.0), (20.0, 50.0), (2.0, 30.0)])
+def test_the_import_of_a_framework_has_more_time_than_a_step(step_s: float, start_s: float) -> None:
+    assert process.Patience.of(step_s) == process.Patience(start_s, step_s)
