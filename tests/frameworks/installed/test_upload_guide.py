@@ -54,8 +54,9 @@ def batches() -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
 
 def test_the_programs_with_and_without_an_uploader() -> None:
     import_or_skip("torch")
-    space = run("back = pyxfer.download(y)", "as up:")
+    space = run("back = pyxfer.download(y)")
     assert np.array_equal(space["back"], space["x"])
+    space = run("as up:")
     assert np.array_equal(space["batch"].numpy(), space["x"])
 
 
