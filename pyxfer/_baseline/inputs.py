@@ -6,17 +6,19 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from pyxfer._baseline import store_schema
 from pyxfer._baseline.cells import fingerprint_of, identity
 from pyxfer._baseline.compare import DEFAULT_TOLERANCE, compare_samples
 from pyxfer._baseline.samples import Sample, collect
-from pyxfer._baseline.store import Store, open_store
 from pyxfer._document import codec
 from pyxfer._document.baselines import Baseline, Comparison, KeptBaseline
 from pyxfer._document.files import read_whole
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._baseline.store import Store
 
 Comparable = Run | Baseline | Sequence[Run] | str | os.PathLike[str]
 
@@ -67,6 +69,8 @@ def _named(text: str, store_url: str | None) -> Sample:
     named = text.startswith(NAMED) or _BASELINE_ID.fullmatch(text)
     if os.path.exists(text) or not (named or _RUN_ID.fullmatch(text)):
         return _of_file(text)
+    from pyxfer._baseline.store import open_store  # files are compared without SQLAlchemy
+
     with open_store(store_url, create=False) as store:
         if not named:
             return Sample(text, (store.run(text).run,))
@@ -123,6 +127,8 @@ def _listed(words: Sequence[str]) -> str:
 
 def check_import(baseline: Baseline, source: str) -> None:
     """Refuse a file that was edited after its export: invalid values, runs of another machine, or no times."""
+    from pyxfer._baseline import store_schema
+
     try:
         store_schema.check_baseline(baseline)
         for run in baseline.runs:

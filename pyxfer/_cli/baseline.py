@@ -449,13 +449,20 @@ def save(
     runs = _measure_all(order, processes, lambda: open_store(store), labels)
     made_at = store_schema.now_text()
     baseline = added_to(before, labels, runs, made_at) if before else make_baseline(name, labels, runs, made_at)
+    show(_kept(baseline, store), store=store)
+
+
+def _kept(baseline: Baseline, store: str | None) -> str:
+    """The id of the baseline in the store. If the store refuses it, it is saved to a file that the error names."""
+    from pyxfer._baseline.store import open_store
+
     try:
         with open_store(store) as opened:
             kept, shown = opened.add_baseline(baseline), opened.shown
     except StoreError as error:
         raise StoreError(f"{error}; {_rescued(baseline)}") from error
-    say(f"saved {kept}, the baseline {name!r} of {baseline.fingerprint.host}, in {shown}")
-    show(kept, store=store)
+    say(f"saved {kept}, the baseline {baseline.name!r} of {baseline.fingerprint.host}, in {shown}")
+    return kept
 
 
 def check(

@@ -69,7 +69,7 @@ def test_an_order_for_host_memory_requires_no_gpu() -> None:
 
 
 def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
-    with pytest.raises(UsageError, match="Unknown memory 'vram'"):
+    with pytest.raises(UsageError, match="memory 'vram' is unknown"):
         measure_process(Order("host", memories=("vram",), budget_s=0.5))
 
 

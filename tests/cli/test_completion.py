@@ -41,9 +41,6 @@ def offered(line: str) -> list[str]:
         ("pyxfer explain torch.to --direction ", ["h2d", "d2h"]),
         ("pyxfer show run.json --sort m", ["memory", "mode"]),
         ("pyxfer list ", ["routes"]),
-        ("pyxfer compare a b --format ", ["table", "md", "json"]),
-        ("pyxfer history --format c", ["csv"]),
-        ("pyxfer baseline check --format j", ["json", "junit"]),
     ],
 )
 def test_values_are_offered(line: str, values: list[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_line import pyxfer
+from samples import make_run
 
 MISSING = "raise ModuleNotFoundError(\"No module named 'sqlalchemy'\", name='sqlalchemy')\n"
 NAMED = """
@@ -40,7 +41,14 @@ def test_measuring_needs_no_sqlalchemy(path: str, arguments: tuple[str, ...]) ->
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("arguments", [("baseline", "list"), ("history",)])
+def test_files_are_compared_without_sqlalchemy(path: str, tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        make_run().save(tmp_path / name)
+    result = pyxfer("compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"), PYTHONPATH=path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("baseline", "list"), ("history",), ("compare", "r-12345678", "r-12345679")])
 def test_a_store_names_the_extra_that_installs_it(path: str, arguments: tuple[str, ...]) -> None:
     result = pyxfer(*arguments, PYTHONPATH=path)
     assert (result.returncode, result.stdout) == (2, "")

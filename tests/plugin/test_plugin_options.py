@@ -174,8 +174,8 @@ def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, 
     link(0.5)
     slower_link = suite.run(*saved, limit, budget="500ms")
     assert slower_link.ret == 0
-    suite.write(COPY.replace("1 << 20) as", "1 << 20, times=4) as"))
-    slower_function = suite.run(*saved, limit, budget="1s")
+    suite.write(COPY.replace("1 << 20) as", "1 << 20, times=16) as"))
+    slower_function = suite.run(*saved, limit, budget="2s")
     assert slower_function.ret == FAILED
     assert re.search(
         r"test_copy: of_ceiling:25%: at least [0-9.]+ % slower by its share of the ceiling", unfolded(slower_function)
