@@ -104,6 +104,7 @@ def test_slow_modes_need_trials_of_both() -> None:
     assert [intervals.shows_its_levels(cell) for cell in cells[:7]] == [False] * 4 + [True] * 3
 
 
+@pytest.mark.slow
 def test_too_low_a_coverage_is_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def test_measuring_a_callable_ends_with_the_interrupt_and_leaves_nothing(tmp_pat
     assert interrupted(MEASURE, after_s, tmp_path, SLOW) == ["interrupted", "[]"]
 
 
+@pytest.mark.slow
 def test_measuring_a_callable_beside_a_device_that_does_not_answer_can_be_interrupted(tmp_path: Path) -> None:
     assert interrupted(MEASURE, 1.0, tmp_path, HUNG)[0] == "interrupted"
 

@@ -308,6 +308,7 @@ def test_several_threads_that_measure_at_once_all_get_their_results(engine: Engi
     assert not [remark for run in runs for remark in run.remarks if remark.code == "contended"]
 
 
+@pytest.mark.slow
 @pytest.mark.unsanitized(reason="there it is not the link that takes the time")
 def test_several_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
     testing.model_link(H2D / 20, LATENCY_S, D2H / 20, LATENCY_S)

@@ -109,6 +109,7 @@ def test_too_little_memory_before_the_first_trial_is_an_error_with_advice(
     assert "ask for smaller sizes" in str(ended.error)
 
 
+@pytest.mark.slow
 def test_too_little_memory_for_timing_page_locking_leaves_the_copies(nothing_left: Engine) -> None:
     testing.fail("cudaHostAlloc", 3, 2)
     ended = run_into()
@@ -147,6 +148,7 @@ def test_a_way_that_fails_in_a_trial_keeps_its_trials(nothing_left: Engine) -> N
     assert all(len(other.trials) > len(pageable.trials) for other in others)
 
 
+@pytest.mark.slow
 def test_a_failed_release_is_a_warning_and_a_remark(nothing_left: Engine) -> None:
     testing.fail("cudaStreamDestroy", 1, 700)
     ended = run_into()

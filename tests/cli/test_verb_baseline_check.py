@@ -77,6 +77,7 @@ def test_a_confirmed_loss_exits_with_1_and_fails_in_junit(store: str, tmp_path: 
     assert [len(each) for each in points] == [3 + 3], "every run of a check is in the history"
 
 
+@pytest.mark.slow
 def test_a_baseline_grows_by_sittings_and_by_checks_that_pass(store: str) -> None:
     save = pyxfer("baseline", "save", *QUICK, "--add", "--processes", "1", "--store", store, PYXFER_HOSTRT=LINK)
     assert save.returncode == 0, save.stderr

@@ -12,7 +12,7 @@ from pyxfer._measure.sampler import FEWEST_ROUNDS
 
 
 def test_bare_pyxfer_tells_what_this_host_does_and_what_to_try_next() -> None:
-    result = pyxfer(CUDA_VISIBLE_DEVICES="")
+    result = pyxfer("--budget", "1s", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("device  host memory, not a PCIe link\n")
     assert "ceiling at 64 MiB" in result.stdout
@@ -52,6 +52,7 @@ def test_the_card_fits_a_terminal_of_80_columns() -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_130() -> None:
     result = interrupt_when("measuring", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 130

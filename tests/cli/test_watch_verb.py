@@ -40,6 +40,7 @@ def test_every_export_is_written(script: Script) -> None:
     assert json.loads((script.folder / "t.json").read_text())
 
 
+@pytest.mark.slow
 def test_time_before_the_window_is_left_out(script: Script) -> None:
     text = """
         import time
@@ -52,6 +53,7 @@ def test_time_before_the_window_is_left_out(script: Script) -> None:
     assert copied(script.watched(text, "--skip", "2s")) == {"d2h": 64 << 10}
 
 
+@pytest.mark.slow
 def test_time_after_the_window_is_left_out(script: Script) -> None:
     text = """
         import time

@@ -134,6 +134,7 @@ def test_starting_and_later_steps_have_separate_timeouts(supervise: Supervise) -
     assert working.reason == "it sent nothing for 400 ms, while torch.to at 4 KiB was being timed"
 
 
+@pytest.mark.slow
 def test_every_message_restarts_the_timeout(supervise: Supervise) -> None:
     texts: list[str] = []
     life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.6)\n'

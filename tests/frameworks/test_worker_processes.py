@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parent.parent
 
 SCRIPT = """
@@ -88,6 +90,7 @@ def test_ctrl_c_ends_a_run_soon_with_its_results_and_leaves_no_process(tmp_path:
     assert not is_running(worker)
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_worker_that_hangs(tmp_path: Path) -> None:
     process = script(tmp_path, "Hanging", 60.0, patience=0.7)
     worker = worker_of(process.pid)
@@ -112,6 +115,7 @@ def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
     raise AssertionError("the worker goes on without its run")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_recorded(tmp_path: Path) -> None:
     process = script(tmp_path, "Slow", 8.0)
     worker = worker_of(process.pid)

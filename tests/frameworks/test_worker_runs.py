@@ -199,6 +199,7 @@ def test_the_log_of_a_crashed_worker_has_the_python_stack(run_own: RunOwn) -> No
     assert any("own_routes.py" in line for line in log)
 
 
+@pytest.mark.slow
 def test_a_hung_worker_is_ended_after_its_timeout(run_own: RunOwn) -> None:
     run = run_own(own_routes.Hanging, own_routes.Copied, patience_s=5.0)
     assert run.workers[0].ended == "hung"

@@ -47,6 +47,7 @@ def test_only_one_value_is_kept(suite: Any, link: Any) -> None:
     suite.run().assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_an_impossible_bandwidth_is_not_reported(suite: Any, link: Any) -> None:
     suite.write("""
         def test_nothing(xfer):

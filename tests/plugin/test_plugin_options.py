@@ -151,6 +151,7 @@ def save_sessions(suite: Any, budget: str) -> list[str]:
     return [f"--xfer-compare={name}" for name in "abc"]
 
 
+@pytest.mark.slow
 def test_a_slower_link_fails_only_with_a_limit(suite: Any, link: Any) -> None:
     suite.write(COPY)
     limits = ("--xfer-compare-fail=median:10%", "--xfer-compare-fail=median:50us")
@@ -167,6 +168,7 @@ def test_a_slower_link_fails_only_with_a_limit(suite: Any, link: Any) -> None:
     assert re.search(r"pyxfer: test_it.py::test_copy: median:10%: at least [0-9.]+ % slower", unfolded(result))
 
 
+@pytest.mark.slow
 def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, link: Any) -> None:
     limit = "--xfer-compare-fail=of_ceiling:25%"
     suite.write(COPY)
@@ -198,6 +200,7 @@ def test_a_name_ending_in_gz_is_compressed(suite: Any) -> None:
     assert suite.run("--xfer-compare=main.json.gz").ret == 0
 
 
+@pytest.mark.slow
 def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=main")

@@ -44,6 +44,7 @@ def modelled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_xdist_workers_measure_one_at_a_time(suite: Any) -> None:
     suite.write(MEASURED)
     result = suite.apart("-n", "2", "--dist", "load", *HERE, "--xfer-save=main")
