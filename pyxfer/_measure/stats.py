@@ -41,7 +41,7 @@ ROUNDING = 1e-9
 def summarise(seconds: Sequence[float]) -> Summary:
     """Median with its interval, quartiles, raw MAD and extremes of valid trials, given in the order they ran."""
     values = _checked(seconds, "trial")
-    median = float(np.median(values))
+    median = _median(values)
     low, high = _median_interval(values)
     q1, q3 = (float(q) for q in np.quantile(values, (0.25, 0.75)))
     return Summary(
@@ -51,7 +51,7 @@ def summarise(seconds: Sequence[float]) -> Summary:
         high_s=high,
         q1_s=q1,
         q3_s=q3,
-        mad_s=float(np.median(np.abs(values - median))),
+        mad_s=_median(np.abs(values - median)),
         min_s=float(values.min()),
         max_s=float(values.max()),
         confidence=CONFIDENCE,
@@ -85,7 +85,7 @@ def ratio_share(numerators: Sequence[float], denominators: Sequence[float]) -> S
         raise MeasurementError("a round took no time that the clock could see, so it has no ratio; time a larger size")
     ratios = _checked([above / below for above, below in zip(numerators, denominators, strict=True)], "round")
     low, high = _median_interval(ratios)
-    return Share(value=float(np.median(ratios)), low=low, high=high)
+    return Share(value=_median(ratios), low=low, high=high)
 
 
 def trials_needed(summary: Summary, precision: float) -> int:
@@ -105,6 +105,13 @@ def _checked(values: Sequence[float], what: str) -> Values:
     return array
 
 
+def _median(values: Values) -> float:
+    # The sampler asks after each trial, and np.median takes ten times as long.
+    ordered = np.sort(values)
+    middle = ordered.size // 2
+    return float((ordered[middle] + ordered[~middle]) / 2)
+
+
 def _median_interval(values: Values) -> tuple[float | None, float | None]:
     """The 95 % interval of the median of values in the order they were taken; None twice below `MIN_TRIALS`.
 
@@ -118,11 +125,11 @@ def _median_interval(values: Values) -> tuple[float | None, float | None]:
         return None, None
     ordered = np.sort(values)
     low, high = float(ordered[rank - 1]), float(ordered[-rank])
-    median = float(np.median(values))
+    median = _median(values)
     if median <= 0:
         return low, high
     stretch = math.sqrt(variance_inflation(values))
-    blocks = [float(np.median(block)) for block in np.array_split(values, BLOCKS)]
+    blocks = [_median(block) for block in np.array_split(values, BLOCKS)]
     below = min((low / median) ** stretch, min(blocks) / median)
     above = max((high / median) ** stretch, max(blocks) / median)
     return median * below**ALLOWANCE, median * above**ALLOWANCE
