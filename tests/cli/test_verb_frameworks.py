@@ -11,7 +11,6 @@ import pytest
 from command_line import interrupt_when, pyxfer, shell
 from in_process import Command
 from marks import slow
-from pages import line_with
 
 from pyxfer._document import codec, exports
 from pyxfer._document.runs import Run
@@ -42,7 +41,8 @@ def nothing_installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 def test_a_missing_framework_has_install_advice(name: str, advice: str) -> None:
     result = pyxfer(*QUICK, name)
     assert f"1  {name}: not available: {advice}" in result.stdout
-    assert line_with(result.stdout, "usual >", f"{'tf' if name == 'tensorflow' else name}.ingest").endswith(" -")
+    assert "\nNothing was measured\n" in result.stdout
+    assert "usual >" not in result.stdout
     assert "Traceback" not in result.stdout + result.stderr
 
 
@@ -112,7 +112,6 @@ def test_batches_have_published_figures() -> None:
     assert run.parameters.batches == (8, 512)
     assert {row.batch for row in run.measurements} == {8, 512}
     assert {published.route.partition(".")[0] for published in run.published} == {"torch", "tf"}
-    assert "published: " in result.stderr
 
 
 @pytest.mark.parametrize(
