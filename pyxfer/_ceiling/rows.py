@@ -47,7 +47,7 @@ ENDED_EARLY: Mapping[Ending, str] = {
     "interrupted": "the run was interrupted before its first trial",
     "failed": "the run failed before its first trial",
 }
-NO_LOCKED = "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
+NO_LOCKED = "the ceiling of a staged copy is page-locked memory, which was not measured: measure pinned memory too"
 WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
 
 Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]

@@ -113,7 +113,7 @@ def run_ways(
     """Measure a checked request. Host memory comes from `memory_node`, or from the node next to the device."""
     choice = checked_choice(device, require_gpu=require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
-    check_memory(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
+    check_memory(choice.engine, found.index, request.memories, request.largest, last_level_bytes())
     with turn(found.uuid.value or found.name):
         return Session(choice, found, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
@@ -221,7 +221,7 @@ class Session:
     def _measure(self) -> None:
         request, memory = self._request, self._request.memories[-1]
         self._on_progress(Progress("preparing", 0.0, "allocating memory"))
-        arena = self._shop.allocate(request.memories, request.largest, _cache_bytes())
+        arena = self._shop.allocate(request.memories, request.largest, last_level_bytes())
         pages = verify_pages(self._choice.engine, *arena.pages(memory))
         self._placement = msgspec.structs.replace(self._placement, pages_by_node=pages)
         self._link = self._shop.wake_link(self._device, self._link, memory, request.largest)
@@ -296,7 +296,3 @@ class Session:
             tracing=self._tracing,
             ring=self._shop.ring,
         )
-
-
-def _cache_bytes() -> int:
-    return last_level_bytes().value or 0

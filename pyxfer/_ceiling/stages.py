@@ -203,7 +203,7 @@ def late(prepared_s: float) -> Remark:
     return Remark(
         "late",
         f"Preparation took {format_seconds(prepared_s)}, the whole budget, so no row has more than the fewest trials.",
-        f"choose smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
+        f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s",
     )
 
 

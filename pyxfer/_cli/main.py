@@ -47,7 +47,7 @@ def show_host(device: str, sizes: str, precision: str, budget: str, export_json:
     from pyxfer._report.host import print_host_card
 
     exports = Exports(export_json, None, None)
-    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
+    precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
     announce_runtime(device)
     with ProgressReport() as report:
         run = ceiling(

@@ -89,15 +89,22 @@ __all__ = [
 ]
 
 
-# Reasons for a row without traced trials. They are compared with those in saved documents, so their wording must stay.
-NOT_TRACED = "nobody traced it"
-NOT_ASKED = "it was not asked for (--no-trace)"
+# Reasons for a row without traced trials. They are compared with those in saved documents, so a wording that changes
+# joins the earlier ones below.
+NOT_TRACED = "not traced"
+NOT_ASKED = "tracing was left out"
 UNTRACED = "the run ended before it was traced"
 NO_TRIAL_TO_TRACE = "it has no trial that counts"
-# These two are only in runs that earlier versions have saved.
-OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
 OF_SIDES = "its two sides have theirs"
-NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OUT_OF_TIME, OF_SIDES))
+EARLIER_REASONS: frozenset[str] = frozenset(
+    (
+        "nobody traced it",
+        "it was not asked for (--no-trace)",
+        "the budget was spent before it was traced: give a longer --budget",
+    )
+)
+"""Reasons in runs that earlier versions have saved."""
+NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OF_SIDES)) | EARLIER_REASONS
 """The reasons that are not failures."""
 # In order of time. Time that cannot be assigned stays in the part that it began in.
 PartName = Literal[

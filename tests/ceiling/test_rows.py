@@ -196,7 +196,7 @@ def test_a_staged_copy_without_a_ceiling_has_a_rate_and_advice() -> None:
     staged, pageable = assembled(collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [800e-6] * 10))
     assert staged.gbps is not None
     assert staged.ceiling_share.reason == (
-        "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
+        "the ceiling of a staged copy is page-locked memory, which was not measured: measure pinned memory too"
     )
     assert pageable.of_ceiling == 1.0
 
@@ -292,7 +292,7 @@ def test_an_imprecise_row_has_a_remark_with_advice() -> None:
     (made,) = assembled(collected(PINNED, [400e-6 * (1 + 0.004 * (index * 7 % 10)) for index in range(10)]))
     assert [remark.code for remark in made.remarks] == ["unstable"]
     assert made.remarks[0].fix is not None
-    assert "--budget" in made.remarks[0].fix
+    assert "budget" in made.remarks[0].fix
 
 
 def test_a_curve_fits_the_fixed_cost_and_the_bandwidth() -> None:

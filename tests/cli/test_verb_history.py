@@ -106,7 +106,7 @@ def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--format", "xml"], "table, json, csv"),
-        (["--since", "soon"], "--since 'soon' is not a time: write 30d"),
+        (["--since", "soon"], "since 'soon' is not a time: write 30d"),
         (["--cell", "up"], "write a cell such as h2d:pinned:256MiB"),
     ],
 )
