@@ -158,6 +158,8 @@ def test_a_budget_spent_on_preparation_is_reported() -> None:
     assert result.returncode == 0, result.stderr
     assert "Preparation took " in result.stdout
     assert "give a budget of " in result.stdout
+    said = ["preparing beyond the budget", "measuring beyond the budget: 6 trials each", "tracing"]
+    assert [line.removeprefix("pyxfer: ") for line in result.stderr.splitlines()][-3:] == said
 
 
 def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> None:
