@@ -271,6 +271,22 @@ def test_a_log_line_is_printed_as_one_line() -> None:
     assert line_with(page_of(one_route(MIB, workers=(worker,))), "aborted").strip() == "aborted at last"
 
 
+def test_with_a_long_name_heads_and_the_name_stay_whole_at_80_columns() -> None:
+    run = make_frameworks_run()
+    name = f"loader.{'long-' * 10}"
+    rows = [msgspec.structs.replace(m, route=name) if m.route == TO else m for m in run.measurements]
+    lines = lines_at(80, msgspec.structs.replace(run, measurements=tuple(rows)))
+    details = lines[lines.index("at 256 MiB; overhead is the time beyond the ceiling's copy") :]
+    assert details[1:3] == [
+        "                                            host        host          +-",
+        "  route                                     memory    copies   GB/s    %",
+    ]
+    named = [line for line in lines if "loader.long" in line]
+    assert all("..." in line for line in named)
+    assert len([line for line in named if line.endswith("32.2 %")]) == 1
+    assert max(map(len, lines)) <= 80
+
+
 def test_a_long_name_does_not_widen_the_page() -> None:
     rows = tuple(make_route_row("torch", "torch." + "x" * 90, "h2d", nbytes, (9e-6, 17.9)) for nbytes in SIZES)
     lines = lines_at(80, one_route(MIB, measurements=rows))
