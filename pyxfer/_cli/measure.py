@@ -326,6 +326,7 @@ def ceiling(
     directions = units.words_of(direction, DIRECTIONS, "--direction")
     memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
+    sizes_bytes = units.sizes_of(sizes, "--sizes")
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(
@@ -333,7 +334,7 @@ def ceiling(
             directions=directions,
             memories=memories,
             modes=modes,
-            sizes=units.sizes_of(sizes, "--sizes"),
+            sizes=sizes_bytes,
             fresh=fresh,
             precision=precision_share,
             budget_s=budget_s,

@@ -114,7 +114,7 @@ def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "0s"), "is not above zero"),
         (("--budget", "soon"), "write a duration such as"),
-        (("--seed", "-1"), "seed"),
+        (("--seed", "-1"), "--seed"),
         (("--export-json", "-", "--export-csv", "-"), "only one export"),
     ],
 )

@@ -233,6 +233,7 @@ def test_without_any_result_the_page_has_the_reason_and_no_dashes() -> None:
     reason = text.split("Nothing was measured\n-  ")[1].splitlines()[0]
     assert reason.endswith(": the worker hung")
     assert "usual" not in text, "no table and no summary of dashes"
+    assert "contents  no measurements" in text
 
 
 def test_a_run_without_any_measurement_lists_its_workers() -> None:
