@@ -34,7 +34,7 @@ from pyxfer._document.machines import (
 )
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer.errors import UsageError
-from pyxfer.units import format_gbps, format_percent, format_size, size_of
+from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -502,14 +502,16 @@ class Run(Printed, SavedDocument, frozen=True):
             UsageError: the run has none; the text says which sizes it has.
 
         """
-        nbytes = size_of(nbytes, "nbytes")
+        nbytes, direction = size_of(nbytes, "nbytes"), word_of(direction, get_args(Direction), "direction")
         side: Side = "sum" if direction == "both" else direction
         raw = [row for row in self.measurements if row.may_be_ceiling and row.gbps is not None]
         fitting = [row for row in raw if row.direction == direction and row.side == side]
         known = [row for row in fitting if row.nbytes == nbytes]
         if not known:
-            sizes = ", ".join(str(size) for size in sorted({row.nbytes for row in fitting}))
-            raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")
+            sizes = ", ".join(format_size(size) for size in sorted({row.nbytes for row in fitting}))
+            raise UsageError(
+                f"This run has no ceiling for {direction} at {format_size(nbytes)}; it has {sizes or 'none'}."
+            )
         return max(known, key=lambda row: row.gbps or 0.0)
 
     def to_csv(self) -> str:

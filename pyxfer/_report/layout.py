@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pyxfer.errors import UsageError
+from pyxfer.units import whole_of
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
@@ -33,9 +33,7 @@ def checked_columns(columns: int) -> int:
         UsageError: `columns` is not a whole number above zero.
 
     """
-    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
-        raise UsageError(f"columns must be a whole number above zero, such as 120; got {columns!r}.")
-    return max(NARROWEST, columns)
+    return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "such as 120"))
 
 
 def is_plain(stream: TextIO) -> bool:
