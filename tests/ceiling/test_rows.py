@@ -13,6 +13,7 @@ from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credi
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, unknown
 from pyxfer._measure import stats
+from pyxfer._measure.remarks import QUIETER
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.records import MemoryKind
 
@@ -285,7 +286,7 @@ def test_invalid_trials_are_kept_with_a_remark() -> None:
 
 def test_without_a_valid_trial_there_is_a_reason_and_no_bandwidth() -> None:
     (made,) = assembled(collected(PINNED, invalid="the gate timed out"))
-    assert made.rate.reason == "no trial was valid: the gate timed out"
+    assert made.rate.reason == f"no trial was valid: the gate timed out; {QUIETER}"
 
 
 def test_an_imprecise_row_has_a_remark_with_advice() -> None:
