@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -226,7 +227,8 @@ def tune(
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
     if chosen.source != "tuned":
-        raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try --limit 1s")
+        longer = f"--limit {math.ceil(max(1.0, 3 * limit_s))}s"
+        raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try {longer}")
     state = tuning.state_of(chosen, found.index)
 
     def print_page(page: Page) -> None:

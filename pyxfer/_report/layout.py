@@ -52,6 +52,7 @@ class Page:
             columns = max(NARROWEST, Console(file=stream).width)
         width = columns or _UNWRAPPED
         self.columns = columns or NARROWEST
+        self._has_begun = False
         self._buffer = io.StringIO()
         self._console = Console(
             file=self._buffer,
@@ -67,6 +68,7 @@ class Page:
 
     def show(self, renderable: RenderableType) -> None:
         """Write a renderable without trailing spaces."""
+        self._has_begun = True
         self._console.print(renderable)
         lines = self._buffer.getvalue().split("\n")
         self._buffer.seek(0)
@@ -78,8 +80,9 @@ class Page:
         self.show(Text(text, style=style))
 
     def heading(self, text: str) -> None:
-        """An empty line and a heading."""
-        self.line()
+        """A heading, below an empty line unless the page begins with it."""
+        if self._has_begun:
+            self.line()
         self.line(text, style="bold")
 
     def hanging(self, lines: Iterable[tuple[str, str]], style: str = "") -> None:
