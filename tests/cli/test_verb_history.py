@@ -69,7 +69,7 @@ def test_many_hosts_have_one_line_each(store: str) -> None:
             opened.add_run(run_at(1, host=f"other-{number}"))
     lines = output_of("--store", store).splitlines()
     assert lines[0].startswith("Newest of 8 histories of h2d:pinned:16MiB")
-    assert lines[1].split()[:1] == ["node-7"]
+    assert lines[2].split()[:1] == ["node-7"]
     assert "-10.7 %" in lines[2]
     assert len(lines) == 10
 
