@@ -105,6 +105,7 @@ def test_report_and_str_are_the_page_of_the_command(
 
 
 def test_columns_are_a_whole_number() -> None:
+    assert make_run().report(np.int64(80)) == make_run().report(80)
     for columns in (0, True, "80"):
         with pytest.raises(UsageError, match="columns"):
             make_run().report(columns)  # type: ignore[arg-type]

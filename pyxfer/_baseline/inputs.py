@@ -16,6 +16,7 @@ from pyxfer._document.baselines import Baseline, Comparison, KeptBaseline
 from pyxfer._document.files import read_whole
 from pyxfer._document.runs import Run
 from pyxfer.errors import DocumentError, StoreError, UsageError
+from pyxfer.units import share_of
 
 if TYPE_CHECKING:
     from pyxfer._baseline.store import Store
@@ -28,12 +29,12 @@ _BASELINE_ID = re.compile(r"b-[0-9a-f]{4,64}")
 _MOST_NAMED = 8
 
 
-def compare(a: Comparable, b: Comparable, tolerance: float = DEFAULT_TOLERANCE) -> Comparison:
+def compare(a: Comparable, b: Comparable, tolerance: str | float = DEFAULT_TOLERANCE) -> Comparison:
     """Compare B with A, cell by cell: verdicts, differences between the machines, and likely causes.
 
     Each side is a run, a sequence of runs of one machine (one for each process), a baseline, or text: the path of a
     file, or an id or `baseline:NAME` in the store. An existing file has precedence. `tolerance` is the share of its
-    bandwidth that a cell may lose or gain and still be SAME.
+    bandwidth that a cell may lose or gain and still be SAME, `0.03` or `"3%"`.
 
     Raises:
         UsageError: the two cannot be compared; the text says why.
@@ -41,7 +42,8 @@ def compare(a: Comparable, b: Comparable, tolerance: float = DEFAULT_TOLERANCE) 
         StoreError: the store has no such run or baseline.
 
     """
-    return compare_samples(*apart(sample_of(a, "A"), sample_of(b, "B")), tolerance)
+    share = share_of(tolerance, "tolerance")
+    return compare_samples(*apart(sample_of(a, "A"), sample_of(b, "B")), share)
 
 
 def apart(a: Sample, b: Sample) -> tuple[Sample, Sample]:

@@ -329,7 +329,7 @@ def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: di
             return f"{a.name} and {b.name} have cells in common, but no time in any of them: {missing}"
     return (
         f"{a.name} and {b.name} have no cell in common: {a.name} has {_cells(of_a)}, and {b.name} has {_cells(of_b)}; "
-        "measure both with the same --direction, --memory, --mode and --sizes"
+        "measure both with the same directions, memories, modes and sizes"
     )
 
 

@@ -28,6 +28,7 @@ from pyxfer._document.baselines import (
     KeptBaseline,
     StoredRun,
 )
+from pyxfer._document.printing import OneLine
 from pyxfer._document.runs import Fact, Remark, Run
 from pyxfer.errors import StoreError, UsageError
 
@@ -46,7 +47,7 @@ _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, D
 )
 
 
-class Store:
+class Store(OneLine):
     """Runs and baselines in one database, opened by `open_store`; not for several threads at once."""
 
     def __init__(self, database: Database) -> None:
@@ -54,6 +55,9 @@ class Store:
 
     def __enter__(self) -> Store:
         return self
+
+    def _in_short(self) -> str:
+        return self.shown
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -279,7 +283,7 @@ def _history(connection: Connection, query: _Query) -> History:
         groups.extend(_groups(cell, rows[:most]))
         if len(rows) > most and not remarks:
             text = f"there are more points than the newest {query.limit}, which are shown"
-            remarks.append(Remark("limit", text, "name a host, a cell or a later time: --host, --cell, --since"))
+            remarks.append(Remark("limit", text, "name a host, a cell or a later time"))
     groups.sort(key=lambda group: (group.host, group.gpu.value or "", group.cell, group.worker or ""))
     if not groups:
         remarks.append(Remark("nothing", _empty_text(connection, query)))
@@ -291,8 +295,8 @@ def _matching_cells(connection: Connection, query: _Query) -> dict[int, Cell]:
     cells = {number: cell for number, cell in every.items() if query.pattern and query.pattern.matches(cell)}
     if len(cells) > _MOST_CELLS:
         raise UsageError(
-            f"--cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MOST_CELLS} are shown; add a memory "
-            "and a size"
+            f"the cell {query.text!r:.80} matches {len(cells)} cells, and at most {_MOST_CELLS} are shown; add a "
+            "memory and a size"
         )
     return cells
 

@@ -401,7 +401,7 @@ def parse_since(text: str, now_s: float | None = None) -> float:
     try:
         return seconds_of(text.strip())
     except UsageError:
-        raise UsageError(f"--since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
+        raise UsageError(f"since {text!r:.60} is not a time: write 30d, 12h or a date such as 2026-01-31") from None
 
 
 def now_text() -> str:

@@ -253,7 +253,7 @@ def _reference(
     if way is None or nbytes is None:
         yield None, link
         return
-    cache = last_level_bytes().value or 0
+    cache = last_level_bytes()
     check_memory(choice.engine, device.index, [way.memory], nbytes, cache)
     shop = Workshop(choice.engine, device.index, patience_s=30.0)
     try:

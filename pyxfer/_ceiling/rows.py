@@ -47,7 +47,7 @@ ENDED_EARLY: Mapping[Ending, str] = {
     "interrupted": "the run was interrupted before its first trial",
     "failed": "the run failed before its first trial",
 }
-NO_LOCKED = "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
+NO_LOCKED = "the ceiling of a staged copy is page-locked memory, which was not measured: measure pinned memory too"
 WRONG_BYTES = "what arrived was not what was sent, so no bandwidth is given"
 
 Ceilings = Mapping[tuple[Direction, Side, int], Sequence[Trial]]
@@ -427,10 +427,17 @@ def unused_remark(trials: Sequence[Trial]) -> Remark | None:
     )
 
 
+# What a busy machine does to every trial of a row.
+_DISTURBED = ("the other direction ended", "the gate timed out")
+
+
 def why_no_trial(trials: Sequence[Trial], none: str = NO_TRIAL) -> str:
     """Why there is no time: `none` without trials, or the fault of the first invalid one."""
     invalid = next((trial.invalid for trial in trials if trial.invalid), None)
-    return f"no trial was valid: {invalid}" if invalid else none
+    if invalid is None:
+        return none
+    remedy = f"; {remarks.QUIETER}" if invalid.startswith(_DISTURBED) else ""
+    return f"no trial was valid: {invalid}{remedy}"
 
 
 def _exhausted(doubt: Remark, trials: int) -> Remark:

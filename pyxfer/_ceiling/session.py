@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -44,7 +45,7 @@ from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.exclusive import Presence, turn
 from pyxfer._measure.interruptible import Ending, run_interruptible
-from pyxfer._measure.sampler import OnProgress, Progress, SaveTo, silent, unsaved
+from pyxfer._measure.sampler import FEWEST_ROUNDS, OnProgress, Progress, SaveTo, silent, unsaved
 from pyxfer._trace.phase import NOT_REACHED
 from pyxfer.errors import CleanupWarning, CudaMemoryError, DeviceTimeoutError, PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
@@ -113,7 +114,7 @@ def run_ways(
     """Measure a checked request. Host memory comes from `memory_node`, or from the node next to the device."""
     choice = checked_choice(device, require_gpu=require_gpu)
     found = find_device(choice.engine, 0 if device == HOST else device)
-    check_memory(choice.engine, found.index, request.memories, request.largest, _cache_bytes())
+    check_memory(choice.engine, found.index, request.memories, request.largest, last_level_bytes())
     with turn(found.uuid.value or found.name):
         return Session(choice, found, request, on_progress or silent, save_to or unsaved, memory_node).run()
 
@@ -146,7 +147,7 @@ class Session:
         self._choice = choice
         self._device = device
         self._request = request
-        self._on_progress = on_progress
+        self._tell = on_progress
         self._save_to = save_to
         self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
@@ -164,6 +165,7 @@ class Session:
         self._presence = Presence(device.uuid.value or device.name)
         self._shop = Workshop(choice.engine, device.index, PATIENCE_S)
         self._remarks: list[Remark] = []
+        self._has_fewest = False
         self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
     def run(self) -> Run:
@@ -221,7 +223,7 @@ class Session:
     def _measure(self) -> None:
         request, memory = self._request, self._request.memories[-1]
         self._on_progress(Progress("preparing", 0.0, "allocating memory"))
-        arena = self._shop.allocate(request.memories, request.largest, _cache_bytes())
+        arena = self._shop.allocate(request.memories, request.largest, last_level_bytes())
         pages = verify_pages(self._choice.engine, *arena.pages(memory))
         self._placement = msgspec.structs.replace(self._placement, pages_by_node=pages)
         self._link = self._shop.wake_link(self._device, self._link, memory, request.largest)
@@ -237,7 +239,8 @@ class Session:
         )
         stages.prepare()
         if self._is_late():
-            self._remarks.append(late(time.perf_counter() - self._started))
+            self._remarks.append(late(time.perf_counter() - self._started, request.budget_s))
+            self._has_fewest = True
         stages.measure(self._started + request.budget_s)
 
     def _prepare_item(self, item: Item[Any], number: int) -> None:
@@ -258,6 +261,14 @@ class Session:
                 )
             except CudaMemoryError as error:  # the copies can still be measured
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
+
+    def _on_progress(self, progress: Progress) -> None:
+        """Say why the run goes on after its budget."""
+        if self._has_fewest and progress.phase == "measuring":
+            progress = replace(progress, beyond=f"beyond the budget: {FEWEST_ROUNDS} trials each")
+        elif progress.phase == "preparing" and self._is_late():
+            progress = replace(progress, beyond="beyond the budget")
+        self._tell(progress)
 
     def _is_late(self) -> bool:
         return time.perf_counter() > self._started + self._request.budget_s
@@ -296,7 +307,3 @@ class Session:
             tracing=self._tracing,
             ring=self._shop.ring,
         )
-
-
-def _cache_bytes() -> int:
-    return last_level_bytes().value or 0

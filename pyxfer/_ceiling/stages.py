@@ -14,7 +14,7 @@ from pyxfer._ceiling.subjects import RawSubject, StagedCopies, make_subject
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Environment, Fact, Remark, Tracing
 from pyxfer._machine.nvml import throttled_by
-from pyxfer._measure.sampler import MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
+from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress, Progress, Reserve, Sampler
 from pyxfer._trace import phase
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 from pyxfer.units import format_seconds, format_size
@@ -198,12 +198,13 @@ def cleanup(fault: str) -> Remark:
     return Remark("cleanup", f"Something could not be released: {fault}")
 
 
-def late(prepared_s: float) -> Remark:
+def late(prepared_s: float, budget_s: float) -> Remark:
     """The remark on a preparation that took the whole budget."""
     return Remark(
         "late",
-        f"Preparation took {format_seconds(prepared_s)}, the whole budget, so no row has more than the fewest trials.",
-        f"choose smaller sizes, or give --budget {math.ceil(3 * prepared_s)}s",
+        f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}, so no row has "
+        f"more than the {FEWEST_ROUNDS} trials that each gets.",
+        f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s",
     )
 
 

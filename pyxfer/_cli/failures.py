@@ -211,7 +211,7 @@ def exit_at_once_if_stuck(code: object) -> None:
     measuring = sys.modules.get("pyxfer._measure.interruptible")
     if measuring is not None and measuring.is_work_left():
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, SystemExit):  # ExitingOutput raises SystemExit
+            with suppress(OSError, ValueError, SystemExit, NotKeptError):  # ExitingOutput raises the last two
                 stream.flush()
         os._exit(code if isinstance(code, int) else 1)
 
@@ -247,12 +247,24 @@ class DroppingOutput(io.TextIOWrapper):
 class ExitingOutput(DroppingOutput):
     """Ends the program quietly when its reader closes the pipe, with the exit code of SIGPIPE in a shell."""
 
+    _error: NotKeptError | None = None
+
+    def flush(self) -> None:
+        """Flush the buffer, or raise an error of an earlier write: the library of the help texts ignores that one."""
+        try:
+            super().flush()
+        finally:
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
     def lost(self, error: OSError) -> None:
         """Exit if the reader has closed the pipe, else raise the error of stdout."""
         super().lost(error)
         if isinstance(error, BrokenPipeError):
             raise SystemExit(READER_GONE) from None
-        raise NotKeptError(f"{error.strerror or error} (standard output)") from None
+        self._error = NotKeptError(f"{error.strerror or error} (standard output)")
+        raise self._error from None
 
 
 def prepare_streams() -> None:

@@ -47,12 +47,13 @@ def show_host(device: str, sizes: str, precision: str, budget: str, export_json:
     from pyxfer._report.host import print_host_card
 
     exports = Exports(export_json, None, None)
-    precision_share, budget_s = units.parse_ratio(precision), units.parse_duration(budget)
+    precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
+    sizes_bytes = units.sizes_of(sizes, "--sizes")
     announce_runtime(device)
     with ProgressReport() as report:
         run = ceiling(
             device,
-            sizes=sizes,
+            sizes=sizes_bytes,
             precision=precision_share,
             budget_s=budget_s,
             trace=False,
@@ -224,7 +225,8 @@ def _usage_as_message() -> Iterator[None]:
             raise
         context: Any = getattr(error, "ctx", None)
         text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
-        say(f"{text}; see {context.command_path if context else 'pyxfer'} --help")
+        see = " See" if text.endswith("?") else "; see"
+        say(f"{text}{see} {context.command_path if context else 'pyxfer'} --help")
         raise SystemExit(USAGE) from None
 
 

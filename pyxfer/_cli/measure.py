@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -226,7 +227,8 @@ def tune(
     found = find_device(choice.engine, device)
     chosen = tuning.tune_and_keep(choice.engine, found.index, limit_s=limit_s)
     if chosen.source != "tuned":
-        raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try --limit 1s")
+        longer = f"--limit {math.ceil(max(1.0, 3 * limit_s))}s"
+        raise MeasurementError(f"the limit of {units.format_seconds(limit_s)} is too short for a trial; try {longer}")
     state = tuning.state_of(chosen, found.index)
 
     def print_page(page: Page) -> None:
@@ -326,6 +328,7 @@ def ceiling(
     directions = units.words_of(direction, DIRECTIONS, "--direction")
     memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
+    sizes_bytes = units.sizes_of(sizes, "--sizes")
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.ceiling(
@@ -333,7 +336,7 @@ def ceiling(
             directions=directions,
             memories=memories,
             modes=modes,
-            sizes=units.sizes_of(sizes, "--sizes"),
+            sizes=sizes_bytes,
             fresh=fresh,
             precision=precision_share,
             budget_s=budget_s,

@@ -60,7 +60,7 @@ Precision = Annotated[
 ]
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Time limit for measuring, such as 30s.")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Seed for the order of trials; a run stores its seed.")
+    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed for the order of trials; a run stores its seed.")
 ]
 NoTrace = Annotated[
     bool,

@@ -137,12 +137,16 @@ class Progress(Protocol):
     def text(self) -> str:
         """The route and size that are measured."""
 
+    @property
+    def beyond(self) -> str:
+        """Why the run goes on after its budget, or nothing."""
+
 
 class ProgressReport:
     """A progress bar that is drawn only when it is called, because a drawing thread would disturb the trials."""
 
     def __init__(self) -> None:
-        self._phase = ""
+        self._said = ""
         self._drawn_at = 0.0
         self._bar: Bar | None = None
         from pyxfer._report.layout import is_plain
@@ -182,15 +186,16 @@ class ProgressReport:
             from pyxfer._report.text import clean
 
             self._drawn_at = time.monotonic()
-            words = clean(f"{progress.phase} {progress.text}", longest=50)
+            words = clean(f"{progress.phase} {progress.beyond or progress.text}", longest=50)
             with suppress(OSError):
                 self._bar.update(self._bar.task_ids[0], completed=progress.done, description=words)
                 self._bar.refresh()
 
     def _say_phase(self, progress: Progress) -> None:
-        if progress.phase != self._phase:
-            self._phase = progress.phase
-            say(progress.phase)
+        words = f"{progress.phase} {progress.beyond}".strip()
+        if words != self._said:
+            self._said = words
+            say(words)
 
 
 def deliver(run: Run, exports: Exports, print_page: Callable[[Run, Page], None] | None = None) -> None:

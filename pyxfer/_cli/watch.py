@@ -223,7 +223,7 @@ def watch(
     from pyxfer._watch.launch import Launch
     from pyxfer._watch.options import MOST_STEPS, checked_ceilings, find_target, make_options
     from pyxfer._watch.step_finding import NamedFunction
-    from pyxfer.units import size_of, whole_of
+    from pyxfer.units import whole_of
 
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
         raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py")
@@ -237,7 +237,7 @@ def watch(
     if step is not None:
         NamedFunction(step)
     watched = None if steps is None else whole_of(steps, "--steps", 1, MOST_STEPS, "the steps to watch, such as 20")
-    options = make_options(skipped, watched, _seconds(duration), device, True, size_of(capacity, "--capacity"))
+    options = make_options(skipped, watched, _seconds(duration), device, True, capacity, "--capacity")
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     target = find_target(device)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:

@@ -25,7 +25,7 @@ from pyxfer._machine.host import last_level_bytes
 from pyxfer._machine.link import describe
 from pyxfer._machine.numa import farthest_node
 from pyxfer._measure.sampler import OnProgress, silent
-from pyxfer.errors import DocumentError, PyxferError, UsageError
+from pyxfer.errors import PyxferError, UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import format_size, seconds_of
 
@@ -39,18 +39,6 @@ def references() -> tuple[Reference, ...]:
     files = (resources.files("pyxfer") / _FOLDER).iterdir()
     named = {file.name: file for file in files if file.name.endswith(".json") and not file.name.endswith(_RUNS)}
     return tuple(codec.decode_reference(named[name].read_bytes(), f"the reference {name}") for name in sorted(named))
-
-
-def run_of(reference: Reference) -> Run:
-    """The run of a known host, without its trials."""
-    file = resources.files("pyxfer") / _FOLDER / reference.document
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise DocumentError(
-            f"the run {reference.document} of a known host cannot be read ({error.strerror}); install pyxfer again"
-        ) from error
-    return codec.decode(Run, data, reference.document)
 
 
 def nearest_known(run: Run, known: tuple[Reference, ...] | None = None) -> Fact[Nearest]:
@@ -214,7 +202,7 @@ def _sizes(choice: Choice, index: int) -> tuple[int, ...]:
         return (_SMALL,)
     for large in _LARGE[:-1]:
         try:
-            check_memory(choice.engine, index, _MEMORIES, large, last_level_bytes().value or 0)
+            check_memory(choice.engine, index, _MEMORIES, large, last_level_bytes())
         except UsageError:
             continue
         return (_SMALL, large)

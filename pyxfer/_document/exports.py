@@ -110,7 +110,13 @@ def run_csv(run: Run) -> str:
     """One row per measurement, with all its values unrounded."""
     where = {"runtime": run.runtime, "device": run.device.name}
     rows = [{**_run_cells(measurement), **where} for measurement in run.measurements]
-    return csv_table(_RUN_COLUMNS, [[cells.get(name) for name in _RUN_COLUMNS] for cells in rows])
+    return csv_table(_RUN_COLUMNS, [_in_run_columns(cells) for cells in rows])
+
+
+def _in_run_columns(cells: Mapping[str, Cell]) -> list[Cell]:
+    if unplaced := cells.keys() - set(_RUN_COLUMNS):
+        raise KeyError(f"no column has the name {', '.join(sorted(unplaced))}")
+    return [cells.get(name) for name in _RUN_COLUMNS]
 
 
 def run_markdown(run: Run) -> str:

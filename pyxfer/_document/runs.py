@@ -34,7 +34,7 @@ from pyxfer._document.machines import (
 )
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer.errors import UsageError
-from pyxfer.units import format_gbps, format_percent, format_size, size_of
+from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -89,15 +89,22 @@ __all__ = [
 ]
 
 
-# Reasons for a row without traced trials. They are compared with those in saved documents, so their wording must stay.
-NOT_TRACED = "nobody traced it"
-NOT_ASKED = "it was not asked for (--no-trace)"
+# Reasons for a row without traced trials. They are compared with those in saved documents, so a wording that changes
+# joins the earlier ones below.
+NOT_TRACED = "not traced"
+NOT_ASKED = "tracing was left out"
 UNTRACED = "the run ended before it was traced"
 NO_TRIAL_TO_TRACE = "it has no trial that counts"
-# These two are only in runs that earlier versions have saved.
-OUT_OF_TIME = "the budget was spent before it was traced: give a longer --budget"
 OF_SIDES = "its two sides have theirs"
-NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OUT_OF_TIME, OF_SIDES))
+EARLIER_REASONS: frozenset[str] = frozenset(
+    (
+        "nobody traced it",
+        "it was not asked for (--no-trace)",
+        "the budget was spent before it was traced: give a longer --budget",
+    )
+)
+"""Reasons in runs that earlier versions have saved."""
+NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OF_SIDES)) | EARLIER_REASONS
 """The reasons that are not failures."""
 # In order of time. Time that cannot be assigned stays in the part that it began in.
 PartName = Literal[
@@ -495,14 +502,16 @@ class Run(Printed, SavedDocument, frozen=True):
             UsageError: the run has none; the text says which sizes it has.
 
         """
-        nbytes = size_of(nbytes, "nbytes")
+        nbytes, direction = size_of(nbytes, "nbytes"), word_of(direction, get_args(Direction), "direction")
         side: Side = "sum" if direction == "both" else direction
         raw = [row for row in self.measurements if row.may_be_ceiling and row.gbps is not None]
         fitting = [row for row in raw if row.direction == direction and row.side == side]
         known = [row for row in fitting if row.nbytes == nbytes]
         if not known:
-            sizes = ", ".join(str(size) for size in sorted({row.nbytes for row in fitting}))
-            raise UsageError(f"This run has no ceiling for {direction} at {nbytes} bytes; it has {sizes or 'none'}.")
+            sizes = ", ".join(format_size(size) for size in sorted({row.nbytes for row in fitting}))
+            raise UsageError(
+                f"This run has no ceiling for {direction} at {format_size(nbytes)}; it has {sizes or 'none'}."
+            )
         return max(known, key=lambda row: row.gbps or 0.0)
 
     def to_csv(self) -> str:

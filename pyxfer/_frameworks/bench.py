@@ -98,7 +98,7 @@ class Bench:
     def _allocate(self, send: Send, placement: Placement) -> None:
         """Allocate the memory of all transfers, and wake the link."""
         engine, device = self._choice.engine, self._device
-        largest, cache = max(self._task.sizes), last_level_bytes().value or 0
+        largest, cache = max(self._task.sizes), last_level_bytes()
         _check_source_memory(largest)
         self._arena = HostArena(engine, device.index, largest, cache)
         if self._crosses_link:

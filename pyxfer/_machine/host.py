@@ -17,11 +17,10 @@ from pyxfer.units import parse_size
 _CACHES = "sys/devices/system/cpu/cpu0/cache"
 
 
-def last_level_bytes(root: Path = Path("/")) -> Fact[int]:
-    """The size of the first processor's largest cache."""
-    sizes = [_size(path) for path in sorted((root / _CACHES).glob("index*/size"))]
-    known = [size for size in sizes if size is not None]
-    return Fact(max(known)) if known else Fact(reason="the kernel does not show the processor's caches")
+def last_level_bytes(root: Path = Path("/")) -> int:
+    """The size of the first processor's largest cache; 0 if the kernel does not show it."""
+    sizes = [_size(path) for path in (root / _CACHES).glob("index*/size")]
+    return max((size for size in sizes if size is not None), default=0)
 
 
 def _size(path: Path) -> int | None:

@@ -55,7 +55,7 @@ def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
     return Remark(
         code="few-trials",
         text=f"{bound} no median: a {CONFIDENCE:.0%} interval takes {MIN_TRIALS}",
-        fix=_longer(MIN_TRIALS / summary.n, budget_s),
+        fix=_give(_longer(MIN_TRIALS / summary.n, budget_s)),
     )
 
 
@@ -78,7 +78,7 @@ def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None
         code="drift",
         text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
         f"{format_seconds(after)} in its last",
-        fix=f"{QUIETER}, or span the drift with a longer --budget",
+        fix=f"{QUIETER}, or span the drift with a longer budget",
     )
 
 
@@ -99,7 +99,7 @@ def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | No
         code="bimodal",
         text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
         f"the others near {format_seconds(far)}",
-        fix=f"{QUIETER}; --export-json keeps every trial",
+        fix=f"{QUIETER}; the saved run has every trial",
     )
 
 
@@ -107,7 +107,7 @@ def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Rem
     half_width = summary.relative_half_width
     if half_width is None:
         return Remark(
-            code="unstable", text="half of the trials took no time that the clock could see", fix="larger --sizes"
+            code="unstable", text="half of the trials took no time that the clock could see", fix="measure larger sizes"
         )
     if half_width <= precision:
         return None
@@ -116,7 +116,7 @@ def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Rem
     return Remark(
         code="unstable",
         text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
-        fix=" or ".join(filter(None, (_longer(factor, budget_s), _looser(half_width)))) or QUIETER,
+        fix=_give(_longer(factor, budget_s), _looser(half_width)) or QUIETER,
     )
 
 
@@ -130,20 +130,26 @@ def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | N
         code="outliers",
         text=f"{outside} of {summary.n} trials are far outside the others, up to {format_seconds(summary.max_s)} "
         f"against a median of {format_seconds(summary.median_s)}",
-        fix=f"{QUIETER}, or outnumber them with a longer --budget",
+        fix=f"{QUIETER}, or outnumber them with a longer budget",
     )
+
+
+def _give(*changes: str) -> str:
+    """Advice in words that are both options of the command line and arguments in Python."""
+    known = " or ".join(filter(None, changes))
+    return known and f"give {known}"
 
 
 def _longer(factor: float, budget_s: float | None) -> str:
     if factor > MAX_BUDGET_FACTOR:
         return ""
     if budget_s is None:
-        return f"a --budget {math.ceil(factor)} times as long"
-    return f"--budget {math.ceil(factor * budget_s)}s"
+        return f"a budget {math.ceil(factor)} times as long"
+    return f"a budget of {math.ceil(factor * budget_s)}s"
 
 
 def _looser(half_width: float) -> str:
     """The next rounder precision that these trials do reach."""
     unit = 10.0 ** math.floor(math.log10(half_width))
     reached = math.ceil(half_width / unit) * unit
-    return f"--precision {reached * 100:.3g}%" if reached < 1 else ""
+    return f"a precision of {reached * 100:.3g}%" if reached < 1 else ""

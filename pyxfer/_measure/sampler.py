@@ -86,11 +86,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run; `done` is from 0 to 1."""
+    """The progress of a run; `done` is from 0 to 1, and `beyond` says why it goes on after its budget."""
 
     phase: str
     done: float
     text: str
+    beyond: str = ""
 
 
 OnProgress = Callable[[Progress], None]
@@ -275,6 +276,11 @@ class Sampler:
         self.on_turn()
         total = sum(len(group.series) for group in self.groups)
         settled = total - sum(len(group.unsettled(self.precision)) for group in self.groups)
-        spent = (self.clock() - self.started_s) / max(self.deadline_s - self._reserved_s - self.started_s, 1e-9)
         text = f"{settled} of {total} results are precise"
-        self.on_progress(Progress("measuring", min(1.0, max(spent, settled / max(total, 1))), text))
+        self.on_progress(Progress("measuring", min(1.0, max(self._done(), settled / max(total, 1))), text))
+
+    def _done(self) -> float:
+        budget_s = self.deadline_s - self._reserved_s - self.started_s
+        if budget_s <= 0:  # only the fewest rounds
+            return min((group.rounds for group in self.groups), default=0) / self.fewest_rounds
+        return (self.clock() - self.started_s) / budget_s

@@ -207,14 +207,14 @@ def fit_curve(points: Sequence[tuple[int, float, float]]) -> Fit:
     distinct = len({nbytes for nbytes, _, _ in points})
     if distinct < MIN_SIZES:
         sizes_have = "1 size has" if distinct == 1 else f"{distinct} sizes have"
-        return _no_fit(f"a curve needs {MIN_SIZES} sizes and {sizes_have} a result; ask for more with --sizes")
+        return _no_fit(f"a curve needs {MIN_SIZES} sizes and {sizes_have} a result; measure more sizes")
     sizes, seconds, half_widths = np.asarray(points, dtype=np.float64).T
     if not (seconds > 0).all():
-        return _no_fit("a size took no time that the clock could see; leave it out with --sizes")
+        return _no_fit("a size took no time that the clock could see; leave it out")
     weights = NARROW / np.maximum(half_widths, NARROW)
     latency, per_byte = _relative_least_squares(sizes, seconds, weights)
     if per_byte <= 0:
-        return _no_fit("the time does not grow with the size; ask for larger ones with --sizes")
+        return _no_fit("the time does not grow with the size; measure larger ones")
     misfits = np.maximum(np.abs(latency + per_byte * sizes - seconds) / seconds - half_widths, 0)
     worst = float(misfits.max())
     if worst > MAX_MISFIT:
@@ -253,18 +253,16 @@ def _errors(sizes: Values, seconds: Values, half_widths: Values, weights: Values
 def _latency(latency: float, error: float, worst_misfit: float, shortest_s: float) -> Fact[float]:
     """The fixed cost, unless it is a small part of even the shortest time, where noise tilts the line by as much."""
     if latency <= max(max(MIN_LATENCY_SHARE, worst_misfit) * shortest_s, error):
-        return unknown(
-            "too small a part of even the shortest time to be determined; ask for smaller sizes with --sizes"
-        )
+        return unknown("too small a part of even the shortest time to be determined; measure smaller sizes")
     return Fact(latency)
 
 
 def _asymptote(half_bytes: float, per_byte: float, error: float, largest_bytes: float) -> Fact[float]:
     """The bandwidth of endless copies, unless no size reaches half of it: a guess that far out could beat the link."""
     if largest_bytes < half_bytes:
-        return unknown("no size reaches half of it, so it would be a guess; ask for larger sizes with --sizes")
+        return unknown("no size reaches half of it, so it would be a guess; measure larger sizes")
     if error > MAX_SLOPE_ERROR * per_byte:
-        return unknown("the medians of the large sizes are not precise enough to determine it; use a longer --budget")
+        return unknown("the medians of the large sizes are not precise enough to determine it; give a longer budget")
     return Fact(1e-9 / per_byte)
 
 

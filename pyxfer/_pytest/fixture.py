@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
+from pyxfer.units import size_of, whole_of
 
 if TYPE_CHECKING:
     from pyxfer._document.runs import Device, Environment, Measurement
@@ -144,9 +143,6 @@ class _LastValue(Generic[T]):
         self.value = self._fn()
 
 
-_PRECISION_FLAG = re.compile(r"--precision (\S+)")
-
-
 @dataclass(frozen=True)
 class Outcome:
     """The result of one use of `xfer`; `ceiling` is the rate of raw copies of that size in the same rounds."""
@@ -198,23 +194,17 @@ class Outcome:
 def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool) -> Outcome:
     """The outcome of a measurement with all remarks."""
     measurement = beside.measurement
-    remarks = [_in_words_of_pytest(remark, fixed=fixed) for remark in measurement.remarks]
+    remarks = [_for_fixed_rounds(remark) if fixed else remark for remark in measurement.remarks]
     remarks += [remark for remark in (_other_size(measurement.nbytes, value), _tracer()) if remark is not None]
     return Outcome(msgspec.structs.replace(measurement, remarks=(*remarks, *others)), beside.ceiling)
 
 
-def _in_words_of_pytest(remark: Remark, *, fixed: bool) -> Remark:
-    """The remark with the option names of pytest; with fixed rounds it suggests more rounds instead of more time."""
-    fix = remark.fix
-    if fix is None:
+def _for_fixed_rounds(remark: Remark) -> Remark:
+    """The remark with advice to use more rounds instead of more time."""
+    if remark.fix is None:
         return remark
-    if not fix.startswith("-"):
-        more = "more rounds" if fixed else "a longer --xfer-budget"
-        return msgspec.structs.replace(remark, fix=fix.replace("a longer --budget", more))
-    if fixed:
-        return msgspec.structs.replace(remark, fix="use more rounds")
-    fix = _PRECISION_FLAG.sub(r"precision='\1' in the marker", fix.replace("--budget ", "--xfer-budget="))
-    return msgspec.structs.replace(remark, fix=fix if fix.startswith("-") else f"set a larger {fix}")
+    fix = "use more rounds" if remark.fix.startswith("give ") else remark.fix.replace("a longer budget", "more rounds")
+    return msgspec.structs.replace(remark, fix=fix)
 
 
 def _other_size(nbytes: int, value: object) -> Remark | None:
@@ -242,6 +232,7 @@ def _tracer() -> Remark | None:
 DISABLED = "nothing is measured: --xfer-disable"
 # A median has an interval if it has at least six values.
 ROUNDS, WARMUP_ROUNDS = 10, 3
+_MOST_CALLS = 1_000_000_000
 
 
 class Xfer:
@@ -278,7 +269,7 @@ class Xfer:
         self,
         fn: Callable[[], T],
         *,
-        nbytes: int,
+        nbytes: str | int,
         direction: str = "h2d",
         stream: StreamLike | None = None,
         sync: Callable[[], object] | None = None,
@@ -287,7 +278,7 @@ class Xfer:
 
         Args:
             fn: the function; it moves `nbytes` bytes in every call.
-            nbytes: bytes per call; with direction "both", bytes each way.
+            nbytes: bytes per call, a number or text such as "64MiB"; with direction "both", bytes each way.
             direction: "h2d", "d2h" or "both".
             stream: the stream that `fn` queues its work on; without one the device is drained around every call.
             sync: waits for a framework, if draining the device is not enough.
@@ -297,10 +288,10 @@ class Xfer:
             Exception: any exception of `fn`, unchanged.
 
         """
-        self._use(fn, nbytes)
+        size = self._use(fn, nbytes)
         if self._timing is None:
             return fn()
-        self.outcome, value = self._timing.of(fn, _whole(nbytes), direction, stream, sync)
+        self.outcome, value = self._timing.of(fn, size, direction, stream, sync)
         return value
 
     def pedantic(
@@ -312,7 +303,7 @@ class Xfer:
         rounds: int = ROUNDS,
         warmup_rounds: int = WARMUP_ROUNDS,
         *,
-        nbytes: int,
+        nbytes: str | int,
         direction: str = "h2d",
         stream: StreamLike | None = None,
         sync: Callable[[], object] | None = None,
@@ -327,18 +318,18 @@ class Xfer:
             Exception: any exception of `fn` or `setup`, unchanged.
 
         """
-        self._use(fn, nbytes)
+        size = self._use(fn, nbytes)
         counts = _count(rounds, "rounds", 1), _count(warmup_rounds, "warmup_rounds", 0)
         prepared = Prepared(fn, tuple(args), dict(kwargs or {}), setup)
         if self._timing is None:
             prepared.prepare()
             return prepared()
         self.outcome, value = self._timing.of(
-            prepared, _whole(nbytes), direction, stream, sync, before=prepared.prepare, counts=counts
+            prepared, size, direction, stream, sync, before=prepared.prepare, counts=counts
         )
         return value
 
-    def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: int) -> Measurement:
+    def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: str | int) -> Measurement:
         """Measure raw pinned copies of one size.
 
         This does not count as the test's use of xfer and is not in the table. The result of `xfer(...)` has a ceiling
@@ -346,9 +337,10 @@ class Xfer:
         """
         if self._timing is None:
             pytest.skip(DISABLED)
-        return self._timing.ceiling(direction, _whole(nbytes))
+        return self._timing.ceiling(direction, size_of(nbytes, "nbytes"))
 
-    def _use(self, fn: object, nbytes: int) -> None:
+    def _use(self, fn: object, nbytes: str | int) -> int:
+        """Check the first arguments, and return the bytes."""
         if self._used:
             raise UsageError(
                 "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
@@ -356,8 +348,9 @@ class Xfer:
             )
         if not callable(fn):
             raise UsageError(f"xfer needs a callable; got {type(fn).__name__}.")
-        _whole(nbytes)
+        size = size_of(nbytes, "nbytes")
         self._used = True
+        return size
 
 
 class Prepared(Generic[T]):
@@ -392,18 +385,5 @@ class Prepared(Generic[T]):
             raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
 
 
-def _whole(nbytes: int) -> int:
-    """`nbytes` as an int; accepts any integer type."""
-    try:
-        number = -1 if isinstance(nbytes, bool) else operator.index(nbytes)
-    except TypeError:
-        number = -1
-    if number <= 0:
-        raise UsageError(f"nbytes must be a whole number above zero, the bytes per call; got {nbytes!r}.")
-    return number
-
-
 def _count(value: int, name: str, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-    return value
+    return whole_of(value, name, least, _MOST_CALLS, f"a number such as {ROUNDS}")

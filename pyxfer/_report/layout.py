@@ -16,7 +16,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pyxfer.errors import UsageError
+from pyxfer.units import whole_of
 
 # --- the page --------------------------------------------------------------------------------------------------------
 
@@ -33,9 +33,7 @@ def checked_columns(columns: int) -> int:
         UsageError: `columns` is not a whole number above zero.
 
     """
-    if not isinstance(columns, int) or isinstance(columns, bool) or columns < 1:
-        raise UsageError(f"columns must be a whole number above zero, such as 120; got {columns!r}.")
-    return max(NARROWEST, columns)
+    return max(NARROWEST, whole_of(columns, "columns", 1, _UNWRAPPED, "such as 120"))
 
 
 def is_plain(stream: TextIO) -> bool:
@@ -54,6 +52,7 @@ class Page:
             columns = max(NARROWEST, Console(file=stream).width)
         width = columns or _UNWRAPPED
         self.columns = columns or NARROWEST
+        self._has_begun = False
         self._buffer = io.StringIO()
         self._console = Console(
             file=self._buffer,
@@ -69,6 +68,7 @@ class Page:
 
     def show(self, renderable: RenderableType) -> None:
         """Write a renderable without trailing spaces."""
+        self._has_begun = True
         self._console.print(renderable)
         lines = self._buffer.getvalue().split("\n")
         self._buffer.seek(0)
@@ -80,8 +80,9 @@ class Page:
         self.show(Text(text, style=style))
 
     def heading(self, text: str) -> None:
-        """An empty line and a heading."""
-        self.line()
+        """A heading, below an empty line unless the page begins with it."""
+        if self._has_begun:
+            self.line()
         self.line(text, style="bold")
 
     def hanging(self, lines: Iterable[tuple[str, str]], style: str = "") -> None:

@@ -151,7 +151,7 @@ def _precision_text(half_widths: Sequence[float], target: float) -> str:
     if max(half_widths) > 1:
         most = "more than 100 %"
     reached = least if least == most else f"{least} to {most}"
-    return f"precision {reached}, target {units.format_percent(target)}; try a longer --budget"
+    return f"precision {reached}, target {units.format_percent(target)}; try a longer budget"
 
 
 def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:

@@ -15,7 +15,7 @@ from pyxfer._report.text import clean
 
 _TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "cupy": "CuPy", "jax": "JAX"}
 _WAYS = {"h2d": "to the GPU", "d2h": "from the GPU", "both": "both ways", "ingest": "into a tensor in host memory"}
-_LONGEST_NAME = 40
+_SHORTEST_NAME, _LONGEST_NAME = 20, 40
 _MB = 1000.0
 _NO_SPEED = -math.inf
 
@@ -215,17 +215,18 @@ def overview_table(run: runs.Run, groups: Sequence[Group], width: int) -> Table 
     measured = [row.at.get(group.largest) for group, _, row in lines]
     rates = [None if m is None or m.gbps is None else m.gbps * factor for m in measured]
     gaps = [_gap(row, group.largest) for group, _, row in lines]
-    return fitting_table(
-        [
-            Column(("",), _once([title(group.framework) for group, _, _ in lines]), left=True),
-            Column(("",), _once([f"{title(group.framework)}\0{group.direction}" for group, _, _ in lines]), left=True),
-            Column(("",), tuple(kind for _, kind, _ in lines), left=True),
-            Column(("",), tuple(row.name for _, _, row in lines), left=True),
-            Column((unit,), rate_cells(rates, gaps, least=_least(run))),
-            Column(_share_heading(lines), _percents([m if m and m.nature else None for m in measured], " %")),
-        ],
-        width,
-    )
+    before = [
+        Column(("",), _once([title(group.framework) for group, _, _ in lines]), left=True),
+        Column(("",), _once([f"{title(group.framework)}\0{group.direction}" for group, _, _ in lines]), left=True),
+        Column(("",), tuple(kind for _, kind, _ in lines), left=True),
+    ]
+    after = [
+        Column((unit,), rate_cells(rates, gaps, least=_least(run))),
+        Column(_share_heading(lines), _percents([m if m and m.nature else None for m in measured], " %")),
+    ]
+    room = max(_SHORTEST_NAME, width - grid_width([*before, *after], 1) - 1)
+    names = tuple(clean(row.name, longest=room) for _, _, row in lines)
+    return fitting_table([*before, Column(("",), names, left=True), *after], width)
 
 
 def _share_heading(lines: Sequence[tuple[Group, str, Row]]) -> tuple[str, ...]:
@@ -262,14 +263,13 @@ def detail_tables(run: runs.Run, group: Group, width: int) -> list[Table]:
     columns = [column for column in make(measured, rates) if any(column.cells)]
     head = _names(group)
     notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
-    whole = [column.with_whole_words for column in columns]
-    if grid_width([head, *whole, *notes], 1) <= width:
-        columns = whole
     if grid_width([head, *columns, *notes], 1) > width:
         notes = []  # the table of all sizes has them
     if grid_width([head, *columns], 1) > width:  # pyxfer explain shows it
         columns = [column for column in columns if column.heading[0] != _DMA]
-    return spread([head], columns, notes, width)
+    broken = spread([head], columns, notes, width)
+    whole = spread([head], [column.with_whole_words for column in columns], notes, width)
+    return whole if len(whole) <= len(broken) else broken
 
 
 def elsewhere_lines(group: Group) -> list[str]:

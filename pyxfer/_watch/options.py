@@ -69,7 +69,13 @@ class WatchOptions:
 
 
 def make_options(
-    skip: int, steps: int | None, seconds: str | float | None, device: int | str, lines: bool, capacity: str | int
+    skip: int,
+    steps: int | None,
+    seconds: str | float | None,
+    device: int | str,
+    lines: bool,
+    capacity: str | int,
+    capacity_name: str = "capacity",
 ) -> WatchOptions:
     """Check the options of the public functions.
 
@@ -82,7 +88,7 @@ def make_options(
         steps = whole_of(steps, "steps", 1, MOST_STEPS, "the steps to watch, such as 20, or None for no end")
     if seconds is not None:
         seconds = seconds_of(seconds, "seconds", MAX_DURATION_S)
-    return WatchOptions(skip, steps, seconds, device, bool(lines), _checked_capacity(capacity))
+    return WatchOptions(skip, steps, seconds, device, bool(lines), _checked_capacity(capacity, capacity_name))
 
 
 def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
@@ -104,17 +110,17 @@ def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str
     )
 
 
-def _checked_capacity(capacity: str | int) -> int:
-    nbytes = size_of(capacity, "capacity")
+def _checked_capacity(capacity: str | int, name: str) -> int:
+    nbytes = size_of(capacity, name)
     if nbytes < LEAST_CAPACITY_BYTES:
         raise UsageError(
-            f"capacity is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
+            f"{name} is the memory that records may take, {format_size(LEAST_CAPACITY_BYTES)} or more, for example "
             f"{DEFAULT_CAPACITY!r}; got {capacity!r}."
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if nbytes > memory:
         raise UsageError(
-            f"capacity is the memory that records may take, and this machine has {format_size(memory)}; give less, for "
+            f"{name} is the memory that records may take, and this machine has {format_size(memory)}; give less, for "
             f"example {DEFAULT_CAPACITY!r}; got {capacity!r}."
         )
     return nbytes

@@ -29,8 +29,14 @@ def test_runs_of_several_processes_are_compared() -> None:
 
 
 def test_a_run_is_compared_with_a_baseline() -> None:
-    found = pyxfer.compare(BASELINE, B[0], tolerance=0.2)
+    found = pyxfer.compare(BASELINE, B[0], tolerance="20%")
     assert (found.verdict, found.a, found.tolerance) == ("SAME", "baseline 'default'", 0.2)
+
+
+@pytest.mark.parametrize("tolerance", ["0.2", "3 percent", 0, 2, True, None])
+def test_a_tolerance_that_is_not_a_share_is_refused(tolerance: Any) -> None:
+    with pytest.raises(UsageError, match="tolerance"):
+        pyxfer.compare(A, B, tolerance=tolerance)
 
 
 def test_files_are_compared_under_their_names(tmp_path: Path) -> None:

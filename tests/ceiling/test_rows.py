@@ -13,6 +13,7 @@ from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item, ceiling_share, credi
 from pyxfer._ceiling.ways import Way
 from pyxfer._document.runs import Fact, Link, Measurement, Side, Trial, unknown
 from pyxfer._measure import stats
+from pyxfer._measure.remarks import QUIETER
 from pyxfer._measure.sampler import Series
 from pyxfer._trace.records import MemoryKind
 
@@ -196,7 +197,7 @@ def test_a_staged_copy_without_a_ceiling_has_a_rate_and_advice() -> None:
     staged, pageable = assembled(collected(STAGED, [500e-6] * 10), collected(PAGEABLE, [800e-6] * 10))
     assert staged.gbps is not None
     assert staged.ceiling_share.reason == (
-        "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
+        "the ceiling of a staged copy is page-locked memory, which was not measured: measure pinned memory too"
     )
     assert pageable.of_ceiling == 1.0
 
@@ -285,14 +286,14 @@ def test_invalid_trials_are_kept_with_a_remark() -> None:
 
 def test_without_a_valid_trial_there_is_a_reason_and_no_bandwidth() -> None:
     (made,) = assembled(collected(PINNED, invalid="the gate timed out"))
-    assert made.rate.reason == "no trial was valid: the gate timed out"
+    assert made.rate.reason == f"no trial was valid: the gate timed out; {QUIETER}"
 
 
 def test_an_imprecise_row_has_a_remark_with_advice() -> None:
     (made,) = assembled(collected(PINNED, [400e-6 * (1 + 0.004 * (index * 7 % 10)) for index in range(10)]))
     assert [remark.code for remark in made.remarks] == ["unstable"]
     assert made.remarks[0].fix is not None
-    assert "--budget" in made.remarks[0].fix
+    assert "budget" in made.remarks[0].fix
 
 
 def test_a_curve_fits_the_fixed_cost_and_the_bandwidth() -> None:

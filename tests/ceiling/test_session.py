@@ -101,8 +101,10 @@ def test_the_run_knows_its_ceiling(modelled: Run) -> None:
             if (each.direction, each.side, each.nbytes) == (direction, side, MIB) and each.gbps is not None
         ]
         assert best.gbps == max(rates)
-    with pytest.raises(UsageError, match=r"no ceiling for h2d at 7 bytes; it has 65536, 262144, 1048576\."):
+    with pytest.raises(UsageError, match=r"no ceiling for h2d at 7 B; it has 64 KiB, 256 KiB, 1 MiB\."):
         modelled.ceiling("h2d", 7)
+    with pytest.raises(UsageError, match="direction 'up' is unknown"):
+        modelled.ceiling("up", 65536)  # type: ignore[arg-type]
 
 
 def test_every_row_has_a_bandwidth_or_a_reason(modelled: Run) -> None:

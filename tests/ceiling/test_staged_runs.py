@@ -136,7 +136,7 @@ def test_staged_copies_without_page_locked_memory_have_no_share(nothing_left: En
     for each in rows(run):
         assert each.gbps is not None
         assert each.ceiling_share.reason == (
-            "the ceiling of a staged copy is page-locked memory, which was not measured: add --memory pinned"
+            "the ceiling of a staged copy is page-locked memory, which was not measured: measure pinned memory too"
         )
     assert {each.of_ceiling for each in rows(run, "raw.pageable-memcpy")} == {1.0}
     assert run.ceiling("h2d", MIB).route == "raw.pageable-memcpy"

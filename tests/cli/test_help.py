@@ -44,6 +44,7 @@ def test_no_summary_of_a_verb_is_cut_off(
     [
         (("--nope",), "No such option: --nope"),
         (("ceilin",), "No such command 'ceilin'"),
+        (("cieling",), "No such command 'cieling'. Did you mean 'ceiling'? See pyxfer --help"),
         (("ceiling", "--nope"), "No such option: --nope"),
         (("ceiling", "--device"), "Option '--device' requires an argument"),
         (("ceiling", "--seed", "x"), "Invalid value for '--seed'"),

@@ -45,6 +45,12 @@ def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
     assert result.returncode == 4
 
 
+@pytest.mark.parametrize("command", ["--help", "ceiling --help", "--version"])
+def test_help_that_cannot_be_written_is_an_error(command: str) -> None:
+    result = shell(f"pyxfer {command} > /dev/full")
+    assert (result.returncode, result.stderr) == (4, "pyxfer: No space left on device (standard output)\n")
+
+
 def test_a_full_stdout_loses_no_export(tmp_path: Path) -> None:
     options = "--device host --direction h2d --sizes 4KiB --budget 100ms --no-trace"
     result = shell(f"pyxfer ceiling {options} --export-json {tmp_path}/run.json --export-md >(cat >&2) > /dev/full")

@@ -114,7 +114,7 @@ def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "0s"), "is not above zero"),
         (("--budget", "soon"), "write a duration such as"),
-        (("--seed", "-1"), "seed"),
+        (("--seed", "-1"), "--seed"),
         (("--export-json", "-", "--export-csv", "-"), "only one export"),
     ],
 )
@@ -157,7 +157,9 @@ def test_a_budget_spent_on_preparation_is_reported() -> None:
     result = pyxfer("ceiling", *QUICK[:4], "--sizes", "64KiB", "--budget", "1us", PYXFER_HOSTRT=LINK)
     assert result.returncode == 0, result.stderr
     assert "Preparation took " in result.stdout
-    assert "give --budget " in result.stdout
+    assert "give a budget of " in result.stdout
+    said = ["preparing beyond the budget", "measuring beyond the budget: 6 trials each", "tracing"]
+    assert [line.removeprefix("pyxfer: ") for line in result.stderr.splitlines()][-3:] == said
 
 
 def test_ctrl_c_prints_and_saves_the_run_and_exits_with_130(tmp_path: Path) -> None:

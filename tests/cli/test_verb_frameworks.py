@@ -132,7 +132,7 @@ def test_batches_have_published_figures() -> None:
         (("--sizes", "lots"), "is not a size"),
         (("--precision", "200%"), "is not below 100%"),
         (("--budget", "soon"), "write a duration such as"),
-        (("--seed", "-1"), "seed"),
+        (("--seed", "-1"), "--seed"),
         (("--export-json", "-", "--export-md", "-"), "only one export"),
         (("--export-json", "none/run.json"), "make the folder first"),
     ],

@@ -35,7 +35,7 @@ def test_bare_pyxfer_takes_the_options_that_its_advice_names(tmp_path: Path) -> 
     assert min(len(row.trials) for row in run.measurements) >= FEWEST_ROUNDS
     assert "ceiling at 64 KiB" in result.stdout
     card = result.stdout.split("Try next")[0]
-    assert "--budget " in card
+    assert "a budget of " in card
     assert set(re.findall(r"--[a-z-]+", card)) <= {"--budget", "--precision", "--sizes", "--export-json"}
 
 
@@ -57,3 +57,10 @@ def test_ctrl_c_ends_it_with_130() -> None:
     result = interrupt_when("measuring", CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 130
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("option", [("--sizes", "64M"), ("--budget", "40h"), ("--precision", "0.5")], ids=" ".join)
+def test_an_invalid_value_is_named_by_its_option(option: tuple[str, str]) -> None:
+    result = pyxfer(*option)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"pyxfer: {option[0]}")

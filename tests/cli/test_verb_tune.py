@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -58,6 +59,13 @@ def test_a_limit_too_short_for_a_trial_exits_with_4() -> None:
     assert result.returncode == 4
     assert "No usable GPU" in result.stderr
     assert "try --limit 1s" in result.stderr
+
+
+def test_a_longer_limit_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "tune_and_keep", lambda *_, **__: SimpleNamespace(source="default"))
+    ended = CliRunner().invoke(app, ["tune", "--device", "host", "--limit", "2s"])
+    assert ended.exit_code == 4
+    assert ended.output.endswith("; try --limit 6s\n")
 
 
 def test_an_invalid_limit_is_refused() -> None:

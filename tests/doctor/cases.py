@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import resources
 from typing import Any
 
 import msgspec
 from samples import make_device, make_environment, make_link, make_measurement, make_run
 
 from pyxfer._doctor.case import Case, Findings
-from pyxfer._document import runs
+from pyxfer._document import codec, runs
 from pyxfer._document.examinations import (
     Bound,
     Counters,
@@ -19,6 +20,7 @@ from pyxfer._document.examinations import (
     Health,
     PortControl,
     PortErrors,
+    Reference,
 )
 from pyxfer._document.runs import Fact, LinkState, Measurement, Rate, Run, Side, unknown
 from pyxfer._machine.link import with_load
@@ -180,3 +182,9 @@ def _count(number: int | None) -> Fact[int]:
 
 def _known(flag: bool | None, why_not: str) -> Fact[bool]:
     return unknown(why_not) if flag is None else Fact(flag)
+
+
+def run_of(reference: Reference) -> Run:
+    """The run of a known host, which comes with the package."""
+    data = (resources.files("pyxfer") / "references" / reference.document).read_bytes()
+    return codec.decode(Run, data, reference.document)

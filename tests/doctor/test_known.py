@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from doctor.cases import GEN5_X16, h200, h200_link
+from doctor.cases import GEN5_X16, h200, h200_link, run_of
 
-from pyxfer._doctor.session import nearest_known, references, run_of
+from pyxfer._doctor.session import nearest_known, references
 from pyxfer._document.codec import decode_reference
 from pyxfer._document.examinations import Reference
 from pyxfer._document.runs import Fact, LinkState, Run, unknown

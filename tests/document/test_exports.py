@@ -55,6 +55,22 @@ def test_csv_does_not_quote_negative_numbers() -> None:
     assert exports.csv_table(("v",), [(-1.5,)]) == "v\n-1.5\n"
 
 
+def test_every_column_of_a_run_has_a_source() -> None:
+    row = make_route_row("torch", "torch.to", "h2d", 1 << 20, (10e-6, 5.0), batch=4)
+    trials = tuple(msgspec.structs.replace(trial, faults=3) for trial in row.trials)
+    traced = msgspec.structs.replace(row, trials=trials, dma=Fact(make_dma()), wall=row.summary)
+    traced = msgspec.structs.replace(traced, remarks=(Remark(code="a", text="b"),))
+    run = make_run(measurements=(traced, make_missing()))
+    header, *rows = cells_of(exports.run_csv(run))
+    assert [name for name, *cells in zip(header, *rows, strict=True) if not any(cells)] == []
+
+
+def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "_RUN_COLUMNS", ("route", "gbps"))
+    with pytest.raises(KeyError, match="no column has the name"):
+        exports.run_csv(make_run())
+
+
 @pytest.mark.parametrize("text", [FORMULA, "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
 def test_csv_quotes_formulas(text: str) -> None:
     assert cells_of(exports.csv_table(("v",), [(text,)]))[1][0] == "'" + text

@@ -14,6 +14,7 @@ from pyxfer._machine.host import (
     cpu_limit,
     cpus_near,
     host_bytes,
+    last_level_bytes,
     lock_limit_bytes,
     memory_limit_bytes,
     shared_memory_bytes,
@@ -27,6 +28,13 @@ V1 = "sys/fs/cgroup/memory"
 def machine(root: Path, groups: str, **files: str) -> Path:
     write(root, **{"proc/meminfo": MEMINFO, "proc/self/cgroup": groups, **files})
     return root
+
+
+def test_the_largest_cache_is_the_last_level(tmp_path: Path) -> None:
+    assert last_level_bytes(tmp_path) == 0
+    caches = "sys/devices/system/cpu/cpu0/cache"
+    write(tmp_path, **{f"{caches}/index0/size": "48K", f"{caches}/index3/size": "32M", f"{caches}/index4/size": "odd"})
+    assert last_level_bytes(tmp_path) == 32 << 20
 
 
 def test_machine_without_limits_has_the_figures_of_the_kernel(tmp_path: Path) -> None:

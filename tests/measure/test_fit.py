@@ -65,27 +65,27 @@ def test_a_curve_that_no_line_fits_has_its_worst_misfit() -> None:
 )
 def test_a_fit_needs_three_sizes(sizes: list[int], counted: str) -> None:
     fit = fit_curve([(nbytes, 1e-6) for nbytes in sizes])
-    assert fit.worst_misfit.reason == f"a curve needs 3 sizes and {counted} a result; ask for more with --sizes"
+    assert fit.worst_misfit.reason == f"a curve needs 3 sizes and {counted} a result; measure more sizes"
     assert values(fit) == (None, None, None)
 
 
 def test_large_sizes_alone_give_only_the_bandwidth() -> None:
     fit = fit_curve([(n, n / PINNED[n] / 1e9) for n in (2**24, 2**26, 2**28)])
     assert fit.asymptote_gbps.value == pytest.approx(55.5, rel=0.01)
-    assert "ask for smaller sizes" in (fit.latency_s.reason or "")
+    assert "measure smaller sizes" in (fit.latency_s.reason or "")
     assert fit.half_bytes.reason == fit.latency_s.reason
 
 
 def test_a_negative_fixed_cost_is_not_given() -> None:
     fit = fit_curve([(n, n / 10e9 * (1 + n / 2**31)) for n in (2**24, 2**26, 2**28)])
-    assert "ask for smaller sizes" in (fit.latency_s.reason or "")
+    assert "measure smaller sizes" in (fit.latency_s.reason or "")
     assert fit.asymptote_gbps.value == pytest.approx(9.3, rel=0.1)
 
 
 def test_small_sizes_alone_give_only_the_fixed_cost() -> None:
     fit = fit_curve([(n, 2.3e-6 + n / 55.5e9) for n in (1024, 4096, 16384)])
     assert fit.latency_s.value == pytest.approx(2.3e-6)
-    assert "ask for larger sizes" in (fit.asymptote_gbps.reason or "")
+    assert "measure larger sizes" in (fit.asymptote_gbps.reason or "")
 
 
 def of_line(sizes: Sequence[float], half_width: float = 0.0) -> Fit:
@@ -136,7 +136,7 @@ def test_a_bandwidth_of_rough_medians_is_not_given() -> None:
     assert fit_curve(line, half_width=0.40).asymptote_gbps.value == pytest.approx(55.5)
     rough = fit_curve(line, half_width=0.41)
     assert rough.asymptote_gbps.value is None
-    assert "--budget" in (rough.asymptote_gbps.reason or "")
+    assert "budget" in (rough.asymptote_gbps.reason or "")
 
 
 def test_times_that_do_not_grow_give_no_bandwidth() -> None:

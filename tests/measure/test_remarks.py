@@ -30,7 +30,7 @@ def test_quiet_trials_get_no_remark(n: int) -> None:
 
 @pytest.mark.parametrize(
     ("n", "budget_s", "bound", "fix"),
-    [(1, None, "1 trial bounds", "a --budget 6 times as long"), (4, 30, "4 trials bound", "--budget 45s")],
+    [(1, None, "1 trial bounds", "give a budget 6 times as long"), (4, 30, "4 trials bound", "give a budget of 45s")],
 )
 def test_too_few_trials_name_the_budget_that_would_give_enough(
     n: int, budget_s: float | None, bound: str, fix: str
@@ -39,14 +39,15 @@ def test_too_few_trials_name_the_budget_that_would_give_enough(
     assert remark([1e-3] * n, budget_s=budget_s) == Remark(code="few-trials", text=text, fix=fix)
 
 
-def test_a_wide_interval_names_its_width_and_the_flags_that_fit() -> None:
+def test_a_wide_interval_names_its_width_and_what_fits() -> None:
     found = remark(trials(40, spread=0.02), budget_s=10)
     assert found.code == "unstable"
     assert found.text.startswith("the median is known within ")
     assert found.text.endswith(" %, not 0.5 %")
     budget, precision = (found.fix or "").split(" or ")
-    assert units.parse_duration(budget.removeprefix("--budget ")) > 10
-    assert instability(list(trials(40, spread=0.02)), units.parse_ratio(precision.split()[1])) is None
+    assert units.parse_duration(budget.removeprefix("give a budget of ")) > 10
+    wider = units.parse_ratio(precision.removeprefix("a precision of "))
+    assert instability(list(trials(40, spread=0.02)), wider) is None
 
 
 def test_an_interval_that_rounds_to_the_precision_is_just_over_it() -> None:
@@ -55,16 +56,16 @@ def test_an_interval_that_rounds_to_the_precision_is_just_over_it() -> None:
     assert found is not None
     assert found.code == "unstable"
     assert " just over " in found.text
-    assert "a --budget 2 times as long" in (found.fix or "")
+    assert "a budget 2 times as long" in (found.fix or "")
 
 
 @pytest.mark.parametrize(
     ("spread", "budget_s", "fix"),
     [
-        (0.02, None, "a --budget 26 times as long or --precision 3%"),  # 2.52 % is reached
-        (0.02, 10.0, "--budget 255s or --precision 3%"),
-        (0.05, 10.0, "--precision 7%"),  # 6.33 %
-        (0.25, 10.0, "--precision 40%"),  # 32.8 %
+        (0.02, None, "give a budget 26 times as long or a precision of 3%"),  # 2.52 % is reached
+        (0.02, 10.0, "give a budget of 255s or a precision of 3%"),
+        (0.05, 10.0, "give a precision of 7%"),  # 6.33 %
+        (0.25, 10.0, "give a precision of 40%"),  # 32.8 %
     ],
 )
 def test_a_longer_budget_and_the_next_rounder_precision_are_proposed(
@@ -78,7 +79,7 @@ def test_a_budget_of_more_than_a_hundred_times_is_not_proposed(factor: float, pr
     values = list(trials(40, spread=0.02))
     found = instability(values, half_width(values) / factor**0.5)
     assert found is not None
-    assert ("--budget" in (found.fix or "")) == proposed
+    assert ("budget" in (found.fix or "")) == proposed
 
 
 def test_a_width_that_no_flag_reaches_asks_for_a_quieter_machine() -> None:
@@ -121,7 +122,7 @@ def test_a_drift_is_named_with_where_it_began_and_ended() -> None:
     found = remark(trials(60) * np.linspace(1, 1.06, 60))
     assert found.code == "drift"
     assert found.text == "the time drifted during the run: 1.01 ms in its first third, 1.05 ms in its last"
-    assert "--budget" in (found.fix or "")
+    assert "budget" in (found.fix or "")
 
 
 def zigzag(values: Sequence[float]) -> NDArray[np.float64]:
@@ -201,7 +202,7 @@ def test_equal_times_with_one_tick_between_them_have_no_outliers() -> None:
 
 def test_times_of_zero_ask_for_larger_sizes() -> None:
     found = remark([0.0] * 10)
-    assert (found.code, found.fix) == ("unstable", "larger --sizes")
+    assert (found.code, found.fix) == ("unstable", "measure larger sizes")
 
 
 @given(SECONDS, st.floats(1e-4, 0.5))

@@ -120,6 +120,12 @@ def test_every_subject_runs_once_in_each_round() -> None:
     assert Counter(bench.log) == Counter((index, key) for index in range(rounds) for key in "abc")
 
 
+def test_after_a_spent_budget_progress_counts_the_fewest_rounds() -> None:
+    bench, heard = Bench(), []
+    bench.run([bench.timed("a", *NOISY)], budget_s=0, on_progress=lambda progress: heard.append(progress.done))
+    assert heard == pytest.approx([number / FEWEST_ROUNDS for number in range(1, FEWEST_ROUNDS + 1)])
+
+
 def test_the_order_changes_from_round_to_round() -> None:
     bench = Bench()
     bench.run([bench.timed(key) for key in "abcdef"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from importlib import resources
 
-from pyxfer._doctor.session import references, run_of
+from doctor.cases import run_of
+
+from pyxfer._doctor.session import references
 
 
 def test_every_known_host_comes_with_its_run() -> None:

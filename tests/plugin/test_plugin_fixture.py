@@ -91,13 +91,14 @@ def test_a_second_use_is_refused(suite: Any, link: Any) -> None:
     ("call", "message"),
     [
         ("xfer(None, nbytes=1)", "callable; got NoneType"),
-        ("xfer(print, nbytes=0)", "above zero.*got 0"),
-        ("xfer(print, nbytes=True)", "above zero.*got True"),
-        ("xfer(print, nbytes=1.5)", "above zero.*got 1.5"),
+        ("xfer(print, nbytes=0)", "nbytes has to be a whole number, at least 1.*got 0"),
+        ("xfer(print, nbytes=True)", "whole number.*got True"),
+        ("xfer(print, nbytes=1.5)", "whole number.*got 1.5"),
+        ("xfer(print, nbytes='64M')", "nbytes: .*ambiguous"),
         ("xfer(print, nbytes=1, direction='up')", "'up'"),
         ("xfer(print, nbytes=1, stream='a')", "stream"),
-        ("xfer.pedantic(print, nbytes=1, rounds=0)", "rounds must be a whole number of at least 1; got 0"),
-        ("xfer.pedantic(print, nbytes=1, warmup_rounds=-1)", "warmup_rounds must be"),
+        ("xfer.pedantic(print, nbytes=1, rounds=0)", "rounds has to be a whole number, from 1.*got 0"),
+        ("xfer.pedantic(print, nbytes=1, warmup_rounds=-1)", "warmup_rounds has to be a whole number, from 0"),
         ("xfer.pedantic(print, (1,), nbytes=1, setup=lambda: ((), {}))", "use only one of the two"),
         ("xfer.pedantic(print, nbytes=1, setup=lambda: 5)", "must return None or .args, kwargs.; got int"),
         ("xfer.result", "not used yet in this test"),
@@ -114,16 +115,19 @@ def test_invalid_arguments_are_refused(suite: Any, link: Any, call: str, message
     suite.run("-W", "ignore::UserWarning").assert_outcomes(passed=1)
 
 
-def test_nbytes_may_be_a_numpy_integer(suite: Any, link: Any) -> None:
+def test_nbytes_may_be_a_numpy_integer_or_text(suite: Any, link: Any) -> None:
     suite.write("""
         import numpy as np
+        import pytest
 
-        def test_copy(xfer, copying):
+        @pytest.mark.parametrize("nbytes", [np.int64(4096), "4KiB"])
+        def test_copy(xfer, copying, nbytes):
             with copying(4096) as copy:
-                xfer(copy, nbytes=np.int64(4096))
+                xfer(copy, nbytes=nbytes)
             assert type(xfer.result.measurement.nbytes) is int
+            assert xfer.result.measurement.nbytes == 4096
     """)
-    suite.run().assert_outcomes(passed=1)
+    suite.run().assert_outcomes(passed=2)
 
 
 def test_an_exception_of_the_function_is_raised_unchanged(suite: Any, link: Any) -> None:

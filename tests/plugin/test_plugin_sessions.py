@@ -62,7 +62,7 @@ def test_an_invalid_marker_is_a_collection_error_with_xdist(suite: Any) -> None:
     suite.write("import pytest\n@pytest.mark.xfer(least=1)\ndef test_wrong(xfer): pass")
     result = suite.apart("-n", "2", *HERE)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*test_it.py::test_wrong: the marker xfer has no argument 'least'*"])
+    result.stdout.fnmatch_lines(["*test_it.py::test_wrong: the marker xfer: it has no argument 'least'*"])
 
 
 @pytest.mark.parametrize("without", [slow(()), (*NO_XDIST, *NO_BENCHMARK)])

@@ -233,6 +233,7 @@ def test_without_any_result_the_page_has_the_reason_and_no_dashes() -> None:
     reason = text.split("Nothing was measured\n-  ")[1].splitlines()[0]
     assert reason.endswith(": the worker hung")
     assert "usual" not in text, "no table and no summary of dashes"
+    assert "contents  no measurements" in text
 
 
 def test_a_run_without_any_measurement_lists_its_workers() -> None:
@@ -269,6 +270,22 @@ def test_text_of_a_document_is_harmless() -> None:
 def test_a_log_line_is_printed_as_one_line() -> None:
     worker = make_worker("torch", ended="crashed", reason="gone", log=("aborted\r\n\x1b[2Jat\u2028last",))
     assert line_with(page_of(one_route(MIB, workers=(worker,))), "aborted").strip() == "aborted at last"
+
+
+def test_with_a_long_name_heads_and_the_name_stay_whole_at_80_columns() -> None:
+    run = make_frameworks_run()
+    name = f"loader.{'long-' * 10}"
+    rows = [msgspec.structs.replace(m, route=name) if m.route == TO else m for m in run.measurements]
+    lines = lines_at(80, msgspec.structs.replace(run, measurements=tuple(rows)))
+    details = lines[lines.index("at 256 MiB; overhead is the time beyond the ceiling's copy") :]
+    assert details[1:3] == [
+        "                                            host        host          +-",
+        "  route                                     memory    copies   GB/s    %",
+    ]
+    named = [line for line in lines if "loader.long" in line]
+    assert all("..." in line for line in named)
+    assert len([line for line in named if line.endswith("32.2 %")]) == 1
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_long_name_does_not_widen_the_page() -> None:

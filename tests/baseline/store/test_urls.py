@@ -81,6 +81,7 @@ def test_a_password_may_have_an_escaped_at_sign() -> None:
 def test_a_path_may_be_an_object(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.db") as store:
         assert store.shown == repr(str(tmp_path / "a.db"))
+        assert repr(store) == f"<Store {store.shown}>"
 
 
 def test_an_error_in_the_variable_names_the_variable() -> None:
