@@ -412,8 +412,8 @@ def _mean_series(cells: Sequence[Series]) -> Series:
     means = [sum(cell.logs[cell.processes.index(process)] for cell in cells) / len(cells) for process in complete]
     nothing = (None,) * len(complete)
     first = cells[0]
-    sittings = tuple(first.sittings[first.processes.index(process)] if first.sittings else 0 for process in complete)
-    return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), 0, "", sittings)
+    sittings = tuple(first.sittings[first.processes.index(process)] for process in complete)
+    return Series(Spread(tuple(map(math.exp, means)), nothing, nothing), tuple(complete), sittings, 0)
 
 
 def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:

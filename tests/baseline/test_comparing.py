@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from samples import MARKUP, MIB, make_device, make_link, make_missing, make_run
 
 from pyxfer._baseline.compare import certainly_slower, compare_samples, slow_limit
-from pyxfer._baseline.samples import Sample
+from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document.baselines import Comparison
-from pyxfer._document.runs import Fact, Rate, Run
+from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
 from pyxfer._document.wording import change_text, overall_text
 from pyxfer.errors import UsageError
 
@@ -46,6 +46,15 @@ def refusal(a: Sample, b: Sample) -> str:
 
 def remark_codes(comparison: Comparison) -> list[str]:
     return [remark.code for remark in comparison.remarks]
+
+
+def one_run_each(row: Measurement) -> tuple[Sample, Sample]:
+    """Two sides of one run with this row."""
+    return Sample("A", (make_run(measurements=(row,)),)), Sample("B", (make_run(measurements=(row,), duration_s=1.0),))
+
+
+def summaries(*rows: Measurement) -> list[Summary]:
+    return [row.summary for row in rows if row.summary is not None]
 
 
 def scaled(run: Run, factor: float) -> Run:
@@ -324,13 +333,61 @@ def test_a_cell_of_one_side_is_listed_with_the_reason() -> None:
     assert row.why == "not compared: new did not measure it"
 
 
-def test_a_cell_without_a_time_is_listed_with_its_reason() -> None:
-    run = make_run(measurements=())
-    missing = make_missing("out of page-locked memory", nbytes=16 * MIB)
+def test_a_cell_without_a_time_is_listed_with_its_first_reason() -> None:
     known = timed(make_copy("h2d", "pinned", "async", MIB), [1e-4] * 8)
-    lacking = Sample("new", (msgspec.structs.replace(run, measurements=(known, missing)),))
-    row = row_of(compare_samples(make_sample("old"), lacking))
-    assert "new has no time of it (out of page-locked memory)" in row.why
+    reasons = ("out of page-locked memory", "the device is gone")
+    lacking = [make_run(measurements=(known, make_missing(why, nbytes=16 * MIB)), duration_s=1.0) for why in reasons]
+    lacking[1] = msgspec.structs.replace(lacking[1], duration_s=2.0)
+    old, new = make_sample("old"), Sample("new", tuple(lacking))
+    for a, b in ((old, new), (new, old)):
+        row = row_of(compare_samples(a, b))
+        assert row.why == "not compared: new has no time of it (out of page-locked memory)"
+        assert (row.verdict, row.ratio.value, row.low.value, row.high.value) == ("AMBIGUOUS", None, None, None)
+        rates, counts = (row.a_gbps, row.b_gbps), (row.a_processes, row.b_processes)
+        assert {rate.reason for rate in rates} == {None, "out of page-locked memory"}
+        assert set(counts) == {0, 3}
+
+
+def test_a_time_without_a_rate_is_not_used() -> None:
+    doubtful, known = (timed(make_copy("h2d", "pinned", "async", size), [1e-4] * 8) for size in (16 * MIB, MIB))
+    rows = (msgspec.structs.replace(doubtful, rate=unknown("faster than the link")), known)
+    row = row_of(compare_samples(make_sample("A"), Sample("B", (make_run(measurements=rows),))))
+    assert "B has no time of it (faster than the link)" in row.why
+
+
+def test_a_transfer_that_moved_nothing_is_not_used() -> None:
+    empty = timed(make_copy("h2d", "pinned", "async", MIB, moved_bytes=0), [1e-4] * 8)
+    assert "its time is impossible" in refusal(make_sample("A"), Sample("B", (make_run(measurements=(empty,)),)))
+
+
+def test_a_slow_copy_is_used() -> None:
+    slow = timed(make_copy("h2d", "pinned", "async", MIB), [MIB / 0.25e9] * 8)
+    (row,) = [row for row in compare_samples(*one_run_each(slow)).cells if row.ratio.value is not None]
+    assert row.b_gbps.value == pytest.approx(0.25)
+
+
+def test_a_series_has_the_medians_and_intervals_of_its_processes() -> None:
+    copy = make_copy("h2d", "pinned", "async", MIB)
+    first = timed(copy, [1e-4 * (1 + place / 100) for place in range(15)])
+    second = timed(copy, [3e-4 * (1 + place / 50) for place in range(15)])
+    runs = [make_run(measurements=rows) for rows in ((first,), (second,), (first, second))]
+    (found,) = collect(runs).values()
+    each = [(summary.median_s, summary.low_s or 0.0, summary.high_s or 0.0) for summary in summaries(first, second)]
+    together = [math.sqrt(one * other) for one, other in zip(*each, strict=True)]
+    expected = list(zip(*each, together, strict=True))
+    spread = found.spread
+    for figures, wanted in zip((spread.medians_s, spread.lows_s, spread.highs_s), expected, strict=True):
+        assert figures == pytest.approx(wanted)
+    assert (found.processes, found.sittings, found.moved_bytes, found.missing) == ((0, 1, 2), (0, 0, 0), MIB, "")
+
+
+def test_an_interval_that_begins_at_zero_is_not_used() -> None:
+    copy = timed(make_copy("h2d", "pinned", "async", MIB), [0.0] * 7 + [1e-4] * 8)
+    (found,) = collect([make_run(measurements=(copy,))]).values()
+    assert copy.summary is not None
+    assert copy.summary.low_s == 0
+    assert found.spread.lows_s == (None,)
+    assert found.variance_inside == 0
 
 
 def test_a_measurement_with_wrong_contents_is_not_used() -> None:
@@ -358,6 +415,31 @@ def test_sides_without_a_common_cell_are_refused_with_their_cells() -> None:
     assert "no cell in common" in text
     assert "h2d:pinned:async:1MiB" in text
     assert "d2h:pinned:async:1MiB" in text
+    assert " more" not in text
+
+
+def test_a_refusal_shows_four_cells_of_a_side() -> None:
+    several = {"directions": ("h2d",), "memories": ("pinned",)}
+    sizes = tuple(1024 * 2**place for place in range(5))
+    a, b = Sample("A", make_processes(3, sizes=sizes, **several)), Sample("B", (make_run(measurements=()),))
+    text = refusal(a, b)
+    assert "h2d:pinned:async:8KiB and 1 more, and B has none" in text
+    assert "h2d:pinned:async:16KiB" not in text
+    a = Sample("A", make_processes(3, sizes=sizes[:4], **several))
+    assert "h2d:pinned:async:8KiB, and B has none" in refusal(a, b)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_sides_without_a_time_in_common_are_refused_with_the_reason(swap: bool) -> None:
+    lacking = Sample("B", (make_run(measurements=(make_missing("the device is gone", nbytes=16 * MIB),)),))
+    sides = (lacking, make_sample("A")) if swap else (make_sample("A"), lacking)
+    assert refusal(*sides).endswith("have cells in common, but no time in any of them: the device is gone")
+
+
+def test_runs_of_one_moment_with_other_times_are_not_the_same_run() -> None:
+    (first,), (second,) = make_processes(1, 1), make_processes(1, 2)
+    found = compare_samples(Sample("A", (first,)), Sample("B", (second,)))
+    assert "same-run" not in remark_codes(found)
 
 
 def test_host_memory_against_a_link_is_refused() -> None:
@@ -369,6 +451,7 @@ def test_host_memory_on_both_sides_gets_a_remark() -> None:
     host = tuple(on_host(run) for run in make_processes())
     found = compare_samples(Sample("A", host), Sample("B", host))
     assert "host-memory" in remark_codes(found)
+    assert "host-memory" not in remark_codes(compared(1.0))
 
 
 def test_different_devices_are_refused() -> None:
@@ -384,17 +467,38 @@ def test_another_gpu_of_the_same_model_is_compared_with_a_remark() -> None:
 
 def test_different_kinds_of_link_are_refused() -> None:
     other = make_run(device=make_device(uuid=Fact("GPU-other")), link=make_link(kind="c2c"))
-    assert "different links" in refusal(make_sample("A"), make_sample("B", run=other))
+    text = refusal(make_sample("A"), make_sample("B", run=other))
+    assert "A has PCI Express and B NVLink-C2C: different links" in text
+
+
+def test_one_gpu_is_compared_whatever_its_name_and_link_are() -> None:
+    renamed = make_run(device=make_device(name="NVIDIA H200 SXM"), link=make_link(kind="unknown"))
+    found = compare_samples(make_sample("A"), make_sample("B", seed=2, run=renamed))
+    assert set(verdicts(found).values()) == {"SAME"}
+    assert "other-gpu" not in remark_codes(found)
+
+
+def test_devices_without_a_uuid_are_compared_by_their_names() -> None:
+    a, b = (make_run(device=make_device(name=name, uuid=unknown("no NVML"))) for name in ("H200", "A100"))
+    assert "A is of a H200 and B of a A100" in refusal(make_sample("A", run=a), make_sample("B", run=b))
+    found = compare_samples(make_sample("A", run=a), make_sample("B", seed=2, run=a))
+    assert "other-gpu" not in remark_codes(found)
 
 
 def test_a_failed_run_is_refused_with_its_failure() -> None:
     failed = make_run(ended="failed", failure="the device is gone")
-    assert "the device is gone" in refusal(make_sample("A"), make_sample("B", run=failed))
+    assert "B failed (the device is gone)" in refusal(make_sample("A"), make_sample("B", 1, run=failed))
+    silent = msgspec.structs.replace(failed, failure=None)
+    runs = (*make_processes(1), *make_processes(1, 2, run=silent))
+    assert "run 2 of B failed (no reason given)" in refusal(make_sample("A"), Sample("B", runs))
 
 
-def test_an_interrupted_run_is_compared_with_a_remark() -> None:
-    found = compare_samples(make_sample("A"), make_sample("B", seed=2, run=make_run(ended="interrupted")))
-    assert "interrupted" in remark_codes(found)
+@pytest.mark.parametrize(("count", "which"), [(0, "before its end;"), (1, "before its end (run 2 of 2);")])
+def test_an_interrupted_run_is_compared_with_a_remark(count: int, which: str) -> None:
+    interrupted = make_processes(1, 2, run=make_run(ended="interrupted"))
+    found = compare_samples(make_sample("A"), Sample("B", (*make_processes(count, 3), *interrupted)))
+    (remark,) = [remark for remark in found.remarks if remark.code == "interrupted"]
+    assert remark.text.startswith(f"B was interrupted {which}")
 
 
 def test_a_side_without_runs_is_refused() -> None:
@@ -406,7 +510,9 @@ def test_a_side_without_runs_is_refused() -> None:
 )
 def test_a_side_with_runs_of_two_machines_is_refused(other: Run) -> None:
     runs = (*make_processes(1), *make_processes(1, run=other))
-    assert "several machines" in refusal(Sample("A", runs), make_sample("B"))
+    text = refusal(Sample("A", runs), make_sample("B"))
+    assert "A has runs of several machines" in text
+    assert f"(node-7 {make_device().uuid.value}, {other.environment.host} {other.device.uuid.value})" in text
 
 
 def test_a_name_with_markup_is_not_changed() -> None:

@@ -54,7 +54,7 @@ def series(logs: Sequence[float] | NDArray[np.float64], half_width: float | None
     lows, highs = (
         tuple(None if half_width is None else m * math.exp(sign * half_width) for m in medians) for sign in (-1, 1)
     )
-    return Series(Spread(medians, lows, highs), tuple(range(len(medians))), 1)
+    return Series(Spread(medians, lows, highs), tuple(range(len(medians))), (0,) * len(medians), 1)
 
 
 def table(
@@ -196,7 +196,19 @@ def test_what_is_far_depends_on_the_spread_of_both_sides(spread: float, out: int
     assert len(leave_out(series([0.0, 0.0, 0.0, 0.001, 0.05]), now)[0].left_out) == out
 
 
-FAST, SLOW, SLOWER = 0.0, 0.1, 0.2
+@pytest.mark.parametrize(("step", "out"), [(0.0885, 0), (0.0895, 1)])
+def test_six_standard_deviations_by_the_median_deviation_are_far(step: float, out: int) -> None:
+    side = series([-0.01, -0.01, -0.01, 0.0, 0.01, 0.01, step])
+    assert len(leave_out(side, series([0.0]))[0].left_out) == out
+
+
+@pytest.mark.parametrize(("now", "out"), [([-0.05, 0.05], 1), ([-0.05, 0.0, 0.05], 0)])
+def test_what_is_far_depends_on_sides_of_three_processes_or_more(now: list[float], out: int) -> None:
+    side = series([-0.002, 0.0, 0.002, 0.004, 0.025])
+    assert len(leave_out(side, series(now))[0].left_out) == out
+
+
+FAST, SLOW, SLOWER = -0.9, -0.8, -0.7
 
 
 @pytest.mark.parametrize(
@@ -250,6 +262,18 @@ def test_each_sitting_counts_once() -> None:
     assert uneven.df == 2
 
 
+def test_the_variance_of_a_mean_over_sittings_follows_from_their_sizes() -> None:
+    uneven = replace(series([0.0] * 6, half_width=0.1), sittings=(0, 1, 1, 2, 2, 2))
+    assert uneven.weight == pytest.approx((1 + 1 / 2 + 1 / 3) / 9)
+    assert uneven.variance_inside == pytest.approx((0.1 / 1.96) ** 2 * uneven.weight)
+
+
+@pytest.mark.parametrize("ends", [(None, None), (None, 1.1), (0.9, None)])
+def test_a_process_without_an_interval_adds_no_variance(ends: tuple[float | None, float | None]) -> None:
+    (low, high), bare = ends, series([0.0])
+    assert replace(bare, spread=Spread((1.0,), (low,), (high,))).variance_inside == 0
+
+
 def test_levels_that_differ_between_sittings_widen_the_interval() -> None:
     now = series([0.0, 0.001, 0.002])
     steady, shifting = (
@@ -281,6 +305,8 @@ def test_the_variance_between_sittings_is_without_that_between_processes() -> No
         (("2026-01-01T10:00:00Z", "2026-01-01T10:50:00Z", "2026-01-01T11:40:00Z"), (0, 0, 0)),
         (("2026-01-01T10:00:00Z", "2026-01-01T11:01:00Z", "2026-01-02T10:00:00+00:00"), (0, 1, 2)),
         (("2026-01-02T10:00:00Z", "2026-01-01T10:00:00Z", "2026-01-02T10:30:00"), (1, 0, 1)),
+        (("2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T12:00:00.5Z"), (0, 0, 1)),
+        (("2026-01-01T10:00:00+02:00", "2026-01-01T09:00:00"), (0, 0)),
         (("2026-01-02T10:00:00Z", "yesterday"), (0, 0)),
     ],
 )
