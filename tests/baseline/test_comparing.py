@@ -24,7 +24,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import MARKUP, MIB, make_device, make_link, make_missing, make_run
 
-from pyxfer._baseline.compare import certainly_slower, compare_samples, slow_limit
+from pyxfer._baseline.compare import (
+    ASSUMED,
+    ASSUMED_LOCKED,
+    certainly_slower,
+    compare_samples,
+    estimate,
+    make_pair,
+    slow_limit,
+)
 from pyxfer._baseline.samples import Sample, collect
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.runs import Fact, Measurement, Rate, Run, Summary, unknown
@@ -114,6 +122,13 @@ def test_one_process_against_one_in_host_memory_is_ambiguous() -> None:
     assert set(verdicts(compare_samples(a, b)).values()) == {"AMBIGUOUS"}
 
 
+def test_a_comparison_is_one_look_at_three_per_cent() -> None:
+    a, b = make_sample("A"), make_sample("B", seed=2)
+    assert compare_samples(a, b) == compare_samples(a, b, 0.03, 1, is_last=True)
+    slower = make_sample("B", seed=2, slower=all_slow(1.042))
+    assert compare_samples(a, slower) != compare_samples(a, slower, 0.03, 1, is_last=False)
+
+
 def test_more_looks_widen_all_intervals_but_those_of_slow_cells() -> None:
     a, b = make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.06))
     once, often = (compare_samples(a, b, looks=looks) for looks in (1, 3))
@@ -140,7 +155,7 @@ def test_more_looks_change_no_slow_verdict(factor: float, seed: int, looks: int)
 
 def test_a_loss_of_one_memory_leaves_the_other_the_same() -> None:
     found = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.2)))
-    assert row_of(found).verdict == "SLOW"
+    assert row_of(found).verdict == found.verdict == "SLOW"
     assert row_of(found, memory="pageable").verdict == "SAME"
 
 
@@ -150,12 +165,40 @@ def test_a_cell_has_its_ratio_interval_and_both_rates() -> None:
     assert (row.low.value or 0) < (row.ratio.value or 0) < (row.high.value or 0)
     assert (row.a_gbps.value or 0) / (row.b_gbps.value or 1) == pytest.approx(1.25, rel=0.005)
     assert (row.a_processes, row.b_processes) == (3, 3)
+    assert row.why == f"at least {change_text(math.log(row.low.value or 1))}, which is beyond 3 %"
+
+
+def test_a_faster_cell_has_the_end_of_its_interval_that_is_nearer() -> None:
+    row = row_of(compared(0.8))
+    assert row.why == f"at least {change_text(math.log(row.high.value or 1))}, which is beyond 3 %"
 
 
 def test_the_overall_ratio_is_the_geometric_mean() -> None:
     found = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.21)))
     assert found.overall.value == pytest.approx(1.1, rel=0.005)
     assert (found.overall_low.value or 0) < 1.1 < (found.overall_high.value or 0)
+
+
+def test_the_overall_spread_of_one_process_on_each_side_is_the_mean_of_the_assumed_ones() -> None:
+    found = compare_samples(make_sample("A", 1), make_sample("B", 1, seed=2))
+    half = math.log((found.overall_high.value or 0) / (found.overall.value or 1))
+    assert half == pytest.approx(1.95996 * (ASSUMED_LOCKED + ASSUMED) / 2 * math.sqrt(2), rel=1e-4)
+
+
+def test_without_a_process_that_has_all_cells_the_whole_is_the_mean_of_the_cells() -> None:
+    a = make_sample("A", between=0.01, memories=("pinned",), directions=("h2d",), sizes=SIZES[:2])
+    one, other = make_processes(2, 2, memories=("pinned",), directions=("h2d",), sizes=SIZES[:2])
+    one, other = (
+        msgspec.structs.replace(run, measurements=(run.measurements[place],)) for place, run in enumerate((one, other))
+    )
+    b = Sample("B", (one, other))
+    of_a, of_b = collect(a.runs), collect(b.runs)
+    cells = [estimate(make_pair(of_a[cell], of_b[cell], ASSUMED_LOCKED), ()) for cell in of_a]
+    mean, half = sum(cell.log_ratio for cell in cells) / 2, math.hypot(*(cell.half for cell in cells)) / 2
+    found = compare_samples(a, b)
+    assert [math.log(fact.value or 1) for fact in (found.overall, found.overall_low, found.overall_high)] == (
+        pytest.approx([mean, mean - half, mean + half])
+    )
 
 
 @settings(max_examples=20)
@@ -190,7 +233,31 @@ def test_noisy_trials_make_cells_ambiguous() -> None:
 def test_a_side_of_one_process_has_the_spread_of_the_other() -> None:
     row = row_of(compare_samples(make_sample("A"), make_sample("B", 1, seed=2)))
     assert row.verdict == "SAME"
-    assert "B is one process; the spread is A's" in row.why
+    assert row.why == "within 3 % either way (B is one process; the spread is A's)"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "source"),
+    [
+        (1, 2, " (A is one process; the spread is B's)"),
+        (2, 1, " (B is one process; the spread is A's)"),
+        (2, 3, ""),
+        (3, 2, ""),
+    ],
+)
+def test_a_verdict_names_the_side_that_its_spread_is_from(a: int, b: int, source: str) -> None:
+    row = row_of(compare_samples(make_sample("A", a), make_sample("B", b, seed=2)))
+    assert row.why.partition(" (")[2] == source.removeprefix(" (")
+
+
+def test_a_cell_of_one_process_on_each_side_has_the_spread_of_its_neighbours() -> None:
+    sides = [
+        Sample(name, tuple(msgspec.structs.replace(run, measurements=run.measurements[place:]) for place, run in runs))
+        for name, runs in (("A", enumerate(make_processes(2))), ("B", enumerate(make_processes(2, 2))))
+    ]
+    row = row_of(compare_samples(*sides), nbytes=MIB)
+    assert (row.a_processes, row.b_processes, row.assumed) == (1, 1, False)
+    assert "is one process" not in row.why
 
 
 @settings(max_examples=20)
@@ -202,6 +269,9 @@ def test_one_process_on_each_side_shows_no_difference(factor: float, seed: int) 
     assert certainly_slower(found, 0.01) == ()
     assert "one-process" in remark_codes(found)
     assert "lost more than the tolerance" not in overall_text(found)
+    (remark,) = [remark for remark in found.remarks if remark.code == "one-process"]
+    assert "up to 12.0 % is assumed" in remark.text
+    assert all("of one process on each side" in row.why for row in found.cells if row.verdict == "AMBIGUOUS")
 
 
 def test_one_process_on_each_side_is_the_same_only_by_assumption() -> None:
@@ -215,6 +285,7 @@ def test_a_measured_spread_is_not_assumed() -> None:
     for count in (1, 3):
         found = compare_samples(make_sample("A"), make_sample("B", count, seed=2))
         assert not any(row.assumed for row in found.cells)
+        assert "one-process" not in remark_codes(found)
 
 
 def test_a_cell_is_certainly_slower_by_the_end_of_its_interval() -> None:
@@ -223,6 +294,12 @@ def test_a_cell_is_certainly_slower_by_the_end_of_its_interval() -> None:
     between, below = 1 - 2 / (least + middle), 1 - 1.001 / least
     assert row_of(found) not in certainly_slower(found, between)
     assert row_of(found) in certainly_slower(found, below)
+
+
+def test_a_cell_of_one_side_is_not_certainly_slower() -> None:
+    fewer = Sample("B", make_processes(3, 2, sizes=SIZES[:1], slower=all_slow(1.2)))
+    found = compare_samples(make_sample("A"), fewer)
+    assert {row.cell.nbytes for row in certainly_slower(found, 0.05)} == {SIZES[0]}
 
 
 def test_a_loss_beyond_the_least_loss_is_slow() -> None:
@@ -260,6 +337,30 @@ def test_a_spread_is_borrowed_from_the_same_memory_only() -> None:
     found = compare_samples(Sample("A", quiet), Sample("B", noisy))
     assert {row.verdict for row in found.cells if row.cell.memory == "pinned"} == {"SAME"}
     assert {row.verdict for row in found.cells if row.cell.memory == "pageable"} == {"AMBIGUOUS"}
+
+
+def test_a_cell_has_the_spread_of_noisy_neighbours_of_its_memory() -> None:
+    pinned: dict[str, Any] = {"directions": ("h2d",), "memories": ("pinned",)}
+    quiet = [make_processes(3, seed, sizes=SIZES[:1], **pinned) for seed in (1, 2)]
+    noisy = [make_processes(3, seed, sizes=SIZES[1:], between=0.05, **pinned) for seed in (1, 2)]
+    both = [
+        tuple(
+            msgspec.structs.replace(run, measurements=(*run.measurements, *other.measurements))
+            for run, other in zip(runs, others, strict=True)
+        )
+        for runs, others in zip(quiet, noisy, strict=True)
+    ]
+    for (a, b), verdict in ((quiet, "SAME"), (both, "AMBIGUOUS")):
+        assert row_of(compare_samples(Sample("A", a), Sample("B", b)), nbytes=MIB).verdict == verdict
+
+
+def test_a_process_that_is_left_out_is_named() -> None:
+    odd = make_processes(1, 7, slower=slow_pinned(1.25))
+    found = compare_samples(make_sample("A"), Sample("B", (*make_processes(2, 2), *odd, *make_processes(2, 3))))
+    (remark,) = [remark for remark in found.remarks if remark.code == "left-out"]
+    assert remark.text.startswith("Process 3 of B is far from the others in 6 of 12 cells")
+    assert {row.verdict for row in found.cells} == {"SAME"}
+    assert "left-out" not in remark_codes(compared(1.0))
 
 
 def test_a_side_with_one_run_several_times_is_refused() -> None:
@@ -328,9 +429,16 @@ def test_an_impossible_time_is_not_used() -> None:
 def test_a_cell_of_one_side_is_listed_with_the_reason() -> None:
     a = make_sample("old")
     fewer = Sample("new", make_processes(3, 2, sizes=SIZES[:2]))
-    row = row_of(compare_samples(a, fewer), nbytes=SIZES[2])
-    assert row.ratio.value is None
-    assert row.why == "not compared: new did not measure it"
+    for sides, counts in (((a, fewer), (3, 0)), ((fewer, a), (0, 3))):
+        row = row_of(compare_samples(*sides), nbytes=SIZES[2])
+        assert (row.ratio.value, row.a_processes, row.b_processes) == (None, *counts)
+        assert {row.a_gbps.value is None, row.b_gbps.value is None} == {True, False}
+        assert row.why == "not compared: new did not measure it"
+
+
+def test_a_cell_of_one_process_is_not_missing_on_its_side() -> None:
+    found = compare_samples(make_sample("old", 1), Sample("new", make_processes(3, 2, sizes=SIZES[:2])))
+    assert row_of(found, nbytes=SIZES[2]).why == "not compared: new did not measure it"
 
 
 def test_a_cell_without_a_time_is_listed_with_its_first_reason() -> None:
@@ -419,7 +527,7 @@ def test_sides_without_a_common_cell_are_refused_with_their_cells() -> None:
 
 
 def test_a_refusal_shows_four_cells_of_a_side() -> None:
-    several = {"directions": ("h2d",), "memories": ("pinned",)}
+    several: dict[str, Any] = {"directions": ("h2d",), "memories": ("pinned",)}
     sizes = tuple(1024 * 2**place for place in range(5))
     a, b = Sample("A", make_processes(3, sizes=sizes, **several)), Sample("B", (make_run(measurements=()),))
     text = refusal(a, b)
@@ -463,6 +571,10 @@ def test_another_gpu_of_the_same_model_is_compared_with_a_remark() -> None:
     other = make_run(device=make_device(name="H200", uuid=Fact("GPU-other")))
     found = compare_samples(make_sample("A"), make_sample("B", seed=2, run=other))
     assert "other-gpu" in remark_codes(found)
+    unknown_gpu = make_run(device=make_device(uuid=unknown("no NVML")))
+    for a, b in ((unknown_gpu, other), (other, unknown_gpu)):
+        found = compare_samples(make_sample("A", run=a), make_sample("B", seed=2, run=b))
+        assert "other-gpu" not in remark_codes(found)
 
 
 def test_different_kinds_of_link_are_refused() -> None:

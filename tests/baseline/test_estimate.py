@@ -24,6 +24,7 @@ from pyxfer._baseline.compare import (
     LEAST_BETWEEN_SITTINGS,
     LEAST_SPREAD,
     Error,
+    Estimate,
     Pair,
     assumed_spread,
     error_of,
@@ -159,6 +160,26 @@ def test_one_noisy_neighbour_does_not_increase_the_spread() -> None:
     assert estimate(quiet, [noisy, quiet, quiet]).spread < 0.002
 
 
+@pytest.mark.parametrize(("count", "df"), [(2, 1), (3, 2)])
+def test_two_degrees_of_freedom_are_borrowed_from_the_median_neighbour(count: int, df: int) -> None:
+    pair = Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED)
+    of_one = Pair(series([0.0]), series([0.0]), ASSUMED_LOCKED)
+    neighbours = [Pair(series([0.0, 0.04, 0.02][:count]), series([0.0]), ASSUMED_LOCKED), of_one]
+    variance = {1: 8e-4, 2: 4e-4}[df]
+    found = error_of(pair, neighbours)
+    borrowed = variance / (1 - 2 / (9 * df)) ** 3
+    assert found.spread**2 == pytest.approx((4 * 1e-4 + 2 * borrowed) / 6)
+    assert found.df == pytest.approx(6)
+
+
+def test_one_process_of_a_side_has_the_spread_of_its_neighbours() -> None:
+    neighbour = Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED)
+    found = error_of(Pair(series([0.0]), series([0.0]), ASSUMED_LOCKED), [neighbour])
+    assert not found.assumed
+    assert found.df == pytest.approx(2)
+    assert found.spread**2 == pytest.approx(1e-4 / (1 - 2 / 36) ** 3)
+
+
 def test_equal_processes_have_the_least_spread() -> None:
     same = series([0.0, 0.0, 0.0])
     assert estimate(Pair(same, same, ASSUMED_LOCKED), ()).spread == LEAST_SPREAD == 0.001
@@ -239,9 +260,9 @@ def test_two_modes_of_a_host_are_not_left_out(a: list[float], b: list[float], ou
 # --- sittings --------------------------------------------------------------------------------------------------------
 
 
-def in_sittings(*levels: float) -> Series:
+def in_sittings(*levels: float, step: float = 0.001) -> Series:
     """Three processes in each sitting."""
-    logs = [level + step for level in levels for step in (-0.001, 0.0, 0.001)]
+    logs = [level + distance for level in levels for distance in (-step, 0.0, step)]
     sittings = tuple(number for number in range(len(levels)) for _ in range(3))
     return replace(series(logs), sittings=sittings)
 
@@ -272,6 +293,28 @@ def test_the_variance_of_a_mean_over_sittings_follows_from_their_sizes() -> None
 def test_a_process_without_an_interval_adds_no_variance(ends: tuple[float | None, float | None]) -> None:
     (low, high), bare = ends, series([0.0])
     assert replace(bare, spread=Spread((1.0,), (low,), (high,))).variance_inside == 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "df"),
+    [
+        # The processes of a sitting are 1 % apart. So the variance between processes is 1e-4, and a part of it is in
+        # the differences between the sittings.
+        ((0.0, 0.0, 0.0), (0.0, 0.0), math.sqrt(1e-4 * 10 / 36 + 2 * LEAST_BETWEEN_SITTINGS**2 / 5 * 5 / 6), 10),
+        ((-0.01, 0.0, 0.01), (0.0, 0.01), 1 / 120, 10),
+        ((-0.02, 0.0, 0.02), (0.0, 0.02), 1 / 60, 100**2 / (10**2 / 10 + 90**2 / 5)),
+        ((-0.04, 0.0, 0.04), (0.0, 0.04), 1 / 30, 400**2 / (10**2 / 10 + 390**2 / 5)),
+        ((0.0, 0.04), (0.0,), math.sqrt(1.2e-3), 12**2 / (0.5**2 / 6 + 11.5**2 / 3)),
+    ],
+)
+def test_the_error_is_of_processes_and_of_sittings(
+    a: tuple[float, ...], b: tuple[float, ...], error: float, df: float
+) -> None:
+    found = error_of(Pair(in_sittings(*a, step=0.01), in_sittings(*b, step=0.01), ASSUMED_LOCKED), ())
+    assert found.error == pytest.approx(error)
+    assert found.df == pytest.approx(df)
+    assert found.spread == pytest.approx(0.01)
+    assert found.least == pytest.approx(LEAST_BETWEEN_SITTINGS * math.sqrt(1 / len(a) + 1 / len(b)))
 
 
 def test_levels_that_differ_between_sittings_widen_the_interval() -> None:
@@ -320,7 +363,7 @@ def test_runs_within_an_hour_are_one_sitting(times: tuple[str, ...], sittings: t
 
 def decided(lows: Sequence[float]) -> list[str]:
     """The verdicts of cells that are slower by these logarithms, each with a standard error of 1 %."""
-    errors = {number: Error(log, 0.01, math.inf, 0.01, assumed=False) for number, log in enumerate(lows)}
+    errors = {number: Error(log, 0.01, math.inf, 0.01, assumed=False, least=0.0) for number, log in enumerate(lows)}
     return [verdict_of(each, TOLERANCE) for each in estimates_of(errors, TOLERANCE, 1).values()]
 
 
@@ -331,6 +374,45 @@ def test_cells_that_are_slow_together_need_no_wider_interval_than_one() -> None:
     assert decided([limit + 0.023] * 5 + [limit]) == ["SLOW"] * 5 + ["AMBIGUOUS"]
     assert decided([limit + 0.026] + [limit] * 5) == ["AMBIGUOUS"] * 6
     assert decided([limit + 0.027] + [limit] * 5) == ["SLOW"] + ["AMBIGUOUS"] * 5
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_last", "tests"),
+    [(0.2, True, 1), (0.2, False, 100), (-0.2, True, 3), (0.0, True, 3), (0.0, False, 3)],
+)
+def test_the_interval_of_one_cell_is_widened_for_its_verdict_and_the_looks(
+    lost: float, is_last: bool, tests: int
+) -> None:
+    error = Error(lost, 0.005, math.inf, 0.005, assumed=False, least=0.0)
+    assert estimates_of({0: error}, TOLERANCE, 3, is_last=is_last) == {0: error.interval(tests)}
+
+
+def test_ambiguous_cells_are_widened_for_all_cells_and_looks() -> None:
+    errors = {number: Error(0.03, 0.1, math.inf, 0.1, assumed=False, least=0.0) for number in range(2)}
+    assert estimates_of(errors, TOLERANCE, 3) == {number: error.interval(6) for number, error in errors.items()}
+
+
+LIMIT = slow_limit(TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "assumed", "verdict"),
+    [
+        (-LIMIT, LIMIT, False, "SAME"),
+        (-0.01, 0.01, True, "SAME"),
+        (-0.01, 0.05, False, "AMBIGUOUS"),
+        (-0.05, 0.01, False, "AMBIGUOUS"),
+        (-0.05, 0.05, False, "AMBIGUOUS"),
+        (LIMIT, 0.05, False, "AMBIGUOUS"),
+        (0.04, 0.05, False, "SLOW"),
+        (0.04, 0.05, True, "AMBIGUOUS"),
+        (-0.05, -LIMIT, False, "AMBIGUOUS"),
+        (-0.05, -0.04, False, "FAST"),
+        (-0.05, -0.04, True, "AMBIGUOUS"),
+    ],
+)
+def test_the_verdict_is_of_the_whole_interval(low: float, high: float, assumed: bool, verdict: str) -> None:
+    assert verdict_of(Estimate((low + high) / 2, low, high, 0.01, assumed), TOLERANCE) == verdict
 
 
 def test_the_interval_is_not_narrower_than_those_within_the_processes() -> None:
@@ -347,6 +429,13 @@ def test_one_process_against_one_has_the_assumed_spread(memory: str, in_memory: 
     found = estimate(Pair(series([0.0]), series([0.0]), assumed_spread(memory, in_memory=in_memory)), ())
     assert found.assumed
     assert found.high == pytest.approx(1.95996 * spread * math.sqrt(2), rel=1e-4)
+
+
+def test_the_interval_of_an_assumed_spread_contains_those_within_the_processes() -> None:
+    noisy = series([0.0], half_width=0.1)
+    found = error_of(Pair(noisy, noisy, ASSUMED_LOCKED), ())
+    assert found.error**2 == pytest.approx(2 * ASSUMED_LOCKED**2 + 2 * (0.1 / 1.96) ** 2)
+    assert (found.df, found.least) == (math.inf, 0.0)
 
 
 def test_the_assumed_spreads_are_not_below_the_committed_ones() -> None:
