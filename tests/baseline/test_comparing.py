@@ -251,11 +251,11 @@ def test_a_verdict_names_the_side_that_its_spread_is_from(a: int, b: int, source
 
 
 def test_a_cell_of_one_process_on_each_side_has_the_spread_of_its_neighbours() -> None:
-    sides = [
-        Sample(name, tuple(msgspec.structs.replace(run, measurements=run.measurements[place:]) for place, run in runs))
-        for name, runs in (("A", enumerate(make_processes(2))), ("B", enumerate(make_processes(2, 2))))
-    ]
-    row = row_of(compare_samples(*sides), nbytes=MIB)
+    a, b = (
+        Sample(name, (full, msgspec.structs.replace(other, measurements=other.measurements[1:])))
+        for name, (full, other) in (("A", make_processes(2)), ("B", make_processes(2, 2)))
+    )
+    row = row_of(compare_samples(a, b), nbytes=MIB)
     assert (row.a_processes, row.b_processes, row.assumed) == (1, 1, False)
     assert "is one process" not in row.why
 
