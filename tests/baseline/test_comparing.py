@@ -143,16 +143,6 @@ def test_more_looks_widen_all_intervals_but_those_of_slow_cells() -> None:
             assert second.low.value < first.low.value
 
 
-@settings(deadline=None)
-@given(factor=st.floats(0.9, 1.2), seed=st.integers(2, 50), looks=st.integers(2, 9))
-def test_more_looks_change_no_slow_verdict(factor: float, seed: int, looks: int) -> None:
-    a, b = make_sample("A"), make_sample("B", seed=seed, slower=all_slow(factor))
-    once, often = (verdicts(compare_samples(a, b, looks=looks)) for looks in (1, looks))
-    for cell, verdict in often.items():
-        assert verdict in (once[cell], "AMBIGUOUS")
-        assert (verdict == "SLOW") is (once[cell] == "SLOW")
-
-
 def test_a_loss_of_one_memory_leaves_the_other_the_same() -> None:
     found = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.2)))
     assert row_of(found).verdict == found.verdict == "SLOW"
@@ -201,22 +191,6 @@ def test_without_a_process_that_has_all_cells_the_whole_is_the_mean_of_the_cells
     )
 
 
-@settings(max_examples=20)
-@given(st.floats(0.8, 1.25), st.integers(0, 50))
-def test_swapping_the_sides_swaps_the_verdicts(factor: float, seed: int) -> None:
-    a, b = make_sample("A", seed=seed), make_sample("B", seed=seed + 100, slower=all_slow(factor))
-    there, back = verdicts(compare_samples(a, b)), verdicts(compare_samples(b, a))
-    assert {cell: OTHER_WAY[verdict] for cell, verdict in there.items()} == back
-
-
-@settings(max_examples=20)
-@given(st.floats(0.9, 1.1), st.sampled_from([1e-3, 1e3, 7.0]))
-def test_the_unit_of_time_changes_no_verdict(factor: float, unit: float) -> None:
-    a, b = make_sample("A"), make_sample("B", seed=2, slower=all_slow(factor))
-    scaled_a, scaled_b = (Sample(one.name, tuple(scaled(run, unit) for run in one.runs)) for one in (a, b))
-    assert verdicts(compare_samples(a, b)) == verdicts(compare_samples(scaled_a, scaled_b))
-
-
 def test_a_wide_spread_makes_cells_ambiguous() -> None:
     found = compare_samples(
         make_sample("A", between=0.05), make_sample("B", seed=2, between=0.05, slower=all_slow(1.05))
@@ -258,20 +232,6 @@ def test_a_cell_of_one_process_on_each_side_has_the_spread_of_its_neighbours() -
     row = row_of(compare_samples(a, b), nbytes=MIB)
     assert (row.a_processes, row.b_processes, row.assumed) == (1, 1, False)
     assert "is one process" not in row.why
-
-
-@settings(max_examples=20)
-@given(st.floats(0.3, 3.0), st.integers(2, 50))
-def test_one_process_on_each_side_shows_no_difference(factor: float, seed: int) -> None:
-    found = compare_samples(make_sample("A", 1), make_sample("B", 1, seed=seed, slower=all_slow(factor)))
-    assert set(verdicts(found).values()) <= {"SAME", "AMBIGUOUS"}
-    assert all(row.assumed for row in found.cells)
-    assert certainly_slower(found, 0.01) == ()
-    assert "one-process" in remark_codes(found)
-    assert "lost more than the tolerance" not in overall_text(found)
-    (remark,) = [remark for remark in found.remarks if remark.code == "one-process"]
-    assert "up to 12.0 % is assumed" in remark.text
-    assert all("of one process on each side" in row.why for row in found.cells if row.verdict == "AMBIGUOUS")
 
 
 def test_one_process_on_each_side_is_the_same_only_by_assumption() -> None:
@@ -394,28 +354,6 @@ def test_the_time_of_a_run_changes_nothing() -> None:
 def test_the_tolerance_is_of_bandwidth() -> None:
     assert change_text(slow_limit(0.05)) == "5 % slower"
     assert change_text(-slow_limit(0.05)) == "5.3 % faster"
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=4),
-    st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=4),
-)
-def test_any_times_in_a_file_can_be_compared(a: list[float], b: list[float]) -> None:
-    first, second = make_copy("h2d", "pinned", "async", MIB), make_copy("d2h", "pageable", "memcpy", MIB)
-    usual = timed(second, [1e-4] * 8)
-    sides = [
-        Sample(
-            name,
-            tuple(
-                make_run(measurements=(timed(first, [seconds] * 8), usual), duration_s=number)
-                for number, seconds in enumerate(side)
-            ),
-        )
-        for name, side in (("A", a), ("B", b))
-    ]
-    found = compare_samples(sides[0], sides[1])
-    assert all(row.low.value is None or row.low.value <= (row.high.value or 0.0) for row in found.cells)
 
 
 def test_an_impossible_time_is_not_used() -> None:
@@ -629,3 +567,68 @@ def test_a_side_with_runs_of_two_machines_is_refused(other: Run) -> None:
 
 def test_a_name_with_markup_is_not_changed() -> None:
     assert MARKUP in refusal(make_sample("A"), Sample(MARKUP, ()))
+
+
+# --- any sides -------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(factor=st.floats(0.9, 1.2), seed=st.integers(2, 50), looks=st.integers(2, 9))
+def test_more_looks_change_no_slow_verdict(factor: float, seed: int, looks: int) -> None:
+    a, b = make_sample("A"), make_sample("B", seed=seed, slower=all_slow(factor))
+    once, often = (verdicts(compare_samples(a, b, looks=looks)) for looks in (1, looks))
+    for cell, verdict in often.items():
+        assert verdict in (once[cell], "AMBIGUOUS")
+        assert (verdict == "SLOW") is (once[cell] == "SLOW")
+
+
+@settings(max_examples=20)
+@given(st.floats(0.8, 1.25), st.integers(0, 50))
+def test_swapping_the_sides_swaps_the_verdicts(factor: float, seed: int) -> None:
+    a, b = make_sample("A", seed=seed), make_sample("B", seed=seed + 100, slower=all_slow(factor))
+    there, back = verdicts(compare_samples(a, b)), verdicts(compare_samples(b, a))
+    assert {cell: OTHER_WAY[verdict] for cell, verdict in there.items()} == back
+
+
+@settings(max_examples=20)
+@given(st.floats(0.9, 1.1), st.sampled_from([1e-3, 1e3, 7.0]))
+def test_the_unit_of_time_changes_no_verdict(factor: float, unit: float) -> None:
+    a, b = make_sample("A"), make_sample("B", seed=2, slower=all_slow(factor))
+    scaled_a, scaled_b = (Sample(one.name, tuple(scaled(run, unit) for run in one.runs)) for one in (a, b))
+    assert verdicts(compare_samples(a, b)) == verdicts(compare_samples(scaled_a, scaled_b))
+
+
+@settings(max_examples=20)
+@given(st.floats(0.3, 3.0), st.integers(2, 50))
+def test_one_process_on_each_side_shows_no_difference(factor: float, seed: int) -> None:
+    found = compare_samples(make_sample("A", 1), make_sample("B", 1, seed=seed, slower=all_slow(factor)))
+    assert set(verdicts(found).values()) <= {"SAME", "AMBIGUOUS"}
+    assert all(row.assumed for row in found.cells)
+    assert certainly_slower(found, 0.01) == ()
+    assert "one-process" in remark_codes(found)
+    assert "lost more than the tolerance" not in overall_text(found)
+    (remark,) = [remark for remark in found.remarks if remark.code == "one-process"]
+    assert "up to 12.0 % is assumed" in remark.text
+    assert all("of one process on each side" in row.why for row in found.cells if row.verdict == "AMBIGUOUS")
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=4),
+    st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=4),
+)
+def test_any_times_in_a_file_can_be_compared(a: list[float], b: list[float]) -> None:
+    first, second = make_copy("h2d", "pinned", "async", MIB), make_copy("d2h", "pageable", "memcpy", MIB)
+    usual = timed(second, [1e-4] * 8)
+    sides = [
+        Sample(
+            name,
+            tuple(
+                make_run(measurements=(timed(first, [seconds] * 8), usual), duration_s=number)
+                for number, seconds in enumerate(side)
+            ),
+        )
+        for name, side in (("A", a), ("B", b))
+    ]
+    found = compare_samples(sides[0], sides[1])
+    assert all(row.low.value is None or row.low.value <= (row.high.value or 0.0) for row in found.cells)

@@ -88,52 +88,6 @@ def shares(found: list[list[Error]]) -> dict[str, float]:
     return {verdict: count / TABLES / CELLS for verdict, count in counts.items()}
 
 
-# --- false alarms ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("processes", [(3, 1), (3, 3), (5, 2)])
-@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.01)])
-def test_all_intervals_of_a_table_contain_the_true_ratio(
-    processes: tuple[int, int], spread: NDArray[np.float64], together: float
-) -> None:
-    found = tables(processes, spread, together=together)
-    intervals = [[each.interval(CELLS) for each in table_] for table_ in found]
-    held = sum(all(each.low <= 0 <= each.high for each in table_) for table_ in intervals) / TABLES
-    assert held > 0.92
-
-
-@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
-@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.02)])
-def test_equal_sides_are_slow_in_less_than_one_table_in_a_hundred(
-    processes: tuple[int, int], spread: NDArray[np.float64], together: float
-) -> None:
-    found = tables(processes, spread, together=together)
-    slow = sum("SLOW" in verdicts_of(table_) for table_ in found)
-    assert slow <= TABLES / 100
-
-
-@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
-def test_a_loss_of_exactly_the_tolerance_is_ambiguous(processes: tuple[int, int]) -> None:
-    found = shares(tables(processes, EVEN, lost=TOLERANCE))
-    assert found["AMBIGUOUS"] > 0.99
-
-
-# --- power -----------------------------------------------------------------------------------------------------------
-
-
-def test_three_processes_against_three_find_a_loss_of_five_per_cent() -> None:
-    assert shares(tables((3, 3), EVEN, lost=0.05))["SLOW"] > 0.97
-
-
-def test_three_processes_against_three_find_that_equal_sides_are_the_same() -> None:
-    assert shares(tables((3, 3), EVEN))["SAME"] > 0.97
-
-
-def test_more_processes_find_a_loss_more_often() -> None:
-    few, many = (shares(tables(processes, 2 * EVEN, lost=0.05))["SLOW"] for processes in ((3, 1), (6, 6)))
-    assert many > few
-
-
 # --- the interval of one cell ----------------------------------------------------------------------------------------
 
 
@@ -451,3 +405,46 @@ def test_the_assumed_spreads_are_not_below_the_committed_ones() -> None:
     assert (len(pageable), len(pinned)) == (12, 6)
     assert max(pageable) <= ASSUMED <= ASSUMED_IN_MEMORY
     assert max(pinned) <= ASSUMED_LOCKED
+
+
+# --- false alarms and power ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [(3, 1), (3, 3), (5, 2)])
+@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.01)])
+def test_all_intervals_of_a_table_contain_the_true_ratio(
+    processes: tuple[int, int], spread: NDArray[np.float64], together: float
+) -> None:
+    found = tables(processes, spread, together=together)
+    intervals = [[each.interval(CELLS) for each in table_] for table_ in found]
+    held = sum(all(each.low <= 0 <= each.high for each in table_) for table_ in intervals) / TABLES
+    assert held > 0.92
+
+
+@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
+@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.02)])
+def test_equal_sides_are_slow_in_less_than_one_table_in_a_hundred(
+    processes: tuple[int, int], spread: NDArray[np.float64], together: float
+) -> None:
+    found = tables(processes, spread, together=together)
+    slow = sum("SLOW" in verdicts_of(table_) for table_ in found)
+    assert slow <= TABLES / 100
+
+
+@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
+def test_a_loss_of_exactly_the_tolerance_is_ambiguous(processes: tuple[int, int]) -> None:
+    found = shares(tables(processes, EVEN, lost=TOLERANCE))
+    assert found["AMBIGUOUS"] > 0.99
+
+
+def test_three_processes_against_three_find_a_loss_of_five_per_cent() -> None:
+    assert shares(tables((3, 3), EVEN, lost=0.05))["SLOW"] > 0.97
+
+
+def test_three_processes_against_three_find_that_equal_sides_are_the_same() -> None:
+    assert shares(tables((3, 3), EVEN))["SAME"] > 0.97
+
+
+def test_more_processes_find_a_loss_more_often() -> None:
+    few, many = (shares(tables(processes, 2 * EVEN, lost=0.05))["SLOW"] for processes in ((3, 1), (6, 6)))
+    assert many > few
