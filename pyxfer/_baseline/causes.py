@@ -10,13 +10,13 @@ from typing import TypeVar
 import msgspec
 
 from pyxfer._baseline.cells import link_state
-from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference
+from pyxfer._document.baselines import Cause, Cell, CellComparison, Comparison, Difference
 from pyxfer._document.machines import GIGATRANSFERS
-from pyxfer._document.runs import Environment, Fact, LinkState, Placement, Run
+from pyxfer._document.runs import Fact, LinkState, Placement, Run
 from pyxfer._machine.environment import is_untranslated
 from pyxfer._machine.link import describe
 from pyxfer._machine.nvml import IDLE
-from pyxfer.units import format_gbps, format_percent
+from pyxfer.units import format_gbps, format_percent, format_size
 
 T = TypeVar("T")
 
@@ -93,9 +93,8 @@ def _unexplained(case: Case) -> Cause:
 
 def _loss_text(cells: Sequence[CellComparison]) -> str:
     """The lost share of the bandwidth: `48.0 %`, or `4.1 % to 48.0 %`."""
-    lost = sorted(1 - 1 / (cell.ratio.value or 1.0) for cell in cells)
-    ends = format_percent(lost[0]), format_percent(lost[-1])
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    lost = [1 - 1 / cell.ratio.value for cell in cells if cell.ratio.value]
+    return " to ".join(dict.fromkeys(map(format_percent, (min(lost), max(lost)))))
 
 
 # --- the host and the device -----------------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ def _other_users(case: Case) -> Iterator[Cause]:
             "measure again when it has ended",
         )
     before, now = _other_processes(case.a), sorted({pid for run in case.b_runs for pid in _other_processes(run)})
-    if now and len(now) > len(before):
+    if len(now) > len(before):
         yield Cause(
             "other-processes",
             f"Other processes use this GPU: {', '.join(map(str, now))}; there were {len(before) or 'none'} before.",
@@ -181,13 +180,13 @@ def _protection(case: Case) -> Iterator[Cause]:
 
 def _processor(case: Case) -> Iterator[Cause]:
     a, b = case.a.environment, case.b.environment
-    governors = a.cpu_governor.value, b.cpu_governor.value
-    if all(governors) and governors[0] != governors[1]:
+    before, now = a.cpu_governor.value, b.cpu_governor.value
+    if before and now and before != now:
         yield Cause(
             "governor",
-            f"The CPU governor is {governors[1]}, and was {governors[0]}; the processors copy pageable memory.",
+            f"The CPU governor is {now}, and was {before}; the processors copy pageable memory.",
             "scaling_governor of the usable processors",
-            f"cpupower frequency-set -g {(governors[0] or '').partition(',')[0]}",
+            f"cpupower frequency-set -g {before.partition(',')[0]}",
         )
     if b.cpus_usable < a.cpus_usable:
         yield Cause(
@@ -201,25 +200,26 @@ def _processor(case: Case) -> Iterator[Cause]:
 
 def _memory(case: Case) -> Iterator[Cause]:
     a, b = case.a.environment, case.b.environment
-    pages = a.transparent_huge_pages.value, b.transparent_huge_pages.value
-    if all(pages) and pages[0] != pages[1]:
+    before, now = a.transparent_huge_pages.value, b.transparent_huge_pages.value
+    if before and now and before != now:
         yield Cause(
             "huge-pages",
-            f"Transparent huge pages are {pages[1]}, and were {pages[0]}: smaller pages make pageable copies slower.",
+            f"Transparent huge pages are {now}, and were {before}: smaller pages make pageable copies slower.",
             "/sys/kernel/mm/transparent_hugepage/enabled",
-            f"echo {pages[0]} > /sys/kernel/mm/transparent_hugepage/enabled",
+            f"echo {before} > /sys/kernel/mm/transparent_hugepage/enabled",
         )
-    if _gib(b) < _gib(a):
+    had, has = a.memory_bytes.value, b.memory_bytes.value
+    if had and has and _gib(has) < _gib(had):
         yield Cause(
             "memory-modules",
-            f"The host has {_gib(b)} GiB of memory, and had {_gib(a)}: a missing module also removes a channel.",
+            f"The host has {_gib(has)} GiB of memory, and had {_gib(had)}: a missing module also removes a channel.",
             "the host's memory, or the container's limit",
             "check the memory modules (dmidecode, edac-util) and the container's limit",
         )
 
 
-def _gib(environment: Environment) -> int:
-    return round((environment.memory_bytes.value or 0) / _GIB)
+def _gib(nbytes: int) -> int:
+    return round(nbytes / _GIB)
 
 
 # --- the link --------------------------------------------------------------------------------------------------------
@@ -267,13 +267,14 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
     full = link_state(case.a.link).value or case.a.link.system_most.value or case.a.link.device_most.value
     if case.b.link.under_load.value is not None or full is None or case.b.link.kind != "pcie":
         return
-    large = [cell for cell in case.slow_cells(locked=True) if _is_large_one_way(cell)]
-    for states in _lesser_states(full):
-        peak_gbps = states[0].gbps
-        if large and all(_fits_under(cell, peak_gbps) for cell in large):
-            figures = " and ".join(
-                f"{format_gbps(cell.b_gbps.value or 0.0)} {cell.cell.direction}" for cell in large[:2]
-            )
+    large = [
+        (row.cell.direction, row.a_gbps.value, row.b_gbps.value)
+        for row in case.slow_cells(locked=True)
+        if _is_large_one_way(row.cell) and row.a_gbps.value and row.b_gbps.value
+    ]
+    for peak_gbps, states in _lesser_states(full):
+        if large and all(_LEAST_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
+            figures = " and ".join(f"{format_gbps(now)} {direction}" for direction, _, now in large[:2])
             yield Cause(
                 "link-lesser",
                 f"The link is as fast as one trained at {' or '.join(map(describe, states))}; it was {describe(full)}.",
@@ -284,23 +285,18 @@ def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
             return
 
 
-def _is_large_one_way(row: CellComparison) -> bool:
-    return row.cell.direction in ("h2d", "d2h") and row.cell.nbytes >= LARGE_BYTES and row.a_gbps.value is not None
+def _is_large_one_way(cell: Cell) -> bool:
+    return cell.direction in ("h2d", "d2h") and cell.nbytes >= LARGE_BYTES
 
 
-def _fits_under(row: CellComparison, peak_gbps: float) -> bool:
-    before, now = row.a_gbps.value or 0.0, row.b_gbps.value or 0.0
-    return _LEAST_SHARE * peak_gbps <= now <= peak_gbps < before
-
-
-def _lesser_states(full: LinkState) -> list[list[LinkState]]:
-    """The states below `full`, the fastest first; states of the same rate are in one list."""
+def _lesser_states(full: LinkState) -> list[tuple[float, list[LinkState]]]:
+    """The states below `full` by their rate, the fastest first."""
     states = [LinkState(g, w) for g in sorted(GIGATRANSFERS, reverse=True) for w in _WIDTHS]
     lesser = [s for s in states if s.generation <= full.generation and s.width <= full.width and s != full]
     by_rate: dict[float, list[LinkState]] = {}
     for state in lesser:
-        by_rate.setdefault(round(state.gbps, 3), []).append(state)
-    return [by_rate[rate] for rate in sorted(by_rate, reverse=True)]
+        by_rate.setdefault(state.gbps, []).append(state)
+    return sorted(by_rate.items(), reverse=True)
 
 
 def _narrower_hop(case: Case) -> Iterator[Cause]:
@@ -321,7 +317,7 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
 def _smaller_packets(case: Case) -> Iterator[Cause]:
     a, b = case.a.link, case.b.link
     payload_before, payload = a.max_payload_bytes.value, b.max_payload_bytes.value
-    if payload_before is not None and payload is not None and payload < payload_before:
+    if payload_before and payload and payload < payload_before:
         yield Cause(
             "payload",
             f"Packets carry at most {payload} bytes, and carried {payload_before}: headers take more of the link.",
@@ -329,7 +325,7 @@ def _smaller_packets(case: Case) -> Iterator[Cause]:
             f"set MaxPayload to {payload_before} in the firmware, or start the kernel with pci=pcie_bus_perf",
         )
     request_before, request = a.max_read_request_bytes.value, b.max_read_request_bytes.value
-    if request_before is not None and request is not None and request < request_before:
+    if request_before and request and request < request_before:
         yield Cause(
             "read-request",
             f"The device requests at most {request} bytes at once, and requested {request_before}: copies to it wait "
@@ -387,7 +383,7 @@ def _pattern_causes(case: Case) -> Iterator[Cause]:
         yield Cause(
             "fixed-cost",
             "Only small copies are slow: the fixed cost of a copy has grown, and the rate is unchanged.",
-            f"copies below {LARGE_BYTES // 1024**2} MiB have lost {_loss_text(slow)}",
+            f"copies below {format_size(LARGE_BYTES)} have lost {_loss_text(slow)}",
             "check power saving (C-states, ASPM, the CPU governor) and the IOMMU"
             if case.has_link
             else "check power saving (C-states, the CPU governor)",
@@ -498,7 +494,7 @@ _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("CPU governor", True, _fact(lambda run: run.environment.cpu_governor)),
     ("CPU", True, _fact(lambda run: run.environment.cpu_model)),
     ("processors usable", True, lambda run: str(run.environment.cpus_usable)),
-    ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(round(size / _GIB)))),
+    ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(_gib(size)))),
     ("clocks held back", True, _throttled),
     ("performance state", False, _fact(lambda run: run.environment.performance_state)),
     ("other processes on the GPU", True, _fact(lambda run: run.environment.other_gpu_processes, _count)),

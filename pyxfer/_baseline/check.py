@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
+from operator import itemgetter
 
 import msgspec
 
@@ -113,7 +114,7 @@ def _text(value: object) -> str:
 class Checked:
     comparison: Comparison
     runs: tuple[Run, ...]
-    interrupted: bool = False
+    interrupted: bool
 
     @property
     def confirmed(self) -> tuple[CellComparison, ...]:
@@ -142,7 +143,6 @@ def check(
     before = baseline_sample(baseline)
     kept = set(collect(before.runs))
     runs: list[Run] = []
-    interrupted = False
     looks = 1 + retries.bit_length()
     while True:
         run = measure()
@@ -250,13 +250,13 @@ def _most_slower(a: Series, b: Series, limit: float) -> bool:
 
 
 def _least_loss_remarks(comparison: Comparison) -> list[Remark]:
-    found = [row for row in comparison.cells if row.least_loss is not None]
+    found = [(row.least_loss, row.text) for row in comparison.cells if row.least_loss is not None]
     if not found:
         return []
-    least, most = (pick(found, key=lambda row: row.least_loss or 0.0) for pick in (min, max))
-    text = f"The smallest loss that this check could have found is {format_percent(least.least_loss or 0.0)}"
+    (least, of_least), (most, of_most) = (pick(found, key=itemgetter(0)) for pick in (min, max))
+    text = f"The smallest loss that this check could have found is {format_percent(least)}"
     if most != least:
-        text = f"{text} ({least.text}), and {format_percent(most.least_loss or 0.0)} in {most.text}"
+        text = f"{text} ({of_least}), and {format_percent(most)} in {of_most}"
     return [Remark("least-loss", f"{text}.")]
 
 

@@ -42,7 +42,7 @@ ASSUMED_IN_MEMORY = 0.2
 """The same of copies within the host, which depend on what else runs there."""
 
 
-def assumed_spread(memory: str, *, in_memory: bool = False) -> float:
+def assumed_spread(memory: str, *, in_memory: bool) -> float:
     """The spread of one cell if each side is one process."""
     if in_memory:
         return ASSUMED_IN_MEMORY
@@ -63,9 +63,13 @@ class Pair:
         return self.a.df + self.b.df
 
     @cached_property
+    def squares(self) -> float:
+        return self.a.squares + self.b.squares
+
+    @property
     def variance(self) -> float:
         """The variance between processes in this cell alone, pooled over both sides; `df` must not be 0."""
-        return (self.a.squares + self.b.squares) / self.df
+        return self.squares / self.df
 
 
 def make_pair(a: Series, b: Series, assumed: float) -> Pair:
@@ -81,7 +85,7 @@ class Estimate:
     low: float
     high: float
     spread: float
-    assumed: bool = False
+    assumed: bool
 
     @property
     def half(self) -> float:
@@ -101,11 +105,11 @@ class Error:
     df: float
     spread: float
     assumed: bool
-    least: float = 0.0
+    least: float
 
     def interval(self, tests: int) -> Estimate:
         """The interval at a confidence that holds for so many comparisons together."""
-        p = 1 - (1 - CONFIDENCE) / 2 / max(tests, 1)
+        p = 1 - (1 - CONFIDENCE) / 2 / tests
         half = max(quantile(p, self.df) * self.error, quantile(p, math.inf) * self.least)
         return Estimate(self.log_ratio, self.log_ratio - half, self.log_ratio + half, self.spread, self.assumed)
 
@@ -165,11 +169,11 @@ def _between_sittings(pair: Pair, variance: float) -> tuple[float, float]:
 
 def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
     """The variance between processes and its degrees of freedom, from the cell and its neighbours."""
-    own = pair.variance if pair.df else 0.0
     if borrowed is None:
-        return own, pair.df
+        return pair.variance, pair.df
     whole = pair.df + BORROWED_DF
-    return max(own, (pair.df * own + BORROWED_DF * borrowed) / whole), whole
+    combined = (pair.squares + BORROWED_DF * borrowed) / whole
+    return max(pair.variance, combined) if pair.df else combined, whole
 
 
 def _borrowed(neighbours: Sequence[Pair]) -> float | None:
@@ -214,7 +218,7 @@ def compare_samples(
     losses = {cell: slow_limit(tolerance) + error.interval(len(cells)).half for cell, error in errors.items()}
     compared = [_row(cell, pairs[cell], found, tolerance, losses[cell]) for cell, found in estimates.items()]
     left_out = [_missing(cell, a, b, of_a, of_b) for cell in {**of_a, **of_b} if cell not in pairs]
-    overall = _overall(pairs)
+    overall, overall_low, overall_high = map(_ratio, _overall(pairs))
     comparison = Comparison(
         a=a.name,
         b=b.name,
@@ -222,9 +226,9 @@ def compare_samples(
         verdict=_overall_verdict({row.verdict for row in compared}),
         differences=differences(a.runs, b.runs),
         cells=(*compared, *left_out),
-        overall=_ratio(overall.log_ratio),
-        overall_low=_ratio(overall.low),
-        overall_high=_ratio(overall.high),
+        overall=overall,
+        overall_low=overall_low,
+        overall_high=overall_high,
         remarks=(*a.remarks(), *b.remarks(), *_remarks(a, b, list(estimates.values())), *_far_remarks(a, b, pairs)),
     )
     return with_causes(comparison, a.runs, b.runs)
@@ -248,7 +252,9 @@ def verdict_of(found: Estimate, tolerance: float) -> Verdict:
 def certainly_slower(comparison: Comparison, share: float) -> tuple[CellComparison, ...]:
     """The cells whose whole interval is beyond a loss of that share of the bandwidth, by a measured spread."""
     limit = math.exp(slow_limit(share))
-    return tuple(row for row in comparison.cells if not row.assumed and (row.low.value or 0.0) > limit)
+    return tuple(
+        row for row in comparison.cells if row.low.value is not None and row.low.value > limit and not row.assumed
+    )
 
 
 def _neighbours(cell: Cell, pairs: dict[Cell, Pair]) -> list[Pair]:
@@ -380,7 +386,7 @@ def _why_missing(name: str, series: Series | None) -> str:
 def _gbps(series: Series | None) -> Fact[float]:
     if series is None:
         return unknown("it was not measured")
-    return unknown(series.missing or "it has no rate") if series.gbps is None else Fact(series.gbps)
+    return unknown(series.missing) if series.gbps is None else Fact(series.gbps)
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------
@@ -394,16 +400,20 @@ def _overall_verdict(found: set[Verdict]) -> Verdict:
     return "FAST" if "FAST" in found else "SAME"
 
 
-def _overall(pairs: dict[Cell, Pair]) -> Estimate:
-    """The geometric mean of the ratios. A deviation of all cells of one process counts once, not once a cell."""
+def _overall(pairs: dict[Cell, Pair]) -> tuple[float, float, float]:
+    """The mean of the logarithms of the ratios, and its interval.
+
+    A deviation of all cells of one process counts once, not once a cell.
+    """
     a, b = (_mean_series([getattr(pair, side) for pair in pairs.values()]) for side in ("a", "b"))
     if a.n and b.n:
-        return estimate(make_pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
-    # No process has all cells: the mean of the ratios and the intervals of the cells.
+        whole = estimate(make_pair(a, b, sum(pair.assumed for pair in pairs.values()) / len(pairs)), ())
+        return whole.log_ratio, whole.low, whole.high
+    # On one side no process has all cells: the mean of the ratios and the intervals of the cells.
     found = [estimate(pair, ()) for pair in pairs.values()]
     mean = sum(cell.log_ratio for cell in found) / len(found)
-    half = math.sqrt(sum(((cell.high - cell.low) / 2) ** 2 for cell in found)) / len(found)
-    return Estimate(mean, mean - half, mean + half, max(cell.spread for cell in found))
+    half = math.sqrt(sum(cell.half**2 for cell in found)) / len(found)
+    return mean, mean - half, mean + half
 
 
 def _mean_series(cells: Sequence[Series]) -> Series:
@@ -412,8 +422,8 @@ def _mean_series(cells: Sequence[Series]) -> Series:
     means = [sum(cell.logs[cell.processes.index(process)] for cell in cells) / len(cells) for process in complete]
     nothing = (None,) * len(complete)
     first = cells[0]
-    sittings = tuple(first.sittings[first.processes.index(process)] if first.sittings else 0 for process in complete)
-    return Series(Spread(tuple(math.exp(mean) for mean in means), nothing, nothing), tuple(complete), 0, "", sittings)
+    sittings = tuple(first.sittings[first.processes.index(process)] for process in complete)
+    return Series(Spread(tuple(map(math.exp, means)), nothing, nothing), tuple(complete), sittings, 0)
 
 
 def _far_remarks(a: Sample, b: Sample, pairs: dict[Cell, Pair]) -> list[Remark]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from itertools import pairwise
-from statistics import median
+from statistics import geometric_mean, median
 
 from pyxfer._baseline.cells import cell_of, cell_text, fingerprint_of, identity
 from pyxfer._document.baselines import Cell, Spread
-from pyxfer._document.runs import Measurement, Remark, Run
+from pyxfer._document.runs import Measurement, Remark, Run, Summary
 from pyxfer.errors import UsageError
 
 INTERVAL_Z = 1.96
@@ -28,10 +28,10 @@ class Series:
 
     spread: Spread
     processes: tuple[int, ...]
+    sittings: tuple[int, ...]
+    """The sitting of each process."""
     moved_bytes: int
     missing: str = ""
-    sittings: tuple[int, ...] = ()
-    """The sitting of each process; without them all are of one."""
     left_out: frozenset[int] = frozenset()
     """The places of the processes that do not count; see `leave_out`."""
 
@@ -52,12 +52,11 @@ class Series:
     @cached_property
     def steps(self) -> tuple[float, ...]:
         """The distance of each process from the median of its sitting."""
-        numbers = self.sittings or (0,) * self.n
         middles = {
-            number: median(log for log, own in zip(self.logs, numbers, strict=True) if own == number)
-            for number in numbers
+            number: median(log for log, own in zip(self.logs, self.sittings, strict=True) if own == number)
+            for number in self.sittings
         }
-        return tuple(log - middles[number] for log, number in zip(self.logs, numbers, strict=True))
+        return tuple(log - middles[number] for log, number in zip(self.logs, self.sittings, strict=True))
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -65,7 +64,7 @@ class Series:
         together: dict[int, list[int]] = {}
         for place in range(self.n):
             if place not in self.left_out:
-                together.setdefault(self.sittings[place] if self.sittings else 0, []).append(place)
+                together.setdefault(self.sittings[place], []).append(place)
         return tuple(map(tuple, together.values()))
 
     @cached_property
@@ -154,7 +153,7 @@ def sittings_of(runs: Sequence[Run]) -> tuple[int, ...]:
     """The number of each run's sitting; if a time cannot be read, all are of one."""
     try:
         moments = [moment_of(run.environment.taken_at).timestamp() for run in runs]
-    except (ValueError, OverflowError):
+    except ValueError:
         return (0,) * len(runs)
     ordered = sorted(moments)
     begins = [later for earlier, later in pairwise(ordered) if later - earlier > SITTING_S]
@@ -174,8 +173,9 @@ def moment_of(text: str) -> datetime:
 
 @dataclass
 class _Gathered:
-    medians: list[tuple[int, float, float | None, float | None]] = field(default_factory=list)
-    moved_bytes: int = 0
+    moved_bytes: int
+    times: dict[int, list[Summary]] = field(default_factory=dict)
+    """By process."""
     reasons: list[str] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
 
@@ -185,7 +185,7 @@ def collect(runs: Sequence[Run]) -> dict[Cell, Series]:
     cells: dict[Cell, _Gathered] = {}
     for process, run in enumerate(runs):
         for measurement in run.measurements:
-            gathered = cells.setdefault(cell_of(measurement), _Gathered())
+            gathered = cells.setdefault(cell_of(measurement), _Gathered(measurement.moved_bytes))
             _add(gathered, process, measurement)
     sittings = sittings_of(runs)
     return {cell: _series(gathered, sittings) for cell, gathered in cells.items()}
@@ -200,8 +200,7 @@ def _add(gathered: _Gathered, process: int, measurement: Measurement) -> None:
     elif not (_SHORTEST_S < summary.median_s < _LONGEST_S and gbps > 0):
         gathered.reasons.append("its time is impossible for a copy")
     else:
-        gathered.medians.append((process, summary.median_s, summary.low_s, summary.high_s))
-        gathered.moved_bytes = measurement.moved_bytes
+        gathered.times.setdefault(process, []).append(summary)
 
 
 def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
@@ -211,30 +210,34 @@ def _series(gathered: _Gathered, sittings: Sequence[int]) -> Series:
     """
     if gathered.wrong:
         which = ", ".join(str(process + 1) for process in dict.fromkeys(gathered.wrong))
-        reason = f"contents differ after the transfer in process {which}, so its times are not used"
-        return Series(Spread((), (), ()), (), 0, reason)
-    found = {process: [row for row in gathered.medians if row[0] == process] for process, *_ in gathered.medians}
-    if not found:
-        return Series(Spread((), (), ()), (), 0, gathered.reasons[0])
+        return _without_times(
+            gathered, f"contents differ after the transfer in process {which}, so its times are not used"
+        )
+    if not gathered.times:
+        return _without_times(gathered, gathered.reasons[0])
+    summaries = gathered.times.values()
     spread = Spread(
-        medians_s=tuple(_mean([row[1] for row in rows]) or 0.0 for rows in found.values()),
-        lows_s=tuple(_mean([row[2] for row in rows]) for rows in found.values()),
-        highs_s=tuple(_mean([row[3] for row in rows]) for rows in found.values()),
+        medians_s=tuple(geometric_mean([each.median_s for each in rows]) for rows in summaries),
+        lows_s=tuple(_mean_end([each.low_s for each in rows]) for rows in summaries),
+        highs_s=tuple(_mean_end([each.high_s for each in rows]) for rows in summaries),
     )
-    return Series(spread, tuple(found), gathered.moved_bytes, "", tuple(sittings[process] for process in found))
+    of_processes = tuple(sittings[process] for process in gathered.times)
+    return Series(spread, tuple(gathered.times), of_processes, gathered.moved_bytes)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean; None if a value is missing."""
-    known = [value for value in values if value is not None and value > 0]
-    if len(known) < len(values):
-        return None
-    return known[0] if len(known) == 1 else math.exp(sum(map(math.log, known)) / len(known))
+def _without_times(gathered: _Gathered, reason: str) -> Series:
+    return Series(Spread((), (), ()), (), (), gathered.moved_bytes, reason)
+
+
+def _mean_end(ends: Sequence[float | None]) -> float | None:
+    """The geometric mean of one end of several intervals; None if one of them has no end, or ends at 0."""
+    known = [end for end in ends if end]
+    return geometric_mean(known) if len(known) == len(ends) else None
 
 
 def _squared_error(low: float | None, high: float | None) -> float:
     """The variance of one process's median by its interval; 0 without an interval."""
-    if low is None or high is None or not 0 < low <= high:
+    if low is None or high is None:
         return 0.0
     return (math.log(high / low) / 2 / INTERVAL_Z) ** 2
 

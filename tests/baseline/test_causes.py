@@ -15,14 +15,15 @@ from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Cause
 from pyxfer._document.runs import Fact, Hop, Link, LinkState, Measurement, Placement, Remark, Run, unknown
 from pyxfer._machine.pci import protocol_peak_gbps, raw_peak_gbps
+from pyxfer.units import format_percent
 
 GEN5_X16, GEN5_X8, GEN4_X16 = LinkState(5, 16), LinkState(5, 8), LinkState(4, 16)
 HALF = 2.0
 REMOTE = Placement(Fact(0), Fact("0-15"), Fact(1), Fact({"0": 3, "1": 4093}))
 
 
-def causes(slower: Slower, b: Run | None = None, a: Run | None = None) -> list[Cause]:
-    found = compare_samples(make_sample("A", run=a), make_sample("B", seed=2, run=b, slower=slower))
+def causes(slower: Slower, b: Run | None = None, a: Run | None = None, **cells: Any) -> list[Cause]:
+    found = compare_samples(make_sample("A", run=a, **cells), make_sample("B", seed=2, run=b, slower=slower, **cells))
     return list(found.causes)
 
 
@@ -30,8 +31,8 @@ def first(slower: Slower, b: Run, a: Run | None = None) -> Cause:
     return causes(slower, b, a)[0]
 
 
-def codes(slower: Slower, b: Run | None = None, a: Run | None = None) -> list[str]:
-    return [cause.code for cause in causes(slower, b, a)]
+def codes(slower: Slower, b: Run | None = None, a: Run | None = None, **cells: Any) -> list[str]:
+    return [cause.code for cause in causes(slower, b, a, **cells)]
 
 
 def trained(state: LinkState, **overrides: Any) -> Link:
@@ -62,15 +63,48 @@ def test_without_evidence_the_cause_is_unexplained() -> None:
 
 
 def test_an_unexplained_loss_has_its_range() -> None:
-    factors = {MIB: 1.2, 16 * MIB: 1.25, 256 * MIB: 1.5}
-    (cause,) = causes(lambda measurement: factors[measurement.nbytes])
-    assert re.search(r"the loss is 16\.\d % to 33\.\d %", cause.evidence)
+    sizes = {MIB: 0, 16 * MIB: 1, 256 * MIB: 2}
+
+    def slower(measurement: Measurement) -> float:
+        return 1.2 + 0.1 * (4 * sizes[measurement.nbytes] + 2 * (measurement.direction == "h2d"))
+
+    found = compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slower))
+    lost = [1 - 1 / (row.ratio.value or 1.0) for row in found.cells]
+    (cause,) = found.causes
+    assert cause.evidence.endswith(f"the loss is {format_percent(min(lost))} to {format_percent(max(lost))}")
+    assert "pyxfer doctor" in (cause.fix or "")
+
+
+def test_the_loss_of_one_cell_is_one_figure() -> None:
+    found = causes(all_slow(1.25), directions=("h2d",), memories=("pinned",), sizes=(16 * MIB,), between=0, within=0)
+    assert [cause.evidence.rpartition("; ")[2] for cause in found] == ["the loss is 20.0 %"]
+
+
+def test_a_cause_is_in_the_last_run_of_each_side() -> None:
+    a, b = make_sample("A"), make_sample("B", seed=2, slower=all_slow(1.2))
+    narrow = make_run(link=trained(GEN5_X8)).link
+
+    def with_link(sample: Sample, place: int) -> Sample:
+        runs = list(sample.runs)
+        runs[place] = msgspec.structs.replace(runs[place], link=narrow)
+        return Sample(sample.name, tuple(runs))
+
+    assert [cause.code for cause in compare_samples(a, with_link(b, 2)).causes] == ["link-narrow"]
+    assert [cause.code for cause in compare_samples(with_link(a, 2), with_link(b, 2)).causes] == ["unexplained"]
+    for place in (0, 1):
+        assert [cause.code for cause in compare_samples(a, with_link(b, place)).causes] == ["unexplained"]
+        assert [cause.code for cause in compare_samples(with_link(a, place), with_link(b, 2)).causes] == ["link-narrow"]
 
 
 # --- the link, the host and the device -------------------------------------------------------------------------------
 
 UNREAD = make_link(now=unknown("no NVML"), under_load=unknown("no NVML"))
 PORT = Hop("0000:17:01.0", Fact(LinkState(4, 8)), Fact(GEN5_X16))
+
+
+UNREAD_PORT = Hop(PORT.pci, unknown("no sysfs"), unknown("no sysfs"))
+OWN = make_link().hops[0]
+SLOW_OWN = Hop(OWN.pci, PORT.now, PORT.now)
 
 
 def idle_link(state: LinkState) -> Link:
@@ -81,7 +115,24 @@ def test_a_link_of_half_the_lanes_is_named_with_its_loss_and_a_fix() -> None:
     cause = first(slow_pinned(HALF), make_run(link=trained(GEN5_X8)))
     assert cause.code == "link-narrow"
     assert cause.text == "The link is trained at PCIe 5.0 x8, and it was PCIe 5.0 x16: it carries 50.0 % of that."
+    assert cause.evidence.endswith("read under load")
     assert cause.fix
+    idle = first(slow_pinned(HALF), make_run(link=idle_link(LinkState(1, 8))))
+    assert idle.evidence.endswith("read idle; an idle link keeps its width")
+
+
+def test_a_link_whose_earlier_state_is_unknown_is_compared_with_its_slot_and_device() -> None:
+    before = make_run(link=UNREAD)
+    (cause, *_) = causes(slow_pinned(HALF), make_run(link=trained(GEN5_X8)), before)
+    assert cause.code == "link-narrow"
+    assert "device and slot can do PCIe 5.0 x16" in cause.text
+    why: Any = unknown("no sysfs")
+    for overrides, code in (
+        ({"system_most": Fact(GEN5_X8)}, "unexplained"),
+        ({"system_most": why, "device_most": Fact(GEN5_X16)}, "link-narrow"),
+        ({"system_most": why, "device_most": why}, "unexplained"),
+    ):
+        assert codes(all_slow(1.2), make_run(link=trained(GEN5_X8, **overrides)), before) == [code]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +141,14 @@ def test_a_link_of_half_the_lanes_is_named_with_its_loss_and_a_fix() -> None:
         (HALF, {"link": trained(GEN4_X16)}, "link-slow", "PCIe 4.0 x16"),
         (HALF, {"link": idle_link(LinkState(1, 8))}, "link-narrow", "PCIe 5.0 x8"),
         (HALF, {"link": UNREAD}, "link-lesser", "PCIe 5.0 x8 or PCIe 4.0 x16"),
-        (4.0, {"link": UNREAD}, "link-lesser", "PCIe 5.0 x4 or PCIe 4.0 x8 or PCIe 3.0 x16"),
+        (4.0, {"link": UNREAD}, "link-lesser", "at PCIe 5.0 x4 or PCIe 4.0 x8 or PCIe 3.0 x16; it was PCIe 5.0 x16"),
+        (7.3, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x16; it was"),
+        (7.5, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x16; it was"),
+        (16.0, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x8 or PCIe 1.0 x16; it was"),
+        (29.0, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x4 or PCIe 1.0 x8; it was"),
+        (57.0, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x2 or PCIe 1.0 x4; it was"),
+        (115.0, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x1 or PCIe 1.0 x2; it was"),
+        (230.0, {"link": UNREAD}, "link-lesser", "at PCIe 1.0 x1; it was"),
         (3.0, {"link": make_link(hops=(make_link().hops[0], PORT), narrowest_hop=Fact(PORT))}, "hop-narrow", PORT.pci),
         (1.07, {"link": make_link(max_payload_bytes=Fact(128))}, "payload", "128 bytes"),
         (1.3, {"placement": REMOTE}, "remote-node", "NUMA node 1"),
@@ -117,6 +175,8 @@ def test_a_change_that_costs_bandwidth_is_the_first_cause(
     [
         (1.2, {"link": idle_link(LinkState(1, 16))}),
         (1.3, {"link": UNREAD}),
+        (2.9, {"link": UNREAD}),
+        (HALF, {}),
         (1.2, {"environment": make_environment(throttle_reasons=Fact(("idle",)))}),
     ],
 )
@@ -136,12 +196,130 @@ def test_unchanged_packets_are_not_a_cause() -> None:
     assert codes(all_slow(1.2), make_run(link=link), make_run(link=link)) == ["unexplained"]
 
 
+@pytest.mark.parametrize(
+    ("field", "before", "now"),
+    [
+        ("max_payload_bytes", None, 128),
+        ("max_payload_bytes", 256, None),
+        ("max_read_request_bytes", None, 512),
+        ("max_read_request_bytes", 4096, None),
+        ("relaxed_ordering", None, False),
+        ("relaxed_ordering", True, None),
+        ("relaxed_ordering", False, True),
+    ],
+)
+def test_a_setting_that_one_side_does_not_know_or_that_was_switched_on_is_not_a_cause(
+    field: str, before: Any, now: Any
+) -> None:
+    a, b = (
+        make_run(link=make_link(**{field: unknown("no root") if value is None else Fact(value)}))
+        for value in (before, now)
+    )
+    assert codes(all_slow(1.2), b, a) == ["unexplained"]
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "now", "code"),
+    [
+        ("confidential", False, True, "confidential"),
+        ("confidential", True, True, "unexplained"),
+        ("confidential", None, True, "unexplained"),
+        ("mig", False, True, "mig"),
+        ("mig", True, True, "unexplained"),
+        ("mig", None, True, "unexplained"),
+        ("mig", True, False, "unexplained"),
+        ("virtual_machine", None, "kvm", "virtual-machine"),
+        ("virtual_machine", "xen", "kvm", "unexplained"),
+        ("virtual_machine", "kvm", None, "unexplained"),
+    ],
+)
+def test_a_protection_that_is_new_is_named(field: str, before: Any, now: Any, code: str) -> None:
+    values = [unknown("not read") if value is None else Fact(value) for value in (before, now)]
+    machines = [
+        make_run(environment=make_environment(virtual_machine=value), device=make_device(uuid=Fact(name)))
+        if field == "virtual_machine"
+        else make_run(device=make_device(uuid=Fact(name), **{field: value}))
+        for name, value in zip(("GPU-1", "GPU-2"), values, strict=True)
+    ]
+    assert codes(all_slow(1.2), machines[1], machines[0]) == [code]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "text"),
+    [
+        ((), (4711,), "4711; there were none before"),
+        ((1,), (1, 4711), "1, 4711; there were 1 before"),
+        ((1,), (4711,), None),
+        ((1, 2), (4711,), None),
+    ],
+)
+def test_more_processes_than_before_are_named(before: tuple[int, ...], now: tuple[int, ...], text: str | None) -> None:
+    a, b = (environment(other_gpu_processes=Fact(pids)) for pids in (before, now))
+    (cause,) = causes(all_slow(1.2), b, a)
+    assert cause.code == ("unexplained" if text is None else "other-processes")
+    assert (text or "") in cause.text
+
+
+def test_clocks_that_were_held_back_after_the_run_are_a_cause() -> None:
+    after = make_run(environment_after=make_environment(throttle_reasons=Fact(("thermal",))))
+    assert codes(all_slow(1.2), after) == ["throttled"]
+    assert codes(all_slow(1.2), after, after) == ["unexplained"]
+
+
 def test_a_rate_is_compared_with_the_most_that_the_slot_can_do() -> None:
     why: Any = unknown("no NVML")
     unread = {"now": why, "under_load": why, "device_most": why}
     slot_alone, neither = make_link(**unread), make_link(**unread, system_most=unknown("no sysfs"))
     assert codes(all_slow(HALF), make_run(link=slot_alone), make_run(link=slot_alone)) == ["link-lesser"]
     assert codes(all_slow(HALF), make_run(link=neither), make_run(link=neither)) == ["unexplained"]
+    device_alone = make_link(now=why, under_load=why, system_most=why)
+    assert codes(all_slow(HALF), make_run(link=device_alone), make_run(link=device_alone)) == ["link-lesser"]
+    other = make_link(kind="c2c", now=why, under_load=why)
+    assert codes(all_slow(HALF), make_run(link=other), make_run(link=other)) == ["unexplained"]
+
+
+def test_a_rate_is_compared_with_the_earlier_state_of_the_link_first() -> None:
+    slower_slot = make_run(link=trained(GEN4_X16))
+    assert codes(all_slow(HALF), make_run(link=UNREAD), slower_slot) == ["unexplained"]
+
+
+def test_a_rate_is_that_of_large_copies_of_locked_memory_one_way() -> None:
+    def slower(measurement: Measurement) -> float:
+        large = measurement.nbytes >= 4 * MIB
+        return HALF if large and measurement.direction != "both" and measurement.memory == "pinned" else 1.2
+
+    sizes = (4 * MIB - 1, 4 * MIB, 256 * MIB)
+    found = causes(slower, make_run(link=UNREAD), directions=("h2d", "d2h", "both"), sizes=sizes, between=0, within=0)
+    assert found[0].code == "link-lesser"
+    assert found[0].evidence.startswith(
+        "25.81 GB/s h2d and 27.47 GB/s h2d is within what such a link carries (31.51 GB/s)"
+    )
+    found = causes(slower, make_run(link=UNREAD), sizes=sizes[:1])
+    assert "link-lesser" not in [cause.code for cause in found]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "code"),
+    [
+        (Fact(OWN), Fact(PORT), "hop-narrow"),
+        (Fact(PORT), Fact(PORT), "unexplained"),
+        (Fact(OWN), Fact(SLOW_OWN), "unexplained"),
+        (unknown("no sysfs"), Fact(PORT), "unexplained"),
+        (Fact(OWN), unknown("no sysfs"), "unexplained"),
+        (Fact(UNREAD_PORT), Fact(PORT), "unexplained"),
+        (Fact(OWN), Fact(UNREAD_PORT), "unexplained"),
+    ],
+)
+def test_a_port_above_the_device_that_has_become_slower_is_named(before: Fact[Hop], now: Fact[Hop], code: str) -> None:
+    a, b = (
+        make_run(link=make_link(hops=(own, PORT), narrowest_hop=hop)) for own, hop in ((OWN, before), (SLOW_OWN, now))
+    )
+    assert codes(all_slow(1.2), b, a) == [code]
+
+
+def test_without_hops_the_narrowest_is_above_the_device() -> None:
+    link = make_link(hops=(), narrowest_hop=Fact(PORT))
+    assert codes(all_slow(1.2), make_run(link=link)) == ["hop-narrow"]
 
 
 def test_the_width_of_an_idle_link_is_not_compared_with_an_unknown_one() -> None:
@@ -159,16 +337,40 @@ def test_the_width_of_an_idle_link_is_not_compared_with_an_unknown_one() -> None
         ("group 12, DMA-FQ", "group 12, identity; iommu=pt", "unexplained"),
         ("no groups", "group 12, identity", "unexplained"),
         ("group 12, identity", "no groups", "unexplained"),
+        (None, "group 12, DMA", "unexplained"),
+        ("no groups", None, "unexplained"),
     ],
 )
-def test_an_iommu_that_translates_differently_is_named(before: str, now: str, code: str) -> None:
-    a, b = (environment(iommu=Fact(text)) for text in (before, now))
+def test_an_iommu_that_translates_differently_is_named(before: str | None, now: str | None, code: str) -> None:
+    a, b = (environment(iommu=unknown("not readable") if text is None else Fact(text)) for text in (before, now))
     assert codes(all_slow(1.2), b, a) == [code]
 
 
 def test_memory_that_was_remote_before_is_not_a_cause() -> None:
     remote = make_run(placement=REMOTE)
     assert "remote-node" not in codes(all_slow(1.3), remote, remote)
+
+
+@pytest.mark.parametrize(
+    ("node", "pages_before", "pages", "evidence"),
+    [
+        (0, {"0": 9}, {"1": 9}, "the nodes of the pages of the measured buffers; it was on node 0"),
+        (0, None, {"1": 9}, "the nodes of the pages of the measured buffers"),
+        (0, {"0": 9}, None, None),
+        (None, {"0": 9}, {"1": 9}, None),
+    ],
+)
+def test_memory_is_remote_if_its_node_and_that_of_the_gpu_are_known(
+    node: int | None, pages_before: dict[str, int] | None, pages: dict[str, int] | None, evidence: str | None
+) -> None:
+    why: Any = unknown("no NUMA")
+    a, b = (
+        make_run(placement=Placement(why if node is None else Fact(node), why, why, why if on is None else Fact(on)))
+        for on in (pages_before, pages)
+    )
+    (cause,) = causes(all_slow(1.2), b, a)
+    assert cause.code == ("unexplained" if evidence is None else "remote-node")
+    assert evidence in (cause.evidence, None)
 
 
 def test_another_pyxfer_at_the_same_time_is_named() -> None:
@@ -184,25 +386,41 @@ def test_another_pyxfer_at_the_same_time_is_named() -> None:
     [
         ({"transparent_huge_pages": Fact("never")}, "huge-pages", "are never, and were madvise", "echo madvise >"),
         ({"cpus_usable": 4}, "fewer-processors", "may use 4 processors, and could use 16", "container"),
-        ({"memory_bytes": Fact(64 * 1024**3)}, "memory-modules", "has 64 GiB of memory, and had 128", "dmidecode"),
+        (
+            {"memory_bytes": Fact(round(1023.6 * 1024**3))},
+            "memory-modules",
+            "has 1024 GiB of memory, and had 2048",
+            "dmidecode",
+        ),
         ({"cpu_governor": Fact("powersave")}, "governor", "is powersave, and was performance", "-g performance"),
     ],
 )
 def test_causes_of_slow_pageable_memory_are_named_only_if_it_is_slow(
     changed: dict[str, Any], code: str, text: str, fix: str
 ) -> None:
-    before = environment(cpu_governor=Fact("performance"))
-    after = environment(**{"cpu_governor": Fact("performance"), **changed})
+    known = {"cpu_governor": Fact("performance"), "memory_bytes": Fact(round(2047.7 * 1024**3))}
+    before, after = environment(**known), environment(**{**known, **changed})
     cause = first(pageable(1.2), after, before)
     assert cause.code == code
     assert text in cause.text
     assert fix in (cause.fix or "")
     assert code not in codes(slow_pinned(1.2), after, before)
+    assert code not in codes(pageable(1.2), after, after)
+
+
+@pytest.mark.parametrize("field", ["transparent_huge_pages", "memory_bytes", "cpu_governor"])
+def test_a_setting_of_the_host_that_one_side_does_not_know_is_not_a_cause(field: str) -> None:
+    lacking = environment(**{field: unknown("not readable")})
+    known = environment(**{field: Fact(1024**4 if field == "memory_bytes" else "never")})
+    for b, a in ((lacking, known), (known, lacking)):
+        assert codes(all_slow(1.2), b, a) == ["unexplained"]
 
 
 def test_a_new_driver_is_named_only_without_a_more_certain_cause() -> None:
     new = make_environment(driver=Fact("580.1"))
     assert codes(all_slow(1.2), make_run(environment=new)) == ["driver"]
+    lacking = environment(driver=unknown("no driver"))
+    assert codes(all_slow(1.2), make_run(environment=new), lacking) == ["unexplained"]
     assert "driver" not in codes(all_slow(HALF), make_run(environment=new, link=trained(GEN5_X8)))
 
 
@@ -210,19 +428,28 @@ def test_a_new_driver_is_named_only_without_a_more_certain_cause() -> None:
 
 
 def test_slow_pageable_memory_alone_points_to_the_host() -> None:
-    assert "host-side" in codes(pageable(1.2))
+    cause = next(cause for cause in causes(pageable(1.2)) if cause.code == "host-side")
+    assert "not in the link" in cause.text
+    assert "host-side" not in codes(pageable(1.2), memories=("pageable",))
 
 
 def test_one_slow_direction_is_named() -> None:
     found = {cause.code: cause for cause in causes(only("d2h"))}
     assert "d2h" in found["one-direction"].text
+    assert codes(all_slow(1.2), directions=("d2h",)) == ["unexplained"]
+    assert "one-direction" not in codes(lambda measurement: 1.2 if measurement.direction == "d2h" else 1 / 0.97)
 
 
 def test_slow_small_copies_alone_point_to_the_fixed_cost() -> None:
-    def small(measurement: Measurement) -> float:
-        return 1.5 if measurement.nbytes == MIB else 1.0
+    def up_to(nbytes: int) -> Slower:
+        return lambda measurement: 1.5 if measurement.nbytes <= nbytes else 1.0
 
-    assert "fixed-cost" in codes(small)
+    sizes = (MIB, 4 * MIB - 1, 4 * MIB, 256 * MIB)
+    found = {cause.code: cause for cause in causes(up_to(sizes[1]), sizes=sizes[:3])}
+    assert found["fixed-cost"].evidence.startswith("copies below 4 MiB have lost")
+    assert "ASPM" in (found["fixed-cost"].fix or "")
+    assert "fixed-cost" not in codes(up_to(sizes[2]), sizes=sizes)
+    assert "fixed-cost" not in codes(slow_pinned(1.2))
 
 
 def test_equally_slow_cells_have_no_pattern() -> None:

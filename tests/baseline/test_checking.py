@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 from baseline_samples import all_slow, make_copies, make_copy, make_processes, on_host, slow_pinned, timed
-from samples import make_device, make_run
+from samples import make_device, make_link, make_missing, make_run
 
 from pyxfer._baseline.check import Checked, added_to, baseline_sample, check, make_baseline
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
 from pyxfer._document.baselines import Baseline
-from pyxfer._document.runs import Fact, Run
+from pyxfer._document.runs import Fact, LinkState, Run
 from pyxfer.errors import MeasurementError, UsageError
 from pyxfer.units import format_percent
 
@@ -82,9 +83,9 @@ def test_one_bad_process_confirms_nothing() -> None:
 
 def test_a_slow_cell_is_confirmed_only_if_most_processes_are_slow() -> None:
     kept = baseline(make_processes(10))
-    for slow, confirmed in ((8, False), (9, True)):
-        factors = [1.06, 1.02] * (12 - slow) + [1.06] * (2 * slow - 12)
-        found = check(kept, measuring(*factors), retries=11)
+    for count, slow, confirmed in ((12, 8, False), (12, 9, True), (10, 7, True)):
+        factors = [1.06, 1.02] * (count - slow) + [1.06] * (2 * slow - count)
+        found = check(kept, measuring(*factors), retries=count - 1)
         assert {row.verdict for row in found.comparison.cells} == {"SLOW"}
         assert bool(found.confirmed) is confirmed
 
@@ -117,18 +118,29 @@ def test_the_number_of_processes_doubles_from_look_to_look(between: float, seed:
     assert len(found.runs) == count
 
 
+def test_a_check_of_one_cell_says_one_smallest_loss() -> None:
+    one: dict[str, Any] = {"directions": ("h2d",), "memories": ("pinned",), "sizes": (2**20,)}
+    found = check(baseline(make_processes(3, **one)), lambda: make_processes(1, 9, **one)[0])
+    (remark,) = [remark for remark in found.comparison.remarks if remark.code == "least-loss"]
+    (row,) = found.comparison.cells
+    assert remark.text.endswith(f"is {format_percent(row.least_loss or 0.0)}.")
+
+
 def test_a_check_says_the_smallest_loss_that_it_could_have_found() -> None:
     found = checked(1.0)
     (remark,) = [remark for remark in found.comparison.remarks if remark.code == "least-loss"]
     losses = [row.least_loss or 0.0 for row in found.comparison.cells]
     assert 0.03 < min(losses) < max(losses)
-    assert all(format_percent(loss) in remark.text for loss in (min(losses), max(losses)))
+    least, most = (pick(found.comparison.cells, key=lambda row: row.least_loss or 0.0) for pick in (min, max))
+    assert f"is {format_percent(min(losses))} ({least.text}), and" in remark.text
+    assert f"and {format_percent(max(losses))} in {most.text}." in remark.text
 
 
 def test_runs_join_a_baseline_of_the_same_machine_only() -> None:
     kept = baseline()
     grown = added_to(kept, {"day": "2"}, make_processes(2, 8), MADE_AT)
     assert (len(grown.runs), grown.labels, grown.fingerprint) == (5, {"day": "2"}, kept.fingerprint)
+    assert added_to(grown, {"by": "me"}, make_processes(1, 9), MADE_AT).labels == {"day": "2", "by": "me"}
     other = make_processes(1, 8, run=make_run(device=make_device(uuid=Fact("GPU-other"))))
     with pytest.raises(UsageError, match="of another machine or device"):
         added_to(kept, {}, other, MADE_AT)
@@ -205,6 +217,28 @@ def test_an_interrupted_repeat_is_not_used() -> None:
     assert (len(found.runs), found.interrupted, found.confirmed) == (1, True, ())
 
 
+def test_an_interrupted_check_confirms_what_two_processes_have_measured() -> None:
+    slow = make_processes(2, 9, slower=all_slow(1.5))
+    runs = iter([*slow, make_run(ended="interrupted", measurements=())])
+    found = check(baseline(), lambda: next(runs))
+    assert (found.runs, found.interrupted) == (slow, True)
+    assert len(found.confirmed) == len(found.comparison.cells)
+
+
+def test_a_cell_without_a_time_in_the_baseline_does_not_prolong_a_check() -> None:
+    missing = make_missing(nbytes=4096)
+    runs = [msgspec.structs.replace(run, measurements=(*run.measurements, missing)) for run in make_processes()]
+    found = check(baseline(runs), measuring(1.0))
+    assert len(found.runs) == 1
+    assert "no time of it" in next(row.why for row in found.comparison.cells if row.ratio.value is None)
+
+
+def test_a_run_without_a_cell_of_the_baseline_is_refused() -> None:
+    other = make_processes(1, 9, sizes=(4096,))[0]
+    with pytest.raises(UsageError, match="have no cell in common"):
+        check(baseline(), lambda: other)
+
+
 def test_an_interrupt_before_the_first_measurement_is_raised() -> None:
     with pytest.raises(KeyboardInterrupt):
         check(baseline(), lambda: make_run(ended="interrupted", measurements=()))
@@ -232,6 +266,21 @@ def test_the_remark_on_the_clock_has_both_times_to_the_second() -> None:
     future = msgspec.structs.replace(baseline(), made_at="2031-01-01T00:00:00.123456+00:00")
     remark = next(each for each in check(future, measuring(1.0)).comparison.remarks if each.code == "clock")
     assert "made at 2031-01-01T00:00:00, and this run at 2025-11-21T08:30:00:" in remark.text
+
+
+def test_the_clock_is_that_of_the_first_run() -> None:
+    kept = msgspec.structs.replace(baseline(), made_at="2025-11-21T09:00:00+00:00")
+    first, *rest = make_processes(3, 9, slower=all_slow(1.2))
+    later = msgspec.structs.replace(first.environment, taken_at="2025-11-21T09:30:00+00:00")
+    runs = iter([first, *(msgspec.structs.replace(run, environment=later) for run in rest)])
+    found = check(kept, lambda: next(runs), retries=2)
+    assert "clock" in [remark.code for remark in found.comparison.remarks]
+
+
+def test_a_baseline_has_the_fingerprint_of_its_first_run() -> None:
+    first = make_run(link=make_link(under_load=Fact(LinkState(4, 8))))
+    found = baseline((*make_processes(1, run=first), *make_processes(2, 2)))
+    assert found.fingerprint.link_now.value == "PCIe 4.0 x8"
 
 
 def test_more_retries_widen_the_intervals() -> None:

@@ -24,6 +24,7 @@ from pyxfer._baseline.compare import (
     LEAST_BETWEEN_SITTINGS,
     LEAST_SPREAD,
     Error,
+    Estimate,
     Pair,
     assumed_spread,
     error_of,
@@ -54,7 +55,7 @@ def series(logs: Sequence[float] | NDArray[np.float64], half_width: float | None
     lows, highs = (
         tuple(None if half_width is None else m * math.exp(sign * half_width) for m in medians) for sign in (-1, 1)
     )
-    return Series(Spread(medians, lows, highs), tuple(range(len(medians))), 1)
+    return Series(Spread(medians, lows, highs), tuple(range(len(medians))), (0,) * len(medians), 1)
 
 
 def table(
@@ -87,52 +88,6 @@ def shares(found: list[list[Error]]) -> dict[str, float]:
     return {verdict: count / TABLES / CELLS for verdict, count in counts.items()}
 
 
-# --- false alarms ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("processes", [(3, 1), (3, 3), (5, 2)])
-@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.01)])
-def test_all_intervals_of_a_table_contain_the_true_ratio(
-    processes: tuple[int, int], spread: NDArray[np.float64], together: float
-) -> None:
-    found = tables(processes, spread, together=together)
-    intervals = [[each.interval(CELLS) for each in table_] for table_ in found]
-    held = sum(all(each.low <= 0 <= each.high for each in table_) for table_ in intervals) / TABLES
-    assert held > 0.92
-
-
-@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
-@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.02)])
-def test_equal_sides_are_slow_in_less_than_one_table_in_a_hundred(
-    processes: tuple[int, int], spread: NDArray[np.float64], together: float
-) -> None:
-    found = tables(processes, spread, together=together)
-    slow = sum("SLOW" in verdicts_of(table_) for table_ in found)
-    assert slow <= TABLES / 100
-
-
-@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
-def test_a_loss_of_exactly_the_tolerance_is_ambiguous(processes: tuple[int, int]) -> None:
-    found = shares(tables(processes, EVEN, lost=TOLERANCE))
-    assert found["AMBIGUOUS"] > 0.99
-
-
-# --- power -----------------------------------------------------------------------------------------------------------
-
-
-def test_three_processes_against_three_find_a_loss_of_five_per_cent() -> None:
-    assert shares(tables((3, 3), EVEN, lost=0.05))["SLOW"] > 0.97
-
-
-def test_three_processes_against_three_find_that_equal_sides_are_the_same() -> None:
-    assert shares(tables((3, 3), EVEN))["SAME"] > 0.97
-
-
-def test_more_processes_find_a_loss_more_often() -> None:
-    few, many = (shares(tables(processes, 2 * EVEN, lost=0.05))["SLOW"] for processes in ((3, 1), (6, 6)))
-    assert many > few
-
-
 # --- the interval of one cell ----------------------------------------------------------------------------------------
 
 
@@ -157,6 +112,26 @@ def test_one_noisy_neighbour_does_not_increase_the_spread() -> None:
     noisy = Pair(series([0.0, 0.5, 1.0]), series([0.0, 0.5, 1.0]), ASSUMED_LOCKED)
     quiet = Pair(series([0.0, 0.001, 0.002]), series([0.0, 0.001, 0.002]), ASSUMED_LOCKED)
     assert estimate(quiet, [noisy, quiet, quiet]).spread < 0.002
+
+
+@pytest.mark.parametrize(("count", "df"), [(2, 1), (3, 2)])
+def test_two_degrees_of_freedom_are_borrowed_from_the_median_neighbour(count: int, df: int) -> None:
+    pair = Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED)
+    of_one = Pair(series([0.0]), series([0.0]), ASSUMED_LOCKED)
+    neighbours = [Pair(series([0.0, 0.04, 0.02][:count]), series([0.0]), ASSUMED_LOCKED), of_one]
+    variance = {1: 8e-4, 2: 4e-4}[df]
+    found = error_of(pair, neighbours)
+    borrowed = variance / (1 - 2 / (9 * df)) ** 3
+    assert found.spread**2 == pytest.approx((4 * 1e-4 + 2 * borrowed) / 6)
+    assert found.df == pytest.approx(6)
+
+
+def test_one_process_of_a_side_has_the_spread_of_its_neighbours() -> None:
+    neighbour = Pair(series([0.0, 0.01, 0.02]), series([0.01, 0.02, 0.03]), ASSUMED_LOCKED)
+    found = error_of(Pair(series([0.0]), series([0.0]), ASSUMED_LOCKED), [neighbour])
+    assert not found.assumed
+    assert found.df == pytest.approx(2)
+    assert found.spread**2 == pytest.approx(1e-4 / (1 - 2 / 36) ** 3)
 
 
 def test_equal_processes_have_the_least_spread() -> None:
@@ -196,7 +171,19 @@ def test_what_is_far_depends_on_the_spread_of_both_sides(spread: float, out: int
     assert len(leave_out(series([0.0, 0.0, 0.0, 0.001, 0.05]), now)[0].left_out) == out
 
 
-FAST, SLOW, SLOWER = 0.0, 0.1, 0.2
+@pytest.mark.parametrize(("step", "out"), [(0.0885, 0), (0.0895, 1)])
+def test_six_standard_deviations_by_the_median_deviation_are_far(step: float, out: int) -> None:
+    side = series([-0.01, -0.01, -0.01, 0.0, 0.01, 0.01, step])
+    assert len(leave_out(side, series([0.0]))[0].left_out) == out
+
+
+@pytest.mark.parametrize(("now", "out"), [([-0.05, 0.05], 1), ([-0.05, 0.0, 0.05], 0)])
+def test_what_is_far_depends_on_sides_of_three_processes_or_more(now: list[float], out: int) -> None:
+    side = series([-0.002, 0.0, 0.002, 0.004, 0.025])
+    assert len(leave_out(side, series(now))[0].left_out) == out
+
+
+FAST, SLOW, SLOWER = -0.9, -0.8, -0.7
 
 
 @pytest.mark.parametrize(
@@ -227,9 +214,9 @@ def test_two_modes_of_a_host_are_not_left_out(a: list[float], b: list[float], ou
 # --- sittings --------------------------------------------------------------------------------------------------------
 
 
-def in_sittings(*levels: float) -> Series:
+def in_sittings(*levels: float, step: float = 0.001) -> Series:
     """Three processes in each sitting."""
-    logs = [level + step for level in levels for step in (-0.001, 0.0, 0.001)]
+    logs = [level + distance for level in levels for distance in (-step, 0.0, step)]
     sittings = tuple(number for number in range(len(levels)) for _ in range(3))
     return replace(series(logs), sittings=sittings)
 
@@ -248,6 +235,40 @@ def test_each_sitting_counts_once() -> None:
     uneven = replace(series([0.0, 0.0, 0.0, 0.03]), sittings=(0, 0, 0, 1))
     assert uneven.mean_log == pytest.approx(0.015)
     assert uneven.df == 2
+
+
+def test_the_variance_of_a_mean_over_sittings_follows_from_their_sizes() -> None:
+    uneven = replace(series([0.0] * 6, half_width=0.1), sittings=(0, 1, 1, 2, 2, 2))
+    assert uneven.weight == pytest.approx((1 + 1 / 2 + 1 / 3) / 9)
+    assert uneven.variance_inside == pytest.approx((0.1 / 1.96) ** 2 * uneven.weight)
+
+
+@pytest.mark.parametrize("ends", [(None, None), (None, 1.1), (0.9, None)])
+def test_a_process_without_an_interval_adds_no_variance(ends: tuple[float | None, float | None]) -> None:
+    (low, high), bare = ends, series([0.0])
+    assert replace(bare, spread=Spread((1.0,), (low,), (high,))).variance_inside == 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "df"),
+    [
+        # The processes of a sitting are 1 % apart. So the variance between processes is 1e-4, and a part of it is in
+        # the differences between the sittings.
+        ((0.0, 0.0, 0.0), (0.0, 0.0), math.sqrt(1e-4 * 10 / 36 + 2 * LEAST_BETWEEN_SITTINGS**2 / 5 * 5 / 6), 10),
+        ((-0.01, 0.0, 0.01), (0.0, 0.01), 1 / 120, 10),
+        ((-0.02, 0.0, 0.02), (0.0, 0.02), 1 / 60, 100**2 / (10**2 / 10 + 90**2 / 5)),
+        ((-0.04, 0.0, 0.04), (0.0, 0.04), 1 / 30, 400**2 / (10**2 / 10 + 390**2 / 5)),
+        ((0.0, 0.04), (0.0,), math.sqrt(1.2e-3), 12**2 / (0.5**2 / 6 + 11.5**2 / 3)),
+    ],
+)
+def test_the_error_is_of_processes_and_of_sittings(
+    a: tuple[float, ...], b: tuple[float, ...], error: float, df: float
+) -> None:
+    found = error_of(Pair(in_sittings(*a, step=0.01), in_sittings(*b, step=0.01), ASSUMED_LOCKED), ())
+    assert found.error == pytest.approx(error)
+    assert found.df == pytest.approx(df)
+    assert found.spread == pytest.approx(0.01)
+    assert found.least == pytest.approx(LEAST_BETWEEN_SITTINGS * math.sqrt(1 / len(a) + 1 / len(b)))
 
 
 def test_levels_that_differ_between_sittings_widen_the_interval() -> None:
@@ -281,6 +302,8 @@ def test_the_variance_between_sittings_is_without_that_between_processes() -> No
         (("2026-01-01T10:00:00Z", "2026-01-01T10:50:00Z", "2026-01-01T11:40:00Z"), (0, 0, 0)),
         (("2026-01-01T10:00:00Z", "2026-01-01T11:01:00Z", "2026-01-02T10:00:00+00:00"), (0, 1, 2)),
         (("2026-01-02T10:00:00Z", "2026-01-01T10:00:00Z", "2026-01-02T10:30:00"), (1, 0, 1)),
+        (("2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T12:00:00.5Z"), (0, 0, 1)),
+        (("2026-01-01T10:00:00+02:00", "2026-01-01T09:00:00"), (0, 0)),
         (("2026-01-02T10:00:00Z", "yesterday"), (0, 0)),
     ],
 )
@@ -294,7 +317,7 @@ def test_runs_within_an_hour_are_one_sitting(times: tuple[str, ...], sittings: t
 
 def decided(lows: Sequence[float]) -> list[str]:
     """The verdicts of cells that are slower by these logarithms, each with a standard error of 1 %."""
-    errors = {number: Error(log, 0.01, math.inf, 0.01, assumed=False) for number, log in enumerate(lows)}
+    errors = {number: Error(log, 0.01, math.inf, 0.01, assumed=False, least=0.0) for number, log in enumerate(lows)}
     return [verdict_of(each, TOLERANCE) for each in estimates_of(errors, TOLERANCE, 1).values()]
 
 
@@ -305,6 +328,45 @@ def test_cells_that_are_slow_together_need_no_wider_interval_than_one() -> None:
     assert decided([limit + 0.023] * 5 + [limit]) == ["SLOW"] * 5 + ["AMBIGUOUS"]
     assert decided([limit + 0.026] + [limit] * 5) == ["AMBIGUOUS"] * 6
     assert decided([limit + 0.027] + [limit] * 5) == ["SLOW"] + ["AMBIGUOUS"] * 5
+
+
+@pytest.mark.parametrize(
+    ("lost", "is_last", "tests"),
+    [(0.2, True, 1), (0.2, False, 100), (-0.2, True, 3), (0.0, True, 3), (0.0, False, 3)],
+)
+def test_the_interval_of_one_cell_is_widened_for_its_verdict_and_the_looks(
+    lost: float, is_last: bool, tests: int
+) -> None:
+    error = Error(lost, 0.005, math.inf, 0.005, assumed=False, least=0.0)
+    assert estimates_of({0: error}, TOLERANCE, 3, is_last=is_last) == {0: error.interval(tests)}
+
+
+def test_ambiguous_cells_are_widened_for_all_cells_and_looks() -> None:
+    errors = {number: Error(0.03, 0.1, math.inf, 0.1, assumed=False, least=0.0) for number in range(2)}
+    assert estimates_of(errors, TOLERANCE, 3) == {number: error.interval(6) for number, error in errors.items()}
+
+
+LIMIT = slow_limit(TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "assumed", "verdict"),
+    [
+        (-LIMIT, LIMIT, False, "SAME"),
+        (-0.01, 0.01, True, "SAME"),
+        (-0.01, 0.05, False, "AMBIGUOUS"),
+        (-0.05, 0.01, False, "AMBIGUOUS"),
+        (-0.05, 0.05, False, "AMBIGUOUS"),
+        (LIMIT, 0.05, False, "AMBIGUOUS"),
+        (0.04, 0.05, False, "SLOW"),
+        (0.04, 0.05, True, "AMBIGUOUS"),
+        (-0.05, -LIMIT, False, "AMBIGUOUS"),
+        (-0.05, -0.04, False, "FAST"),
+        (-0.05, -0.04, True, "AMBIGUOUS"),
+    ],
+)
+def test_the_verdict_is_of_the_whole_interval(low: float, high: float, assumed: bool, verdict: str) -> None:
+    assert verdict_of(Estimate((low + high) / 2, low, high, 0.01, assumed), TOLERANCE) == verdict
 
 
 def test_the_interval_is_not_narrower_than_those_within_the_processes() -> None:
@@ -323,6 +385,13 @@ def test_one_process_against_one_has_the_assumed_spread(memory: str, in_memory: 
     assert found.high == pytest.approx(1.95996 * spread * math.sqrt(2), rel=1e-4)
 
 
+def test_the_interval_of_an_assumed_spread_contains_those_within_the_processes() -> None:
+    noisy = series([0.0], half_width=0.1)
+    found = error_of(Pair(noisy, noisy, ASSUMED_LOCKED), ())
+    assert found.error**2 == pytest.approx(2 * ASSUMED_LOCKED**2 + 2 * (0.1 / 1.96) ** 2)
+    assert (found.df, found.least) == (math.inf, 0.0)
+
+
 def test_the_assumed_spreads_are_not_below_the_committed_ones() -> None:
     compared = [committed(f"compare_{which}_three") for which in ("one", "two")]
     pageable = [
@@ -336,3 +405,46 @@ def test_the_assumed_spreads_are_not_below_the_committed_ones() -> None:
     assert (len(pageable), len(pinned)) == (12, 6)
     assert max(pageable) <= ASSUMED <= ASSUMED_IN_MEMORY
     assert max(pinned) <= ASSUMED_LOCKED
+
+
+# --- false alarms and power ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [(3, 1), (3, 3), (5, 2)])
+@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.01)])
+def test_all_intervals_of_a_table_contain_the_true_ratio(
+    processes: tuple[int, int], spread: NDArray[np.float64], together: float
+) -> None:
+    found = tables(processes, spread, together=together)
+    intervals = [[each.interval(CELLS) for each in table_] for table_ in found]
+    held = sum(all(each.low <= 0 <= each.high for each in table_) for table_ in intervals) / TABLES
+    assert held > 0.92
+
+
+@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
+@pytest.mark.parametrize(("spread", "together"), [(EVEN, 0.0), (WIDE, 0.0), (MIXED, 0.0), (EVEN / 3, 0.02)])
+def test_equal_sides_are_slow_in_less_than_one_table_in_a_hundred(
+    processes: tuple[int, int], spread: NDArray[np.float64], together: float
+) -> None:
+    found = tables(processes, spread, together=together)
+    slow = sum("SLOW" in verdicts_of(table_) for table_ in found)
+    assert slow <= TABLES / 100
+
+
+@pytest.mark.parametrize("processes", [(3, 1), (3, 3)])
+def test_a_loss_of_exactly_the_tolerance_is_ambiguous(processes: tuple[int, int]) -> None:
+    found = shares(tables(processes, EVEN, lost=TOLERANCE))
+    assert found["AMBIGUOUS"] > 0.99
+
+
+def test_three_processes_against_three_find_a_loss_of_five_per_cent() -> None:
+    assert shares(tables((3, 3), EVEN, lost=0.05))["SLOW"] > 0.97
+
+
+def test_three_processes_against_three_find_that_equal_sides_are_the_same() -> None:
+    assert shares(tables((3, 3), EVEN))["SAME"] > 0.97
+
+
+def test_more_processes_find_a_loss_more_often() -> None:
+    few, many = (shares(tables(processes, 2 * EVEN, lost=0.05))["SLOW"] for processes in ((3, 1), (6, 6)))
+    assert many > few

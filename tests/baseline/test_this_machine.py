@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from baseline_samples import make_processes, named_host
@@ -65,6 +66,32 @@ def test_two_hosts_of_one_name_have_separate_baselines(store: Store) -> None:
     for run in (HERE, twin):
         found = find_baseline(store, "default", fingerprint_of(run))
         assert found.fingerprint.gpu == run.device.uuid
+
+
+def test_the_baseline_of_the_same_gpu_is_nearer_than_one_of_the_same_host(store: Store) -> None:
+    moved = make_run(environment=named_host("node-9"), device=make_device(uuid=Fact("GPU-moved")))
+    keep(store, moved)
+    here = make_run(device=make_device(uuid=Fact("GPU-moved")))
+    assert "where the host's name is 'node-9' and not 'node-7'" in refusal(store, here)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"device": make_device(mig=Fact(True))}, "MIG is '' and not 'on'"),
+        (
+            {"environment": make_environment(cpu_model=unknown("no cpuinfo"))},
+            "the CPU is 'INTEL(R) XEON(R) PLATINUM 8568Y+' and not ''",
+        ),
+    ],
+)
+def test_a_value_of_this_machine_that_differs_is_reported(store: Store, changed: dict[str, Any], words: str) -> None:
+    assert refusal(store, make_run(**changed)).partition(", where ")[2].startswith(f"{words}; pyxfer")
+
+
+def test_a_baseline_of_another_host_and_gpu_is_not_near(store: Store) -> None:
+    stranger = make_run(environment=named_host("other"), device=make_device(uuid=Fact("GPU-other")))
+    assert refusal(store, stranger).endswith("of this machine (other, GPU-other); pyxfer baseline save makes one")
 
 
 def test_an_unknown_machine_is_refused_with_a_remedy(store: Store) -> None:
