@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -119,23 +120,23 @@ activity_span run_chase(chase_order const& order, int device, work_start const& 
   if (!owner || !target) return lose_by_access(start);
   auto const place =
       multiprocessors > 1 ? static_cast<double>(on) / static_cast<double>(multiprocessors - 1) : 0;
-  auto const hop = link().hop({*owner, device}, place, start.ready);
-  auto const began = steady::now();
+  auto const hop_s = link().hop_s({*owner, device}, place, start.ready);
+  auto began = steady::now();
   std::optional<std::uint64_t> last;
   touch_memory(start.epoch, [&] { last = follow(order); });
   auto end = steady::now();
-  if (hop) {
-    end = start.ready + *hop * order.hops;
+  if (hop_s) {
+    began = start.ready;
+    end = began + std::chrono::nanoseconds{std::llround(*hop_s * order.hops * 1e9)};
     pause_until(end, [&] { return !is_current(start.epoch); });
   }
   if (!is_current(start.epoch)) return {start.ready, end};
   if (!last) return lose_by_access(start);
-  auto const took = hop ? *hop * order.hops : end - began;
-  auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
+  auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - began).count();
   chase_result const result{ns, ns, *last, static_cast<std::int32_t>(on), 1};  // at 1 GHz
   touch_memory(start.epoch,
                [&] { std::memcpy(reinterpret_cast<void*>(order.out), &result, sizeof result); });
-  return {hop ? start.ready : began, end};
+  return {began, end};
 }
 
 // --- gate ----------------------------------------------------------------------------------------

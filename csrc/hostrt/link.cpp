@@ -8,6 +8,8 @@ namespace pyxfer::hostrt {
 namespace {
 
 constexpr int host = -1;
+/// Copies that follow each other may be this far apart.
+constexpr std::chrono::milliseconds beside_within{1};
 
 double seconds_for(std::size_t bytes, double bytes_per_s) {
   return bytes_per_s > 0 ? static_cast<double>(bytes) / bytes_per_s : 0.0;
@@ -34,7 +36,8 @@ void modelled_links::set_pair(copy_path path, direction_model model) {
 
 void modelled_links::add_uplink(std::vector<int> const& devices, uplink_model const& model) {
   std::scoped_lock const lock{mutex_};
-  uplinks_.push_back({devices, model, {model.h2d_bytes_per_s, {}}, {model.d2h_bytes_per_s, {}}});
+  uplinks_.push_back(
+      {devices, model, {model.h2d_bytes_per_s, {}, {}}, {model.d2h_bytes_per_s, {}, {}}});
 }
 
 void modelled_links::set_hops(hop_model const& hops) {
@@ -79,7 +82,7 @@ std::vector<std::pair<modelled_links::side*, double>> modelled_links::uplinks_of
     if (has(path.from)) found.emplace_back(&each.d2h, each.d2h.bytes_per_s);
     if (!has(path.to)) continue;
     auto const beside = each.model.h2d_beside_d2h_bytes_per_s;
-    auto const loses = beside > 0 && each.d2h.free_at > begin;
+    auto const loses = beside > 0 && each.d2h.last_end + beside_within > begin;
     found.emplace_back(&each.h2d, loses ? beside : each.h2d.bytes_per_s);
   }
   return found;
@@ -97,18 +100,19 @@ std::optional<crossing> modelled_links::occupy(copy_path path, std::size_t bytes
     auto const busy_s = seconds_for(bytes, bytes_per_s) + (first ? latency_s : 0.0);
     end = std::max(end, begin + as_duration(busy_s));
   }
-  for (auto const& [shared, bytes_per_s] : uplinks_of(path, begin)) {
+  auto const uplinks = uplinks_of(path, begin);
+  for (auto const& [shared, bytes_per_s] : uplinks) {
     auto const its_begin = std::max(begin, shared->free_at);
     shared->free_at = its_begin + as_duration(seconds_for(bytes, bytes_per_s));
     end = std::max(end, shared->free_at);
   }
   if (end == begin) return std::nullopt;
   for (auto* each : used) each->free_at = end;
+  for (auto const& [shared, bytes_per_s] : uplinks) shared->last_end = end;
   return crossing{begin, end};
 }
 
-std::optional<steady::duration> modelled_links::hop(copy_path path, double place,
-                                                    steady::time_point at) {
+std::optional<double> modelled_links::hop_s(copy_path path, double place, steady::time_point at) {
   std::scoped_lock const lock{mutex_};
   auto const idle_s = path.from == host      ? hops_.host_s
                       : path.from == path.to ? hops_.local_s
@@ -117,7 +121,7 @@ std::optional<steady::duration> modelled_links::hop(copy_path path, double place
   auto const used = engines_of(path);
   auto const busy =
       std::any_of(used.begin(), used.end(), [&](engine const* each) { return each->free_at > at; });
-  return as_duration(idle_s + hops_.spread_s * place + (busy ? hops_.busy_s : 0.0));
+  return idle_s + hops_.spread_s * place + (busy ? hops_.busy_s : 0.0);
 }
 
 modelled_links& link() {

@@ -43,9 +43,9 @@ class modelled_links {
   [[nodiscard]] std::optional<crossing> occupy(copy_path path, std::size_t bytes, bool first,
                                                steady::time_point ready);
 
-  /// The time of one hop of a chase in a block on that multiprocessor; nothing if not modelled.
-  [[nodiscard]] std::optional<steady::duration> hop(copy_path path, double place,
-                                                    steady::time_point at);
+  /// The seconds of one hop of a chase; nothing if not modelled. `place` is that of the
+  /// multiprocessor among all: 0 is the first and 1 the last.
+  [[nodiscard]] std::optional<double> hop_s(copy_path path, double place, steady::time_point at);
 
  private:
   struct engine {
@@ -55,6 +55,7 @@ class modelled_links {
   struct side {
     double bytes_per_s = 0;
     steady::time_point free_at;
+    steady::time_point last_end;  ///< of its copies
   };
   struct uplink {
     std::vector<int> devices;
