@@ -72,7 +72,13 @@ void queue_copy(std::shared_ptr<stream> const& on, void** parameters, ordered_de
   auto const to = parameter<std::uint64_t>(parameters, 0);
   auto const from = parameter<std::uint64_t>(parameters, 1);
   auto const bytes = parameter<std::uint64_t>(parameters, 2) * word_bytes;
-  queue(on, "copy16", delay, [=, device = on->device()](work_start const& start) {
+  // The owners are found again when it runs, because its memory may be gone by then.
+  auto const device = on->device();
+  auto const from_device = owner_seen_from(device, from, bytes).value_or(-1);
+  auto const to_device = owner_seen_from(device, to, bytes).value_or(-1);
+  auto const queued = link().queued({from_device, to_device});
+  queue(on, "copy16", delay, [=](work_start const& start) {
+    static_cast<void>(queued);  // released with this function
     if (bytes == 0) return activity_span{start.ready, start.ready};
     auto const source = owner_seen_from(device, from, bytes);
     auto const target = owner_seen_from(device, to, bytes);
