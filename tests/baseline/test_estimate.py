@@ -225,6 +225,11 @@ def test_a_sitting_at_another_level_is_not_left_out() -> None:
     assert not leave_out(in_sittings(0.0, 0.0, 0.03), series([0.0]))[0].left_out
 
 
+def test_half_of_the_processes_are_not_left_out() -> None:
+    side = replace(series([0.0, 0.0, 0.1, 0.0, 0.0, 0.1, 0.0, 0.1]), sittings=(0, 0, 0, 1, 1, 1, 2, 2))
+    assert not leave_out(side, series([0.0] * 20))[0].left_out
+
+
 @pytest.mark.parametrize(("side", "share"), [(series([0.0] * 4), 2.0), (in_sittings(0.0, 0.0, 0.0), 4 / 3)])
 def test_an_interval_is_never_narrower_than_sittings_of_a_quiet_host_make_it(side: Series, share: float) -> None:
     found = estimate(Pair(side, series([0.0] * 4), ASSUMED_LOCKED), ())
@@ -303,7 +308,7 @@ def test_the_variance_between_sittings_is_without_that_between_processes() -> No
         (("2026-01-01T10:00:00Z", "2026-01-01T11:01:00Z", "2026-01-02T10:00:00+00:00"), (0, 1, 2)),
         (("2026-01-02T10:00:00Z", "2026-01-01T10:00:00Z", "2026-01-02T10:30:00"), (1, 0, 1)),
         (("2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T12:00:00.5Z"), (0, 0, 1)),
-        (("2026-01-01T10:00:00+02:00", "2026-01-01T09:00:00"), (0, 0)),
+        (("2026-01-01T10:00:00+02:00", "2026-01-01T08:00:00", "2026-01-01T10:00:00Z"), (0, 0, 1)),
         (("2026-01-02T10:00:00Z", "yesterday"), (0, 0)),
     ],
 )
