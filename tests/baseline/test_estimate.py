@@ -202,6 +202,7 @@ FAST, SLOW, SLOWER = -0.9, -0.8, -0.7
         ([FAST] * 5, [SLOW] * 12 + [FAST] * 4, (0, 4)),
         # Both are at one level.
         ([FAST] * 4 + [SLOW], [FAST], (1, 0)),
+        ([FAST] * 4 + [FAST + 0.014], [FAST + 0.01], (1, 0)),
         # B is faster.
         ([SLOW] * 3 + [FAST] * 2, [FAST], (0, 0)),
     ],
