@@ -38,6 +38,7 @@ APPLICATION_ID = 0x70797866  # "pyxf", in the header of an SQLite file
 LOCK = 0x707978666572  # the key of pyxfer's advisory lock on PostgreSQL
 
 VARIABLE = "PYXFER_STORE"
+_NAME_ANOTHER = "name another store (--store on the command line, url in Python)"
 _SQLITE = ("sqlite", "sqlite+pysqlite")
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _LIKE_A_SERVER = re.compile(r"\s*postgres.*(?:@|//)", re.ASCII | re.DOTALL | re.IGNORECASE)
@@ -174,11 +175,9 @@ def _is_store(place: Place, path: Path) -> bool:
             f"the store {place.shown} cannot be opened ({error.strerror}); check the path and its permissions"
         ) from error
     if header and not header.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{place.shown} is not a pyxfer store (not an SQLite file); name another with --store")
+        raise StoreError(f"{place.shown} is not a pyxfer store (not an SQLite file); {_NAME_ANOTHER}")
     if header and header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-        raise StoreError(
-            f"{place.shown} is not a pyxfer store (an SQLite file of another program); name another with --store"
-        )
+        raise StoreError(f"{place.shown} is not a pyxfer store (an SQLite file of another program); {_NAME_ANOTHER}")
     return bool(header)
 
 
@@ -188,7 +187,7 @@ def _create_file(place: Place, path: Path) -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        remedy = "create its folder first" if isinstance(error, FileNotFoundError) else "name another with --store"
+        remedy = "create its folder first" if isinstance(error, FileNotFoundError) else _NAME_ANOTHER
         raise StoreError(f"the store {place.shown} cannot be created ({error.strerror}); {remedy}") from error
 
 
@@ -208,8 +207,7 @@ def check_place(place: Place) -> None:
 
 def _missing(place: Place) -> StoreError:
     return StoreError(
-        f"the store {place.shown} does not exist yet: the first pyxfer baseline save creates it; name another with "
-        "--store"
+        f"the store {place.shown} does not exist yet: the first pyxfer baseline save creates it; {_NAME_ANOTHER}"
     )
 
 
@@ -249,8 +247,8 @@ def migrate(connection: Connection, steps: Sequence[Callable[[Connection], None]
 # Drivers give no code when a connection fails, and SQLite none before Python 3.11.
 _REMEDIES = {
     "locked": "another program uses it; end that program, or try again",
-    "readonly|unable to open": "check the permissions of the file and its folder, or name another with --store",
-    "disk is full|disk i/o": "free space on the disk, or name a store on another one with --store",
+    "readonly|unable to open": f"check the permissions of the file and its folder, or {_NAME_ANOTHER}",
+    "disk is full|disk i/o": f"free space on the disk, or {_NAME_ANOTHER} on another disk",
     "malformed|not a database": "the file is damaged; copy it, and recover its rows with: sqlite3 FILE .recover",
     "password": "check user and password, in the URL or in the passfile (~/.pgpass)",
     "permission denied": "grant this user the right, or name another user",

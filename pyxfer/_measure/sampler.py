@@ -108,8 +108,10 @@ def silent(_: Progress) -> None:
 
 # A median has a 95 % interval from six values on.
 FEWEST_ROUNDS = 6
-# On a busy machine many trials are invalid. A row that lacks valid ones gets up to this many times the fewest rounds.
+# On a busy machine many trials are invalid. A row that lacks valid ones gets up to this many times the fewest rounds,
+# and if some of them are valid further ones for this time, because short trials cost little.
 RETRIES = 3
+RETRY_S = 0.25
 # A host may stay at one level for tens of trials, and a narrow interval of these says nothing of the next level. So
 # nothing is settled with fewer.
 MIN_ROUNDS = 100
@@ -228,11 +230,22 @@ class Sampler:
                 self._round(group, group.active())
 
     def _replace_invalid(self) -> None:
-        for _ in range((RETRIES - 1) * self.fewest_rounds):
-            for group in self.groups:
-                lacking = [series for series in group.series if series.lacks(self.fewest_rounds)]
-                if lacking:
-                    self._round(group, group.with_anchors(lacking))
+        until_s = {id(series): series.spent_s + RETRY_S for group in self.groups for series in group.series}
+
+        def is_hopeful(series: Series) -> bool:
+            if series.runs < RETRIES * self.fewest_rounds:
+                return True
+            return not series.lacks(1) and series.runs < MAX_ROUNDS and series.spent_s < until_s[id(series)]
+
+        lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
+        while any(chosen for _, chosen in lacking):
+            for group, chosen in lacking:
+                if chosen:
+                    self._round(group, group.with_anchors(chosen))
+            lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
+
+    def _lacking(self, group: Group, is_hopeful: Callable[[Series], bool]) -> list[Series]:
+        return [series for series in group.series if series.lacks(self.fewest_rounds) and is_hopeful(series)]
 
     def _reserve_s(self) -> float:
         """The seconds that the traced trials will need, by the cost of the timed ones so far."""

@@ -206,22 +206,21 @@ def test_noisy_trials_make_cells_ambiguous() -> None:
 
 def test_a_side_of_one_process_has_the_spread_of_the_other() -> None:
     row = row_of(compare_samples(make_sample("A"), make_sample("B", 1, seed=2)))
-    assert row.verdict == "SAME"
-    assert row.why == "within 3 % either way (B is one process; the spread is A's)"
+    assert (row.verdict, row.assumed) == ("SAME", False)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "source"),
     [
-        (1, 2, " (A is one process; the spread is B's)"),
-        (2, 1, " (B is one process; the spread is A's)"),
+        (1, 2, "A is one process; the spread is B's)"),
+        (2, 1, "B is one process; the spread is A's)"),
         (2, 3, ""),
         (3, 2, ""),
     ],
 )
 def test_a_verdict_names_the_side_that_its_spread_is_from(a: int, b: int, source: str) -> None:
     row = row_of(compare_samples(make_sample("A", a), make_sample("B", b, seed=2)))
-    assert row.why.partition(" (")[2] == source.removeprefix(" (")
+    assert row.why.partition(" (")[2] == source
 
 
 def test_a_cell_of_one_process_on_each_side_has_the_spread_of_its_neighbours() -> None:
@@ -370,13 +369,13 @@ def test_a_cell_of_one_side_is_listed_with_the_reason() -> None:
     for sides, counts in (((a, fewer), (3, 0)), ((fewer, a), (0, 3))):
         row = row_of(compare_samples(*sides), nbytes=SIZES[2])
         assert (row.ratio.value, row.a_processes, row.b_processes) == (None, *counts)
-        assert {row.a_gbps.value is None, row.b_gbps.value is None} == {True, False}
+        assert (row.a_gbps.value is None, row.b_gbps.value is None) == (counts[0] == 0, counts[1] == 0)
         assert row.why == "not compared: new did not measure it"
 
 
 def test_a_cell_of_one_process_is_not_missing_on_its_side() -> None:
     found = compare_samples(make_sample("old", 1), Sample("new", make_processes(3, 2, sizes=SIZES[:2])))
-    assert row_of(found, nbytes=SIZES[2]).why == "not compared: new did not measure it"
+    assert "old" not in row_of(found, nbytes=SIZES[2]).why
 
 
 def test_a_cell_without_a_time_is_listed_with_its_first_reason() -> None:
@@ -385,13 +384,13 @@ def test_a_cell_without_a_time_is_listed_with_its_first_reason() -> None:
     lacking = [make_run(measurements=(known, make_missing(why, nbytes=16 * MIB)), duration_s=1.0) for why in reasons]
     lacking[1] = msgspec.structs.replace(lacking[1], duration_s=2.0)
     old, new = make_sample("old"), Sample("new", tuple(lacking))
-    for a, b in ((old, new), (new, old)):
-        row = row_of(compare_samples(a, b))
+    for sides, counts in (((old, new), (3, 0)), ((new, old), (0, 3))):
+        row = row_of(compare_samples(*sides))
         assert row.why == "not compared: new has no time of it (out of page-locked memory)"
         assert (row.verdict, row.ratio.value, row.low.value, row.high.value) == ("AMBIGUOUS", None, None, None)
-        rates, counts = (row.a_gbps, row.b_gbps), (row.a_processes, row.b_processes)
-        assert {rate.reason for rate in rates} == {None, "out of page-locked memory"}
-        assert set(counts) == {0, 3}
+        assert (row.a_processes, row.b_processes) == counts
+        for rate, count in zip((row.a_gbps, row.b_gbps), counts, strict=True):
+            assert rate.reason == (None if count else "out of page-locked memory")
 
 
 def test_a_time_without_a_rate_is_not_used() -> None:
@@ -537,7 +536,8 @@ def test_devices_without_a_uuid_are_compared_by_their_names() -> None:
 
 def test_a_failed_run_is_refused_with_its_failure() -> None:
     failed = make_run(ended="failed", failure="the device is gone")
-    assert "B failed (the device is gone)" in refusal(make_sample("A"), make_sample("B", 1, run=failed))
+    text = refusal(make_sample("A"), make_sample("B", 1, run=failed))
+    assert text.startswith("B failed (the device is gone)")
     silent = msgspec.structs.replace(failed, failure=None)
     runs = (*make_processes(1), *make_processes(1, 2, run=silent))
     assert "run 2 of B failed (no reason given)" in refusal(make_sample("A"), Sample("B", runs))

@@ -202,6 +202,7 @@ FAST, SLOW, SLOWER = -0.9, -0.8, -0.7
         ([FAST] * 5, [SLOW] * 12 + [FAST] * 4, (0, 4)),
         # Both are at one level.
         ([FAST] * 4 + [SLOW], [FAST], (1, 0)),
+        ([FAST] * 4 + [FAST + 0.014], [FAST + 0.01], (1, 0)),
         # B is faster.
         ([SLOW] * 3 + [FAST] * 2, [FAST], (0, 0)),
     ],
@@ -223,6 +224,11 @@ def in_sittings(*levels: float, step: float = 0.001) -> Series:
 
 def test_a_sitting_at_another_level_is_not_left_out() -> None:
     assert not leave_out(in_sittings(0.0, 0.0, 0.03), series([0.0]))[0].left_out
+
+
+def test_half_of_the_processes_are_not_left_out() -> None:
+    side = replace(series([0.0, 0.0, 0.1, 0.0, 0.0, 0.1, 0.0, 0.1]), sittings=(0, 0, 0, 1, 1, 1, 2, 2))
+    assert not leave_out(side, series([0.0] * 20))[0].left_out
 
 
 @pytest.mark.parametrize(("side", "share"), [(series([0.0] * 4), 2.0), (in_sittings(0.0, 0.0, 0.0), 4 / 3)])
@@ -303,7 +309,7 @@ def test_the_variance_between_sittings_is_without_that_between_processes() -> No
         (("2026-01-01T10:00:00Z", "2026-01-01T11:01:00Z", "2026-01-02T10:00:00+00:00"), (0, 1, 2)),
         (("2026-01-02T10:00:00Z", "2026-01-01T10:00:00Z", "2026-01-02T10:30:00"), (1, 0, 1)),
         (("2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T12:00:00.5Z"), (0, 0, 1)),
-        (("2026-01-01T10:00:00+02:00", "2026-01-01T09:00:00"), (0, 0)),
+        (("2026-01-01T10:00:00+02:00", "2026-01-01T08:00:00", "2026-01-01T10:00:00Z"), (0, 0, 1)),
         (("2026-01-02T10:00:00Z", "yesterday"), (0, 0)),
     ],
 )

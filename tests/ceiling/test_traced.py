@@ -92,7 +92,7 @@ def test_a_window_on_a_modelled_link_is_mostly_copying(engine: Engine) -> None:
 
 def test_without_tracing_every_row_says_so(engine: Engine) -> None:
     run = quick(trace=False)
-    why = "it was not asked for (--no-trace)"
+    why = "tracing was left out"
     assert run.tracing.reason == why
     assert {each.dma.reason for each in run.measurements} == {each.breakdown.reason for each in run.measurements}
     assert {each.dma.reason for each in run.measurements} == {why}

@@ -30,7 +30,7 @@ def test_ingest_has_a_breakdown_and_no_crossed_bytes(run_own: RunOwn) -> None:
 @pytest.mark.slow
 def test_without_tracing_the_run_and_its_rows_say_so(run_own: RunOwn) -> None:
     run = run_own(own_routes.Copied, trace=False)
-    why = "it was not asked for (--no-trace)"
+    why = "tracing was left out"
     assert (run.tracing.reason, run.workers[0].tracing.reason) == (why, why)
     assert {each.breakdown.reason for each in run.measurements} == {why}
 

@@ -62,6 +62,17 @@ class Failing(Timed):
 
 
 @dataclass
+class Rare(Timed):
+    """A subject of which only every n-th trial is valid."""
+
+    valid_every: int = 1
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        self.invalid = "late" if (len(self.rounds) + 1) % self.valid_every else None
+        return super().trial(round_index)
+
+
+@dataclass
 class Shaky(Timed):
     """A subject whose first trials are invalid."""
 

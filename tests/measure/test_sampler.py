@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from measure.fakes import Clock, Failing, Shaky, Timed
+from measure.fakes import Clock, Failing, Rare, Shaky, Timed
 
 from pyxfer._document.runs import Trial
 from pyxfer._measure.sampler import (
@@ -231,6 +231,14 @@ def test_invalid_trials_are_replaced_after_the_deadline() -> None:
     shaky = Shaky("shaky", bench.clock, log=bench.log, anchor="anchor", invalid_rounds=4)
     (group,) = bench.run([anchor, steady, shaky], budget_s=0.0)
     assert [len(each.valid_times("h2d")) for each in group.series] == [FEWEST_ROUNDS + 4, FEWEST_ROUNDS, FEWEST_ROUNDS]
+
+
+@pytest.mark.parametrize(("trial_s", "valid"), [(1e-3, FEWEST_ROUNDS), (0.1, 2)])
+def test_a_subject_with_some_valid_trials_is_tried_longer_if_it_is_quick(trial_s: float, valid: int) -> None:
+    bench = Bench()
+    subject = Rare("a", bench.clock, (trial_s,), log=bench.log, valid_every=8)
+    (group,) = bench.run([subject], budget_s=0.0)
+    assert len(group.series[0].valid_times("h2d")) == valid
 
 
 def test_a_subject_without_a_valid_trial_is_given_up() -> None:
