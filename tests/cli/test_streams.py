@@ -48,12 +48,13 @@ def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
 
 
 def test_an_error_of_stdout_that_a_library_ignores_is_raised_by_the_flush() -> None:
-    stream = ExitingOutput(open("/dev/full", "wb"))
-    with contextlib.suppress(NotKeptError):
-        stream.write("x" * 100_000)
-    with pytest.raises(NotKeptError, match="No space left on device"):
-        stream.flush()
-    stream.close()
+    with open("/dev/full", "wb") as full:
+        stream = ExitingOutput(full)
+        with contextlib.suppress(NotKeptError):
+            stream.write("x" * 100_000)
+        with pytest.raises(NotKeptError, match="No space left on device"):
+            stream.flush()
+        stream.detach()
 
 
 @pytest.mark.parametrize("command", ["--help", "ceiling --help", "--version"])
