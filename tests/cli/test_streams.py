@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from command_line import pyxfer, shell
 from marks import slow
 from samples import make_run
 
+from pyxfer._cli.failures import ExitingOutput, NotKeptError
 from pyxfer._document.runs import Run
 
 
@@ -43,6 +45,16 @@ def test_a_full_disk_is_reported_in_one_line(saved: Path) -> None:
     result = shell(f"pyxfer show {saved} > /dev/full")
     assert result.stderr == "pyxfer: No space left on device (standard output)\n"
     assert result.returncode == 4
+
+
+def test_an_error_of_stdout_that_a_library_ignores_is_raised_by_the_flush() -> None:
+    with open("/dev/full", "wb") as full:
+        stream = ExitingOutput(full)
+        with contextlib.suppress(NotKeptError):
+            stream.write("x" * 100_000)
+        with pytest.raises(NotKeptError, match="No space left on device"):
+            stream.flush()
+        stream.detach()
 
 
 @pytest.mark.parametrize("command", ["--help", "ceiling --help", "--version"])
