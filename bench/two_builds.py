@@ -2,28 +2,28 @@
 
     python bench/two_builds.py BEFORE AFTER [--sizes 4KiB:1GiB:x4] [--rounds 8] [--processes 6] [--export-json F]
 
-BEFORE and AFTER are folders with an installed pyxfer (`pip install --target`). Each build runs in its own process, with
-a ring of the same settings; one process copies while the other sleeps. A round is a burst of copies with one build and
-then with the other, so that a change of the machine's speed affects both. The placement of a process in memory matters
-more than the build, so the script starts several pairs of processes.
+BEFORE and AFTER are folders with an installed pyxfer (`pip install --target`). One process loads both builds, each with
+a ring of the same settings, and both copy between the same arrays: placement in memory changes the time of a copy by
+more than a build does. A round is a burst of copies with one build and then with the other; the order alternates.
+The script starts several processes, because placement also differs between processes.
 
-The ratio is time after / time before. Each pair of processes gives the median over its rounds; the table has the
-median, the least and the greatest of these. With six pairs the true median is between the least and the greatest in
-97 % of cases. A row is slower if its least ratio is above `--tolerance`.
+The ratio is time after / time before. Each process gives the median over its rounds; the table has the median, the
+least and the greatest of these. With six processes the true median is between the least and the greatest in 97 % of
+cases. A row is slower if its least ratio is above `--tolerance`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import os
 import statistics
 import subprocess
 import sys
-from contextlib import ExitStack
+import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any
 
 KINDS = ("upload", "upload-pinned", "download", "download-pinned")
 BURST_S = 4e-3
@@ -32,106 +32,109 @@ SPREAD_BYTES = 256 << 20
 """Total size of the arrays of one size, so that they exceed the caches; at least two arrays."""
 
 
-def serve() -> None:
-    """The process of one build: for each line of JSON (kind, size, count), print the seconds of each call."""
-    sys.path[:0] = [os.environ["TWO_BUILDS_SITE"]]
-    import importlib
-    import time
+class Build:
+    """One build's modules and ring, in this process."""
 
-    import numpy as np
+    def __init__(self, folder: str, runtime: str, ring: list[Any]) -> None:
+        _forget_pyxfer()
+        sys.path.insert(0, str(Path(folder).resolve()))
+        try:
+            self.pyxfer = importlib.import_module("pyxfer")
+            self.engine = importlib.import_module("pyxfer.native").load(runtime)
+        finally:
+            del sys.path[0]
+        self.ring = self.engine.Ring(0, *ring)
+        self._modules = _forget_pyxfer()
 
-    import pyxfer
-    from pyxfer.native import load
+    def activate(self) -> None:
+        """Let imports of pyxfer find this build: its functions import some modules at their first call."""
+        sys.modules.update(self._modules)
 
-    engine = load("cuda" if os.environ["TWO_BUILDS_DEVICE"] != "host" else "host")
-    settings = json.loads(os.environ["TWO_BUILDS_RING"])
-    ring = engine.Ring(0, *settings)
-    made: dict[tuple[str, int], list[tuple[int, Any]]] = {}
+    def deactivate(self) -> None:
+        self._modules = _forget_pyxfer()
 
-    def fresh(kind: str, nbytes: int) -> tuple[int, Any]:
-        if kind.endswith("pinned"):
-            locked = engine.HostBuffer(nbytes, "pinned")
+
+def _forget_pyxfer() -> dict[str, Any]:
+    names = [name for name in sys.modules if name == "pyxfer" or name.startswith("pyxfer.")]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+class Arrays:
+    """The arrays that both builds copy from and to."""
+
+    def __init__(self, engine: Any, most: int) -> None:
+        self._engine = engine
+        self.device_memory = engine.DeviceBuffer(most)
+        self._kept: tuple[tuple[bool, int], list[tuple[int, Any]]] = ((False, 0), [])
+
+    def of(self, kind: str, nbytes: int) -> list[tuple[int, Any]]:
+        """Address and owner of each array."""
+        key = kind.endswith("pinned"), nbytes
+        if self._kept[0] != key:
+            self._kept = ((False, 0), [])  # releases the previous arrays
+            made = [self._make(*key) for _ in range(max(2, min(8, SPREAD_BYTES // nbytes)))]
+            self._kept = (key, made)
+        return self._kept[1]
+
+    def _make(self, pinned: bool, nbytes: int) -> tuple[int, Any]:
+        if pinned:
+            locked = self._engine.HostBuffer(nbytes, "pinned")
             return locked.address, locked
+        import numpy as np
+
         array = np.ones(nbytes, np.uint8)
         return array.ctypes.data, array
 
-    def arrays(kind: str, nbytes: int) -> list[tuple[int, Any]]:
-        if (kind, nbytes) not in made:
-            made.clear()  # arrays of the previous size
-            count = max(2, min(8, SPREAD_BYTES // nbytes))
-            made[kind, nbytes] = [fresh(kind, nbytes) for _ in range(count)]
-        return made[kind, nbytes]
 
-    memory = engine.DeviceBuffer(int(os.environ["TWO_BUILDS_MOST"]))
-    print(json.dumps([pyxfer.__file__, engine.device_properties(0).name]), flush=True)
-    for line in sys.stdin:
-        kind, nbytes, count = json.loads(line)
-        hosts = arrays(kind, nbytes)
-        times = []
-        torch = importlib.import_module("torch") if kind == "torch" else None
-        for turn in range(count):
-            address, host = hosts[turn % len(hosts)]
-            place = (address, 1, (nbytes,), (1,), memory.address, None)
-            begun = time.perf_counter()
-            if torch is not None:
-                pyxfer.upload(host, to="torch")
-                torch.cuda.synchronize()
-            elif kind.startswith("upload"):
-                ring.upload(*place, True)
-            else:
-                ring.download(*place)
-            times.append(time.perf_counter() - begun)
-        print(json.dumps(times), flush=True)
+def burst_s(build: Build, arrays: Arrays, kind: str, nbytes: int, count: int) -> float:
+    """Median duration of `count` calls."""
+    hosts = arrays.of(kind, nbytes)
+    build.activate()
+    times = []
+    torch: Any = importlib.import_module("torch") if kind == "torch" else None
+    for turn in range(count):
+        address, host = hosts[turn % len(hosts)]
+        place = (address, 1, (nbytes,), (1,), arrays.device_memory.address, None)
+        begun = time.perf_counter()
+        if torch is not None:
+            build.pyxfer.upload(host, to="torch")
+            torch.cuda.synchronize()
+        elif kind.startswith("upload"):
+            build.ring.upload(*place, True)
+        else:
+            build.ring.download(*place)
+        times.append(time.perf_counter() - begun)
+    build.deactivate()
+    return statistics.median(times)
 
 
-class Build:
-    """The process of one build."""
-
-    def __init__(self, folder: str, ring: list[Any], most: int, device: str) -> None:
-        variables = {
-            "TWO_BUILDS_SITE": str(Path(folder).resolve()),
-            "TWO_BUILDS_RING": json.dumps(ring),
-            "TWO_BUILDS_MOST": str(most),
-            "TWO_BUILDS_DEVICE": device,
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **variables},
-        )
-        self._to = cast("TextIO", self._process.stdin)
-        self._from = cast("TextIO", self._process.stdout)
-        self.file, self.device = json.loads(self._read())
-
-    def _read(self) -> str:
-        line = self._from.readline()
-        if not line:
-            raise SystemExit(f"the process of a build ended with status {self._process.wait()}")
-        return line.strip()
-
-    def median_s(self, kind: str, nbytes: int, count: int) -> float:
-        """Median duration of `count` calls."""
-        print(json.dumps([kind, nbytes, count]), file=self._to, flush=True)
-        return float(statistics.median(json.loads(self._read())))
-
-    def close(self) -> None:
-        """End the process."""
-        self._to.close()
-        self._process.wait(60)
-
-
-def compare(before: Build, after: Build, kind: str, nbytes: int, rounds: int) -> list[tuple[float, float]]:
+def compare(
+    before: Build, after: Build, arrays: Arrays, kind: str, nbytes: int, rounds: int
+) -> list[tuple[float, float]]:
     """The medians of both bursts, for each round."""
-    warm = min(build.median_s(kind, nbytes, 6) for build in (before, after))
+    warm = min(burst_s(build, arrays, kind, nbytes, 6) for build in (before, after))
     count = max(3, min(MOST_IN_BURST, int(BURST_S / warm)))
     pairs = []
     for number in range(rounds):
         order = (before, after) if number % 2 == 0 else (after, before)
-        medians = {build: build.median_s(kind, nbytes, count) for build in order}
+        medians = {build: burst_s(build, arrays, kind, nbytes, count) for build in order}
         pairs.append((medians[before], medians[after]))
     return pairs
+
+
+def serve(order: str) -> None:
+    """One process: load both builds, print their files, then the rounds of each kind and size as a line of JSON."""
+    given = json.loads(sys.stdin.readline())
+    runtime = "cuda" if given["device"] != "host" else "host"
+    folders = {"before": given["before"], "after": given["after"]}
+    builds = {name: Build(folders[name], runtime, given["ring"]) for name in order.split(",")}
+    arrays = Arrays(builds["after"].engine, max(given["sizes"]))
+    device = builds["after"].engine.device_properties(0).name
+    print(json.dumps([device, *(builds[name].pyxfer.__file__ for name in ("before", "after"))]), flush=True)
+    for kind in given["kinds"]:
+        for nbytes in given["sizes"]:
+            pairs = compare(builds["before"], builds["after"], arrays, kind, nbytes, given["rounds"])
+            print(json.dumps([kind, nbytes, pairs]), flush=True)
 
 
 def row_of(kind: str, nbytes: int, processes: list[list[tuple[float, float]]]) -> dict[str, Any]:
@@ -151,26 +154,24 @@ def row_of(kind: str, nbytes: int, processes: list[list[tuple[float, float]]]) -
 
 
 def run(given: argparse.Namespace, sizes: list[int], ring: list[Any]) -> tuple[str, list[dict[str, Any]]]:
-    """Measure with several pairs of processes; return the name of the device and all rows."""
-    device = ""
+    """Measure in several processes; return the name of the device and all rows."""
     kinds = given.kinds.split(",")
-    found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {
-        (kind, nbytes): [] for kind in kinds for nbytes in sizes
-    }
+    folders = {"before": given.before, "after": given.after}
+    work = {**folders, "device": given.device, "ring": ring, "kinds": kinds, "sizes": sizes, "rounds": given.rounds}
+    device = ""
+    found: dict[tuple[str, int], list[list[tuple[float, float]]]] = {(k, n): [] for k in kinds for n in sizes}
     for number in range(given.processes):
-        folders = [given.before, given.after]
-        with ExitStack() as stack:
-            builds = {}
-            for folder in folders if number % 2 == 0 else folders[::-1]:
-                builds[folder] = Build(folder, ring, max(sizes), given.device)
-                stack.callback(builds[folder].close)
-            if number == 0:
-                after = builds[given.after]
-                device = after.device
-                print(f"device  {device}\nring    {ring}")
-                print(f"before  {builds[given.before].file}\nafter   {after.file}\n")
-            for (kind, nbytes), processes in found.items():
-                processes.append(compare(builds[given.before], builds[given.after], kind, nbytes, given.rounds))
+        order = "before,after" if number % 2 == 0 else "after,before"
+        command = [sys.executable, __file__, "--serve", order]
+        ended = subprocess.run(command, input=json.dumps(work) + "\n", stdout=subprocess.PIPE, text=True, check=False)
+        if ended.returncode:
+            raise SystemExit(f"the measuring process ended with status {ended.returncode}")
+        first, *lines = [json.loads(line) for line in ended.stdout.splitlines()]
+        if number == 0:
+            device = first[0]
+            print(f"device  {device}\nring    {ring}\nbefore  {first[1]}\nafter   {first[2]}\n")
+        for kind, nbytes, pairs in lines:
+            found[kind, nbytes].append(pairs)
     return device, [row_of(kind, nbytes, processes) for (kind, nbytes), processes in found.items()]
 
 
@@ -209,7 +210,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--serve"]:
-        serve()
+    if sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2])
     else:
         sys.exit(main())

@@ -82,6 +82,10 @@ class CudaMemoryError(CudaError, MemoryError):
     """An allocation of device memory or page-locked memory failed."""
 
 
+class KernelsUnavailableError(CudaError):
+    """The driver did not make kernels: its compiler is missing or disabled, or it refused their text."""
+
+
 class DeviceLostError(CudaError):
     """The device is gone, or in an error state that lasts until the process ends."""
 

@@ -56,10 +56,11 @@ CPP_LAYERS = {
     "cuda": {"cuda", "numa"},
     "copy": {"copy", "cuda"},
     "ring": {"ring", "copy", "cuda"},
+    "links": {"links", "copy", "cuda"},
     "trace": {"trace", "cuda"},
     "hostrt": {"hostrt", "numa"},
-    "bind": {"bind", "copy", "cuda", "numa", "ring", "trace"},
-    "tests": {"tests", "hostrt", "copy", "cuda", "numa", "ring", "trace"},
+    "bind": {"bind", "copy", "cuda", "links", "numa", "ring", "trace"},
+    "tests": {"tests", "hostrt", "copy", "cuda", "links", "numa", "ring", "trace"},
 }
 CUPTI_HEADERS = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # the host runtime also implements CUPTI
 MAY_CONTROL_THE_HOST_RUNTIME = {"bind/module_host.cpp"}

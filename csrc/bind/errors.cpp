@@ -34,6 +34,8 @@ void translate(std::exception_ptr fault) {
     raise("CudaMemoryError", error);
   } catch (device_lost_error const& error) {
     raise("DeviceLostError", error);
+  } catch (kernels_unavailable_error const& error) {
+    raise("KernelsUnavailableError", error);
   } catch (cuda_error const& error) {
     raise("CudaError", error);
   } catch (timeout_error const& error) {

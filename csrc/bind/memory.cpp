@@ -57,9 +57,18 @@ void bind_memory(py::module_& module) {
   bind_host_buffer(module);
   bind_device_buffer(module);
   bind_registration(module);
-  module.def("fill", &fill, py::arg("address"), py::arg("nbytes"), py::arg("seed"), release_gil());
-  module.def("first_unlike", &first_unlike, py::arg("address"), py::arg("nbytes"), py::arg("seed"),
-             release_gil());
+  module.def(
+      "fill",
+      [](std::uintptr_t address, std::size_t nbytes, std::uint64_t seed) {
+        fill(address, nbytes, seed);
+      },
+      py::arg("address"), py::arg("nbytes"), py::arg("seed"), release_gil());
+  module.def(
+      "first_unlike",
+      [](std::uintptr_t address, std::size_t nbytes, std::uint64_t seed) {
+        return first_unlike(address, nbytes, seed);
+      },
+      py::arg("address"), py::arg("nbytes"), py::arg("seed"), release_gil());
   module.def("page_nodes", &page_nodes, py::arg("address"), py::arg("nbytes"), release_gil());
   module.def("prefer_node", &prefer_node, py::arg("node"));
 }

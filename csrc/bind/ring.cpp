@@ -1,12 +1,10 @@
 #include "ring/ring.hpp"
 
 #include "bind/bind.hpp"
-#include "cuda/error.hpp"
+#include "bind/interruptible.hpp"
 
 #include <pybind11/stl.h>
-#include <unistd.h>
 
-#include <exception>
 #include <memory>
 
 namespace py = pybind11;
@@ -19,35 +17,6 @@ using numbers = std::vector<std::ptrdiff_t>;
 std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
   if (!handle) { return std::nullopt; }
   return view_of(*handle);
-}
-
-/// Runs a blocking transfer that Ctrl-C can end: while the main thread waits it runs Python's
-/// signal handlers, and an exception that they raise ends the transfer. Other threads do not take
-/// the GIL here, because during finalization that call would not return.
-template <typename Transfer>
-staged run_interruptibly(Transfer const& transfer) {
-  thread_local bool const is_main_thread = ::gettid() == ::getpid();
-  if (!is_main_thread) { return transfer(interruption{}); }
-  std::exception_ptr raised;
-  staged taken{};
-  try {
-    taken = transfer([&raised] {
-      py::gil_scoped_acquire const held;
-      if (PyErr_CheckSignals() == 0) { return false; }
-      raised = std::make_exception_ptr(py::error_already_set());
-      return true;
-    });
-  } catch (cancelled_error const&) {
-    if (!raised) { throw; }
-  }
-  if (raised) {  // even if the transfer has just ended
-    // Signals that came since belong to the same interruption. Their exceptions could otherwise be
-    // raised in a destructor.
-    py::gil_scoped_acquire const held;
-    while (PyErr_CheckSignals() != 0) { PyErr_Clear(); }
-    std::rethrow_exception(raised);
-  }
-  return taken;
 }
 
 void bind_staged(py::module_& module) {

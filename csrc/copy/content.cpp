@@ -3,6 +3,7 @@
 #include "copy/issue.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
+#include "cuda/host_buffer.hpp"
 #include "cuda/threads.hpp"
 
 #include <algorithm>
@@ -17,12 +18,20 @@ namespace pyxfer {
 namespace {
 
 constexpr int poison = 0xA5;
+/// A multiple of every block; larger scratch memory would take longer to page-lock than to copy.
+constexpr std::size_t most_scratch = std::size_t{8} << 20U;
 constexpr std::size_t word = sizeof(std::uint64_t);
 constexpr std::size_t block_words = 512;
 /// A few cores saturate the memory, and a thread is only worth starting for many bytes.
 constexpr std::size_t most_parts = 4;
 constexpr std::size_t least_part = std::size_t{8} << 20U;
 using block = std::array<std::uint64_t, block_words>;
+
+/// Which bytes are expected, and the place of the first one.
+struct pattern {
+  std::uint64_t seed;
+  std::size_t first;
+};
 
 /// splitmix64's output function (Steele, Lea, Flood 2014).
 std::uint64_t scrambled(std::uint64_t value) {
@@ -72,10 +81,10 @@ void in_parts(std::size_t bytes, Use const& use) {
 
 /// Calls `use(offset, words, length)` for each block of the pattern until it returns false.
 template <typename Use>
-void for_each_block(std::size_t begin, std::size_t end, std::uint64_t seed, Use const& use) {
+void for_each_block(std::size_t begin, std::size_t end, pattern const& from, Use const& use) {
   block words{};
   for (std::size_t offset = begin; offset < end; offset += sizeof words) {
-    make_words(words, seed, offset / word);
+    make_words(words, from.seed, (from.first + offset) / word);
     if (!use(offset, words.data(), std::min(sizeof words, end - offset))) { return; }
   }
 }
@@ -94,10 +103,10 @@ void fetch(content_check const& what) {
 
 }  // namespace
 
-void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
+void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed, std::size_t first) {
   auto* const to = bytes_at(address);
   in_parts(bytes, [=](std::size_t begin, std::size_t end) {
-    for_each_block(begin, end, seed,
+    for_each_block(begin, end, {seed, first},
                    [=](std::size_t offset, void const* words, std::size_t length) {
                      std::memcpy(to + offset, words, length);
                      return true;
@@ -106,7 +115,7 @@ void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
 }
 
 std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t bytes,
-                                        std::uint64_t seed) {
+                                        std::uint64_t seed, std::size_t first) {
   std::atomic<std::size_t> found{bytes};
   auto const* const at = bytes_at(address);
   auto const note = [&](std::size_t offset) {
@@ -114,7 +123,7 @@ std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t byte
     while (offset < before && !found.compare_exchange_weak(before, offset)) {}
   };
   in_parts(bytes, [&](std::size_t begin, std::size_t end) {
-    for_each_block(begin, end, seed,
+    for_each_block(begin, end, {seed, first},
                    [&](std::size_t offset, void const* words, std::size_t length) {
                      if (std::memcmp(at + offset, words, length) == 0) { return true; }
                      auto const* const expected = static_cast<unsigned char const*>(words);
@@ -125,6 +134,32 @@ std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t byte
   });
   if (found == bytes) { return std::nullopt; }
   return found.load();
+}
+
+void fill_device(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
+  device_guard const guard{device};
+  host_buffer scratch{std::min(bytes, most_scratch), memory_kind::pinned, device};
+  for (std::size_t at = 0; at < bytes; at += scratch.size()) {
+    auto const length = std::min(scratch.size(), bytes - at);
+    fill(scratch.address(), length, seed, at);
+    copy_blocking(lane{direction::h2d, scratch.address(), address + at, length, length, 1}, 0);
+  }
+  scratch.close();
+}
+
+std::optional<std::size_t> first_unlike_on_device(int device, std::uintptr_t address,
+                                                  std::size_t bytes, std::uint64_t seed) {
+  device_guard const guard{device};
+  host_buffer scratch{std::min(bytes, most_scratch), memory_kind::pinned, device};
+  std::optional<std::size_t> found;
+  for (std::size_t at = 0; at < bytes && !found; at += scratch.size()) {
+    auto const length = std::min(scratch.size(), bytes - at);
+    copy_blocking(lane{direction::d2h, scratch.address(), address + at, length, length, 1}, 0);
+    auto const differs = first_unlike(scratch.address(), length, seed, at);
+    if (differs) { found = at + *differs; }
+  }
+  scratch.close();
+  return found;
 }
 
 void prepare(int device, content_check const& what) {

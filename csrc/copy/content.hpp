@@ -8,12 +8,19 @@
 
 namespace pyxfer {
 
-/// Writes pseudo-random bytes that depend only on the seed and on the offset.
-void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed);
+/// Writes pseudo-random bytes that depend only on the seed and on the offset, which is counted from
+/// `first`, a multiple of 8.
+void fill(std::uintptr_t address, std::size_t bytes, std::uint64_t seed, std::size_t first = 0);
 
-/// Offset of the first byte that differs from what `fill` writes there.
+/// Offset in these bytes of the first one that differs from what `fill` writes there.
 [[nodiscard]] std::optional<std::size_t> first_unlike(std::uintptr_t address, std::size_t bytes,
-                                                      std::uint64_t seed);
+                                                      std::uint64_t seed, std::size_t first = 0);
+
+/// The same for the memory of a device, through page-locked memory.
+void fill_device(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed);
+[[nodiscard]] std::optional<std::size_t> first_unlike_on_device(int device, std::uintptr_t address,
+                                                                std::size_t bytes,
+                                                                std::uint64_t seed);
 
 /// A slot whose copy is to be checked. `scratch` is host memory of the lane's bytes that no copy of
 /// the lane touches.

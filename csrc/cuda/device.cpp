@@ -11,12 +11,6 @@
 namespace pyxfer {
 namespace {
 
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  PYXFER_TRY(cudaDeviceGetAttribute(&value, which, device));
-  return value;
-}
-
 std::string uuid_text(CUuuid const& uuid) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string text = "GPU-";
@@ -55,6 +49,13 @@ int driver_version() {
   return version;
 }
 
+int device_attribute(int device, cudaDeviceAttr attribute) {
+  note_process();
+  int value = 0;
+  PYXFER_TRY(cudaDeviceGetAttribute(&value, attribute, device));
+  return value;
+}
+
 device_properties properties_of(int device) {
   note_process();
   device_properties found{};
@@ -68,10 +69,10 @@ device_properties properties_of(int device) {
   found.name = name.data();
   found.uuid = uuid_text(uuid);
   found.pci = pci_address(device);
-  found.compute_major = attribute(cudaDevAttrComputeCapabilityMajor, device);
-  found.compute_minor = attribute(cudaDevAttrComputeCapabilityMinor, device);
-  found.copy_engines = attribute(cudaDevAttrAsyncEngineCount, device);
-  found.integrated = attribute(cudaDevAttrIntegrated, device) != 0;
+  found.compute_major = device_attribute(device, cudaDevAttrComputeCapabilityMajor);
+  found.compute_minor = device_attribute(device, cudaDevAttrComputeCapabilityMinor);
+  found.copy_engines = device_attribute(device, cudaDevAttrAsyncEngineCount);
+  found.integrated = device_attribute(device, cudaDevAttrIntegrated) != 0;
   return found;
 }
 

@@ -3,6 +3,7 @@
 #include "cuda/capture.hpp"
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <exception>
@@ -27,6 +28,9 @@ struct device_properties {
 [[nodiscard]] int driver_version();
 [[nodiscard]] device_properties properties_of(int device);
 [[nodiscard]] std::pair<std::size_t, std::size_t> memory_info(int device);
+
+/// The value of an attribute of cudaDeviceAttr.
+[[nodiscard]] int device_attribute(int device, cudaDeviceAttr attribute);
 
 /// Waits for all work on the device, including that of other libraries' streams.
 void synchronize_device(int device);

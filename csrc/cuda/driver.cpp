@@ -39,6 +39,10 @@ driver_table load() {
   find("cuEventElapsedTime", table.cuEventElapsedTime);
   find("cuEventQuery", table.cuEventQuery);
   find("cuEventRecord", table.cuEventRecord);
+  find("cuLaunchKernel", table.cuLaunchKernel);
+  find("cuModuleGetFunction", table.cuModuleGetFunction);
+  find("cuModuleLoadData", table.cuModuleLoadData);
+  find("cuModuleUnload", table.cuModuleUnload);
   find("cuPointerGetAttributes", table.cuPointerGetAttributes);
   find("cuStreamIsCapturing", table.cuStreamIsCapturing);
   find("cuStreamWaitEvent", table.cuStreamWaitEvent);

@@ -9,7 +9,7 @@ namespace pyxfer {
 
 /// The driver calls that take other libraries' handles. A driver handle may cross major versions of
 /// CUDA, and a runtime handle may not (CUDA driver API, "version mixing rules"). PyTorch brings
-/// CUDA 13, and TensorFlow CUDA 12.
+/// CUDA 13, and TensorFlow CUDA 12. The calls for modules are here because the runtime has none.
 struct driver_table {
   CUresult (*cuCtxGetCurrent)(CUcontext*);
   CUresult (*cuCtxSetCurrent)(CUcontext);
@@ -23,6 +23,11 @@ struct driver_table {
   CUresult (*cuEventElapsedTime)(float*, CUevent, CUevent);
   CUresult (*cuEventQuery)(CUevent);
   CUresult (*cuEventRecord)(CUevent, CUstream);
+  CUresult (*cuLaunchKernel)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
+                             unsigned int, unsigned int, unsigned int, CUstream, void**, void**);
+  CUresult (*cuModuleGetFunction)(CUfunction*, CUmodule, char const*);
+  CUresult (*cuModuleLoadData)(CUmodule*, void const*);
+  CUresult (*cuModuleUnload)(CUmodule);
   CUresult (*cuPointerGetAttributes)(unsigned int, CUpointer_attribute*, void**, CUdeviceptr);
   CUresult (*cuStreamIsCapturing)(CUstream, CUstreamCaptureStatus*);
   CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned int);

@@ -27,6 +27,20 @@ bool is_unavailable(int code) {
          code == cudaErrorStubLibrary;
 }
 
+/// What loading a module returns if the driver cannot make its kernels.
+bool is_without_kernels(int code) {
+  switch (code) {
+    case cudaErrorInvalidKernelImage:
+    case cudaErrorInvalidPtx:
+    case cudaErrorInvalidSource:
+    case cudaErrorJitCompilationDisabled:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion: return true;
+    default: return false;
+  }
+}
+
 /// Codes after which no call in this process succeeds.
 bool is_lost(int code) {
   switch (code) {
@@ -63,6 +77,7 @@ bool is_lost(int code) {
   };
   if (is_unavailable(code)) { raise(std::common_type<unavailable_error>{}); }
   if (code == cudaErrorMemoryAllocation) { raise(std::common_type<memory_error>{}); }
+  if (is_without_kernels(code)) { raise(std::common_type<kernels_unavailable_error>{}); }
   if (is_lost(code)) { raise(std::common_type<device_lost_error>{}); }
   throw cuda_error(code, std::move(name), std::move(call), std::move(where),
                    std::move(description));

@@ -40,6 +40,12 @@ class memory_error : public cuda_error {
   using cuda_error::cuda_error;
 };
 
+/// The driver did not make the kernels of a text: its compiler is missing or disabled, or it
+/// refused the text.
+class kernels_unavailable_error : public cuda_error {
+  using cuda_error::cuda_error;
+};
+
 /// Only a new process can use the device again.
 class device_lost_error : public cuda_error {
   using cuda_error::cuda_error;

@@ -53,6 +53,16 @@ std::string hint_for(int code) {
     case cudaErrorDevicesUnavailable:
       return "The GPU is busy or in exclusive mode: end the process that holds it, or choose "
              "another with --device.";
+    case cudaErrorJitCompilerNotFound:
+      return "The driver's compiler of kernels, libnvidia-ptxjitcompiler.so.1, is not installed "
+             "here: "
+             "install it with the driver, or start the container with the driver capability "
+             "\"compute\".";
+    case cudaErrorJitCompilationDisabled:
+      return "CUDA_DISABLE_PTX_JIT is set in the environment: unset it.";
+    case cudaErrorPeerAccessUnsupported:
+      return "These two GPUs cannot read each other's memory: copies between them go through the "
+             "host.";
     case cudaErrorHostMemoryAlreadyRegistered:
       return "That memory is page-locked already: use it as pinned memory.";
     case cudaErrorECCUncorrectable:

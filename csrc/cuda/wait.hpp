@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 
 namespace pyxfer {
@@ -14,6 +15,11 @@ using host_clock = std::chrono::steady_clock;
                                             host_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
+
+/// The thread that waits for a blocking operation calls it every tenth of a second. If it returns
+/// true, the operation ends as if it was cancelled. Empty if nothing can interrupt the operation.
+using interruption = std::function<bool()>;
+inline constexpr double interruption_period_s = 0.1;
 
 /// How long a wait may take, and a flag that ends it early. Copies share the flag.
 class patience {

@@ -17,9 +17,11 @@
 #include "entry.hpp"
 #include "event.hpp"
 #include "injection.hpp"
+#include "link.hpp"
 #include "memory.hpp"
+#include "module.hpp"
+#include "peer.hpp"
 #include "stream_registry.hpp"
-#include "transfer.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {
@@ -36,6 +38,13 @@ std::size_t known_call(std::string const& name) {
 int counted(int nth) {
   if (nth < 1) throw std::invalid_argument{"calls are counted from 1, not " + std::to_string(nth)};
   return nth;
+}
+
+int possible_device(int device) {
+  if (device < 0 || device >= max_devices) {
+    throw std::invalid_argument{"there is no device " + std::to_string(device)};
+  }
+  return device;
 }
 
 cudaError_t error_code(int code) {
@@ -105,7 +114,30 @@ void set_no_driver(int code) {
   injected().set_no_driver(code == 0 ? cudaSuccess : error_code(code));
 }
 
-void set_attribute(int attribute, int value) { injected().set_attribute(attribute, value); }
+void set_attribute(int attribute, int value) { injected().set_attribute(-1, attribute, value); }
+
+void set_attribute_of(int device, int attribute, int value) {
+  injected().set_attribute(possible_device(device), attribute, value);
+}
+
+void model_link_of(int device, direction_model h2d, direction_model d2h) {
+  link().set_of(possible_device(device), h2d, d2h);
+}
+
+void model_uplink(std::vector<int> const& devices, uplink_model const& model) {
+  for (auto const device : devices) (void)possible_device(device);
+  link().add_uplink(devices, model);
+}
+
+void model_pair(int source, int destination, direction_model model) {
+  link().set_pair({possible_device(source), possible_device(destination)}, model);
+}
+
+void model_hops(hop_model const& model) { link().set_hops(model); }
+
+void refuse_peer(int device, int peer, bool refused) {
+  peers().refuse(possible_device(device), possible_device(peer), refused);
+}
 
 void begin_capture(std::uintptr_t stream, std::string const& mode) {
   auto const code =
@@ -127,6 +159,7 @@ std::vector<allocation> allocated() {
   }
   for (auto const handle : streams().handles()) live.push_back({"stream", handle, 0});
   for (auto const handle : events().handles()) live.push_back({"event", handle, 0});
+  for (auto const handle : modules().handles()) live.push_back({"module", handle, 0});
   return live;
 }
 
@@ -140,7 +173,8 @@ void reset() {
   end_delays();
   restore_device();
   restore_contexts();
-  link().set({0, 0}, {0, 0});
+  link().reset();
+  peers().reset();
   reset_activity();
   this_thread() = {};
 }
@@ -177,6 +211,7 @@ Number number_from(std::string const& text, Number least, Number most) {
 constexpr double longest_s = 1e6;
 constexpr double fastest_bytes_per_s = 1e15;
 constexpr int most_cupti_code = 999;
+constexpr int most_attribute = 999;
 constexpr int most_calls = 1'000'000'000;
 
 int code_from(std::string const& text) { return number_from(text, 1, cudaErrorApiFailureBase - 1); }
@@ -244,6 +279,52 @@ order read_devices(fields const& values) {
   return [count = number_from(values[0], 0, max_devices)] { set_device_count(count); };
 }
 
+int device_from(std::string const& text) { return number_from(text, 0, max_devices - 1); }
+
+direction_model direction_from(fields const& values, std::size_t first) {
+  return {rate_from(values.at(first)), seconds_from(values.at(first + 1))};
+}
+
+order read_link_of(fields const& values) {
+  expect_fields(values, 5);
+  return [device = device_from(values[0]), h2d = direction_from(values, 1),
+          d2h = direction_from(values, 3)] { model_link_of(device, h2d, d2h); };
+}
+
+order read_uplink(fields const& values) {
+  expect_fields(values, 4);
+  std::vector<int> devices;
+  for (auto const& each : split(values[0], '+')) devices.push_back(device_from(each));
+  return [devices, model = uplink_model{rate_from(values[1]), rate_from(values[2]),
+                                        rate_from(values[3])}] { model_uplink(devices, model); };
+}
+
+order read_pair(fields const& values) {
+  expect_fields(values, 4);
+  return [source = device_from(values[0]), destination = device_from(values[1]),
+          model = direction_from(values, 2)] { model_pair(source, destination, model); };
+}
+
+order read_hops(fields const& values) {
+  expect_fields(values, 5);
+  return
+      [model = hop_model{seconds_from(values[0]), seconds_from(values[1]), seconds_from(values[2]),
+                         seconds_from(values[3]), seconds_from(values[4])}] { model_hops(model); };
+}
+
+order read_no_peer(fields const& values) {
+  expect_fields(values, 2);
+  return [device = device_from(values[0]), peer = device_from(values[1])] {
+    refuse_peer(device, peer, true);
+  };
+}
+
+order read_attribute(fields const& values) {
+  expect_fields(values, 2);
+  return [number = number_from(values[0], 1, most_attribute),
+          value = number_from(values[1], -1, most_calls)] { set_attribute(number, value); };
+}
+
 order read_no_trace(fields const& values) {
   expect_fields(values, 1);
   return [code = number_from(values[0], 1, most_cupti_code)] { refuse_activity(code); };
@@ -251,9 +332,11 @@ order read_no_trace(fields const& values) {
 
 std::map<std::string, order (*)(fields const&)> const& readers() {
   static auto const& known = *new std::map<std::string, order (*)(fields const&)>{
-      {"fail", read_fail},       {"lose", read_lose},         {"stall", read_stall},
-      {"link", read_link},       {"missing", read_missing},   {"no-driver", read_no_driver},
-      {"devices", read_devices}, {"no-trace", read_no_trace},
+      {"fail", read_fail},       {"lose", read_lose},           {"stall", read_stall},
+      {"link", read_link},       {"missing", read_missing},     {"no-driver", read_no_driver},
+      {"devices", read_devices}, {"no-trace", read_no_trace},   {"link-of", read_link_of},
+      {"uplink", read_uplink},   {"pair", read_pair},           {"hops", read_hops},
+      {"no-peer", read_no_peer}, {"attribute", read_attribute},
   };
   return known;
 }
@@ -265,7 +348,7 @@ order read_order(std::string const& text) {
     throw std::invalid_argument{
         "'" + text +
         "' is none of fail=, lose=, stall=, link=, missing=, no-driver=, devices=, "
-        "no-trace="};
+        "no-trace=, link-of=, uplink=, pair=, hops=, no-peer=, attribute="};
   }
   try {
     return found->second(split(text.substr(equals + 1), ':'));

@@ -20,6 +20,12 @@
 ///     missing=CALL                like `set_missing`
 ///     no-driver=CODE              like `set_no_driver`
 ///     devices=COUNT               like `set_device_count`
+///     link-of=DEVICE:RATE:LATENCY:RATE:LATENCY    like `model_link_of`
+///     uplink=DEVICES:RATE:RATE:RATE     like `model_uplink`; the devices are joined by `+`
+///     pair=SOURCE:DESTINATION:RATE:LATENCY    like `model_pair`
+///     hops=HOST:PEER:LOCAL:BUSY:SPREAD    like `model_hops`
+///     no-peer=DEVICE:PEER         like `refuse_peer`
+///     attribute=NUMBER:VALUE      like `set_attribute`
 ///     no-trace=CODE               like `refuse_activity`
 ///
 /// for example `fail=cudaMalloc:3:2;link=25e9:5e-6:24e9:6e-6`. If an order cannot be read, none is
@@ -31,7 +37,7 @@
 namespace pyxfer::hostrt {
 
 struct allocation {
-  std::string kind;  ///< device, pinned, write-combined, registered, stream or event
+  std::string kind;  ///< device, pinned, write-combined, registered, stream, event or module
   std::uintptr_t address;
   std::size_t bytes;
 };
@@ -45,6 +51,37 @@ struct direction_model {
 /// in the same direction share it, and opposite directions run at the same time. The link is never
 /// faster than this machine's memory.
 void model_link(direction_model h2d, direction_model d2h);
+
+/// The same for one device, for example one with half of the lanes.
+void model_link_of(int device, direction_model h2d, direction_model d2h);
+
+/// What the devices behind one uplink share; 0: not limited.
+struct uplink_model {
+  double h2d_bytes_per_s;
+  double d2h_bytes_per_s;
+  /// The rate of h2d while a copy in the other direction is under way.
+  double h2d_beside_d2h_bytes_per_s;
+};
+
+void model_uplink(std::vector<int> const& devices, uplink_model const& model);
+
+/// Sets the speed from one device to another, with peer access in either direction. A device and
+/// itself: copies inside it. Without a model or without access, copies use the links to the host.
+void model_pair(int source, int destination, direction_model model);
+
+/// The time of a hop of a chase, in seconds; 0: as fast as memory.
+struct hop_model {
+  double host_s;
+  double peer_s;
+  double local_s;
+  double busy_s;    ///< added while a copy is under way on the same link, in the same direction
+  double spread_s;  ///< added on the last multiprocessor, and in proportion on those before it
+};
+
+void model_hops(hop_model const& model);
+
+/// Whether peer access is refused, as between devices of different kinds.
+void refuse_peer(int device, int peer, bool refused);
 
 /// The nth call of that name returns `code`, once. A call that releases something (free, destroy,
 /// unregister) still releases it, because the real calls also report errors of earlier work.
@@ -82,6 +119,8 @@ void set_no_driver(int code);
 /// Sets the value of a device attribute, which is a number of cudaDeviceAttr: for example 1 for
 /// cudaDevAttrPageableMemoryAccess, as on Grace Hopper.
 void set_attribute(int attribute, int value);
+/// The same for one device.
+void set_attribute_of(int device, int attribute, int value);
 
 /// Begins to capture the stream of a handle in the mode "global", "thread_local" or "relaxed", like
 /// another library.

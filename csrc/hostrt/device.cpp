@@ -58,10 +58,12 @@ void await_last_touch() { std::unique_lock const lock{memory_in_use()}; }
 
 bool is_device(int ordinal) noexcept { return ordinal >= 0 && ordinal < injected().device_count(); }
 
-std::optional<int> attribute(cudaDeviceAttr attr) noexcept {
-  if (auto const ordered = injected().attribute(attr)) return ordered;
+std::optional<int> attribute(cudaDeviceAttr attr, int device) noexcept {
+  if (auto const ordered = injected().attribute(attr, device)) return ordered;
   switch (attr) {
     case cudaDevAttrAsyncEngineCount: return 2;
+    case cudaDevAttrMultiProcessorCount: return 4;
+    case cudaDevAttrHostNumaId: return -1;
     case cudaDevAttrUnifiedAddressing:
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrHostRegisterSupported:
@@ -69,6 +71,7 @@ std::optional<int> attribute(cudaDeviceAttr attr) noexcept {
     case cudaDevAttrComputeCapabilityMajor:
     case cudaDevAttrComputeCapabilityMinor:
     case cudaDevAttrIntegrated:
+    case cudaDevAttrNumaConfig:
     case cudaDevAttrPageableMemoryAccess:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables: return 0;
     default: return std::nullopt;
@@ -116,7 +119,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
   return runtime_call<index_of("cudaDeviceGetAttribute")>([&] {
     if (!is_device(device)) return cudaErrorInvalidDevice;
-    auto const found = attribute(attr);
+    auto const found = attribute(attr, device);
     if (value == nullptr || !found) return cudaErrorInvalidValue;
     *value = *found;
     return cudaSuccess;

@@ -15,7 +15,7 @@ inline constexpr char const* device_name = "host memory, not a PCIe link";
 [[nodiscard]] bool is_device(int ordinal) noexcept;
 
 /// Nothing for an attribute that has no meaning without a GPU.
-[[nodiscard]] std::optional<int> attribute(cudaDeviceAttr attr) noexcept;
+[[nodiscard]] std::optional<int> attribute(cudaDeviceAttr attr, int device) noexcept;
 
 /// 0 without a driver, as from the real runtime.
 [[nodiscard]] int driver_version() noexcept;

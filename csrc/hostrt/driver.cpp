@@ -10,6 +10,7 @@
 #include "device.hpp"
 #include "event.hpp"
 #include "memory.hpp"
+#include "module.hpp"
 #include "stream_registry.hpp"
 
 namespace pyxfer::hostrt {
@@ -234,6 +235,10 @@ auto const& symbols() {
       exported{"cuPointerGetAttribute", pointer_attribute},
       exported{"cuPointerGetAttributes", pointer_attributes},
       exported{"cuMemcpyBatchAsync", cudaMemcpyBatchAsync},
+      exported{"cuModuleLoadData", module_load_data},
+      exported{"cuModuleUnload", module_unload},
+      exported{"cuModuleGetFunction", module_get_function},
+      exported{"cuLaunchKernel", launch_kernel},
       exported{"cuGetErrorName", get_error_name},
       exported{"cuGetErrorString", get_error_string},
   };

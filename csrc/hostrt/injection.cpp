@@ -5,6 +5,11 @@
 #include "device.hpp"
 
 namespace pyxfer::hostrt {
+namespace {
+
+constexpr int all_devices = -1;
+
+}  // namespace
 
 orders injection::enter(std::size_t call) {
   counts_[call].fetch_add(1, std::memory_order_relaxed);
@@ -71,14 +76,15 @@ cudaError_t injection::no_driver() const noexcept {
   return device_count_ == 0 ? cudaErrorNoDevice : cudaSuccess;
 }
 
-void injection::set_attribute(int attribute, int value) {
+void injection::set_attribute(int device, int attribute, int value) {
   std::scoped_lock const lock{mutex_};
-  attributes_[attribute] = value;
+  attributes_[{attribute, std::max(device, all_devices)}] = value;
 }
 
-std::optional<int> injection::attribute(int attribute) const {
+std::optional<int> injection::attribute(int attribute, int device) const {
   std::scoped_lock const lock{mutex_};
-  auto const found = attributes_.find(attribute);
+  auto found = attributes_.find({attribute, device});
+  if (found == attributes_.end()) found = attributes_.find({attribute, all_devices});
   return found == attributes_.end() ? std::nullopt : std::optional{found->second};
 }
 

@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "waiting.hpp"
@@ -92,6 +93,13 @@ inline constexpr std::array all_calls{
     call_info{"cuPointerGetAttributes", call_kind::query},
     call_info{"cuGetErrorName", call_kind::always},
     call_info{"cuGetErrorString", call_kind::always},
+    call_info{"cudaDeviceCanAccessPeer", call_kind::query},
+    call_info{"cudaDeviceEnablePeerAccess", call_kind::work},
+    call_info{"cudaDeviceDisablePeerAccess", call_kind::work},
+    call_info{"cuModuleLoadData", call_kind::query},
+    call_info{"cuModuleGetFunction", call_kind::query},
+    call_info{"cuModuleUnload", call_kind::release},
+    call_info{"cuLaunchKernel", call_kind::query},
 };
 
 /// The index of `name` in `all_calls`. An unknown name does not compile in a constant expression,
@@ -165,9 +173,10 @@ class injection {
   /// From now on every call returns `code`; cudaSuccess ends it.
   void set_no_driver(cudaError_t code) noexcept { no_driver_ = code; }
   [[nodiscard]] cudaError_t no_driver() const noexcept;
-  void set_attribute(int attribute, int value);
+  /// Of every device if the device is negative.
+  void set_attribute(int device, int attribute, int value);
   /// The value that was ordered for a device attribute, if any.
-  [[nodiscard]] std::optional<int> attribute(int attribute) const;
+  [[nodiscard]] std::optional<int> attribute(int attribute, int device) const;
   void set_misconfigured() noexcept { misconfigured_ = true; }
 
   [[nodiscard]] std::map<std::string, long> counts() const;
@@ -180,7 +189,7 @@ class injection {
   mutable std::mutex mutex_;
   std::vector<rule> rules_;
   std::set<std::size_t> missing_;
-  std::map<int, int> attributes_;
+  std::map<std::pair<int, int>, int> attributes_;  ///< by attribute and device
   std::atomic<bool> has_rules_{false};
   std::atomic<bool> has_missing_{false};
   std::atomic<bool> misconfigured_{false};

@@ -10,8 +10,7 @@
 namespace pyxfer::hostrt {
 namespace {
 
-// The names and texts of the 12.9 runtime and driver, for the codes that a program without kernels
-// can receive.
+// The names and texts of the 12.9 runtime and driver, for the codes that this engine can receive.
 constexpr std::array known_errors{
     error_text{0, "cudaSuccess", "CUDA_SUCCESS", "no error"},
     error_text{1, "cudaErrorInvalidValue", "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
@@ -62,10 +61,18 @@ constexpr std::array known_errors{
                "exclusive-thread device already in use by a different thread"},
     error_text{217, "cudaErrorPeerAccessUnsupported", "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
                "peer access is not supported between these two devices"},
+    error_text{218, "cudaErrorInvalidPtx", "CUDA_ERROR_INVALID_PTX",
+               "a PTX JIT compilation failed"},
     error_text{219, "cudaErrorInvalidGraphicsContext", "CUDA_ERROR_INVALID_GRAPHICS_CONTEXT",
                "invalid OpenGL or DirectX context"},
     error_text{220, "cudaErrorNvlinkUncorrectable", "CUDA_ERROR_NVLINK_UNCORRECTABLE",
                "uncorrectable NVLink error detected during the execution"},
+    error_text{221, "cudaErrorJitCompilerNotFound", "CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
+               "PTX JIT compiler library not found"},
+    error_text{222, "cudaErrorUnsupportedPtxVersion", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+               "the provided PTX was compiled with an unsupported toolchain."},
+    error_text{223, "cudaErrorJitCompilationDisabled", "CUDA_ERROR_JIT_COMPILATION_DISABLED",
+               "PTX JIT compilation was disabled"},
     error_text{226, "cudaErrorContained", "CUDA_ERROR_CONTAINED",
                "Invalid access of peer GPU memory over nvlink or a hardware error"},
     error_text{300, "cudaErrorInvalidSource", "CUDA_ERROR_INVALID_SOURCE",

@@ -14,32 +14,6 @@
 
 namespace pyxfer::hostrt {
 
-void modelled_link::set(direction_model h2d, direction_model d2h) {
-  std::scoped_lock const lock{mutex_};
-  h2d_ = {h2d, {}};
-  d2h_ = {d2h, {}};
-}
-
-std::optional<crossing> modelled_link::occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
-                                              bool first, steady::time_point ready) {
-  if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToHost) return std::nullopt;
-  std::scoped_lock const lock{mutex_};
-  auto& used = kind == cudaMemcpyHostToDevice ? h2d_ : d2h_;
-  auto const [bytes_per_s, latency_s] = used.model;
-  auto const crossing_s = bytes_per_s > 0 ? static_cast<double>(bytes) / bytes_per_s : 0.0;
-  auto const busy_s = crossing_s + (first ? latency_s : 0.0);
-  if (busy_s <= 0) return std::nullopt;
-  auto& free_at = used.free_at.at(static_cast<std::size_t>(device));
-  auto const begin = std::max(free_at, ready);
-  free_at = begin + as_duration(busy_s);
-  return crossing{begin, free_at};
-}
-
-modelled_link& link() {
-  static auto& the_link = *new modelled_link;
-  return the_link;
-}
-
 void copy_recorder::add(transfer const& copy, activity_span const& when) noexcept {
   if (copies_ != 0 && !(sides_ == copy.sides)) finish();
   if (copies_ == 0) {
@@ -73,6 +47,11 @@ activity_memory memory_at(placement where) {
   return where == placement::locked ? activity_memory::pinned : activity_memory::pageable;
 }
 
+/// -1 for host memory.
+int device_at(void const* address, placement where) {
+  return where == placement::device ? memory().find(address)->device : -1;
+}
+
 copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {
   // By CUpti_ActivityMemcpyKind.
   constexpr std::array<std::uint8_t, 4> ways{9, 1, 2, 8};
@@ -86,18 +65,31 @@ steady::duration cpu_time() {
   return std::chrono::seconds{used.tv_sec} + std::chrono::nanoseconds{used.tv_nsec};
 }
 
-void move_bytes(transfer const& copy, std::size_t first, std::size_t bytes, std::uint64_t epoch) {
+void move_bytes(move_order const& copy, std::size_t first, std::size_t bytes, std::uint64_t epoch) {
   auto* const to = static_cast<std::byte*>(copy.to) + first;
   auto const* const from = static_cast<std::byte const*>(copy.from) + first;
   // memmove, because overlapping ranges are an error of the caller, but must not be undefined here.
   touch_memory(epoch, [&] { std::memmove(to, from, bytes); });
 }
 
-/// Returns the times of the stream's clock at which the copy began and ended.
-activity_span carry_out(transfer const& copy, activity_place const& where, bool first,
-                        work_start const& start) {
+steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
+                                 work_start start) {
+  copy_recorder recorder{where};
+  for (auto const& copy : copies) {
+    auto const when =
+        move_modelled({copy.to, copy.from, copy.bytes}, copy.path, &copy == &copies.front(), start);
+    if (is_current(start.epoch)) recorder.add(copy, when);
+    start.ready = when.end;
+  }
+  return start.ready;
+}
+
+}  // namespace
+
+activity_span move_modelled(move_order const& copy, copy_path path, bool first,
+                            work_start const& start) {
   auto const epoch = start.epoch;
-  auto const modelled = link().occupy(where.device, copy.kind, copy.bytes, first, start.ready);
+  auto const modelled = link().occupy(path, copy.bytes, first, start.ready);
   // Half of the bytes move when the copy begins and half when it ends. So a test finds wrong bytes
   // if the source was changed, or the target was read or written, too early or too late.
   auto const half = copy.bytes / 2;
@@ -119,19 +111,6 @@ activity_span carry_out(transfer const& copy, activity_place const& where, bool 
   return {modelled->begin, end};
 }
 
-steady::time_point carry_out_all(std::vector<transfer> const& copies, activity_place const& where,
-                                 work_start start) {
-  copy_recorder recorder{where};
-  for (auto const& copy : copies) {
-    auto const when = carry_out(copy, where, &copy == &copies.front(), start);
-    if (is_current(start.epoch)) recorder.add(copy, when);
-    start.ready = when.end;
-  }
-  return start.ready;
-}
-
-}  // namespace
-
 cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                  transfer& planned) {
   if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
@@ -145,7 +124,9 @@ cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind k
   auto const actual = kind_between(source, target);
   if (kind != cudaMemcpyDefault && kind != actual) return cudaErrorInvalidValue;
   auto const pageable = source == placement::pageable || target == placement::pageable;
-  planned = {to, from, bytes, actual, pageable, false, sides_of(actual, source, target), nullptr};
+  copy_path const path{device_at(from, source), device_at(to, target)};
+  planned = {to,   from,   bytes, actual, pageable, false, sides_of(actual, source, target),
+             path, nullptr};
   return cudaSuccess;
 }
 

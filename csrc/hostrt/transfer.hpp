@@ -10,41 +10,12 @@
 #include <vector>
 
 #include "activity.hpp"
-#include "control.hpp"
 #include "injection.hpp"
+#include "link.hpp"
 #include "stream.hpp"
 #include "waiting.hpp"
 
 namespace pyxfer::hostrt {
-
-/// When a copy uses an engine.
-struct crossing {
-  steady::time_point begin;
-  steady::time_point end;
-};
-
-/// The modelled link: each device has one copy engine per direction, which does one copy at a time.
-class modelled_link {
- public:
-  void set(direction_model h2d, direction_model d2h);
-
-  /// Reserves the engine of that direction from `ready` on; returns nothing if the direction is not
-  /// modelled. The latency is added if the copy is the `first` of a submission.
-  [[nodiscard]] std::optional<crossing> occupy(int device, cudaMemcpyKind kind, std::size_t bytes,
-                                               bool first, steady::time_point ready);
-
- private:
-  struct direction {
-    direction_model model{0, 0};
-    std::array<steady::time_point, max_devices> free_at{};
-  };
-
-  std::mutex mutex_;
-  direction h2d_;
-  direction d2h_;
-};
-
-[[nodiscard]] modelled_link& link();
 
 /// One validated copy.
 struct transfer {
@@ -57,9 +28,22 @@ struct transfer {
   /// The call was an asynchronous one.
   bool asynchronous = false;
   copy_sides sides;
+  copy_path path;
   /// The copy of the source, if it was staged.
   std::shared_ptr<void const> staged;
 };
+
+/// Bytes to move.
+struct move_order {
+  void* to;
+  void const* from;
+  std::size_t bytes;
+};
+
+/// Moves the bytes in the modelled time of the path. Returns the times of the stream's clock at
+/// which the copy began and ended. The latency is added if it is the `first` of a submission.
+activity_span move_modelled(move_order const& order, copy_path path, bool first,
+                            work_start const& start);
 
 /// Validates a copy against the known memory, and fills in its kind. A copy of zero bytes is always
 /// valid.

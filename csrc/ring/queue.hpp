@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/wait.hpp"
 #include "ring/settings.hpp"
 
 #include <atomic>
@@ -15,11 +16,6 @@
 #include <utility>
 
 namespace pyxfer {
-
-/// The thread that waits for a blocking transfer calls it every tenth of a second. If it returns
-/// true, the transfer ends as with `cancel`. Empty if nothing can interrupt the transfer.
-using interruption = std::function<bool()>;
-inline constexpr double interruption_period_s = 0.1;
 
 /// A transfer that was started without waiting for it. It continues if its ticket is dropped.
 class ticket {

@@ -5,8 +5,9 @@ those of `pyxfer.errors`. Calls that may block release the GIL.
 """
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
+import numpy as np
 from numpy.typing import NDArray
 
 RUNTIME: str
@@ -47,6 +48,40 @@ def to_dlpack(
 def first_unlike(address: int, nbytes: int, seed: int) -> int | None: ...
 def prepare_check(device: int, lane: Lane, slot: int, seed: int, scratch: int) -> None: ...
 def first_wrong(device: int, lane: Lane, slot: int, seed: int, scratch: int, slow_reads: bool) -> int | None: ...
+def can_access_peer(device: int, peer: int) -> bool: ...
+def enable_peer(device: int, peer: int) -> None:
+    """Let `device` access the memory of `peer` directly, in the whole process."""
+
+def disable_peer(device: int, peer: int) -> None:
+    """End that, also if another library has allowed it. Copies between the two then go through the host."""
+
+def device_attribute(device: int, attribute: int) -> int:
+    """The value of a cudaDeviceAttr. Raises CudaError for a number that the driver does not know."""
+
+def fill_device(device: int, address: int, nbytes: int, seed: int) -> None: ...
+def first_wrong_at(device: int, address: int, nbytes: int, seed: int) -> int | None:
+    """The offset of the first byte of device memory that differs from what `fill_device` writes there."""
+
+def make_cycle(address: int, nbytes: int, stride: int, seed: int, device: int) -> int:
+    """Write a pointer every `stride` bytes; together they lead through all places in a random order and back.
+
+    `device` is -1 for host memory. Returns the number of places. What is between the pointers is lost.
+    """
+
+def run_flows(
+    flows: Sequence[Flow],
+    seconds: float,
+    deadline_s: float,
+    gate: Literal["kernel", "host"] = "kernel",
+    gate_timeout_s: float = 1.0,
+) -> list[FlowStamps]:
+    """Run all flows at the same time, each issued by a thread of its own, and return what each one did.
+
+    They begin when every one has queued its first items, and keep their queues full for `seconds`; with 0 only the
+    first items run. The gate is a kernel on each stream if every flow has kernels, else a host function. It opens by
+    itself after `gate_timeout_s`. Raises DeviceTimeoutError if a device takes more than `deadline_s` for an item. On
+    Ctrl-C the flows end, and what the signal handler raises is raised.
+    """
 
 @final
 class DeviceProperties:
@@ -304,3 +339,74 @@ class Taken:
     def clock_error_ns(self) -> int: ...
     @property
     def clock_drift_ns(self) -> int: ...
+
+@final
+class Kernels:
+    """The engine's kernels in the primary context of one device, compiled by its driver.
+
+    Raises KernelsUnavailableError if the driver has no compiler, may not compile, or refuses the text.
+    """
+
+    def __init__(self, device: int) -> None: ...
+    @property
+    def load_s(self) -> float: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+@final
+class Flow:
+    """A copy, or a chase of `hops` dependent loads, that is repeated on a stream of `device`.
+
+    A side whose device is -1 is host memory, which has to be page-locked; for kernels it may be pageable where the
+    device uses the host's page tables. "ce" copies by a copy engine. "sm" copies by a kernel, and needs multiples of
+    16 bytes. A "chase" begins at the pointer at `source`, which `make_cycle` wrote, on `multiprocessor` (-1: any). Both
+    need `kernels` of `device`, and get access to the memory of peers. At most `depth` items are queued at a time. With
+    a pace, items are issued at equal intervals.
+    """
+
+    def __init__(
+        self,
+        *,
+        device: int,
+        engine: Literal["ce", "sm", "chase"],
+        destination: int,
+        source: int,
+        nbytes: int,
+        kernels: Kernels | None = None,
+        depth: int = 4,
+        pace_bytes_per_s: float = 0.0,
+        source_device: int = -1,
+        destination_device: int = -1,
+        hops: int = 0,
+        multiprocessor: int = -1,
+    ) -> None: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+@final
+class FlowStamps:
+    """What one flow did: an entry for each item. Times are those of the host's steady clock.
+
+    Between flows of one device they have no error; `clock_error_ns` is that between devices, and beside the host. The
+    last three arrays are of chases: what their kernels measured, and the multiprocessor they ran on (-1: the wanted one
+    got no block, and the item has no figures).
+    """
+
+    @property
+    def begin_ns(self) -> NDArray[np.int64]: ...
+    @property
+    def end_ns(self) -> NDArray[np.int64]: ...
+    @property
+    def clock_error_ns(self) -> float: ...
+    @property
+    def late(self) -> bool:
+        """Whether the gate opened by itself before every flow was queued."""
+
+    @property
+    def gate(self) -> Literal["kernel", "host"]: ...
+    @property
+    def kernel_ns(self) -> NDArray[np.float64]: ...
+    @property
+    def cycles(self) -> NDArray[np.int64]: ...
+    @property
+    def multiprocessor(self) -> NDArray[np.int32]: ...

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("csrc/cuda", "csrc/copy", "csrc/ring")
+FOLDERS = ("csrc/cuda", "csrc/copy", "csrc/ring", "csrc/links")
 
 _CALL = re.compile(r"\b(cu(?:da)?[A-Z]\w*)\(")
 _CHECKED = re.compile(r"PYXFER_TRY\(\s*(?:driver\(\)\.)?(cu\w+)\(")

@@ -1,0 +1,128 @@
+#include "link.hpp"
+
+#include <algorithm>
+
+#include "peer.hpp"
+
+namespace pyxfer::hostrt {
+namespace {
+
+constexpr int host = -1;
+
+double seconds_for(std::size_t bytes, double bytes_per_s) {
+  return bytes_per_s > 0 ? static_cast<double>(bytes) / bytes_per_s : 0.0;
+}
+
+}  // namespace
+
+void modelled_links::set(direction_model h2d, direction_model d2h) {
+  std::scoped_lock const lock{mutex_};
+  h2d_.fill({h2d, {}});
+  d2h_.fill({d2h, {}});
+}
+
+void modelled_links::set_of(int device, direction_model h2d, direction_model d2h) {
+  std::scoped_lock const lock{mutex_};
+  h2d_.at(static_cast<std::size_t>(device)) = {h2d, {}};
+  d2h_.at(static_cast<std::size_t>(device)) = {d2h, {}};
+}
+
+void modelled_links::set_pair(copy_path path, direction_model model) {
+  std::scoped_lock const lock{mutex_};
+  pairs_[{path.from, path.to}] = {model, {}};
+}
+
+void modelled_links::add_uplink(std::vector<int> const& devices, uplink_model const& model) {
+  std::scoped_lock const lock{mutex_};
+  uplinks_.push_back({devices, model, {model.h2d_bytes_per_s, {}}, {model.d2h_bytes_per_s, {}}});
+}
+
+void modelled_links::set_hops(hop_model const& hops) {
+  std::scoped_lock const lock{mutex_};
+  hops_ = hops;
+}
+
+void modelled_links::reset() {
+  std::scoped_lock const lock{mutex_};
+  h2d_.fill({});
+  d2h_.fill({});
+  pairs_.clear();
+  uplinks_.clear();
+  hops_ = {};
+}
+
+/// Whether a copy between devices, or inside one, has an engine of its own.
+bool modelled_links::is_direct(copy_path path) const {
+  auto const between = path.from != host && path.to != host;
+  // Either side may issue the copy, so access in one direction is enough.
+  return between && pairs_.count({path.from, path.to}) != 0 &&
+         (peers().allowed(path.from, path.to) || peers().allowed(path.to, path.from));
+}
+
+std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) {
+  if (is_direct(path)) return {&pairs_.at({path.from, path.to})};
+  if (path.from == path.to) return {};
+  std::vector<engine*> found;
+  if (path.from != host) found.push_back(&d2h_.at(static_cast<std::size_t>(path.from)));
+  if (path.to != host) found.push_back(&h2d_.at(static_cast<std::size_t>(path.to)));
+  return found;
+}
+
+std::vector<std::pair<modelled_links::side*, double>> modelled_links::uplinks_of(
+    copy_path path, steady::time_point begin) {
+  std::vector<std::pair<side*, double>> found;
+  if (path.from == path.to || is_direct(path)) return found;
+  for (auto& each : uplinks_) {
+    auto const has = [&](int device) {
+      return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
+    };
+    if (has(path.from)) found.emplace_back(&each.d2h, each.d2h.bytes_per_s);
+    if (!has(path.to)) continue;
+    auto const beside = each.model.h2d_beside_d2h_bytes_per_s;
+    auto const loses = beside > 0 && each.d2h.free_at > begin;
+    found.emplace_back(&each.h2d, loses ? beside : each.h2d.bytes_per_s);
+  }
+  return found;
+}
+
+std::optional<crossing> modelled_links::occupy(copy_path path, std::size_t bytes, bool first,
+                                               steady::time_point ready) {
+  std::scoped_lock const lock{mutex_};
+  auto const used = engines_of(path);
+  auto begin = ready;
+  for (auto const* each : used) begin = std::max(begin, each->free_at);
+  auto end = begin;
+  for (auto const* each : used) {
+    auto const [bytes_per_s, latency_s] = each->model;
+    auto const busy_s = seconds_for(bytes, bytes_per_s) + (first ? latency_s : 0.0);
+    end = std::max(end, begin + as_duration(busy_s));
+  }
+  for (auto const& [shared, bytes_per_s] : uplinks_of(path, begin)) {
+    auto const its_begin = std::max(begin, shared->free_at);
+    shared->free_at = its_begin + as_duration(seconds_for(bytes, bytes_per_s));
+    end = std::max(end, shared->free_at);
+  }
+  if (end == begin) return std::nullopt;
+  for (auto* each : used) each->free_at = end;
+  return crossing{begin, end};
+}
+
+std::optional<steady::duration> modelled_links::hop(copy_path path, double place,
+                                                    steady::time_point at) {
+  std::scoped_lock const lock{mutex_};
+  auto const idle_s = path.from == host      ? hops_.host_s
+                      : path.from == path.to ? hops_.local_s
+                                             : hops_.peer_s;
+  if (idle_s <= 0) return std::nullopt;
+  auto const used = engines_of(path);
+  auto const busy =
+      std::any_of(used.begin(), used.end(), [&](engine const* each) { return each->free_at > at; });
+  return as_duration(idle_s + hops_.spread_s * place + (busy ? hops_.busy_s : 0.0));
+}
+
+modelled_links& link() {
+  static auto& the_links = *new modelled_links;
+  return the_links;
+}
+
+}  // namespace pyxfer::hostrt

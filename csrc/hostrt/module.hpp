@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pyxfer::hostrt {
+
+/// A kernel that this runtime has as a C++ function.
+enum class kernel_kind { copy16, chase, gate };
+
+struct loaded_kernel {
+  kernel_kind kind;
+  int device;
+};
+
+/// The loaded modules, each with those of its entries that this runtime has.
+class module_registry {
+ public:
+  /// Null if the text is not PTX.
+  [[nodiscard]] CUmodule load(int device, char const* text);
+  [[nodiscard]] bool unload(CUmodule handle);
+  /// Null if the module has no such entry.
+  [[nodiscard]] CUfunction function(CUmodule handle, std::string const& name) const;
+  [[nodiscard]] std::optional<loaded_kernel> find(CUfunction handle) const;
+  [[nodiscard]] std::optional<int> device_of(CUmodule handle) const;
+  [[nodiscard]] std::vector<std::uintptr_t> handles() const;
+
+ private:
+  struct module {
+    int device;
+    std::map<std::string, std::uintptr_t> functions;
+  };
+
+  mutable std::mutex mutex_;
+  std::map<std::uintptr_t, module> modules_;
+  std::map<std::uintptr_t, loaded_kernel> kernels_;
+};
+
+[[nodiscard]] module_registry& modules();
+
+}  // namespace pyxfer::hostrt
+
+namespace pyxfer::hostrt::driver {
+
+CUresult module_load_data(CUmodule* made, void const* image);
+CUresult module_unload(CUmodule handle);
+CUresult module_get_function(CUfunction* found, CUmodule handle, char const* name);
+CUresult launch_kernel(CUfunction function, unsigned int blocks_x, unsigned int blocks_y,
+                       unsigned int blocks_z, unsigned int threads_x, unsigned int threads_y,
+                       unsigned int threads_z, unsigned int shared_bytes, CUstream stream,
+                       void** parameters, void** extra);
+
+}  // namespace pyxfer::hostrt::driver

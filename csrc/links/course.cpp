@@ -1,0 +1,113 @@
+#include "links/course.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
+#include "cuda/error.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <sstream>
+
+namespace pyxfer {
+namespace {
+
+/// As in copy/bench.cpp.
+constexpr double drain_s = 0.5;
+
+/// The queue of a flow covers a nap, and a thread that only spins would take the driver's locks
+/// from the other threads of its device.
+constexpr double spin_s = 50e-6;
+constexpr std::chrono::microseconds nap{50};
+
+[[noreturn]] void throw_timeout(double seconds) {
+  std::ostringstream text;
+  text << "The device did not finish an item of a flow within " << seconds
+       << " s. Another program may hold it, or it has hung: look at nvidia-smi and for Xid in "
+          "dmesg.";
+  throw timeout_error(text.str());
+}
+
+}  // namespace
+
+void course::run(meeting& others) {
+  device_guard const guard{flow_.plan().device};
+  auto const first = flow_.plan().pace_bytes_per_s > 0 ? 1 : flow_.plan().depth;
+  for (std::size_t i = 0; i < first; ++i) { issue(); }
+  if (others.arrive_and_wait()) { issue_until_end(others); }
+}
+
+void course::issue_until_end(meeting& others) {
+  auto const opened = others.opened_at();
+  polling rest{spin_s, nap};
+  for (auto ending = false; !ending || in_flight() > 0;) {
+    ending =
+        ending || others.ended() || seconds_between(opened, host_clock::now()) >= plan_.seconds;
+    auto const issues = !ending && in_flight() < flow_.plan().depth && is_due(opened);
+    if (issues) { issue(); }
+    auto const takes = in_flight() > 0 && oldest_has_ended();
+    if (takes) { take_oldest(); }
+    if (issues || takes || in_flight() == 0) { rest = polling{spin_s, nap}; }
+    auto const limit = others.ended() ? std::min(plan_.deadline_s, drain_s) : plan_.deadline_s;
+    if (rest.waited_s() > limit) { throw_timeout(limit); }
+    if (!issues && !takes) { rest.pause(); }
+  }
+}
+
+/// A flow that fell behind its pace catches up.
+bool course::is_due(host_clock::time_point opened) const {
+  auto const pace = flow_.plan().pace_bytes_per_s;
+  if (pace <= 0) { return true; }
+  auto const bytes = static_cast<double>(issued_) * static_cast<double>(flow_.plan().bytes);
+  return seconds_between(opened, host_clock::now()) >= bytes / pace;
+}
+
+/// Whether the stream has nothing to do. If not, the next item begins when the last one ends.
+bool course::has_run_dry() {
+  return in_flight() == 0 || flow_.end_mark(place_of(issued_ - 1)).passed();
+}
+
+bool course::oldest_has_ended() { return flow_.end_mark(place_of(ended_)).passed(); }
+
+void course::issue() {
+  auto const place = place_of(issued_);
+  // The first item begins behind the gate.
+  auto const marked = has_run_dry();
+  with_begin_[place] = marked;
+  if (marked) { flow_.begin_mark(place).record(flow_.on()); }
+  flow_.issue(place);
+  flow_.end_mark(place).record(flow_.on());
+  ++issued_;
+}
+
+void course::take_oldest() {
+  auto const place = place_of(ended_);
+  auto const begin =
+      with_begin_[place] ? clock_.host_ns(flow_.begin_mark(place)) : stamps_.end_ns.back();
+  stamps_.begin_ns.push_back(begin);
+  stamps_.end_ns.push_back(clock_.host_ns(flow_.end_mark(place)));
+  if (flow_.plan().engine == flow_engine::chase) { take_result(place); }
+  ++ended_;
+}
+
+void course::take_result(std::size_t place) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  auto const& found = flow_.result(place);
+  stamps_.kernel_ns.push_back(static_cast<double>(found.nanoseconds));
+  stamps_.cycles.push_back(found.cycles);
+  stamps_.multiprocessor.push_back(found.ran != 0 ? found.multiprocessor : -1);
+}
+
+void course::leave() noexcept {
+  release_noexcept([this] {
+    device_guard const guard{flow_.plan().device};
+    auto& last = flow_.end_mark(0);
+    last.record(flow_.on());
+    if (!wait_for(last, drain_s)) {
+      note_cleanup_failure(
+          "an item of a flow was still under way half a second after it was given "
+          "up");
+    }
+  });
+}
+
+}  // namespace pyxfer

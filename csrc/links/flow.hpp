@@ -1,0 +1,90 @@
+#pragma once
+
+#include "cuda/event.hpp"
+#include "cuda/host_buffer.hpp"
+#include "cuda/stream.hpp"
+#include "links/kernels.hpp"
+#include "links/use.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pyxfer {
+
+/// What moves the bytes of a flow: a copy engine, a kernel that copies, or a kernel that follows
+/// pointers.
+enum class flow_engine { ce, sm, chase };
+
+[[nodiscard]] flow_engine flow_engine_of(std::string const& word);
+
+/// One copy, or one chase, that is repeated. A side's device is -1 if it is host memory.
+struct flow_plan {
+  int device;  ///< whose stream it runs on
+  flow_engine engine;
+  std::uintptr_t destination;  ///< not used by a chase
+  std::uintptr_t source;       ///< of a chase: its first pointer
+  std::size_t bytes;
+  std::size_t depth;        ///< how many items are queued at a time
+  double pace_bytes_per_s;  ///< 0: as fast as it goes
+  int source_device;
+  int destination_device;
+  std::uint32_t hops;  ///< of a chase
+  int multiprocessor;  ///< of a chase; negative: any
+};
+
+/// A stream of equal items, its events, and the words of page-locked memory that its kernels write.
+class flow {
+ public:
+  static constexpr int host = -1;
+  /// A stream holds about 1,000 commands, of which an item needs three.
+  static constexpr std::size_t most_depth = 256;
+
+  /// `with` has to live as long; it may be null if the engine is `ce`. Throws std::invalid_argument
+  /// if the plan or its memory is invalid.
+  flow(flow_plan const& plan, kernels* with);
+  ~flow();
+  flow(flow const&) = delete;
+  flow& operator=(flow const&) = delete;
+  flow(flow&&) = delete;
+  flow& operator=(flow&&) = delete;
+
+  [[nodiscard]] flow_plan const& plan() const noexcept { return plan_; }
+  [[nodiscard]] stream_view on() const noexcept { return stream_.view(); }
+  [[nodiscard]] kernels* with() const noexcept { return kernels_; }
+  [[nodiscard]] use_count& users() noexcept { return users_; }
+  [[nodiscard]] bool closed() const noexcept { return stream_.handle() == nullptr; }
+
+  // The rest is for a run. The primary context of the device is current.
+
+  /// Queues an item. Its place must be free: that of an earlier item which has ended.
+  void issue(std::size_t place) const;
+  [[nodiscard]] event& begin_mark(std::size_t place) { return begins_.at(place); }
+  [[nodiscard]] event& end_mark(std::size_t place) { return ends_.at(place); }
+  [[nodiscard]] chase_result& result(std::size_t place) const;
+  /// The words of a gate. The flow has kernels.
+  [[nodiscard]] std::atomic<std::uint32_t>& gate_flag() const;
+  [[nodiscard]] std::atomic<std::uint32_t>& gate_late() const;
+
+  /// Releases everything. Throws std::logic_error while a run uses it.
+  void close();
+  /// Leaves it to the end of the process, because the device does not respond.
+  void abandon() noexcept;
+
+ private:
+  void check() const;
+  void find_addresses();
+
+  flow_plan plan_;
+  kernels* kernels_;
+  stream stream_;
+  std::vector<event> begins_;
+  std::vector<event> ends_;
+  std::optional<host_buffer> words_;
+  use_count users_;
+};
+
+}  // namespace pyxfer

@@ -1,0 +1,92 @@
+#include "links/kernels.hpp"
+
+#include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
+#include "cuda/driver.hpp"
+#include "cuda/error.hpp"
+#include "cuda/process.hpp"
+#include "cuda/wait.hpp"
+#include "links/kernel_text.hpp"
+
+#include <array>
+
+namespace pyxfer {
+namespace {
+
+/// One block for each multiprocessor. On an H200 more blocks change nothing.
+constexpr unsigned int copy_threads = 512;
+
+constexpr std::uint32_t any_multiprocessor = 0xffffffff;
+constexpr double ns_per_s = 1e9;
+
+CUfunction function_in(CUmodule loaded, char const* name) {
+  CUfunction found{};
+  PYXFER_TRY(driver().cuModuleGetFunction(&found, loaded, name));
+  return found;
+}
+
+void launch(CUfunction function, unsigned int blocks, unsigned int threads, void** parameters,
+            stream_view on) {
+  PYXFER_TRY(driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, on.handle(),
+                                     parameters, nullptr));
+}
+
+}  // namespace
+
+kernels::kernels(int device) : device_{device} {
+  device_guard const guard{device_};
+  multiprocessors_ =
+      static_cast<unsigned int>(device_attribute(device_, cudaDevAttrMultiProcessorCount));
+  auto const begin = host_clock::now();
+  CUmodule loaded{};
+  PYXFER_TRY(driver().cuModuleLoadData(&loaded, kernel_text));
+  load_s_ = seconds_between(begin, host_clock::now());
+  try {
+    copy_ = function_in(loaded, "copy16");
+    chase_ = function_in(loaded, "chase");
+    gate_ = function_in(loaded, "gate");
+  } catch (...) {
+    release_noexcept([&] { unload(loaded); });
+    throw;
+  }
+  module_ = loaded;
+}
+
+kernels::~kernels() {
+  release_noexcept([this] { close(); });
+}
+
+void kernels::copy(std::uintptr_t destination, std::uintptr_t source, std::size_t bytes,
+                   stream_view on) const {
+  std::uint64_t count = bytes / word_bytes;
+  std::array<void*, 3> parameters{&destination, &source, &count};
+  launch(copy_, multiprocessors_, copy_threads, parameters.data(), on);
+}
+
+void kernels::chase(std::uintptr_t first, std::uintptr_t out, std::uint32_t hops,
+                    int multiprocessor, stream_view on) const {
+  auto const any = multiprocessor < 0;
+  auto wanted = any ? any_multiprocessor : static_cast<std::uint32_t>(multiprocessor);
+  std::array<void*, 4> parameters{&first, &out, &hops, &wanted};
+  // An idle device gives each multiprocessor one of as many blocks.
+  launch(chase_, any ? 1 : multiprocessors_, 1, parameters.data(), on);
+}
+
+void kernels::hold(std::uintptr_t flag, std::uintptr_t late, double limit_s, stream_view on) const {
+  auto limit_ns = static_cast<std::uint64_t>(limit_s * ns_per_s);
+  std::array<void*, 3> parameters{&flag, &late, &limit_ns};
+  launch(gate_, 1, 1, parameters.data(), on);
+}
+
+void kernels::unload(CUmodule loaded) const {
+  release_on(device_, [&] { PYXFER_TRY(driver().cuModuleUnload(loaded)); });
+}
+
+void kernels::close() {
+  users_.require_none("these kernels");
+  auto* const loaded = module_.exchange(nullptr);
+  if (loaded == nullptr || !same_process()) { return; }
+  unload(loaded);
+}
+
+}  // namespace pyxfer

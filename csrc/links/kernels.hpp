@@ -1,0 +1,71 @@
+#pragma once
+
+#include "cuda/stream.hpp"
+#include "links/use.hpp"
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace pyxfer {
+
+/// What a chase writes to page-locked memory. `ran` stays 0 if no block ran on the wanted
+/// multiprocessor.
+struct chase_result {
+  std::int64_t cycles;
+  std::int64_t nanoseconds;
+  std::uint64_t last;
+  std::int32_t multiprocessor;
+  std::uint32_t ran;
+};
+static_assert(sizeof(chase_result) == 32, "the kernel writes these offsets");
+
+/// The kernels of `kernel_text` in the primary context of one device. Addresses are those by which
+/// the device accesses the memory. Several threads may launch them and call close() at a time.
+class kernels {
+ public:
+  /// Throws `kernels_unavailable_error` if the driver does not make them.
+  explicit kernels(int device);
+  ~kernels();
+  kernels(kernels const&) = delete;
+  kernels& operator=(kernels const&) = delete;
+  kernels(kernels&&) = delete;
+  kernels& operator=(kernels&&) = delete;
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] double load_s() const noexcept { return load_s_; }
+  [[nodiscard]] bool closed() const noexcept { return module_ == nullptr; }
+  [[nodiscard]] use_count& users() noexcept { return users_; }
+
+  // Each one queues a kernel; the device's primary context is current.
+
+  void copy(std::uintptr_t destination, std::uintptr_t source, std::size_t bytes,
+            stream_view on) const;
+  /// On any multiprocessor if `multiprocessor` is negative.
+  void chase(std::uintptr_t first, std::uintptr_t out, std::uint32_t hops, int multiprocessor,
+             stream_view on) const;
+  void hold(std::uintptr_t flag, std::uintptr_t late, double limit_s, stream_view on) const;
+
+  /// Unloads them. Throws std::logic_error while a run uses them.
+  void close();
+  /// Leaves the module to the end of the process, because the device does not respond.
+  void abandon() noexcept { module_ = nullptr; }
+
+  static constexpr std::size_t word_bytes = 16;  ///< of copy()
+
+ private:
+  void unload(CUmodule loaded) const;
+
+  int device_;
+  unsigned int multiprocessors_{};
+  std::atomic<CUmodule> module_{};
+  use_count users_;
+  CUfunction copy_{};
+  CUfunction chase_{};
+  CUfunction gate_{};
+  double load_s_{};
+};
+
+}  // namespace pyxfer
