@@ -185,7 +185,7 @@ class Session:
         except KeyboardInterrupt:
             ended = "interrupted"
         except (PyxferError, MemoryError) as error:
-            if not any(subject.trials for subject in (*self._traffics, *self._latencies)):
+            if not any(row.trials for row in self._traffics) and not any(row.trials for row in self._latencies):
                 raise
             ended, failure = "failed", str(error)
         try:
@@ -222,17 +222,16 @@ class Session:
 
     def _prepare(self) -> None:
         self._load_kernels()
-        subjects: list[Subject] = [*self._traffics, *self._small]
-        for number, subject in enumerate(subjects):
-            self._on_progress(Progress("preparing", 0.3 * number / max(len(subjects), 1), subject.key))
-            if isinstance(subject, TrafficSubject):
-                subject.prepare(self._read_counters if self._choice.runtime == "cuda" else None)
-            else:
-                subject.prepare(self._request.seed + number)
+        for traffic in self._traffics:
+            self._on_progress(Progress("preparing", 0.0, traffic.key))
+            traffic.prepare(self._read_counters if self._choice.runtime == "cuda" else None)
+        for number, small in enumerate(self._small):
+            self._on_progress(Progress("preparing", 0.0, small.key))
+            small.prepare(self._request.seed + number)
         self._wake_links()
         self._note_pages()
         for latency in self._latencies:
-            self._on_progress(Progress("preparing", 0.3, latency.key))
+            self._on_progress(Progress("preparing", 0.0, latency.key))
             latency.prepare()
         self._chase_each_multiprocessor()
 

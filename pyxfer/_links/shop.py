@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyxfer._document.links import HOST_END
 from pyxfer._document.runs import Fact
@@ -57,7 +57,7 @@ class Shop:
         except MeasurementError as error:
             return Fact(reason=str(error))
 
-    def gate(self, devices: Sequence[int]) -> str:
+    def gate(self, devices: Sequence[int]) -> Literal["kernel", "host"]:
         """Kernels open the gates of several devices together where all have them."""
         return "kernel" if all(self.kernels_s(device).value is not None for device in devices) else "host"
 
@@ -141,7 +141,8 @@ class Shop:
 
     def _releases(self) -> list[Callable[[], object]]:
         """In the order of release: memory last, after everything that uses it."""
-        closing: list[Callable[[], object]] = [resource.close for resource in (*self._flows, *self._copiers.values())]
+        closing: list[Callable[[], object]] = [flow.close for flow in self._flows]
+        closing += [copier.close for copier in self._copiers.values()]
         closing += [kernels.close for kernels in self._kernels.values()]
         enabled = [pair for pair, is_on in self._enabled.items() if is_on]
         closing += [lambda pair=pair: self.engine.disable_peer(*pair) for pair in enabled]  # type: ignore[misc]

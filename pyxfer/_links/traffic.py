@@ -30,6 +30,7 @@ WRONG = "the contents were wrong"
 DEPTH = 4
 DEPTH_TOGETHER = 2
 CHECK_S = 0.002
+_HOST_SIDES: Mapping[str, Side] = {"h2d": "h2d", "d2h": "d2h"}
 LEAST_S = 0.03
 MOST_S = 2.0
 # A trial lasts this many items of the slowest stream; together that many times as long as the streams take to stop.
@@ -114,8 +115,9 @@ class TrafficSubject:
     def _sides(self) -> dict[Side, list[int]]:
         sides: dict[Side, list[int]] = {"sum": list(range(len(self.plan.flows)))}
         for number, flow in enumerate(self.plan.flows):
-            if flow.side == "h2d" or flow.side == "d2h":
-                sides.setdefault(flow.side, []).append(number)
+            side = _HOST_SIDES.get(flow.side)
+            if side is not None:
+                sides.setdefault(side, []).append(number)
         return sides
 
     def _set_access(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyxfer._document.links import Counter
 from pyxfer._document.runs import Device, Fact
 from pyxfer._machine.nvml import Nvml, field
@@ -102,7 +104,10 @@ def _nvlink_bytes(nvml: Nvml, device: Device, kib: int, nvlink_5: int) -> Fact[i
     return Fact(reason=missing) if missing else Fact(sum(count.value or 0 for count in counts))
 
 
-def counted_between(before: dict[Counter, Fact[int]], after: dict[Counter, Fact[int]]) -> dict[Counter, Fact[int]]:
+Counts = Mapping[Counter, Fact[int]]
+
+
+def counted_between(before: Counts, after: Counts) -> dict[Counter, Fact[int]]:
     """The bytes between two readings."""
     found: dict[Counter, Fact[int]] = {}
     for counter, end in after.items():

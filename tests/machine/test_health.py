@@ -35,7 +35,7 @@ def test_every_call_and_number_exists_in_the_binding() -> None:
     assert binding.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS == 173
     assert binding.NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR == 179
     assert binding.NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR == 180
-    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in health._MEMBERS.items()}
+    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in management._MEMBERS.items()}
 
 
 def test_counters_are_read_by_their_field_numbers() -> None:
