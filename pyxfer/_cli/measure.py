@@ -11,13 +11,13 @@ from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
 from pyxfer._cli.output import (
-    Exports,
     Outlet,
     ProgressReport,
     announce_runtime,
-    deliver,
+    deliver_run,
     json_target,
     json_text,
+    run_exports,
 )
 from pyxfer.errors import MeasurementError, UsageError
 
@@ -104,7 +104,7 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.frameworks(
@@ -125,7 +125,7 @@ def frameworks(
             on_progress=report,
             save_to=exports.save,
         )
-    deliver(run, exports)
+    deliver_run(run, exports)
 
 
 RouteName = Annotated[
@@ -180,7 +180,7 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.explain(
@@ -196,7 +196,7 @@ def explain(
             on_progress=report,
             save_to=exports.save,
         )
-    deliver(run, exports)
+    deliver_run(run, exports)
 
 
 Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="Time limit, such as 1s or 500ms.")]
@@ -322,7 +322,7 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md)
     directions = units.words_of(direction, DIRECTIONS, "--direction")
     memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
@@ -343,4 +343,4 @@ def ceiling(
             on_progress=report,
             save_to=exports.save,
         )
-    deliver(run, exports)
+    deliver_run(run, exports)
