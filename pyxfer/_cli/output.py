@@ -49,17 +49,16 @@ class Exports(Generic[Document]):
         }
         given = dict(zip(encoders, (json, csv, md), strict=True))
         paths = {option: path for option, path in given.items() if path is not None}
-        self._to_stdout: list[Callable[[Document], str]] = [
-            encoders[option] for option, path in paths.items() if files.is_stdout(path)
-        ]
-        targets = {path: encoders[option] for option, path in paths.items() if not files.is_stdout(path)}
+        self._to_stdout: list[Callable[[Document], str]] = []
+        self._streams: dict[str, Callable[[Document], str]] = {}
+        self._files: dict[str, Callable[[Document], str]] = {}
         _check_targets(list(paths.values()))
-        self._streams: dict[str, Callable[[Document], str]] = {
-            path: encode for path, encode in targets.items() if files.is_stream(path)
-        }
-        self._files: dict[str, Callable[[Document], str]] = {
-            path: encode for path, encode in targets.items() if path not in self._streams
-        }
+        for option, path in paths.items():
+            if files.is_stdout(path):
+                self._to_stdout.append(encoders[option])
+            else:
+                targets = self._streams if files.is_stream(path) else self._files
+                targets[path] = encoders[option]
         self._checkpoints = files.Checkpoints(self._warn_once)
         self._has_warned = False
         self._saved: Document | None = None

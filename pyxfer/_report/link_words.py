@@ -9,7 +9,6 @@ from pyxfer._document.links import (
     SHARED_BELOW,
     Counted,
     HostDirection,
-    LinkFlow,
     Links,
     Nature,
     SharedGroup,
@@ -144,27 +143,23 @@ def losing_sides(run: Links) -> Iterator[str]:
     for row in run.traffics:
         if row.group not in ("host", "together") or row.case != "both":
             continue
-        kept = {side: _kept([flow for flow in row.flows if flow.side == side]) for side in ("h2d", "d2h")}
-        known = {side: share for side, share in kept.items() if share is not None}
-        if len(known) < len(kept):
+        kept = {side: [flow.alone_share.value for flow in row.flows if flow.side == side] for side in ("h2d", "d2h")}
+        shares = {side: [share for share in found if share is not None] for side, found in kept.items()}
+        if not all(shares.values()):
             continue
-        loser, winner = sorted(known, key=lambda side: known[side])
-        if known[loser] < SHARED_BELOW and known[winner] - known[loser] > _LOSES_BY:
+        mean = {side: sum(share.value for share in known) / len(known) for side, known in shares.items()}
+        loser, winner = sorted(mean, key=lambda side: mean[side])
+        for_certain = all((share.high or 1.0) < SHARED_BELOW for share in shares[loser])
+        if for_certain and mean[winner] - mean[loser] > _LOSES_BY:
             where = "with all GPUs at once" if row.group == "together" else f"on GPU {row.flows[0].device}"
             yield (
                 f"In both directions {where} ({_engine_words(row.engine)}) {loser} loses to {winner}: it keeps "
-                f"{format_percent(known[loser])} of its rate alone, {winner} {format_percent(known[winner])}."
+                f"{format_percent(mean[loser])} of its rate alone, {winner} {format_percent(mean[winner])}."
             )
 
 
 def _engine_words(engine: str) -> str:
     return {"ce": "copy engines", "sm": "kernels"}[engine]
-
-
-def _kept(flows: Sequence[LinkFlow]) -> float | None:
-    """The mean share that these flows keep."""
-    shares = [flow.alone_share.value.value for flow in flows if flow.alone_share.value is not None]
-    return sum(shares) / len(shares) if shares else None
 
 
 def other_ways(run: Links) -> Iterator[str]:
