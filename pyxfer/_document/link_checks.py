@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from pyxfer._document.checks import link_problems
 from pyxfer._document.links import (
     HOST_END,
     LEAST_OVERLAP,
@@ -49,6 +50,8 @@ def _problems(run: Links) -> Problems:
         return
     if not run.parameters.precision > 0 or not run.parameters.budget_s > 0 or not run.duration_s >= 0:
         yield "parameters", "has a precision, a budget or a duration that is not above zero"
+    for i, each in enumerate(run.devices):
+        yield from _within(f"devices[{i}]", link_problems(each.link))
     for i, row in enumerate(run.traffics):
         yield from _within(f"traffics[{i}]", _traffic_problems(row, run, known))
     for i, latency in enumerate(run.latencies):

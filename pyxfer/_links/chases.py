@@ -32,8 +32,9 @@ PER_MULTIPROCESSOR_HOPS = 512
 TRIAL_S = 0.04
 DEPTH = 4
 LEAST_FOR_P99 = 100
-LOAD_BYTES = 1 << 20
-"""Copies of the load: small, so that a paced load is even."""
+PACED_BYTES = 1 << 20
+"""Copies of a paced load: small, so that it is even."""
+FULL_BYTES = 8 << 20
 MULTIPROCESSOR_S = 0.0005
 
 
@@ -55,6 +56,7 @@ class LatencySubject:
         self._rate_alone = rate_alone
         self._flows: list[Flow] = []
         self._first = 0
+        self._load_bytes = 0
 
     @property
     def key(self) -> str:
@@ -128,6 +130,7 @@ class LatencySubject:
         rate = self._rate_alone(plan)
         if rate is None and plan.load < 1:
             raise MeasurementError("the rate of the link alone is not known, so there is no share of it to copy")
+        self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self._shop.memory.host_bytes)
         copies = h2d(plan.device) if plan.target == HOST_END else read(plan.target, plan.device)
         pace = 0.0 if plan.load >= 1 else plan.load * (rate or 0.0) * 1e9
         return self._load_flow(copies, pace)
@@ -139,7 +142,7 @@ class LatencySubject:
             engine="ce",
             destination=memory.landing(copies, None).address,
             source=memory.source(copies, None).address,
-            nbytes=LOAD_BYTES,
+            nbytes=self._load_bytes,
             kernels=shop.known_kernels(copies.device, needed=False),
             depth=DEPTH,
             pace_bytes_per_s=pace,
@@ -151,7 +154,7 @@ class LatencySubject:
         """The quantiles of one stretch of launches."""
         devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
         stamps = self._shop.run(self._flows, sorted(devices), TRIAL_S)
-        found = latency_trial(round_index, stamps, self.hops, LOAD_BYTES)
+        found = latency_trial(round_index, stamps, self.hops, self._load_bytes)
         self.trials.append(found)
         return {"sum": Trial(round_index, found.p50_ns / 1e9, invalid=found.invalid)}
 

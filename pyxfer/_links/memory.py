@@ -57,7 +57,7 @@ class Memory:
         self, engine: Engine, host_bytes: int, peer_bytes: int, nodes: Mapping[int, Fact[int]], seed: int
     ) -> None:
         self._engine = engine
-        self._host_bytes = host_bytes
+        self.host_bytes = host_bytes
         self._device_bytes = max(host_bytes, peer_bytes)
         self._nodes = nodes
         self._seed = seed
@@ -129,7 +129,7 @@ class Memory:
         if key not in self._blocks:
             wanted = self._nodes[device] if node is None else Fact(node)
             with bind(self._engine, wanted):
-                buffer = self._engine.HostBuffer(nbytes or self._host_bytes, "pinned", device)
+                buffer = self._engine.HostBuffer(nbytes or self.host_bytes, "pinned", device)
             self._add(key, buffer, HOST_END)
         return self._blocks[key]
 

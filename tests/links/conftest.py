@@ -1,0 +1,38 @@
+"""Short trials on the host runtime, with several simulated GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pyxfer
+from pyxfer._document.links import Links
+from pyxfer._links import chases, traffic
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+GB = 1e9
+Measure = Callable[..., Links]
+
+
+@pytest.fixture
+def measure(engine: Engine, as_gpu: Engine, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Measure links of simulated GPUs of 1 GB/s each, with short trials."""
+    monkeypatch.setattr(traffic, "LEAST_S", 0.004)
+    monkeypatch.setattr(traffic, "CHECK_S", 0.001)
+    monkeypatch.setattr(chases, "TRIAL_S", 0.004)
+    monkeypatch.setattr(chases, "LARGE_HOST_FOOTPRINT", 4 << 20)
+    monkeypatch.setattr(chases, "LARGE_DEVICE_FOOTPRINT", 4 << 20)
+
+    def run(count: int = 2, gbps: float = 1.0, **settings: Any) -> Links:
+        testing.set_device_count(count)
+        for device in range(count):
+            testing.model_link_of(device, gbps * GB, 1e-6, gbps * GB, 1e-6)
+        prepare = settings.pop("prepare", None)
+        if prepare is not None:
+            prepare()
+        return pyxfer.links(**{"size": "256KiB", "engines": "ce", "budget_s": 0.1, "seed": 1, **settings})
+
+    return run
