@@ -59,7 +59,7 @@ void model_link_of(int device, direction_model h2d, direction_model d2h);
 struct uplink_model {
   double h2d_bytes_per_s;
   double d2h_bytes_per_s;
-  /// The rate of h2d while a copy in the other direction is under way.
+  /// The rate of h2d while copies in the other direction are queued.
   double h2d_beside_d2h_bytes_per_s;
 };
 

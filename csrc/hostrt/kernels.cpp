@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -71,7 +72,13 @@ void queue_copy(std::shared_ptr<stream> const& on, void** parameters, ordered_de
   auto const to = parameter<std::uint64_t>(parameters, 0);
   auto const from = parameter<std::uint64_t>(parameters, 1);
   auto const bytes = parameter<std::uint64_t>(parameters, 2) * word_bytes;
-  queue(on, "copy16", delay, [=, device = on->device()](work_start const& start) {
+  // The owners are found again when it runs, because its memory may be gone by then.
+  auto const device = on->device();
+  auto const from_device = owner_seen_from(device, from, bytes).value_or(-1);
+  auto const to_device = owner_seen_from(device, to, bytes).value_or(-1);
+  auto const queued = link().queued({from_device, to_device});
+  queue(on, "copy16", delay, [=](work_start const& start) {
+    static_cast<void>(queued);  // released with this function
     if (bytes == 0) return activity_span{start.ready, start.ready};
     auto const source = owner_seen_from(device, from, bytes);
     auto const target = owner_seen_from(device, to, bytes);
@@ -119,23 +126,23 @@ activity_span run_chase(chase_order const& order, int device, work_start const& 
   if (!owner || !target) return lose_by_access(start);
   auto const place =
       multiprocessors > 1 ? static_cast<double>(on) / static_cast<double>(multiprocessors - 1) : 0;
-  auto const hop = link().hop({*owner, device}, place, start.ready);
-  auto const began = steady::now();
+  auto const hop_s = link().hop_s({*owner, device}, place, start.ready);
+  auto began = steady::now();
   std::optional<std::uint64_t> last;
   touch_memory(start.epoch, [&] { last = follow(order); });
   auto end = steady::now();
-  if (hop) {
-    end = start.ready + *hop * order.hops;
+  if (hop_s) {
+    began = start.ready;
+    end = began + std::chrono::nanoseconds{std::llround(*hop_s * order.hops * 1e9)};
     pause_until(end, [&] { return !is_current(start.epoch); });
   }
   if (!is_current(start.epoch)) return {start.ready, end};
   if (!last) return lose_by_access(start);
-  auto const took = hop ? *hop * order.hops : end - began;
-  auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
+  auto const ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end - began).count();
   chase_result const result{ns, ns, *last, static_cast<std::int32_t>(on), 1};  // at 1 GHz
   touch_memory(start.epoch,
                [&] { std::memcpy(reinterpret_cast<void*>(order.out), &result, sizeof result); });
-  return {hop ? start.ready : began, end};
+  return {began, end};
 }
 
 // --- gate ----------------------------------------------------------------------------------------

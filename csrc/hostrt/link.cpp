@@ -34,7 +34,12 @@ void modelled_links::set_pair(copy_path path, direction_model model) {
 
 void modelled_links::add_uplink(std::vector<int> const& devices, uplink_model const& model) {
   std::scoped_lock const lock{mutex_};
-  uplinks_.push_back({devices, model, {model.h2d_bytes_per_s, {}}, {model.d2h_bytes_per_s, {}}});
+  uplink added;
+  added.devices = devices;
+  added.model = model;
+  added.h2d.bytes_per_s = model.h2d_bytes_per_s;
+  added.d2h.bytes_per_s = model.d2h_bytes_per_s;
+  uplinks_.push_back(std::move(added));
 }
 
 void modelled_links::set_hops(hop_model const& hops) {
@@ -68,18 +73,14 @@ std::vector<modelled_links::engine*> modelled_links::engines_of(copy_path path) 
   return found;
 }
 
-std::vector<std::pair<modelled_links::side*, double>> modelled_links::uplinks_of(
-    copy_path path, steady::time_point begin) {
+std::vector<std::pair<modelled_links::side*, double>> modelled_links::uplinks_of(copy_path path) {
   std::vector<std::pair<side*, double>> found;
   if (path.from == path.to || is_direct(path)) return found;
   for (auto& each : uplinks_) {
-    auto const has = [&](int device) {
-      return std::find(each.devices.begin(), each.devices.end(), device) != each.devices.end();
-    };
-    if (has(path.from)) found.emplace_back(&each.d2h, each.d2h.bytes_per_s);
-    if (!has(path.to)) continue;
+    if (each.has(path.from)) found.emplace_back(&each.d2h, each.d2h.bytes_per_s);
+    if (!each.has(path.to)) continue;
     auto const beside = each.model.h2d_beside_d2h_bytes_per_s;
-    auto const loses = beside > 0 && each.d2h.free_at > begin;
+    auto const loses = beside > 0 && *each.queued_d2h > 0;
     found.emplace_back(&each.h2d, loses ? beside : each.h2d.bytes_per_s);
   }
   return found;
@@ -97,7 +98,7 @@ std::optional<crossing> modelled_links::occupy(copy_path path, std::size_t bytes
     auto const busy_s = seconds_for(bytes, bytes_per_s) + (first ? latency_s : 0.0);
     end = std::max(end, begin + as_duration(busy_s));
   }
-  for (auto const& [shared, bytes_per_s] : uplinks_of(path, begin)) {
+  for (auto const& [shared, bytes_per_s] : uplinks_of(path)) {
     auto const its_begin = std::max(begin, shared->free_at);
     shared->free_at = its_begin + as_duration(seconds_for(bytes, bytes_per_s));
     end = std::max(end, shared->free_at);
@@ -107,8 +108,19 @@ std::optional<crossing> modelled_links::occupy(copy_path path, std::size_t bytes
   return crossing{begin, end};
 }
 
-std::optional<steady::duration> modelled_links::hop(copy_path path, double place,
-                                                    steady::time_point at) {
+std::shared_ptr<void const> modelled_links::queued(copy_path path) {
+  std::scoped_lock const lock{mutex_};
+  if (path.from == host) return nullptr;
+  for (auto const& each : uplinks_) {
+    if (!each.has(path.from) || each.model.h2d_beside_d2h_bytes_per_s <= 0) continue;
+    ++*each.queued_d2h;
+    auto const leave = [counter = each.queued_d2h](void const* /*unused*/) { --*counter; };
+    return {&each, leave};
+  }
+  return nullptr;
+}
+
+std::optional<double> modelled_links::hop_s(copy_path path, double place, steady::time_point at) {
   std::scoped_lock const lock{mutex_};
   auto const idle_s = path.from == host      ? hops_.host_s
                       : path.from == path.to ? hops_.local_s
@@ -117,7 +129,7 @@ std::optional<steady::duration> modelled_links::hop(copy_path path, double place
   auto const used = engines_of(path);
   auto const busy =
       std::any_of(used.begin(), used.end(), [&](engine const* each) { return each->free_at > at; });
-  return as_duration(idle_s + hops_.spread_s * place + (busy ? hops_.busy_s : 0.0));
+  return idle_s + hops_.spread_s * place + (busy ? hops_.busy_s : 0.0);
 }
 
 modelled_links& link() {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -43,9 +46,12 @@ class modelled_links {
   [[nodiscard]] std::optional<crossing> occupy(copy_path path, std::size_t bytes, bool first,
                                                steady::time_point ready);
 
-  /// The time of one hop of a chase in a block on that multiprocessor; nothing if not modelled.
-  [[nodiscard]] std::optional<steady::duration> hop(copy_path path, double place,
-                                                    steady::time_point at);
+  /// Counts a copy as queued until the result is dropped; null if that has no effect.
+  [[nodiscard]] std::shared_ptr<void const> queued(copy_path path);
+
+  /// The seconds of one hop of a chase; nothing if not modelled. `place` is that of the
+  /// multiprocessor among all: 0 is the first and 1 the last.
+  [[nodiscard]] std::optional<double> hop_s(copy_path path, double place, steady::time_point at);
 
  private:
   struct engine {
@@ -57,17 +63,23 @@ class modelled_links {
     steady::time_point free_at;
   };
   struct uplink {
+    [[nodiscard]] bool has(int device) const {
+      return std::find(devices.begin(), devices.end(), device) != devices.end();
+    }
+
     std::vector<int> devices;
-    uplink_model model;
+    uplink_model model{};
     side h2d;
     side d2h;
+    /// The queued copies from the devices. A busy machine may run a stream's worker late, so the
+    /// times of the copies do not say whether there are any.
+    std::shared_ptr<std::atomic<int>> queued_d2h = std::make_shared<std::atomic<int>>(0);
   };
   using engines = std::array<engine, max_devices>;
 
   [[nodiscard]] std::vector<engine*> engines_of(copy_path path);
-  /// The rate at which the uplink takes a copy that begins then, and when it is free.
-  [[nodiscard]] std::vector<std::pair<side*, double>> uplinks_of(copy_path path,
-                                                                 steady::time_point begin);
+  /// The uplinks on the path, and the rate at which each takes a copy now.
+  [[nodiscard]] std::vector<std::pair<side*, double>> uplinks_of(copy_path path);
   [[nodiscard]] bool is_direct(copy_path path) const;
 
   std::mutex mutex_;

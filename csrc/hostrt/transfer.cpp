@@ -124,9 +124,13 @@ cudaError_t plan(void* to, void const* from, std::size_t bytes, cudaMemcpyKind k
   auto const actual = kind_between(source, target);
   if (kind != cudaMemcpyDefault && kind != actual) return cudaErrorInvalidValue;
   auto const pageable = source == placement::pageable || target == placement::pageable;
-  copy_path const path{device_at(from, source), device_at(to, target)};
-  planned = {to,   from,   bytes, actual, pageable, false, sides_of(actual, source, target),
-             path, nullptr};
+  planned.to = to;
+  planned.from = from;
+  planned.bytes = bytes;
+  planned.kind = actual;
+  planned.pageable = pageable;
+  planned.sides = sides_of(actual, source, target);
+  planned.path = {device_at(from, source), device_at(to, target)};
   return cudaSuccess;
 }
 
@@ -140,6 +144,7 @@ void stage(transfer& planned) {
 stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> copies,
                     ordered_delay const& delay) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
+  for (auto& copy : copies) copy.queued = link().queued(copy.path);
   auto work = [copies = std::move(copies), delay, where](work_start const& start) {
     return carry_out_all(copies, where, {start.epoch, delay.serve(start.ready)});
   };

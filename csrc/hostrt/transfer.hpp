@@ -31,6 +31,7 @@ struct transfer {
   copy_path path;
   /// The copy of the source, if it was staged.
   std::shared_ptr<void const> staged;
+  std::shared_ptr<void const> queued;
 };
 
 /// Bytes to move.

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
 #include "hostrt_support.hpp"
 
 namespace pyxfer::hostrt::testing {
@@ -78,6 +82,98 @@ TEST_F(hostrt_link, copies_on_the_device_do_not_cross_it) {
   ASSERT_EQ(cudaMemcpyAsync(device(size), device(size), size, cudaMemcpyDeviceToDevice, s),
             cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(s), cudaSuccess);
+}
+
+/// Copies between devices, and on links that several devices share. All are queued at once.
+class hostrt_shared_links : public hostrt {
+ protected:
+  void SetUp() override {
+    hostrt::SetUp();
+    set_device_count(3);
+  }
+
+  std::byte* memory(int of) {
+    if (of < 0) return pinned(size);
+    EXPECT_EQ(cudaSetDevice(of), cudaSuccess);
+    return device(size);
+  }
+
+  /// The seconds of each copy, from one common begin to its end; a path is a source and a target.
+  std::vector<double> times_of(std::vector<std::pair<int, int>> const& paths) {
+    std::vector<CUevent> starts;
+    std::vector<CUevent> ends;
+    gate closed;
+    cudaStream_t first = nullptr;
+    for (auto const& [from, to] : paths) {
+      auto* const source = memory(from);
+      auto* const target = memory(to);
+      EXPECT_EQ(cudaSetDevice(std::max(from, to)), cudaSuccess);
+      auto* const on = stream();
+      starts.push_back(event());
+      ends.push_back(event());
+      if (first == nullptr) {
+        first = on;
+        EXPECT_EQ(closed.close(on), cudaSuccess);
+      } else {
+        EXPECT_EQ(cudaStreamWaitEvent(on, starts.front(), 0), cudaSuccess);
+      }
+      EXPECT_EQ(record(starts.back(), on), CUDA_SUCCESS);
+      EXPECT_EQ(cudaMemcpyAsync(target, source, size, cudaMemcpyDefault, on), cudaSuccess);
+      EXPECT_EQ(record(ends.back(), on), CUDA_SUCCESS);
+    }
+    closed.open();
+    std::vector<double> found;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      EXPECT_EQ(driver("cuEventSynchronize", ends[i]), CUDA_SUCCESS);
+      float ms = 0;
+      EXPECT_EQ(elapsed(ms, starts[i], ends[i]), CUDA_SUCCESS);
+      found.push_back(static_cast<double>(ms) / 1e3);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+};
+
+TEST_F(hostrt_shared_links, an_uplink_does_one_copy_after_the_other) {
+  model_link({rate, 0}, {rate, 0});
+  model_uplink({0, 1}, {rate, rate, 0});
+  auto const found = times_of({{-1, 0}, {-1, 1}, {-1, 2}, {1, -1}});
+  EXPECT_NEAR(found[0], crossing_s, clock_step_s);
+  EXPECT_NEAR(found[2], crossing_s, clock_step_s);
+  EXPECT_NEAR(found[3], 2 * crossing_s, clock_step_s);
+}
+
+TEST_F(hostrt_shared_links, a_wide_uplink_delays_nothing) {
+  model_link({rate, 0}, {rate, 0});
+  model_uplink({0, 1}, {2 * rate, 2 * rate, 0});
+  for (auto const s : times_of({{-1, 0}, {-1, 1}})) EXPECT_NEAR(s, crossing_s, clock_step_s);
+}
+
+TEST_F(hostrt_shared_links, a_pair_is_used_with_access_in_either_direction) {
+  model_link({rate / 4, 0}, {rate / 2, 0});
+  model_pair(0, 1, {rate, 0});
+  EXPECT_NEAR(times_of({{0, 1}})[0], 4 * crossing_s, clock_step_s);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  ASSERT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  EXPECT_NEAR(times_of({{0, 1}})[0], crossing_s, clock_step_s);
+  EXPECT_NEAR(times_of({{1, 0}})[0], 4 * crossing_s, clock_step_s);
+}
+
+TEST_F(hostrt_shared_links, a_device_may_have_another_link_and_local_copies_a_rate) {
+  model_link({rate, 0}, {rate, 0});
+  model_link_of(1, {rate / 2, 0}, {rate / 2, 0});
+  model_pair(2, 2, {2 * rate, 0});
+  auto const found = times_of({{-1, 0}, {-1, 1}, {2, 2}});
+  EXPECT_NEAR(found[0], crossing_s / 2, clock_step_s);
+  EXPECT_NEAR(found[1], crossing_s, clock_step_s);
+  EXPECT_NEAR(found[2], 2 * crossing_s, clock_step_s);
+}
+
+TEST_F(hostrt_shared_links, impossible_devices_are_refused) {
+  EXPECT_THROW(model_link_of(16, {1, 0}, {1, 0}), std::invalid_argument);
+  EXPECT_THROW(model_uplink({0, -1}, {1, 1, 0}), std::invalid_argument);
+  EXPECT_THROW(model_pair(0, 16, {1, 0}), std::invalid_argument);
+  EXPECT_THROW(set_attribute_of(-1, 1, 1), std::invalid_argument);
 }
 
 /// A copy takes half a second, which is longer than the test needs to act.

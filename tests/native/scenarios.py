@@ -5,9 +5,11 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from pyxfer.native._host import testing
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -17,6 +19,7 @@ NBYTES = 4 * 4096
 SLOTS = 2
 MEMORIES = ("pageable", "pinned", "registered", "write-combined")
 SEED = 7
+MULTIPROCESSOR_COUNT = 16
 
 
 @contextmanager
@@ -128,10 +131,78 @@ def small_ring(engine: Engine) -> Ring:
     return engine.Ring(0, 2, 4096, 2, "streaming", 0)
 
 
+def peers_and_attributes(engine: Engine) -> None:
+    testing.set_device_count(2)
+    assert engine.can_access_peer(0, 1)
+    for _ in range(2):  # the second time it is already so
+        engine.enable_peer(0, 1)
+    for _ in range(2):
+        engine.disable_peer(0, 1)
+    assert engine.device_attribute(1, MULTIPROCESSOR_COUNT) > 0
+
+
+def contents_of_a_device(engine: Engine) -> None:
+    with closing(engine.DeviceBuffer(NBYTES)) as device:
+        engine.fill_device(0, device.address, NBYTES, SEED)
+        assert engine.first_wrong_at(0, device.address, NBYTES, SEED) is None
+        assert engine.first_wrong_at(0, device.address, NBYTES, SEED + 1) == 0
+
+
+def flows_behind_kernels(engine: Engine) -> None:
+    _run_flows(engine, "kernel")
+
+
+def flows_behind_a_function(engine: Engine) -> None:
+    _run_flows(engine, "host")
+
+
+def _run_flows(engine: Engine, gate: Literal["kernel", "host"]) -> None:
+    """An upload, a kernel that reads from a peer, and a chase in the peer's memory, on two devices."""
+    testing.set_device_count(2)
+    with ExitStack() as stack:
+        host = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pinned")))
+        near, far = (stack.enter_context(closing(engine.DeviceBuffer(NBYTES, device))) for device in (0, 1))
+        kernels = [stack.enter_context(closing(engine.Kernels(device))) for device in (0, 1)]
+        assert engine.make_cycle(far.address, NBYTES, 64, SEED, 1) == NBYTES // 64
+        up = engine.Flow(
+            device=0,
+            engine="ce",
+            destination=near.address,
+            source=host.address,
+            nbytes=NBYTES,
+            kernels=kernels[0],
+            destination_device=0,
+        )
+        stack.enter_context(closing(up))
+        across = engine.Flow(
+            device=1,
+            engine="sm",
+            destination=far.address + NBYTES // 2,
+            source=near.address,
+            nbytes=NBYTES // 2,
+            kernels=kernels[1],
+            source_device=0,
+            destination_device=1,
+        )
+        stack.enter_context(closing(across))
+        chase = engine.Flow(
+            device=0,
+            engine="chase",
+            destination=0,
+            source=far.address,
+            nbytes=NBYTES // 2,
+            kernels=kernels[0],
+            source_device=1,
+            hops=1,
+        )
+        stack.enter_context(closing(chase))
+        engine.run_flows([up, across, chase], 0.0, 30.0, gate)
+
+
 def drop_all_owners(engine: Engine) -> None:
     """Release without `close`: the owners are dropped."""
     held = [engine.DeviceBuffer(NBYTES), engine.Stream(), engine.Bracket(0), engine.Copier(0, 2)]
-    held += [small_ring(engine)]
+    held += [small_ring(engine), engine.Kernels(0)]
     held += [engine.HostBuffer(NBYTES, memory) for memory in MEMORIES]
     held.clear()
 
@@ -149,5 +220,9 @@ SCENARIOS: tuple[Callable[[Engine], None], ...] = (
     verify_contents,
     stage_through_a_ring,
     upload_without_slots,
+    peers_and_attributes,
+    contents_of_a_device,
+    flows_behind_kernels,
+    flows_behind_a_function,
     drop_all_owners,
 )

@@ -45,6 +45,12 @@ USES = {
     "bracket": "engine.Bracket(0)",
     "copier": "engine.Copier(0)",
     "ring": "engine.Ring(0, 2, 4096, 2, 'plain', 0)",
+    "kernels": "engine.Kernels(0)",
+    "peers": "engine.enable_peer(0, 1)",
+    "can access": "engine.can_access_peer(0, 1)",
+    "attribute": "engine.device_attribute(0, 16)",
+    "cycle": "engine.make_cycle(4096, 4096, 8, 1, 0)",
+    "flow": "engine.Flow(device=0, engine='ce', destination=8, source=8, nbytes=8, destination_device=0)",
     "ceiling": "import pyxfer; pyxfer.ceiling('host', sizes=[4096], budget_s=0.1)",
     "measure": "import pyxfer; pyxfer.measure(print, device='host')",
     "devices": "import pyxfer; pyxfer.link('host')",
@@ -77,6 +83,10 @@ def test_a_child_forked_after_use_raises_forked_error(use: str) -> None:
         "engine.Stream()",
         "engine.Copier(0, 2)",
         "engine.Ring(0, 2, 4096, 2, 'plain', 50)",
+        "engine.Kernels(0)",
+        "(lambda to, of, kernels: [engine.Flow(device=0, engine='ce', destination=to.address, source=of.address,"
+        " nbytes=8, kernels=kernels, destination_device=0), to, of])"
+        "(engine.DeviceBuffer(8), engine.HostBuffer(8, 'pinned'), engine.Kernels(0))",
     ],
 )
 def test_a_forked_child_releases_nothing(held: str) -> None:

@@ -1,0 +1,77 @@
+#include "links/course.hpp"
+
+#include "cuda/device.hpp"
+#include "links_support.hpp"
+
+#include <future>
+
+namespace pyxfer::tests {
+namespace {
+
+constexpr double item_s = 2e-3;
+
+class links_course : public links_test {
+ protected:
+  void SetUp() override {
+    links_test::SetUp();
+    hostrt::model_link({static_cast<double>(item) / item_s, 0}, {0, 0});
+  }
+
+  /// The stamps of one course without a gate.
+  flow_stamps run_alone(flow_plan const& plan, double seconds) {
+    flow used{plan, &ends_.with};
+    device_clock clock{0, used.on(), patience{60}};
+    course one{used, clock, {seconds, 60, true, 60}};
+    meeting place{1};
+    auto running = std::async(std::launch::async, [&] { one.run(place); });
+    EXPECT_TRUE(place.await_arrivals({}));
+    place.open([] {});
+    running.get();
+    clock.close();
+    return one.stamps();
+  }
+
+  link_ends ends_;
+};
+
+TEST_F(links_course, queues_as_many_items_as_it_is_deep) {
+  auto plan = ends_.upload();
+  plan.depth = 3;
+  auto const found = run_alone(plan, 0);
+  ASSERT_EQ(found.end_ns.size(), 3U);
+  EXPECT_EQ(found.begin_ns[1], found.end_ns[0]);  // one event is the end and the next begin
+  EXPECT_EQ(found.begin_ns[2], found.end_ns[1]);
+}
+
+TEST_F(links_course, has_a_new_begin_when_its_queue_was_empty) {
+  auto plan = ends_.upload();
+  plan.depth = 1;
+  auto const found = run_alone(plan, 10 * item_s);
+  ASSERT_GT(found.end_ns.size(), 1U);
+  for (std::size_t i = 1; i < found.end_ns.size(); ++i) {
+    EXPECT_GT(found.begin_ns[i], found.end_ns[i - 1]);
+  }
+}
+
+TEST_F(links_course, keeps_its_pace) {
+  auto plan = ends_.upload();
+  plan.pace_bytes_per_s = static_cast<double>(item) / (10 * item_s);
+  auto const found = run_alone(plan, 25 * item_s);
+  EXPECT_LE(found.end_ns.size(), 3U);
+}
+
+TEST_F(links_course, waits_for_what_it_leaves) {
+  flow used{ends_.upload(), &ends_.with};
+  device_clock const clock{0, used.on(), patience{60}};
+  course one{used, clock, {0, 60, true, 60}};
+  meeting place{1};
+  place.fail(std::make_exception_ptr(1));
+  one.run(place);  // it queues its items, and does not wait for them
+  EXPECT_TRUE(one.stamps().end_ns.empty());
+  one.leave();
+  EXPECT_EQ(cudaStreamQuery(used.on().handle()), cudaSuccess);
+  EXPECT_TRUE(ends_.arrived());
+}
+
+}  // namespace
+}  // namespace pyxfer::tests

@@ -1,0 +1,110 @@
+#include "links/flow.hpp"
+
+#include "fork_support.hpp"
+#include "links_support.hpp"
+
+#include <optional>
+
+namespace pyxfer::tests {
+namespace {
+
+using links_flow = links_test;
+
+TEST_F(links_flow, engines_have_words) {
+  EXPECT_EQ(flow_engine_of("ce"), flow_engine::ce);
+  EXPECT_EQ(flow_engine_of("sm"), flow_engine::sm);
+  EXPECT_EQ(flow_engine_of("chase"), flow_engine::chase);
+  EXPECT_THROW(static_cast<void>(flow_engine_of("")), std::invalid_argument);
+}
+
+/// Whether a flow with this plan is refused.
+bool is_refused(flow_plan const& plan, kernels* with) {
+  try {
+    flow const made{plan, with};
+    return false;
+  } catch (std::invalid_argument const&) { return true; }
+}
+
+TEST_F(links_flow, is_refused_if_its_plan_is_invalid) {
+  link_ends ends;
+  link_ends other{1};
+  auto const good = ends.upload(flow_engine::sm);
+  EXPECT_FALSE(is_refused(good, &ends.with));
+  EXPECT_TRUE(is_refused(good, nullptr));
+  EXPECT_TRUE(is_refused(good, &other.with));
+  auto const refused = [&](auto const& change) {
+    auto plan = good;
+    change(plan);
+    return is_refused(plan, &ends.with);
+  };
+  EXPECT_TRUE(refused([](auto& plan) { plan.depth = 0; }));
+  EXPECT_FALSE(refused([](auto& plan) { plan.depth = flow::most_depth; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.depth = flow::most_depth + 1; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.bytes = 0; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.bytes -= 8; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.source += 8; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.source = 0; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.destination = 0; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.pace_bytes_per_s = -1; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.destination_device = flow::host; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.destination_device = 1; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.source_device = 0; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.engine = flow_engine::chase; }));
+}
+
+TEST_F(links_flow, reads_pageable_memory_only_by_kernels_and_through_page_tables) {
+  link_ends ends;
+  host_buffer const pageable{item, memory_kind::pageable, 0};
+  auto plan = ends.upload(flow_engine::sm);
+  plan.source = pageable.address();
+  EXPECT_TRUE(is_refused(plan, &ends.with));
+  hostrt::set_attribute_of(0, cudaDevAttrPageableMemoryAccess, 1);
+  EXPECT_FALSE(is_refused(plan, &ends.with));
+  plan.engine = flow_engine::ce;
+  EXPECT_TRUE(is_refused(plan, &ends.with));
+}
+
+TEST_F(links_flow, reports_every_failure_and_leaves_nothing) {
+  link_ends ends;
+  expect_every_failure_reported([&] { flow const made{ends.upload(), &ends.with}; });
+  expect_every_failure_reported([&] { flow{ends.upload(), &ends.with}.close(); });
+}
+
+TEST_F(links_flow, makes_no_call_after_abandon) {
+  {
+    link_ends ends;
+    auto const before = made();
+    flow used{ends.upload(), &ends.with};
+    auto const stream = used.on().handle();
+    std::vector<CUevent> events;
+    for (std::size_t i = 0; i < 2; ++i) {
+      events.push_back(used.begin_mark(i).handle());
+      events.push_back(used.end_mark(i).handle());
+    }
+    auto* const words = &used.gate_flag();
+    used.abandon();
+    EXPECT_TRUE(used.closed());
+    auto const calls = hostrt::calls();
+    used.close();
+    EXPECT_EQ(hostrt::calls(), calls);
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    for (auto* const each : events) { EXPECT_EQ(driver().cuEventDestroy(each), CUDA_SUCCESS); }
+    EXPECT_EQ(cudaFreeHost(words), cudaSuccess);
+    EXPECT_EQ(made(), before);
+  }
+}
+
+TEST_F(links_flow, releases_nothing_in_a_forked_child) {
+  link_ends ends;
+  std::optional<flow> held;
+  held.emplace(ends.upload(), &ends.with);
+  EXPECT_EQ(in_forked_child([&] {
+              auto const calls = hostrt::calls();
+              held->close();
+              return std::string{hostrt::calls() == calls ? "no call" : "calls"};
+            }),
+            "no call");
+}
+
+}  // namespace
+}  // namespace pyxfer::tests
