@@ -147,7 +147,7 @@ def test_a_file_has_its_kind_and_version(kind: Kind[Any]) -> None:
         (SAMPLES["links"][1], b'{ "round": 0', 2),
         (make_watched(), b'{ "number":', TURNS),
     ],
-    ids=["trials", "parts", "trials of a baseline", "trials of a test", "steps"],
+    ids=["trials", "parts", "trials of a baseline", "trials of a test", "trials of links", "steps"],
 )
 def test_trials_parts_and_steps_are_on_one_line_each(document: Any, start: bytes, count: int) -> None:
     lines = [line.strip() for line in codec.encode(document).splitlines()]
