@@ -5,7 +5,6 @@
 #include "cuda/error.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <sstream>
 
 namespace pyxfer {
@@ -90,11 +89,12 @@ void course::take_oldest() {
 }
 
 void course::take_result(std::size_t place) {
-  std::atomic_thread_fence(std::memory_order_acquire);
   auto const& found = flow_.result(place);
+  // The device has written it; the compiler must not have read it before the event had passed.
+  auto const ran = __atomic_load_n(&found.ran, __ATOMIC_ACQUIRE) != 0;
   stamps_.kernel_ns.push_back(static_cast<double>(found.nanoseconds));
   stamps_.cycles.push_back(found.cycles);
-  stamps_.multiprocessor.push_back(found.ran != 0 ? found.multiprocessor : -1);
+  stamps_.multiprocessor.push_back(ran ? found.multiprocessor : -1);
 }
 
 void course::leave() noexcept {

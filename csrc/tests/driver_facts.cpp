@@ -21,6 +21,8 @@ void check_driver(std::function<void()> const& destroy_context,
   check_pointers(all);
   check_read_only_memory(all);
   check_pageable_copies(all);
+  check_kernels(all);
+  check_peers(all);
   check_releases(all);
   check_streams_and_events(all);
   check_threads_without_a_context(all);

@@ -108,6 +108,8 @@ void check_registrations(fact_report& all);
 void check_pointers(fact_report& all);
 void check_read_only_memory(fact_report& all);
 void check_pageable_copies(fact_report& all);
+void check_kernels(fact_report& all);
+void check_peers(fact_report& all);
 void check_releases(fact_report& all);
 void check_streams_and_events(fact_report& all);
 void check_threads_without_a_context(fact_report& all);

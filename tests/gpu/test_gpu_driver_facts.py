@@ -55,7 +55,8 @@ def program(tmp_path: Path) -> Path:
     included, runtime = whole[0]
     made = tmp_path / "driver_facts"
     sources = sorted(set(SOURCES.glob("driver_facts*.cpp")) - set(SOURCES.glob("*_test.cpp")))
-    options = ["-std=c++17", "-O1", "-pthread", *(f"-isystem{folder}" for folder in included)]
+    sources.append(SOURCES.parent / "links" / "kernel_text.cpp")
+    options = ["-std=c++17", "-O1", "-pthread", f"-I{SOURCES.parent}", *(f"-isystem{folder}" for folder in included)]
     libraries = [str(runtime), f"-Wl,-rpath,{runtime.parent}", "-ldl", "-lrt"]
     subprocess.run([compiler, *options, *map(str, sources), "-o", made, *libraries], check=True)
     return made
