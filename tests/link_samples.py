@@ -109,7 +109,7 @@ ALL_GROUPS = ("host", "together", "pairs", "local", "latency", "numa", "small")
 
 
 def _measured(plan: TrafficPlan, rate_of: RateOf) -> TrafficSubject:
-    subject = TrafficSubject(plan, NO_SHOP, 1)
+    subject = TrafficSubject(plan, NO_SHOP)
     subject.verified = [Fact(True)] * len(plan.flows)
     rates = [rate_of(plan, flow) for flow in plan.flows]
     overlap = 1.0 if len(rates) == 1 else 0.972
@@ -130,7 +130,7 @@ def _measured(plan: TrafficPlan, rate_of: RateOf) -> TrafficSubject:
 
 
 def _chased(plan: LatencyPlan) -> LatencySubject:
-    subject = LatencySubject(plan, NO_SHOP, 1, lambda _: None)
+    subject = LatencySubject(plan, NO_SHOP, 1, lambda _: None, 0)
     idle = 1181.0 if plan.target == HOST_END else 142.0 if plan.target == plan.device else 852.0
     median = idle * (1 + plan.load) * (1.2 if plan.large else 1.0)
     subject.footprint = LARGE_HOST_FOOTPRINT if plan.large else subject.footprint

@@ -31,7 +31,7 @@ Engines = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option("--sizes", metavar="SIZE", help="Size of each copy; default 64MiB with the host, 512MiB elsewhere."),
+    typer.Option("--sizes", metavar="SIZE", help="Size of each copy, such as 512MiB; by default it fits the link."),
 ]
 Devices = Annotated[
     str | None,

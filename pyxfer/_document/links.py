@@ -357,6 +357,7 @@ class LinksParameters(msgspec.Struct, frozen=True):
     engines: tuple[CopyEngine, ...]
     host_bytes: int
     peer_bytes: int
+    local_bytes: int
     precision: float
     budget_s: float
     seed: int

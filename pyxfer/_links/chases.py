@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 # A page of a GPU is 2 MiB, so the small footprint is one entry of its TLB; the large ones are as far as memory allows.
 SMALL_FOOTPRINT = 2 << 20
 LARGE_HOST_FOOTPRINT = 256 << 20
-LARGE_DEVICE_FOOTPRINT = 4 << 30
+LARGE_DEVICE_FOOTPRINT = 1 << 30
 MOST_OF_FREE = 8
 """The large footprint takes at most one part in this many of the free memory."""
 PLACES = 4096
 QUICK_HOPS = 16
 PER_MULTIPROCESSOR_HOPS = 512
-TRIAL_S = 0.04
-DEPTH = 4
+TRIAL_S = 0.025
+DEPTH = 2
 LEAST_FOR_P99 = 100
 PACED_BYTES = 1 << 20
 """Copies of a paced load: small, so that it is even."""
@@ -44,7 +44,14 @@ class LatencySubject:
     anchor: str | None = None
     ceiling_of: str | None = None
 
-    def __init__(self, plan: LatencyPlan, shop: Shop, seed: int, rate_alone: Callable[[LatencyPlan], float | None]):
+    def __init__(
+        self,
+        plan: LatencyPlan,
+        shop: Shop,
+        seed: int,
+        rate_alone: Callable[[LatencyPlan], float | None],
+        most_load_bytes: int,
+    ) -> None:
         self.plan = plan
         self.unavailable: str | None = None
         self.trials: list[LatencyTrial] = []
@@ -57,6 +64,7 @@ class LatencySubject:
         self._flows: list[Flow] = []
         self._first = 0
         self._load_bytes = 0
+        self._most_load_bytes = most_load_bytes
 
     @property
     def key(self) -> str:
@@ -130,7 +138,7 @@ class LatencySubject:
         rate = self._rate_alone(plan)
         if rate is None and plan.load < 1:
             raise MeasurementError("the rate of the link alone is not known, so there is no share of it to copy")
-        self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self._shop.memory.host_bytes)
+        self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self._most_load_bytes)
         copies = h2d(plan.device) if plan.target == HOST_END else read(plan.target, plan.device)
         pace = 0.0 if plan.load >= 1 else plan.load * (rate or 0.0) * 1e9
         return self._load_flow(copies, pace)
@@ -140,8 +148,8 @@ class LatencySubject:
         return shop.any_flow(
             device=copies.device,
             engine="ce",
-            destination=memory.landing(copies, None).address,
-            source=memory.source(copies, None).address,
+            destination=memory.landing(copies, None, self._most_load_bytes).address,
+            source=memory.source(copies, None, self._most_load_bytes).address,
             nbytes=self._load_bytes,
             kernels=shop.known_kernels(copies.device, needed=False),
             depth=DEPTH,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,13 @@ def pieces(nbytes: int) -> list[tuple[int, int]]:
     return [(offset, min(PIECE_BYTES, nbytes - offset)) for offset in range(0, nbytes, PIECE_BYTES)]
 
 
-def checked_pieces(nbytes: int, draw: random.Random) -> list[int]:
+def checked_pieces(nbytes: int, seed: int) -> list[int]:
     """The pieces to check: all of a small copy; the first, the last and some at random of a large one."""
     count = len(pieces(nbytes))
     if count <= MOST_CHECKED:
         return list(range(count))
-    return sorted({0, count - 1, *draw.sample(range(1, count - 1), MOST_CHECKED - 2)})
+    inner = random.Random(seed).sample(range(1, count - 1), MOST_CHECKED - 2)  # noqa: S311 - a choice of pieces
+    return sorted({0, count - 1, *inner})
 
 
 @dataclass
@@ -53,55 +54,54 @@ class Block:
 class Memory:
     """Page-locked host memory next to each GPU, and memory of the GPUs. `close` releases it."""
 
-    def __init__(
-        self, engine: Engine, host_bytes: int, peer_bytes: int, nodes: Mapping[int, Fact[int]], seed: int
-    ) -> None:
+    def __init__(self, engine: Engine, nodes: Mapping[int, Fact[int]], seed: int) -> None:
         self._engine = engine
-        self.host_bytes = host_bytes
-        self._device_bytes = max(host_bytes, peer_bytes)
         self._nodes = nodes
         self._seed = seed
         self._blocks: dict[tuple[object, ...], Block] = {}
         self._buffers: list[HostBuffer | DeviceBuffer] = []
 
-    def source(self, flow: FlowPlan, node: int | None) -> Block:
-        """Where a flow reads, filled."""
+    def source(self, flow: FlowPlan, node: int | None, nbytes: int) -> Block:
+        """Where a flow reads; the pieces that are checked are filled."""
         if flow.source == HOST_END:
-            block = self._host(("source", flow.device, node), flow.device, node)
+            block = self._host(("source", flow.device, node, nbytes), flow.device, node, nbytes)
         else:
-            block = self._device(("source", flow.source), flow.source)
+            block = self._device(("source", flow.source, nbytes), flow.source, nbytes)
         if block.seed is None:
-            self.fill(block, self._seed + len(self._blocks) * _SEEDS_APART)
+            seed = self._seed + len(self._blocks) * _SEEDS_APART
+            for number, offset, size in self._checked(nbytes):
+                self._fill(block, offset, size, seed + number)
+            block.seed = seed
         return block
 
-    def landing(self, flow: FlowPlan, node: int | None) -> Block:
+    def landing(self, flow: FlowPlan, node: int | None, nbytes: int) -> Block:
         """Where a flow writes; no other flow of a traffic writes there."""
         if flow.destination == HOST_END:
-            return self._host(("landing", flow.device, node), flow.device, node)
-        return self._device(("landing", flow.destination, flow.source), flow.destination)
+            return self._host(("landing", flow.device, node, nbytes), flow.device, node, nbytes)
+        return self._device(("landing", flow.destination, flow.source, nbytes), flow.destination, nbytes)
 
-    def fill(self, block: Block, seed: int) -> None:
-        """Fill a block, each piece with contents of its own."""
-        for number, (offset, nbytes) in enumerate(pieces(block.buffer.nbytes)):
-            self._fill_piece(block, offset, nbytes, seed + number)
-        block.seed = seed
-
-    def poison(self, block: Block, places: Sequence[int], nbytes: int) -> None:
-        """Fill the pieces with these numbers with what no source has."""
+    def _checked(self, nbytes: int) -> list[tuple[int, int, int]]:
+        """Number, offset and size of the checked pieces."""
         parts = pieces(nbytes)
-        for number in places:
-            self._fill_piece(block, *parts[number], POISON)
+        return [(number, *parts[number]) for number in checked_pieces(nbytes, self._seed)]
 
-    def _fill_piece(self, block: Block, offset: int, nbytes: int, seed: int) -> None:
+    def poison(self, block: Block, nbytes: int) -> None:
+        """Fill the checked pieces of a landing with what no source has."""
+        for _, offset, size in self._checked(nbytes):
+            self._fill(block, offset, size, POISON)
+
+    def arrived(self, block: Block, nbytes: int, seed: int) -> bool:
+        """Whether the checked pieces are those of a source with this seed."""
+        return all(
+            self._first_wrong(block, offset, size, seed + number) is None
+            for number, offset, size in self._checked(nbytes)
+        )
+
+    def _fill(self, block: Block, offset: int, nbytes: int, seed: int) -> None:
         if block.device == HOST_END:
             self._engine.fill(block.address + offset, nbytes, seed)
         else:
             self._engine.fill_device(block.device, block.address + offset, nbytes, seed)
-
-    def arrived(self, block: Block, places: Sequence[int], nbytes: int, seed: int) -> bool:
-        """Whether the pieces with these numbers are those of a source with this seed."""
-        parts = pieces(nbytes)
-        return all(self._first_wrong(block, *parts[number], seed + number) is None for number in places)
 
     def _first_wrong(self, block: Block, offset: int, nbytes: int, seed: int) -> int | None:
         if block.device == HOST_END:
@@ -125,17 +125,17 @@ class Memory:
         """The NUMA nodes of a block of host memory."""
         return verify_pages(self._engine, block.address, block.buffer.nbytes)
 
-    def _host(self, key: tuple[object, ...], device: int, node: int | None, nbytes: int = 0) -> Block:
+    def _host(self, key: tuple[object, ...], device: int, node: int | None, nbytes: int) -> Block:
         if key not in self._blocks:
             wanted = self._nodes[device] if node is None else Fact(node)
             with bind(self._engine, wanted):
-                buffer = self._engine.HostBuffer(nbytes or self.host_bytes, "pinned", device)
+                buffer = self._engine.HostBuffer(nbytes, "pinned", device)
             self._add(key, buffer, HOST_END)
         return self._blocks[key]
 
-    def _device(self, key: tuple[object, ...], device: int, nbytes: int = 0) -> Block:
+    def _device(self, key: tuple[object, ...], device: int, nbytes: int) -> Block:
         if key not in self._blocks:
-            self._add(key, self._engine.DeviceBuffer(nbytes or self._device_bytes, device), device)
+            self._add(key, self._engine.DeviceBuffer(nbytes, device), device)
         return self._blocks[key]
 
     def _add(self, key: tuple[object, ...], buffer: HostBuffer | DeviceBuffer, device: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
 from pyxfer._document.links import (
@@ -24,6 +24,9 @@ from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
 # At 64 MiB a copy over PCI Express is at the link's rate and lasts a millisecond; NVLink needs more for both.
 HOST_BYTES = 64 << 20
 PEER_BYTES = 512 << 20
+LOCAL_BYTES = 2 << 30
+# A GPU has a source of each size, and a landing for each peer, the host and itself.
+MOST_OF_FREE = 2
 LEAST_BYTES = 16 << 10
 BUDGET_OF_A_DEVICE_S = 15.0
 DEFAULT_PRECISION = 0.005
@@ -90,9 +93,20 @@ class LinksRequest:
     engines: tuple[CopyEngine, ...]
     host_bytes: int
     peer_bytes: int
+    local_bytes: int
     precision: float
     budget_s: float | None
     seed: int
+    sized: bool = False
+
+    def fitted(self, free_bytes: int, devices: int) -> LinksRequest:
+        """The request with smaller copies if a GPU has little free memory; the user's own size stays."""
+        if self.sized:
+            return self
+        share = free_bytes // MOST_OF_FREE
+        local = min(self.local_bytes, _power_of_two(share // 4))
+        peer = min(self.peer_bytes, _power_of_two(share // (2 * (devices + 1))))
+        return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
 
     def parameters(self, devices: Sequence[int]) -> LinksParameters:
         """The settings as the document has them."""
@@ -102,6 +116,7 @@ class LinksRequest:
             engines=self.engines,
             host_bytes=self.host_bytes,
             peer_bytes=self.peer_bytes,
+            local_bytes=self.local_bytes,
             precision=self.precision,
             budget_s=self.budget_of(len(devices)),
             seed=self.seed,
@@ -110,6 +125,10 @@ class LinksRequest:
     def budget_of(self, devices: int) -> float:
         """The budget, by default 15 s for each device."""
         return self.budget_s or BUDGET_OF_A_DEVICE_S * devices
+
+
+def _power_of_two(nbytes: int) -> int:
+    return max(LEAST_BYTES, 1 << (max(nbytes, 1).bit_length() - 1))
 
 
 def make_request(
@@ -139,6 +158,8 @@ def make_request(
         engines=words_of(engines, COPY_ENGINES, "engines"),
         host_bytes=nbytes or HOST_BYTES,
         peer_bytes=nbytes or PEER_BYTES,
+        local_bytes=nbytes or LOCAL_BYTES,
+        sized=nbytes is not None,
         precision=share_of(precision, "precision"),
         budget_s=None if budget_s is None else seconds_of(budget_s, "budget_s"),
         seed=secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, 2**63 - 1, "42"),
@@ -245,7 +266,7 @@ def _chosen_pairs(devices: Sequence[int], seed: int) -> tuple[Sequence[tuple[int
 
 
 def _local(request: LinksRequest, engine: CopyEngine, device: int) -> TrafficPlan:
-    return TrafficPlan("local", "copy", engine, request.peer_bytes, (FlowPlan(device, device, device, "local"),))
+    return TrafficPlan("local", "copy", engine, request.local_bytes, (FlowPlan(device, device, device, "local"),))
 
 
 def _numa(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> Iterator[TrafficPlan]:

@@ -71,7 +71,8 @@ def links(
 
     `devices` are indices, UUIDs or PCI addresses; by default all that CUDA shows. `groups` are of host, together,
     pairs, local, latency, numa and small; `engines` of ce (copy engine) and sm (kernels). `size` is that of each copy,
-    by default 64 MiB to and from the host and 512 MiB elsewhere. The budget is 15 s for each device by default.
+    by default 64 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget is 15 s for
+    each device.
 
     Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
     trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so far every few seconds.
@@ -88,6 +89,7 @@ def links(
     with ExitStack() as turns:
         for device in sorted(chosen, key=_name):
             turns.enter_context(turn(_name(device)))
+        request = request.fitted(_least_free(choice, chosen), len(chosen))
         return Session(choice, chosen, request, on_progress or silent, save_to or unsaved).run()
 
 
@@ -106,6 +108,11 @@ def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
         if numbers.count(device.index) > 1:
             raise UsageError(f"{selector!r} names device {device.index}, as another one does: name each device once.")
     return tuple(found)
+
+
+def _least_free(choice: Choice, devices: Sequence[Device]) -> int:
+    """The free memory of the device that has the least."""
+    return min(choice.engine.memory_info(device.index)[0] for device in devices)
 
 
 def _name(device: Device) -> str:
@@ -140,7 +147,7 @@ class Session:
         self._parameters = request.parameters(self._numbers)
         self._presences = [Presence(_name(device)) for device in devices]
         nodes = {each.device.index: each.node for each in self._devices}
-        memory = Memory(choice.engine, request.host_bytes, request.peer_bytes, nodes, request.seed)
+        memory = Memory(choice.engine, nodes, request.seed)
         self._shop = Shop(choice.engine, memory)
         self._remarks: list[Remark] = []
         self._traffics: list[TrafficSubject] = []
@@ -160,11 +167,9 @@ class Session:
             self._remarks.append(
                 Remark("one-device", "There is one GPU, so nothing was measured together or in pairs.")
             )
-        self._traffics = [
-            TrafficSubject(plan, shop, seed) for plan in traffics(request, self._numbers, nodes.value or ())
-        ]
+        self._traffics = [TrafficSubject(plan, shop) for plan in traffics(request, self._numbers, nodes.value or ())]
         self._latencies = [
-            LatencySubject(plan, shop, seed, self._rate_alone)
+            LatencySubject(plan, shop, seed, self._rate_alone, request.host_bytes)
             for plan in latencies(request, self._numbers, nodes.value or ())
         ]
         if "small" in request.groups:
@@ -266,7 +271,7 @@ class Session:
         for place, each in enumerate(self._devices):
             for subject in self._traffics:
                 if subject.is_ready and subject.plan.group == "host" and each.device.index in subject.plan.devices:
-                    block = self._shop.memory.source(subject.plan.flows[0], None)
+                    block = self._shop.memory.source(subject.plan.flows[0], None, subject.plan.nbytes)
                     if block.device < 0:
                         pages = self._shop.memory.pages(block)
                         self._devices[place] = msgspec.structs.replace(each, pages_by_node=pages)
@@ -282,7 +287,7 @@ class Session:
         """The rate that the loading copies have alone, in GB/s."""
         wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)
         if wanted not in self._alone:
-            subject = TrafficSubject(wanted, self._shop, self._request.seed)
+            subject = TrafficSubject(wanted, self._shop)
             subject.prepare()
             self._alone[wanted] = subject.quick_rate() if subject.is_ready else None
         return self._alone[wanted]

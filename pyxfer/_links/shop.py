@@ -67,8 +67,8 @@ class Shop:
             self.engine.Flow(
                 device=plan.device,
                 engine=traffic.engine,
-                destination=self.memory.landing(plan, traffic.node).address,
-                source=self.memory.source(plan, traffic.node).address,
+                destination=self.memory.landing(plan, traffic.node, traffic.nbytes).address,
+                source=self.memory.source(plan, traffic.node, traffic.nbytes).address,
                 nbytes=traffic.nbytes,
                 kernels=self.known_kernels(plan.device, needed=traffic.engine == "sm"),
                 depth=depth,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyxfer._document.links import HOST_END, Counted, Counter, LinkTrial, seconds_a_gigabyte
+from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.runs import Fact, Side, Trial, unknown
-from pyxfer._links.memory import checked_pieces
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._links.stamps import make_trial
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
@@ -31,11 +29,12 @@ DEPTH = 4
 DEPTH_TOGETHER = 2
 CHECK_S = 0.002
 _HOST_SIDES: Mapping[str, Side] = {"h2d": "h2d", "d2h": "d2h"}
-LEAST_S = 0.03
+LEAST_S = 0.02
 MOST_S = 2.0
 # A trial lasts this many items of the slowest stream; together that many times as long as the streams take to stop.
 ITEMS = 12
 STOPPING_SHARE = 0.03
+LONGER, MOST_LONGER = 1.5, 4.0
 
 
 class TrafficSubject:
@@ -44,7 +43,7 @@ class TrafficSubject:
     anchor: str | None = None
     ceiling_of: str | None = None
 
-    def __init__(self, plan: TrafficPlan, shop: Shop, seed: int) -> None:
+    def __init__(self, plan: TrafficPlan, shop: Shop) -> None:
         self.plan = plan
         self.unavailable: str | None = None
         self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
@@ -52,9 +51,8 @@ class TrafficSubject:
         self.pages: Fact[dict[str, int]] | None = None
         self.trials: list[LinkTrial] = []
         self._shop = shop
-        self._random = random.Random(f"{seed} {plan.name}")  # noqa: S311 - a choice of pieces
         self._flows: list[Flow] = []
-        self._seconds = LEAST_S
+        self._seconds = self._most_seconds = LEAST_S
 
     @property
     def key(self) -> str:
@@ -86,6 +84,7 @@ class TrafficSubject:
             self.unavailable = WRONG
             return
         self._seconds = _trial_seconds(stamps, depth)
+        self._most_seconds = MOST_LONGER * self._seconds
         self._flows = flows
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
@@ -94,6 +93,8 @@ class TrafficSubject:
         stamps = self._shop.run(self._flows, sorted(self.plan.devices), self._seconds)
         found = make_trial(round_index, stamps, [self.plan.nbytes] * len(stamps))
         self.trials.append(found)
+        if found.overlap < LEAST_OVERLAP:  # the time in which the streams stop is longer than it seemed
+            self._seconds = min(self._most_seconds, LONGER * self._seconds)
         return {side: self._as_trial(found, numbers) for side, numbers in self._sides().items()}
 
     def keep_busy(self, seconds: float) -> None:
@@ -129,22 +130,21 @@ class TrafficSubject:
         if self.plan.node is not None:
             memory, flow = self._shop.memory, self.plan.flows[0]
             find = memory.source if flow.source == HOST_END else memory.landing
-            self.pages = memory.pages(find(flow, self.plan.node))
+            self.pages = memory.pages(find(flow, self.plan.node, self.plan.nbytes))
 
     def _check(self, flows: Sequence[Flow], read_counters: ReadCounters | None) -> list[FlowStamps]:
         """Run it over poisoned memory, compare what arrives, and take the counters around it."""
         memory, node, nbytes = self._shop.memory, self.plan.node, self.plan.nbytes
-        places = checked_pieces(nbytes, self._random)
         for flow in self.plan.flows:
-            memory.poison(memory.landing(flow, node), places, nbytes)
+            memory.poison(memory.landing(flow, node, nbytes), nbytes)
         before = self._counters(read_counters)
         stamps = self._shop.run(flows, sorted(self.plan.devices), CHECK_S)
         self._note_counters(before, self._counters(read_counters), stamps)
         for number, flow in enumerate(self.plan.flows):
-            seed = memory.source(flow, node).seed
+            seed = memory.source(flow, node, nbytes).seed
             if seed is None:
                 raise RuntimeError("a source has no contents")
-            self.verified[number] = Fact(memory.arrived(memory.landing(flow, node), places, nbytes, seed))
+            self.verified[number] = Fact(memory.arrived(memory.landing(flow, node, nbytes), nbytes, seed))
         return stamps
 
     def _counters(self, read: ReadCounters | None) -> dict[int, Mapping[Counter, Fact[int]]]:
