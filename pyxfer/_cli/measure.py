@@ -240,7 +240,7 @@ _DEVICE, _BUDGET = "0", "6s"
 
 File = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN.json]", help="Examine a saved run or examination instead of this host."),
+    typer.Argument(metavar="[RUN.json]", help="Examine a saved run, links or examination instead of this host."),
 ]
 
 
@@ -287,12 +287,16 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
 
 
 def _saved(file: str) -> Examination:
+    from pyxfer._doctor.links import examine_links
     from pyxfer._doctor.session import examine_run
     from pyxfer._document import codec
     from pyxfer._document.examinations import Examination
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
 
-    document: Run | Examination = codec.load_any(file, (Run, Examination))
+    document: Run | Links | Examination = codec.load_any(file, (Run, Links, Examination))
+    if isinstance(document, Links):
+        return examine_links(document)
     return examine_run(document) if isinstance(document, Run) else document
 
 

@@ -12,6 +12,7 @@ and `to_markdown` import the codec or the exports when they are called; those of
 - `examinations`: findings of the doctor about a host
 - `sessions`: measurements of a pytest session
 - `links`: every link of a host, alone and together
+- `link_wording`: sentences about links
 - `files`: writing a file completely or not at all
 - `wording`: sentences that exports and terminal pages share
 - `exports`: CSV and Markdown

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyxfer._document.link_wording import engine_words, listed, ways_around, without_nvlink
 from pyxfer._document.links import (
     HOST_END,
     SHARED_BELOW,
-    Counted,
     HostDirection,
     Links,
     Nature,
@@ -20,8 +20,6 @@ from pyxfer._document.runs import Remark
 from pyxfer._report.text import clean
 from pyxfer.units import format_gbps, format_percent
 
-# Above the noise of a counter, which also counts packet headers and other traffic.
-_COUNTED_SHARE = 0.5
 _LOSES_BY = 0.1
 
 NATURES: dict[Nature, str] = {
@@ -70,7 +68,7 @@ def _shared_words(run: Links) -> str:
         return f"Whether they share a link is not known: {clean(run.sharing.groups.reason or '')}."
     if run.sharing.groups.value:
         members = dict.fromkeys(group.devices for group in run.sharing.groups.value)
-        return f"GPUs {'; '.join(_listed(each) for each in members)} slow each other down."
+        return f"GPUs {'; '.join(listed(each) for each in members)} slow each other down."
     return "None slows another down."
 
 
@@ -103,8 +101,8 @@ def limits(run: Links) -> Iterator[str]:
     if run.sharing is not None:
         yield from (_slow_text(slow) for slow in run.sharing.slow.value or ())
     yield from losing_sides(run)
-    yield from other_ways(run)
-    yield from _without_nvlink(run)
+    yield from ways_around(run)
+    yield from without_nvlink(run)
 
 
 def _groups(run: Links) -> Sequence[SharedGroup]:
@@ -118,7 +116,7 @@ def _group_text(group: SharedGroup) -> str:
         "hidden": "the machine hides its PCIe tree",
     }[group.tree]
     keeps = format_percent(group.keeps)
-    return f"GPUs {_listed(group.devices)} share an uplink {group.direction}: beside another one keeps {keeps}; {tree}."
+    return f"GPUs {listed(group.devices)} share an uplink {group.direction}: beside another one keeps {keeps}; {tree}."
 
 
 def _undecided(run: Links) -> Iterator[str]:
@@ -153,43 +151,9 @@ def losing_sides(run: Links) -> Iterator[str]:
         if for_certain and mean[winner] - mean[loser] > _LOSES_BY:
             where = "with all GPUs at once" if row.group == "together" else f"on GPU {row.flows[0].device}"
             yield (
-                f"In both directions {where} ({_engine_words(row.engine)}) {loser} loses to {winner}: it keeps "
+                f"In both directions {where} ({engine_words(row.engine)}) {loser} loses to {winner}: it keeps "
                 f"{format_percent(mean[loser])} of its rate alone, {winner} {format_percent(mean[winner])}."
             )
-
-
-def _engine_words(engine: str) -> str:
-    return {"ce": "copy engines", "sm": "kernels"}[engine]
-
-
-def other_ways(run: Links) -> Iterator[str]:
-    """Pairs whose bytes did not cross the NVLink that joins them."""
-    joined = {(peer.source, peer.destination) for peer in run.peers if peer.kind == "nvlink"}
-    for row in run.traffics:
-        ends = (row.flows[0].source, row.flows[0].destination)
-        if row.group == "pairs" and len(row.flows) == 1 and row.peer_access and ends in joined:
-            sent = {each.counter: each for each in row.counted if each.device == ends[0]}
-            if _is_crossed(sent.get("pcie-sent")) and not _is_crossed(sent.get("nvlink-sent"), unknown=True):
-                yield (
-                    f"{end_name(ends[0])} to {end_name(ends[1])} ({row.case}, {_engine_words(row.engine)}) went over "
-                    "PCI Express, although NVLink joins the two."
-                )
-
-
-def _is_crossed(counted: Counted | None, *, unknown: bool = False) -> bool:
-    """Whether a counter saw most of the bytes; `unknown` if there is no count."""
-    if counted is None or counted.counted.value is None or not counted.sent:
-        return unknown
-    return counted.counted.value >= _COUNTED_SHARE * counted.sent
-
-
-def _without_nvlink(run: Links) -> Iterator[str]:
-    """Pairs without NVLink where most pairs have it."""
-    bare = [peer for peer in run.peers if peer.kind == "pcie" and peer.source < peer.destination]
-    joined = [peer for peer in run.peers if peer.kind == "nvlink" and peer.source < peer.destination]
-    if bare and len(joined) > len(bare):
-        pairs = ", ".join(f"{peer.source} and {peer.destination}" for peer in bare)
-        yield f"No NVLink joins GPUs {pairs}; the other {len(joined)} pairs have one."
 
 
 def nature_texts(run: Links) -> Iterator[str]:
@@ -197,7 +161,7 @@ def nature_texts(run: Links) -> Iterator[str]:
     for nature, text in NATURES.items():
         numbers = tuple(each.device.index for each in run.devices if nature in each.natures)
         if numbers:
-            who = f"GPU {numbers[0]}" if len(numbers) == 1 else f"Each of GPUs {_listed(numbers)}"
+            who = f"GPU {numbers[0]}" if len(numbers) == 1 else f"Each of GPUs {listed(numbers)}"
             yield f"{who} {text}."
 
 
@@ -223,11 +187,6 @@ def remarks(run: Links) -> list[Remark]:
             Remark("unstable", f"{wide} {what} known less precisely than within {share}", "a longer --budget helps")
         )
     return [*run.remarks, *lacking]
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    words = [end_name(number) for number in numbers]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def peer_ends(run: Links) -> list[tuple[int, int]]:

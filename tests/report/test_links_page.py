@@ -9,11 +9,12 @@ import pytest
 from link_samples import h200_rate, link_device, make_links, peer_links
 from samples import make_device
 
+from pyxfer._document.link_wording import ways_around
 from pyxfer._document.links import Counted, Links, LinksSharing
 from pyxfer._document.runs import Fact, Remark, unknown
 from pyxfer._links.plan import FlowPlan, TrafficPlan
 from pyxfer._report.layout import Page
-from pyxfer._report.link_words import limits, losing_sides, other_ways, remarks, sentence
+from pyxfer._report.link_words import limits, losing_sides, remarks, sentence
 from pyxfer._report.links import print_links
 
 
@@ -73,7 +74,7 @@ def test_the_losing_side_is_named_with_what_both_keep() -> None:
 
 def test_bytes_that_took_another_way_are_named() -> None:
     run = make_links(groups=("pairs",))
-    assert not list(other_ways(run))
+    assert not list(ways_around(run))
     place = next(i for i, row in enumerate(run.traffics) if row.case == "read")
     row = run.traffics[place]
     sent = row.counted[0].sent
@@ -83,12 +84,12 @@ def test_bytes_that_took_another_way_are_named() -> None:
     )
     changed = list(run.traffics)
     changed[place] = msgspec.structs.replace(row, counted=around)
-    (text,) = other_ways(msgspec.structs.replace(run, traffics=tuple(changed)))
+    (text,) = ways_around(msgspec.structs.replace(run, traffics=tuple(changed)))
     assert text.startswith("0 to 1 (read, copy engines) went over PCI Express")
     changed[place] = msgspec.structs.replace(
         row, counted=(msgspec.structs.replace(around[0], counted=unknown("not supported")), around[1])
     )
-    assert not list(other_ways(msgspec.structs.replace(run, traffics=tuple(changed))))
+    assert not list(ways_around(msgspec.structs.replace(run, traffics=tuple(changed))))
 
 
 def test_a_pair_without_nvlink_where_the_others_have_it_is_named() -> None:
