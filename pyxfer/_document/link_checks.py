@@ -11,6 +11,7 @@ from pyxfer._document.links import (
     HOST_END,
     LEAST_OVERLAP,
     SHARED_BELOW,
+    Alone,
     Chased,
     Latency,
     LatencyTrial,
@@ -20,6 +21,7 @@ from pyxfer._document.links import (
     LinkTrial,
     SmallCopies,
     Traffic,
+    alone_by_key,
     alone_of,
     seconds_a_gigabyte,
 )
@@ -52,8 +54,9 @@ def _problems(run: Links) -> Problems:
         yield "parameters", "has a precision, a budget or a duration that is not above zero"
     for i, each in enumerate(run.devices):
         yield from _within(f"devices[{i}]", link_problems(each.link))
+    singles = alone_by_key(run.traffics)
     for i, row in enumerate(run.traffics):
-        yield from _within(f"traffics[{i}]", _traffic_problems(row, run, known))
+        yield from _within(f"traffics[{i}]", _traffic_problems(row, run, known, singles))
     for i, latency in enumerate(run.latencies):
         yield from _within(f"latencies[{i}]", _latency_problems(latency, known))
     for i, small in enumerate(run.small):
@@ -70,7 +73,7 @@ def _within(place: str, found: Problems) -> Problems:
 # --- traffics --------------------------------------------------------------------------------------------------------
 
 
-def _traffic_problems(row: Traffic, run: Links, known: Sequence[int]) -> Problems:
+def _traffic_problems(row: Traffic, run: Links, known: Sequence[int], singles: Alone) -> Problems:
     if row.nbytes <= 0 or not row.flows:
         yield "nbytes", "or flows is empty"
         return
@@ -84,11 +87,11 @@ def _traffic_problems(row: Traffic, run: Links, known: Sequence[int]) -> Problem
         return
     yield from _rate_problems("total", row.total, seconds_a_gigabyte(row.valid, numbers))
     for i, flow in enumerate(row.flows):
-        yield from _within(f"flows[{i}]", _flow_problems(flow, i, row, run, known))
+        yield from _within(f"flows[{i}]", _flow_problems(flow, i, row, run, known, singles))
     rates = [flow.gbps for flow in row.flows if flow.gbps is not None]
     yield from _same("slowest_gbps.value", row.slowest_gbps.value, min(rates, default=None))
     if len(row.flows) > 1:
-        alone = [alone_of(row, i, run.traffics) for i in numbers]
+        alone = [alone_of(row, i, singles) for i in numbers]
         sums = [other.gbps for other in alone if other is not None and other.gbps is not None]
         expected = math.fsum(sums) if len(sums) == len(alone) else None
         yield from _same("sum_alone_gbps.value", row.sum_alone_gbps.value, expected)
@@ -105,7 +108,9 @@ def _trial_problems(trial: LinkTrial, flows: int) -> Problems:
         yield "invalid", f"is null with an overlap of {trial.overlap:g} in {trial.seconds:g} s"
 
 
-def _flow_problems(flow: LinkFlow, number: int, row: Traffic, run: Links, known: Sequence[int]) -> Problems:
+def _flow_problems(
+    flow: LinkFlow, number: int, row: Traffic, run: Links, known: Sequence[int], singles: Alone
+) -> Problems:
     if flow.device not in known or any(end not in (*known, HOST_END) for end in (flow.source, flow.destination)):
         yield "device", "or an end of it is none of the devices"
         return
@@ -115,7 +120,7 @@ def _flow_problems(flow: LinkFlow, number: int, row: Traffic, run: Links, known:
     if flow.verified.value is False and flow.rate.value is not None:
         yield "rate.value", "is there although the contents were wrong"
     yield from _rate_problems("rate", flow.rate, seconds_a_gigabyte(row.valid, [number]))
-    alone = alone_of(row, number, run.traffics) if len(row.flows) > 1 else None
+    alone = alone_of(row, number, singles) if len(row.flows) > 1 else None
     yield from _share_problems("alone_share", flow.alone_share, _ratios(row, number, alone))
     peak = _peak(flow, run)
     expected = flow.gbps / peak if peak and flow.gbps is not None else None

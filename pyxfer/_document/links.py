@@ -6,7 +6,7 @@ Ends of copies are numbers of CUDA; `HOST_END` is host memory. Rates are 1e9 byt
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -477,10 +477,15 @@ def seconds_a_gigabyte(trials: Sequence[LinkTrial], numbers: Sequence[int]) -> l
     return [seconds * 1e9 / nbytes if nbytes > 0 else math.inf for seconds, nbytes in amounts]
 
 
-def alone_of(traffic: Traffic, number: int, traffics: Sequence[Traffic]) -> Traffic | None:
+Alone = Mapping[tuple[object, ...], Traffic]
+
+
+def alone_by_key(traffics: Sequence[Traffic]) -> Alone:
+    """The traffics that have one stream of copies, by what identifies these."""
+    return {row.key(0): row for row in traffics if len(row.flows) == 1}
+
+
+def alone_of(traffic: Traffic, number: int, alone: Alone) -> Traffic | None:
     """The traffic that has nothing but the copies of this flow."""
-    wanted = traffic.key(number)
-    for other in traffics:
-        if len(other.flows) == 1 and other is not traffic and other.key(0) == wanted:
-            return other
-    return None
+    found = alone.get(traffic.key(number))
+    return None if found is traffic else found

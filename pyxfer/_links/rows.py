@@ -9,6 +9,7 @@ import msgspec
 
 from pyxfer._document.links import (
     HOST_END,
+    Alone,
     Chased,
     HostDirection,
     Keep,
@@ -24,6 +25,7 @@ from pyxfer._document.links import (
     SmallCopies,
     Traffic,
     TreeVerdict,
+    alone_by_key,
     alone_of,
     seconds_a_gigabyte,
 )
@@ -64,7 +66,8 @@ class Assembler:
     def traffics(self, subjects: Sequence[TrafficSubject], failures: Mapping[str, str]) -> tuple[Traffic, ...]:
         """The rows of all traffics, with their shares of what the same copies did alone."""
         rows = [self._traffic(subject, failures.get(subject.key)) for subject in subjects]
-        return tuple(_with_shares(row, rows) for row in rows)
+        alone = alone_by_key(rows)
+        return tuple(_with_shares(row, alone) for row in rows)
 
     def _traffic(self, subject: TrafficSubject, failure: str | None) -> Traffic:
         plan = subject.plan
@@ -204,9 +207,9 @@ def _latency_remarks(valid: Sequence[LatencyTrial], precision: float, budget_s: 
     return (found,) if found else ()
 
 
-def _with_shares(row: Traffic, rows: Sequence[Traffic]) -> Traffic:
+def _with_shares(row: Traffic, singles: Alone) -> Traffic:
     """The row with what each flow keeps of its rate alone, and the sum of the separate rates."""
-    alone = [alone_of(row, number, rows) for number in range(len(row.flows))]
+    alone = [alone_of(row, number, singles) for number in range(len(row.flows))]
     flows = tuple(
         flow if other is None else msgspec.structs.replace(flow, alone_share=share_of_alone(row, number, other))
         for number, (flow, other) in enumerate(zip(row.flows, alone, strict=True))

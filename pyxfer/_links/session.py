@@ -43,7 +43,7 @@ SaveLinks = Callable[[Links], None]
 Subject = TrafficSubject | LatencySubject | SmallSubject
 
 WAKE_S = 0.15
-SAVE_EVERY_S = 3.0
+SAVE_EVERY_S, SAVING_SHARE = 3.0, 0.05
 MOST_ROUNDS = 24
 # Saving and releasing take the rest of the budget.
 CLOSING_S = 1.0
@@ -135,7 +135,7 @@ class Session:
         self._on_progress = on_progress
         self._save_to = save_to
         self._started = time.perf_counter()
-        self._saved_at = self._started
+        self._save_after = self._started + SAVE_EVERY_S
         nvml = management.shared()
         self._nvml = nvml
         self._before = read_environment(choice.engine, devices[0])
@@ -313,11 +313,12 @@ class Session:
 
     def _maybe_save(self) -> None:
         now = time.perf_counter()
-        if now - self._saved_at >= SAVE_EVERY_S:
-            self._saved_at = now
+        if now >= self._save_after:
             for presence in self._presences:
                 presence.look()
             self._save_to(self._document("interrupted", None))
+            took = time.perf_counter() - now
+            self._save_after = now + took + max(SAVE_EVERY_S, took / SAVING_SHARE)
 
     def _failures(self) -> dict[str, str]:
         return {
