@@ -117,8 +117,9 @@ def first_screen(results: Path) -> str:
     """Four questions, the command that answers each, and what its page says in one line."""
     card = printed(complete_run(results / "host.json.gz"), print_host_card).splitlines()
     ways = next(line for line in card if line.startswith("GB/s")).split()[-3:]
-    *name, h2d, d2h, both = next(line for line in card if line.startswith("ceiling")).split()
-    ceiling = ", ".join(f"{way} {gbps}" for way, gbps in zip(ways, (h2d, d2h, both), strict=True))
+    row = next(line for line in card if line.startswith("ceiling")).split()
+    figures = [word for word in row if re.fullmatch(r"\d+\.\d+", word)]  # without the letters of notes
+    ceiling = ", ".join(f"{way} {gbps}" for way, gbps in zip(ways, figures, strict=True))
     copied = complete_run(results / "frameworks.json.gz")
     explained = find_explained(complete_run(results / "explain_tf_function.json.gz"))
     if explained is None:
@@ -127,7 +128,7 @@ def first_screen(results: Path) -> str:
         (
             "How fast can this machine copy between host memory and the GPU?",
             "pyxfer",
-            f"{' '.join(name)}: {ceiling} GB/s",
+            f"{' '.join(row[: row.index(figures[0])])}: {ceiling} GB/s",
         ),
         (
             "How fast do TensorFlow, PyTorch, CuPy and JAX copy on it?",

@@ -49,8 +49,11 @@ class Presence:
     def __enter__(self) -> Presence:
         with contextlib.suppress(OSError):
             _make_shared(self._folder)
-            self._file = os.open(self._path, _OPEN, 0o644)
+            # Locked before it gets the name that others look for: they remove a file that is not locked.
+            unseen = self._path.with_name(f".{self._path.name}")
+            self._file = os.open(unseen, _OPEN, 0o644)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unseen.rename(self._path)
         self.look()
         return self
 

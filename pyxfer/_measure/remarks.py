@@ -89,7 +89,7 @@ def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | No
     gaps = np.diff(ordered)[margin - 1 : ordered.size - margin]
     if gaps.size == 0:
         return None
-    split = margin + int(gaps.argmax())
+    split = margin + int(np.argmax(gaps))
     fast, slow = ordered[:split], ordered[split:]
     near, far = float(np.median(fast)), float(np.median(slow))
     clear = np.quantile(slow, 0.1) - np.quantile(fast, 0.9)

@@ -52,8 +52,8 @@ def summarise(seconds: Sequence[float]) -> Summary:
         q1_s=q1,
         q3_s=q3,
         mad_s=_median(np.abs(values - median)),
-        min_s=float(values.min()),
-        max_s=float(values.max()),
+        min_s=float(np.min(values)),
+        max_s=float(np.max(values)),
         confidence=CONFIDENCE,
     )
 

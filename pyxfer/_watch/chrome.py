@@ -320,7 +320,7 @@ class _Trace:
     ) -> NDArray[np.int64]:
         """The row of each interval. Overlapping intervals get more rows of the same name."""
         found = lanes(begin_ns, end_ns)
-        count = int(found.max(initial=0)) + 1
+        count = int(np.max(found, initial=0)) + 1
         numbers = [self._writer.row(process, f"{name} ({lane + 1})" if lane else name) for lane in range(count)]
         return np.array(numbers, np.int64)[found]
 

@@ -58,7 +58,7 @@ def outermost_indices(calls: NDArray[Any]) -> NDArray[np.intp]:
     order = np.lexsort((calls["start_ns"], inner, calls["correlation"]))
     numbers = calls["correlation"][order]
     first = np.concatenate(([True], numbers[1:] != numbers[:-1])) if len(order) else np.empty(0, np.bool_)
-    kept = np.sort(order[first | (numbers == 0)])
+    kept: NDArray[np.intp] = np.sort(order[first | (numbers == 0)])
     return kept[np.argsort(calls["start_ns"][kept], kind="stable")]
 
 

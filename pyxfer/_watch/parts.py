@@ -73,7 +73,7 @@ def slow_steps(timed: Timed, slow: NDArray[np.bool_]) -> SlowSteps | None:
             more[name] = more.get(name, 0.0) + count * (seconds - before[name])
     return SlowSteps(
         count=int(slow.sum()),
-        longest_s=int(columns.period[slow].max()) / 1e9,
+        longest_s=int(np.max(columns.period[slow])) / 1e9,
         more_s=more_ns / 1e9,
         share=more_ns / int(columns.period.sum()),
         mostly=_main_part(more, more_ns / 1e9),

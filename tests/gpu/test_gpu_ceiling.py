@@ -91,7 +91,7 @@ def test_a_fresh_destination_is_slower_than_a_warm_one() -> None:
 
 def test_a_size_larger_than_the_device_is_refused() -> None:
     too_large = pyxfer.devices()[0].memory_bytes
-    with pytest.raises(UsageError, match=r"need .* memory, .* is free. Choose smaller sizes"):
+    with pytest.raises(UsageError, match="device memory"):
         pyxfer.ceiling(sizes=(too_large,), budget_s=1)
 
 

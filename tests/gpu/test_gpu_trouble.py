@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -33,16 +34,19 @@ def test_a_missing_device_is_an_error(gpu_engine: Engine) -> None:
         pyxfer.ceiling(gpu_engine.device_count())
 
 
-def test_another_process_on_the_device_is_named() -> None:
+def test_another_process_on_the_device_is_named(meeting_place: Path) -> None:
     script = (
-        "import pyxfer\n"
-        "ceiling = pyxfer.ceiling\n"
-        "ceiling(sizes=[1 << 20], precision=1e-9, budget_s=8.0, on_progress=lambda _: print('here', flush=True))\n"
+        "import sys, pathlib, pyxfer\n"
+        "from pyxfer._measure import exclusive\n"
+        "exclusive._shared_folder = lambda: pathlib.Path(sys.argv[1])\n"
+        "def began(_): print('measuring', flush=True)\n"
+        "while True: pyxfer.ceiling(sizes=[64 << 20], precision=1e-9, budget_s=8.0, on_progress=began)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as other:
+    command = [sys.executable, "-c", script, str(meeting_place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
-        assert other.stdout.readline() == "here\n"
+        assert other.stdout.readline() == "measuring\n"
         run = small()
-        other.terminate()
+        other.kill()
     (remark,) = (remark for remark in run.remarks if remark.code == "contended")
     assert str(other.pid) in remark.text

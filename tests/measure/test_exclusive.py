@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -61,6 +62,20 @@ def test_a_process_on_another_device_is_not_met(tmp_path: Path) -> None:
     with another_process(tmp_path, f"{DEVICE}-2"), Presence(DEVICE, tmp_path) as presence:
         presence.look()
     assert presence.met == set()
+
+
+def test_a_presence_is_locked_before_others_can_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    visible: list[list[Path]] = []
+    lock = fcntl.flock
+
+    def flock(file: int, operation: int) -> None:
+        visible.append(list(tmp_path.glob(f"{DEVICE}.*")))
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Presence(DEVICE, tmp_path):
+        assert len(list(tmp_path.glob(f"{DEVICE}.*"))) == 1
+    assert visible == [[]]
 
 
 def test_threads_of_this_process_are_not_met(tmp_path: Path) -> None:
