@@ -54,7 +54,7 @@ std::optional<int> owner_seen_from(int device, std::uintptr_t address, std::size
 /// Queues `work`, which returns when it began and ended.
 template <typename Work>
 void queue(std::shared_ptr<stream> const& on, char const* name, ordered_delay const& delay,
-           Work work) {
+           Work const& work) {
   activity_place const where{on->device(), on->id(), this_thread().correlation};
   streams().enqueue(on, [=](work_start const& start) {
     auto const span = work(work_start{start.epoch, delay.serve(start.ready)});
@@ -145,6 +145,15 @@ activity_span run_chase(chase_order const& order, int device, work_start const& 
   return {began, end};
 }
 
+void queue_chase(std::shared_ptr<stream> const& on, void** parameters, ordered_delay const& delay) {
+  chase_order const order{
+      parameter<std::uint64_t>(parameters, 0), parameter<std::uint64_t>(parameters, 1),
+      parameter<std::uint32_t>(parameters, 2), parameter<std::uint32_t>(parameters, 3)};
+  queue(on, "chase", delay, [=, device = on->device()](work_start const& start) {
+    return run_chase(order, device, start);
+  });
+}
+
 // --- gate ----------------------------------------------------------------------------------------
 
 /// When the gates of one flag were opened. On a device all of them see the flag within a
@@ -212,16 +221,10 @@ void queue_gate(std::shared_ptr<stream> const& on, void** parameters, ordered_de
 void queue_kernel(kernel_kind kind, std::shared_ptr<stream> const& on, void** parameters,
                   ordered_delay const& delay) {
   switch (kind) {
-    case kernel_kind::copy16: return queue_copy(on, parameters, delay);
-    case kernel_kind::gate: return queue_gate(on, parameters, delay);
-    case kernel_kind::chase: break;
+    case kernel_kind::copy16: queue_copy(on, parameters, delay); return;
+    case kernel_kind::gate: queue_gate(on, parameters, delay); return;
+    case kernel_kind::chase: queue_chase(on, parameters, delay); return;
   }
-  chase_order const order{
-      parameter<std::uint64_t>(parameters, 0), parameter<std::uint64_t>(parameters, 1),
-      parameter<std::uint32_t>(parameters, 2), parameter<std::uint32_t>(parameters, 3)};
-  queue(on, "chase", delay, [=, device = on->device()](work_start const& start) {
-    return run_chase(order, device, start);
-  });
 }
 
 }  // namespace pyxfer::hostrt

@@ -122,9 +122,8 @@ std::shared_ptr<void const> modelled_links::queued(copy_path path) {
 
 std::optional<double> modelled_links::hop_s(copy_path path, double place, steady::time_point at) {
   std::scoped_lock const lock{mutex_};
-  auto const idle_s = path.from == host      ? hops_.host_s
-                      : path.from == path.to ? hops_.local_s
-                                             : hops_.peer_s;
+  auto idle_s = path.from == path.to ? hops_.local_s : hops_.peer_s;
+  if (path.from == host) idle_s = hops_.host_s;
   if (idle_s <= 0) return std::nullopt;
   auto const used = engines_of(path);
   auto const busy =

@@ -49,7 +49,8 @@ activity_memory memory_at(placement where) {
 
 /// -1 for host memory.
 int device_at(void const* address, placement where) {
-  return where == placement::device ? memory().find(address)->device : -1;
+  auto const known = where == placement::device ? memory().find(address) : std::nullopt;
+  return known ? known->device : -1;
 }
 
 copy_sides sides_of(cudaMemcpyKind kind, placement source, placement target) {

@@ -43,7 +43,7 @@ struct move_order {
 
 /// Moves the bytes in the modelled time of the path. Returns the times of the stream's clock at
 /// which the copy began and ended. The latency is added if it is the `first` of a submission.
-activity_span move_modelled(move_order const& order, copy_path path, bool first,
+activity_span move_modelled(move_order const& copy, copy_path path, bool first,
                             work_start const& start);
 
 /// Validates a copy against the known memory, and fills in its kind. A copy of zero bytes is always

@@ -21,7 +21,6 @@ constexpr char const* idle_event = "an event on an idle stream";
 device_clock::device_clock(int device, stream_view on, patience const& limit)
     : device_{device}, marks_{event{device}, event{device}} {
   device_guard const guard{device_};
-  error_ns_ = std::numeric_limits<double>::infinity();
   std::size_t free = 0;
   for (int i = 0; i < readings; ++i) {
     auto const found = read(marks_.at(free), on, limit);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace pyxfer {
 
@@ -43,7 +44,7 @@ class device_clock {
   std::array<event, 2> marks_;
   std::size_t reference_{0};
   double origin_ns_{};
-  double error_ns_{};
+  double error_ns_{std::numeric_limits<double>::infinity()};
 };
 
 /// The host's steady clock in nanoseconds.

@@ -71,8 +71,8 @@ flow::flow(flow_plan const& plan, kernels* with)
       ends_{make_events(plan.device, plan.depth)} {
   find_addresses();
   if (kernels_ == nullptr) { return; }
-  words_.emplace(results_at + plan_.depth * sizeof(chase_result), memory_kind::pinned,
-                 plan_.device);
+  words_ = std::make_unique<host_buffer>(results_at + plan_.depth * sizeof(chase_result),
+                                         memory_kind::pinned, plan_.device);
 }
 
 flow::~flow() {

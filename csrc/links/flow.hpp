@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -83,7 +83,7 @@ class flow {
   stream stream_;
   std::vector<event> begins_;
   std::vector<event> ends_;
-  std::optional<host_buffer> words_;
+  std::unique_ptr<host_buffer> words_;  ///< null without kernels
   use_count users_;
 };
 

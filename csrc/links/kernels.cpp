@@ -33,10 +33,11 @@ void launch(CUfunction function, unsigned int blocks, unsigned int threads, void
 
 }  // namespace
 
-kernels::kernels(int device) : device_{device} {
+kernels::kernels(int device)
+    : device_{device},
+      multiprocessors_{
+          static_cast<unsigned int>(device_attribute(device, cudaDevAttrMultiProcessorCount))} {
   device_guard const guard{device_};
-  multiprocessors_ =
-      static_cast<unsigned int>(device_attribute(device_, cudaDevAttrMultiProcessorCount));
   auto const begin = host_clock::now();
   CUmodule loaded{};
   PYXFER_TRY(driver().cuModuleLoadData(&loaded, kernel_text));

@@ -59,7 +59,7 @@ class kernels {
   void unload(CUmodule loaded) const;
 
   int device_;
-  unsigned int multiprocessors_{};
+  unsigned int multiprocessors_;
   std::atomic<CUmodule> module_{};
   use_count users_;
   CUfunction copy_{};

@@ -14,7 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <optional>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -100,7 +100,7 @@ class entrance {
   void hold_by_function() {
     auto& first = *flows_.front();
     device_guard const guard{first.plan().device};
-    gate_.emplace(first.on(), timeout_s_);
+    gate_ = std::make_unique<gate>(first.on(), timeout_s_);
     auto& passed = first.end_mark(0);  // free until the first item has been queued
     passed.record(first.on());
     for (auto* const each : flows_) {
@@ -111,7 +111,7 @@ class entrance {
   std::vector<flow*> const& flows_;
   double timeout_s_;
   bool by_kernels_;
-  std::optional<gate> gate_;
+  std::unique_ptr<gate> gate_;
 };
 
 /// The threads of a run, which are joined in any case.
@@ -184,7 +184,7 @@ class session {
     meeting place{flows_.size()};
     try {
       held.close();
-      issuers threads{courses_, place, held};
+      issuers const threads{courses_, place, held};
       if (place.await_arrivals(interrupted)) {
         place.open([&] { held.open(); });
       } else {

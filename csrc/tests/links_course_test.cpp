@@ -1,5 +1,6 @@
 #include "links/course.hpp"
 
+#include "copy/gate.hpp"
 #include "cuda/device.hpp"
 #include "links_support.hpp"
 
@@ -17,15 +18,16 @@ class links_course : public links_test {
     hostrt::model_link({static_cast<double>(item) / item_s, 0}, {0, 0});
   }
 
-  /// The stamps of one course without a gate.
+  /// The stamps of one course. The gate is opened when its first items are queued.
   flow_stamps run_alone(flow_plan const& plan, double seconds) {
     flow used{plan, &ends_.with};
     device_clock clock{0, used.on(), patience{60}};
     course one{used, clock, {seconds, 60, true, 60}};
+    gate closed{used.on(), 60};
     meeting place{1};
     auto running = std::async(std::launch::async, [&] { one.run(place); });
     EXPECT_TRUE(place.await_arrivals({}));
-    place.open([] {});
+    place.open([&] { closed.open(); });
     running.get();
     clock.close();
     return one.stamps();

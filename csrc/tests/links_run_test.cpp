@@ -89,8 +89,9 @@ TEST_F(links_run, reports_every_failure_and_leaves_nothing) {
       link_ends ends0{0};
       link_ends ends1{1};
       flow up{ends0.upload(), &ends0.with};
+      device_buffer read{item, 0};
       auto plan = ends1.upload(flow_engine::sm);
-      plan.source = ends0.memory.address();
+      plan.source = read.address();
       plan.source_device = 0;
       flow across{plan, &ends1.with};
       static_cast<void>(run({&up, &across}, with_gate(by_kernels)));

@@ -167,7 +167,7 @@ def _run_flows(engine: Engine, gate: Literal["kernel", "host"]) -> None:
     peer = 1 if _has_peer(engine) else 0
     with ExitStack() as stack:
         host = stack.enter_context(closing(engine.HostBuffer(NBYTES, "pinned")))
-        near = stack.enter_context(closing(engine.DeviceBuffer(2 * NBYTES, 0)))
+        near = stack.enter_context(closing(engine.DeviceBuffer(3 * NBYTES, 0)))
         far = stack.enter_context(closing(engine.DeviceBuffer(NBYTES, peer)))
         kernels = {device: stack.enter_context(closing(engine.Kernels(device))) for device in {0, peer}}
         assert engine.make_cycle(near.address + NBYTES, NBYTES, 64, SEED, 0) == NBYTES // 64
@@ -185,7 +185,7 @@ def _run_flows(engine: Engine, gate: Literal["kernel", "host"]) -> None:
             device=peer,
             engine="sm",
             destination=far.address,
-            source=near.address,
+            source=near.address + 2 * NBYTES,
             nbytes=NBYTES,
             kernels=kernels[peer],
             source_device=0,
