@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
 from pyxfer._document.runs import Side, Trial
@@ -185,10 +186,20 @@ def load_plan(plan: LatencyPlan, host_bytes: int, peer_bytes: int) -> TrafficPla
     return TrafficPlan("pairs", "read", "ce", peer_bytes, (read(plan.target, plan.device),), peer_access=True)
 
 
+def launch_ns(chase: FlowStamps, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Nanoseconds of each of these launches, counted in cycles: the device's clock of nanoseconds may tick each 1 us.
+
+    Over all launches its ticks average out, so the length of a cycle is known.
+    """
+    ns = np.asarray(chase.kernel_ns[inside], dtype=np.float64)
+    cycles = np.asarray(chase.cycles[inside], dtype=np.float64)
+    return cycles * (ns.sum() / cycles.sum()) if cycles.size and np.all(cycles > 0) and ns.sum() > 0 else ns
+
+
 def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_bytes: int) -> LatencyTrial:
     """The quantiles of the launches of the first flow, beside the load of the second one."""
     chase = stamps[0]
-    inside = np.ones(chase.begin_ns.size, dtype=bool)
+    inside = chase.multiprocessor >= 0  # a launch that found its multiprocessor
     load_gbps = None
     invalid = "the gate opened late" if any(stamp.late for stamp in stamps) else None
     if len(stamps) > 1 and chase.begin_ns.size and stamps[1].begin_ns.size:
@@ -196,7 +207,7 @@ def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_byt
         since, until = int(np.min(load.begin_ns)), int(np.max(load.end_ns))
         inside = (chase.begin_ns >= since) & (chase.end_ns <= until)
         load_gbps = copied_between(load.begin_ns, load.end_ns, load_bytes, since, until) / max(until - since, 1)
-    each = np.asarray(chase.kernel_ns[inside], dtype=np.float64) / hops
+    each = launch_ns(chase, inside) / hops
     if not each.size:
         return LatencyTrial(number, 0, 0.0, None, load_gbps, invalid or "no launch ended while the link was busy")
     p99 = float(np.quantile(each, 0.99)) if each.size >= LEAST_FOR_P99 else None
