@@ -18,7 +18,7 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 GB = 1e9
-QUEUED = 16
+QUEUED = 40
 Measure = Callable[..., Links]
 
 
