@@ -39,12 +39,27 @@ def sentence(run: Links) -> str:
     words = [text for direction in ("h2d", "d2h") if (text := _together_words(run, direction))]
     if words:
         return f"Together, {len(run.devices)} GPUs get {' and '.join(words)}. {_shared_words(run)}"
-    alone = _alone_words(run)
-    if alone:
-        return alone
-    reasons = [row.total.reason for row in run.traffics if row.total.reason] or [run.failure or "no row was measured"]
-    known = [row._in_short() for row in run.latencies if row.ns is not None]
-    return f"{len(known)} latencies were measured." if known else f"Nothing was measured: {clean(reasons[0] or '')}."
+    return _alone_words(run) or _pair_words(run) or _count_words(run)
+
+
+def _pair_words(run: Links) -> str:
+    rates = [row.gbps for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
+    known = sorted(rate for rate in rates if rate is not None)
+    if not known:
+        return ""
+    ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
+    return f"Copies from one GPU to another reach {' to '.join(ends)}."
+
+
+def _count_words(run: Links) -> str:
+    """For a run without copies of one GPU with the host or another."""
+    count = sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small)
+    count += sum(row.ns is not None for row in run.latencies)
+    if count:
+        return f"{count} {'row was' if count == 1 else 'rows were'} measured."
+    reasons = [row.total.reason for row in run.traffics if row.total.reason]
+    reasons += [row.p50.reason for row in run.latencies if row.p50.reason]
+    return f"Nothing was measured: {clean(run.failure or (reasons or ['the run has no rows'])[0])}."
 
 
 def _together_words(run: Links, direction: HostDirection) -> str:

@@ -42,7 +42,10 @@ def test_the_sentence_has_the_totals_and_their_shares() -> None:
     )
     assert "GPUs 0 and 1; 2 and 3 slow each other down" in sentence(FOUR)
     assert sentence(make_links(1)).startswith("GPU 0 gets 55.50 GB/s h2d (95.0 % of the peak) and 55.40 GB/s d2h")
-    assert sentence(make_links(2, groups=("latency",))).startswith("26 latencies")
+    assert sentence(make_links(2, groups=("pairs",))).startswith(
+        "Copies from one GPU to another reach 370.0 GB/s to 396"
+    )
+    assert sentence(make_links(2, groups=("latency",))) == "26 rows were measured."
 
 
 def test_a_run_without_any_row_has_its_reason() -> None:
