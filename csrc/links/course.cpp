@@ -73,7 +73,7 @@ void course::issue() {
   auto const marked = has_run_dry();
   with_begin_[place] = marked;
   if (marked) { flow_.begin_mark(place).record(flow_.on()); }
-  flow_.issue(place);
+  flow_.issue(place, issued_);
   flow_.end_mark(place).record(flow_.on());
   ++issued_;
 }

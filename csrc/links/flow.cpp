@@ -89,6 +89,8 @@ void flow::check() const {
   if (plan_.engine == flow_engine::chase) {
     require(kernels_ != nullptr, "a chase needs kernels");
     require(plan_.hops > 0, "a chase needs at least one hop");
+    require(plan_.multiprocessor >= each_in_turn,
+            "the multiprocessor of a chase is a number, -1 for any, or -2 for each in turn");
     return;
   }
   require(plan_.destination != 0, "a flow needs two addresses");
@@ -107,7 +109,12 @@ void flow::find_addresses() {
   plan_.destination = device_address(plan_.destination, plan_.destination_device, plan_);
 }
 
-void flow::issue(std::size_t place) const {
+int flow::multiprocessor_of(std::size_t turn) const {
+  if (plan_.multiprocessor != each_in_turn) { return plan_.multiprocessor; }
+  return static_cast<int>(turn % kernels_->multiprocessors());
+}
+
+void flow::issue(std::size_t place, std::size_t turn) const {
   if (plan_.engine == flow_engine::ce) {
     PYXFER_TRY(cudaMemcpyAsync(reinterpret_cast<void*>(plan_.destination),
                                reinterpret_cast<void const*>(plan_.source), plan_.bytes,
@@ -118,7 +125,7 @@ void flow::issue(std::size_t place) const {
     auto& out = result(place);
     out = {};
     kernels_->chase(plan_.source, reinterpret_cast<std::uintptr_t>(&out), plan_.hops,
-                    plan_.multiprocessor, on());
+                    multiprocessor_of(turn), on());
   }
 }
 

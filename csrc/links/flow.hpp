@@ -33,13 +33,16 @@ struct flow_plan {
   int source_device;
   int destination_device;
   std::uint32_t hops;  ///< of a chase
-  int multiprocessor;  ///< of a chase; negative: any
+  int multiprocessor;  ///< of a chase; or flow::any, flow::each_in_turn
 };
 
 /// A stream of equal items, its events, and the words of page-locked memory that its kernels write.
 class flow {
  public:
   static constexpr int host = -1;
+  // Instead of a multiprocessor.
+  static constexpr int any = -1;
+  static constexpr int each_in_turn = -2;
   /// A stream holds about 1,000 commands, of which an item needs three.
   static constexpr std::size_t most_depth = 256;
 
@@ -60,8 +63,9 @@ class flow {
 
   // The rest is for a run. The primary context of the device is current.
 
-  /// Queues an item. Its place must be free: that of an earlier item which has ended.
-  void issue(std::size_t place) const;
+  /// Queues an item. Its place must be free: that of an earlier item which has ended. `turn` counts
+  /// the items of the run.
+  void issue(std::size_t place, std::size_t turn) const;
   [[nodiscard]] event& begin_mark(std::size_t place) { return begins_.at(place); }
   [[nodiscard]] event& end_mark(std::size_t place) { return ends_.at(place); }
   [[nodiscard]] chase_result& result(std::size_t place) const;
@@ -76,6 +80,7 @@ class flow {
 
  private:
   void check() const;
+  [[nodiscard]] int multiprocessor_of(std::size_t turn) const;
   void find_addresses();
 
   flow_plan plan_;

@@ -36,6 +36,8 @@ class kernels {
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] double load_s() const noexcept { return load_s_; }
+  /// How many multiprocessors the device has; their numbers begin with 0.
+  [[nodiscard]] unsigned int multiprocessors() const noexcept { return multiprocessors_; }
   [[nodiscard]] bool closed() const noexcept { return module_ == nullptr; }
   [[nodiscard]] use_count& users() noexcept { return users_; }
 

@@ -359,9 +359,9 @@ class Flow:
 
     A side whose device is -1 is host memory, which has to be page-locked; for kernels it may be pageable where the
     device uses the host's page tables. "ce" copies by a copy engine. "sm" copies by a kernel, and needs multiples of
-    16 bytes. A "chase" begins at the pointer at `source`, which `make_cycle` wrote, on `multiprocessor` (-1: any). Both
-    need `kernels` of `device`, and get access to the memory of peers. At most `depth` items are queued at a time. With
-    a pace, items are issued at equal intervals.
+    16 bytes. A "chase" begins at the pointer at `source`, which `make_cycle` wrote, on `multiprocessor` (-1: any; -2:
+    each in turn). Both need `kernels` of `device`, and get access to the memory of peers. At most `depth` items are
+    queued at a time. With a pace, items are issued at equal intervals.
     """
 
     def __init__(

@@ -28,6 +28,7 @@ def flows(engine: Engine) -> Any:
     testing.set_device_count(8)
     with Flows(engine) as made:
         yield made
+    assert engine.take_cleanup_failures() == []
 
 
 # --- contents ------------------------------------------------------------------------------------
@@ -123,6 +124,13 @@ def test_a_chase_runs_on_the_wanted_multiprocessor(flows: Flows) -> None:
     found = flows.run(*chases)
     assert [stamps.multiprocessor.tolist() for stamps in found] == [[0], [2], [3], [-1]]
     assert [stamps.kernel_ns.tolist() for stamps in found] == [[10000], [12000], [13000], [0]]
+
+
+def test_a_chase_goes_through_the_multiprocessors_in_turn(flows: Flows) -> None:
+    testing.model_hops(1e-6, 0, 0, spread_s=3e-7)
+    (stamps,) = flows.run(flows.chase(0, HOST, NBYTES, 10, depth=6, multiprocessor=-2))
+    assert stamps.multiprocessor.tolist() == [0, 1, 2, 3, 0, 1]
+    assert stamps.kernel_ns.tolist() == [10000, 11000, 12000, 13000, 10000, 11000]
 
 
 def test_a_chase_is_slower_on_a_busy_link(flows: Flows) -> None:
@@ -350,9 +358,9 @@ def test_an_invalid_flow_is_refused(flows: Flows, changed: dict[str, Any]) -> No
         flows.engine.Flow(**(wanted | changed))
 
 
-@pytest.mark.parametrize("changed", [{"hops": 0}, {"hops": 4, "kernels": 1}])
+@pytest.mark.parametrize("changed", [{"hops": 0}, {"hops": 4, "kernels": 1}, {"hops": 4, "multiprocessor": -3}])
 def test_an_invalid_chase_is_refused(flows: Flows, changed: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"hop|kernels"):
+    with pytest.raises(ValueError, match=r"hop|kernels|multiprocessor"):
         flows.engine.Flow(
             device=0,
             engine="chase",
@@ -360,6 +368,7 @@ def test_an_invalid_chase_is_refused(flows: Flows, changed: dict[str, int]) -> N
             source=flows.memory(HOST, NBYTES),
             nbytes=NBYTES,
             hops=changed["hops"],
+            multiprocessor=changed.get("multiprocessor", -1),
             kernels=flows.kernels(changed.get("kernels", 0)),
         )
 
@@ -405,3 +414,4 @@ def test_a_pointer_out_of_the_memory_loses_the_device(flows: Flows) -> None:
     assert caught.value.code == 700
     testing.reset()
     testing.set_device_count(8)
+    assert flows.engine.take_cleanup_failures() != []  # events of the clocks

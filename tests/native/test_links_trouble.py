@@ -26,6 +26,7 @@ def flows(engine: Engine) -> Any:
     testing.set_device_count(2)
     with Flows(engine) as made:
         yield made
+    assert engine.take_cleanup_failures() == []
 
 
 def until(condition: Any) -> None:
