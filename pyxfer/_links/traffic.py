@@ -12,6 +12,7 @@ from pyxfer._document.links import HOST_END, LEAST_OVERLAP, Counted, Counter, Li
 from pyxfer._document.runs import Fact, Side, Trial, unknown
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._links.stamps import make_trial
+from pyxfer._machine.nvlink import counted_between
 from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
@@ -156,8 +157,6 @@ class TrafficSubject:
         after: Mapping[int, Mapping[Counter, Fact[int]]],
         stamps: Sequence[FlowStamps],
     ) -> None:
-        from pyxfer._machine.nvlink import counted_between
-
         for device in after:
             sent, received = (self._crossed(device, stamps, outwards=outwards) for outwards in (True, False))
             for counter, counted in counted_between(before[device], after[device]).items():
