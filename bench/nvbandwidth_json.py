@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,13 @@ def check_sizes(sizes: Iterable[int]) -> None:
 
 def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
     """Run the four testcases at one size; only the device `device_uuid` is visible to nvbandwidth."""
-    command = [str(binary), "--json", "--bufferSize", str(nbytes // MIB), "--testcase", *TESTCASES]
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": device_uuid} if device_uuid else {})
+    return read_answer(run_cases(binary, nbytes, tuple(TESTCASES), device_uuid))
+
+
+def run_cases(binary: Path, nbytes: int, names: Sequence[str], visible: str | None) -> str:
+    """The output of a run of these testcases. `visible`: the value of CUDA_VISIBLE_DEVICES, if not inherited."""
+    command = [str(binary), "--json", "--bufferSize", str(nbytes // MIB), "--testcase", *names]
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": visible} if visible else {})
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, env=environment, check=False
@@ -69,7 +74,7 @@ def run(binary: Path, nbytes: int, device_uuid: str | None) -> Answer:
         raise MeasurementError(f"{binary} did not end within {TIMEOUT_S:.0f} s and was stopped.") from error
     if done.returncode < 0:
         raise MeasurementError(f"{binary} was ended by signal {-done.returncode}. {_first_line(done.stderr)}".rstrip())
-    return read_answer(done.stdout or done.stderr)
+    return done.stdout or done.stderr
 
 
 def read_answer(text: str) -> Answer:
@@ -81,6 +86,26 @@ def read_answer(text: str) -> Answer:
         raise MeasurementError(f"nvbandwidth failed: {str(body['error']).strip()}")
     gbps = {name: _rate(found.get(name), body.get("error")) for name in TESTCASES}
     return Answer(_text(body, "version"), _text(body, "git_version"), _text(body, "Driver Version"), gbps)
+
+
+def read_matrices(text: str) -> dict[str, list[list[float | None]]]:
+    """The matrices of all testcases that ran; None for a cell without a finite number above zero.
+
+    Several matrices of one testcase follow each other, as those of each direction and of their total.
+    """
+    cases = _body(text).get("testcases")
+    known = [case for case in cases or () if isinstance(case, dict) and isinstance(case.get("bandwidth_matrix"), list)]
+    return {
+        str(case.get("name")): [[_cell(cell) for cell in row] for row in case["bandwidth_matrix"]] for case in known
+    }
+
+
+def _cell(text: object) -> float | None:
+    try:
+        number = float(str(text))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
 
 
 def _body(text: str) -> dict[str, Any]:

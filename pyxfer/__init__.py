@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyxfer._doctor.session import doctor
     from pyxfer._document.baselines import Baseline, Comparison
     from pyxfer._document.examinations import Examination, Finding
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Device, Link, Measurement, Remark, Run
     from pyxfer._document.watches import Watched
     from pyxfer._frameworks.base import RefusedError, Route, Transfer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.place import Place
     from pyxfer._frameworks.registry import RouteStatus, list_routes, register_route, unregister_route
     from pyxfer._frameworks.session import frameworks
+    from pyxfer._links.session import links
     from pyxfer._machine.api import devices, is_available, link
     from pyxfer._measure.bracket import Timer
     from pyxfer._upload.api import download, empty_pinned, pin, prefetch, upload
@@ -64,6 +66,7 @@ __all__ = [
     "Finding",
     "ForkedError",
     "Link",
+    "Links",
     "Measurement",
     "MeasurementError",
     "Place",
@@ -92,6 +95,7 @@ __all__ = [
     "frameworks",
     "is_available",
     "link",
+    "links",
     "list_routes",
     "mark",
     "measure",
@@ -112,6 +116,8 @@ _HOMES = {
     "pyxfer._document.runs": ("Device", "Link", "Measurement", "Remark", "Run"),
     "pyxfer._document.baselines": ("Baseline", "Comparison"),
     "pyxfer._document.examinations": ("Examination", "Finding"),
+    "pyxfer._document.links": ("Links",),
+    "pyxfer._links.session": ("links",),
     "pyxfer._document.watches": ("Watched",),
     "pyxfer._ceiling.callables": ("measure",),
     "pyxfer._ceiling.session": ("ceiling",),

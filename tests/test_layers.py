@@ -19,7 +19,7 @@ if not ENGINE.is_dir():
 # From the bottom up. The values are the layers that a layer may import.
 LOWEST = {"errors", "units"}
 SHARED = {"native", "_document", "_machine", "_measure"} | LOWEST
-COMMANDS = {"_baseline", "_ceiling", "_doctor", "_frameworks", "_upload", "_watch"}
+COMMANDS = {"_baseline", "_ceiling", "_doctor", "_frameworks", "_links", "_upload", "_watch"}
 PYTHON_LAYERS = {
     "errors": LOWEST,
     "units": LOWEST,
@@ -31,13 +31,13 @@ PYTHON_LAYERS = {
     "_upload": {"_upload"} | SHARED,
     "_ceiling": {"_ceiling", "_upload", "_trace"} | SHARED,
     "_frameworks": {"_frameworks", "_ceiling", "_upload", "_trace"} | SHARED,
+    "_links": {"_links", "_ceiling"} | SHARED,
     "_doctor": {"_doctor", "_ceiling"} | SHARED,
     "_baseline": {"_baseline"} | SHARED,
     "_report": {"_report", "_document"} | LOWEST,
     "_watch": {"_watch", "_ceiling", "_trace", "_report"} | SHARED,
     "_pytest": {"_pytest", "_baseline", "_ceiling", "_report"} | SHARED,
-    "_cli": {"_cli", "__init__", "_baseline", "_ceiling", "_doctor", "_frameworks", "_report", "_upload", "_watch"}
-    | SHARED,
+    "_cli": {"_cli", "__init__", "_report", *COMMANDS} | SHARED,
     "pytest_plugin": {"pytest_plugin", "_pytest"} | LOWEST,
     "__init__": {*COMMANDS} | SHARED,
     "__main__": {"_cli"},

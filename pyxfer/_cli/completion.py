@@ -66,6 +66,18 @@ def devices() -> Iterable[str]:
     return (*(str(device.index) for device in gpus), *(fact.value for fact in facts if fact.value), "host")
 
 
+def link_groups() -> Iterable[str]:
+    from pyxfer._document.links import GROUPS
+
+    return GROUPS
+
+
+def copy_engines() -> Iterable[str]:
+    from pyxfer._document.links import COPY_ENGINES
+
+    return COPY_ENGINES
+
+
 def frameworks() -> Iterable[str]:
     from pyxfer._frameworks.registry import FRAMEWORKS
 

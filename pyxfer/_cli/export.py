@@ -16,6 +16,7 @@ from pyxfer._cli.failures import say
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
     from pyxfer._report.prometheus import Exported
 
@@ -43,7 +44,8 @@ def export() -> None:
 @app.command(epilog=_EXAMPLE)
 def prometheus(
     file: Annotated[
-        str | None, typer.Argument(metavar="[RUN.json]", help="A saved run instead of the newest in the store.")
+        str | None,
+        typer.Argument(metavar="[RUN.json]", help="A saved run or links, not the newest in the store."),
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")] = STDOUT,
     device: Annotated[
@@ -71,14 +73,17 @@ def prometheus(
     retransmitted packets if the driver provides it.
     """
     from pyxfer._document.files import check_writable, is_stdout
+    from pyxfer._document.links import Links
     from pyxfer._report import prometheus
 
     if not is_stdout(output):
         check_writable(output)
     if file is not None and store is not None:
         raise UsageError("Give a file or --store, not both.")
-    runs = _chosen(_stored(store) if file is None else [_saved(file)], device)
-    text = prometheus.exposition([_exported(run) for run in runs])
+    saved = None if file is None else _saved(file)
+    runs = _chosen(_stored(store) if saved is None else _runs_in(saved), device)
+    links = saved if isinstance(saved, Links) else None
+    text = prometheus.exposition([_exported(run) for run in runs], links)
     for run in runs:
         _say_left_out(run)
     if is_stdout(output):
@@ -89,13 +94,23 @@ def prometheus(
         say(f"node_exporter collects only files that end in {_COLLECTED}; {output!r} does not")
 
 
-def _saved(file: str) -> Run:
+def _saved(file: str) -> Run | Links:
+    from pyxfer._document import codec
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
 
-    run = Run.load(file)
+    run: Run | Links = codec.load_any(file, (Run, Links))
     if run.runtime == "host":
         raise UsageError(f"{file!r} was measured in host memory and not over a link; give the run of a GPU.")
     return run
+
+
+def _runs_in(saved: Run | Links) -> list[Run]:
+    """The run itself, or the runs of the GPUs of a run of links."""
+    from pyxfer._document.runs import Run
+    from pyxfer._measure.link_runs import runs_of
+
+    return [saved] if isinstance(saved, Run) else list(runs_of(saved))
 
 
 def _stored(url: str | None) -> list[Run]:

@@ -28,6 +28,7 @@ from pyxfer.errors import (
 )
 
 if TYPE_CHECKING:
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
 
 USAGE = 2
@@ -111,11 +112,11 @@ def say(text: str) -> None:
 # --- invalid results -------------------------------------------------------------------------------------------------
 
 
-def end_as(run: Run) -> None:
+def end_as(run: Run | Links) -> None:
     """Exit with the run's code, unless it is 0. Call it after the run was shown and saved."""
     if run.ended == "interrupted":
         raise SystemExit(INTERRUPTED)
-    invalid = why_invalid(run)
+    invalid = _why_links_invalid(run) if run.kind == "links" else why_invalid(run)
     if invalid:
         sys.stdout.flush()  # the message refers to the page above it
         _end(invalid, NOT_VALID)
@@ -132,6 +133,16 @@ def why_invalid(run: Run) -> str:
     if any(measurement.trials for measurement in run.measurements):
         return "no valid trial, for the reasons above"
     return "nothing was measured, for the reasons above"
+
+
+def _why_links_invalid(run: Links) -> str:
+    if run.ended == "failed":
+        return f"the run failed: {run.failure or 'no reason given'}"
+    if any(flow.verified.value is False for row in run.traffics for flow in row.flows):
+        return "data arrived wrong, so the results are invalid"
+    if any(row.gbps is not None for row in run.traffics) or any(row.ns is not None for row in run.latencies):
+        return ""
+    return "" if any(row.gbps is not None for row in run.small) else "nothing was measured, for the reasons above"
 
 
 def _why_not_explained(run: Run) -> str:

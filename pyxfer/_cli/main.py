@@ -27,9 +27,10 @@ from pyxfer._cli.failures import (
     prepare_streams,
     say,
 )
+from pyxfer._cli.links import links
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, tune
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Exports, Outlet, ProgressReport, announce_runtime, deliver, json_target, json_text
+from pyxfer._cli.output import Outlet, ProgressReport, announce_runtime, deliver, json_target, json_text, run_exports
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -46,7 +47,7 @@ def show_host(device: str, sizes: str, precision: str, budget: str, export_json:
     from pyxfer._ceiling.session import ceiling
     from pyxfer._report.host import print_host_card
 
-    exports = Exports(export_json, None, None)
+    exports = run_exports(export_json, None, None)
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
     sizes_bytes = units.sizes_of(sizes, "--sizes")
     announce_runtime(device)
@@ -113,29 +114,33 @@ def show(
 ) -> None:
     """Print a saved document.
 
-    Prints a run, watch, examination, baseline, comparison or pytest session again.
+    Prints a run, links, watch, examination, baseline, comparison or pytest session again.
     """
     from pyxfer._document import codec
     from pyxfer._document.baselines import Baseline, Comparison
     from pyxfer._document.examinations import Examination
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
     from pyxfer._document.sessions import XferSession
     from pyxfer._document.watches import Watched
     from pyxfer._report.baseline import print_baseline, print_comparison
     from pyxfer._report.doctor import print_examination
     from pyxfer._report.layout import Page
+    from pyxfer._report.links import print_links
     from pyxfer._report.run import print_run
     from pyxfer._report.session import print_session
     from pyxfer._report.watch import print_watch
 
     page = Page(sys.stdout)
-    document: Run | Watched | Examination | Baseline | Comparison | XferSession = codec.load_any(
-        _STDIN if file == "-" else file, (Run, Watched, Examination, Baseline, Comparison, XferSession)
+    document: Run | Links | Watched | Examination | Baseline | Comparison | XferSession = codec.load_any(
+        _STDIN if file == "-" else file, (Run, Links, Watched, Examination, Baseline, Comparison, XferSession)
     )
     if isinstance(document, Run):
         print_run(document, page, sort)
     elif sort is not None:
         raise UsageError(f"--sort applies to a run, and {file!r} is not one: leave it out.")
+    elif isinstance(document, Links):
+        print_links(document, page)
     elif isinstance(document, Examination):
         print_examination(document, page)
     elif isinstance(document, Baseline):
@@ -295,6 +300,11 @@ app.command(
     epilog=_example("pyxfer explain torch.to", "pyxfer explain tf.function --size 96MiB --export-json run.json")
 )(explain)
 app.command(epilog=_example("pyxfer doctor", "pyxfer doctor --export-json host.json", "pyxfer doctor run.json"))(doctor)
+app.command(
+    epilog=_example(
+        "pyxfer links", "pyxfer links --group together,pairs --engine ce --devices 0,1 --export-json links.json"
+    )
+)(links)
 app.command(epilog=_example("pyxfer info --export-json machine.json"))(info)
 app.command("list", epilog=_example("pyxfer list", "pyxfer list routes"))(list_all)
 app.command(epilog=_example("pyxfer show run.json --sort gbps"))(show)

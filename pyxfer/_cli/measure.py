@@ -12,13 +12,13 @@ from pyxfer._cli import options as opt
 from pyxfer._cli.completion import one_of, some_of
 from pyxfer._cli.failures import end_as, say
 from pyxfer._cli.output import (
-    Exports,
     Outlet,
     ProgressReport,
     announce_runtime,
-    deliver,
+    deliver_run,
     json_target,
     json_text,
+    run_exports,
 )
 from pyxfer.errors import MeasurementError, UsageError
 
@@ -105,7 +105,7 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.frameworks(
@@ -126,7 +126,7 @@ def frameworks(
             on_progress=report,
             save_to=exports.save,
         )
-    deliver(run, exports)
+    deliver_run(run, exports)
 
 
 RouteName = Annotated[
@@ -181,7 +181,7 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md)
     announce_runtime(device, require_gpu)
     with ProgressReport() as report:
         run = pyxfer.explain(
@@ -197,7 +197,7 @@ def explain(
             on_progress=report,
             save_to=exports.save,
         )
-    deliver(run, exports)
+    deliver_run(run, exports)
 
 
 Limit = Annotated[str, typer.Option("--limit", metavar="TIME", help="Time limit, such as 1s or 500ms.")]
@@ -242,7 +242,7 @@ _DEVICE, _BUDGET = "0", "6s"
 
 File = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN.json]", help="Examine a saved run or examination instead of this host."),
+    typer.Argument(metavar="[RUN.json]", help="Examine a saved run, links or examination instead of this host."),
 ]
 
 
@@ -289,12 +289,16 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
 
 
 def _saved(file: str) -> Examination:
+    from pyxfer._doctor.links import examine_links
     from pyxfer._doctor.session import examine_run
     from pyxfer._document import codec
     from pyxfer._document.examinations import Examination
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
 
-    document: Run | Examination = codec.load_any(file, (Run, Examination))
+    document: Run | Links | Examination = codec.load_any(file, (Run, Links, Examination))
+    if isinstance(document, Links):
+        return examine_links(document)
     return examine_run(document) if isinstance(document, Run) else document
 
 
@@ -324,7 +328,7 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
-    exports = Exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md)
     directions = units.words_of(direction, DIRECTIONS, "--direction")
     memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
@@ -346,4 +350,4 @@ def ceiling(
             on_progress=report,
             save_to=exports.save,
         )
-    deliver(run, exports)
+    deliver_run(run, exports)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pyxfer._cli.failures import NotKeptError, end_as, say
 from pyxfer.errors import PyxferError, UsageError
@@ -16,55 +16,71 @@ from pyxfer.errors import PyxferError, UsageError
 if TYPE_CHECKING:  # `pyxfer --help` loads neither rich nor NumPy
     from rich.progress import Progress as Bar
 
+    from pyxfer._document.links import Links
     from pyxfer._document.runs import Run
     from pyxfer._report.layout import Page
     from pyxfer.native import Choice
 
 
-class Exports:
+Document = TypeVar("Document", "Run", "Links")
+
+
+class Exports(Generic[Document]):
     """The files and streams that a run is written to.
 
     Files get the run so far, from a thread of their own; a failed write is retried at the end and does not end the run.
     Streams get the run once, at the end.
     """
 
-    def __init__(self, json: str | None, csv: str | None, md: str | None) -> None:
-        from pyxfer._document import codec, exports, files
+    def __init__(
+        self,
+        json: str | None,
+        csv: str | None,
+        md: str | None,
+        to_csv: Callable[[Document], str],
+        to_markdown: Callable[[Document], str],
+    ) -> None:
+        from pyxfer._document import codec, files
 
-        encoders: dict[str, Callable[[Run], str]] = {
+        encoders: dict[str, Callable[[Document], str]] = {
             "--export-json": lambda run: codec.encode(run).decode(),
-            "--export-csv": exports.run_csv,
-            "--export-md": exports.run_markdown,
+            "--export-csv": to_csv,
+            "--export-md": to_markdown,
         }
         given = dict(zip(encoders, (json, csv, md), strict=True))
         paths = {option: path for option, path in given.items() if path is not None}
-        self._to_stdout = [encoders[option] for option, path in paths.items() if files.is_stdout(path)]
-        targets = {path: encoders[option] for option, path in paths.items() if not files.is_stdout(path)}
+        self._to_stdout: list[Callable[[Document], str]] = []
+        self._streams: dict[str, Callable[[Document], str]] = {}
+        self._files: dict[str, Callable[[Document], str]] = {}
         _check_targets(list(paths.values()))
-        self._streams = {path: encode for path, encode in targets.items() if files.is_stream(path)}
-        self._files = {path: encode for path, encode in targets.items() if path not in self._streams}
+        for option, path in paths.items():
+            if files.is_stdout(path):
+                self._to_stdout.append(encoders[option])
+            else:
+                targets = self._streams if files.is_stream(path) else self._files
+                targets[path] = encoders[option]
         self._checkpoints = files.Checkpoints(self._warn_once)
         self._has_warned = False
-        self._saved: Run | None = None
+        self._saved: Document | None = None
 
     @property
     def takes_stdout(self) -> bool:
         """Whether an export goes to stdout, so that the page must go to stderr."""
         return bool(self._to_stdout)
 
-    def save(self, run: Run) -> None:
+    def save(self, run: Document) -> None:
         """Rewrite the files with the run so far, soon and in another thread."""
         for path, encode in self._files.items():
             if run is not self._saved:
                 self._checkpoints.put(path, _encoded(encode, run))
         self._saved = run
 
-    def keep(self, run: Run) -> None:
+    def keep(self, run: Document) -> None:
         """Write the run to all files, before anything that happens to the terminal could lose it."""
         self.save(run)
         self._checkpoints.wait()
 
-    def finish(self, run: Run) -> None:
+    def finish(self, run: Document) -> None:
         """Write to the streams, and to the files whose last write failed.
 
         Raises:
@@ -115,7 +131,7 @@ def _check_targets(paths: Sequence[str]) -> None:
         check_writable(path)
 
 
-def _encoded(encode: Callable[[Run], str], run: Run) -> bytes:
+def _encoded(encode: Callable[[Document], str], run: Document) -> bytes:
     return encode(run).encode(errors="backslashreplace")
 
 
@@ -198,15 +214,28 @@ class ProgressReport:
             say(words)
 
 
-def deliver(run: Run, exports: Exports, print_page: Callable[[Run, Page], None] | None = None) -> None:
+def run_exports(json: str | None, csv: str | None, md: str | None) -> Exports[Run]:
+    """The exports of a run."""
+    from pyxfer._document import exports
+
+    return Exports(json, csv, md, exports.run_csv, exports.run_markdown)
+
+
+def deliver_run(run: Run, exports: Exports[Run]) -> None:
+    """`deliver` with the page of a run."""
+    from pyxfer._report.run import print_run
+
+    deliver(run, exports, print_run)
+
+
+def deliver(run: Document, exports: Exports[Document], print_page: Callable[[Document, Page], None]) -> None:
     """Save the files, print the page, write to the streams, and exit with the run's code."""
     from pyxfer._report.layout import Page
-    from pyxfer._report.run import print_run
 
     exports.keep(run)
     page = Page(sys.stderr if exports.takes_stdout else sys.stdout)
     try:
-        (print_page or print_run)(run, page)
+        print_page(run, page)
     except (SystemExit, NotKeptError):  # stdout is closed or full
         exports.finish(run)
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -97,7 +97,12 @@ def examine(run: Run, health: Health | None = None, nearest: Nearest | None = No
     case = Case(run, health, nearest)
     rules = (speed.contents, *(_LINK_RULES if case.has_link else ()), *_HOST_RULES)
     found = [*_missing_parts(case), *chain.from_iterable(rule(case) for rule in rules)]
-    return tuple(sorted(found, key=lambda finding: _ORDER.index(finding.status)))
+    return in_order(found)
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings, the wrong ones first."""
+    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.status)))
 
 
 def _missing_parts(case: Case) -> Iterator[Finding]:

@@ -11,10 +11,14 @@ and `to_markdown` import the codec or the exports when they are called; those of
 - `baselines`: baselines, comparisons and histories
 - `examinations`: findings of the doctor about a host
 - `sessions`: measurements of a pytest session
+- `links`: every link of a host, alone and together
+- `link_wording`: sentences about links
 - `files`: writing a file completely or not at all
 - `wording`: sentences that exports and terminal pages share
 - `exports`: CSV and Markdown
+- `link_exports`: CSV and Markdown of links
 - `checks`: figures of a run that disagree
+- `link_checks`: figures of links that disagree
 - `codec`: encoding, decoding, saving, loading and schemas of every kind
 - `__main__`: prints the schema of a kind
 """

@@ -42,7 +42,7 @@ def _problems(run: Run) -> Iterator[tuple[str, str]]:
         *((f"parameters.batches[{i}]", count) for i, count in enumerate(parameters.batches)),
     )
     yield from _negative(("duration_s", run.duration_s))
-    yield from _link_problems(run.link)
+    yield from link_problems(run.link)
     references: References = defaultdict(list)
     for row in run.measurements:
         if row.nature is None and row.variant == "warm":
@@ -59,7 +59,7 @@ def _problems(run: Run) -> Iterator[tuple[str, str]]:
             yield from _order_problems(f"locking[{i}].summary", cost.summary)
 
 
-def _link_problems(link: Link) -> Iterator[tuple[str, str]]:
+def link_problems(link: Link) -> Iterator[tuple[str, str]]:
     raw, payload = link.raw_peak_gbps.value, link.max_payload_bytes.value
     yield from _not_positive(("link.max_payload_bytes", payload), ("link.raw_peak_gbps", raw))
     states = [link.now, link.under_load, link.device_most, link.system_most]

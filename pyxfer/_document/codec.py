@@ -19,6 +19,8 @@ from pyxfer._document.baselines import BASELINE_SCHEMA_VERSION, COMPARISON_SCHEM
 from pyxfer._document.checks import check_run
 from pyxfer._document.examinations import EXAMINATION_SCHEMA_VERSION, REFERENCE_SCHEMA_VERSION, Examination, Reference
 from pyxfer._document.files import Path, read_whole, write_whole
+from pyxfer._document.link_checks import check_links
+from pyxfer._document.links import LINKS_SCHEMA_VERSION, Links
 from pyxfer._document.runs import SCHEMA_VERSION, Run
 from pyxfer._document.sessions import XFER_SCHEMA_VERSION, XferSession
 from pyxfer._document.watches import WATCH_SCHEMA_VERSION, Watched
@@ -173,7 +175,18 @@ SESSION = Kind(
     check=_check_places,
     one_line=_TRIAL,
 )
-KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION)
+LINKS = Kind(
+    name="links",
+    struct=Links,
+    version=LINKS_SCHEMA_VERSION,
+    title="links",
+    phrase="a run of links",
+    writer="pyxfer links --export-json",
+    schema_file="docs/links.schema.json",
+    check=check_links,
+    one_line=_TRIAL,
+)
+KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS)
 _KINDS_OF_RUNS = ("ceiling", "measure", "frameworks", "explain")
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 

@@ -12,14 +12,12 @@ from pyxfer._machine.engine import Engine
 from pyxfer._machine.environment import read_translation
 from pyxfer._machine.host import cpu_limit, cpus_near, lock_limit_bytes, memory_limit_bytes, shared_memory_bytes
 from pyxfer._machine.numa import device_node
-from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.nvml import Nvml, field
 from pyxfer._machine.pci import decode_device_control, find_pci_express, path_to_root, read_config
 from pyxfer._machine.sysfs import read_text
 
 # nvml.h: NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER and NVML_FI_DEV_PCIE_COUNT_*.
 _ROLLOVERS, _CORRECTABLE, _NONFATAL, _FATAL = 95, 173, 179, 180
-# NVML_VALUE_TYPE_*: which member of the union holds the answer.
-_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
 _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
@@ -27,10 +25,10 @@ def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counter
     """Read the error counters of the GPU and of the ports above it."""
     return Counters(
         replays=replays(nvml, device),
-        replay_rollovers=_field(nvml, device, _ROLLOVERS),
-        correctable=_field(nvml, device, _CORRECTABLE),
-        nonfatal=_field(nvml, device, _NONFATAL),
-        fatal=_field(nvml, device, _FATAL),
+        replay_rollovers=field(nvml, device, _ROLLOVERS),
+        correctable=field(nvml, device, _CORRECTABLE),
+        nonfatal=field(nvml, device, _NONFATAL),
+        fatal=field(nvml, device, _FATAL),
         ports=read_port_errors(device, root),
     )
 
@@ -54,25 +52,6 @@ def _flag(rows: Fact[Any], place: int) -> Fact[bool]:
 
 def _whole(answer: Fact[Any]) -> Fact[int]:
     return answer if answer.value is None else Fact(int(answer.value))
-
-
-def _field(nvml: Nvml, device: Device, number: int) -> Fact[int]:
-    """Read one of NVML's numbered fields. Each has a separate return code and type."""
-    answers = nvml.ask_device(device, "nvmlDeviceGetFieldValues", [number])
-    if answers.value is None:
-        return Fact(reason=answers.reason)
-    answer = answers.value[0]
-    if answer.nvmlReturn:
-        why = nvml.ask("nvmlErrorString", answer.nvmlReturn).value
-        return Fact(reason=f"nvmlDeviceGetFieldValues {number}: {_text(why) or f'error {answer.nvmlReturn}'}")
-    member = _MEMBERS.get(answer.valueType)
-    if member is None:
-        return Fact(reason=f"nvmlDeviceGetFieldValues {number} gave a value that is not an integer")
-    return Fact(int(getattr(answer.value, member)))
-
-
-def _text(words: Any) -> str:
-    return words.decode() if isinstance(words, bytes) else str(words or "")
 
 
 _CLASSIC_BYTES = 256

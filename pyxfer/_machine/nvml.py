@@ -46,6 +46,8 @@ _REMOTE_IS_CPU = 1
 _PROTECTED_PCIE = 1
 _NVLINKS = 18
 _NODE_WORDS = 16
+# NVML_VALUE_TYPE_*: which member of the union holds the answer.
+_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
 
 
 def import_binding() -> Any:
@@ -125,6 +127,25 @@ class Nvml:
         except Exception as error:  # noqa: BLE001 - as above
             return Fact(reason=f"NVML cannot be opened: {error}")
         return Fact(binding)
+
+
+def field(nvml: Nvml, device: Device, number: int, scope: int = 0) -> Fact[int]:
+    """One of NVML's numbered fields, such as a counter; `scope` is a link of the device for some of them."""
+    answers = nvml.ask_device(device, "nvmlDeviceGetFieldValues", [(number, scope) if scope else number])
+    if answers.value is None:
+        return Fact(reason=answers.reason)
+    answer = answers.value[0]
+    if answer.nvmlReturn:
+        why = nvml.ask("nvmlErrorString", answer.nvmlReturn).value
+        return Fact(reason=f"nvmlDeviceGetFieldValues {number}: {_text(why) or f'error {answer.nvmlReturn}'}")
+    member = _MEMBERS.get(answer.valueType)
+    if member is None:
+        return Fact(reason=f"nvmlDeviceGetFieldValues {number} gave a value that is not an integer")
+    return Fact(int(getattr(answer.value, member)))
+
+
+def _text(words: Any) -> str:
+    return words.decode() if isinstance(words, bytes) else str(words or "")
 
 
 def _is_unsupported(answer: Fact[Any]) -> bool:

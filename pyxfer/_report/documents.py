@@ -9,12 +9,14 @@ from html import escape
 from pyxfer import units
 from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
+from pyxfer._document.links import Links, end_name
 from pyxfer._document.runs import Run
 from pyxfer._document.watches import Watched
 from pyxfer._document.wording import signed_change
 from pyxfer._report.baseline import print_comparison
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.layout import Page, checked_columns
+from pyxfer._report.links import print_links
 from pyxfer._report.run import print_run
 from pyxfer._report.text import clean
 from pyxfer._report.watch import watch_text
@@ -24,7 +26,7 @@ Cells = tuple[str, ...]
 
 
 def page_text(document: object, columns: int) -> str:
-    """The page of a run, a comparison, an examination or a watch."""
+    """The page of a run, links, a comparison, an examination or a watch."""
     if isinstance(document, Watched):
         return watch_text(document, columns)
     stream = io.StringIO()
@@ -35,6 +37,8 @@ def page_text(document: object, columns: int) -> str:
         print_comparison(document, page)
     elif isinstance(document, Examination):
         print_examination(document, page)
+    elif isinstance(document, Links):
+        print_links(document, page)
     else:
         raise TypeError(f"{type(document).__name__} has no page")
     return stream.getvalue()
@@ -62,12 +66,28 @@ def _table(document: object) -> tuple[Cells, list[Cells]]:
     if isinstance(document, Examination):
         ordered = [finding for status in ("wrong", "suspicious", "unknown", "fine") for finding in document.of(status)]
         return ("status", "what", "seen", "to do"), [(f.status, f.subject, f.seen, f.do or "") for f in ordered]
+    if isinstance(document, Links):
+        return ("case", "from", "to", "GB/s", "of alone"), _link_rates(document)
     if isinstance(document, Watched):
         parts: list[Cells] = [
             (name, units.format_seconds(seconds)) for name, seconds in document.parts.named() if seconds > 0
         ]
         return ("part of a step", "time"), parts
     raise TypeError(f"{type(document).__name__} has no table")
+
+
+def _link_rates(run: Links) -> list[Cells]:
+    return [
+        (
+            f"{row.group} {row.case} {row.engine}",
+            end_name(flow.source),
+            end_name(flow.destination),
+            "" if flow.gbps is None else f"{flow.gbps:.2f}",
+            "" if flow.alone_share.value is None else units.format_percent(flow.alone_share.value.value),
+        )
+        for row in run.traffics
+        for flow in row.flows
+    ]
 
 
 def _rates(run: Run) -> list[Cells]:

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._document.examinations import is_beyond_peak
+from pyxfer._document.links import Links, end_name
 from pyxfer._document.runs import Fact, LinkState, Measurement, Run, Side
 from pyxfer.errors import UsageError
 
@@ -33,8 +34,8 @@ class Exported(NamedTuple):
     replays: Fact[int]
 
 
-def exposition(exported: Sequence[Exported]) -> bytes:
-    """All metrics as text; of several runs of one device only the first is used.
+def exposition(exported: Sequence[Exported], links: Links | None = None) -> bytes:
+    """All metrics as text; of several runs of one device only the first is used. `links`: the run that they are of.
 
     Raises:
         UsageError: prometheus-client is not installed.
@@ -47,7 +48,7 @@ def exposition(exported: Sequence[Exported]) -> bytes:
             "this needs prometheus-client, which is not installed: pip install 'pyxfer[prometheus]'"
         ) from None
     registry = CollectorRegistry()
-    registry.register(_Collector(_one_a_device(exported)))
+    registry.register(_Collector(_one_a_device(exported), links))
     return generate_latest(registry)
 
 
@@ -59,8 +60,9 @@ def beyond_peak(run: Run) -> list[Measurement]:
 class _Collector:
     """The collector that prometheus-client calls."""
 
-    def __init__(self, exported: Sequence[Exported]) -> None:
+    def __init__(self, exported: Sequence[Exported], links: Links | None) -> None:
         self._exported = exported
+        self._links = links
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the metrics depend on the runs."""
@@ -73,7 +75,8 @@ class _Collector:
         build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
         build.add_metric([_version()], 1)
         yield build
-        for name, text, labels, rows in _gauges(self._exported):
+        of_links = () if self._links is None else _gauges_of_links(self._links)
+        for name, text, labels, rows in (*_gauges(self._exported), *of_links):
             gauge = GaugeMetricFamily(name, text, labels=labels)
             for values, number in rows:
                 gauge.add_metric([_label(value) for value in values], number)
@@ -131,6 +134,46 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[tuple[str, str, tuple[str,
             for run in runs
             for side in _SIDES
             if (peak := run.link.peak_gbps(side).value) is not None
+        ],
+    )
+
+
+def _gauges_of_links(links: Links) -> Iterator[tuple[str, str, tuple[str, ...], _Rows]]:
+    host = links.environment.host
+    singles = [row for row in links.traffics if row.group == "pairs" and len(row.flows) == 1 and row.gbps is not None]
+    together = [row for row in links.traffics if row.group == "together" and row.case in ("h2d", "d2h", "both")]
+    yield (
+        *("pyxfer_links_together_bytes_per_second", "Bandwidth between the host and all GPUs at once."),
+        ("host", "direction", "engine"),
+        [((host, row.case, row.engine), row.gbps * _GIGA) for row in together if row.gbps is not None],
+    )
+    yield (
+        *("pyxfer_links_pair_bytes_per_second", "Median bandwidth from one GPU to another by itself."),
+        ("host", "case", "engine", "source", "destination"),
+        [
+            ((host, row.case, row.engine, row.flows[0].source, row.flows[0].destination), (row.gbps or 0.0) * _GIGA)
+            for row in singles
+        ],
+    )
+    keeps = () if links.sharing is None else links.sharing.keeps
+    yield (
+        *("pyxfer_links_kept_ratio", "What a GPU keeps of its bandwidth while another one copies."),
+        ("host", "direction", "device", "beside"),
+        [
+            ((host, keep.direction, keep.device, keep.beside), keep.share.value.value)
+            for keep in keeps
+            if keep.share.value is not None
+        ],
+    )
+    quick = [row for row in links.latencies if row.hops < row.places and row.node is None]
+    yield (
+        *("pyxfer_links_latency_seconds", "Time of one dependent load, by the share of the link's rate beside it."),
+        ("host", "device", "target", "quantile", "load"),
+        [
+            ((host, row.device, end_name(row.target), quantile, f"{row.load:g}"), fact.value.ns * 1e-9)
+            for row in quick
+            for quantile, fact in (("0.5", row.p50), ("0.99", row.p99))
+            if fact.value is not None
         ],
     )
 

@@ -13,7 +13,7 @@ from samples import make_run
 
 from pyxfer._ceiling.session import ceiling
 from pyxfer._cli.failures import NotKeptError
-from pyxfer._cli.output import Exports
+from pyxfer._cli.output import run_exports
 from pyxfer._document import codec, exports, files
 from pyxfer._document.runs import Run
 from pyxfer.errors import UsageError
@@ -21,7 +21,7 @@ from pyxfer.errors import UsageError
 
 def test_exports_are_written_in_their_formats(tmp_path: Path) -> None:
     run = make_run()
-    Exports(str(tmp_path / "r.json"), str(tmp_path / "r.csv"), str(tmp_path / "r.md")).finish(run)
+    run_exports(str(tmp_path / "r.json"), str(tmp_path / "r.csv"), str(tmp_path / "r.md")).finish(run)
     assert Run.load(tmp_path / "r.json") == run
     assert (tmp_path / "r.csv").read_text() == exports.run_csv(run)
     assert (tmp_path / "r.md").read_text() == exports.run_markdown(run)
@@ -31,7 +31,7 @@ def test_a_dash_writes_to_stdout_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exports = Exports("-", None, None)
+    exports = run_exports("-", None, None)
     exports.save(make_run())
     assert capsys.readouterr().out == ""
     exports.finish(make_run())
@@ -40,29 +40,29 @@ def test_a_dash_writes_to_stdout_at_the_end(
 
 
 def test_only_an_export_to_stdout_moves_the_page_to_stderr(tmp_path: Path) -> None:
-    assert Exports(None, "-", str(tmp_path / "r.md")).takes_stdout
-    assert not Exports(None, str(tmp_path / "r.csv"), None).takes_stdout
+    assert run_exports(None, "-", str(tmp_path / "r.md")).takes_stdout
+    assert not run_exports(None, str(tmp_path / "r.csv"), None).takes_stdout
 
 
 def test_two_exports_to_stdout_are_refused() -> None:
     with pytest.raises(UsageError, match="only one export"):
-        Exports("-", "-", None)
+        run_exports("-", "-", None)
 
 
 def test_two_exports_to_one_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two exports name the file"):
-        Exports(str(tmp_path / "run"), str(tmp_path / "run"), None)
+        run_exports(str(tmp_path / "run"), str(tmp_path / "run"), None)
 
 
 def test_an_unwritable_file_is_refused_before_measuring(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="make the folder first"):
-        Exports(None, None, str(tmp_path / "none" / "r.md"))
+        run_exports(None, None, str(tmp_path / "none" / "r.md"))
 
 
 def test_a_failed_write_is_reported_once_and_retried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
-    exports = Exports(str(folder / "r.json"), None, None)
+    exports = run_exports(str(folder / "r.json"), None, None)
     folder.rename(tmp_path / "away")
     exports.keep(make_run())
     exports.keep(make_run())
@@ -75,7 +75,7 @@ def test_a_failed_write_is_reported_once_and_retried(tmp_path: Path, capsys: pyt
 def test_a_write_that_fails_at_the_end_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
-    exports = Exports(str(folder / "r.json"), None, None)
+    exports = run_exports(str(folder / "r.json"), None, None)
     folder.rmdir()
     with pytest.raises(NotKeptError, match="cannot be written"):
         exports.finish(make_run())
@@ -103,7 +103,7 @@ def test_a_fifo_gets_one_document_at_the_end(tmp_path: Path, name: str) -> None:
     before, run = make_run(ended="interrupted"), make_run()
     held = os.open(fifo, os.O_RDWR)  # so that neither end waits for the other
     with read_from(os.open(fifo, os.O_RDONLY)) as received:
-        exports = Exports(str(fifo), None, None)
+        exports = run_exports(str(fifo), None, None)
         exports.save(before)
         exports.finish(run)
         os.close(held)
@@ -116,7 +116,7 @@ def test_a_descriptor_gets_one_document_at_its_position(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb") as file:
         file.write(b"before\n")
         file.flush()
-        exports = Exports(f"/dev/fd/{file.fileno()}", None, None)
+        exports = run_exports(f"/dev/fd/{file.fileno()}", None, None)
         exports.save(make_run(ended="interrupted"))
         exports.finish(make_run())
         file.write(b"after\n")
@@ -127,21 +127,21 @@ def test_a_descriptor_gets_one_document_at_its_position(tmp_path: Path) -> None:
 def test_a_descriptor_that_is_open_for_reading_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (tmp_path / "file").open("rb") as file, pytest.raises(UsageError, match="Bad file descriptor"):
-        Exports(f"/dev/fd/{file.fileno()}", None, None)
+        run_exports(f"/dev/fd/{file.fileno()}", None, None)
 
 
 def test_the_path_of_stdout_is_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    exports = Exports("/dev/stdout", None, None)
+    exports = run_exports("/dev/stdout", None, None)
     assert exports.takes_stdout
     exports.finish(make_run())
     assert capsys.readouterr().out.encode() == codec.encode(make_run())
     with pytest.raises(UsageError, match="only one export"):
-        Exports("/dev/stdout", "-", None)
+        run_exports("/dev/stdout", "-", None)
 
 
 def test_an_interrupted_run_does_not_wait_for_the_reader_of_a_fifo(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    exports = Exports(str(tmp_path / "fifo"), None, str(tmp_path / "run.md"))
+    exports = run_exports(str(tmp_path / "fifo"), None, str(tmp_path / "run.md"))
     with pytest.raises(NotKeptError, match="no program reads it"):
         exports.finish(make_run(ended="interrupted"))
     assert (tmp_path / "run.md").exists()
@@ -159,7 +159,7 @@ def test_a_slow_disk_gets_only_the_newest_run(tmp_path: Path, monkeypatch: pytes
         write_whole(path, data)
 
     monkeypatch.setattr(files, "write_whole", write_slowly)
-    exports = Exports(str(tmp_path / "run.json"), None, None)
+    exports = run_exports(str(tmp_path / "run.json"), None, None)
     exports.save(make_run(failure="first"))
     begun.get()
     later = [make_run(failure=f"later {number}") for number in range(5)]
@@ -180,7 +180,7 @@ def test_the_measuring_thread_writes_nothing(tmp_path: Path, monkeypatch: pytest
         write_whole(*arguments)
 
     monkeypatch.setattr(files, "write_whole", write)
-    exports = Exports(*(str(tmp_path / name) for name in ("run.json", "run.csv", "run.md")))
+    exports = run_exports(*(str(tmp_path / name) for name in ("run.json", "run.csv", "run.md")))
     run = ceiling("host", sizes=(4096,), directions=("h2d",), budget_s=0.1, save_to=exports.save)
     exports.finish(run)
     assert writers == {"pyxfer-saving"}

@@ -18,6 +18,7 @@ from baseline_samples import make_processes, make_sample, slow_pinned
 from doctor.cases import h200, health
 from explain_samples import make_explain_run
 from framework_samples import make_image_batch_run
+from link_samples import make_links
 from samples import make_environment, make_run
 from watch_samples import TURNS, make_stalled, make_unseen, make_watched
 from xfer_samples import row_of, session
@@ -51,6 +52,7 @@ SAMPLES: dict[str, list[Any]] = {
     ],
     "pytest": [session(row_of(), row_of("tests/test_b.py::test_other", None))],
 }
+SAMPLES["links"] = [make_links(groups=("together", "latency", "small")), make_links(1, groups=("local",))]
 TEXTS = {name: codec.encode(documents[0]) for name, documents in SAMPLES.items()}
 REQUIRED = {
     "run": "device",
@@ -59,6 +61,7 @@ REQUIRED = {
     "comparison": "cells",
     "examination": "findings",
     "pytest": "places",
+    "links": "devices",
 }
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -141,9 +144,10 @@ def test_a_file_has_its_kind_and_version(kind: Kind[Any]) -> None:
         (make_explain_run(), b'{ "name": "preparing", "seconds": 0.0248 }', 1),
         (make_baseline(runs=(run_at(),)), b'{ "round":', 8),
         (SAMPLES["pytest"][0], b'{ "round": 0', 2),
+        (SAMPLES["links"][1], b'{ "round": 0', 2),
         (make_watched(), b'{ "number":', TURNS),
     ],
-    ids=["trials", "parts", "trials of a baseline", "trials of a test", "steps"],
+    ids=["trials", "parts", "trials of a baseline", "trials of a test", "trials of links", "steps"],
 )
 def test_trials_parts_and_steps_are_on_one_line_each(document: Any, start: bytes, count: int) -> None:
     lines = [line.strip() for line in codec.encode(document).splitlines()]

@@ -15,6 +15,7 @@ from baseline_samples import Slower, as_usual, make_sample, slow_pinned
 from doctor.cases import bare_metal, copies, counters, h200, h200_link, health
 from explain_samples import make_explain_run
 from framework_samples import make_frameworks_run, make_image_batch_run
+from link_samples import make_links
 from pages import full_run, host_run
 from ring_samples import make_state
 from samples import KIB, MIB, make_link, make_run
@@ -29,6 +30,7 @@ from pyxfer._report.baseline import print_comparison
 from pyxfer._report.doctor import print_examination
 from pyxfer._report.host import print_host_card, print_machine, print_tuning
 from pyxfer._report.layout import Page
+from pyxfer._report.links import print_links
 from pyxfer._report.run import print_run
 from pyxfer._report.watch import print_watch
 
@@ -52,6 +54,7 @@ def compare(slower: Slower, page: Page, **run: runs.Link) -> None:
     print_comparison(compare_samples(a, b), page)
 
 
+FOUR_GPUS = make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1))
 NARROW = h200_link(LinkState(5, 8))
 PAGES: dict[str, Callable[[Page], None]] = {
     "ceiling": lambda page: print_run(full_run(), page),
@@ -72,6 +75,10 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "host-card-host": lambda page: print_host_card(host_run(CARD), page),
     "info": lambda page: info(make_run(), page),
     "info-host": lambda page: info(host_run(make_run()), page),
+    "links": lambda page: print_links(make_links(), page),
+    "links-four": lambda page: print_links(
+        make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)), page
+    ),
     "tune": lambda page: print_tuning(make_state(), page),
     "tune-untuned": lambda page: print_tuning(make_state(tuning=Fact(reason="not tuned yet")), page),
     "watch": lambda page: print_watch(make_watched(), page),

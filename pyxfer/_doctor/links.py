@@ -1,0 +1,150 @@
+"""What a run of links says about a host: shared uplinks, slow links, missing NVLinks, bytes that took another way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pyxfer._doctor.case import Findings, fine, undetermined
+from pyxfer._doctor.session import examine, in_order, without_trials
+from pyxfer._document.examinations import Examination, Finding
+from pyxfer._document.link_wording import listed, ways_around, without_nvlink
+from pyxfer._document.links import SHARED_BELOW, Links, end_name
+from pyxfer._document.runs import unknown
+from pyxfer._measure.link_runs import runs_of
+from pyxfer.errors import UsageError
+from pyxfer.units import format_gbps, format_percent
+
+_WRONG_BELOW = 0.75
+_ALONE = "each GPU keeps its rate while the others copy"
+_ALIKE = "links of one kind are alike"
+_UPLINK = "GPUs below one port share its link to the processor"
+
+
+def examine_links(links: Links) -> Examination:
+    """The findings of a run of links, with those of each GPU's own copies. It keeps the run of the first GPU.
+
+    Raises:
+        UsageError: no GPU has copies of its own.
+
+    """
+    runs = runs_of(links)
+    if not runs:
+        raise UsageError("the run of links has no copies between the host and a GPU; measure the group host")
+    found = [*_contents(links), *_sharing(links), *_slow(links), *_peers(links)]
+    for run in runs:
+        found += [
+            msgspec.structs.replace(finding, subject=f"GPU {run.device.index}, {finding.subject}")
+            for finding in examine(run)
+        ]
+    why = "a run of links reads no counters; pyxfer doctor does"
+    return Examination(
+        run=without_trials(runs[0]),
+        health=unknown(why),
+        nearest=unknown("a run of links is not compared with known hosts"),
+        findings=in_order(found),
+    )
+
+
+def _contents(links: Links) -> Findings:
+    wrong = [row for row in links.traffics if any(flow.verified.value is False for flow in row.flows)]
+    for row in wrong:
+        ends = f"{end_name(row.flows[0].source)} to {end_name(row.flows[0].destination)}"
+        yield Finding(
+            "links-contents",
+            f"contents, {ends}",
+            "wrong",
+            f"other bytes arrived than were sent ({row.group} {row.case}, {row.engine})",
+            "the bytes that were sent",
+            "the device, the link or the driver corrupts data",
+            "certain",
+            "look for Xid in dmesg, and stop using the device",
+        )
+
+
+def _sharing(links: Links) -> Findings:
+    sharing = links.sharing
+    if sharing is None:
+        return
+    if sharing.groups.value is None:
+        yield undetermined("shared-uplink", "shared uplinks", _ALONE, sharing.groups.reason)
+        return
+    for group in sharing.groups.value:
+        yield Finding(
+            "shared-uplink",
+            f"GPUs {listed(group.devices)}, {group.direction}",
+            "suspicious",
+            f"beside another one, each keeps {format_percent(group.keeps)} of its rate alone",
+            _ALONE,
+            _UPLINK,
+            "likely",
+            "spread work over GPUs of different groups, or move cards to slots with ports of their own",
+        )
+    yield from _whole(links, bool(sharing.groups.value))
+    if not sharing.groups.value:
+        rate = format_percent(sharing.error_rate)
+        yield fine("shared-uplink", "shared uplinks", f"none, with an error rate of {rate}", _ALONE, _UPLINK)
+
+
+def _whole(links: Links, has_groups: bool) -> Findings:
+    """A limit that no pair shows: of more than two GPUs together."""
+    for row in links.traffics:
+        is_total = row.group == "together" and row.case in ("h2d", "d2h") and row.engine == "ce"
+        if is_total and not has_groups and row.gbps is not None and row.sum_alone_gbps.value:
+            share = row.gbps / row.sum_alone_gbps.value
+            if share < SHARED_BELOW:
+                yield Finding(
+                    "together",
+                    f"all GPUs together, {row.case}",
+                    "suspicious",
+                    f"{format_gbps(row.gbps)}, {format_percent(share)} of the sum of separate runs",
+                    _ALONE,
+                    "an uplink, a socket or the host's memory carries less than all GPUs could take",
+                    "likely",
+                )
+
+
+def _slow(links: Links) -> Findings:
+    if links.sharing is None:
+        return
+    if links.sharing.slow.value is None:
+        yield undetermined("slow-link", "slow links", _ALIKE, links.sharing.slow.reason)
+        return
+    for slow in links.sharing.slow.value:
+        share = slow.gbps / slow.usual_gbps
+        yield Finding(
+            "slow-link",
+            f"{end_name(slow.source)} to {end_name(slow.destination)}, {slow.case}",
+            "wrong" if share < _WRONG_BELOW else "suspicious",
+            f"{format_gbps(slow.gbps)}, {format_percent(share)} of the usual {format_gbps(slow.usual_gbps)}",
+            _ALIKE,
+            "a link that lost lanes or speed, or a way over another socket",
+            "likely",
+            "look at nvidia-smi topo -m and nvidia-smi nvlink -s, and reseat the card",
+        )
+
+
+def _peers(links: Links) -> Iterator[Finding]:
+    for text in without_nvlink(links):
+        yield Finding(
+            "no-nvlink",
+            "NVLink",
+            "suspicious",
+            text,
+            "NVLink joins all pairs or none",
+            "a bridge is missing, or links are down",
+            "likely",
+            "look at nvidia-smi nvlink -s",
+        )
+    for text in ways_around(links):
+        yield Finding(
+            "another-way",
+            "way of the bytes",
+            "wrong",
+            text,
+            "bytes cross the NVLink that joins the GPUs",
+            "peer access is off or goes around NVLink",
+            "likely",
+            "look at nvidia-smi topo -p2p n",
+        )

@@ -1,0 +1,1 @@
+"""`pyxfer links`: every link of the host, alone and together."""

@@ -1,0 +1,101 @@
+"""Many small copies between host and GPU: in one call, and in one call each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from pyxfer._document.runs import Fact, Side, Trial, unknown
+from pyxfer._links.traffic import NOT_PREPARED, WRONG
+from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+
+if TYPE_CHECKING:
+    from pyxfer._links.shop import Shop
+    from pyxfer.native._cuda import Lane
+
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+WINDOW_BYTES = 32 << 20
+# A gate holds only few calls: see docs/measuring.md.
+MOST_QUEUED = 18
+MOST_IN_BATCH = 256
+BATCH_CALL, BATCH_API = "cuMemcpyBatchAsync", 12080
+NO_BATCH = "cudaMemcpyBatchAsync needs CUDA 12.8 and a driver that has it"
+
+
+class SmallSubject:
+    """Copies of one size in one direction, in one way."""
+
+    anchor: str | None = None
+    ceiling_of: str | None = None
+
+    def __init__(
+        self, device: int, direction: Literal["h2d", "d2h"], way: Literal["batch", "queue"], nbytes: int, shop: Shop
+    ) -> None:
+        self.device = device
+        self.direction: Literal["h2d", "d2h"] = direction
+        self.way: Literal["batch", "queue"] = way
+        self.nbytes = nbytes
+        self.copies = MOST_QUEUED if way == "queue" else min(MOST_IN_BATCH, WINDOW_BYTES // nbytes)
+        self.unavailable: str | None = None
+        self.verified: Fact[bool] = unknown(NOT_PREPARED)
+        self.seconds: list[float] = []
+        self._shop = shop
+        self._lane: Lane | None = None
+
+    @property
+    def key(self) -> str:
+        return f"small {self.device} {self.direction} {self.way} {self.nbytes}"
+
+    @property
+    def is_ready(self) -> bool:
+        return self._lane is not None
+
+    def prepare(self, seed: int) -> None:
+        """Make it ready, or note why it is not available.
+
+        Raises:
+            CudaError: no GPU is usable any more.
+
+        """
+        engine = self._shop.engine
+        if self.way == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
+            self.unavailable = NO_BATCH
+            return
+        try:
+            host, device, scratch = self._shop.memory.small(self.device, WINDOW_BYTES)
+            slots = WINDOW_BYTES // self.nbytes
+            lane = engine.Lane(self.direction, host.address, device.address, self.nbytes, self.nbytes, slots)
+            self.verified = Fact(self._arrives(lane, seed, scratch.address))
+        except (CudaUnavailableError, DeviceLostError):
+            raise
+        except (CudaError, MeasurementError) as error:
+            self.unavailable = str(error)
+            return
+        if not self.verified.value:
+            self.unavailable = WRONG
+            return
+        self._lane = lane
+
+    def _arrives(self, lane: Lane, seed: int, scratch: int) -> bool:
+        """Whether the first and the last copy of a window arrive."""
+        shop = self._shop
+        for slot in (0, self.copies - 1):
+            shop.engine.prepare_check(self.device, lane, slot, seed, scratch)
+            shop.copier(self.device).gated(self._mode, lane, self.copies, 0, 0)
+            if shop.engine.first_wrong(self.device, lane, slot, seed, scratch, False) is not None:
+                return False
+        return True
+
+    @property
+    def _mode(self) -> str:
+        return "batch" if self.way == "batch" else "async"
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """One window of copies."""
+        if self._lane is None:
+            raise MeasurementError(NOT_PREPARED)
+        sample = self._shop.copier(self.device).gated(self._mode, self._lane, self.copies, 1, 0)
+        invalid = sample.invalid or None
+        if invalid is None:
+            self.seconds.append(sample.elapsed_s)
+        return {self.direction: Trial(round_index, sample.elapsed_s, invalid=invalid)}

@@ -1,0 +1,214 @@
+"""Dependent loads, alone and while the link is busy, as a subject of the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyxfer._document.links import HOST_END, LatencyTrial
+from pyxfer._document.runs import Side, Trial
+from pyxfer._links.natures import MULTIPROCESSORS, attribute
+from pyxfer._links.plan import FlowPlan, LatencyPlan, TrafficPlan, h2d, read
+from pyxfer._links.stamps import copied_between
+from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyxfer._links.shop import Shop
+    from pyxfer.native._cuda import Flow, FlowStamps
+
+# A page of a GPU is 2 MiB, so the small footprint is one entry of its TLB; the large ones are as far as memory allows.
+SMALL_FOOTPRINT = 2 << 20
+LARGE_HOST_FOOTPRINT = 256 << 20
+LARGE_DEVICE_FOOTPRINT = 1 << 30
+MOST_OF_FREE = 8
+"""The large footprint takes at most one part in this many of the free memory."""
+PLACES = 4096
+QUICK_HOPS = 16
+PER_MULTIPROCESSOR_HOPS = 512
+TRIAL_S = 0.025
+DEPTH = 2
+LEAST_FOR_P99 = 100
+PACED_BYTES = 1 << 20
+"""Copies of a paced load: small, so that it is even."""
+FULL_BYTES = 8 << 20
+MULTIPROCESSOR_S = 0.0005
+
+
+class LatencySubject:
+    """One latency. `rate_alone` gives the rate of the loading copies alone, in GB/s; None if it is not known."""
+
+    anchor: str | None = None
+    ceiling_of: str | None = None
+
+    def __init__(
+        self,
+        plan: LatencyPlan,
+        shop: Shop,
+        seed: int,
+        rate_alone: Callable[[LatencyPlan], float | None],
+        most_load_bytes: int,
+    ) -> None:
+        self.plan = plan
+        self.unavailable: str | None = None
+        self.trials: list[LatencyTrial] = []
+        self.footprint = SMALL_FOOTPRINT
+        self.places = PLACES
+        self.multiprocessors: list[tuple[int, float]] = []
+        self._shop = shop
+        self._seed = seed
+        self._rate_alone = rate_alone
+        self._flows: list[Flow] = []
+        self._first = 0
+        self._load_bytes = 0
+        self._most_load_bytes = most_load_bytes
+
+    @property
+    def key(self) -> str:
+        return self.plan.name
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._flows)
+
+    @property
+    def hops(self) -> int:
+        return QUICK_HOPS if self.plan.quick else self.places
+
+    def prepare(self) -> None:
+        """Make it ready, or note why it is not available.
+
+        Raises:
+            CudaError: no GPU is usable any more.
+
+        """
+        try:
+            self._shop.kernels(self.plan.device)
+            if self.plan.target not in (HOST_END, self.plan.device):
+                self._shop.set_access(read(self.plan.target, self.plan.device), True)
+            self._make_cycle()
+            flows = [self._chase(self.hops)]
+            if self.plan.load:
+                flows.append(self._load())
+        except (CudaUnavailableError, DeviceLostError):
+            raise
+        except (CudaError, MeasurementError) as error:
+            self.unavailable = str(error)
+            return
+        self._flows = flows
+
+    def _make_cycle(self) -> None:
+        plan, shop = self.plan, self._shop
+        self.footprint = self._large_footprint() if plan.large else SMALL_FOOTPRINT
+        stride = self.footprint // PLACES
+        block = shop.memory.chased(plan.device, plan.target, self.footprint, plan.node)
+        self._first = block.address
+        if block.places is None:
+            block.places = shop.engine.make_cycle(block.address, self.footprint, stride, self._seed, plan.target)
+        self.places = block.places
+
+    def _large_footprint(self) -> int:
+        if self.plan.target == HOST_END:
+            return LARGE_HOST_FOOTPRINT
+        free, _ = self._shop.engine.memory_info(self.plan.target)
+        wanted = min(LARGE_DEVICE_FOOTPRINT, free // MOST_OF_FREE)
+        return max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
+
+    def _chase(self, hops: int, multiprocessor: int = -1) -> Flow:
+        device, target = self.plan.device, self.plan.target
+        return self._shop.any_flow(
+            device=device,
+            engine="chase",
+            destination=0,
+            source=self._first,
+            nbytes=hops * 8,
+            kernels=self._shop.kernels(device),
+            depth=DEPTH,
+            source_device=target,
+            hops=hops,
+            multiprocessor=multiprocessor,
+        )
+
+    def _load(self) -> Flow:
+        """Copies in the direction of the loaded bytes, by the copy engine."""
+        plan = self.plan
+        rate = self._rate_alone(plan)
+        if rate is None and plan.load < 1:
+            raise MeasurementError("the rate of the link alone is not known, so there is no share of it to copy")
+        self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self._most_load_bytes)
+        copies = h2d(plan.device) if plan.target == HOST_END else read(plan.target, plan.device)
+        pace = 0.0 if plan.load >= 1 else plan.load * (rate or 0.0) * 1e9
+        return self._load_flow(copies, pace)
+
+    def _load_flow(self, copies: FlowPlan, pace: float) -> Flow:
+        memory, shop = self._shop.memory, self._shop
+        return shop.any_flow(
+            device=copies.device,
+            engine="ce",
+            destination=memory.landing(copies, None, self._most_load_bytes).address,
+            source=memory.source(copies, None, self._most_load_bytes).address,
+            nbytes=self._load_bytes,
+            kernels=shop.known_kernels(copies.device, needed=False),
+            depth=DEPTH,
+            pace_bytes_per_s=pace,
+            source_device=copies.source,
+            destination_device=copies.destination,
+        )
+
+    def trial(self, round_index: int) -> Mapping[Side, Trial]:
+        """The quantiles of one stretch of launches."""
+        devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
+        stamps = self._shop.run(self._flows, sorted(devices), TRIAL_S)
+        found = latency_trial(round_index, stamps, self.hops, self._load_bytes)
+        self.trials.append(found)
+        return {"sum": Trial(round_index, found.p50_ns / 1e9, invalid=found.invalid)}
+
+    def measure_multiprocessors(self) -> None:
+        """The latency of each multiprocessor by itself, once."""
+        count = attribute(self._shop.engine, self.plan.device, MULTIPROCESSORS) or 0
+        for number in range(count):
+            flow = self._chase(PER_MULTIPROCESSOR_HOPS, number)
+            (stamps,) = self._shop.run([flow], [self.plan.device], MULTIPROCESSOR_S)
+            self._shop.drop(flow)
+            own = stamps.kernel_ns[stamps.multiprocessor == number]
+            if own.size:
+                self.multiprocessors.append((number, float(np.median(own)) / PER_MULTIPROCESSOR_HOPS))
+
+
+def load_plan(plan: LatencyPlan, host_bytes: int, peer_bytes: int) -> TrafficPlan:
+    """The traffic whose rate alone is the full load of a latency."""
+    if plan.target == HOST_END:
+        return TrafficPlan("host", "h2d", "ce", host_bytes, (h2d(plan.device),))
+    return TrafficPlan("pairs", "read", "ce", peer_bytes, (read(plan.target, plan.device),), peer_access=True)
+
+
+def launch_ns(chase: FlowStamps, inside: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Nanoseconds of each of these launches, counted in cycles: the device's clock of nanoseconds may tick each 1 us.
+
+    Over all launches its ticks average out, so the length of a cycle is known.
+    """
+    ns = np.asarray(chase.kernel_ns[inside], dtype=np.float64)
+    cycles = np.asarray(chase.cycles[inside], dtype=np.float64)
+    return cycles * (ns.sum() / cycles.sum()) if cycles.size and np.all(cycles > 0) and ns.sum() > 0 else ns
+
+
+def latency_trial(number: int, stamps: Sequence[FlowStamps], hops: int, load_bytes: int) -> LatencyTrial:
+    """The quantiles of the launches of the first flow, beside the load of the second one."""
+    chase = stamps[0]
+    inside = chase.multiprocessor >= 0  # a launch that found its multiprocessor
+    load_gbps = None
+    invalid = "the gate opened late" if any(stamp.late for stamp in stamps) else None
+    if len(stamps) > 1 and chase.begin_ns.size and stamps[1].begin_ns.size:
+        load = stamps[1]
+        since, until = int(np.min(load.begin_ns)), int(np.max(load.end_ns))
+        inside = (chase.begin_ns >= since) & (chase.end_ns <= until)
+        load_gbps = copied_between(load.begin_ns, load.end_ns, load_bytes, since, until) / max(until - since, 1)
+    each = launch_ns(chase, inside) / hops
+    if not each.size:
+        return LatencyTrial(number, 0, 0.0, None, load_gbps, invalid or "no launch ended while the link was busy")
+    p99 = float(np.quantile(each, 0.99)) if each.size >= LEAST_FOR_P99 else None
+    return LatencyTrial(number, int(each.size), float(np.median(each)), p99, load_gbps, invalid)

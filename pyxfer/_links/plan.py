@@ -1,0 +1,296 @@
+"""What a run measures: the traffics, latencies and small copies of its groups, and the request that names them."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
+
+from pyxfer._document.links import (
+    COPY_ENGINES,
+    GROUPS,
+    HOST_END,
+    CopyEngine,
+    FlowSide,
+    LinkGroup,
+    LinksParameters,
+)
+from pyxfer._links.sharing import MOST_PAIRS, pairs_to_measure
+from pyxfer.errors import UsageError
+from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
+
+# At 64 MiB a copy over PCI Express is at the link's rate and lasts a millisecond; NVLink needs more for both.
+HOST_BYTES = 64 << 20
+PEER_BYTES = 512 << 20
+LOCAL_BYTES = 2 << 30
+# A GPU has a source of each size, and a landing for each peer, the host and itself.
+MOST_OF_FREE = 2
+LEAST_BYTES = 16 << 10
+BUDGET_OF_A_DEVICE_S = 15.0
+DEFAULT_PRECISION = 0.005
+# Every pair of more GPUs has a row only in the interference map, in a sample.
+MOST_FULL_PAIRS = 16
+
+
+@dataclass(frozen=True)
+class FlowPlan:
+    """One stream of copies; `device` issues them."""
+
+    source: int
+    destination: int
+    device: int
+    side: FlowSide
+
+
+@dataclass(frozen=True)
+class TrafficPlan:
+    """Copies that run at once."""
+
+    group: LinkGroup
+    case: str
+    engine: CopyEngine
+    nbytes: int
+    flows: tuple[FlowPlan, ...]
+    peer_access: bool | None = None
+    node: int | None = None
+
+    @property
+    def name(self) -> str:
+        ends = ",".join(f"{flow.source}>{flow.destination}@{flow.device}" for flow in self.flows)
+        return f"{self.group} {self.case} {self.engine} {ends} {self.node}"
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """The GPUs that take part."""
+        ends = {end for flow in self.flows for end in (flow.source, flow.destination, flow.device)}
+        return frozenset(ends - {HOST_END})
+
+
+@dataclass(frozen=True)
+class LatencyPlan:
+    """Dependent loads of a device; see the document's `Latency`."""
+
+    device: int
+    target: int
+    large: bool
+    quick: bool
+    load: float = 0.0
+    node: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"latency {self.device}<{self.target} {self.large} {self.quick} {self.load} {self.node}"
+
+
+@dataclass(frozen=True)
+class LinksRequest:
+    """The checked arguments of a run. `devices` are selectors, as the user gave them; empty for all."""
+
+    devices: tuple[str | int, ...]
+    groups: tuple[LinkGroup, ...]
+    engines: tuple[CopyEngine, ...]
+    host_bytes: int
+    peer_bytes: int
+    local_bytes: int
+    precision: float
+    budget_s: float | None
+    seed: int
+    sized: bool = False
+
+    def fitted(self, free_bytes: int, devices: int) -> LinksRequest:
+        """The request with smaller copies if a GPU has little free memory; the user's own size stays."""
+        if self.sized:
+            return self
+        share = free_bytes // MOST_OF_FREE
+        local = min(self.local_bytes, _power_of_two(share // 4))
+        peer = min(self.peer_bytes, _power_of_two(share // (2 * (devices + 1))))
+        return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
+
+    def parameters(self, devices: Sequence[int]) -> LinksParameters:
+        """The settings as the document has them."""
+        return LinksParameters(
+            devices=tuple(devices),
+            groups=self.groups,
+            engines=self.engines,
+            host_bytes=self.host_bytes,
+            peer_bytes=self.peer_bytes,
+            local_bytes=self.local_bytes,
+            precision=self.precision,
+            budget_s=self.budget_of(len(devices)),
+            seed=self.seed,
+        )
+
+    def budget_of(self, devices: int) -> float:
+        """The budget, by default 15 s for each device."""
+        return self.budget_s or BUDGET_OF_A_DEVICE_S * devices
+
+
+def _power_of_two(nbytes: int) -> int:
+    return max(LEAST_BYTES, 1 << (max(nbytes, 1).bit_length() - 1))
+
+
+def make_request(
+    devices: Iterable[str | int] | str | int | None,
+    groups: Iterable[str] | str,
+    engines: Iterable[str] | str,
+    size: str | int | None,
+    precision: str | float,
+    budget_s: str | float | None,
+    seed: int | None,
+) -> LinksRequest:
+    """Check the arguments of a run.
+
+    Raises:
+        UsageError: one of them is invalid.
+
+    """
+    sizes = () if size is None else sizes_of(size, "sizes")
+    if len(sizes) > 1:
+        raise UsageError(f"links are measured at one size, such as 512MiB; got {len(sizes)} of them")
+    nbytes = sizes[0] if sizes else None
+    if nbytes is not None and (nbytes < LEAST_BYTES or nbytes % LEAST_BYTES):
+        raise UsageError(f"sizes has to be a multiple of 16 KiB, because kernels copy in words; got {nbytes}")
+    return LinksRequest(
+        devices=_selectors(devices),
+        groups=words_of(groups, GROUPS, "groups"),
+        engines=words_of(engines, COPY_ENGINES, "engines"),
+        host_bytes=nbytes or HOST_BYTES,
+        peer_bytes=nbytes or PEER_BYTES,
+        local_bytes=nbytes or LOCAL_BYTES,
+        sized=nbytes is not None,
+        precision=share_of(precision, "precision"),
+        budget_s=None if budget_s is None else seconds_of(budget_s, "budget_s"),
+        seed=secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, 2**63 - 1, "42"),
+    )
+
+
+def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | int, ...]:
+    if devices is None:
+        return ()
+    if isinstance(devices, str):
+        found: list[str | int] = [text.strip() for text in devices.split(",")]
+    else:
+        found = list(devices) if isinstance(devices, Iterable) else [devices]
+    if not found or any(selector == "" for selector in found):
+        raise UsageError(f"devices names no device in {devices!r:.80}; write them as 0,1")
+    return tuple(found)
+
+
+def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[TrafficPlan]:
+    """Every traffic of the request. Together needs the copies alone, to compare with."""
+    found: list[TrafficPlan] = []
+    for engine in request.engines:
+        if {"host", "together"} & set(request.groups):
+            found += _host(request, engine, devices)
+        if "together" in request.groups and len(devices) > 1:
+            found += _together(request, engine, devices)
+        if "pairs" in request.groups and len(devices) > 1:
+            found += _pairs(request, engine, devices)
+        if "local" in request.groups:
+            found += [_local(request, engine, device) for device in devices]
+    if "numa" in request.groups and len(nodes) > 1:
+        found += _numa(request, devices, nodes)
+    return found
+
+
+def h2d(device: int) -> FlowPlan:
+    return FlowPlan(HOST_END, device, device, "h2d")
+
+
+def d2h(device: int) -> FlowPlan:
+    return FlowPlan(device, HOST_END, device, "d2h")
+
+
+def write(source: int, destination: int) -> FlowPlan:
+    return FlowPlan(source, destination, source, "peer")
+
+
+def read(source: int, destination: int) -> FlowPlan:
+    return FlowPlan(source, destination, destination, "peer")
+
+
+_HOST_CASES = {"h2d": (h2d,), "d2h": (d2h,), "both": (h2d, d2h)}
+
+
+def _host(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+    for device in devices:
+        for case, makers in _HOST_CASES.items():
+            flows = tuple(make(device) for make in makers)
+            yield TrafficPlan("host", case, engine, request.host_bytes, flows)
+
+
+def _together(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+    for case, makers in _HOST_CASES.items():
+        flows = tuple(make(device) for make in makers for device in devices)
+        yield TrafficPlan("together", case, engine, request.host_bytes, flows)
+    if len(devices) == 2 or engine != "ce":  # noqa: PLR2004 - two GPUs are the only pair
+        return
+    for pair in pairs_to_measure(devices, request.seed):
+        for case in ("h2d", "d2h"):
+            flows = tuple(make(device) for make in _HOST_CASES[case] for device in pair)
+            yield TrafficPlan("together", f"beside-{case}", engine, request.host_bytes, flows)
+
+
+def _pairs(request: LinksRequest, engine: CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+    def plan(case: str, *flows: FlowPlan, peer_access: bool = True) -> TrafficPlan:
+        nbytes = request.peer_bytes if peer_access else request.host_bytes
+        return TrafficPlan("pairs", case, engine, nbytes, flows, peer_access)
+
+    single, double = _chosen_pairs(devices, request.seed)
+    for case, make in (("read", read), ("write", write)):
+        yield from (plan(case, make(*pair)) for pair in single)
+        yield from (plan(f"both-{case}", make(one, other), make(other, one)) for one, other in double)
+    if engine == "ce":
+        yield from (plan("through-host", write(*pair), peer_access=False) for pair in single)
+    if len(devices) == 2:  # noqa: PLR2004 - all other cases are the same as the pair
+        return
+    for case, make in (("read", read), ("write", write)):
+        for device in devices:
+            others = [other for other in devices if other != device]
+            yield plan(f"all-to-one-{case}", *(make(other, device) for other in others))
+            yield plan(f"one-to-all-{case}", *(make(device, other) for other in others))
+    places = range(len(devices))
+    yield plan("ring", *(write(devices[place], devices[(place + 1) % len(devices)]) for place in places))
+    if len(devices) * (len(devices) - 1) <= MOST_PAIRS:
+        yield plan("all-pairs", *(write(*pair) for pair in permutations(devices, 2)))
+
+
+def _chosen_pairs(devices: Sequence[int], seed: int) -> tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
+    """Ordered pairs and pairs; a sample of them above sixteen devices."""
+    if len(devices) <= MOST_FULL_PAIRS:
+        return list(permutations(devices, 2)), list(combinations(devices, 2))
+    chosen = random.Random(seed).sample(list(combinations(devices, 2)), MOST_PAIRS)  # noqa: S311 - a choice of pairs
+    return [order for one, other in chosen for order in ((one, other), (other, one))], chosen
+
+
+def _local(request: LinksRequest, engine: CopyEngine, device: int) -> TrafficPlan:
+    return TrafficPlan("local", "copy", engine, request.local_bytes, (FlowPlan(device, device, device, "local"),))
+
+
+def _numa(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> Iterator[TrafficPlan]:
+    for device in devices:
+        for node in nodes:
+            yield TrafficPlan("numa", "h2d", "ce", request.host_bytes, (h2d(device),), node=node)
+            yield TrafficPlan("numa", "d2h", "ce", request.host_bytes, (d2h(device),), node=node)
+
+
+LOADS = (0.0, 0.5, 1.0)
+
+
+def latencies(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[LatencyPlan]:
+    """Every latency of the request. The quick ones have few loads a launch, so that their spread is seen."""
+    found: list[LatencyPlan] = []
+    if "latency" in request.groups:
+        for device in devices:
+            peers = [other for other in devices if other != device]
+            for target in (HOST_END, *peers, device):
+                found += [LatencyPlan(device, target, large, quick=False) for large in (False, True)]
+                loads = LOADS if target != device else LOADS[:1]
+                found += [LatencyPlan(device, target, large=False, quick=True, load=load) for load in loads]
+    if "numa" in request.groups and len(nodes) > 1:
+        found += [
+            LatencyPlan(device, HOST_END, large=False, quick=False, node=node) for device in devices for node in nodes
+        ]
+    return found

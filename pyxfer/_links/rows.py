@@ -1,0 +1,353 @@
+"""The rows of the document from the trials of the subjects, and the interference map from the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from pyxfer._document.links import (
+    HOST_END,
+    Alone,
+    Chased,
+    HostDirection,
+    Keep,
+    Latency,
+    LatencyTrial,
+    LinkDevice,
+    LinkFlow,
+    LinksSharing,
+    LinkTrial,
+    PeerLink,
+    SharedGroup,
+    SlowLink,
+    SmallCopies,
+    Traffic,
+    TreeVerdict,
+    alone_by_key,
+    alone_of,
+    seconds_a_gigabyte,
+)
+from pyxfer._document.runs import Fact, Rate, Remark, Share, unknown
+from pyxfer._links import sharing
+from pyxfer._links.batches import SmallSubject
+from pyxfer._links.chases import LatencySubject
+from pyxfer._links.plan import FlowPlan
+from pyxfer._links.traffic import WRONG, TrafficSubject
+from pyxfer._measure import stats
+from pyxfer._measure.remarks import instability
+from pyxfer.errors import MeasurementError
+
+GIGABYTE = 10**9
+NO_TRIAL = "no trial of it counts"
+NO_ALONE = "the same copies were not measured alone"
+NO_PEAK_INSIDE = "copies inside a GPU cross no link"
+DirectionGroups = dict[HostDirection, list[tuple[int, ...]]]
+
+
+class Assembler:
+    """Makes rows. `ended_early`: the reason for rows without trials in a run that ended early."""
+
+    def __init__(
+        self,
+        devices: Sequence[LinkDevice],
+        peers: Sequence[PeerLink],
+        precision: float,
+        budget_s: float,
+        ended_early: str | None,
+    ) -> None:
+        self._devices = {each.device.index: each for each in devices}
+        self._peers = {(peer.source, peer.destination): peer for peer in peers}
+        self._precision = precision
+        self._budget_s = budget_s
+        self._no_trial = ended_early or NO_TRIAL
+
+    def traffics(self, subjects: Sequence[TrafficSubject], failures: Mapping[str, str]) -> tuple[Traffic, ...]:
+        """The rows of all traffics, with their shares of what the same copies did alone."""
+        rows = [self._traffic(subject, failures.get(subject.key)) for subject in subjects]
+        alone = alone_by_key(rows)
+        return tuple(_with_shares(row, alone) for row in rows)
+
+    def _traffic(self, subject: TrafficSubject, failure: str | None) -> Traffic:
+        plan = subject.plan
+        valid = [trial for trial in subject.trials if trial.invalid is None]
+        reason = subject.unavailable or self._why_missing(subject.trials, failure)
+        total = _rate(valid, range(len(plan.flows)), reason)
+        flows = tuple(self._flow(plan.flows[i], valid, i, subject.verified[i], reason) for i in range(len(plan.flows)))
+        rates = [flow.gbps for flow in flows if flow.gbps is not None]
+        return Traffic(
+            group=plan.group,
+            case=plan.case,
+            engine=plan.engine,
+            nbytes=plan.nbytes,
+            flows=flows,
+            total=total,
+            sum_alone_gbps=unknown(NO_ALONE),
+            slowest_gbps=Fact(min(rates)) if rates else unknown(reason),
+            peer_access=plan.peer_access,
+            node=plan.node,
+            pages_by_node=subject.pages,
+            counted=tuple(subject.counted),
+            trials=tuple(subject.trials),
+            remarks=self._remarks(subject.trials, seconds_a_gigabyte(valid, range(len(plan.flows))), failure),
+        )
+
+    def _why_missing(self, trials: Sequence[LinkTrial], failure: str | None) -> str:
+        faults = [trial.invalid for trial in trials if trial.invalid]
+        return failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
+
+    def _flow(
+        self, plan: FlowPlan, valid: Sequence[LinkTrial], number: int, verified: Fact[bool], reason: str
+    ) -> LinkFlow:
+        rate = unknown(WRONG) if verified.value is False else _rate(valid, [number], reason)
+        peak = self._peak(plan)
+        share: Fact[float] = unknown(peak.reason or rate.reason or "")
+        if rate.value is not None and peak.value:
+            share = Fact(rate.value.gbps / peak.value)
+        return LinkFlow(
+            source=plan.source,
+            destination=plan.destination,
+            device=plan.device,
+            side=plan.side,
+            rate=rate,
+            alone_share=unknown(NO_ALONE),
+            peak_share=share,
+            verified=verified,
+        )
+
+    def _peak(self, plan: FlowPlan) -> Fact[float]:
+        if plan.side == "local":
+            return unknown(NO_PEAK_INSIDE)
+        if plan.side == "peer":
+            peer = self._peers.get((plan.source, plan.destination))
+            return unknown("the link between the two was not read") if peer is None else peer.peak_gbps
+        return self._devices[plan.device].host_peak_gbps(plan.side)
+
+    def _remarks(self, trials: Sequence[LinkTrial], seconds: list[float], failure: str | None) -> tuple[Remark, ...]:
+        remarks = [Remark("failed", failure)] if failure and seconds else []
+        faults = [trial.invalid for trial in trials if trial.invalid]
+        if faults and seconds:
+            remarks.append(
+                Remark("invalid-trials", f"{len(faults)} of {len(trials)} trials do not count: {faults[-1]}")
+            )
+        found = instability(seconds, self._precision, self._budget_s) if seconds else None
+        return (*remarks, *([found] if found else []))
+
+    def latencies(self, subjects: Sequence[LatencySubject], failures: Mapping[str, str]) -> tuple[Latency, ...]:
+        """The rows of all latencies."""
+        return tuple(self._latency(subject, failures.get(subject.key)) for subject in subjects)
+
+    def _latency(self, subject: LatencySubject, failure: str | None) -> Latency:
+        plan = subject.plan
+        valid = [trial for trial in subject.trials if trial.invalid is None]
+        faults = [trial.invalid for trial in subject.trials if trial.invalid]
+        missing = subject.unavailable or failure or (f"no trial counts: {faults[-1]}" if faults else self._no_trial)
+        p99 = [trial.p99_ns for trial in valid if trial.p99_ns is not None]
+        loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
+        few = missing if not valid else "too few launches in a trial for a p99"
+        each = sorted(ns for _, ns in subject.multiprocessors)
+        no_spread = "the multiprocessors were not measured one by one"
+        return Latency(
+            device=plan.device,
+            target=plan.target,
+            footprint_bytes=subject.footprint,
+            places=subject.places,
+            hops=subject.hops,
+            load=plan.load,
+            p50=_chased([trial.p50_ns for trial in valid], missing),
+            p99=_chased(p99, few),
+            load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown("nothing was copied beside it"),
+            fastest=Fact(Chased(each[0], None, None)) if each else unknown(no_spread),
+            slowest=Fact(Chased(each[-1], None, None)) if each else unknown(no_spread),
+            multiprocessor_ns=tuple(subject.multiprocessors),
+            node=plan.node,
+            trials=tuple(subject.trials),
+            remarks=_latency_remarks(valid, self._precision, self._budget_s),
+        )
+
+    def small(self, subjects: Sequence[SmallSubject], failures: Mapping[str, str]) -> tuple[SmallCopies, ...]:
+        """The rows of small copies."""
+        return tuple(self._small(subject, failures.get(subject.key)) for subject in subjects)
+
+    def _small(self, subject: SmallSubject, failure: str | None) -> SmallCopies:
+        rate: Fact[Rate] = unknown(subject.unavailable or failure or self._no_trial)
+        if subject.seconds:
+            rate = Fact(stats.rate(subject.nbytes, stats.summarise(subject.seconds)))
+        return SmallCopies(
+            device=subject.device,
+            direction=subject.direction,
+            way=subject.way,
+            nbytes=subject.nbytes,
+            copies=subject.copies,
+            rate=rate,
+            verified=subject.verified,
+            seconds=tuple(subject.seconds),
+        )
+
+
+def _rate(valid: Sequence[LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
+    """The rate of some flows together, at the median of the trials."""
+    seconds = seconds_a_gigabyte(valid, numbers)
+    if not seconds or not all(map(math.isfinite, seconds)):
+        return unknown("a stream copied nothing in a trial" if seconds else reason)
+    return Fact(stats.rate(GIGABYTE, stats.summarise(seconds)))
+
+
+def _chased(values: Sequence[float], reason: str) -> Fact[Chased]:
+    if not values:
+        return unknown(reason)
+    found = stats.summarise(values)
+    return Fact(Chased(found.median_s, found.low_s, found.high_s))
+
+
+def _latency_remarks(valid: Sequence[LatencyTrial], precision: float, budget_s: float) -> tuple[Remark, ...]:
+    seconds = [trial.p50_ns / 1e9 for trial in valid]
+    found = instability(seconds, precision, budget_s) if seconds else None
+    return (found,) if found else ()
+
+
+def _with_shares(row: Traffic, singles: Alone) -> Traffic:
+    """The row with what each flow keeps of its rate alone, and the sum of the separate rates."""
+    alone = [alone_of(row, number, singles) for number in range(len(row.flows))]
+    flows = tuple(
+        flow if other is None else msgspec.structs.replace(flow, alone_share=share_of_alone(row, number, other))
+        for number, (flow, other) in enumerate(zip(row.flows, alone, strict=True))
+    )
+    if len(row.flows) == 1:
+        return row
+    known = [other.gbps for other in alone if other is not None and other.gbps is not None]
+    total: Fact[float] = Fact(math.fsum(known)) if len(known) == len(alone) else unknown(NO_ALONE)
+    return msgspec.structs.replace(row, flows=flows, sum_alone_gbps=total)
+
+
+def share_of_alone(row: Traffic, number: int, alone: Traffic) -> Fact[Share]:
+    """The rate of a flow over its rate alone, in the rounds that have both."""
+    own, other = _by_round(row, number), _by_round(alone, 0)
+    shared = sorted(own.keys() & other.keys())
+    if not shared:
+        return unknown("no round has both a valid trial of it and one of the same copies alone")
+    try:
+        return Fact(stats.ratio_share([other[place] for place in shared], [own[place] for place in shared]))
+    except MeasurementError as error:
+        return unknown(str(error))
+
+
+def _by_round(row: Traffic, number: int) -> dict[int, float]:
+    """Seconds a gigabyte of a flow by round."""
+    seconds = seconds_a_gigabyte(row.valid, [number])
+    return {trial.round: each for trial, each in zip(row.valid, seconds, strict=True) if math.isfinite(each)}
+
+
+# --- interference ----------------------------------------------------------------------------------------------------
+
+
+def interference(
+    traffics: Sequence[Traffic],
+    devices: Sequence[int],
+    peers: Sequence[PeerLink],
+    tree: Fact[tuple[tuple[int, ...], ...]],
+) -> LinksSharing | None:
+    """The interference map of the copy engines; None without two GPUs that were measured together."""
+    beside = [row for row in traffics if row.group == "together" and row.engine == "ce" and _is_pair(row, len(devices))]
+    if not beside:
+        return None
+    keeps = [keep for row in beside for keep in _keeps(row)]
+    classes = _classes(traffics, peers)
+    # Each direction and each class of links could name something by chance.
+    error_rate = sharing.ERROR_RATE / (2 + len(classes))
+    groups = [
+        SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
+        for direction in ("h2d", "d2h")
+        for members in sharing.groups_of(_losses(direction, traffics, beside, error_rate))
+    ]
+    measured = {frozenset(flow.device for flow in row.flows) for row in beside}
+    return LinksSharing(
+        keeps=tuple(keeps),
+        groups=Fact(tuple(groups)) if _has_rounds(beside) else unknown("too few rounds of pairs were measured"),
+        slow=_slow(classes, error_rate),
+        tree=tree,
+        error_rate=sharing.ERROR_RATE,
+        pairs_measured=len(measured),
+        pairs=len(devices) * (len(devices) - 1) // 2,
+    )
+
+
+def _is_pair(row: Traffic, devices: int) -> bool:
+    """Whether it is one GPU beside another, in one direction."""
+    return row.case in (("h2d", "d2h") if devices == 2 else ("beside-h2d", "beside-d2h"))  # noqa: PLR2004
+
+
+def _has_rounds(rows: Sequence[Traffic]) -> bool:
+    return any(len(row.valid) >= sharing.LEAST_ROUNDS for row in rows)
+
+
+def _direction(row: Traffic) -> HostDirection:
+    return "h2d" if row.case.endswith("h2d") else "d2h"
+
+
+def _keeps(row: Traffic) -> list[Keep]:
+    one, other = row.flows
+    return [
+        Keep(_direction(row), flow.device, beside.device, flow.alone_share)
+        for flow, beside in ((one, other), (other, one))
+    ]
+
+
+def _losses(
+    direction: HostDirection, traffics: Sequence[Traffic], beside: Sequence[Traffic], error_rate: float
+) -> dict[sharing.Pair, sharing.Loss]:
+    alone = {
+        row.flows[0].device: _gbps(row, [0])
+        for row in traffics
+        if (row.group, row.case, row.engine) == ("host", direction, "ce")
+    }
+    sums = {
+        (row.flows[0].device, row.flows[1].device): _gbps(row, [0, 1]) for row in beside if _direction(row) == direction
+    }
+    return sharing.losses(alone, sums, error_rate)
+
+
+def _keep_of(direction: HostDirection, members: tuple[int, ...], keeps: Sequence[Keep]) -> float:
+    """The median share that a member keeps beside another one."""
+    within = [keep for keep in keeps if keep.direction == direction and {keep.device, keep.beside} <= set(members)]
+    known = [keep.share.value.value for keep in within if keep.share.value is not None]
+    return stats.summarise(known).median_s if known else 0.0
+
+
+def _gbps(row: Traffic, numbers: Sequence[int]) -> list[float]:
+    return [1 / seconds for seconds in seconds_a_gigabyte(row.valid, numbers) if 0 < seconds < math.inf]
+
+
+def _against_tree(members: tuple[int, ...], tree: Fact[tuple[tuple[int, ...], ...]]) -> TreeVerdict:
+    if tree.value is None:
+        return "hidden"
+    return "agrees" if any(set(members) <= set(branch) for branch in tree.value) else "differs"
+
+
+Classes = dict[tuple[str, str], dict[tuple[int, int], list[float]]]
+
+
+def _classes(traffics: Sequence[Traffic], peers: Sequence[PeerLink]) -> Classes:
+    """The rates of links that should be alike, by case and by kind of link."""
+    kinds = {(peer.source, peer.destination): peer.kind for peer in peers}
+    classes: Classes = {}
+    for row in traffics:
+        is_link = row.group in ("host", "pairs") and row.case != "through-host"
+        if is_link and len(row.flows) == 1 and row.engine == "ce":
+            ends = (row.flows[0].source, row.flows[0].destination)
+            kind = "" if HOST_END in ends else kinds.get(ends, "unknown")
+            classes.setdefault((row.case, kind), {})[ends] = _gbps(row, [0])
+    return classes
+
+
+def _slow(classes: Classes, error_rate: float) -> Fact[tuple[SlowLink, ...]]:
+    """The links that are slower than the others of their class."""
+    if all(len(rates) < sharing.LEAST_LIKE for rates in classes.values()):
+        return unknown(f"fewer than {sharing.LEAST_LIKE} links of a kind do not tell which rate is usual")
+    found = [
+        SlowLink(case, *ends, slow.gbps, slow.usual_gbps)
+        for (case, _), rates in classes.items()
+        for ends, slow in sharing.slow_links(rates, error_rate).items()
+    ]
+    return Fact(tuple(found))

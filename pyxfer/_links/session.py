@@ -1,0 +1,366 @@
+"""A run of links: everything is prepared and checked, then measured in rounds, so that all rows meet the same host."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import msgspec
+
+from pyxfer._ceiling.stages import STUCK, circumstances, cleanup
+from pyxfer._document.links import (
+    LINKS_SCHEMA_VERSION,
+    Counter,
+    Ending,
+    LinkDevice,
+    LinkGroup,
+    Links,
+    PeerLink,
+)
+from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
+from pyxfer._links.batches import SIZES, SmallSubject
+from pyxfer._links.chases import LatencySubject, load_plan
+from pyxfer._links.memory import Memory
+from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan, latencies, make_request, traffics
+from pyxfer._links.rows import Assembler, interference
+from pyxfer._links.shop import Shop
+from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
+from pyxfer._links.traffic import TrafficSubject
+from pyxfer._machine import nvlink
+from pyxfer._machine import nvml as management
+from pyxfer._machine.devices import find_device, list_devices
+from pyxfer._machine.environment import read_environment
+from pyxfer._machine.link import link_under_load, with_load
+from pyxfer._measure.exclusive import Presence, turn
+from pyxfer._measure.sampler import Group, OnProgress, Progress, Sampler, silent
+from pyxfer.errors import CleanupWarning, DeviceTimeoutError, PyxferError, UsageError
+from pyxfer.native import HOST, Choice, choose
+
+SaveLinks = Callable[[Links], None]
+Subject = TrafficSubject | LatencySubject | SmallSubject
+
+WAKE_S = 0.15
+SAVE_EVERY_S, SAVING_SHARE = 3.0, 0.05
+MOST_ROUNDS = 24
+# Saving and releasing take the rest of the budget.
+CLOSING_S = 1.0
+NOT_MEASURED = {"interrupted": "the run was interrupted before it was measured", "failed": "the run failed before"}
+
+
+def unsaved(_: Links) -> None:
+    """Do not save the run."""
+
+
+def links(
+    devices: Iterable[str | int] | str | int | None = None,
+    *,
+    groups: Iterable[LinkGroup] | str = ("host", "together", "pairs", "local", "latency", "numa", "small"),
+    engines: Iterable[str] | str = ("ce", "sm"),
+    size: str | int | None = None,
+    precision: str | float = 0.005,
+    budget_s: str | float | None = None,
+    seed: int | None = None,
+    require_gpu: bool = False,
+    on_progress: OnProgress | None = None,
+    save_to: SaveLinks | None = None,
+) -> Links:
+    """Measure every link of this host, alone and together, and return the run.
+
+    `devices` are indices, UUIDs or PCI addresses; by default all that CUDA shows. `groups` are of host, together,
+    pairs, local, latency, numa and small; `engines` of ce (copy engine) and sm (kernels). `size` is that of each copy,
+    by default 64 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one. The default budget is 15 s for
+    each device.
+
+    Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
+    trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so far every few seconds.
+
+    Raises:
+        UsageError: an argument is invalid; nothing was measured.
+        CudaUnavailableError: a GPU is required and none is usable.
+        CudaError: a device failed before anything was measured.
+
+    """
+    request = make_request(devices, groups, engines, size, precision, budget_s, seed)
+    choice = choose(HOST if HOST in request.devices else 0, require_gpu)
+    chosen = _find(choice, request)
+    with ExitStack() as turns:
+        for device in sorted(chosen, key=_name):
+            turns.enter_context(turn(_name(device)))
+        request = request.fitted(_least_free(choice, chosen), len(chosen))
+        return Session(choice, chosen, request, on_progress or silent, save_to or unsaved).run()
+
+
+def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
+    """The devices of a request.
+
+    Raises:
+        UsageError: one is unknown, or named twice.
+
+    """
+    if not request.devices:
+        return list_devices(choice.engine)
+    found = [find_device(choice.engine, selector) for selector in request.devices]
+    numbers = [device.index for device in found]
+    for selector, device in zip(request.devices, found, strict=True):
+        if numbers.count(device.index) > 1:
+            raise UsageError(f"{selector!r} names device {device.index}, as another one does: name each device once.")
+    return tuple(found)
+
+
+def _least_free(choice: Choice, devices: Sequence[Device]) -> int:
+    """The free memory of the device that has the least."""
+    return min(choice.engine.memory_info(device.index)[0] for device in devices)
+
+
+def _name(device: Device) -> str:
+    return device.uuid.value or f"{device.name} {device.index}"
+
+
+class Session:
+    """One run of links."""
+
+    def __init__(
+        self,
+        choice: Choice,
+        devices: Sequence[Device],
+        request: LinksRequest,
+        on_progress: OnProgress,
+        save_to: SaveLinks,
+    ) -> None:
+        self._choice = choice
+        self._request = request
+        self._on_progress = on_progress
+        self._save_to = save_to
+        self._started = time.perf_counter()
+        self._save_after = self._started + SAVE_EVERY_S
+        nvml = management.shared()
+        self._nvml = nvml
+        self._before = read_environment(choice.engine, devices[0])
+        self._after: Environment | None = None
+        self._devices: list[LinkDevice] = [read_device(choice.engine, device, nvml) for device in devices]
+        self._peers: tuple[PeerLink, ...] = read_peers(choice.engine, devices, nvml)
+        self._tree = read_tree(devices)
+        self._numbers = [device.index for device in devices]
+        self._parameters = request.parameters(self._numbers)
+        self._presences = [Presence(_name(device)) for device in devices]
+        nodes = {each.device.index: each.node for each in self._devices}
+        memory = Memory(choice.engine, nodes, request.seed)
+        self._shop = Shop(choice.engine, memory)
+        self._remarks: list[Remark] = []
+        self._traffics: list[TrafficSubject] = []
+        self._latencies: list[LatencySubject] = []
+        self._small: list[SmallSubject] = []
+        self._groups: list[Group] = []
+        self._alone: dict[TrafficPlan, float | None] = {}
+        self._plan()
+
+    def _plan(self) -> None:
+        request, shop, seed = self._request, self._shop, self._request.seed
+        nodes = host_nodes()
+        if "numa" in request.groups and len(nodes.value or ()) < 2:  # noqa: PLR2004 - near and far
+            why = nodes.reason or "this machine shows one NUMA node with processors and memory"
+            self._remarks.append(Remark("numa", f"No NUMA node was compared with another: {why}."))
+        if len(self._numbers) == 1 and {"together", "pairs"} & set(request.groups):
+            self._remarks.append(
+                Remark("one-device", "There is one GPU, so nothing was measured together or in pairs.")
+            )
+        self._traffics = [TrafficSubject(plan, shop) for plan in traffics(request, self._numbers, nodes.value or ())]
+        self._latencies = [
+            LatencySubject(plan, shop, seed, self._rate_alone, request.host_bytes)
+            for plan in latencies(request, self._numbers, nodes.value or ())
+        ]
+        if "small" in request.groups:
+            self._small = [
+                SmallSubject(device, direction, way, nbytes, shop)
+                for device in self._numbers
+                for direction in ("h2d", "d2h")
+                for nbytes in SIZES
+                for way in ("queue", "batch")
+            ]
+
+    def run(self) -> Links:
+        """Measure until done, interrupted or failed."""
+        ended: Ending = "complete"
+        failure: str | None = None
+        try:
+            self._work()
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        except (PyxferError, MemoryError) as error:
+            if not any(row.trials for row in self._traffics) and not any(row.trials for row in self._latencies):
+                raise
+            ended, failure = "failed", str(error)
+        try:
+            return self._finish(ended, failure)
+        except KeyboardInterrupt:  # everything has been measured, so it is still saved and returned
+            return self._finish("interrupted", failure)
+
+    def _finish(self, ended: Ending, failure: str | None) -> Links:
+        run = self._document(ended, failure)
+        self._save_to(run)
+        return run
+
+    def _work(self) -> None:
+        try:
+            with ExitStack() as present:
+                for presence in self._presences:
+                    present.enter_context(presence)
+                self._prepare()
+                self._measure()
+            self._after = read_environment(self._choice.engine, self._devices[0].device)
+        except DeviceTimeoutError:
+            self._shop.abandon()
+            self._remarks.append(STUCK)
+            raise
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        for fault in self._shop.close():
+            self._remarks.append(cleanup(fault))
+            warnings.warn(fault, CleanupWarning, stacklevel=2)
+
+    # --- preparing ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._load_kernels()
+        for traffic in self._traffics:
+            self._on_progress(Progress("preparing", 0.0, traffic.key))
+            traffic.prepare(self._read_counters if self._choice.runtime == "cuda" else None)
+        for number, small in enumerate(self._small):
+            self._on_progress(Progress("preparing", 0.0, small.key))
+            small.prepare(self._request.seed + number)
+        self._wake_links()
+        self._note_pages()
+        for latency in self._latencies:
+            self._on_progress(Progress("preparing", 0.0, latency.key))
+            latency.prepare()
+        self._chase_each_multiprocessor()
+
+    def _load_kernels(self) -> None:
+        """Also without rows that copy with them: they open the gates of several devices together."""
+        self._devices = [
+            msgspec.structs.replace(each, kernels_s=self._shop.kernels_s(each.device.index)) for each in self._devices
+        ]
+
+    def _read_counters(self, device: int) -> dict[Counter, Fact[int]]:
+        found = next(each.device for each in self._devices if each.device.index == device)
+        return nvlink.read_counters(self._nvml, found)
+
+    def _wake_links(self) -> None:
+        """Read the state of each link while it copies, because an idle link may be slower."""
+        for place, each in enumerate(self._devices):
+            subject = next(
+                (one for one in self._traffics if one.is_ready and one.plan.devices == {each.device.index}), None
+            )
+            if subject is not None and self._choice.runtime == "cuda":
+                with ThreadPoolExecutor(1) as pool:
+                    reading = pool.submit(self._read_soon, each.device)
+                    subject.keep_busy(WAKE_S)
+                    self._devices[place] = msgspec.structs.replace(each, link=with_load(each.link, reading.result()))
+
+    @staticmethod
+    def _read_soon(device: Device) -> Fact[LinkState]:
+        time.sleep(2 * WAKE_S / 3)
+        return link_under_load(device)
+
+    def _note_pages(self) -> None:
+        for place, each in enumerate(self._devices):
+            for subject in self._traffics:
+                if subject.is_ready and subject.plan.group == "host" and each.device.index in subject.plan.devices:
+                    block = self._shop.memory.source(subject.plan.flows[0], None, subject.plan.nbytes)
+                    if block.device < 0:
+                        pages = self._shop.memory.pages(block)
+                        self._devices[place] = msgspec.structs.replace(each, pages_by_node=pages)
+                        break
+
+    def _chase_each_multiprocessor(self) -> None:
+        for latency in self._latencies:
+            plan = latency.plan
+            if latency.is_ready and not plan.large and not plan.quick and plan.target < 0 and plan.node is None:
+                latency.measure_multiprocessors()
+
+    def _rate_alone(self, plan: LatencyPlan) -> float | None:
+        """The rate that the loading copies have alone, in GB/s."""
+        wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)
+        if wanted not in self._alone:
+            subject = TrafficSubject(wanted, self._shop)
+            subject.prepare()
+            self._alone[wanted] = subject.quick_rate() if subject.is_ready else None
+        return self._alone[wanted]
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        subjects: list[Subject] = [*self._traffics, *self._latencies, *self._small]
+        ready = [subject for subject in subjects if subject.is_ready]
+        if not ready:
+            return
+        # One group: what is compared runs in the same rounds.
+        self._groups = [Group.of("links", ready, most_rounds=MOST_ROUNDS)]
+        sampler = Sampler(
+            self._groups,
+            precision=self._request.precision,
+            deadline_s=self._started + self._parameters.budget_s - CLOSING_S,
+            seed=self._request.seed,
+            on_progress=self._on_progress,
+            on_turn=self._maybe_save,
+        )
+        sampler.run()
+
+    def _maybe_save(self) -> None:
+        now = time.perf_counter()
+        if now >= self._save_after:
+            for presence in self._presences:
+                presence.look()
+            self._save_to(self._document("interrupted", None))
+            took = time.perf_counter() - now
+            self._save_after = now + took + max(SAVE_EVERY_S, took / SAVING_SHARE)
+
+    def _failures(self) -> dict[str, str]:
+        return {
+            series.subject.key: series.failure
+            for group in self._groups
+            for series in group.series
+            if series.failure is not None
+        }
+
+    def _document(self, ended: Ending, failure: str | None) -> Links:
+        parameters = self._parameters
+        early = NOT_MEASURED.get(ended)
+        assembler = Assembler(self._devices, self._peers, parameters.precision, parameters.budget_s, early)
+        failures = self._failures()
+        rows = assembler.traffics(self._traffics, failures)
+        return Links(
+            kind="links",
+            ended=ended,
+            runtime=self._choice.runtime,
+            runtime_reason=self._choice.reason,
+            parameters=parameters,
+            environment=self._before,
+            environment_after=self._after,
+            devices=tuple(self._devices),
+            peers=self._peers,
+            traffics=rows,
+            latencies=assembler.latencies(self._latencies, failures),
+            small=assembler.small(self._small, failures),
+            sharing=interference(rows, self._numbers, self._peers, self._tree),
+            duration_s=time.perf_counter() - self._started,
+            remarks=(*self._remarks, *self._circumstances()),
+            failure=failure,
+            schema_version=LINKS_SCHEMA_VERSION,
+        )
+
+    def _circumstances(self) -> list[Remark]:
+        met = {pid for presence in self._presences for pid in presence.met}
+        alone = msgspec.structs.replace(self._before, other_gpu_processes=unknown("of each GPU"))
+        remarks = circumstances(met, alone, self._after)
+        for each in self._devices:
+            if each.other_processes.value:
+                who = ", ".join(map(str, each.other_processes.value))
+                text = f"Other processes use GPU {each.device.index} (process {who}); its figures may be low."
+                remarks.append(Remark("shared", text, "end them, or measure when they are idle"))
+        return remarks

@@ -1,0 +1,175 @@
+"""Which GPUs slow each other down, and which links are slower than the others: from measured rates alone.
+
+A virtual machine hides the PCIe tree, but not that two GPUs share an uplink: beside each other they lose what they do
+not lose beside the rest. Other work on a host only ever slows a round down, while wiring slows down every round, the
+best ones too. So rates are compared by their upper quartiles. A loss counts if it is beyond the noise, which all rows
+show together, and beyond a threshold below which it is of no interest.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyxfer._document.links import SHARED_BELOW
+from pyxfer._measure.stats import quantile
+
+Values = NDArray[np.float64]
+Pair = tuple[int, int]
+Key = TypeVar("Key", int, Pair)
+
+ERROR_RATE = 0.001
+"""Chance that any pair or link of a map of independent ones is named."""
+LEAST_ROUNDS = 6
+MOST_PAIRS = 120
+"""All pairs of sixteen GPUs; of more, this many are measured."""
+NEIGHBOURS = (1, 2, 3)
+LEAST_LIKE = 3
+"""Fewer links of a kind do not tell which of them is usual."""
+SLOW_BELOW = 0.9
+"""Of the usual rate. Links of one kind differ by some per cent."""
+
+_UPPER = 0.75
+# The upper quartile of normal values deviates this many times as much as their mean would, and their standard deviation
+# is this many times their median deviation.
+_QUARTILE = 1.3626
+_NORMAL = 1.4826
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a pair keeps of its rates alone, and the share that noise does not fall below."""
+
+    keeps: float
+    bound: float
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the loss is beyond the noise and large enough to matter."""
+        return self.keeps < min(self.bound, SHARED_BELOW)
+
+
+def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
+    """All pairs, or above sixteen devices neighbours in the order of the bus and a random choice of the others.
+
+    Devices below one switch are neighbours in that order.
+    """
+    everything = list(combinations(devices, 2))
+    if len(everything) <= MOST_PAIRS:
+        return everything
+    count = len(devices)
+    near = {
+        (devices[min(a, b)], devices[max(a, b)])
+        for step in NEIGHBOURS
+        for a, b in ((place, (place + step) % count) for place in range(count))
+    }
+    rest = [pair for pair in everything if pair not in near]
+    more = random.Random(seed).sample(rest, max(0, MOST_PAIRS - len(near)))  # noqa: S311 - a choice of pairs
+    return sorted([*near, *more])
+
+
+def losses(
+    alone: Mapping[int, Sequence[float]], beside: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_RATE
+) -> dict[Pair, Loss]:
+    """The loss of every pair, by the rates alone and the sums of both rates beside each other, one a round.
+
+    Pairs with too few rounds are left out.
+    """
+    single, double = _with_rounds(alone), _with_rounds(beside)
+    double = {pair: each for pair, each in double.items() if set(pair) <= single.keys()}
+    if not double:
+        return {}
+    noise, freedom = _noise([*single.values(), *double.values()])
+    z = quantile(1 - error_rate / len(double), freedom)
+    found = {}
+    for pair, each in double.items():
+        fewest = min(each.size, *(single[device].size for device in pair))
+        bound = 1 - z * _QUARTILE * noise * math.sqrt(2 / fewest)
+        found[pair] = Loss(_upper(each) / sum(_upper(single[device]) for device in pair), bound)
+    return found
+
+
+def groups_of(found: Mapping[Pair, Loss]) -> list[tuple[int, ...]]:
+    """Devices that lose beside each other: those that one can reach from another over pairs with a loss.
+
+    A group must hold together: most of its measured pairs lose. Otherwise it is divided at its weakest pairs.
+    """
+    lossy = {pair for pair, loss in found.items() if loss.is_real}
+    groups: list[tuple[int, ...]] = []
+    for members in _components(lossy):
+        measured = [pair for pair in found if set(pair) <= members]
+        if 2 * sum(pair in lossy for pair in measured) > len(measured):
+            groups.append(tuple(sorted(members)))
+        else:
+            strong = {pair for pair in lossy if set(pair) <= members and _shares_partners(pair, lossy)}
+            groups += [tuple(sorted(part)) for part in _components(strong)]
+    return sorted(groups)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A link below the usual rate of its kind."""
+
+    gbps: float
+    usual_gbps: float
+
+
+def slow_links(rates: Mapping[Pair, Sequence[float]], error_rate: float = ERROR_RATE) -> dict[Pair, Slow]:
+    """The links that are slower than the usual one of their kind, by their rates in each round.
+
+    Most links must be alike for any to be usual, so a minority of slow ones is named and a majority is not.
+    """
+    rounds = _with_rounds(rates)
+    if len(rounds) < LEAST_LIKE:
+        return {}
+    uppers = {link: _upper(each) for link, each in rounds.items()}
+    usual = float(np.median(list(uppers.values())))
+    alike = [each for link, each in rounds.items() if uppers[link] >= SLOW_BELOW * usual]
+    if 2 * len(alike) <= len(rounds):
+        return {}
+    noise, freedom = _noise(alike)
+    z = quantile(1 - error_rate / len(rounds), freedom)
+    return {
+        link: Slow(uppers[link], usual)
+        for link, each in rounds.items()
+        if uppers[link] < usual * min(1 - z * _QUARTILE * noise / math.sqrt(each.size), SLOW_BELOW)
+    }
+
+
+def _with_rounds(rates: Mapping[Key, Sequence[float]]) -> dict[Key, Values]:
+    return {key: np.asarray(each, dtype=np.float64) for key, each in rates.items() if len(each) >= LEAST_ROUNDS}
+
+
+def _upper(rates: Values) -> float:
+    return float(np.quantile(rates, _UPPER))
+
+
+def _noise(rows: Sequence[Values]) -> tuple[float, float]:
+    """The relative deviation of one round that all rows show together, without outliers; its degrees of freedom."""
+    freedom = sum(each.size - 1 for each in rows)
+    rest = np.concatenate([np.abs(each / np.median(each) - 1) for each in rows])
+    # Each row's median is taken from its own rounds, which are so much closer to it.
+    correction = math.sqrt(rest.size / freedom)
+    # A median deviation knows the noise about as well as the standard deviation of a third of the values.
+    return float(_NORMAL * np.median(rest) * correction), max(freedom / 3, 1.0)
+
+
+def _components(pairs: set[Pair]) -> list[set[int]]:
+    found: list[set[int]] = []
+    for pair in pairs:
+        joined = set(pair).union(*(part for part in found if part & set(pair)))
+        found = [part for part in found if not part & joined] + [joined]
+    return found
+
+
+def _shares_partners(pair: Pair, pairs: set[Pair]) -> bool:
+    """Whether both lose beside a third one too, or beside no other: a chance pair between two groups does not."""
+    partners = [{other for each in pairs if place in each for other in each} - set(pair) for place in pair]
+    return bool(partners[0] & partners[1]) or not (partners[0] or partners[1])

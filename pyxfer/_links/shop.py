@@ -1,0 +1,162 @@
+"""The engine's resources of a run: kernels, peer access, flows and memory, made on first use and released together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyxfer._document.links import HOST_END
+from pyxfer._document.runs import Fact
+from pyxfer._links.memory import Memory
+from pyxfer.errors import CudaError, CudaUnavailableError, DeviceLostError, DeviceTimeoutError, MeasurementError
+
+if TYPE_CHECKING:
+    from pyxfer._links.plan import FlowPlan, TrafficPlan
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Copier, Flow, FlowStamps, Kernels
+
+# Far longer than any stretch of copies; a device that needs more has hung.
+PATIENCE_S = 30.0
+
+
+class Shop:
+    """Resources by their use."""
+
+    def __init__(self, engine: Engine, memory: Memory) -> None:
+        self.engine = engine
+        self.memory = memory
+        self._kernels: dict[int, Kernels] = {}
+        self._no_kernels: dict[int, str] = {}
+        self._flows: list[Flow] = []
+        self._copiers: dict[int, Copier] = {}
+        self._enabled: dict[tuple[int, int], bool] = {}
+
+    def kernels(self, device: int) -> Kernels:
+        """The kernels of a device. A failure is not tried again.
+
+        Raises:
+            MeasurementError: the driver does not make them; the text says why.
+
+        """
+        if device in self._no_kernels:
+            raise MeasurementError(self._no_kernels[device])
+        if device not in self._kernels:
+            try:
+                self._kernels[device] = self.engine.Kernels(device)
+            except (CudaUnavailableError, DeviceLostError):
+                raise
+            except CudaError as error:
+                self._no_kernels[device] = f"the copy kernels are not available: {error}"
+                raise MeasurementError(self._no_kernels[device]) from error
+        return self._kernels[device]
+
+    def kernels_s(self, device: int) -> Fact[float]:
+        """The seconds to load the kernels of a device, or why there are none."""
+        try:
+            return Fact(self.kernels(device).load_s)
+        except MeasurementError as error:
+            return Fact(reason=str(error))
+
+    def gate(self, devices: Sequence[int]) -> Literal["kernel", "host"]:
+        """Kernels open the gates of several devices together where all have them."""
+        return "kernel" if all(self.kernels_s(device).value is not None for device in devices) else "host"
+
+    def flow(self, plan: FlowPlan, traffic: TrafficPlan, depth: int) -> Flow:
+        """A stream of the copies of a plan."""
+        return self._kept(
+            self.engine.Flow(
+                device=plan.device,
+                engine=traffic.engine,
+                destination=self.memory.landing(plan, traffic.node, traffic.nbytes).address,
+                source=self.memory.source(plan, traffic.node, traffic.nbytes).address,
+                nbytes=traffic.nbytes,
+                kernels=self.known_kernels(plan.device, needed=traffic.engine == "sm"),
+                depth=depth,
+                source_device=plan.source,
+                destination_device=plan.destination,
+            )
+        )
+
+    def known_kernels(self, device: int, *, needed: bool) -> Kernels | None:
+        """The kernels of a device; without any None, or the error if they are needed."""
+        if needed:
+            return self.kernels(device)
+        return self._kernels[device] if self.kernels_s(device).value is not None else None
+
+    def any_flow(self, **settings: Any) -> Flow:
+        """A flow of other settings, such as a chase."""
+        return self._kept(self.engine.Flow(**settings))
+
+    def _kept(self, flow: Flow) -> Flow:
+        self._flows.append(flow)
+        return flow
+
+    def drop(self, flow: Flow) -> None:
+        """Release one flow early."""
+        self._flows.remove(flow)
+        flow.close()
+
+    def run(self, flows: Sequence[Flow], devices: Sequence[int], seconds: float) -> list[FlowStamps]:
+        """Run flows at once for this long."""
+        return self.engine.run_flows(flows, seconds, PATIENCE_S, self.gate(devices))
+
+    def copier(self, device: int) -> Copier:
+        """The copier of small copies."""
+        if device not in self._copiers:
+            self._copiers[device] = self.engine.Copier(device, 1, PATIENCE_S)
+        return self._copiers[device]
+
+    def set_access(self, flow: FlowPlan, wanted: bool) -> None:
+        """Let the two GPUs of a flow access each other's memory directly, or not.
+
+        Raises:
+            CudaError: the devices or the driver refuse it.
+
+        """
+        if HOST_END in (flow.source, flow.destination) or flow.source == flow.destination:
+            return
+        for pair in ((flow.source, flow.destination), (flow.destination, flow.source)):
+            if self._enabled.get(pair, False) == wanted:
+                continue
+            if wanted:
+                self.engine.enable_peer(*pair)
+            else:
+                self.engine.disable_peer(*pair)
+            self._enabled[pair] = wanted
+
+    def close(self) -> list[str]:
+        """Release everything; returns the errors instead of raising them."""
+        faults = []
+        for release in self._releases():
+            try:
+                release()
+            except CudaError as error:
+                faults.append(str(error))
+            except DeviceTimeoutError as error:  # the device may still write to the memory of all others
+                faults.append(str(error))
+                self.abandon()
+                break
+        self._forget()
+        return list(dict.fromkeys([*faults, *self.engine.take_cleanup_failures()]))
+
+    def _releases(self) -> list[Callable[[], object]]:
+        """In the order of release: memory last, after everything that uses it."""
+        closing: list[Callable[[], object]] = [flow.close for flow in self._flows]
+        closing += [copier.close for copier in self._copiers.values()]
+        closing += [kernels.close for kernels in self._kernels.values()]
+        enabled = [pair for pair, is_on in self._enabled.items() if is_on]
+        closing += [lambda pair=pair: self.engine.disable_peer(*pair) for pair in enabled]  # type: ignore[misc]
+        return closing + [buffer.close for buffer in self.memory.held]
+
+    def abandon(self) -> None:
+        """Leave everything to the end of the process: the device does not answer, and may still write."""
+        for resource in (*self._flows, *self._copiers.values(), *self._kernels.values(), *self.memory.held):
+            resource.abandon()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._flows.clear()
+        self._copiers.clear()
+        self._kernels.clear()
+        self._enabled.clear()
+        self.memory.forget()

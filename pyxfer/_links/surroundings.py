@@ -1,0 +1,112 @@
+"""What is read of the machine before a run of links: devices, the links between them, NUMA nodes, the PCIe tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pyxfer._document.links import LinkDevice, PeerLink
+from pyxfer._document.machines import Device, Fact, LinkKind, unknown
+from pyxfer._links.natures import natures
+from pyxfer._machine import engine, nvlink
+from pyxfer._machine.environment import read_environment
+from pyxfer._machine.link import read_link
+from pyxfer._machine.numa import device_node, read_nodes
+from pyxfer._machine.nvml import Nvml
+from pyxfer._machine.pci import path_to_root
+from pyxfer._machine.sysfs import read_cpu_list
+from pyxfer.errors import CudaError
+
+
+class Machine(engine.Engine, Protocol):
+    """The part of the compiled engine that this module uses."""
+
+    def device_attribute(self, device: int, attribute: int) -> int: ...
+    def can_access_peer(self, device: int, peer: int) -> bool: ...
+
+
+_HAS_MEMORY = "sys/devices/system/node/has_memory"
+_NOT_READ = "the run ended before it was read"
+_NO_LINK = "no NVLink joins the two, and the way over PCI Express has no peak of its own"
+NO_TREE = "the machine shows no PCIe tree above the GPUs"
+ONE_DEVICE = "one GPU shares no link with another"
+
+
+def read_device(machine: Machine, device: Device, nvml: Nvml, root: Path = Path("/")) -> LinkDevice:
+    """A GPU and its links; an unknown value has its reason."""
+    link = read_link(machine, device, root=root, nvml=nvml)
+    active = nvlink.active_links(nvml, device)
+    count: Fact[int] = unknown(active.reason or "") if active.value is None else Fact(len(active.value))
+    return LinkDevice(
+        device=device,
+        link=link,
+        node=device_node(device, root=root, nvml=nvml),
+        pages_by_node=unknown(_NOT_READ),
+        nvlinks=count,
+        nvlink_gbps=_carried(nvml, device, count),
+        c2c_gbps=nvlink.c2c_gbps(nvml, device),
+        kernels_s=unknown(_NOT_READ),
+        natures=natures(machine, device, link, root),
+        other_processes=read_environment(machine, device, nvml=nvml, root=root).other_gpu_processes,
+    )
+
+
+def _carried(nvml: Nvml, device: Device, links: Fact[int]) -> Fact[float]:
+    if not links.value:
+        return unknown(links.reason or "the GPU has no active NVLink")
+    each = nvlink.link_gbps(nvml, device)
+    return each if each.value is None else Fact(links.value * each.value)
+
+
+def read_peers(machine: Machine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
+    """The link of every ordered pair."""
+    return tuple(
+        _read_peer(machine, one, other, nvml) for one in devices for other in devices if one.index != other.index
+    )
+
+
+def _read_peer(machine: Machine, one: Device, other: Device, nvml: Nvml) -> PeerLink:
+    try:
+        # The writer of one end is the reader of the other, and needs the access of its own device.
+        access: Fact[bool] = Fact(
+            machine.can_access_peer(one.index, other.index) and machine.can_access_peer(other.index, one.index)
+        )
+    except CudaError as error:
+        access = unknown(str(error))
+    links = nvlink.links_between(nvml, one, other)
+    each = nvlink.link_gbps(nvml, one)
+    peak: Fact[float] = unknown(links.reason or _NO_LINK)
+    if links.value:
+        peak = each if each.value is None else Fact(links.value * each.value)
+    return PeerLink(one.index, other.index, access, _kind(links), links, peak)
+
+
+def _kind(links: Fact[int]) -> LinkKind:
+    if links.value is None:
+        return "unknown"
+    return "nvlink" if links.value else "pcie"
+
+
+def host_nodes(root: Path = Path("/")) -> Fact[tuple[int, ...]]:
+    """The NUMA nodes with processors and memory. A GPU's own memory may be a node, but not one for host buffers."""
+    nodes = read_nodes(root)
+    if nodes.value is None:
+        return unknown(nodes.reason or "")
+    with_memory = read_cpu_list(root / _HAS_MEMORY)
+    usable = [node for node in sorted(nodes.value) if with_memory.value is None or node in with_memory.value]
+    return Fact(tuple(usable))
+
+
+def read_tree(devices: Sequence[Device], root: Path = Path("/")) -> Fact[tuple[tuple[int, ...], ...]]:
+    """The sets of GPUs below one port, where the machine shows the ports."""
+    if len(devices) < 2:  # noqa: PLR2004 - a pair
+        return unknown(ONE_DEVICE)
+    below: dict[str, set[int]] = {}
+    for device in devices:
+        path = [] if device.pci.value is None else path_to_root(device.pci.value, root)
+        if len(path) <= 1:
+            return unknown(NO_TREE)
+        for port in path[1:]:
+            below.setdefault(str(port), set()).add(device.index)
+    return Fact(tuple(sorted({tuple(sorted(members)) for members in below.values() if len(members) > 1})))

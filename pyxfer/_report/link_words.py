@@ -1,0 +1,210 @@
+"""Sentences about links: what the GPUs get together, what limits them, and in what they differ from cards in slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyxfer._document.link_wording import engine_words, listed, ways_around, without_nvlink
+from pyxfer._document.links import (
+    HOST_END,
+    SHARED_BELOW,
+    HostDirection,
+    Links,
+    Nature,
+    SharedGroup,
+    SlowLink,
+    Traffic,
+    end_name,
+)
+from pyxfer._document.runs import Remark
+from pyxfer._report.text import clean
+from pyxfer.units import format_gbps, format_percent
+
+_LOSES_BY = 0.1
+
+NATURES: dict[Nature, str] = {
+    "c2c": "is joined to the host chip to chip: there is no PCIe peak, pageable memory is read through the host's page "
+    "tables, and its memory may be a NUMA node, which is no place for host buffers",
+    "integrated": "shares its memory with the processor: copies cross no link, and both directions compete",
+    "mig": "is a MIG instance: it may have one copy engine, it has no peers, and its neighbours' traffic is not seen",
+    "vgpu": "is a virtual GPU: it shares its link with guests that are not seen from here",
+    "wsl2": "is used through WSL2: page-locked memory is limited, and launches are batched",
+    "hmm": "reads pageable memory by page faults (HMM); every row here uses page-locked memory",
+    "no-tree": "shows no PCIe tree: what is shared is inferred from the rates alone",
+}
+
+
+def sentence(run: Links) -> str:
+    """The result in one sentence."""
+    words = [text for direction in ("h2d", "d2h") if (text := _together_words(run, direction))]
+    if words:
+        return f"Together, {len(run.devices)} GPUs get {' and '.join(words)}. {_shared_words(run)}"
+    return _alone_words(run) or _pair_words(run) or _count_words(run)
+
+
+def _pair_words(run: Links) -> str:
+    rates = [row.gbps for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
+    known = sorted(rate for rate in rates if rate is not None)
+    if not known:
+        return ""
+    ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
+    return f"Copies from one GPU to another reach {' to '.join(ends)}."
+
+
+def _count_words(run: Links) -> str:
+    """For a run without copies of one GPU with the host or another."""
+    count = sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small)
+    count += sum(row.ns is not None for row in run.latencies)
+    if count:
+        return f"{count} {'row was' if count == 1 else 'rows were'} measured."
+    reasons = [row.total.reason for row in run.traffics if row.total.reason]
+    reasons += [row.p50.reason for row in run.latencies if row.p50.reason]
+    return f"Nothing was measured: {clean(run.failure or (reasons or ['the run has no rows'])[0])}."
+
+
+def _together_words(run: Links, direction: HostDirection) -> str:
+    row = found(run, "together", direction)
+    if row is None or row.gbps is None:
+        return ""
+    share = share_of_sum(row)
+    of = "" if share is None else f" ({format_percent(share)} of the sum of separate runs)"
+    return f"{format_gbps(row.gbps)} {direction}{of}"
+
+
+def share_of_sum(row: Traffic) -> float | None:
+    """The rate together over the sum of separate runs."""
+    return None if row.gbps is None or not row.sum_alone_gbps.value else row.gbps / row.sum_alone_gbps.value
+
+
+def _shared_words(run: Links) -> str:
+    if run.sharing is None:
+        return "No interference was measured."
+    if run.sharing.groups.value is None:
+        return f"Whether they share a link is not known: {clean(run.sharing.groups.reason or '')}."
+    if run.sharing.groups.value:
+        members = dict.fromkeys(group.devices for group in run.sharing.groups.value)
+        return f"GPUs {'; '.join(listed(each) for each in members)} slow each other down."
+    return "None slows another down."
+
+
+def _alone_words(run: Links) -> str:
+    rows = [row for row in run.traffics if row.group == "host" and row.engine == "ce" and len(row.flows) == 1]
+    words = []
+    for row in rows:
+        flow = row.flows[0]
+        if flow.gbps is not None and flow.device == run.devices[0].device.index:
+            peak = flow.peak_share.value
+            of = "" if peak is None else f" ({format_percent(peak)} of the peak)"
+            words.append(f"{format_gbps(flow.gbps)} {flow.side}{of}")
+    return f"GPU {run.devices[0].device.index} gets {' and '.join(words)} from and to the host." if words else ""
+
+
+def found(run: Links, group: str, case: str, engine: str = "ce", ends: tuple[int, int] | None = None) -> Traffic | None:
+    """The row of a case; with `ends` the one whose first copies are between these."""
+    for row in run.traffics:
+        if (row.group, row.case, row.engine) == (group, case, engine) and row.node is None:
+            first = row.flows[0]
+            if ends is None or (first.source, first.destination) == ends:
+                return row
+    return None
+
+
+def limits(run: Links) -> Iterator[str]:
+    """What limits what: shared uplinks, slow links, losing sides, bytes on another way, what is missing."""
+    yield from map(_group_text, _groups(run))
+    yield from _undecided(run)
+    if run.sharing is not None:
+        yield from (_slow_text(slow) for slow in run.sharing.slow.value or ())
+    yield from losing_sides(run)
+    yield from ways_around(run)
+    yield from without_nvlink(run)
+
+
+def _groups(run: Links) -> Sequence[SharedGroup]:
+    return () if run.sharing is None else run.sharing.groups.value or ()
+
+
+def _group_text(group: SharedGroup) -> str:
+    tree = {
+        "agrees": "the PCIe tree has one port above them",
+        "differs": "the PCIe tree shows no port that they share",
+        "hidden": "the machine hides its PCIe tree",
+    }[group.tree]
+    keeps = format_percent(group.keeps)
+    return f"GPUs {listed(group.devices)} share an uplink {group.direction}: beside another one keeps {keeps}; {tree}."
+
+
+def _undecided(run: Links) -> Iterator[str]:
+    sharing = run.sharing
+    if sharing is not None and sharing.groups.value is not None:
+        rate = format_percent(sharing.error_rate)
+        sampled = "" if sharing.pairs_measured == sharing.pairs else f", from {sharing.pairs_measured} pairs"
+        none = "" if sharing.groups.value else "No shared uplink was found. "
+        yield f"{none}A group or a slow link is named by chance in {rate} of maps like this{sampled}."
+
+
+def _slow_text(slow: SlowLink) -> str:
+    ends = f"{end_name(slow.source)} to {end_name(slow.destination)}"
+    share = format_percent(slow.gbps / slow.usual_gbps)
+    return (
+        f"{ends} ({slow.case}) is slow: {format_gbps(slow.gbps)}, {share} of the usual {format_gbps(slow.usual_gbps)}."
+    )
+
+
+def losing_sides(run: Links) -> Iterator[str]:
+    """The sides that lose more than the other side of the same traffic."""
+    for row in run.traffics:
+        if row.group not in ("host", "together") or row.case != "both":
+            continue
+        kept = {side: [flow.alone_share.value for flow in row.flows if flow.side == side] for side in ("h2d", "d2h")}
+        shares = {side: [share for share in found if share is not None] for side, found in kept.items()}
+        if not all(shares.values()):
+            continue
+        mean = {side: sum(share.value for share in known) / len(known) for side, known in shares.items()}
+        loser, winner = sorted(mean, key=lambda side: mean[side])
+        for_certain = all((share.high or 1.0) < SHARED_BELOW for share in shares[loser])
+        if for_certain and mean[winner] - mean[loser] > _LOSES_BY:
+            where = "with all GPUs at once" if row.group == "together" else f"on GPU {row.flows[0].device}"
+            yield (
+                f"In both directions {where} ({engine_words(row.engine)}) {loser} loses to {winner}: it keeps "
+                f"{format_percent(mean[loser])} of its rate alone, {winner} {format_percent(mean[winner])}."
+            )
+
+
+def nature_texts(run: Links) -> Iterator[str]:
+    """One sentence for each way in which GPUs differ from cards in slots."""
+    for nature, text in NATURES.items():
+        numbers = tuple(each.device.index for each in run.devices if nature in each.natures)
+        if numbers:
+            who = f"GPU {numbers[0]}" if len(numbers) == 1 else f"Each of GPUs {listed(numbers)}"
+            yield f"{who} {text}."
+
+
+def remarks(run: Links) -> list[Remark]:
+    """The remarks on the run, and why rows are missing, each reason once with the number of its rows."""
+    reasons: dict[str, int] = {}
+    for reason in (
+        *(row.total.reason for row in run.traffics),
+        *(row.p50.reason for row in run.latencies),
+        *(row.rate.reason for row in run.small),
+    ):
+        if reason is not None:
+            reasons[reason] = reasons.get(reason, 0) + 1
+    lacking = [
+        Remark("missing", f"{count} {'row has' if count == 1 else 'rows have'} no figure: {clean(reason)}")
+        for reason, count in reasons.items()
+    ]
+    wide = sum(any(remark.code == "unstable" for remark in row.remarks) for row in run.traffics)
+    if wide:
+        share = format_percent(run.parameters.precision)
+        what = "row is" if wide == 1 else "rows are"
+        lacking.append(
+            Remark("unstable", f"{wide} {what} known less precisely than within {share}", "a longer --budget helps")
+        )
+    return [*run.remarks, *lacking]
+
+
+def peer_ends(run: Links) -> list[tuple[int, int]]:
+    """The ordered pairs that have a row, in order."""
+    rows = [row.flows[0] for row in run.traffics if row.group == "pairs" and len(row.flows) == 1]
+    return sorted({(flow.source, flow.destination) for flow in rows if HOST_END not in (flow.source, flow.destination)})

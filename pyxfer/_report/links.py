@@ -1,0 +1,351 @@
+"""The page of a run of links: a sentence, tables with shares, and what limits what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyxfer._document.links import HOST_END, Chased, HostDirection, Latency, LinkFlow, Links, Traffic
+from pyxfer._document.runs import Fact
+from pyxfer._report.layout import Column, Page, fitting_table, spread
+from pyxfer._report.link_words import found, limits, nature_texts, peer_ends, remarks, sentence, share_of_sum
+from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
+from pyxfer._report.text import sentence as as_sentence
+from pyxfer.units import format_percent, format_seconds, format_size
+
+_MATRIX_FROM = 4
+"""Fewer GPUs have a line a pair instead of a matrix."""
+_NONE = "-"
+
+
+def print_links(run: Links, page: Page) -> None:
+    """The whole page."""
+    page.line(sentence(run), style=_style(run))
+    page.line()
+    page.hanging(_heading(run), style="bold")
+    _print_host(run, page)
+    _print_together(run, page)
+    _print_interference(run, page)
+    _print_pairs(run, page)
+    _print_local(run, page)
+    _print_latency(run, page)
+    _print_numa(run, page)
+    _print_small(run, page)
+    _print_notes(run, page)
+
+
+def _style(run: Links) -> str:
+    if run.ended != "complete":
+        return "yellow"
+    return "bold" if run.runtime == "host" else "bold green"
+
+
+def _heading(run: Links) -> Lines:
+    lines: Lines = []
+    for each in run.devices:
+        name = HOST_MEMORY if each.device.runtime == "host" else clean(each.device.name)
+        words = [name, *([link_text(each.link)] if run.runtime == "cuda" else [])]
+        if each.nvlink_gbps.value is not None:
+            words.append(f"{each.nvlinks.value} NVLinks, {each.nvlink_gbps.value:.0f} GB/s each way")
+        lines.append((f"GPU {each.device.index}", ", ".join(words)))
+    environment = run.environment
+    lines.append(
+        ("host", f"{clean(environment.host)}, {clean(environment.taken_at)}, pyxfer {clean(environment.pyxfer)}")
+    )
+    took = f"{format_seconds(run.duration_s)}" + ("" if run.ended == "complete" else f", {run.ended} before its end")
+    lines.append(("took", took))
+    if run.failure:
+        lines.append(("failure", clean(run.failure)))
+    return lines
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _gbps(value: float | None) -> str:
+    if value is None:
+        return _NONE
+    return f"{value:.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"  # noqa: PLR2004
+
+
+def _percent(value: float | None) -> str:
+    return _NONE if value is None else format_percent(value)
+
+
+def _total(row: Traffic | None) -> str:
+    return _gbps(None if row is None else row.gbps)
+
+
+def _flow(row: Traffic | None, side: str) -> LinkFlow | None:
+    return None if row is None else next((flow for flow in row.flows if flow.side == side), None)
+
+
+def _rate(flow: LinkFlow | None) -> str:
+    return _gbps(None if flow is None else flow.gbps)
+
+
+def _alone(flow: LinkFlow | None) -> float | None:
+    return None if flow is None or flow.alone_share.value is None else flow.alone_share.value.value
+
+
+def _table(page: Page, heading: str, columns: Sequence[tuple[str, Sequence[str]]], left: int = 1) -> None:
+    """A table below a heading; columns without any figure are left out."""
+    shown = [
+        Column(tuple(name.split("\n")), tuple(cells), left=place < left)
+        for place, (name, cells) in enumerate(columns)
+        if place < left or any(cell != _NONE for cell in cells)
+    ]
+    if len(shown) > left and shown[0].cells:
+        page.heading(heading)
+        page.show(fitting_table(shown, page.columns))
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def _print_host(run: Links, page: Page) -> None:
+    rows = [row for row in run.traffics if row.group == "host"]
+    devices = list(dict.fromkeys(row.flows[0].device for row in rows))
+    columns: list[tuple[str, list[str]]] = [("", [f"GPU {device}" for device in devices])]
+    for engine, name in (("ce", ""), ("sm", "kernel\n")):
+        for side in ("h2d", "d2h"):
+            ends = [(HOST_END, device) if side == "h2d" else (device, HOST_END) for device in devices]
+            single = [_flow(found(run, "host", side, engine, each), side) for each in ends]
+            columns.append((f"{name}{side}", [_rate(flow) for flow in single]))
+            if engine == "ce":
+                columns.append(("of\npeak", [_percent(None if f is None else f.peak_share.value) for f in single]))
+        both = [found(run, "host", "both", engine, (HOST_END, device)) for device in devices]
+        for side in ("h2d", "d2h"):
+            columns.append((f"{name}both,\n{side}", [_rate(_flow(row, side)) for row in both]))
+    _table(page, "Host and each GPU, one at a time, GB/s (1 GB = 1e9 bytes)", columns)
+
+
+def _print_together(run: Links, page: Page) -> None:
+    rows = [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
+    overlap = [_NONE if row.least_overlap is None else f"{row.least_overlap:.3f}" for row in rows]
+    names = [f"{row.case}{', kernel' if row.engine == 'sm' else ''}" for row in rows]
+    columns = [
+        ("", names),
+        ("together", [_total(row) for row in rows]),
+        ("sum of\nseparate", [_gbps(row.sum_alone_gbps.value) for row in rows]),
+        ("share", [_percent(share_of_sum(row)) for row in rows]),
+        ("slowest", [_gbps(row.slowest_gbps.value) for row in rows]),
+        *((f"GPU {number}\nkeeps", [_keeps(row, number) for row in rows]) for number in _few_devices(run)),
+        ("least\noverlap", overlap),
+    ]
+    _table(page, f"Host and all {len(run.devices)} GPUs at once, GB/s", columns)
+
+
+def _few_devices(run: Links) -> list[int]:
+    numbers = [each.device.index for each in run.devices]
+    return numbers if len(numbers) < _MATRIX_FROM else []
+
+
+def _keeps(row: Traffic, device: int) -> str:
+    """What each side of a device keeps of its rate alone."""
+    shares = [_alone(flow) for flow in row.flows if flow.device == device]
+    return "/".join("-" if share is None else f"{share * 100:.0f}" for share in shares) + " %" if any(shares) else _NONE
+
+
+def _print_interference(run: Links, page: Page) -> None:
+    sharing = run.sharing
+    numbers = [each.device.index for each in run.devices]
+    if sharing is None or len(numbers) < 3:  # noqa: PLR2004 - two are in the table above
+        return
+    directions: tuple[HostDirection, ...] = ("h2d", "d2h")
+    for direction in directions:
+        cells = [[_share_cell(sharing.keep(own, beside, direction)) for own in numbers] for beside in numbers]
+        if any(cell for line in cells for cell in line):
+            _print_matrix(page, f"What a GPU keeps beside another one, {direction}, %", "beside", numbers, cells)
+
+
+def _share_cell(share: float | None) -> str:
+    return "" if share is None else f"{share * 100:.0f}"
+
+
+def _print_matrix(
+    page: Page, heading: str, corner: str, numbers: Sequence[int], columns: Sequence[Sequence[str]]
+) -> None:
+    """A column for each of the numbers, in as many tables as the page needs."""
+    page.heading(heading)
+    head = [Column((corner,), tuple(f"GPU {number}" for number in numbers), left=True)]
+    body = [Column((f"{number}",), tuple(cells)) for number, cells in zip(numbers, columns, strict=True)]
+    for table in spread(head, body, [], page.columns):
+        page.show(table)
+
+
+def _print_pairs(run: Links, page: Page) -> None:
+    ends = peer_ends(run)
+    if not ends:
+        return
+    numbers = [each.device.index for each in run.devices]
+    if len(numbers) < _MATRIX_FROM:
+        _print_pair_lines(run, ends, page)
+    else:
+        for case in ("read", "write"):
+            for engine, name in (("ce", ""), ("sm", ", kernel")):
+                cells = [[_total(found(run, "pairs", case, engine, (a, b))) for a in numbers] for b in numbers]
+                if any(cell != _NONE for line in cells for cell in line):
+                    heading = f"GPU to GPU, {case}{name}, GB/s: from the GPU of the line to that of the column"
+                    _print_matrix(page, heading, "from", numbers, cells)
+    _print_patterns(run, page)
+
+
+def _print_pair_lines(run: Links, ends: Sequence[tuple[int, int]], page: Page) -> None:
+    columns: list[tuple[str, list[str]]] = [("", [f"{a} to {b}" for a, b in ends])]
+    for engine, name in (("ce", ""), ("sm", "kernel\n")):
+        for case in ("read", "write"):
+            rows = [found(run, "pairs", case, engine, each) for each in ends]
+            columns.append((f"{name}{case}", [_total(row) for row in rows]))
+            if engine == "ce":
+                peaks = [None if row is None else row.flows[0].peak_share.value for row in rows]
+                columns.append(("of\npeak", [_percent(peak) for peak in peaks]))
+    rows = [found(run, "pairs", "through-host", "ce", each) for each in ends]
+    columns.append(("through\nhost", [_total(row) for row in rows]))
+    _table(page, "GPU to GPU, one pair at a time, GB/s", columns)
+
+
+def _print_patterns(run: Links, page: Page) -> None:
+    """Pairs in both directions, and copies of several pairs at once."""
+    rows = [row for row in run.traffics if row.group == "pairs" and len(row.flows) > 1]
+    if len(run.devices) >= _MATRIX_FROM:  # every pair both ways would be a line
+        rows = [row for row in rows if not row.case.startswith("both")]
+    least = [min((share for flow in row.flows if (share := _alone(flow)) is not None), default=None) for row in rows]
+    columns = [
+        ("", [_pattern_name(row) for row in rows]),
+        ("together", [_total(row) for row in rows]),
+        ("sum of\nseparate", [_gbps(row.sum_alone_gbps.value) for row in rows]),
+        ("slowest", [_gbps(row.slowest_gbps.value) for row in rows]),
+        ("least\nkept", [_percent(share) for share in least]),
+    ]
+    _table(page, "Several GPUs to each other at once, GB/s", columns)
+
+
+def _pattern_name(row: Traffic) -> str:
+    words = {"both-read": "read", "both-write": "write"}.get(row.case, row.case)
+    kernel = ", kernel" if row.engine == "sm" else ""
+    first = row.flows[0]
+    if row.case.startswith("both"):
+        return f"{first.source} and {first.destination}, both ways, {words}{kernel}"
+    if row.case.startswith("all-to-one"):
+        return f"{words}, to {first.destination}{kernel}"
+    return f"{words}, from {first.source}{kernel}" if row.case.startswith("one-to-all") else f"{words}{kernel}"
+
+
+def _print_local(run: Links, page: Page) -> None:
+    numbers = list(dict.fromkeys(row.flows[0].device for row in run.traffics if row.group == "local"))
+    rows = {engine: [found(run, "local", "copy", engine, (n, n)) for n in numbers] for engine in ("ce", "sm")}
+    moved = [None if row is None or row.gbps is None else 2 * row.gbps for row in rows["ce"]]
+    columns = [
+        ("", [f"GPU {number}" for number in numbers]),
+        ("copied", [_total(row) for row in rows["ce"]]),
+        ("read plus\nwritten", [_gbps(each) for each in moved]),
+        ("kernel\ncopied", [_total(row) for row in rows["sm"]]),
+    ]
+    _table(page, "Inside a GPU, GB/s", columns)
+
+
+def _print_latency(run: Links, page: Page) -> None:
+    rows = [row for row in run.latencies if row.node is None]
+    pairs = list(dict.fromkeys((row.device, row.target) for row in rows))
+
+    def cells(large: bool | None, quick: bool | None, load: float, part: str = "p50") -> list[str]:
+        return [_ns(_pick(rows, pair, large, quick, load), part) for pair in pairs]
+
+    names = [f"GPU {device} from {'itself' if target == device else _place(target)}" for device, target in pairs]
+    columns = [
+        ("", names),
+        ("near", cells(False, False, 0.0)),
+        ("far", cells(True, False, 0.0)),
+        ("idle\np50", cells(False, True, 0.0)),
+        ("\np99", cells(False, True, 0.0, "p99")),
+        ("50 %\np50", cells(False, True, 0.5)),
+        ("load\np99", cells(False, True, 0.5, "p99")),
+        ("100 %\np50", cells(False, True, 1.0)),
+        ("load\np99", cells(False, True, 1.0, "p99")),
+    ]
+    _table(page, "Latency of dependent loads, ns", columns)
+    if pairs:
+        _explain_latency(rows, page)
+
+
+def _explain_latency(rows: Sequence[Latency], page: Page) -> None:
+    small, large = (pick(row.footprint_bytes for row in rows) for pick in (min, max))
+    words = [f"near: within {format_size(small)}; far: within up to {format_size(large)}"]
+    hops = min(row.hops for row in rows)
+    words.append(f"under load: means of {hops} loads")
+    page.line(f"{'; '.join(words)}.")
+    for row in rows:
+        if row.fastest.value is not None and row.slowest.value is not None:
+            fastest, slowest = row.fastest.value.ns, row.slowest.value.ns
+            page.line(
+                f"GPU {row.device} from {_place(row.target)}: {fastest:.0f} ns on the fastest multiprocessor, "
+                f"{slowest:.0f} ns on the slowest of {len(row.multiprocessor_ns)}."
+            )
+
+
+def _place(target: int) -> str:
+    return "the host" if target == HOST_END else f"GPU {target}"
+
+
+def _pick(
+    rows: Sequence[Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
+) -> Latency | None:
+    """The row of a pair by footprint, launches and load."""
+    own = [row for row in rows if (row.device, row.target) == pair and row.load == load]
+    footprints = {row.footprint_bytes for row in own}
+    for row in own:
+        is_large = len(footprints) > 1 and row.footprint_bytes == max(footprints)
+        if large in (None, is_large) and quick in (None, row.hops < row.places):
+            return row
+    return None
+
+
+def _ns(row: Latency | None, part: str) -> str:
+    fact: Fact[Chased] | None = None if row is None else row.p50 if part == "p50" else row.p99
+    return _NONE if fact is None or fact.value is None else f"{fact.value.ns:.0f}"
+
+
+def _print_numa(run: Links, page: Page) -> None:
+    rows = [row for row in run.traffics if row.group == "numa"]
+    places = sorted({(row.flows[0].device, row.node) for row in rows if row.node is not None})
+    near = {each.device.index: each.node.value for each in run.devices}
+
+    def cells(case: str) -> list[str]:
+        return [
+            next((_total(row) for row in rows if (row.flows[0].device, row.node, row.case) == (*place, case)), _NONE)
+            for place in places
+        ]
+
+    def latency(place: tuple[int, int]) -> str:
+        return next((_ns(row, "p50") for row in run.latencies if (row.device, row.node) == place), _NONE)
+
+    names = [f"GPU {device}, node {node}{' (near)' if near.get(device) == node else ''}" for device, node in places]
+    columns = [("", names), ("h2d", cells("h2d")), ("d2h", cells("d2h")), ("ns", [latency(p) for p in places])]
+    _table(page, "Host memory of each NUMA node, GB/s and ns", columns)
+
+
+def _print_small(run: Links, page: Page) -> None:
+    keys = list(dict.fromkeys((row.device, row.nbytes) for row in run.small))
+
+    def cells(direction: str, way: str) -> list[str]:
+        known = {
+            (row.device, row.nbytes): row.gbps for row in run.small if (row.direction, row.way) == (direction, way)
+        }
+        return [_gbps(known.get(key)) for key in keys]
+
+    columns = [("", [f"GPU {device}, {format_size(nbytes)}" for device, nbytes in keys])]
+    columns += [(f"{d}\n{way}", cells(d, way)) for d in ("h2d", "d2h") for way in ("queue", "batch")]
+    _table(page, "Small copies, GB/s: a queue of calls, or one call for a batch", columns)
+
+
+def _print_notes(run: Links, page: Page) -> None:
+    known = list(limits(run))
+    if known:
+        page.heading("What limits what")
+        page.hanging([("-", text) for text in known])
+    missing = [fact_text(each.kernels_s) for each in run.devices if each.kernels_s.value is None]
+    texts = [*nature_texts(run), *dict.fromkeys(f"No kernels: {text}" for text in missing)]
+    texts += [as_sentence(remark_text(remark)) for remark in remarks(run)]
+    if texts:
+        page.heading("Notes")
+        page.hanging([("-", text) for text in texts])

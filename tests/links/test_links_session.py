@@ -1,0 +1,191 @@
+"""Runs of links on the host runtime: what is found, and how they end."""
+
+from __future__ import annotations
+
+import pytest
+from links.conftest import GB, Measure
+
+import pyxfer
+from pyxfer._document import codec
+from pyxfer._document.links import Links, Traffic
+from pyxfer._links import stamps
+from pyxfer._links.memory import Memory
+from pyxfer._measure.sampler import Progress
+from pyxfer.errors import CleanupWarning, CudaError, UsageError
+from pyxfer.native import Engine
+from pyxfer.native._host import testing
+
+# In GB/s: a copy lasts a millisecond.
+SLOW = 0.25
+
+
+def rows(run: Links, group: str, case: str) -> list[Traffic]:
+    return [row for row in run.traffics if (row.group, row.case) == (group, case)]
+
+
+def test_every_group_is_measured_and_verified(measure: Measure) -> None:
+    run = measure(2, engines="sm")
+    assert (run.ended, run.failure) == ("complete", None)
+    assert {row.group for row in run.traffics} == {"host", "together", "pairs", "local"}
+    assert all(flow.verified.value for row in run.traffics for flow in row.flows)
+    assert all(row.gbps for row in run.traffics)
+    assert all(row.ns for row in run.latencies)
+    assert all(row.verified.value and row.gbps for row in run.small)
+    assert codec.decode(Links, codec.encode(run)) == run
+
+
+def test_gpus_of_their_own_keep_what_they_have_alone(measure: Measure) -> None:
+    run = measure(2, SLOW, groups="together")
+    assert run.together("h2d").gbps == pytest.approx(2 * SLOW, rel=0.1)
+    assert (run.together("h2d").least_overlap or 0) >= 0.95
+    assert run.interference.keep(0, 1) == pytest.approx(1.0, abs=0.05)
+    assert run.interference.groups.value == ()
+
+
+def test_a_shared_uplink_is_found(measure: Measure) -> None:
+    run = measure(2, SLOW, groups="together", prepare=lambda: testing.model_uplink([0, 1], SLOW * GB, SLOW * GB))
+    assert run.together("h2d").gbps == pytest.approx(SLOW, rel=0.1)
+    assert run.together("h2d").sum_alone_gbps.value == pytest.approx(2 * SLOW, rel=0.1)
+    groups = run.interference.groups.value or ()
+    assert {(group.direction, group.devices, group.tree) for group in groups} == {
+        ("h2d", (0, 1), "hidden"),
+        ("d2h", (0, 1), "hidden"),
+    }
+    assert all(group.keeps == pytest.approx(0.5, abs=0.06) for group in groups)
+
+
+def test_the_side_that_loses_beside_the_other_is_measured(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of equal numbers of copies the faster streams end first, so that all are busy for a part of the time only.
+    monkeypatch.setattr(stamps, "LEAST_OVERLAP", 0.2)
+    whole = 2 * SLOW * GB
+    run = measure(2, SLOW, groups="together", prepare=lambda: testing.model_uplink([0, 1], whole, whole, 0.4 * whole))
+    shares = {
+        (flow.side, flow.device): flow.alone_share.value.value
+        for flow in run.together("both").flows
+        if flow.alone_share.value is not None
+    }
+    assert {place: share < 0.6 for place, share in shares.items()} == {
+        ("h2d", 0): True,
+        ("h2d", 1): True,
+        ("d2h", 0): False,
+        ("d2h", 1): False,
+    }
+
+
+@pytest.mark.slow
+def test_two_uplinks_of_four_gpus_are_found(measure: Measure) -> None:
+    def wire() -> None:
+        for members in ([0, 2], [1, 3]):
+            testing.model_uplink(members, SLOW * GB, SLOW * GB)
+
+    run = measure(4, SLOW, groups="together", prepare=wire, budget_s=1.0)
+    found = {(group.direction, group.devices) for group in run.interference.groups.value or ()}
+    assert found == {(direction, devices) for direction in ("h2d", "d2h") for devices in ((0, 2), (1, 3))}
+
+
+def test_one_gpu_has_no_pairs_and_the_run_says_so(measure: Measure) -> None:
+    run = measure(1)
+    assert run.sharing is None
+    assert {row.group for row in run.traffics} == {"host", "local"}
+    assert "one-device" in {remark.code for remark in run.remarks}
+
+
+@pytest.mark.parametrize("devices", ["0,0", "0,7", "nonsense", [0, "0"]])
+def test_unknown_devices_and_one_named_twice_are_refused(measure: Measure, devices: str | list[str | int]) -> None:
+    with pytest.raises(UsageError):
+        measure(2, devices=devices)
+
+
+def test_only_the_chosen_devices_are_measured(measure: Measure) -> None:
+    run = measure(3, devices="2,0", groups="together")
+    assert run.parameters.devices == (2, 0)
+    assert {flow.device for row in run.traffics for flow in row.flows} == {0, 2}
+
+
+def test_refused_peer_access_is_the_reason_of_its_pair(measure: Measure) -> None:
+    run = measure(2, groups=("host", "pairs"), prepare=lambda: testing.refuse_peer(0, 1, True))
+    missing = [row for row in run.traffics if row.gbps is None]
+    assert missing
+    assert {row.group for row in missing} == {"pairs"}
+    assert all("Peer" in (row.total.reason or "") for row in missing)
+    assert all(row.gbps for row in (*rows(run, "host", "h2d"), *rows(run, "pairs", "through-host")))
+
+
+def test_kernels_that_the_driver_refuses_are_the_reason_of_their_rows(measure: Measure) -> None:
+    run = measure(1, engines=("ce", "sm"), prepare=lambda: testing.fail("cuModuleLoadData", 1, 222))
+    by_engine = {row.engine: row for row in rows(run, "host", "h2d")}
+    assert by_engine["ce"].gbps
+    assert "kernels are not available" in (by_engine["sm"].total.reason or "")
+    assert run.devices[0].kernels_s.value is None
+    assert all(row.ns is None for row in run.latencies)
+
+
+def test_memory_that_one_gpu_lacks_costs_only_its_rows(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Memory, key: tuple[object, ...], device: int, nbytes: int = 0) -> object:
+        if device == 1:
+            raise CudaError(2, "cudaErrorMemoryAllocation", "cudaMalloc", "here", "out of memory", "")
+        return real(self, key, device, nbytes)
+
+    real = Memory._device
+    monkeypatch.setattr(Memory, "_device", full)
+    run = measure(2, groups=("host", "local"))
+    assert {row.flows[0].device for row in run.traffics if row.gbps is None} == {1}
+    assert {row.flows[0].device for row in run.traffics if row.gbps} == {0}
+
+
+def test_contents_that_do_not_arrive_make_no_rate(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memory, "arrived", lambda *_: False)
+    run = measure(1, groups="host")
+    assert all(flow.verified.value is False and flow.gbps is None for row in run.traffics for flow in row.flows)
+    assert all(row.total.reason == "the contents were wrong" for row in run.traffics)
+
+
+class EndAt:
+    """Does something at a progress report of a phase."""
+
+    def __init__(self, phase: str, act: object) -> None:
+        self._phase, self._act, self._done = phase, act, False
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.phase == self._phase and not self._done:
+            self._done = True
+            if isinstance(self._act, type) and issubclass(self._act, BaseException):
+                raise self._act
+            testing.lose_device(700)
+
+
+def test_ctrl_c_keeps_the_rows_so_far(measure: Measure) -> None:
+    saved: list[Links] = []
+    run = measure(2, groups="together", on_progress=EndAt("measuring", KeyboardInterrupt), save_to=saved.append)
+    assert run.ended == "interrupted"
+    assert any(row.gbps for row in run.traffics)
+    assert saved[-1] == run
+    assert codec.decode(Links, codec.encode(run)) == run
+
+
+def test_ctrl_c_before_the_first_trial_is_an_interrupted_run(measure: Measure) -> None:
+    run = measure(2, groups="together", on_progress=EndAt("preparing", KeyboardInterrupt))
+    assert run.ended == "interrupted"
+    assert all("interrupted" in (row.total.reason or "") for row in run.traffics)
+
+
+def test_a_gpu_that_disappears_ends_the_run_with_its_rows(measure: Measure) -> None:
+    with pytest.warns(CleanupWarning):
+        run = measure(2, groups="together", on_progress=EndAt("measuring", None), budget_s=5.0)
+    assert run.ended == "failed"
+    assert "700" in (run.failure or "")
+    assert any(row.gbps for row in run.traffics)
+    testing.reset()
+
+
+def test_a_gpu_that_disappears_before_the_first_trial_is_an_error(measure: Measure) -> None:
+    with pytest.raises(CudaError), pytest.warns(CleanupWarning):
+        measure(2, groups="together", on_progress=EndAt("preparing", None))
+    testing.reset()
+
+
+def test_host_memory_is_measured_without_a_gpu(engine: Engine) -> None:
+    run = pyxfer.links("host", groups="host", engines="ce", size="64KiB", budget_s=0.1)
+    assert (run.runtime, run.devices[0].device.runtime) == ("host", "host")
+    assert all(row.gbps for row in run.traffics if len(row.flows) == 1)
+    assert all(flow.peak_share.value is None for row in run.traffics for flow in row.flows)
