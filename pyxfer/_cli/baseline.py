@@ -56,6 +56,9 @@ def compare(
     tolerance: Tolerance = "3%",
     export_json: opt.WholeJson = None,
     export_md: opt.ExportMd = None,
+    export_github: ExportGithub = None,
+    export_bencher: ExportBencher = None,
+    report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
     store: Url = None,
@@ -72,7 +75,16 @@ def compare(
     from pyxfer.units import share_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    outlet = _outlet(form, output, _COMPARE_FORMS, json=export_json, md=export_md)
+    outlet = _outlet(
+        form,
+        output,
+        _COMPARE_FORMS,
+        report,
+        json=export_json,
+        md=export_md,
+        github=export_github,
+        bencher=export_bencher,
+    )
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*apart(sample_of(a, a, store), sample_of(b, b, store)), share)
     _deliver(comparison, outlet)
@@ -113,20 +125,36 @@ ExportCsv = Annotated[
 ]
 
 
-def _outlet(form: str, output: str | None, forms: tuple[str, ...], **exports: str | None) -> Outlet:
+ExportGithub = Annotated[
+    str | None,
+    typer.Option(
+        "--export-github", metavar="FILE", help="Write JSON for github-action-benchmark (customBiggerIsBetter)."
+    ),
+]
+ExportBencher = Annotated[
+    str | None, typer.Option("--export-bencher", metavar="FILE", help="Write Bencher's metric format (JSON).")
+]
+
+
+def _outlet(
+    form: str, output: str | None, forms: tuple[str, ...], report: str | None = None, **exports: str | None
+) -> Outlet:
     """The outlet for the exports. `form` and `output` are earlier names of them."""
     if form not in forms:
         raise UsageError(f"--format {form!r:.40} is not one of {', '.join(forms)}")
     if form != TABLE or output is not None:
         exports[form] = exports.get(form) or output or "-"
-    return Outlet(exports)
+    return Outlet(exports, report)
+
+
+_FOR_CI = ("github", "bencher")
 
 
 def _deliver(comparison: Comparison, outlet: Outlet) -> None:
     from pyxfer._report.baseline import print_comparison
 
-    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit")}
-    outlet.deliver(encoders, lambda page: print_comparison(comparison, page))
+    encoders = {form: partial(_encoded, comparison, form) for form in (TABLE, "json", "md", "junit", *_FOR_CI)}
+    outlet.deliver(encoders, lambda page: print_comparison(comparison, page), comparison)
 
 
 def _encoded(comparison: Comparison, form: str) -> str:
@@ -138,6 +166,10 @@ def _encoded(comparison: Comparison, form: str) -> str:
         return codec.encode(comparison).decode()
     if form == "md":
         return exports.comparison_markdown(comparison)
+    if form == "github":
+        return json_text(exports.comparison_benchmarks(comparison))
+    if form == "bencher":
+        return json_text(exports.comparison_metrics(comparison))
     if form == "junit":
         return to_junit(comparison).decode()
     text = io.StringIO()
@@ -164,6 +196,7 @@ def history(
     since: Since = None,
     export_json: opt.WholeJson = None,
     export_csv: ExportCsv = None,
+    report: opt.Report = None,
     form: Form = "table",
     json: opt.Json = False,
     store: Url = None,
@@ -177,11 +210,11 @@ def history(
     from pyxfer._baseline.store import open_store
     from pyxfer._report.baseline import print_history
 
-    outlet = _outlet("json" if json else form, None, FORMATS, json=export_json, csv=export_csv)
+    outlet = _outlet("json" if json else form, None, FORMATS, report, json=export_json, csv=export_csv)
     with open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
     encoders = {"json": lambda: json_text(found), "csv": lambda: _to_csv(found)}
-    outlet.deliver(encoders, lambda page: print_history(found, page))
+    outlet.deliver(encoders, lambda page: print_history(found, page), found)
 
 
 _HISTORY_HEADER = (
@@ -474,6 +507,9 @@ def check(
     ] = False,
     export_json: opt.WholeJson = None,
     export_junit: ExportJunit = None,
+    export_github: ExportGithub = None,
+    export_bencher: ExportBencher = None,
+    report: opt.Report = None,
     form: Form = "table",
     output: Output = None,
     device: opt.Device = "0",
@@ -492,7 +528,16 @@ def check(
     from pyxfer.units import share_of
 
     share = share_of(tolerance, "--tolerance")
-    outlet = _outlet(form, output, _CHECK_FORMS, json=export_json, junit=export_junit)
+    outlet = _outlet(
+        form,
+        output,
+        _CHECK_FORMS,
+        report,
+        json=export_json,
+        junit=export_junit,
+        github=export_github,
+        bencher=export_bencher,
+    )
     _check_required(device, require_gpu)
     fingerprint, found = this_machine(device)
     with open_store(store, create=False) as opened:

@@ -95,6 +95,7 @@ def frameworks(
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Time the transfers of TensorFlow, PyTorch, CuPy and JAX.
 
@@ -105,9 +106,9 @@ def frameworks(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
 
-    exports = run_exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md, report)
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.frameworks(
             names,
             routes=units.items_of(routes, "--routes") if routes is not None else (),
@@ -123,7 +124,7 @@ def frameworks(
             seed=seed,
             require_gpu=require_gpu,
             trace=not no_trace,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver_run(run, exports)
@@ -171,6 +172,7 @@ def explain(
     export_json: opt.ExportJson = None,
     export_csv: ExportCsv = None,
     export_md: ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Show where the time of one route goes.
 
@@ -181,9 +183,9 @@ def explain(
     from pyxfer import units
     from pyxfer._frameworks.session import DIRECTIONS
 
-    exports = run_exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md, report)
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.explain(
             route,
             units.size_of(size, "--size"),
@@ -194,7 +196,7 @@ def explain(
             patience_s=units.seconds_of(patience, "--patience"),
             seed=seed,
             require_gpu=require_gpu,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver_run(run, exports)
@@ -253,6 +255,7 @@ def doctor(
     budget: opt.Budget = _BUDGET,
     require_gpu: opt.RequireGpu = False,
     export_json: opt.WholeJson = None,
+    report: opt.Report = None,
     json: opt.Json = False,
 ) -> None:
     """Find faults in this host's link, settings and limits.
@@ -264,13 +267,14 @@ def doctor(
     from pyxfer._document import codec
     from pyxfer._report.doctor import print_examination
 
-    outlet = Outlet(json_target(json, export_json))
+    outlet = Outlet(json_target(json, export_json), report)
     if file is not None and (device, budget, require_gpu) != (_DEVICE, _BUDGET, False):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu) if file is None else _saved(file)
     outlet.deliver(
         {"json": lambda: codec.encode(examination).decode(errors="backslashreplace")},
         lambda page: print_examination(examination, page),
+        examination,
     )
     if file is None:
         if examination.run.ended == "interrupted":
@@ -284,8 +288,8 @@ def _measured(device: str, budget: str, require_gpu: bool) -> Examination:
 
     budget_s = units.seconds_of(budget, "--budget")
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
-        return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=report)
+    with ProgressReport() as progress:
+        return session.doctor(device, budget_s=budget_s, require_gpu=require_gpu, on_progress=progress)
 
 
 def _saved(file: str) -> Examination:
@@ -318,6 +322,7 @@ def ceiling(
     export_json: opt.ExportJson = None,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
+    report: opt.Report = None,
 ) -> None:
     """Measure how fast raw copies between host and GPU are.
 
@@ -328,13 +333,13 @@ def ceiling(
     from pyxfer import units
     from pyxfer._ceiling.ways import DIRECTIONS, MEMORIES, modes_of
 
-    exports = run_exports(export_json, export_csv, export_md)
+    exports = run_exports(export_json, export_csv, export_md, report)
     directions = units.words_of(direction, DIRECTIONS, "--direction")
     memories, modes = units.words_of(memory, MEMORIES, "--memory"), modes_of(mode, "--mode")
     precision_share, budget_s = units.share_of(precision, "--precision"), units.seconds_of(budget, "--budget")
     sizes_bytes = units.sizes_of(sizes, "--sizes")
     announce_runtime(device, require_gpu)
-    with ProgressReport() as report:
+    with ProgressReport() as progress:
         run = pyxfer.ceiling(
             device,
             directions=directions,
@@ -347,7 +352,7 @@ def ceiling(
             seed=seed,
             require_gpu=require_gpu,
             trace=not no_trace,
-            on_progress=report,
+            on_progress=progress,
             save_to=exports.save,
         )
     deliver_run(run, exports)

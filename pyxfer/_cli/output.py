@@ -29,7 +29,7 @@ class Exports(Generic[Document]):
     """The files and streams that a run is written to.
 
     Files get the run so far, from a thread of their own; a failed write is retried at the end and does not end the run.
-    Streams get the run once, at the end.
+    Streams and the report get the run once, at the end.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Exports(Generic[Document]):
         md: str | None,
         to_csv: Callable[[Document], str],
         to_markdown: Callable[[Document], str],
+        report: str | None = None,
     ) -> None:
         from pyxfer._document import codec, files
 
@@ -48,11 +49,13 @@ class Exports(Generic[Document]):
             "--export-md": to_markdown,
         }
         given = dict(zip(encoders, (json, csv, md), strict=True))
-        paths = {option: path for option, path in given.items() if path is not None}
+        paths: dict[str, str] = {option: path for option, path in given.items() if path is not None}
         self._to_stdout: list[Callable[[Document], str]] = []
         self._streams: dict[str, Callable[[Document], str]] = {}
         self._files: dict[str, Callable[[Document], str]] = {}
-        _check_targets(list(paths.values()))
+        self._report: str | None = report
+        check_report(report)
+        _check_targets([*paths.values(), *([] if report is None else [report])])
         for option, path in paths.items():
             if files.is_stdout(path):
                 self._to_stdout.append(encoders[option])
@@ -97,6 +100,10 @@ class Exports(Generic[Document]):
                 failures.append(str(error) or f"{path!r} cannot be written (out of host memory)")
         for encode in self._to_stdout:
             sys.stdout.write(encode(run))
+        try:
+            write_report(self._report, run)
+        except PyxferError as error:
+            failures.append(str(error))
         if failures:
             raise NotKeptError("; ".join(failures))
 
@@ -115,6 +122,23 @@ class Exports(Generic[Document]):
         if not self._has_warned:
             self._has_warned = True
             say(f"{failure}; the write is retried at the end")
+
+
+def check_report(path: str | None) -> None:
+    """Refuse a report that cannot be made, before anything is measured."""
+    if path is not None:
+        from pyxfer._report import webpage
+
+        webpage.check_report(path)
+
+
+def write_report(path: str | None, document: object) -> None:
+    """Write the page or the pictures of a document, if they are wanted."""
+    if path is not None:
+        from pyxfer._document.files import write_whole
+        from pyxfer._report import webpage
+
+        write_whole(path, webpage.report_bytes([document], webpage.suffix_of(path)))
 
 
 def _check_targets(paths: Sequence[str]) -> None:
@@ -214,11 +238,11 @@ class ProgressReport:
             say(words)
 
 
-def run_exports(json: str | None, csv: str | None, md: str | None) -> Exports[Run]:
+def run_exports(json: str | None, csv: str | None, md: str | None, report: str | None = None) -> Exports[Run]:
     """The exports of a run."""
     from pyxfer._document import exports
 
-    return Exports(json, csv, md, exports.run_csv, exports.run_markdown)
+    return Exports(json, csv, md, exports.run_csv, exports.run_markdown, report)
 
 
 def deliver_run(run: Run, exports: Exports[Run]) -> None:
@@ -264,16 +288,23 @@ class Outlet:
     Files that cannot be written are refused at once, before measuring.
     """
 
-    def __init__(self, targets: Mapping[str, str | None]) -> None:
+    def __init__(self, targets: Mapping[str, str | None], report: str | None = None) -> None:
         from pyxfer._document.files import is_stdout
 
+        self._report: str | None = report
+        check_report(report)
         given = {form: path for form, path in targets.items() if path is not None}
         self._to_stdout = [form for form, path in given.items() if is_stdout(path)]
         self._files = {form: path for form, path in given.items() if form not in self._to_stdout}
-        _check_targets(list(given.values()))
+        _check_targets([*given.values(), *([] if report is None else [report])])
 
-    def deliver(self, encoders: Mapping[str, Callable[[], str]], print_page: Callable[[Page], object]) -> None:
-        """Write all exports, and print the page.
+    def deliver(
+        self,
+        encoders: Mapping[str, Callable[[], str]],
+        print_page: Callable[[Page], object],
+        reported: object = None,
+    ) -> None:
+        """Write all exports and the report on `reported`, and print the page.
 
         Raises:
             NotKeptError: names the files that could not be written, and the reasons.
@@ -288,6 +319,10 @@ class Outlet:
                 write_whole(path, encoders[form]().encode(errors="backslashreplace"))
             except UsageError as error:
                 failures.append(str(error))
+        try:
+            write_report(self._report, reported)
+        except PyxferError as error:
+            failures.append(str(error))
         for form in self._to_stdout:
             sys.stdout.write(encoders[form]())
         if not self._to_stdout:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from pyxfer._document.machines import Fact, Runtime, SavedDocument
 from pyxfer._document.printing import OneLine, Printed
 from pyxfer._document.runs import Direction, Remark, Run, Side, Variant
+
+if TYPE_CHECKING:
+    from pyxfer._document.tables import Table
 
 BASELINE_SCHEMA_VERSION = 1
 COMPARISON_SCHEMA_VERSION = 1
@@ -137,6 +140,12 @@ class Comparison(Printed, msgspec.Struct, frozen=True):
         slow = sum(row.verdict == "SLOW" for row in self.cells)
         return f"{self.a} with {self.b}: {self.verdict}, {slow} of {len(self.cells)} cells slow"
 
+    def table(self) -> Table:
+        """Return one row per cell, for pandas, polars, pyarrow or DuckDB."""
+        from pyxfer._document.tables import table_of
+
+        return table_of(self)
+
 
 HISTORY_SCHEMA_VERSION = 1
 
@@ -176,6 +185,20 @@ class HistoryPoint(msgspec.Struct, frozen=True):
     change: float
 
 
+class HistoryChange(msgspec.Struct, frozen=True):
+    """From this run on the bandwidth is another one. The rates are medians of the runs from change to change."""
+
+    run_id: str
+    taken_at: str
+    before_gbps: float
+    after_gbps: float
+
+    @property
+    def share(self) -> float:
+        """The change as a share of the bandwidth before; negative if it got slower."""
+        return self.after_gbps / self.before_gbps - 1
+
+
 class HistoryGroup(msgspec.Struct, frozen=True):
     """One cell on one machine over time, the oldest first. `worker`: the framework's process, if one measured it."""
 
@@ -189,6 +212,7 @@ class HistoryGroup(msgspec.Struct, frozen=True):
     median_gbps: float
     points: tuple[HistoryPoint, ...]
     remarks: tuple[Remark, ...] = ()
+    changes: tuple[HistoryChange, ...] = ()
 
 
 class History(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ _RUN_COLUMNS = (
     *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
     *_FRAMEWORK_COLUMNS,
     *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
-    *("runtime", "device"),
+    *("runtime", "device", "host", "taken_at"),
 )
 _READABLE_RUN_COLUMNS = (
     *("route", "direction", "side", "memory", "mode", "variant", "size"),
@@ -108,15 +108,20 @@ _READABLE_FRAMEWORK_COLUMNS = (
 
 def run_csv(run: Run) -> str:
     """One row per measurement, with all its values unrounded."""
-    where = {"runtime": run.runtime, "device": run.device.name}
+    return csv_table(*run_rows(run))
+
+
+def run_rows(run: Run) -> Rows:
+    """The columns, and one row per measurement."""
+    where = {"runtime": run.runtime, "device": run.device.name, **_fields(run.environment, "host", "taken_at")}
     rows = [{**_run_cells(measurement), **where} for measurement in run.measurements]
-    return csv_table(_RUN_COLUMNS, [_in_run_columns(cells) for cells in rows])
+    return _RUN_COLUMNS, [_in_run_columns(cells) for cells in rows]
 
 
-def _in_run_columns(cells: Mapping[str, Cell]) -> list[Cell]:
+def _in_run_columns(cells: Mapping[str, Cell]) -> tuple[Cell, ...]:
     if unplaced := cells.keys() - set(_RUN_COLUMNS):
         raise KeyError(f"no column has the name {', '.join(sorted(unplaced))}")
-    return [cells.get(name) for name in _RUN_COLUMNS]
+    return tuple(cells.get(name) for name in _RUN_COLUMNS)
 
 
 def run_markdown(run: Run) -> str:
@@ -252,9 +257,14 @@ _COPY_COLUMNS = (
 
 def watch_csv(watched: Watched, table: str = "steps") -> str:
     """The table `steps`, `copies`, `calls` or `ranges`, with unrounded values."""
+    return _escape_surrogates(csv_table(*watch_rows(watched, table)))
+
+
+def watch_rows(watched: Watched, table: str) -> Rows:
+    """The columns and rows of the table `steps`, `copies`, `calls` or `ranges`."""
     if table not in _WATCH_TABLES:
         raise UsageError(f"a watch has no table {table!r}; choose one of {', '.join(_WATCH_TABLES)}")
-    return _escape_surrogates(csv_table(*_WATCH_TABLES[table](watched)))
+    return _WATCH_TABLES[table](watched)
 
 
 def watch_markdown(watched: Watched) -> str:
@@ -265,7 +275,7 @@ def watch_markdown(watched: Watched) -> str:
     further = [text for text in (slow_text(watched), unseen_reason(watched)) if text]
     texts = [watched.verdict.text, *watched.verdict.evidence, *further, *map(_remark, watched.remarks)]
     sections = [heading, "".join(f"- {escape_markdown(text)}\n" for text in texts)]
-    for name, header, readable in _readable(watched):
+    for name, header, readable in readable_watch(watched):
         if readable:
             sections.append(f"### {name}\n\n{markdown_table(header, readable)}")
     return _escape_surrogates("\n".join(sections))
@@ -308,7 +318,8 @@ def _struct_rows(structs: Sequence[msgspec.Struct], names: Sequence[str]) -> lis
     return [tuple(_fields(row, *names).values()) for row in structs]
 
 
-def _readable(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:
+def readable_watch(watched: Watched) -> list[tuple[str, tuple[str, ...], list[tuple[Cell, ...]]]]:
+    """The name, columns and rounded rows of each table."""
     parts, activity = watched.parts, watched.activity.value
     shares: list[tuple[Cell, ...]] = [
         (part_words(parts)[name], format_seconds(seconds), format_percent(parts.share(name)))
@@ -348,7 +359,17 @@ def _escape_surrogates(text: str) -> str:
 
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
+_COMPARED_COLUMNS = (
+    *("text", "verdict", "ratio", "low", "high", "a_gbps", "b_gbps", "a_processes", "b_processes"),
+    *("confirmed", "assumed", "why"),
+)
 _COMPARISON_COLUMNS = ("cell", "A", "B", "change", "95 % interval", "verdict")
+
+
+def comparison_rows(comparison: Comparison) -> Rows:
+    """The columns, and one row per cell."""
+    rows = _struct_rows(comparison.cells, _COMPARED_COLUMNS)
+    return ("cell", *_COMPARED_COLUMNS[1:], "a", "b"), [(*row, comparison.a, comparison.b) for row in rows]
 
 
 def comparison_markdown(comparison: Comparison) -> str:
@@ -371,3 +392,25 @@ def _comparison_row(row: CellComparison) -> tuple[Cell, ...]:
 
 def _listed(name: str, items: Sequence[str]) -> list[str]:
     return [f"{name}:", "", *(f"- {escape_markdown(item)}" for item in items), ""] if items else []
+
+
+def comparison_benchmarks(comparison: Comparison) -> list[dict[str, Cell]]:
+    """The bandwidth of B in each cell as github-action-benchmark reads it, with `tool: customBiggerIsBetter`."""
+    return [
+        {"name": row.text, "unit": "GB/s", "value": row.b_gbps.value, "extra": _beside_a(comparison, row)}
+        for row in comparison.cells
+        if row.b_gbps.value is not None
+    ]
+
+
+def comparison_metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
+    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second."""
+    rates = {row.text: row.b_gbps.value for row in comparison.cells if row.b_gbps.value is not None}
+    return {name: {"bandwidth": {"value": gbps * 1e9}} for name, gbps in rates.items()}
+
+
+def _beside_a(comparison: Comparison, row: CellComparison) -> str:
+    """`SAME, -0.5 % (-1.2 to +0.2 %) against monday`."""
+    interval = interval_text(row)
+    words = [row.verdict, f"{signed_change(row.ratio.value)}{f' ({interval})' if interval else ''}"]
+    return f"{', '.join(filter(None, words))} against {_CONTROL.sub(' ', comparison.a)}"
