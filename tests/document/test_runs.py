@@ -82,7 +82,7 @@ def test_strings_of_a_document_are_not_interpreted() -> None:
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
-@pytest.mark.parametrize("name", ["ceiling.json.gz", "frameworks.json.gz", "image_batch.json.gz", "shares.json.gz"])
+@pytest.mark.parametrize("name", ["ceiling.json.gz", "modes.json.gz", "shares.json.gz", "worker_trouble.json.gz"])
 def test_runs_of_earlier_versions_load_unchanged(name: str) -> None:
     if not RESULTS.is_dir():
         pytest.skip("the results are not beside the tests")
